@@ -16,6 +16,7 @@ from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 from stability.certificate import Finding
 from stability.criteria.witness import Witness, answering, prove, retreat, start_rate
 from stability.solve.attempts import check_rate
+from stability.solve.pinned import pinning
 from stability.systems import LureSystem
 
 __all__ = ["linear_criterion"]
@@ -106,25 +107,18 @@ def _search(system: LureSystem, A: Array, targets: list[float]) -> Witness:
     near_enough = 1e-8 if system.channels == 0 else 1e-5  # pinning channels by L costs half the digits
     near = [rate for rate in targets if abs(rate - targets[0]) <= near_enough * max(abs(targets[0]), 1e-300)]
     candidates = list(_candidates(A, system.is_discrete))
+    all_of_them = np.ones(system.channels, dtype=bool)
     fixed = [(rate, P) for rate in near for P in candidates]
     for rate, given in fixed + [(rate, None) for rate in targets]:
         P = _equation(A, rate, system.is_discrete) if given is None else given
         if P is None or not np.isfinite(P).all():
             continue
         P = 0.5 * (P + P.T)
-        for L in _multipliers(system, P):
-            witness = prove(system, P, L, rate)
+        for factor in (2.0, 32.0):
+            L = pinning(system, P, np.zeros(system.channels), rate, all_of_them, factor)
+            witness = Witness() if L is None else prove(system, P, L, rate)
             if witness:
                 return witness
+            if L is None or not system.channels:
+                break
     return Witness()
-
-
-def _multipliers(system: LureSystem, P: Array) -> Iterator[Array]:
-    """Ever larger ones, which pin the channels to their single slope; empty for a system without channels."""
-    m = system.channels
-    if m == 0:
-        yield np.zeros(0)
-        return
-    size = float(np.abs(P).max()) * max(1.0, float(np.abs(system.B).max(initial=0.0)))
-    for cap in 10.0 ** np.arange(2.0, 13.0, 1.0):
-        yield np.full(m, cap * size)

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stability.certificate import Finding
+from stability.criteria.linear import linear_criterion
 from stability.errors import ConfigurationError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.diagonal import FrequencySamples, optimise_scaling
 from stability.solve.hinf import hinf_peak
 from stability.solve.lmi import multiplier_lmi
 from stability.solve.loop import Loop, centre
+from stability.solve.pinned import pinned, pinning, without
 from stability.solve.riccati import bounded_real
 from stability.systems import LureSystem
 
@@ -70,6 +72,7 @@ class _Search:
     system: LureSystem
     deadline: float
     loop: Loop = field(init=False)
+    gone: Array = field(init=False)
     x: Array = field(init=False)
     samples: FrequencySamples | None = None
     attempts: int = 0
@@ -77,8 +80,14 @@ class _Search:
     rate: float | None = None
 
     def __post_init__(self) -> None:
-        self.loop = centre(self.system)
-        self.x = np.zeros(self.system.channels)
+        self.gone = pinned(self.system)
+        self.loop = without(centre(self.system), self.gone)
+        self.x = np.zeros(self.channels)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels whose multipliers are searched."""
+        return self.loop.B.shape[1]
 
     def expired(self) -> bool:
         return time.monotonic() > self.deadline
@@ -94,17 +103,25 @@ class _Search:
         with np.errstate(all="ignore"):
             # A / rho, B / rho divides the inequality by rho^2, the multipliers with it
             unshift = rate * rate if self.system.is_discrete else 1.0
-            p, multipliers = result.P, 0.5 * unshift * delta * delta
+            p, multipliers = result.P, np.zeros(self.system.channels)
+            multipliers[~self.gone] = 0.5 * unshift * delta * delta
             size = float(np.abs(p).max())
             if not np.isfinite(size) or size == 0.0:
                 return False
             unit = 2.0 ** -np.round(np.log2(size))
             p, multipliers = unit * p, unit * multipliers
-        p = np.ascontiguousarray(0.5 * (p + p.T))
-        if not check_lmi(self.system, p, multipliers, rate)[0]:
-            return False
-        self.witness, self.rate = {"P": p, "L": multipliers}, rate
-        return True
+        return self.keep(np.ascontiguousarray(0.5 * (p + p.T)), multipliers, rate)
+
+    def keep(self, p: Array, multipliers: Array, rate: float) -> bool:
+        """The rigorous check, once the pinned channels have their multipliers."""
+        for factor in (2.0, 32.0) if self.gone.any() else (1.0,):
+            full = pinning(self.system, p, multipliers, rate, self.gone, factor)
+            if full is None:
+                return False
+            if check_lmi(self.system, p, full, rate)[0]:
+                self.witness, self.rate = {"P": p, "L": full}, rate
+                return True
+        return False
 
     def feasible(self, rate: float, gain: float | None = None) -> bool:
         """Attempts with a slack that fits how far the gain is from one."""
@@ -182,7 +199,7 @@ def _best(search: _Search, tol: float) -> None:
             part = float(np.clip(log_low / (log_low - log_high), 0.02, 0.98))
         rate = low + part * (high - low)
         before = abs(high - low)
-        gain = search.improve(rate, target=0.9) if system.channels > 1 else None
+        gain = search.improve(rate, target=0.9) if search.channels > 1 else None
         if gain is None or gain < 1.0:
             ok = search.feasible(rate, gain)
             if not ok and gain is not None:
@@ -265,10 +282,16 @@ def multiplier_criterion(
 
 
 def _structured(search: _Search, rate: Rate, tol: float) -> None:
+    if not search.channels:  # nothing but a linear system is left
+        search.attempts += 1
+        exact = linear_criterion(search.system, rate=rate)
+        if exact.witness:
+            search.witness, search.rate = dict(exact.witness), exact.rate
+            return
     if isinstance(rate, float):
         if search.feasible(rate):
             return
-        if search.system.channels > 1 and not search.expired():
+        if search.channels > 1 and not search.expired():
             gain = search.improve(rate, target=0.0)
             if gain < 1.05 and not search.expired():
                 search.feasible(rate, min(gain, 0.999999))
