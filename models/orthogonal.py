@@ -147,7 +147,7 @@ class OrthogonalLayer(RecurrentLayer):
             raise UnsupportedError(
                 f"{type(self).__name__} with {self.activation} is no Lur'e system: the activation depends on "
                 f"{what}, not on one channel at a time, so no slope interval describes it. "
-                f"layer.expansion() tells what is known: {self.expansion().kind}"
+                f"layer.expansion() tells what is known: {_in_words(self.expansion())}"
             )
         self.check_finite()
         n = self.hidden_size
@@ -162,3 +162,8 @@ class OrthogonalLayer(RecurrentLayer):
 
     def _input(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.V, None if self.activation == "modrelu" else self.b)
+
+
+def _in_words(expansion: Expansion) -> str:
+    verdict = "neither contracting nor non-expansive" if expansion.kind == "neither" else expansion.kind
+    return f"{verdict} ({expansion.reason})"

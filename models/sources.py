@@ -32,7 +32,7 @@ from .arrays import npz_subject, read_npz
 from .files import FORMAT, MODEL_FILE, load
 from .state_dicts import state_dict_subject
 
-__all__ = ["Source", "load_subject"]
+__all__ = ["Source", "load_module", "load_subject"]
 
 _HOLDERS = (
     "state_dict",
@@ -104,29 +104,51 @@ def load_subject(
         ConfigurationError: ambiguous (the choices are named), or a factory that cannot be used.
         UnsupportedError: a model for which there is no criterion.
     """
-    name = os.fspath(spec)
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise FileFormatError("the name of a model must be a path or package.module:factory")
-    path, _, part = (name, "", "") if os.path.exists(name) else name.rpartition("#") if "#" in name else (name, "", "")
-    if os.path.exists(path):
-        source = _from_path(Path(path), cell, part or None)
-    elif ":" in name and not name.startswith((".", "/")):
-        source = _from_factory(name)
-    else:
-        raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
+    source = _find(spec, cell)
     if continuous:
         driven = getattr(source.module, "driven", None)
         if driven is None:
             raise UnsupportedError(
-                f"{name} is not a layer with a differential equation behind it: leave continuous out"
+                f"{spec} is not a layer with a differential equation behind it: leave continuous out"
             )
         source = Source(driven(True), source.module, source.info)
+    else:
+        source = Source(as_subject(source.subject), source.module, source.info)
     if input_box is None:
         return source
     if not isinstance(source.subject, (GatedCell, Cascade)):
         raise ConfigurationError("an input box has a meaning for LSTM and GRU only: other claims are about every input")
     low, high = input_box
     return Source(source.subject.with_inputs(low, high), source.module, {**source.info, "input_box": [low, high]})
+
+
+def load_module(spec: str | Path) -> nn.Module | None:
+    """The network behind a name, which can be run on data; unlike a subject it need not have a system.
+
+    Args:
+        spec: a name, as for ``load_subject``.
+
+    Returns:
+        The module; ``None`` where the source holds recurrent weights or matrices only.
+
+    Raises:
+        FileFormatError: missing, unreadable, truncated, hostile, or of no known form.
+        ConfigurationError: ambiguous, or a factory that cannot be used.
+    """
+    return _find(spec, None).module
+
+
+def _find(spec: str | Path, cell: str | None) -> Source:
+    """What a name stands for, as it was read: ``subject`` may still be a module."""
+    name = os.fspath(spec)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise FileFormatError("the name of a model must be a path or package.module:factory")
+    path, _, part = (name, "", "") if os.path.exists(name) else name.rpartition("#") if "#" in name else (name, "", "")
+    if os.path.exists(path):
+        return _from_path(Path(path), cell, part or None)
+    if ":" in name and not name.startswith((".", "/")):
+        return _from_factory(name)
+    raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
 
 
 def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
@@ -147,14 +169,14 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
     if size == 0:
         raise FileFormatError(f"{path} is empty")
-    if head.startswith(b"PK"):
-        return _from_zip
     if head.startswith(b"\x93NUMPY"):
         raise FileFormatError(f"{path} holds one bare array; save A and W together with numpy.savez")
+    if head[8:9] == b"{":  # first: the eight bytes before it are a length, which may look like any other beginning
+        return _from_safetensors
+    if head.startswith(b"PK"):
+        return _from_zip
     if head.startswith(b"\x80"):
         return _from_torch
-    if len(head) >= 9 and head[8:9] == b"{":
-        return _from_safetensors
     if head.lstrip().startswith(b"{"):
         raise FileFormatError(f"{path} is a JSON document, not a model (for a certificate: stability verify)")
     if head.startswith(b"\x08") or path.suffix.lower() == ".onnx":
@@ -258,7 +280,7 @@ def _state_dict(state: Mapping[str, Any], path: Path, cell: str | None, part: st
 
 
 def _module(module: nn.Module, info: Mapping[str, Any]) -> Source:
-    return Source(as_subject(module), module, info)
+    return Source(module, module, info)
 
 
 def _from_factory(name: str) -> Source:
@@ -284,4 +306,4 @@ def _from_factory(name: str) -> Source:
         if added and here in sys.path:
             sys.path.remove(here)
     module = value if isinstance(value, nn.Module) else None
-    return Source(as_subject(value), module, {"form": "factory", "path": name})
+    return Source(value, module, {"form": "factory", "path": name})

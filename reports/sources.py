@@ -48,12 +48,9 @@ def open_model(name: str) -> Any:
     Raises:
         StabilityError: missing or unreadable, or only matrices.
     """
-    from ..models import load
-    from ..models.sources import load_subject
+    from ..models.sources import load_module
 
-    if Path(name).is_dir():
-        return load(name)
-    module = load_subject(name).module
+    module = load_module(name)
     if module is None:
         raise ConfigurationError(f"{name} holds recurrent weights only, no network that could be run on data")
     return module

@@ -21,9 +21,9 @@ from torch import nn
 
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.gated import GatedCell
-from stability.models import ElmanRNN, LipschitzRNN, SequenceModel, save
+from stability.models import ElmanRNN, HouseholderRNN, LipschitzRNN, SequenceModel, save
 from stability.models.adapters import recurrent_subject
-from stability.models.sources import load_subject
+from stability.models.sources import load_module, load_subject
 from stability.stacks import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.wire import encode
@@ -108,6 +108,29 @@ def test_our_own_files_and_run_directories(layer, tmp_path):
     else:
         with pytest.raises(UnsupportedError):
             load_subject(tmp_path / "run", continuous=True)
+
+
+def test_a_network_without_a_system_is_read_as_a_module(tmp_path):
+    path = save(SequenceModel(HouseholderRNN(2, 4, activation="oplu"), 3), tmp_path / "m.safetensors")
+    with pytest.raises(UnsupportedError, match=r"non-expansive \(OPLU sorts pairs"):
+        load_subject(path)
+    module = load_module(path)
+    assert isinstance(module, SequenceModel)
+    assert isinstance(module.layer, HouseholderRNN)
+    torch.save(nn.LSTM(2, 3).state_dict(), tmp_path / "weights.pt")
+    assert load_module(tmp_path / "weights.pt") is None
+
+
+@pytest.mark.parametrize("beginning", [b"\x80\x02", b"PK", b"\x08\x02"])
+def test_a_safetensors_file_is_known_whatever_the_length_of_its_header(beginning, tmp_path):
+    """The file begins with that length: it may begin like a pickle, a zip archive or a protocol buffer."""
+    raw = save(ElmanRNN(2, 4), tmp_path / "plain.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    wanted = int.from_bytes(beginning, "little")
+    path = tmp_path / "model.bin"
+    path.write_bytes(struct.pack("<Q", wanted) + raw[8 : 8 + length].ljust(wanted) + raw[8 + length :])
+    assert path.read_bytes().startswith(beginning)
+    assert isinstance(load_subject(path).module, ElmanRNN)
 
 
 def test_npz_forms(tmp_path, rng):

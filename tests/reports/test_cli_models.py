@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from stability.analysis import pipeline
-from stability.models import ElmanRNN, SequenceModel, save
+from stability.models import ElmanRNN, HouseholderRNN, SequenceModel, UnitaryRNN, save
 from stability.reports import cli
 
 TINY = ["--task-set", "size=7", "--task-set", "limit=60", "--task-set", "test_limit=30", "--hidden", "6"]
@@ -156,6 +156,23 @@ def test_compare_ranks_by_drift_and_writes_its_figure(
     assert cli.run(["compare", *models, "--time-limit", "0", "--samples", "4"]) == 0
     text = capsys.readouterr().out
     assert "Ranked by doublings" in text
+
+
+def test_compare_takes_model_files_without_a_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Activations on pairs have norms and gradients to compare, though no criterion speaks about them."""
+    torch.manual_seed(0)
+    layers = {
+        "householder": HouseholderRNN(2, 6, reflections=3),
+        "oplu": HouseholderRNN(2, 6, activation="oplu"),
+        "unitary": UnitaryRNN(2, 6),
+    }
+    files = [str(save(SequenceModel(layer, 1), tmp_path / f"{name}.safetensors")) for name, layer in layers.items()]
+    assert cli.run(["compare", *files, "--time-limit", "1", "--samples", "4", "--steps", "9", "--json"]) == 0
+    rows = {m["model"]: m for m in json.loads(capsys.readouterr().out)["models"]}
+    assert rows["oplu"]["verdict"] is None
+    assert rows["unitary"]["verdict"] is None
+    assert rows["householder"]["verdict"] in ("refuted", "inconclusive")
+    assert all(m["doublings"] is not None for m in rows.values())
 
 
 def test_a_trained_run_is_certified_or_refuted_by_name(runs: Path, tmp_path: Path) -> None:
