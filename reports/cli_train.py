@@ -19,7 +19,9 @@ def train(
     model: Annotated[
         str, typer.Option("--model", help="Layer by name: lipschitz, contracting, lstm ...")
     ] = "lipschitz",
-    task: Annotated[str, typer.Option("--task", help="Task by name: digits, adding, pendulum ...")] = "digits",
+    task: Annotated[
+        str, typer.Option("--task", help="Task by name: digits, adding, listops, pathfinder ...")
+    ] = "digits",
     hidden: Annotated[int, typer.Option(help="Size of the hidden state.")] = 64,
     settings: Annotated[
         list[str] | None,

@@ -5,6 +5,8 @@ from .excerpts import generation
 from .idx import read_idx
 from .images import digits, fashion
 from .listops import listops, listops_expression, solve_listops
+from .pathfinder import pathfinder, solve_pathfinder
+from .recall import associative_recall, selective_copying
 from .speech import spoken
 from .synthetic import adding, copying, pendulum
 from .text import characters
@@ -13,6 +15,7 @@ __all__ = [
     "TASKS",
     "Task",
     "adding",
+    "associative_recall",
     "characters",
     "copying",
     "digits",
@@ -21,9 +24,12 @@ __all__ = [
     "listops_expression",
     "generation",
     "make_task",
+    "pathfinder",
     "pendulum",
     "read_idx",
     "register_task",
+    "selective_copying",
     "solve_listops",
+    "solve_pathfinder",
     "spoken",
 ]

@@ -19,9 +19,10 @@ from torch.nn import functional
 
 from stability.errors import ConfigurationError, DimensionError
 
-__all__ = ["TASKS", "Task", "check_fraction", "check_size", "make_task", "register_task"]
+__all__ = ["TASKS", "Task", "check_fraction", "check_size", "generated_parts", "make_task", "register_task"]
 
 Pair = tuple[Tensor, Tensor]
+MAX_NUMBERS = 2**30
 TASKS: dict[str, Callable[..., "Task"]] = {}
 
 
@@ -178,6 +179,43 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
     elif data_dir is not None:
         raise ConfigurationError(f"task {name!r} is generated and reads no data; leave data_dir out")
     return maker(seed=seed, **options)
+
+
+def generated_parts(
+    make: Callable[[int, np.random.Generator], Pair], seed: int, train: int, test: int, *, numbers: int
+) -> dict[str, Any]:
+    """The parts of a generated task, as arguments of ``Task``.
+
+    Args:
+        make: ``make(n, rng)``: so many sequences with their targets.
+        seed: of the task.
+        train: how many training sequences.
+        test: how many test sequences.
+        numbers: in the input of one sequence, steps times features.
+
+    Returns:
+        ``train``, ``test``, ``sample`` and ``data``. Stream 0 of the seed trains, stream 1 tests, stream 2 serves
+        ``sample``.
+
+    Raises:
+        ConfigurationError: bad numbers of sequences, or more than 4 GiB of them.
+    """
+
+    def part(name: str, n: int, stream: int, seed: int) -> Pair:
+        check_size(name, n)
+        if n * numbers > MAX_NUMBERS:
+            raise ConfigurationError(
+                f"{name}: {n} sequences of {numbers} numbers are more than 4 GiB; take fewer or shorter ones"
+            )
+        return make(n, np.random.default_rng([stream, seed]))
+
+    check_size("test", test)
+    return {
+        "train": part("train", train, 0, seed),
+        "test": part("test", test, 1, seed),
+        "sample": lambda n, seed: part("n", n, 2, seed),
+        "data": {"source": "generated", "seed": seed},
+    }
 
 
 def check_size(name: str, value: Any, low: int = 1, high: int = 10**7) -> int:

@@ -5,8 +5,6 @@ streams.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,25 +13,9 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError
 
-from .base import Pair, Task, check_size, register_task
+from .base import Pair, Task, check_size, generated_parts, register_task
 
 __all__ = ["adding", "copying", "pendulum", "pendulum_flow"]
-
-
-def _streams(make: Callable[[int, np.random.Generator], Pair], seed: int, train: int, test: int) -> dict[str, Any]:
-    """The parts of a generated task. Stream 0 trains, stream 1 tests, stream 2 serves ``sample``."""
-    check_size("train", train)
-    check_size("test", test)
-
-    def sample(n: int, seed: int) -> Pair:
-        return make(check_size("n", n), np.random.default_rng([2, seed]))
-
-    return {
-        "train": make(train, np.random.default_rng([0, seed])),
-        "test": make(test, np.random.default_rng([1, seed])),
-        "sample": sample,
-        "data": {"source": "generated", "seed": seed},
-    }
 
 
 @register_task("adding")
@@ -82,7 +64,7 @@ def adding(*, seed: int = 0, steps: int = 100, train: int = 4000, test: int = 10
         chance=1 / 6,
         options={"steps": steps, "train": train, "test": test},
         bounds=(0.0, 1.0),
-        **_streams(make, seed, train, test),
+        **generated_parts(make, seed, train, test, numbers=2 * steps),
     )
 
 
@@ -144,7 +126,7 @@ def copying(
         scored=scored,
         bounds=(0.0, 1.0),
         options={"delay": delay, "length": length, "symbols": symbols, "train": train, "test": test},
-        **_streams(make, seed, train, test),
+        **generated_parts(make, seed, train, test, numbers=steps * (symbols + 2)),
     )
 
 
@@ -229,7 +211,7 @@ def pendulum(
             return x.unsqueeze(1).repeat(1, steps, 1), future
         return torch.from_numpy(states[:, :-1].astype(np.float32).copy()), future
 
-    parts = _streams(make, seed, train, test)
+    parts = generated_parts(make, seed, train, test, numbers=2 * steps)
     return Task(
         name="pendulum",
         input_size=2,

@@ -392,4 +392,6 @@ def test_outputs_of_another_shape_are_refused():
 
 
 def test_every_task_is_known_by_name():
-    assert {"digits", "fashion", "adding", "copying", "pendulum", "characters", "spoken"} <= set(TASKS)
+    generated = {"adding", "copying", "pendulum", "listops", "pathfinder", "selective_copying", "associative_recall"}
+    assert {"digits", "fashion", "characters", "spoken", "generation"} | generated <= set(TASKS)
+    assert all(make_task(name, train=2, test=2).sample is not None for name in generated)
