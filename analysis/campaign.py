@@ -64,6 +64,7 @@ class _Job:
     data_dir: str | None
     task: tuple[str, dict[str, Any]] | None
     time_limit: float | None
+    device: str
     given: Given | None
 
 
@@ -80,6 +81,7 @@ class Campaign:
         data_dir: folder with the full data, ``None`` for the embedded ones.
         task: the task that presets are trained on.
         train_seconds: time limit of each training.
+        device: where to train and to compute; no part of the plan.
     """
 
     folder: Path
@@ -90,6 +92,7 @@ class Campaign:
     data_dir: str | None = None
     task: tuple[str, dict[str, Any]] = ("digits", {})
     train_seconds: float | None = None
+    device: str = "cpu"
 
     def plan(self) -> dict[str, Any]:
         """What decides the results, as JSON values: campaigns with the same plan may share a directory."""
@@ -194,6 +197,7 @@ def run_campaign(
             campaign.data_dir,
             campaign.task,
             campaign.train_seconds,
+            campaign.device,
             given.get(name),
         )
         for name in campaign.models
@@ -209,7 +213,7 @@ def run_campaign(
                 "processes": max(1, min(processes, len(jobs))),
                 "command": command,
                 "failed": {o.name: o.error for o in outcomes if o.error is not None},
-                "environment": environment(campaign.seed, torch.device("cpu"), started),
+                "environment": environment(campaign.seed, torch.device(campaign.device), started),
             },
         )
     return outcomes
@@ -247,7 +251,9 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
     name, options = job.task or ("digits", {})
     task = make_task(name, data_dir=job.data_dir, seed=job.seed, **options)
     if (folder / RUN_FILE).is_file():
-        model, result = resume_run(folder, data_dir=job.data_dir, progress=progress, time_limit=job.time_limit)
+        model, result = resume_run(
+            folder, data_dir=job.data_dir, progress=progress, time_limit=job.time_limit, device=job.device
+        )
     else:
         tell("training")
         model, result = train_preset(
@@ -255,6 +261,7 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
             task,
             quick=job.budget == "quick",
             seed=job.seed,
+            device=job.device,
             out=folder,
             progress=progress,
             time_limit=job.time_limit,
@@ -289,10 +296,10 @@ def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
             if (source / name).is_file():
                 shutil.copyfile(source / name, folder / name)
         task = read_run(source).task(job.data_dir) if task is None else task
-    model = given.subject if isinstance(given.subject, nn.Module) else None
+    model = given.subject.to(job.device) if isinstance(given.subject, nn.Module) else None
     analyse(
         folder,
-        given.subject,
+        given.subject if model is None else model,
         model=model,
         task=task,
         title=given.name,

@@ -36,6 +36,7 @@ from stability.wire import write_text
 
 from ..models.network import SequenceModel
 from ..models.recurrent import to_numpy
+from .budgets import BUDGETS, Budget
 from .density import spectral_density
 from .environment import environment
 from .hessian import hessian_summary
@@ -50,64 +51,6 @@ from .tasks import Task
 __all__ = ["BUDGETS", "STEPS", "Budget", "Work", "analyse"]
 
 ANALYSIS_FILE = "analysis.json"
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much work the analyzers may do.
-
-    Attributes:
-        samples: test sequences for noise, certified radii, norm drift.
-        attacked: test sequences that are attacked.
-        curved: training sequences of the Hessian's batch.
-        draws: independent noises per level.
-        levels: standard deviations of white noise and shares of salt and pepper, within inputs in [0, 1].
-        epsilons_linf: radii of attacks in the largest change of an entry.
-        epsilons_l2: radii of attacks in the Euclidean norm of the whole sequence's change.
-        steps: of PGD.
-        stretch: how many times longer than the task's sequences the hidden state is followed.
-        iterations: Lanczos iterations for the Hessian's ends.
-        probes: random vectors for the Hessian's trace and density.
-        trajectories: test sequences along which Lyapunov exponents are taken.
-        seconds: time limit of the certificate.
-        gain_seconds: time limit of the gain behind the certified radii.
-    """
-
-    samples: int = 500
-    attacked: int = 200
-    curved: int = 256
-    draws: int = 3
-    levels: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
-    epsilons_linf: tuple[float, ...] = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08)
-    epsilons_l2: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
-    steps: int = 7
-    stretch: int = 10
-    iterations: int = 32
-    probes: int = 4
-    trajectories: int = 8
-    seconds: float = 60.0
-    gain_seconds: float = 15.0
-
-
-BUDGETS = {
-    "full": Budget(),
-    "quick": Budget(
-        samples=200,
-        attacked=60,
-        curved=64,
-        draws=2,
-        levels=(0.0, 0.1, 0.2, 0.4),
-        epsilons_linf=(0.0, 0.01, 0.04),
-        epsilons_l2=(0.0, 0.2, 0.8),
-        steps=5,
-        stretch=10,
-        iterations=20,
-        probes=3,
-        trajectories=4,
-        seconds=8.0,
-        gain_seconds=3.0,
-    ),
-}
 
 
 @dataclass
@@ -350,7 +293,7 @@ def analyse(
     Args:
         folder: an existing directory, usually the model's run directory.
         subject: what ``certify`` gets: a module or a system.
-        model: the module, ``None`` for a bare system.
+        model: the module, ``None`` for a bare system; everything is computed on its device.
         task: the data, ``None`` where none are known.
         title: the model's name for readers.
         source: where the model came from, for the record.
@@ -366,7 +309,8 @@ def analyse(
     """
     budget = BUDGETS[budget] if isinstance(budget, str) else budget
     folder = Path(folder)
-    work = Work(folder, subject, model, task, budget, seed)
+    device = torch.device("cpu") if model is None else next((p.device for p in model.parameters()), torch.device("cpu"))
+    work = Work(folder, subject, model, None if task is None else task.to(device), budget, seed)
     started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
     steps: dict[str, dict[str, Any]] = {}
     for name, run in STEPS.items():
@@ -394,7 +338,7 @@ def analyse(
         "parameters": None if model is None else sum(p.numel() for p in model.parameters()),
         "hidden_size": getattr(getattr(model, "layer", model), "hidden_size", None),
         "steps": steps,
-        "environment": environment(seed, torch.device("cpu"), started),
+        "environment": environment(seed, device, started),
     }
     work.write_json(ANALYSIS_FILE, document)
     return document

@@ -164,7 +164,14 @@ def preset_training(name: str, *, quick: bool = False) -> dict[str, Any]:
 
 
 def train_preset(
-    name: str, task: Task, *, quick: bool = False, seed: int = 0, every: int = 50, **options: Any
+    name: str,
+    task: Task,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    every: int = 50,
+    device: str | torch.device = "cpu",
+    **options: Any,
 ) -> tuple[SequenceModel, TrainResult]:
     """Make a preset's model and train it, spectra tracked.
 
@@ -174,6 +181,7 @@ def train_preset(
         quick: fewer epochs.
         seed: of weights and training.
         every: steps between two records of the spectra.
+        device: where to train.
         **options: further (or other) keyword arguments of ``train``, such as ``out`` and ``progress``.
 
     Returns:
@@ -189,6 +197,6 @@ def train_preset(
         >>> type(model.layer).__name__, result.epochs
         ('ElmanRNN', 1)
     """
-    model = preset_model(name, task, seed=seed)
+    model = preset_model(name, task, seed=seed).to(device)
     tracker = SpectrumTracker(model, every=every)
     return model, train(model, task, seed=seed, tracker=tracker, **{**preset_training(name, quick=quick), **options})

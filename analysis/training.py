@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from stability.errors import ConfigurationError
@@ -136,6 +137,7 @@ def resume_run(
     data_dir: str | Path | None = None,
     progress: Callable[[Progress], Any] | None = None,
     time_limit: float | None = None,
+    device: str | torch.device = "cpu",
 ) -> tuple[nn.Module, TrainResult]:
     """Go on with an interrupted (or finished) run from its folder alone.
 
@@ -145,6 +147,7 @@ def resume_run(
         data_dir: where the data lie now, if not where they lay then.
         progress: as for ``train``.
         time_limit: as for ``train``.
+        device: where to train.
 
     Returns:
         The model and the result.
@@ -167,7 +170,7 @@ def resume_run(
     run = read_run(path)
     options = dict(run.document["training"])
     tracked = options.pop("tracker", None)
-    model = run.model()
+    model = run.model().to(device)
     tracker = None if tracked is None else SpectrumTracker(model, tracked["every"], margins=tracked["margins"])
     if epochs is not None:
         options["epochs"] = epochs

@@ -12,7 +12,7 @@ import typer
 
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
 
-from .console import DataDir, Interrupted, Json, Quiet, Seed, assignments, say, show_json, status
+from .console import DataDir, Device, Interrupted, Json, Quiet, Seed, assignments, say, show_json, status
 from .data import TaskName, TaskOptions
 from .formatting import duration, metric, verdict_word
 
@@ -42,6 +42,7 @@ def report(
     task_settings: TaskOptions = None,
     data_dir: DataDir = None,
     seed: Seed = 0,
+    device: Device = "cpu",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -52,7 +53,7 @@ def report(
         _finish(render(redraw), {}, as_json, quiet)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
-    campaign = _campaign(models or [], train_models, quick, folder, task, task_settings or [], data_dir, seed)
+    campaign = _campaign(models or [], train_models, quick, folder, task, task_settings or [], data_dir, seed, device)
     from ..analysis.campaign import finished, plan, run_campaign
 
     plan(campaign, overwrite=overwrite)
@@ -91,8 +92,10 @@ def _campaign(
     options: list[str],
     data_dir: Path | None,
     seed: int,
+    device: str,
 ) -> Any:
     from ..analysis.campaign import DEFAULT_MODELS, Campaign, Given, names_for
+    from .data import check_device
 
     chosen = None if task is None else (task, assignments("--task-set", options))
     if paths and train_models is not None:
@@ -101,6 +104,7 @@ def _campaign(
         "quick": quick,
         "seed": seed,
         "data_dir": None if data_dir is None else str(data_dir),
+        "device": str(check_device(device)),
     }
     if paths:
         given = tuple(Given(n, p, _given(p), chosen) for n, p in zip(names_for(paths), paths))

@@ -69,9 +69,11 @@ def train(
     if resume is not None:
         if out is not None:
             raise ConfigurationError("--resume goes on in its own folder: leave --out away")
-        folder = resume
+        from .data import check_device
+
+        folder, where = resume, check_device(device)
         _, result = training.resume_run(
-            resume, epochs=epochs, data_dir=data_dir, progress=progress, time_limit=time_limit
+            resume, epochs=epochs, data_dir=data_dir, progress=progress, time_limit=time_limit, device=where
         )
     else:
         folder = out or Path("runs") / f"{task}-{model}-seed{seed}"

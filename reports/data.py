@@ -38,13 +38,13 @@ def check_device(name: str) -> Any:
     """The torch device of this name.
 
     Raises:
-        ConfigurationError: when there is none on this machine.
+        ConfigurationError: when there is none on this machine, or it holds no numbers (``meta``).
     """
     import torch
 
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.empty(0, device=device).cpu()
     except (RuntimeError, AssertionError) as error:
         text = str(error).splitlines()[0]
         raise ConfigurationError(f"there is no device {name!r} here ({text}); cpu is always there") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,11 @@ class Task:
         if self.kind == "values":
             return float((outputs.detach() - targets).double().square().mean())
         return float((outputs.argmax(-1) == targets).double().mean())
+
+    def to(self, device: str | torch.device) -> Task:
+        """The same task with its sequences and targets on a device."""
+        train, test = ((x.to(device), y.to(device)) for x, y in (self.train, self.test))
+        return replace(self, train=train, test=test)
 
     def describe(self) -> dict[str, Any]:
         """The task in plain numbers and strings (for run files and reports)."""

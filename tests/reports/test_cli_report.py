@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from stability.analysis.pipeline import BUDGETS, Budget
 from stability.reports import cli
@@ -103,6 +104,39 @@ def test_a_bad_model_among_good_ones_stops_before_anything(here: Path, capsys: p
     assert cli.run(["report", "stable.npz", "missing.npz", "--out", "r"]) == 2
     assert "missing.npz" in capsys.readouterr().err
     assert not (here / "r").exists()
+
+
+@pytest.mark.parametrize("device", ["nowhere", "meta", "cuda:99"])
+@pytest.mark.parametrize("command", [["report", "stable.npz"], ["report"], ["train", "--resume", "run"]])
+def test_a_device_that_is_not_there_stops_before_anything(
+    here: Path, capsys: pytest.CaptureFixture[str], command: list[str], device: str
+) -> None:
+    before = sorted(p.name for p in here.iterdir())
+    assert cli.run([*command, "--device", device]) == 2
+    assert f"no device '{device}'" in capsys.readouterr().err
+    assert sorted(p.name for p in here.iterdir()) == before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_report_computed_on_a_device(here: Path) -> None:
+    """The same verdict and nearly the same numbers as on the processor, of a trained and of a given model."""
+    assert cli.run(["train", "--model", "elman", "--hidden", "6", "--epochs", "1", "--out", "run", "-q", *TINY]) == 0
+    trained = ["report", "--models", "contracting", "--task", "digits", *TINY]
+    for name, command in (("given", ["report", "run", "stable.npz"]), ("trained", trained)):
+        found = []
+        for device in ("cpu", "cuda"):
+            folder = here / f"{name}-{device}"
+            common = ["--quick", "--processes", "1", "--device", device, "--out", str(folder), "-q"]
+            assert cli.run([*command, *common]) == 0
+            found.append(collect(folder).models)
+        for cpu, cuda in zip(*found):
+            assert cuda.verdict == cpu.verdict
+            assert cuda.analysis["steps"].keys() == cpu.analysis["steps"].keys()
+            for step, outcome in cpu.analysis["steps"].items():
+                assert cuda.analysis["steps"][step]["status"] == outcome["status"], step
+            if name == "given" and "noise" in cpu.frames:
+                np.testing.assert_allclose(cuda.frames["noise"].accuracy, cpu.frames["noise"].accuracy, atol=0.051)
 
 
 @pytest.mark.slow

@@ -1,0 +1,65 @@
+"""How much work the analyzers of a report may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["BUDGETS", "Budget"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much work the analyzers may do.
+
+    Attributes:
+        samples: test sequences for noise, certified radii, norm drift.
+        attacked: test sequences that are attacked.
+        curved: training sequences of the Hessian's batch.
+        draws: independent noises per level.
+        levels: standard deviations of white noise and shares of salt and pepper, within inputs in [0, 1].
+        epsilons_linf: radii of attacks in the largest change of an entry.
+        epsilons_l2: radii of attacks in the Euclidean norm of the whole sequence's change.
+        steps: of PGD.
+        stretch: how many times longer than the task's sequences the hidden state is followed.
+        iterations: Lanczos iterations for the Hessian's ends.
+        probes: random vectors for the Hessian's trace and density.
+        trajectories: test sequences along which Lyapunov exponents are taken.
+        seconds: time limit of the certificate.
+        gain_seconds: time limit of the gain behind the certified radii.
+    """
+
+    samples: int = 500
+    attacked: int = 200
+    curved: int = 256
+    draws: int = 3
+    levels: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
+    epsilons_linf: tuple[float, ...] = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08)
+    epsilons_l2: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
+    steps: int = 7
+    stretch: int = 10
+    iterations: int = 32
+    probes: int = 4
+    trajectories: int = 8
+    seconds: float = 60.0
+    gain_seconds: float = 15.0
+
+
+BUDGETS = {
+    "full": Budget(),
+    "quick": Budget(
+        samples=200,
+        attacked=60,
+        curved=64,
+        draws=2,
+        levels=(0.0, 0.1, 0.2, 0.4),
+        epsilons_linf=(0.0, 0.01, 0.04),
+        epsilons_l2=(0.0, 0.2, 0.8),
+        steps=5,
+        stretch=10,
+        iterations=20,
+        probes=3,
+        trajectories=4,
+        seconds=8.0,
+        gain_seconds=3.0,
+    ),
+}
