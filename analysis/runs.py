@@ -16,14 +16,13 @@ from typing import Any
 
 import pandas as pd
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError
 from stability.wire import read_json, write_text
 
-from ..models.files import describe, load, save
+from ..models.files import describe, load, save, write_tensors
 from .spectra import EIGENVALUE_COLUMNS, SPECTRA_COLUMNS
 from .tables import read_csv
 from .tasks import Task, make_task
@@ -225,7 +224,7 @@ def write_run(path: Path, document: Mapping[str, Any], model: nn.Module, metrics
     if document["model"]["layer"] is not None:
         save(model, path / "model.safetensors")
     else:
-        _write_tensors(path / "model.safetensors", dict(model.state_dict()), {})
+        write_tensors(path / "model.safetensors", dict(model.state_dict()), {})
     whole = {"format": FORMAT, "version": VERSION, **document}
     write_text(path / RUN_FILE, json.dumps(whole, indent=1, allow_nan=False) + "\n")
 
@@ -236,7 +235,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[s
     Raises:
         FileFormatError: when the folder cannot be written to.
     """
-    _write_tensors(path / CHECKPOINT, tensors, {"checkpoint": json.dumps(state, allow_nan=False)})
+    write_tensors(path / CHECKPOINT, tensors, {"checkpoint": json.dumps(state, allow_nan=False)})
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -256,17 +255,6 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
     except (safetensors.SafetensorError, KeyError, json.JSONDecodeError, RecursionError) as error:
         raise FileFormatError(f"cannot go on from {path}: {file.name} is damaged ({error})") from error
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    data = {name: value.detach().to("cpu").clone().contiguous() for name, value in tensors.items()}
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        safetensors.torch.save_file(data, aside, metadata)
-        os.replace(aside, path)
-    except (OSError, safetensors.SafetensorError) as error:
-        aside.unlink(missing_ok=True)
-        raise FileFormatError(f"cannot write {path}: {error}") from error
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import struct
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ from .network import SequenceModel
 from .recurrent import LAYERS, RecurrentLayer
 from .stack import Stack
 
-__all__ = ["FORMAT", "MODEL_FILE", "VERSION", "build", "describe", "load", "save"]
+__all__ = ["FORMAT", "MODEL_FILE", "VERSION", "build", "describe", "load", "save", "write_tensors"]
 
 FORMAT = "stability-model"
 VERSION = 1
@@ -152,11 +153,35 @@ def save(model: nn.Module, path: str | Path) -> Path:
         "version": str(VERSION),
         "model": json.dumps(describe(model), allow_nan=False),
     }
-    tensors = {name: value.detach().to("cpu").clone().contiguous() for name, value in model.state_dict().items()}
     path = Path(path)
     path = path / MODEL_FILE if path.is_dir() else path
-    _write_aside(path, safetensors.torch.save(tensors, metadata))
+    write_tensors(path, model.state_dict(), metadata)
     return path
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file aside and rename it into place; equal content gives equal bytes.
+
+    Args:
+        path: the file.
+        tensors: by name; saved as copies, so that they may share memory.
+        metadata: texts by name, written in the order of their names.
+
+    Raises:
+        FileFormatError: when the place cannot be written to.
+    """
+    copies = {name: value.detach().to("cpu").clone().contiguous() for name, value in tensors.items()}
+    try:
+        raw = memoryview(safetensors.torch.save(copies, dict(metadata) or None))
+    except safetensors.SafetensorError as error:
+        raise FileFormatError(f"cannot write {path}: {error}") from error
+    (size,) = struct.unpack("<Q", raw[:8])  # the library writes its metadata in an order that changes from call to call
+    header = json.loads(bytes(raw[8 : 8 + size]))
+    if metadata:
+        header["__metadata__"] = dict(sorted(metadata.items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the numbers stay aligned
+    _write_aside(path, struct.pack("<Q", len(text)) + text, raw[8 + size :])
 
 
 def load(path: str | Path) -> nn.Module:
@@ -260,12 +285,12 @@ def _integers(value: Any) -> Iterator[int]:
         yield value
 
 
-def _write_aside(path: Path, data: bytes) -> None:
+def _write_aside(path: Path, *pieces: bytes | memoryview) -> None:
     temporary = None
     try:
         with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as handle:
             temporary = handle.name
-            handle.write(data)
+            handle.writelines(pieces)
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)

@@ -13,7 +13,7 @@ from stability.analysis import SpectrumTracker, evaluate, make_task, read_run, t
 from stability.analysis.runs import METRIC_COLUMNS, pack_optimizer, unpack_optimizer
 from stability.analysis.tables import CsvLog, csv_text, read_csv
 from stability.errors import FileFormatError
-from stability.models import LipschitzRNN, SequenceModel
+from stability.models import ElmanRNN, LipschitzRNN, SequenceModel
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,16 @@ def test_the_document_holds_what_the_format_promises(trained):
     names = {p.name for p in path.iterdir()}
     tables = {"metrics.csv", "spectra.csv", "eigenvalues.csv"}
     assert names == {"run.json", "model.safetensors", "checkpoint.safetensors"} | tables
+
+
+def test_the_same_training_writes_the_same_weights_byte_by_byte(tmp_path):
+    files = []
+    for k in range(3):
+        torch.manual_seed(4)
+        task = make_task("adding", steps=6, train=40, test=10)
+        train(SequenceModel(ElmanRNN(2, 4), 1), task, epochs=2, out=tmp_path / str(k))
+        files.append((tmp_path / str(k) / "model.safetensors").read_bytes())
+    assert len(set(files)) == 1
 
 
 def test_tracked_tables(trained):

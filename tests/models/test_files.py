@@ -14,7 +14,7 @@ import torch
 
 from stability.errors import ConfigurationError, FileFormatError, NonFiniteError, StabilityError
 from stability.models import LSTM, ElmanRNN, LipschitzRNN, SequenceModel, build, describe, load, save
-from stability.models.files import FORMAT, MODEL_FILE
+from stability.models.files import FORMAT, MODEL_FILE, write_tensors
 
 
 @pytest.fixture
@@ -68,6 +68,40 @@ def test_metadata_is_plain_json(file, model):
     metadata = header(file)[0]["__metadata__"]
     assert metadata["format"] == FORMAT
     assert json.loads(metadata["model"]) == describe(model)
+
+
+def test_equal_models_give_equal_bytes(file, model, tmp_path):
+    """Whatever order the library writes its metadata in, in this process or another."""
+    assert {save(model, tmp_path / f"{k}.safetensors").read_bytes() for k in range(20)} == {file.read_bytes()}
+    raw = file.read_bytes()
+    head, body = header(file)
+    assert list(head["__metadata__"]) == sorted(head["__metadata__"])
+    assert (len(raw) - len(body)) % 8 == 0
+    reference = safetensors.torch.load(safetensors.torch.save(model.state_dict()))
+    ours = safetensors.torch.load_file(file)
+    assert ours.keys() == reference.keys()
+    assert all(torch.equal(ours[name], value) for name, value in reference.items())
+
+
+def test_tensors_of_every_kind_are_written(tmp_path):
+    base = torch.arange(6.0).reshape(2, 3)
+    tensors = {
+        "b/ü": base.T,
+        "a": base[0],
+        "shared": base,
+        "flag": torch.tensor([True, False, True]),
+        "count": torch.tensor(7),
+        "none": torch.zeros(0, 3),
+        "half": torch.ones(3, dtype=torch.bfloat16),
+    }
+    write_tensors(tmp_path / "x", tensors, {"ü": "ä", "a": '"'})
+    again = safetensors.torch.load_file(tmp_path / "x")
+    assert again.keys() == tensors.keys()
+    assert all(torch.equal(again[name], value) for name, value in tensors.items())
+    assert header(tmp_path / "x")[0]["__metadata__"] == {"a": '"', "ü": "ä"}
+    for few in ({}, {"a": base}):
+        write_tensors(tmp_path / "x", few, {})
+        assert safetensors.torch.load_file(tmp_path / "x").keys() == few.keys()
 
 
 def test_loading_leaves_the_random_state(file):
