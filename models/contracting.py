@@ -24,6 +24,10 @@ from .recurrent import RecurrentLayer, positive_int, register_layer, to_numpy
 
 __all__ = ["ContractingRNN"]
 
+STEP = 0.3
+"""The free matrices of the discrete form are stored in this unit, so that an update of Adam moves them by so much
+less: its updates have norms near ``lr n``, too long a step for an A near a rotation once n is 100 or more."""
+
 
 class Prepared(NamedTuple):
     """Transposed matrices for a batch of row vectors; ``B_t`` is None where it is the identity."""
@@ -68,11 +72,12 @@ class ContractingRNN(RecurrentLayer):
         (torch.Size([3, 5, 8]), True)
     """
 
-    X: nn.Parameter  # (3n, 3n) in discrete time, with Y; (n, n) in continuous time, with the other four
-    Y: nn.Parameter
+    X: nn.Parameter  # (2n, 2n) in discrete time, (n, n) in continuous time
     V: nn.Parameter
     l: nn.Parameter
-    S_raw: nn.Parameter
+    W: nn.Parameter  # in discrete time
+    Y: nn.Parameter
+    S_raw: nn.Parameter  # in continuous time
     K_raw: nn.Parameter
 
     def __init__(
@@ -107,22 +112,21 @@ class ContractingRNN(RecurrentLayer):
         self.weight_ih, self.bias = input_parameters(self.input_size, self.hidden_size)
 
     def _initial_discrete(self) -> dict[str, Tensor]:
-        """Near ``h+ = .97 rho R h + .15 phi(.)``, R random orthogonal: long memory, inside the set."""
+        """Near ``h+ = .97 rho R h + .15 phi(U x + b)``, R random orthogonal: long memory, inside the set."""
         n, keep, gain = self.hidden_size, 0.97, 0.15
-        eye, zero = torch.eye(n), torch.zeros(n, n)
+        eye = torch.eye(n)
         R = nn.init.orthogonal_(torch.empty(n, n))
-        H = torch.cat(
-            (
-                torch.cat((eye, zero, keep * R.T), dim=1),
-                torch.cat((zero, 2.0 * eye, gain * eye), dim=1),
-                torch.cat((keep * R, gain * eye, eye), dim=1),
-            )
-        )
-        X = torch.linalg.cholesky_ex(H)[0].T
-        # the same network slowed down to rho: H11 scaled by rho^2, H33 by rho^4
-        scale = torch.cat((torch.full((n,), self.rate), torch.ones(n), torch.full((n,), self.rate**2)))
-        noise = 0.01 * torch.randn(3 * n, 3 * n)
-        return {"X": (X + noise) * scale, "Y": 0.01 * torch.randn(n, n)}
+        M = torch.cat((torch.cat((eye, keep * R.T), dim=1), torch.cat((keep * R, eye), dim=1)))
+        X = torch.linalg.cholesky_ex(M)[0].T + 0.01 * torch.randn(2 * n, 2 * n)
+        # the same network slowed down to rho: M11 scaled by rho^2, M22 by rho^4
+        scale = torch.cat((torch.full((n,), self.rate), torch.full((n,), self.rate**2)))
+        return {
+            "X": X * scale / STEP,
+            "Y": 0.01 * torch.randn(n, n) / STEP,
+            "W": 0.01 * torch.randn(n, n) / STEP,
+            "V": self.rate**2 * gain * eye / STEP,
+            "l": torch.zeros(n),
+        }
 
     def _initial_continuous(self) -> dict[str, Tensor]:
         """Near ``dh/dt = (K - .1 - rate) h + phi(W h + .)`` with a random skew K, and P close to I."""
@@ -191,8 +195,9 @@ class ContractingRNN(RecurrentLayer):
             names = ("V", "l", "X", "S_raw", "K_raw")
             free = continuous_free(A, W, P, L, layer.rate, layer.margin)
         else:
-            names = ("X", "Y")
-            free = discrete_free(A, B, W, P, L, layer.rate, layer.margin)
+            names = ("X", "Y", "W", "V", "l")
+            *matrices, l = discrete_free(A, B, W, P, L, layer.rate, layer.margin)
+            free = (*(M / STEP for M in matrices), l)
         with torch.no_grad():
             for name, value in zip((*names, "weight_ih", "bias"), (*free, U, b)):
                 getattr(layer, name).copy_(value)
@@ -201,7 +206,8 @@ class ContractingRNN(RecurrentLayer):
     def factors(self) -> Any:
         """The matrices with their witness in float64, before they are rounded to the layer's dtype."""
         if self.time == "discrete":
-            return discrete_factors(self.X.double(), self.Y.double(), self.rate, self.margin)
+            X, Y, W, V = (STEP * p.double() for p in (self.X, self.Y, self.W, self.V))
+            return discrete_factors(X, Y, W, V, self.l.double(), self.rate, self.margin)
         V, l, X, S, K = (p.double() for p in (self.V, self.l, self.X, self.S_raw, self.K_raw))
         return continuous_factors(V, l, X, S, K, self.rate, self.margin)
 

@@ -165,22 +165,30 @@ def continuous_free(
     return V, L.log(), X, unit_ball_inverse(S), 0.25 * (PA - PA.T)
 
 
-def discrete_factors(X: Tensor, Y: Tensor, rho: float, margin: float) -> DiscreteFactors:
+def discrete_factors(
+    X: Tensor, Y: Tensor, W: Tensor, V: Tensor, l: Tensor, rho: float, margin: float
+) -> DiscreteFactors:
     r"""A discrete-time network that contracts at least by ``rho`` a step, for slopes in [0, 1].
 
-    .. math:: H = X^T X + \epsilon, \quad E = \tfrac12 (H_{11} + H_{33} / \rho^2 + Y - Y^T), \quad
-              2 L = \mathrm{diag}(\textstyle\sum_j |H_{22}|_{ij}),
+    .. math:: M = X^T X + \epsilon, \quad L = \mathrm{diag}(e^{l}), \quad \kappa = (1 + \delta) / 2,
 
-    .. math:: A = E^{-1} H_{31}, \quad B = E^{-1} H_{32}, \quad W = -L^{-1} H_{21}
+    .. math:: H_{11} = M_{11} + \kappa W^T L W, \quad H_{31} = M_{21} - \kappa V W, \quad
+              H_{33} = M_{22} + \kappa V L^{-1} V^T,
 
-    with ``H`` in blocks of size ``n``, and ``eps`` diagonal: ``margin`` times the mean of the diagonal of
-    each block of ``X^T X``. Since ``E + E^T - H33 / rho^2`` is at most ``rho^2 E^T H33^{-1} E = rho^2
-    P``, and ``2 L`` at least ``H22`` (diagonal dominance), ``H > 0`` implies ``[rho^2 P, -W^T L, A^T E^T;
-    ., 2 L, B^T E^T; ., ., H33] > 0``: by Schur the LMI at ``(P, L, rho)``.
+    .. math:: E = \tfrac12 (H_{11} + H_{33} / \rho^2 + Y - Y^T), \quad A = E^{-1} H_{31}, \quad B = E^{-1} V
+
+    with ``X``, ``M`` in blocks of size ``n``, ``delta`` the margin, and ``eps`` diagonal: ``margin`` times
+    the mean of the diagonal of what it is added to, for each block. By Schur on ``2 L``, ``M > 0`` is
+    ``[H11, -W^T L, H31^T; ., 2 L, V^T; ., ., H33] > 0``; and since ``E + E^T - H33 / rho^2`` is at most
+    ``rho^2 E^T H33^{-1} E = rho^2 P``, this implies ``[rho^2 P, -W^T L, A^T E^T; ., 2 L, B^T E^T; ., .,
+    H33] > 0``: by Schur on ``H33`` the LMI at ``(P, L, rho)``.
 
     Args:
-        X: ``(3 n, 3 n)``, free.
+        X: ``(2 n, 2 n)``, free.
         Y: ``(n, n)``, free.
+        W: ``(n, n)``, free: the network's own.
+        V: ``(n, n)``, free.
+        l: ``(n,)``, free.
         rho: in (0, 1].
         margin: relative strictness of the LMI, > 0.
 
@@ -188,19 +196,20 @@ def discrete_factors(X: Tensor, Y: Tensor, rho: float, margin: float) -> Discret
         ``A``, ``B``, ``W`` and the witness in factors.
     """
     n = Y.shape[-1]
+    L, kappa = torch.exp(l), 0.5 * (1.0 + margin)
     gram = X.T @ X
-    H = gram + torch.diag(margin * _block_means(gram, n))
-    H33 = H[2 * n :, 2 * n :]
-    E = 0.5 * (H[:n, :n] + H33 / rho**2 + Y - Y.T)
-    L = 0.5 * H[n : 2 * n, n : 2 * n].abs().sum(dim=1)
-    AB = torch.linalg.solve_ex(E, H[2 * n :, : 2 * n])[0]
-    return DiscreteFactors(AB[:, :n], AB[:, n:], -H[n : 2 * n, :n] / L[:, None], E, H33, L)
+    H11 = _strict(gram[:n, :n] + kappa * (W.T @ (L[:, None] * W)), margin)
+    H33 = _strict(gram[n:, n:] + kappa * ((V / L) @ V.T), margin)
+    H31 = gram[n:, :n] - kappa * (V @ W)
+    E = 0.5 * (H11 + H33 / rho**2 + Y - Y.T)
+    AB = torch.linalg.solve_ex(E, torch.cat((H31, V), dim=1))[0]
+    return DiscreteFactors(AB[:, :n], AB[:, n:], W, E, H33, L)
 
 
 def discrete_free(
     A: Tensor, B: Tensor, W: Tensor, P: Tensor, L: Tensor, rho: float, margin: float
-) -> tuple[Tensor, Tensor]:
-    """Free parameters ``(X, Y)`` of a certified discrete-time network.
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Free parameters ``(X, Y, W, V, l)`` of a certified discrete-time network.
 
     Args:
         A: ``(n, n)``.
@@ -215,23 +224,24 @@ def discrete_free(
         ConfigurationError: when ``(P, L, rho)`` does not certify the network with this margin.
     """
     A, B, W, P, L = _checked(A=A, B=B, W=W, P=P, L=L)
-    r2 = rho**2
     # with E = rho^2 P and H33 = rho^4 P all inequalities of the construction are equalities
-    LW, PA, PB = L[:, None] * W, r2 * (P @ A), r2 * (P @ B)
-    H = torch.cat(
-        (
-            torch.cat((r2 * P, -LW.T, PA.T), dim=1),
-            torch.cat((-LW, 2.0 * torch.diag(L), PB.T), dim=1),
-            torch.cat((PA, PB, r2**2 * P), dim=1),
-        )
-    )
-    shift = margin / (1.0 + margin) * _block_means(H, A.shape[0])
-    return _factor(H - torch.diag(shift), "the LMI"), torch.zeros_like(P)
+    E, kappa = rho**2 * P, 0.5 * (1.0 + margin)
+    V = E @ B
+    H31 = E @ A + kappa * (V @ W)
+    H11 = _loose(E, margin) - kappa * (W.T @ (L[:, None] * W))
+    H33 = _loose(rho**2 * E, margin) - kappa * ((V / L) @ V.T)
+    M = torch.cat((torch.cat((H11, H31.T), dim=1), torch.cat((H31, H33), dim=1)))
+    return _factor(M, "the LMI"), torch.zeros_like(P), W, V, L.log()
 
 
-def _block_means(H: Tensor, n: int) -> Tensor:
-    """For each row of ``H (3 n, 3 n)`` the mean of the diagonal over its block."""
-    return H.diagonal().reshape(3, n).mean(dim=1).repeat_interleave(n)
+def _strict(block: Tensor, margin: float) -> Tensor:
+    """``block`` with ``margin`` times the mean of its diagonal added to the diagonal."""
+    return block + margin * block.diagonal().mean() * _eye(block)
+
+
+def _loose(block: Tensor, margin: float) -> Tensor:
+    """Inverse of ``_strict``."""
+    return block - margin / (1.0 + margin) * block.diagonal().mean() * _eye(block)
 
 
 def _checked(**matrices: Tensor) -> tuple[Tensor, ...]:
