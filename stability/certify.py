@@ -14,24 +14,25 @@ import numpy as np
 
 from stability.bounded import bounded, equilibrium_claim
 from stability.cascade import Cascade, cascade_claim
-from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
+from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.criteria.circle import circle_criterion
 from stability.criteria.interval import gated_findings, gated_proof
 from stability.criteria.kyp import kyp_criterion
 from stability.criteria.linear import linear_criterion
-from stability.criteria.multiplier import Rate, multiplier_criterion, parse_rate
+from stability.criteria.multiplier import Rate, default_tolerance, multiplier_criterion, parse_rate
 from stability.criteria.theorem1 import theorem1_system
+from stability.criteria.witness import Witness
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
 from stability.gated import GatedCell
 from stability.nonexpansive import nonexpansive
-from stability.overshoot import spectrum_bracket
 from stability.refute import refute as search_witness
 from stability.regional import regional
 from stability.rules.multiplier_lmi import check_lmi
 from stability.stacks import is_discrete
-from stability.statements import contraction, subject_phrase
+from stability.statements import subject_phrase
 from stability.subjects import as_subject
 from stability.systems import DrivenSystem, LureSystem
+from stability.tradeoff import calmer_claims, contraction_claim
 
 __all__ = ["CRITERIA", "certify"]
 
@@ -77,7 +78,8 @@ def certify(
             or module with a system (the claim is about that network under every input), a ``GatedCell``, a ``Cascade``.
         criterion: ``"auto"`` for the whole ladder, or one of ``CRITERIA``.
         solver: ``"riccati"`` (structured), ``"cvxpy"`` (SDP) or ``"auto"``, for the multiplier criterion.
-        rate: ``"best"``; ``"any"`` for existence only, the fastest; or a number: at least this rate.
+        rate: ``"best"``, within ``tol``, in a metric of small overshoot, with slower rates of smaller overshoot among
+            the further claims; ``"any"`` for existence only, the fastest; or a number: at least this rate.
         tol: relative tolerance of the best rate (1e-6 up to 64 states, 1e-3 beyond, by default).
         time_limit: seconds for the whole call, respected between factorisations.
         refute: search for a witness against the claim where no proof was found.
@@ -224,41 +226,45 @@ def _fast_enough(rate: float, wanted: Rate, discrete: bool) -> bool:
 
 
 def _lure_claim(
-    subject: Any, system: LureSystem, findings: list[Finding], wanted: Rate
+    subject: Any, system: LureSystem, findings: list[Finding], wanted: Rate, tol: float
 ) -> tuple[Claim, Finding, float] | None:
-    """The claim of the fastest finding whose witness its rule accepts, with its overshoot."""
-    sign = 1.0 if system.is_discrete else -1.0
+    """The claim of the fastest finding whose witness its rule accepts, with its overshoot; among those as fast within
+    the tolerance, the one of the smallest overshoot.
+    """
+    discrete = system.is_discrete
+    sign = 1.0 if discrete else -1.0
     usable = [f for f in findings if f.holds and f.rate is not None and "P" in f.witness]
+    made: list[tuple[Claim, Finding, float]] = []
     for finding in sorted(usable, key=lambda f: sign * round(float(f.rate or 0.0), 9)):
-        if not _fast_enough(float(finding.rate or 0.0), wanted, system.is_discrete):
+        rate = float(finding.rate or 0.0)
+        if not _fast_enough(rate, wanted, discrete):
             continue
+        if made and abs(rate - made[0][2]) > tol * (1.0 - made[0][2] if discrete else made[0][2]):
+            break
         p = np.ascontiguousarray(finding.witness["P"], dtype=np.float64)
         multipliers = np.ascontiguousarray(finding.witness["L"], dtype=np.float64)
-        if (
-            finding.criterion not in ("multiplier", "construction")
-            and not check_lmi(system, p, multipliers, finding.rate or 0.0)[0]
-        ):
+        if finding.criterion not in ("multiplier", "construction") and not check_lmi(system, p, multipliers, rate)[0]:
             continue
-        bracket = spectrum_bracket(p)
-        if bracket is None:
-            continue
-        rate, (low, high, overshoot) = float(finding.rate or 0.0), bracket
-        data = {"P": p, "L": multipliers, "rate": rate, "overshoot": overshoot, "p_min": low, "p_max": high}
-        claim = Claim(
-            "contraction", contraction(subject, rate, overshoot), Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate
-        )
-        return claim, finding, overshoot
-    return None
+        claim = contraction_claim(subject, Witness(rate, {"P": p, "L": multipliers}))
+        if claim is not None and claim.proof is not None:
+            made.append((claim, finding, rate))
+    if not made:
+        return None
+    claim, finding, _ = min(made, key=lambda x: round(x[0].proof.data["overshoot"], 9) if x[0].proof else np.inf)
+    return claim, finding, claim.proof.data["overshoot"] if claim.proof else 1.0
 
 
 def _certify_lure(subject: Any, question: _Question, refute: bool, witness: Any) -> Certificate:
     system = subject.system if isinstance(subject, DrivenSystem) else subject
     wanted = parse_rate(question.rate, system)
     findings = _lure_findings(system, question, witness)
-    made = _lure_claim(subject, system, findings, wanted)
+    tol = question.tol if question.tol is not None else default_tolerance(system)
+    made = _lure_claim(subject, system, findings, wanted, tol)
     if made is not None:
         claim, finding, overshoot = made
         extra = () if question.rate == "any" else _weaker(subject, claim, question)
+        if question.rate == "best" and question.left() != 0.0:
+            extra = (*calmer_claims(subject, claim, time_limit=question.left()), *extra)
         return Certificate(subject, claim, finding.criterion, claim.value, overshoot, tuple(findings), extra)
     if refute:
         limit = 10.0 if question.left() is None else min(10.0, question.left() or 0.0)

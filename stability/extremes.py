@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.certificate import Certificate
 from stability.certify import certify
 from stability.criteria.multiplier import Rate, multiplier_criterion, parse_rate
+from stability.criteria.witness import prove
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.overshoot import spectrum_bracket
-from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.conditioning import min_overshoot
-from stability.statements import contraction
 from stability.systems import LureSystem
+from stability.tradeoff import contraction_claim
 
 __all__ = ["StepBound", "largest_step", "smallest_overshoot"]
 
@@ -118,16 +117,10 @@ def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: float | N
     if isinstance(value, str):
         raise ConfigurationError(f"smallest_overshoot needs a number as rate, got {rate!r}")
     result = min_overshoot(system, value, time_limit=time_limit)
-    bracket = None
+    claim = None
     if result.P is not None and result.L is not None:
-        p = np.ascontiguousarray(0.5 * (result.P + result.P.T))
-        multipliers = np.ascontiguousarray(np.maximum(result.L, 0.0))
-        bracket = spectrum_bracket(p) if check_lmi(system, p, multipliers, value)[0] else None
-    if bracket is None:
+        found = prove(system, result.P, result.L, value)
+        claim = contraction_claim(system, found) if found else None
+    if claim is None or claim.proof is None:
         raise UnsupportedError(f"the rate {value:g} could not be certified: {result.detail}")
-    low, high, overshoot = bracket
-    data = {"P": p, "L": multipliers, "rate": value, "overshoot": overshoot, "p_min": low, "p_max": high}
-    claim = Claim(
-        "contraction", contraction(system, value, overshoot), Verdict.CERTIFIED, Proof("multiplier_lmi", data), value
-    )
-    return Certificate(system, claim, "multiplier", value, overshoot)
+    return Certificate(system, claim, "multiplier", value, claim.proof.data["overshoot"])

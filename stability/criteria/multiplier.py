@@ -8,7 +8,6 @@ counts, so that a finding that holds is a theorem already.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,19 +15,20 @@ from stability.certificate import Finding
 from stability.criteria.linear import linear_criterion
 from stability.errors import ConfigurationError
 from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.diagonal import FrequencySamples, optimise_scaling
-from stability.solve.hinf import hinf_peak
+from stability.solve.between import condition_number
+from stability.solve.diagonal import optimise_scaling
 from stability.solve.lmi import multiplier_lmi
-from stability.solve.loop import Loop, centre
-from stability.solve.pinned import pinned, pinning, without
-from stability.solve.riccati import bounded_real
+from stability.solve.search import Search
 from stability.systems import LureSystem
 
-__all__ = ["Rate", "multiplier_criterion", "parse_rate", "rate_ceiling"]
+__all__ = ["Rate", "default_tolerance", "multiplier_criterion", "parse_rate", "rate_ceiling"]
 
 Array = np.ndarray
 Rate = str | float
 _SMALL, _SDP_SIZE = 64, 24
+_USEFUL = 1e8
+"""The best rate is the best whose overshoot stays below the square root of this (or ten times that of mere
+existence): in a reducible network the fastest rates are approached only by overshoots beyond every bound."""
 
 
 def parse_rate(rate: Rate, system: LureSystem) -> Rate:
@@ -49,6 +49,11 @@ def parse_rate(rate: Rate, system: LureSystem) -> Rate:
     raise ConfigurationError(f'rate must be "any", "best" or a number {wanted}, got {rate!r}')
 
 
+def default_tolerance(system: LureSystem) -> float:
+    """Relative tolerance of the best rate: ``1e-6`` up to 64 states, ``1e-3`` beyond."""
+    return 1e-6 if system.states <= _SMALL else 1e-3
+
+
 def rate_ceiling(system: LureSystem, samples: int = 8, seed: int = 0) -> float:
     """No rate beyond this can be certified: the slowest decay over some constant slopes.
 
@@ -65,94 +70,6 @@ def rate_ceiling(system: LureSystem, samples: int = 8, seed: int = 0) -> float:
     return worst if system.is_discrete else -worst
 
 
-@dataclass
-class _Search:
-    """Riccati attempts at given rates, with multipliers that improve as needed."""
-
-    system: LureSystem
-    deadline: float
-    loop: Loop = field(init=False)
-    gone: Array = field(init=False)
-    x: Array = field(init=False)
-    samples: FrequencySamples | None = None
-    attempts: int = 0
-    witness: dict[str, Array] = field(default_factory=dict)
-    rate: float | None = None
-
-    def __post_init__(self) -> None:
-        self.gone = pinned(self.system)
-        self.loop = without(centre(self.system), self.gone)
-        self.x = np.zeros(self.channels)
-
-    @property
-    def channels(self) -> int:
-        """Number of channels whose multipliers are searched."""
-        return self.loop.B.shape[1]
-
-    def expired(self) -> bool:
-        return time.monotonic() > self.deadline
-
-    def attempt(self, rate: float, slack: float, dtype: type = np.float64) -> bool:
-        """One Riccati equation and one rigorous check; keeps the witness when it holds."""
-        self.attempts += 1
-        delta = np.exp(self.x)
-        with np.errstate(all="ignore"):
-            result = bounded_real(self.loop.shifted(rate).scaled(delta), slack, dtype=dtype)
-        if result.P is None:
-            return False
-        with np.errstate(all="ignore"):
-            # A / rho, B / rho divides the inequality by rho^2, the multipliers with it
-            unshift = rate * rate if self.system.is_discrete else 1.0
-            p, multipliers = result.P, np.zeros(self.system.channels)
-            multipliers[~self.gone] = 0.5 * unshift * delta * delta
-            size = float(np.abs(p).max())
-            if not np.isfinite(size) or size == 0.0:
-                return False
-            unit = 2.0 ** -np.round(np.log2(size))
-            p, multipliers = unit * p, unit * multipliers
-        return self.keep(np.ascontiguousarray(0.5 * (p + p.T)), multipliers, rate)
-
-    def keep(self, p: Array, multipliers: Array, rate: float) -> bool:
-        """The rigorous check, once the pinned channels have their multipliers."""
-        for factor in (2.0, 32.0) if self.gone.any() else (1.0,):
-            full = pinning(self.system, p, multipliers, rate, self.gone, factor)
-            if full is None:
-                return False
-            if check_lmi(self.system, p, full, rate)[0]:
-                self.witness, self.rate = {"P": p, "L": full}, rate
-                return True
-        return False
-
-    def feasible(self, rate: float, gain: float | None = None) -> bool:
-        """Attempts with a slack that fits how far the gain is from one."""
-        if gain is not None:
-            return any(self.attempt(rate, s * max(1.0 - gain * gain, 1e-9)) for s in (0.1, 1e-3))
-        return self.attempt(rate, 1e-3) or self.attempt(rate, 1e-7)
-
-    def resample(self, rate: float) -> float:
-        """After a failed attempt: add the true peak to the samples and improve the multipliers again."""
-        if self.samples is None:
-            return np.inf
-        moved = self.loop.shifted(rate).scaled(np.exp(self.x))
-        try:
-            peak = hinf_peak(moved.A, moved.B, moved.C, moved.D, 1.0 if moved.is_discrete else None, rtol=1e-6)
-        except (ArithmeticError, np.linalg.LinAlgError):
-            return np.inf
-        if peak.norm < 1.0 or not np.isfinite(peak.omega):
-            return float(peak.norm)
-        self.samples.add(peak.omega)
-        return self.improve(rate, target=0.9)
-
-    def improve(self, rate: float, target: float) -> float:
-        """Better multipliers for a rate; returns the gain reached on the samples."""
-        if self.samples is None:
-            n = self.system.states
-            self.samples = FrequencySamples(self.loop, 40 if n <= 128 else 24 if n <= 512 else 12)
-        x, gain = optimise_scaling(self.samples.at(rate), self.x, target=target)
-        self.x = x
-        return gain
-
-
 def _crawl(system: LureSystem) -> float:
     """A rate that means "exponentially, however slowly": positive, and far below every other time scale."""
     if system.is_discrete:
@@ -161,7 +78,7 @@ def _crawl(system: LureSystem) -> float:
     return float(2.0 ** np.floor(np.log2(max(size, 1e-200)) - 24.0))
 
 
-def _existence(search: _Search) -> bool:
+def _existence(search: Search) -> bool:
     start = _crawl(search.system)
     if search.system.states >= 96 and search.attempt(start, 1e-2, np.float32):
         return True
@@ -175,7 +92,7 @@ def _existence(search: _Search) -> bool:
     )
 
 
-def _best(search: _Search, tol: float) -> None:
+def _best(search: Search, tol: float) -> None:
     """Find the rate where the best gain reaches one; keeps the fastest verified witness.
 
     The gain on the sampled axis steers (its logarithm is interpolated), Riccati attempts decide.
@@ -187,6 +104,7 @@ def _best(search: _Search, tol: float) -> None:
     high = rate_ceiling(system)
     if not np.isfinite(high) or (high <= low) != system.is_discrete:
         return
+    search.most = max(_USEFUL, 100.0 * condition_number(search.witness["P"]))
     scale = max(abs(high), 1e-12) if not system.is_discrete else max(1.0 - high, 1e-12)
     first = low + (1.0 - 0.5 * tol) * (high - low)
     if (first > 0.0) and search.feasible(first):  # the ceiling is reached in the scalar and many small cases
@@ -264,13 +182,13 @@ def multiplier_criterion(
     if solver not in ("auto", "riccati", "cvxpy"):
         raise ConfigurationError(f"unknown solver {solver!r}; the known ones are auto, riccati, cvxpy")
     if tol is None:
-        tol = 1e-6 if system.states <= _SMALL else 1e-3
+        tol = default_tolerance(system)
     if not 0.0 < tol < 1.0:
         raise ConfigurationError(f"tol must lie in (0, 1), got {tol!r}")
     start = time.monotonic()
     deadline = start + (np.inf if time_limit is None else float(time_limit))
     with np.errstate(all="ignore"):
-        search = _Search(system, deadline)
+        search = Search(system, deadline)
         if solver != "cvxpy":
             try:
                 _structured(search, rate, tol)
@@ -278,10 +196,12 @@ def multiplier_criterion(
                 search.witness = search.witness or {}
         if not search.witness and (solver == "cvxpy" or (solver == "auto" and system.states <= _SDP_SIZE)):
             _by_sdp(search, rate, tol)
+        if rate != "any":
+            search.condition()
         return _finding(search, rate, time.monotonic() - start)
 
 
-def _structured(search: _Search, rate: Rate, tol: float) -> None:
+def _structured(search: Search, rate: Rate, tol: float) -> None:
     if not search.channels:  # nothing but a linear system is left
         search.attempts += 1
         exact = linear_criterion(search.system, rate=rate)
@@ -300,7 +220,7 @@ def _structured(search: _Search, rate: Rate, tol: float) -> None:
         _best(search, tol)
 
 
-def _by_sdp(search: _Search, rate: Rate, tol: float) -> None:
+def _by_sdp(search: Search, rate: Rate, tol: float) -> None:
     """The same question put to an SDP solver; each answer is re-proved."""
     system = search.system
 
@@ -329,7 +249,7 @@ def _by_sdp(search: _Search, rate: Rate, tol: float) -> None:
         low, high = (middle, high) if ask(middle) else (low, middle)
 
 
-def _finding(search: _Search, rate: Rate, seconds: float) -> Finding:
+def _finding(search: Search, rate: Rate, seconds: float) -> Finding:
     effort = f"{search.attempts} attempts, {seconds:.2g} s"
     if search.witness and search.rate is not None:
         margin = 1.0 - search.rate if search.system.is_discrete else search.rate
@@ -340,7 +260,7 @@ def _finding(search: _Search, rate: Rate, seconds: float) -> Finding:
     return Finding("multiplier", False, _shortfall(search), f"{stopped}{wanted} ({effort})")
 
 
-def _shortfall(search: _Search) -> float | None:
+def _shortfall(search: Search) -> float | None:
     """How far it is from holding: minus the excess of the scaled gain over one on the samples, or, where the centre
     of the slopes is unstable already, minus the excess of its abscissa (of its radius over one).
     """

@@ -17,6 +17,8 @@ __all__ = ["FrequencySamples", "optimise_scaling", "osborne"]
 
 Array = np.ndarray
 _DECOMPOSED, _BLOCK = 24, 6
+_FLOOR = 1e-5
+"""Entries below this share of the largest count as this share: a reducible loop has no best balance."""
 
 
 def _frequencies(loop: Loop, eigenvalues: Array, count: int) -> Array:
@@ -75,7 +77,8 @@ def osborne(samples: Array, sweeps: int = 20) -> Array:
     Returns:
         ``(m,)`` with mean zero.
     """
-    weight = np.sqrt((np.abs(samples) ** 2).mean(axis=0)) + 1e-30
+    weight = np.sqrt((np.abs(samples) ** 2).mean(axis=0))
+    weight = np.maximum(weight, _FLOOR * weight.max(initial=0.0)) + 1e-30
     np.fill_diagonal(weight, 0.0)
     x = np.zeros(weight.shape[0])
     for _ in range(sweeps):

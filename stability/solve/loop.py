@@ -50,6 +50,33 @@ class Loop:
         """``diag(delta) M diag(delta)^{-1}``."""
         return Loop(self.A, self.B / delta, delta[:, None] * self.C, delta[:, None] * self.D / delta, self.is_discrete)
 
+    def state_scales(self, sweeps: int = 30) -> Array:
+        """Powers of two ``t (n,)`` that balance rows against columns of the states; channels are left as they are.
+
+        Args:
+            sweeps: of Osborne's balancing, all states at once.
+
+        Returns:
+            The scales; in the coordinates ``x = t y`` the loop is ``rescaled(t)``.
+        """
+        inner = self.A**2
+        np.fill_diagonal(inner, 0.0)
+        into, out = (self.B**2).sum(axis=1), (self.C**2).sum(axis=0)
+        x = np.zeros(len(inner))
+        for _ in range(sweeps):
+            squares = np.exp(2.0 * x)
+            rows = (inner @ squares + into) / squares + 1e-200
+            columns = (inner.T @ (1.0 / squares) + out) * squares + 1e-200
+            move = np.clip(0.125 * np.log(rows / columns), -2.0, 2.0)
+            x += move
+            if np.abs(move).max(initial=0.0) < 0.05:
+                break
+        return np.exp2(np.clip(np.round((x - x.mean()) / np.log(2.0)), -200, 200))
+
+    def rescaled(self, t: Array) -> Loop:
+        """The loop in coordinates ``x = t y``; where ``P`` solves its inequality, ``P / (t t^T)`` solves this one."""
+        return Loop(self.A * t / t[:, None], self.B / t[:, None], self.C * t, self.D, self.is_discrete)
+
 
 def times(left: Array, right: Array) -> Array:
     """``left @ right``, by rows where ``left`` is square and diagonal: for most networks ``B`` is the identity."""

@@ -1,0 +1,209 @@
+"""One search for a witness ``(P, L)``: Riccati attempts at given rates, with multipliers that improve as needed.
+
+Every candidate is put to the rigorous check before it counts.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stability.rules.multiplier_lmi import check_lmi
+from stability.solve.between import condition_number, well_conditioned
+from stability.solve.diagonal import FrequencySamples, optimise_scaling
+from stability.solve.hinf import hinf_peak
+from stability.solve.loop import Loop, centre
+from stability.solve.pinned import pinned, pinning, without
+from stability.solve.riccati import bounded_real
+from stability.systems import LureSystem
+
+__all__ = ["Search"]
+
+Array = np.ndarray
+_FAR = 3.0
+"""Multipliers whose square roots differ by more than ``exp`` of this call for states as far apart."""
+
+
+@dataclass
+class Search:
+    """Riccati attempts at given rates, with multipliers that improve as needed.
+
+    Attributes:
+        system: the system.
+        deadline: on the monotonic clock.
+        loop: centred, without the pinned channels.
+        gone: ``(m,)`` booleans, the pinned channels.
+        x: logarithms of the square roots of the multipliers, for the channels of ``loop``.
+        samples: of the loop's transfer matrix, once multipliers were improved.
+        attempts: Riccati equations so far.
+        witness: the last proved one, ``P`` and ``L``.
+        rate: its rate.
+        most: condition number beyond which a ``P`` counts for nothing.
+    """
+
+    system: LureSystem
+    deadline: float
+    loop: Loop = field(init=False)
+    gone: Array = field(init=False)
+    x: Array = field(init=False)
+    samples: FrequencySamples | None = None
+    attempts: int = 0
+    witness: dict[str, Array] = field(default_factory=dict)
+    rate: float | None = None
+    most: float = 1e22
+
+    def __post_init__(self) -> None:
+        self.gone = pinned(self.system)
+        self.loop = without(centre(self.system), self.gone)
+        self.x = np.zeros(self.channels)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels whose multipliers are searched."""
+        return self.loop.B.shape[1]
+
+    def expired(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.deadline
+
+    def spread(self) -> float:
+        """How far apart the logarithms of the multipliers are, halved."""
+        return float(np.ptp(self.x)) if self.channels else 0.0
+
+    def attempt(self, rate: float, slack: float, dtype: type = np.float64) -> bool:
+        """One Riccati equation and one rigorous check; keeps the witness when it holds.
+
+        Multipliers far apart call for states as far apart: then the same once more in balanced coordinates.
+        """
+        self.attempts += 1
+        loop = self.loop.shifted(rate).scaled(np.exp(self.x))
+        with np.errstate(all="ignore"):
+            if self._proved(bounded_real(loop, slack, dtype=dtype).P, rate):
+                return True
+            if self.spread() <= _FAR:
+                return False
+            t = loop.state_scales()
+            p = bounded_real(loop.rescaled(t), slack, dtype=dtype).P
+            return self._proved(None if p is None else p / t / t[:, None], rate)
+
+    def _proved(self, p: Array | None, rate: float) -> bool:
+        """Whether a solution at the present multipliers is a witness."""
+        if p is None:
+            return False
+        # A / rho, B / rho divides the inequality by rho^2, the multipliers with it
+        unshift = rate * rate if self.system.is_discrete else 1.0
+        multipliers = np.zeros(self.system.channels)
+        multipliers[~self.gone] = 0.5 * unshift * np.exp(2.0 * self.x)
+        size = float(np.abs(p).max())
+        if not np.isfinite(size) or size == 0.0:
+            return False
+        unit = 2.0 ** -np.round(np.log2(size))
+        return self.keep(unit * p, unit * multipliers, rate)
+
+    def keep(self, p: Array, multipliers: Array, rate: float) -> bool:
+        """The rigorous check, once the pinned channels have their multipliers; an overshoot that says nothing fails."""
+        p = np.ascontiguousarray(0.5 * (p + p.T))
+        if self.spread() > _FAR and condition_number(p) > self.most:
+            better = self._middle(p, multipliers, rate)
+            if better is None or condition_number(better) > self.most:
+                return False
+            p = better
+        for factor in (2.0, 32.0) if self.gone.any() else (1.0,):
+            full = pinning(self.system, p, multipliers, rate, self.gone, factor)
+            if full is None:
+                return False
+            if check_lmi(self.system, p, full, rate)[0]:
+                self.witness, self.rate = {"P": p, "L": full}, rate
+                return True
+        return False
+
+    def _at(self, multipliers: Array, rate: float) -> Loop:
+        """The shifted loop, scaled as multipliers of the system say."""
+        unshift = rate * rate if self.system.is_discrete else 1.0
+        return self.loop.shifted(rate).scaled(np.sqrt(2.0 * multipliers[~self.gone] / unshift))
+
+    def _middle(self, p: Array, multipliers: Array, rate: float) -> Array | None:
+        """A better conditioned solution for the same multipliers."""
+        if self.expired() or not (multipliers[~self.gone] > 0).all():
+            return None
+        self.attempts += 1
+        with np.errstate(all="ignore"):
+            better = well_conditioned(self._at(multipliers, rate), p, 24 if len(p) <= 512 else 8)
+        return None if better is None else np.ascontiguousarray(0.5 * (better + better.T))
+
+    def feasible(self, rate: float, gain: float | None = None) -> bool:
+        """Attempts with a slack that fits how far the gain is from one."""
+        if gain is None:
+            return self.attempt(rate, 1e-3) or self.attempt(rate, 1e-7)
+        slacks = [share * max(1.0 - gain * gain, 1e-9) for share in (0.1, 1e-3)]
+        if any(self.attempt(rate, slack) for slack in slacks):
+            return True
+        far = self.x
+        for share in (0.5, 0.25, 0.12) if self.spread() > _FAR else ():  # closer together: rounding, overshoot
+            self.x = share * far
+            if self.attempt(rate, slacks[1]):
+                return True
+        self.x = far
+        return False
+
+    def condition(self) -> None:
+        """A witness of the same rate with a smaller overshoot, where there is one.
+
+        First multipliers less far apart, then as much slack as the rate allows, then a metric from the middle of the
+        set that belongs to these multipliers.
+        """
+        if not self.witness or self.rate is None or not self.channels or self.expired():
+            return
+        before, rate = self.witness, self.rate
+        self.closer(rate)
+        multipliers = self.witness["L"]
+        for slack in (1.0, 0.3, 0.1, 0.01) if (multipliers[~self.gone] > 0).all() else ():
+            self.attempts += 1
+            with np.errstate(all="ignore"):
+                p = None if self.expired() else bounded_real(self._at(multipliers, rate), slack).P
+            if p is not None and self.keep(p, multipliers, rate):
+                break
+        better = self._middle(self.witness["P"], multipliers, rate)
+        if better is not None:
+            self.keep(better, multipliers, rate)
+        if condition_number(self.witness["P"]) > condition_number(before["P"]):
+            self.witness = before
+
+    def closer(self, rate: float, steps: int = 5) -> None:
+        """Multipliers as close to each other as the rate allows, on the ray from one to those of the witness."""
+        found = 0.5 * np.log(np.maximum(self.witness["L"][~self.gone], 1e-300))
+        self.x = far = found - found.mean()
+        if self.spread() < _FAR:
+            return
+        low, high = 0.0, 1.0
+        for _ in range(steps):
+            share = 0.5 * (low + high)
+            self.x = share * far
+            proved = not self.expired() and self.attempt(rate, 1e-5)
+            low, high = (low, share) if proved else (share, high)
+        self.x = high * far
+
+    def resample(self, rate: float) -> float:
+        """After a failed attempt: add the true peak to the samples and improve the multipliers again."""
+        if self.samples is None:
+            return np.inf
+        moved = self.loop.shifted(rate).scaled(np.exp(self.x))
+        try:
+            peak = hinf_peak(moved.A, moved.B, moved.C, moved.D, 1.0 if moved.is_discrete else None, rtol=1e-6)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return np.inf
+        if peak.norm < 1.0 or not np.isfinite(peak.omega):
+            return float(peak.norm)
+        self.samples.add(peak.omega)
+        return self.improve(rate, target=0.9)
+
+    def improve(self, rate: float, target: float) -> float:
+        """Better multipliers for a rate; returns the gain reached on the samples."""
+        if self.samples is None:
+            n = self.system.states
+            self.samples = FrequencySamples(self.loop, 40 if n <= 128 else 24 if n <= 512 else 12)
+        x, gain = optimise_scaling(self.samples.at(rate), self.x, target=target)
+        self.x = x
+        return gain
