@@ -53,6 +53,31 @@ FUSED: dict[str, Pointwise] = {
 }
 
 
+Step = Callable[[Tensor, Tensor, Tensor], None]  # takes out, addend and rows (k, n), and writes into out
+COPY_UP_TO = 256  # rows of a matrix whose transpose is worth a copy: small products are slower without (measured)
+
+
+def _dense_step(M: Tensor) -> Step:
+    """Writes ``addend + rows M``."""
+
+    def step(out: Tensor, addend: Tensor, rows: Tensor) -> None:
+        torch.addmm(addend, rows, M, out=out)
+
+    return step
+
+
+def _thin_step(down: Tensor, up: Tensor, like: Tensor) -> Step:
+    """Writes ``addend + rows (I - down up)`` with ``down (n, p)`` and ``up (p, n)`` stored row by row."""
+    between = like.new_empty(len(like), down.shape[1])
+
+    def step(out: Tensor, addend: Tensor, rows: Tensor) -> None:
+        torch.mm(rows, down, out=between)
+        torch.add(addend, rows, out=out)
+        out.addmm_(between, up, alpha=-1.0)
+
+    return step
+
+
 @dataclass(frozen=True)
 class Dense:
     """``W (n, n)``, applied to rows."""
@@ -68,13 +93,13 @@ class Dense:
         """``W h + drive`` for rows."""
         return torch.addmm(drive, h, self.W.mT)
 
-    def rows_into(self, out: Tensor, drive: Tensor, h: Tensor) -> None:
-        """The same, written into ``out``."""
-        torch.addmm(drive, h, self.W.mT, out=out)
+    def step(self, like: Tensor) -> Step:
+        """``W h + drive`` for as many rows as ``like`` has."""
+        return _dense_step(self.W.mT.contiguous() if len(self.W) <= COPY_UP_TO else self.W.mT)
 
-    def transposed_into(self, out: Tensor, g: Tensor, delta: Tensor) -> None:
-        """``g + W^T delta`` for rows, written into ``out``."""
-        torch.addmm(g, delta, self.W, out=out)
+    def step_back(self, like: Tensor) -> Step:
+        """``W^T delta + g`` for as many rows as ``like`` has."""
+        return _dense_step(self.W)
 
     def gradients(self, h: Tensor, delta: Tensor) -> tuple[Tensor, ...]:
         """Gradient of W from all rows ``h (k, n)`` before a step and ``delta (k, n)`` after it."""
@@ -97,15 +122,13 @@ class Thin:
         """``W h + drive`` for rows."""
         return torch.addmm(drive + h, h @ self.X.mT, self.V.mT, alpha=-1.0)
 
-    def rows_into(self, out: Tensor, drive: Tensor, h: Tensor) -> None:
-        """The same, written into ``out``."""
-        torch.add(drive, h, out=out)
-        out.addmm_(h @ self.X.mT, self.V.mT, alpha=-1.0)
+    def step(self, like: Tensor) -> Step:
+        """``W h + drive`` for as many rows as ``like`` has."""
+        return _thin_step(self.X.mT.contiguous(), self.V.mT.contiguous(), like)
 
-    def transposed_into(self, out: Tensor, g: Tensor, delta: Tensor) -> None:
-        """``g + W^T delta`` for rows, written into ``out``."""
-        torch.add(g, delta, out=out)
-        out.addmm_(delta @ self.V, self.X, alpha=-1.0)
+    def step_back(self, like: Tensor) -> Step:
+        """``W^T delta + g`` for as many rows as ``like`` has."""
+        return _thin_step(self.V.contiguous(), self.X.contiguous(), like)
 
     def gradients(self, h: Tensor, delta: Tensor) -> tuple[Tensor, ...]:
         """Gradients of V and X from all rows ``h`` before a step and ``delta`` after it."""
@@ -144,11 +167,11 @@ def unroll(drive: Tensor, h0: Tensor, recurrence: Dense | Thin, activation: str)
 class _Unrolled(torch.autograd.Function):
     @staticmethod
     def forward(kind: type, activation: str, drive: Tensor, h0: Tensor, *tensors: Tensor) -> Tensor:
-        recurrence, phi_ = kind(*tensors), FUSED[activation].forward_
+        step, phi_ = kind(*tensors).step(h0), FUSED[activation].forward_
         states = torch.empty_like(drive, memory_format=torch.contiguous_format)
         h = h0
         for d, out in zip(drive.unbind(0), states.unbind(0)):
-            recurrence.rows_into(out, d, h)
+            step(out, d, h)
             phi_(out)
             h = out
         return states
@@ -165,13 +188,14 @@ class _Unrolled(torch.autograd.Function):
             return (None, None, *_recorded(ctx, inputs, grads[0]))
         _, h0, *tensors = inputs
         recurrence = ctx.kind(*tensors)
+        step = recurrence.step_back(h0)
         times_slope_ = FUSED[ctx.activation].backward_
         delta = torch.empty_like(states)
         deltas, outputs, g = delta.unbind(0), states.unbind(0), grads[0].unbind(0)
         deltas[-1].copy_(g[-1])
         times_slope_(deltas[-1], outputs[-1])
         for t in reversed(range(len(states) - 1)):
-            recurrence.transposed_into(deltas[t], g[t], deltas[t + 1])
+            step(deltas[t], g[t], deltas[t + 1])
             times_slope_(deltas[t], outputs[t])
         n = states.shape[-1]
         gradients = recurrence.gradients(h0, deltas[0])
@@ -179,7 +203,7 @@ class _Unrolled(torch.autograd.Function):
             rest = recurrence.gradients(states[:-1].reshape(-1, n), delta[1:].reshape(-1, n))
             gradients = tuple(a + b for a, b in zip(gradients, rest))
         first = torch.empty_like(h0, memory_format=torch.contiguous_format)
-        recurrence.transposed_into(first, torch.zeros_like(first), deltas[0])
+        step(first, torch.zeros_like(first), deltas[0])
         return None, None, delta, first, *gradients
 
 
