@@ -1,6 +1,6 @@
 """Speed and memory of the orthogonal layers and of QR and LQ, as ratios measured in one run.
 
-    python benchmarks/orthogonal.py                 # everything, about 15 minutes on one quiet core
+    python benchmarks/orthogonal.py                 # everything, about 7 minutes on one quiet core
     python benchmarks/orthogonal.py --quick         # small sizes, under a minute
 
 Every variant runs the same cell, ``h+ = leaky_relu(W h + V x + b)``, over the same sequence; only the way to
