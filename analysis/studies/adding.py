@@ -4,9 +4,11 @@ Mhammedi, Hellicar, Rahman, Bailey, "Efficient orthogonal parametrisation of rec
 Householder reflections" (ICML 2017), section 5.2 and figure 4: sequences of 400 steps, batches of 50 fresh
 sequences, Adam; the oRNN has 128 units and 16 reflections. Always answering 1 has the error 1/6.
 
-Two settings are ours. The learning rate is 0.005: at the paper's 0.01 the first updates drive the biases so
+Ours and not the paper's, for all three models alike: the learning rate (0.005 at its peak, with a linear
+warm-up over the first 4 % of the iterations and a cosine decay to zero, in place of a constant 0.01), and
+gradients clipped to norm 1. At a constant 0.01 the first updates, made at a large error, drive the biases so
 far down that nearly every leaky ReLU ends in its flat half, where memory lasts a step, and the error stays at
-the baseline. And gradients are clipped to norm 1.
+the baseline. At a constant 0.005 it falls, but jumps about by a factor of three to the end.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from ...models import LSTM, ElmanRNN, HouseholderRNN, SequenceModel
 from ..tasks import Task, make_task
 from .base import StudyResult, keep_part, register_study, write_table
 
-__all__ = ["equal_size", "run_adding"]
+__all__ = ["equal_size", "learning_rate_factor", "run_adding"]
 
 TITLE = "Adding problem: mean squared error of oRNN, LSTM and Elman at equal parameter counts"
 BASELINE = 1.0 / 6.0
@@ -34,7 +36,8 @@ GOAL = BASELINE / 5.0
 SIZES = {"batch": 50, "reflections": 16, "test": 500}
 FULL = {"steps": 400, "iterations": 5000, "hidden": 128, "every": 100, **SIZES}
 QUICK = {"steps": 50, "iterations": 1000, "hidden": 64, "every": 50, **SIZES}
-LEARNING_RATE = 0.005
+LEARNING_RATE = 0.005  # at the peak of the schedule
+WARM_UP = 0.04  # of the iterations
 CLIP = 1.0
 
 
@@ -84,6 +87,25 @@ def _models(settings: dict[str, Any]) -> dict[str, tuple[str, Callable[[], nn.Mo
     }
 
 
+def learning_rate_factor(iteration: int, iterations: int, warm_up: float = WARM_UP) -> float:
+    r"""Warm-up times cosine decay, :math:`\min(1, (i + 1)/(wN)) \cdot (1 + \cos(\pi i / N)) / 2`.
+
+    Args:
+        iteration: ``i``, from 0.
+        iterations: ``N``.
+        warm_up: ``w``, the share of the iterations with a rising learning rate; 0 for none.
+
+    Returns:
+        What multiplies the learning rate, in [0, 1].
+
+    Example:
+        >>> [round(learning_rate_factor(i, 100, warm_up=0.1), 3) for i in (0, 9, 50, 100)]
+        [0.1, 0.98, 0.5, 0.0]
+    """
+    decay = 0.5 * (1.0 + math.cos(math.pi * iteration / iterations))
+    return decay if warm_up == 0 else decay * min(1.0, (iteration + 1) / (warm_up * iterations))
+
+
 def _train(
     model: nn.Module, task: Task, settings: dict[str, Any], device: torch.device, tell: Callable[[str], None]
 ) -> dict[str, Any]:
@@ -91,16 +113,19 @@ def _train(
     if task.sample is None:
         raise ConfigurationError(f"the task {task.name} is not generated: it has no fresh sequences")
     model.to(device)
+    iterations, warm_up = settings["iterations"], settings["warm_up"]
     optimizer = torch.optim.Adam(model.parameters(), lr=settings["learning_rate"])
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: learning_rate_factor(i, iterations, warm_up))
     x_test, y_test = (t.to(device) for t in task.test)
     curve, recent, started = [], [], time.perf_counter()
-    for iteration in range(1, settings["iterations"] + 1):
+    for iteration in range(1, iterations + 1):
         x, y = task.sample(settings["batch"], settings["seed"] * 10**7 + iteration)
         loss = task.loss(model(x.to(device)), y.to(device))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
         optimizer.step()
+        schedule.step()
         recent.append(loss.item())
         if iteration % settings["every"] == 0:
             with torch.no_grad():
@@ -134,7 +159,7 @@ def run_adding(
     Returns:
         One row a run: best and last test error, and the first iteration below a fifth of the baseline.
     """
-    settings = {**(QUICK if quick else FULL), "learning_rate": LEARNING_RATE, "clip": CLIP}
+    settings = {**(QUICK if quick else FULL), "learning_rate": LEARNING_RATE, "warm_up": WARM_UP, "clip": CLIP}
     rows, curves = [], []
     for label, (size, make) in _models(settings).items():
         for run in (seed, seed + 1) if label == "oRNN" else (seed,):
@@ -179,5 +204,6 @@ def _notes(rows: list[dict[str, Any]], settings: dict[str, Any]) -> tuple[str, .
     for row in rows:
         reached = row["below_goal_at"]
         verdict = f"below the goal after {reached} iterations" if reached else "never below the goal"
-        notes.append(f"{row['model']} (seed {row['seed']}): {verdict}; best {row['best_test_mse']:.4f}.")
+        errors = f"best {row['best_test_mse']:.4f}, last {row['last_test_mse']:.4f}"
+        notes.append(f"{row['model']} (seed {row['seed']}): {verdict}; {errors} on held-out sequences.")
     return tuple(notes)

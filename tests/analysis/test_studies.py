@@ -11,8 +11,10 @@ from torch import nn
 
 from stability.analysis.studies import STUDIES, keep_part, run_study
 from stability.analysis.studies import adding as adding_study
-from stability.analysis.studies.adding import equal_size
+from stability.analysis.studies.adding import equal_size, learning_rate_factor
+from stability.analysis.tasks import make_task
 from stability.errors import ConfigurationError, FileFormatError
+from stability.models import ElmanRNN, SequenceModel
 
 TINY = {"steps": 8, "iterations": 6, "hidden": 48, "every": 2, "batch": 5, "reflections": 8, "test": 20}
 
@@ -86,6 +88,36 @@ def test_equal_size_is_the_nearest(parameters):
 
     size = equal_size(make, parameters)
     assert gap(size) == min(gap(n) for n in range(1, 200))
+
+
+def test_the_learning_rate_rises_linearly_then_falls_to_zero():
+    N, warm = 500, 0.04
+    factors = [learning_rate_factor(i, N, warm) for i in range(N)]
+    top = factors.index(max(factors))
+    assert top == warm * N - 1
+    assert 0.99 < factors[top] <= 1.0
+    assert factors[0] == pytest.approx(1 / (warm * N))
+    assert factors[: top + 1] == sorted(factors[: top + 1])
+    assert factors[top:] == sorted(factors[top:], reverse=True)
+    assert factors[N // 2] == pytest.approx(0.5)
+    assert 0 < factors[-1] < 1e-4
+    assert learning_rate_factor(N, N, warm) == 0
+    assert learning_rate_factor(0, N, 0) == 1
+
+
+def test_training_follows_the_schedule(monkeypatch):
+    """The first steps of Adam are as long as the learning rate: weights move by its warm-up share."""
+    task = make_task("adding", seed=0, steps=8, train=1, test=4)
+    settings = {**TINY, "iterations": 1, "every": 1, "seed": 0, "learning_rate": 0.01, "clip": 1.0}
+    moved = []
+    for factor in (1.0, 0.1):
+        monkeypatch.setattr(adding_study, "learning_rate_factor", lambda i, n, w, factor=factor: factor)
+        torch.manual_seed(0)
+        model = SequenceModel(ElmanRNN(2, 4), 1)
+        before = model.head.bias.item()
+        adding_study._train(model, task, {**settings, "warm_up": 0.0}, torch.device("cpu"), lambda text: None)
+        moved.append(abs(model.head.bias.item() - before))
+    assert moved == pytest.approx([0.01, 0.001], rel=1e-2)
 
 
 def test_bad_requests_are_refused(tmp_path):
