@@ -153,6 +153,16 @@ class Stack(RecurrentLayer):
                 )
         return Cascade([layer.driven(continuous) for layer in self._parts()])
 
+    def witness(self) -> dict[str, Any] | None:
+        """The proofs that the layers carry, where one does.
+
+        Returns:
+            ``{"layers": [...]}``, each layer's own witness or ``None``, in the order of ``driven().layers``; ``None``
+            where no layer carries one.
+        """
+        own = [layer.witness() for layer in self._parts()]
+        return {"layers": own} if any(one is not None for one in own) else None
+
     def config(self) -> dict[str, Any]:
         """The layers' names and their keyword arguments."""
         return {"layers": [{"layer": layer.layer_name, "config": layer.config()} for layer in self._parts()]}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ class _Question:
     tol: float | None
     deadline: float
     seed: int
+    further: bool = True
+    """Whether the claims beside the main one are wanted."""
 
     def left(self) -> float | None:
         """Seconds left, or ``None`` without a limit."""
@@ -110,16 +112,16 @@ def certify(
     ):
         raise ConfigurationError(f"time_limit must be None or a number of seconds >= 0, got {time_limit!r}")
     own = getattr(subject, "witness", None)
+    own = own() if callable(own) else None
     target = as_subject(subject)
     deadline = started + (np.inf if time_limit is None else float(time_limit))
     question = _Question(criterion, solver, rate, tol, deadline, int(seed))
     if isinstance(target, (LureSystem, DrivenSystem)):
-        witness = own() if callable(own) else None
-        certificate = _certify_lure(target, question, refute, witness)
+        certificate = _certify_lure(target, question, refute, own)
     elif isinstance(target, GatedCell):
         certificate = _certify_gated(target, question, refute)
     elif isinstance(target, Cascade):
-        certificate = _certify_cascade(target, question, refute)
+        certificate = _certify_cascade(target, question, refute, own)
     else:
         raise UnsupportedError(f"there is no criterion for a {type(target).__name__}")
     meta = {**certificate.meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)}
@@ -263,7 +265,7 @@ def _certify_lure(subject: Any, question: _Question, refute: bool, witness: Any)
     if made is not None:
         claim, finding, overshoot = made
         extra = () if question.rate == "any" else _weaker(subject, claim, question)
-        if question.rate == "best" and question.left() != 0.0:
+        if question.rate == "best" and question.further and question.left() != 0.0:
             extra = (*calmer_claims(subject, claim, time_limit=question.left()), *extra)
         return Certificate(subject, claim, finding.criterion, claim.value, overshoot, tuple(findings), extra)
     if refute:
@@ -289,6 +291,8 @@ def _open(subject: Any) -> Claim:
 
 def _weaker(subject: Any, main: Claim, question: _Question) -> tuple[Claim, ...]:
     """Further claims, each proved or left out: the strongest true statements below (or about) the main one."""
+    if not question.further:
+        return ()
     makers: list[Callable[[], Claim | None]] = [lambda: equilibrium_claim(subject, main)]
     if isinstance(subject, DrivenSystem):
         makers.append(lambda: bounded(subject))
@@ -333,20 +337,19 @@ def _certify_gated(cell: GatedCell, question: _Question, refute: bool) -> Certif
     return Certificate(cell, _open(cell), None, None, None, tuple(findings))
 
 
-def _certify_cascade(cascade: Cascade, question: _Question, refute: bool) -> Certificate:
+def _certify_layer(layer: Any, question: _Question, refute: bool, own: Any) -> Certificate:
+    """One layer of a stack by itself, from the proof that it carries where it has one."""
+    part = replace(question, criterion="auto", rate="any" if question.rate == "any" else "best", further=False)
+    if isinstance(layer, GatedCell):
+        return _certify_gated(layer, part, refute)
+    return _certify_lure(layer, part, refute, own)
+
+
+def _certify_cascade(cascade: Cascade, question: _Question, refute: bool, own: Any) -> Certificate:
     """A stack: every layer by itself, then the composition."""
-    parts = tuple(
-        certify(
-            layer,
-            solver=question.solver,
-            rate="any" if question.rate == "any" else "best",
-            tol=question.tol,
-            time_limit=question.left(),
-            refute=refute,
-            seed=question.seed,
-        )
-        for layer in cascade.layers
-    )
+    carried = own.get("layers", ()) if isinstance(own, dict) else ()
+    carried = carried if len(carried) == len(cascade.layers) else (None,) * len(cascade.layers)
+    parts = tuple(_certify_layer(layer, question, refute, one) for layer, one in zip(cascade.layers, carried))
     findings = tuple(
         Finding(
             f"layer {k + 1}",

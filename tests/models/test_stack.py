@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from stability import Verdict, certify, verify
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 from stability.models import (
     GRU,
@@ -122,3 +123,35 @@ def test_bad_inputs_and_states():
         stack.layers[3].bias[0] = float("nan")
     with pytest.raises(NonFiniteError, match="bias"):
         stack.driven()
+
+
+def test_contracting_layers_are_certified_from_the_proofs_they_carry():
+    torch.manual_seed(0)
+    stack = Stack([ContractingRNN(2, 6, rate=0.9), ContractingRNN(6, 5, rate=0.8)])
+    own = stack.witness()
+    assert own is not None
+    certificate = certify(stack, rate="any", refute=False)
+    assert certificate.verdict is Verdict.CERTIFIED
+    assert [finding.detail for finding in certificate.findings] == ["certified (construction)"] * 2
+    for packed, carried in zip(certificate.proof.data["layers"], own["layers"]):
+        assert packed["rate"] == carried["rate"]
+        np.testing.assert_array_equal(packed["data"]["L"], carried["L"])
+    assert certificate.rate <= 0.901
+    assert verify(certificate).valid
+    model = SequenceModel(stack, 3)
+    assert certify(model, rate="any", refute=False).findings[0].detail == "certified (construction)"
+
+
+def test_a_layer_without_a_proof_of_its_own_is_proved_by_the_ladder():
+    torch.manual_seed(0)
+    plain = ElmanRNN(5, 4)
+    with torch.no_grad():
+        plain.weight_hh.mul_(0.5 / torch.linalg.matrix_norm(plain.weight_hh, 2))
+    stack = Stack([ContractingRNN(2, 5, rate=0.9), plain])
+    assert stack.witness()["layers"][1] is None
+    certificate = certify(stack, rate="any")
+    assert certificate.verdict is Verdict.CERTIFIED
+    assert certificate.findings[0].detail == "certified (construction)"
+    assert "construction" not in certificate.findings[1].detail
+    assert verify(certificate).valid
+    assert Stack([plain]).witness() is None
