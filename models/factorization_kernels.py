@@ -76,7 +76,8 @@ def _qr_rule(Q: Tensor, R: Tensor, gQ: Tensor, gR: Tensor) -> Tensor:
 def _lq_rule(L: Tensor, Q: Tensor, gL: Tensor, gQ: Tensor) -> Tensor:
     """``L^{-H} [gQ + copyltu(L^H gL - gQ Q^H) Q]`` for square L."""
     M = L.mH @ gL - gQ @ Q.mH
-    return torch.linalg.solve_triangular(L.mH, gQ + _copyltu(M) @ Q, upper=True)
+    right = (gQ + _copyltu(M) @ Q).mH  # solved from the right: the rows of L and of this lie as the solver wants them
+    return torch.linalg.solve_triangular(L, right, upper=False, left=False).mH.resolve_conj()
 
 
 def _copyltu(M: Tensor) -> Tensor:
