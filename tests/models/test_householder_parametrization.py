@@ -135,20 +135,21 @@ def test_any_square_weight_of_a_module_can_be_made_orthogonal():
         make_orthogonal(nn.Linear(3, 3), "weights")
 
 
+@pytest.mark.parametrize("steps", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("dtype", "m"), [(torch.float32, 12), (F64, 3)], ids=str)
-def test_orthogonal_to_rounding_after_ten_thousand_steps_of_adam(m, dtype):
+def test_orthogonal_to_rounding_after_many_steps_of_adam(m, dtype, steps):
     n = 12
     U = nn.Parameter(random_reflections(n, m, dtype=dtype))
     start = householder_matrix(U).detach()
     target = haar(n, 5).to(dtype)
     optimizer = torch.optim.Adam([U], lr=0.01)
     worst = 0.0
-    for step in range(10_000):
+    for step in range(steps):
         optimizer.zero_grad(set_to_none=True)
         W = householder_matrix(U)
         (W - target).square().sum().backward()
         optimizer.step()
-        if step % 500 == 0:
+        if step % 100 == 0:
             worst = max(worst, orthogonality_error(W))
     W = householder_matrix(U).detach()
     assert max(worst, orthogonality_error(W)) < 10 * n * torch.finfo(dtype).eps

@@ -271,32 +271,34 @@ def test_files_keep_the_options(tmp_path, options):
 
 
 def stream(steps):
-    """State after so many streamed steps, and by the scan; state 4, float64."""
-    layer = make(1, 4, heads=2, gamma_min=0.9, gamma_max=0.999, theta_max=3.0)
+    """The largest distance of the streamed state from the scan's, at every 10,000th step, and its bound.
+
+    Each step rounds by at most 8 eps |x|, and what it left behind is damped by gamma a step; twice, for both ways.
+    """
+    layer = make(1, 4, heads=2, gamma_min=0.9999, gamma_max=0.999999, theta_max=3.0)  # a long memory of every error
     u = noise(1, steps, 1, seed=3)
+    drift, state, end = 0.0, None, 0
     with torch.no_grad():
         states = layer.states(u)
-        prepared, state = layer.begin(u[:, :1])
-        for drive in layer.drive(u, prepared).unbind(1):
-            state = layer.transition(drive, state, prepared)
+        for piece in u.split(10_000, dim=1):  # a million tensors of one step at a time would fill the memory
+            prepared, state = layer.begin(piece, state)
+            for drive in layer.drive(piece, prepared).unbind(1):
+                state = layer.transition(drive, state, prepared)
+            end += piece.shape[1]
+            drift = max(drift, float((state - states[:, end - 1]).norm()))
     gamma = float(damping(layer.gamma_log.detach())[0].max())
-    return state, states, gamma
-
-
-def drift_bound(states, gamma):
-    """Each step rounds by at most 8 eps |x|, and what it left behind is damped by gamma a step; twice, for both."""
-    return 2 * 8 * torch.finfo(torch.float64).eps * float(states.abs().max()) / (1 - gamma)
+    return drift, 2 * 8 * torch.finfo(torch.float64).eps * float(states.norm(dim=-1).max()) / (1 - gamma)
 
 
 def test_streaming_does_not_drift_from_the_scan():
-    state, states, gamma = stream(20_000)
-    assert float((state - states[:, -1]).norm()) <= drift_bound(states, gamma)
+    drift, bound = stream(10_000)
+    assert drift <= bound
 
 
 @pytest.mark.slow
 def test_streaming_does_not_drift_from_the_scan_in_a_million_steps():
-    state, states, gamma = stream(1_000_000)
-    assert float((state - states[:, -1]).norm()) <= drift_bound(states, gamma)
+    drift, bound = stream(1_000_000)
+    assert drift <= bound
 
 
 def test_damping_parameter_is_the_formula():
