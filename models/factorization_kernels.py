@@ -88,11 +88,11 @@ def _copyltu(M: Tensor) -> Tensor:
 
 
 def _positive_diagonal(Q: Tensor, R: Tensor) -> tuple[Tensor, Tensor]:
-    """Move signs (phases) from R to Q so that ``diag(R)`` is real and non-negative."""
+    """Move signs (phases) from R to Q, in place, so that ``diag(R)`` is real and non-negative."""
     d = R.diagonal(dim1=-2, dim2=-1)
     phase = torch.where(d == 0, torch.ones_like(d), torch.sgn(d))
     size = d.abs()
-    Q, R = Q * phase.unsqueeze(-2), (R * phase.conj().unsqueeze(-1)).triu()
+    Q, R = Q.mul_(phase.unsqueeze(-2)), R.mul_(phase.conj().unsqueeze(-1)).triu()  # triu: no negative zeros
     if R.is_complex():  # |phase| is 1 up to rounding only: make the diagonal exactly real
         R.diagonal(dim1=-2, dim2=-1).copy_(size)
     return Q, R

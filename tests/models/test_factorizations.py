@@ -246,6 +246,17 @@ def test_bad_input_is_refused_with_typed_errors(factorise):
     for value in (float("nan"), float("inf")):
         with pytest.raises(NonFiniteError):
             factorise(torch.full((2, 2), value))
+    with pytest.raises(NonFiniteError):
+        factorise(torch.tensor([[float("inf"), 1.0], [2.0, -float("inf")]]))
+
+
+@pytest.mark.parametrize("factorise", [qr, lq, pivoted_qr])
+def test_large_numbers_whose_sum_overflows_are_finite_all_the_same(factorise):
+    A = torch.diag(torch.full((3,), 3e38))
+    assert torch.isinf(A.sum())
+    factors = factorise(A)
+    assert all(torch.isfinite(f).all() for f in factors)
+    torch.testing.assert_close(factors[0] @ factors[1], A)
 
 
 def test_least_squares_refuses_what_does_not_fit():
