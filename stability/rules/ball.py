@@ -29,6 +29,7 @@ from stability.certificate import Claim, Verdict
 from stability.rigor import prove_positive_definite, spectral_bounds
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import describe, number, symmetric, vector
+from stability.statements import at_least, at_most
 from stability.systems import DrivenSystem
 
 __all__ = ["bounded_problem", "bounded_statement", "check", "prove_ball_positive", "push_bounds"]
@@ -40,10 +41,10 @@ def bounded_statement(subject: Any, claim: Claim) -> str:
     """The sentence of a boundedness claim, the same for balls and boxes."""
     data = claim.proof.data if claim.proof is not None else {}
     bound = data.get("input_bound")
-    inputs = "every input" if bound is None else f"every input with entries in [-{bound!r}, {bound!r}]"
+    inputs = "every input" if bound is None else f"every input with entries in [-{at_least(bound)}, {at_least(bound)}]"
     return (
         f"{describe(subject)} is bounded: under {inputs} every trajectory ends in the ball "
-        f"|h| <= {data.get('radius')!r}."
+        f"|h| <= {at_most(data.get('radius'))}."
     )
 
 

@@ -27,6 +27,7 @@ from stability.intervals import Interval, upper_product
 from stability.rules.registry import RULES, STATEMENTS, Outcome, rule
 from stability.rules.witness_data import number
 from stability.stacks import Cascade, Layer, is_discrete, output_bound, outputs_of, states_of
+from stability.statements import at_most, decay_factor
 
 __all__ = ["GROW", "boxes_fit", "check", "compose", "layer_claim", "layer_norm", "pack"]
 
@@ -207,15 +208,16 @@ def _statement(subject: Any, claim: Claim) -> str:
     gated = any(isinstance(layer, GatedCell) for layer in subject.layers)
     start = " that start in the invariant boxes of the proof" if gated else ""
     rate, overshoot = data.get("rate"), data.get("overshoot")
+    slow = at_most(rate, near=1.0)
     if subject.directions == 2:
-        decay = f"({rate!r}^k + {rate!r}^(T-k)) |d(0)| at step k of T, d(0) that at the starts of both directions"
+        decay = f"({slow}^k + {slow}^(T-k)) |d(0)| at step k of T, d(0) that at the starts of both directions"
     elif is_discrete(first):
-        decay = f"{rate!r}^k |d(0)| after k steps"
+        decay = f"{slow}^k |d(0)| after k steps"
     else:
-        decay = f"exp(-{rate!r} t) |d(0)| at time t"
+        decay = f"{decay_factor(rate, False)} |d(0)| at time t"
     return (
         f"For this stack of {len(subject.layers)} layers ({cell_names(subject)}) under {inputs}: the difference d of "
-        f"all states of any two runs{start} satisfies |d| <= {overshoot!r} * {decay}."
+        f"all states of any two runs{start} satisfies |d| <= {at_most(overshoot)} * {decay}."
     )
 
 

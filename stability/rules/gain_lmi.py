@@ -28,7 +28,7 @@ from stability.certificate import Claim, Verdict
 from stability.rigor import LARGEST, gamma, is_symmetric, prove_positive_definite, up
 from stability.rules.multiplier_lmi import lmi_matrix, majorant
 from stability.rules.registry import Outcome, rule
-from stability.statements import subject_phrase
+from stability.statements import at_least, at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = ["bound", "check", "check_gain", "statement"]
@@ -225,11 +225,11 @@ def statement(subject: Any, claim: Claim) -> str:
     value = float(claim.value if claim.value is not None else math.inf)
     end = "at the last of" if data["measure"] == "final" else "over"
     unit = "steps" if _system(subject).is_discrete else "units of time"
-    span = "any number of" if horizon is None else f"{horizon!r}"
+    span = "any number of" if horizon is None else at_least(horizon) if isinstance(horizon, float) else f"{horizon}"
     entry = "" if isinstance(subject, DrivenSystem) else " (entering by the proof's E and F)"
     return (
         f"For {subject_phrase(subject)}: when the inputs{entry} of two trajectories from one state differ by "
-        f"u, their outputs H x differ by y with |y| <= {value!r} |u|_2, {end} {span} {unit}."
+        f"u, their outputs H x differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} {unit}."
     )
 
 

@@ -24,6 +24,7 @@ from stability.instability import prove_not_stable
 from stability.rules.registry import Outcome, rule
 from stability.rules.separated_trajectories import MAX_STEPS, MAX_WORK, MIN_STEPS, holds_apart
 from stability.rules.witness_data import complex_number, eigenvalue_text, number, refutes, vector
+from stability.statements import at_least
 
 __all__ = ["MAX_UNKNOWNS", "check_orbits", "check_trajectories", "check_unstable", "gaps"]
 
@@ -143,7 +144,7 @@ def _trajectories_statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     return (
         f"{_who(subject)} was not seen to contract (replayed numerically, not proved): under the constant input of the "
-        f"proof two trajectories stay at least {data.get('gap')!r} apart for {data.get('steps')!r} steps."
+        f"proof two trajectories stay at least {at_least(data.get('gap'))} apart for {data.get('steps')!r} steps."
     )
 
 

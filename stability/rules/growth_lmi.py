@@ -9,7 +9,7 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.rules.multiplier_lmi import check_lmi
 from stability.rules.registry import Outcome, rule
-from stability.statements import subject_phrase
+from stability.statements import at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = ["check", "statement"]
@@ -19,7 +19,8 @@ def statement(subject: Any, claim: Claim) -> str:
     """The only sentence such a proof may carry."""
     factor = claim.proof.data["factor"] if claim.proof is not None else None
     return (
-        f"For {subject_phrase(subject)}: no step stretches the difference of two trajectories by more than {factor!r}."
+        f"For {subject_phrase(subject)}: no step stretches the difference of two trajectories by more than "
+        f"{at_most(factor, near=1.0)}."
     )
 
 

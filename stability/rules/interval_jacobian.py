@@ -17,6 +17,7 @@ from stability.gated_bounds import JacobianBound, is_invariant
 from stability.intervals import Interval
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import number, vector
+from stability.statements import at_most, decay_factor
 
 __all__ = ["cell_phrase", "check", "proved_box"]
 
@@ -33,9 +34,8 @@ def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     return (
         f"For {cell_phrase(subject)}: the difference d of any two trajectories that start in the invariant box of "
-        f"the proof, which holds the zero state, satisfies |d| <= {data.get('overshoot')!r} * "
-        f"{data.get('rate')!r}^k |d(0)| "
-        "after k steps, in the infinity norm."
+        f"the proof, which holds the zero state, satisfies |d| <= {at_most(data.get('overshoot'))} * "
+        f"{decay_factor(data.get('rate'), True)} |d(0)| after k steps, in the infinity norm."
     )
 
 

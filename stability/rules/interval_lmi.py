@@ -17,6 +17,7 @@ from stability.gated_bounds import embedding
 from stability.rules.interval_jacobian import cell_phrase, proved_box
 from stability.rules.multiplier_lmi import check as check_multiplier
 from stability.rules.registry import Outcome, rule
+from stability.statements import at_most, decay_factor
 
 __all__ = ["check"]
 
@@ -25,9 +26,8 @@ def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     return (
         f"For {cell_phrase(subject)}: the difference d of any two trajectories that start in the invariant box of "
-        f"the proof, which holds the zero state, satisfies |d| <= {data.get('overshoot')!r} * "
-        f"{data.get('rate')!r}^k |d(0)| "
-        "after k steps, in the Euclidean norm."
+        f"the proof, which holds the zero state, satisfies |d| <= {at_most(data.get('overshoot'))} * "
+        f"{decay_factor(data.get('rate'), True)} |d(0)| after k steps, in the Euclidean norm."
     )
 
 

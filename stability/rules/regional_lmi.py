@@ -26,6 +26,7 @@ from stability.rigor import spectral_bounds
 from stability.rules.multiplier_lmi import check_lmi
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import describe, number, symmetric, vector
+from stability.statements import at_least, at_most, decay_factor
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = ["check", "regional_system"]
@@ -36,14 +37,15 @@ Array = np.ndarray
 def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     discrete = isinstance(subject, DrivenSystem) and subject.system.is_discrete
-    decay = f"{data.get('rate')!r}^k" if discrete else f"exp(-{data.get('rate')!r} t)"
+    decay = decay_factor(data.get("rate"), discrete)
     bound = data.get("input_bound")
-    inputs = "the constant input u0" if bound == 0 else f"every input with |u_j - u0_j| <= {bound!r} at all times"
+    moves = f"every input with |u_j - u0_j| <= {at_least(bound)} at all times"
+    inputs = "the constant input u0" if bound == 0 else moves
     return (
         f"{describe(subject)} contracts regionally: under {inputs} of the proof the ellipsoid "
-        f"(h - c)^T P (h - c) <= {data.get('level')!r} is never left, and any two trajectories that start "
-        f"in it satisfy |d| <= {data.get('overshoot')!r} * {decay} |d(0)|. It contains the ball "
-        f"|h - c| <= {data.get('radius')!r}; nothing is said about states outside the ellipsoid."
+        f"(h - c)^T P (h - c) <= l of the proof is never left, and any two trajectories that start "
+        f"in it satisfy |d| <= {at_most(data.get('overshoot'))} * {decay} |d(0)|. It contains the ball "
+        f"|h - c| <= {at_least(data.get('radius'))}; nothing is said about states outside the ellipsoid."
     )
 
 

@@ -15,6 +15,7 @@ from stability.certificate import Claim
 from stability.flow import pair_gaps
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import describe, number, refutes, vector
+from stability.statements import at_least
 from stability.systems import DrivenSystem
 
 __all__ = ["KEEP", "MAX_WORK", "MIN_STEPS", "check", "holds_apart"]
@@ -27,8 +28,8 @@ def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     return (
         f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the "
-        f"constant input of the proof two trajectories stay at least {data.get('gap')!r} apart "
-        f"over the time {data.get('time')!r}."
+        f"constant input of the proof two trajectories stay at least {at_least(data.get('gap'))} apart "
+        f"over the time {at_least(data.get('time'))}."
     )
 
 

@@ -21,6 +21,7 @@ from stability.rules.cascade import GROW, boxes_fit, layer_claim, layer_norm
 from stability.rules.registry import RULES, STATEMENTS, Outcome, rule
 from stability.rules.witness_data import number
 from stability.stacks import Cascade, Layer, is_discrete, outputs_of
+from stability.statements import at_most
 
 __all__ = ["as_stack", "check", "combined", "gain_part", "layer_gain"]
 
@@ -103,7 +104,7 @@ def _statement(subject: Any, claim: Claim) -> str:
     output = "the outputs under the linear head of the proof" if "head" in data else "the outputs of the last level"
     return (
         f"For {what}, {runs} and any two {inputs} with difference u: {output} differ by at most "
-        f"{data.get('gain')!r} |u|, in the l2 norm over the whole sequence."
+        f"{at_most(data.get('gain'))} |u|, in the l2 norm over the whole sequence."
     )
 
 
