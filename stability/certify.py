@@ -26,6 +26,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from stability.gated import GatedCell
 from stability.nonexpansive import nonexpansive
 from stability.refute import refute as search_witness
+from stability.refute.stack import search_stack
 from stability.regional import regional
 from stability.rules.multiplier_lmi import check_lmi
 from stability.stacks import is_discrete
@@ -361,6 +362,13 @@ def _certify_cascade(cascade: Cascade, question: _Question, refute: bool, own: A
         for k, part in enumerate(parts)
     )
     claim = cascade_claim(cascade, parts)
+    if claim is None and refute and any(part.verdict is not Verdict.CERTIFIED for part in parts):
+        left = question.left()
+        limit = 10.0 if left is None else min(10.0, left)
+        result = search_stack(cascade, search_witness, seed=question.seed, time_limit=limit, lowest=False)
+        if result.proof is not None:
+            against = Claim("contraction", result.statement, Verdict.REFUTED, result.proof)
+            return Certificate(cascade, against, result.proof.kind, None, None, findings)
     discrete = all(is_discrete(layer) for layer in cascade.layers)
     proved = claim is not None and claim.verdict is Verdict.CERTIFIED
     if claim is None or (proved and not _fast_enough(float(claim.value or 0.0), question.rate, discrete)):

@@ -18,8 +18,10 @@ from stability.refute.equilibria import search_equilibria
 from stability.refute.gated import search_gated
 from stability.refute.linear import unstable_linear_data
 from stability.refute.slopes import SlopeSearch, search_slopes
+from stability.refute.stack import search_stack
 from stability.refute.trajectories import search_trajectories
 from stability.rules.registry import RULES
+from stability.stacks import Cascade
 from stability.subjects import as_subject
 from stability.systems import DrivenSystem, LureSystem
 
@@ -33,7 +35,8 @@ def refute(subject: Any, *, seed: int = 0, time_limit: float = 10.0, hint: Any =
     ``A + B K (I - D K)^{-1} C`` unstable. For a network ("its weights, bias and activation, for every
     input"): an unstable linear part that the bounded activation cannot hold back, an unstable equilibrium
     under a constant input, two equilibria under one input, or two trajectories that do not approach each
-    other. Constant slopes are only a finding there. Every witness returned has passed the verifier's rule.
+    other. Constant slopes are only a finding there. For a stack: a witness against a layer of its lowest level, one
+    against the stack as one network, or two runs of the whole stack. Every witness returned has passed its rule.
 
     Args:
         subject: a system, or anything that ``stability.subjects.as_subject`` turns into one.
@@ -71,6 +74,8 @@ def refute(subject: Any, *, seed: int = 0, time_limit: float = 10.0, hint: Any =
         return _refute_network(target, rng, float(time_limit), _hint(hint, target.system))
     if isinstance(target, GatedCell):
         return search_gated(target, seed=seed, time_limit=time_limit)
+    if isinstance(target, Cascade):
+        return search_stack(target, refute, seed=seed, time_limit=float(time_limit))
     return Refutation(
         None, "", (), f"no search for witnesses exists for a {type(target).__name__}; this proves nothing"
     )
