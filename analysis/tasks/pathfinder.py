@@ -36,27 +36,35 @@ def solve_pathfinder(images: Tensor | np.ndarray, *, gap: int = 1) -> np.ndarray
 
     Raises:
         DimensionError: neither square images nor their sequences.
-        ConfigurationError: an image without exactly two discs.
+        ConfigurationError: an image without exactly two discs, or a bad ``gap``.
 
     Example:
         >>> image = np.zeros((1, 9, 9)); image[0, 1:4, 1:4] = image[0, 5:8, 5:8] = 1.0
         >>> solve_pathfinder(image), solve_pathfinder(image, gap=0)
         (array([1]), array([0]))
     """
-    lit = np.asarray(images) > 0.5
+    check_size("gap", gap, 0, 512)
+    lit = np.asarray(images.cpu() if isinstance(images, Tensor) else images) > 0.5
     side = round(lit.shape[1] ** 0.5) if lit.ndim == 3 and lit.shape[2] == 1 else lit.shape[-1]
     if lit.ndim != 3 or lit.shape[1] * lit.shape[2] != side * side:
         raise DimensionError("images", "(n, side, side) or (n, side * side, 1)", tuple(lit.shape))
     reach = np.ones((gap + 1, gap + 1), dtype=bool)  # two of these touch exactly when <= gap pixels lie between
     labels = np.zeros(len(lit), dtype=np.int64)
     for i, image in enumerate(lit.reshape(-1, side, side)):
-        discs, count = ndimage.label(ndimage.binary_erosion(image, ALL_NEIGHBOURS), ALL_NEIGHBOURS)
-        if count != 2:
-            raise ConfigurationError(f"image {i} must have two discs, 3 by 3 lit pixels each, got {count}")
+        discs = _components(ndimage.binary_erosion(image, ALL_NEIGHBOURS))
+        if discs.max() != 2:
+            raise ConfigurationError(f"image {i} must have two discs, 3 by 3 lit pixels each, got {discs.max()}")
         wide = ndimage.binary_dilation(np.pad(image, gap + 1), reach)
-        paths = ndimage.label(wide, ALL_NEIGHBOURS)[0][gap + 1 : gap + 1 + side, gap + 1 : gap + 1 + side]
+        paths = _components(wide)[gap + 1 : gap + 1 + side, gap + 1 : gap + 1 + side]
         labels[i] = paths[discs == 1][0] == paths[discs == 2][0]
     return labels
+
+
+def _components(mask: np.ndarray) -> np.ndarray:
+    """Numbers of the connected parts, diagonal neighbours included; 0 outside."""
+    numbers = np.zeros(mask.shape, dtype=np.int32)
+    ndimage.label(mask, ALL_NEIGHBOURS, output=numbers)
+    return numbers
 
 
 @register_task("pathfinder")

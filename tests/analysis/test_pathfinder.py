@@ -89,6 +89,8 @@ def test_the_solver_sees_what_is_drawn_and_not_how_it_was_made():
     assert solve_pathfinder(side[None].astype(np.float32)) == [1]
     with pytest.raises(ConfigurationError, match="image 1 must have two discs"):
         solve_pathfinder(np.stack([side, np.zeros_like(side)]))
+    with pytest.raises(ConfigurationError, match="gap"):
+        solve_pathfinder(side[None], gap=-1)
     for shape in ((20, 20), (2, 9, 20), (2, 40, 1)):
         with pytest.raises(DimensionError):
             solve_pathfinder(np.zeros(shape))
