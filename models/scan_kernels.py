@@ -13,6 +13,8 @@ __all__ = ["product_sum", "states_of"]
 
 _CACHE = 196608
 """Bytes of one operand of one operation: enough to hide its overhead, few enough to stay in the cache."""
+_SHORTEST = 5
+"""Steps of a chunk where the number of chunks is free: few operations on long operands, level upon level."""
 _WIDTH = 2048
 """Entries of one time step of one block, where there are so many."""
 _BLOCK = 1 << 21
@@ -22,11 +24,10 @@ _BLOCK = 1 << 21
 def _plan(width: int, length: int, size: int, device: torch.device) -> tuple[int, int]:
     """Number of chunks, and their length, odd: chunks a power of two apart would share cache lines."""
     limit = 1 << 22 if device.type == "cuda" else _CACHE // (size * width)
-    chunks = min(math.isqrt(2 * length), limit)
-    if chunks < 8:
+    if min(limit, length // _SHORTEST) < 8:
         return 1, length
-    steps = length // chunks | 1
-    steps = min(range(steps, steps + 16, 2), key=lambda c: (length % c, c))
+    steps = max(_SHORTEST, length // limit | 1)
+    steps = min(range(steps, steps + 8, 2), key=lambda c: (length % c, c))
     return (length // steps, steps) if length // steps >= 8 else (1, length)
 
 
@@ -103,14 +104,9 @@ def _carries(lam: Tensor, b: Tensor, start: Tensor, reverse: bool) -> Tensor:
         if decay is not None:
             decay.mul_(factor)
     starts = torch.empty((m, chunks, n), dtype=b.dtype, device=b.device)
-    state = starts[:, -1 if reverse else 0].copy_(start)
+    starts[:, -1 if reverse else 0] = start
     targets = starts[:, :-1] if reverse else starts[:, 1:]
-    for factor, drive, out in zip(
-        itertools.repeat(_power(lam, steps)) if decay is None else _slices(decay, 1, reverse),
-        _slices(ends, 1, reverse),
-        _slices(targets, 1, reverse),
-    ):
-        state = torch.addcmul(drive, factor, state, out=out)
+    _block(_power(lam, steps) if decay is None else decay, ends, targets, start, reverse)
     return starts
 
 
