@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import resource
+import select
 import subprocess
 import sys
 import time
@@ -41,6 +43,7 @@ from stability.models import associative_scan, diagonal_convolution, diagonal_sc
 
 RESULTS = Path(__file__).parent / "results"
 STATE = 256
+PATIENCE = 90.0  # seconds for JAX to compile a case and to run it once
 
 JAX_SERVER = r"""
 import json, sys, time
@@ -103,10 +106,14 @@ class Jax:
     """JAX in a process of its own, on as many cores as we have threads."""
 
     def __init__(self, python: str, threads: int) -> None:
-        flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" if threads == 1 else ""
-        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:threads]))
+        self.python, self.threads = python, threads
+        self._start()
+
+    def _start(self) -> None:
+        flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" if self.threads == 1 else ""
+        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: self.threads]))
         self.process = subprocess.Popen(
-            ["taskset", "-c", cores, python, "-c", JAX_SERVER],
+            ["taskset", "-c", cores, self.python, "-c", JAX_SERVER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -117,10 +124,16 @@ class Jax:
 
     def _read(self) -> Any:
         assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
+            self.process.kill()
+            self.process.wait()
+            self._start()
+            return math.inf
         line = self.process.stdout.readline()
         return json.loads(line) if line else {}
 
     def seconds(self, kind: str, batch: int, steps: int) -> float:
+        """Infinite where compiling and one pass take longer than the patience."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps([kind, batch, steps]) + "\n")
         self.process.stdin.flush()
@@ -205,6 +218,7 @@ def case(kind: str, batch: int, steps: int, args: argparse.Namespace, jax: Jax |
             label = "jax" if name == kind else "jax complex"
             jobs[label] = lambda name=name: jax.seconds(name, batch, steps)
     times: dict[str, list[float]] = {name: [job()] for name, job in jobs.items()}  # warm-up, and a first estimate
+    jobs = {name: job for name, job in jobs.items() if times[name][0] < math.inf}
     spent = dict.fromkeys(jobs, 0.0)
     for _ in range(args.rounds):
         for name, job in jobs.items():
@@ -212,8 +226,15 @@ def case(kind: str, batch: int, steps: int, args: argparse.Namespace, jax: Jax |
                 continue
             times[name].append(job())
             spent[name] += times[name][-1]
-    best = {name: min(values[1:] or values) for name, values in times.items()}
-    row: dict[str, Any] = {"case": kind, "batch": batch, "steps": steps, "milliseconds": {}, "faster_than": {}}
+    best = {name: min(values[1:] or values) for name, values in times.items() if name in jobs}
+    row: dict[str, Any] = {
+        "given_up": sorted(set(times) - set(jobs)),
+        "case": kind,
+        "batch": batch,
+        "steps": steps,
+        "milliseconds": {},
+        "faster_than": {},
+    }
     for name, seconds in best.items():
         row["milliseconds"][name] = round(1e3 * seconds, 3)
         if name != "scan":
