@@ -5,9 +5,12 @@
     python benchmarks/scan.py --jax-python PATH/python   # with JAX from another environment
     python benchmarks/scan.py --device cuda
 
-Cases: a state of 256 float32 numbers as 256 real factors (``real``), and as 128 rotations (``rotation``, the
-recurrence of RotRNN). Against: the loop over time (autograd), an FFT convolution, our general ``associative_scan``,
-and ``jax.lax.associative_scan`` under ``jit``, with the operator of the RotRNN paper for rotations. All in one run on
+Cases: a state of 256 float32 numbers as 256 real factors (``real``), as 128 complex ones (``complex``, the recurrence
+of LRU) and as 128 real rotations (``rotation``, that of RotRNN). Against: the loop over time as one writes it
+(``loop``) and with one fused operation a step (``fused loop``), both through autograd, an FFT convolution, our general
+``associative_scan``, and ``jax.lax.associative_scan`` under ``jit``, with the operator of the RotRNN paper for
+rotations. At batch 16 each step of a loop is 16 KB long and the scan is bound by memory: ``floor`` is the time in which
+this machine only reads and writes the same arrays, fresh pages included. All in one run on
 the same inputs' sizes, in turn, round after round; the ratio is that of the medians' smallest times. Everything runs
 on one thread (``--threads``); JAX runs in a process of its own that is bound to as many cores.
 
@@ -149,7 +152,16 @@ def affine(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, 
     return a[0] * b[0], b[0] * a[1] + b[1]
 
 
-def real_loop(lam: Tensor, b: Tensor) -> Tensor:
+def plain_loop(lam: Tensor, b: Tensor) -> Tensor:
+    """The loop as one writes it."""
+    state, out = torch.zeros_like(b[:, 0]), []
+    for t in range(b.shape[1]):
+        state = lam * state + b[:, t]
+        out.append(state)
+    return torch.stack(out, 1)
+
+
+def fused_loop(lam: Tensor, b: Tensor) -> Tensor:
     """The loop with one fused operation a step: as fast as a loop of PyTorch operations gets."""
     state, out = torch.zeros_like(b[:, 0]), []
     for drive in b.unbind(1):
@@ -169,30 +181,49 @@ def rotation_loop(gamma: Tensor, theta: Tensor, b: Tensor) -> Tensor:
 
 
 def rotation_convolution(gamma: Tensor, theta: Tensor, b: Tensor) -> Tensor:
-    z = torch.view_as_complex(b.unflatten(-1, (-1, 2)))
+    z = pairs(b)
     lam = torch.polar(gamma[:, None].expand_as(theta).contiguous(), theta)
     return torch.view_as_real(diagonal_convolution(lam, z)).flatten(-2)
 
 
 def variants(kind: str) -> dict[str, Callable[..., Tensor]]:
-    if kind == "real":
-        return {
-            "scan": diagonal_scan,
-            "loop": real_loop,
-            "fft": diagonal_convolution,
-            "associative_scan": lambda lam, b: associative_scan(affine, (lam.expand_as(b), b))[1],
-        }
-    return {"scan": rotation_scan, "loop": rotation_loop, "fft": rotation_convolution}
+    if kind == "rotation":
+        return {"scan": rotation_scan, "loop": rotation_loop, "fft": rotation_convolution}
+    return {
+        "scan": diagonal_scan,
+        "loop": plain_loop,
+        "fused loop": fused_loop,
+        "fft": diagonal_convolution,
+        "associative_scan": lambda lam, b: associative_scan(affine, (lam.expand_as(b), b))[1],
+    }
 
 
 def inputs(kind: str, batch: int, steps: int, device: str) -> tuple[list[Tensor], Tensor]:
     generator = torch.Generator().manual_seed(0)
     gamma = 0.9 + 0.099 * torch.rand(STATE if kind == "real" else 1, generator=generator)
-    shape = (batch, steps, STATE) if kind == "real" else (batch, steps, 1, STATE)
-    b = torch.randn(shape, generator=generator)
-    theta = [] if kind == "real" else [3.0 * torch.rand(1, STATE // 2, generator=generator)]
-    own = [t.to(device).requires_grad_() for t in (gamma, *theta, b)]
-    return own, torch.randn(shape, generator=generator).to(device)
+    theta = 3.0 * torch.rand(1, STATE // 2, generator=generator)
+    shape = (batch, steps, 1, STATE) if kind == "rotation" else (batch, steps, STATE)
+    b, weight = torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+    own = [gamma, theta, b] if kind == "rotation" else [gamma, b]
+    if kind == "complex":
+        own = [torch.polar(gamma.expand(STATE // 2).contiguous(), theta[0]), pairs(b)]
+        weight = pairs(weight)
+    return [t.to(device).requires_grad_() for t in own], weight.to(device)
+
+
+def pairs(x: Tensor) -> Tensor:
+    return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+
+
+def floor(b: Tensor) -> float:
+    """Seconds to read b, the gradient and the states once and to write two fresh arrays, with nothing computed."""
+    started = time.perf_counter()
+    one = b.clone()
+    one.sum()
+    one.clone()
+    if b.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
 
 
 def one_pass(run: Callable[..., Tensor], own: list[Tensor], weight: Tensor) -> float:
@@ -214,9 +245,11 @@ def case(kind: str, batch: int, steps: int, args: argparse.Namespace, jax: Jax |
             continue
         jobs[name] = lambda run=run: one_pass(run, own, weight)
     if jax is not None and jax.version:
-        for name in ("real",) if kind == "real" else ("rotation", "complex"):
+        for name in ("rotation", "complex") if kind == "rotation" else (kind,):
             label = "jax" if name == kind else "jax complex"
             jobs[label] = lambda name=name: jax.seconds(name, batch, steps)
+    if args.device == "cpu":
+        jobs["floor"] = lambda: floor(own[-1].detach())
     times: dict[str, list[float]] = {name: [job()] for name, job in jobs.items()}  # warm-up, and a first estimate
     jobs = {name: job for name, job in jobs.items() if times[name][0] < math.inf}
     spent = dict.fromkeys(jobs, 0.0)
@@ -281,7 +314,7 @@ def main() -> None:
     print(f"JAX {jax.version}" if jax and jax.version else "JAX is absent: no comparison with it", flush=True)
     rows = [
         case(kind, batch, steps, args, jax)
-        for kind in ("real", "rotation")
+        for kind in ("real", "complex", "rotation")
         for batch in args.batches
         for steps in args.lengths
         if batch * steps <= args.largest
