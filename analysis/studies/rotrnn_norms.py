@@ -3,7 +3,8 @@ r"""Hidden-state norms of RotRNN and LRU along training, over depth and seeds.
 Biegun, Dolga, Cunningham, Barber, "RotRNN: modelling long sequences with rotations" (2024), figure 3: ListOps, the
 mean over batch and time of :math:`\|x_t\|^2` in each recurrent layer of an 8-layer network, and in a 1-layer
 network over 5 seeds. On a GPU the study has the paper's sizes (its Table 3 and 80,000 iterations, of which
-``RECORDED`` are recorded); on a processor it has small ones.
+``RECORDED`` are recorded). On a processor it keeps the depths and the seeds, with expressions of 10 to 100 tokens, a
+quarter of the width and 1,600 iterations: about 20 minutes on one core (66 ms an iteration with 8 layers, 9 ms with 1).
 """
 
 from __future__ import annotations
@@ -41,19 +42,21 @@ PAPER = {
 }
 SMALL = {
     **PAPER,
-    "max_length": 64,
-    "min_length": 8,
-    "train": 4000,
-    "test": 256,
+    "max_length": 100,
+    "min_length": 10,
+    "train": 8000,
+    "test": 512,
     "width": 32,
     "hidden": 64,
     "heads": 8,
-    "iterations": 200,
+    "iterations": 1600,
 }
 QUICK = {
     **SMALL,
     "max_length": 32,
+    "min_length": 8,
     "train": 1000,
+    "test": 256,
     "width": 16,
     "hidden": 32,
     "iterations": 40,
