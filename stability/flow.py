@@ -35,9 +35,9 @@ def advance_many(driven: Any, x: Array, u: Array, step: float) -> Array:
 
 
 def pair_gaps(driven: Any, first: Array, second: Array, u: Array, step: float, steps: int) -> Array:
-    """Distances of two trajectories under one constant input, ``(steps + 1,)``, from time 0 on."""
+    """Distances of two trajectories under one input ``(p,)``, or ``(k, p)`` repeated: ``(steps + 1,)``, from time 0."""
     x = np.stack([first, second])
-    inputs = np.broadcast_to(u, (2, len(u)))
+    inputs = np.atleast_2d(u)
     gaps = np.empty(steps + 1)
     for i in range(steps + 1):
         difference = x[0] - x[1]
@@ -46,5 +46,5 @@ def pair_gaps(driven: Any, first: Array, second: Array, u: Array, step: float, s
             gaps[i:] = np.nan
             break
         if i < steps:
-            x = advance_many(driven, x, inputs, step)
+            x = advance_many(driven, x, np.broadcast_to(inputs[i % len(inputs)], (2, inputs.shape[1])), step)
     return gaps

@@ -1,4 +1,7 @@
-"""Rule ``separated_trajectories``: two trajectories under one constant input that do not approach each other.
+"""Rule ``separated_trajectories``: two trajectories under one input that do not approach each other.
+
+The input is constant or, for maps, periodic: activations that saturate by turns can keep apart what every constant
+input brings together.
 
 They are simulated again in float64 (the map itself; in continuous time Runge-Kutta steps, once more with
 half the step). This is a replay, not a proof, and the answer says so. Slow convergence must not pass for
@@ -18,17 +21,31 @@ from stability.rules.witness_data import describe, number, refutes, vector
 from stability.statements import at_least
 from stability.systems import DrivenSystem
 
-__all__ = ["KEEP", "MAX_WORK", "MIN_STEPS", "check", "holds_apart"]
+__all__ = ["KEEP", "LONGEST_PERIOD", "MAX_WORK", "MIN_STEPS", "check", "holds_apart", "periodic_input"]
 
 MIN_STEPS, MAX_STEPS, MAX_WORK = 2000, 200_000, 4e10
 KEEP = 1.0 - 1e-6
+LONGEST_PERIOD = 4
+
+
+def periodic_input(data: Any, key: str, size: int) -> np.ndarray | None:
+    """``data[key]`` as ``(k, size)`` when it is a finite input, ``(size,)`` or one to four of them, else ``None``."""
+    value = data.get(key)
+    if not isinstance(value, np.ndarray) or value.ndim != 2:
+        single = vector(data, key, size)
+        return None if single is None else single[None, :]
+    good = 1 <= len(value) <= LONGEST_PERIOD and all(vector({key: u}, key, size) is not None for u in value)
+    return value if good else None
 
 
 def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
+    inputs = data.get("input")
+    period = len(inputs) if isinstance(inputs, np.ndarray) and inputs.ndim == 2 else 1
+    what = "constant input" if period == 1 else f"input of period {period}"
     return (
         f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the "
-        f"constant input of the proof two trajectories stay at least {at_least(data.get('gap'))} apart "
+        f"{what} of the proof two trajectories stay at least {at_least(data.get('gap'))} apart "
         f"over the time {at_least(data.get('time'))}."
     )
 
@@ -42,7 +59,7 @@ def holds_apart(gaps: np.ndarray, gap: float) -> bool:
 
 @rule("separated_trajectories", statement=_statement)
 def check(subject: Any, claim: Claim) -> Outcome:
-    """Data: ``first`` (n,), ``second`` (n,), ``input`` (p,), ``time``, ``steps``, ``gap``."""
+    """Data: ``first``, ``second`` (n,), ``input`` (p,) or for maps (k, p) with k <= 4, ``time``, ``steps``, ``gap``."""
     if not isinstance(subject, DrivenSystem):
         return (
             False,
@@ -53,7 +70,7 @@ def check(subject: Any, claim: Claim) -> Outcome:
         return False, problem or "there is no proof"
     data, system = claim.proof.data, subject.system
     first, second = (vector(data, key, system.states) for key in ("first", "second"))
-    inputs, time, gap = vector(data, "input", subject.inputs), number(data, "time"), number(data, "gap")
+    inputs, time, gap = periodic_input(data, "input", subject.inputs), number(data, "time"), number(data, "gap")
     steps = data.get("steps")
     if first is None or second is None or inputs is None or time is None or gap is None:
         return False, "first, second, input, time and gap must be finite and of the network's sizes"
@@ -61,6 +78,8 @@ def check(subject: Any, claim: Claim) -> Outcome:
         return False, f"steps must be an integer in [{MIN_STEPS}, {MAX_STEPS}]"
     if steps * (system.states * (system.states + 2 * system.channels) + 1.0) > MAX_WORK:
         return False, "the replay would take too long"
+    if len(inputs) > 1 and not system.is_discrete:
+        return False, "a periodic input is for maps"
     if not (time > 0 and gap > 0):
         return False, "time and gap must be positive"
     if system.is_discrete and time != steps:

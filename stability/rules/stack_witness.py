@@ -16,16 +16,22 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.merged import merged
 from stability.rules.registry import RULES, STATEMENTS, Outcome, rule
-from stability.rules.separated_trajectories import MAX_STEPS, MAX_WORK, MIN_STEPS, holds_apart
+from stability.rules.separated_trajectories import (
+    LONGEST_PERIOD,
+    MAX_STEPS,
+    MAX_WORK,
+    MIN_STEPS,
+    holds_apart,
+    periodic_input,
+)
 from stability.rules.witness_data import number, refutes, vector
 from stability.stacks import Cascade
 from stability.statements import at_least
 
-__all__ = ["LONGEST_PERIOD", "check_merged", "check_trajectories", "run_gaps", "work"]
+__all__ = ["check_merged", "check_trajectories", "run_gaps", "work"]
 
 Array = np.ndarray
 MERGED_KINDS = ("unstable_linear", "unstable_equilibrium", "two_equilibria", "separated_trajectories")
-LONGEST_PERIOD = 4
 
 
 def _inner(subject: Any, claim: Claim) -> tuple[Any, Claim] | None:
@@ -106,13 +112,11 @@ def check_trajectories(subject: Any, claim: Claim) -> Outcome:
         return False, problem or "there is no proof"
     data = claim.proof.data
     first, second = (vector(data, key, subject.states) for key in ("first", "second"))
-    inputs, gap, steps = data.get("inputs"), number(data, "gap"), data.get("steps")
+    inputs, gap, steps = periodic_input(data, "inputs", subject.inputs), number(data, "gap"), data.get("steps")
     if first is None or second is None or gap is None or not gap > 0.0:
         return False, "first, second and gap must be finite and of the stack's sizes, the gap positive"
-    if not isinstance(inputs, np.ndarray) or inputs.ndim != 2 or not 1 <= len(inputs) <= LONGEST_PERIOD:
-        return False, f"inputs must hold 1 to {LONGEST_PERIOD} vectors"
-    if any(vector({"u": u}, "u", subject.inputs) is None for u in inputs):
-        return False, f"inputs must be finite vectors of {subject.inputs} entries"
+    if inputs is None:
+        return False, f"inputs must hold 1 to {LONGEST_PERIOD} finite vectors of {subject.inputs} entries"
     lowest = subject.layers[0]
     boxed = isinstance(lowest, GatedCell) and lowest.input_low is not None
     if boxed and not ((lowest.input_low <= inputs) & (inputs <= lowest.input_high)).all():
