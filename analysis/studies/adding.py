@@ -203,7 +203,7 @@ def _notes(rows: list[dict[str, Any]], settings: dict[str, Any]) -> tuple[str, .
     ]
     for row in rows:
         reached = row["below_goal_at"]
-        verdict = f"below the goal after {reached} iterations" if reached else "never below the goal"
+        verdict = f"first below the goal after {reached} iterations" if reached else "never below the goal"
         errors = f"best {row['best_test_mse']:.4f}, last {row['last_test_mse']:.4f}"
         notes.append(f"{row['model']} (seed {row['seed']}): {verdict}; {errors} on held-out sequences.")
     return tuple(notes)
