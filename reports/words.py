@@ -53,6 +53,8 @@ NAMES = {
     "two_equilibria": "two equilibria",
     "separated_trajectories": "separated trajectories",
     "unstable_linear": "unstable linear part",
+    "merged_stack": "the stack as one network",
+    "stack_trajectories": "separated runs of the stack",
     "interval_jacobian": "interval Jacobian",
 }
 
@@ -61,6 +63,8 @@ WITNESSES = {  # findings against stability, and what each is
     "unstable_equilibrium": "search for an input with an unstable equilibrium",
     "two_equilibria": "search for an input with two equilibria",
     "separated_trajectories": "search for two trajectories under one input that stay apart",
+    "merged_stack": "search for a counter-example of the stack as one network",
+    "stack_trajectories": "search for two runs of the whole stack under one input that stay apart",
     "unstable_linear": "an eigenvalue of a linear system outside the stable region",
 }
 
