@@ -114,7 +114,9 @@ def made(report: Report) -> Made:
     environment = settings.get("environment", {})
     sentences = [f"Seed {settings.get('seed', 0)}."]
     if settings.get("seconds") is not None:
-        sentences.append(f"{duration(settings['seconds'])} in all, {count(settings.get('processes', 1))} processes.")
+        processes = settings.get("processes", 1)
+        unit = "process" if processes == 1 else "processes"
+        sentences.append(f"{duration(settings['seconds'])} in all, {count(processes)} {unit}.")
     data = {
         str(d.get("what") or d.get("folder") or d.get("source"))
         for m in report.models
