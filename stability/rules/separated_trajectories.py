@@ -43,10 +43,11 @@ def _statement(subject: Any, claim: Claim) -> str:
     inputs = data.get("input")
     period = len(inputs) if isinstance(inputs, np.ndarray) and inputs.ndim == 2 else 1
     what = "constant input" if period == 1 else f"input of period {period}"
+    discrete = isinstance(subject, DrivenSystem) and subject.system.is_discrete
+    span = f"for {data.get('steps')!r} steps" if discrete else f"over the time {at_least(data.get('time'))}"
     return (
         f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the "
-        f"{what} of the proof two trajectories stay at least {at_least(data.get('gap'))} apart "
-        f"over the time {at_least(data.get('time'))}."
+        f"{what} of the proof two trajectories stay at least {at_least(data.get('gap'))} apart {span}."
     )
 
 
