@@ -49,7 +49,7 @@ KEEP_PAGES = {
     "MALLOC_TOP_PAD_": str(1 << 28),
 }
 STATE = 256
-PATIENCE = 90.0  # seconds for JAX to compile a case and to run it once
+PATIENCE = 45.0  # seconds for JAX to compile a case and to run it once
 
 JAX_SERVER = r"""
 import json, sys, time
