@@ -27,11 +27,23 @@ from stability.systems import DrivenSystem, LureSystem
 
 T, F, C = 6, 2, 3
 
+STIR = 0.5  # of the noise on the parameters
+
+
+def stirred_contracting():
+    """Away from its nearly linear start."""
+    layer = ContractingRNN(F, 6)
+    with torch.no_grad():
+        for value in layer.parameters():
+            value.add_(STIR * torch.randn_like(value))
+    return layer
+
+
 LAYERS = {
     "elman": lambda: ElmanRNN(F, 6),
     "lipschitz": lambda: LipschitzRNN(F, 6, gamma=1.0, dt=0.2, init_std=0.3),
     "midpoint": lambda: LipschitzRNN(F, 6, gamma=1.0, dt=0.2, integrator="midpoint", init_std=0.3),
-    "contracting": lambda: ContractingRNN(F, 6),
+    "contracting": stirred_contracting,
 }
 
 

@@ -27,13 +27,13 @@ def tiny(monkeypatch):
 def test_adding_writes_its_table_and_its_curves(tiny, tmp_path):
     told = []
     result = run_study("adding", out=tmp_path / "study", quick=True, seed=4, progress=told.append)
-    assert [row["model"] for row in result.rows] == ["oRNN", "oRNN", "LSTM", "Elman"]
-    assert [row["seed"] for row in result.rows] == [4, 5, 4, 4]
+    assert [row["model"] for row in result.rows] == ["oRNN", "oRNN", "LSTM", "LSTM", "Elman", "Elman"]
+    assert [row["seed"] for row in result.rows] == [4, 5, 4, 5, 4, 5]
     sizes = [row["parameters"] for row in result.rows]
     assert max(sizes) - min(sizes) < 0.2 * sizes[0]
     curves = pd.read_csv(tmp_path / "study" / "curves.csv")
     assert list(curves.columns) == ["model", "seed", "iteration", "train_mse", "test_mse"]
-    assert len(curves) == 4 * TINY["iterations"] // TINY["every"]
+    assert len(curves) == 6 * TINY["iterations"] // TINY["every"]
     for row in result.rows:
         own = curves[(curves["model"] == row["model"]) & (curves["seed"] == row["seed"])]
         assert own["test_mse"].min() == row["best_test_mse"]
