@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError
 
-from .scan_kernels import product_sum, states_of
+from .scan_kernels import adjoint_of, states_of
 
 __all__ = ["diagonal_convolution", "diagonal_scan", "powers", "rotation_scan"]
 
@@ -237,19 +237,20 @@ class _DiagonalScan(torch.autograd.Function):
         reverse, needs = ctx.reverse, ctx.needs_input_grad
         constant = lam.dim() == 1
         first = -1 if reverse else 0
+        again = torch.is_grad_enabled()  # create_graph: only differentiable operations then
+        if constant and needs[0] and not again:
+            g, grad_lam = adjoint_of(lam, grad, x, initial, reverse)
+            return grad_lam, g if needs[1] else None, g[:, first] * lam.conj() if needs[2] else None, None
         if constant:
             adjoint = lam.conj()
         elif reverse:
             adjoint = torch.cat([torch.zeros_like(lam[:, :1]), lam[:, :-1]], dim=1).conj()
         else:
             adjoint = torch.cat([lam[:, 1:], torch.zeros_like(lam[:, :1])], dim=1).conj()
-        again = torch.is_grad_enabled()  # create_graph: only differentiable operations then
         run = _DiagonalScan.apply if again else states_of
         g = run(adjoint, grad, None, not reverse)
         grad_lam = grad_initial = None
-        if needs[0] and constant and not again:
-            grad_lam = product_sum(g, x, initial, reverse)
-        elif needs[0]:
+        if needs[0]:
             start = torch.zeros_like(x[:, :1]) if initial is None else initial.unsqueeze(1)
             before = torch.cat([x[:, 1:], start] if reverse else [start, x[:, :-1]], dim=1)
             grad_lam = g * before.conj()

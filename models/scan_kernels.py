@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["product_sum", "states_of"]
+__all__ = ["adjoint_of", "states_of"]
 
-_CACHE = 196608
+_CACHE = 393216
 """Bytes of one operand of one operation: enough to hide its overhead, few enough to stay in the cache."""
 _SHORTEST = 5
 """Steps of a chunk where the number of chunks is free: few operations on long operands, level upon level."""
 _WIDTH = 2048
 """Entries of one time step of one block, where there are so many."""
-_BLOCK = 1 << 21
+_BLOCK = 1 << 22
 """Bytes of one operand of one block."""
 
 
@@ -43,15 +44,52 @@ def _blocks(shape: torch.Size, size: int, device: torch.device, reverse: bool) -
 
 def states_of(lam: Tensor, b: Tensor, initial: Tensor | None, reverse: bool) -> Tensor:
     """All states, ``(m, time, n)``; without a graph."""
-    lam, b = lam.resolve_conj().resolve_neg(), b.resolve_conj().resolve_neg()
     x = torch.empty(b.shape, dtype=b.dtype, device=b.device)
+    for _ in _walk(lam, b, x, initial, reverse):
+        pass
+    return x
+
+
+def adjoint_of(lam: Tensor, grad: Tensor, x: Tensor, initial: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+    """For constant factors ``g``, the recurrence of ``grad`` the other way, and ``sum g_t conj(x_{t-1}) (n,)``."""
+    g = torch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
+    total = g.new_zeros(g.shape[2])
+    length = g.shape[1]
+    for row, time, block in _walk(
+        lam.conj(), grad, g, None, not reverse
+    ):  # each block is used while it is in the cache
+        first, last = (time.start, min(time.stop, length - 1)) if reverse else (max(time.start, 1), time.stop)
+        if first < last:
+            shift = 1 if reverse else -1
+            own = block[:, first - time.start : last - time.start]
+            total += _slab_sum(own, x[row, first + shift : last + shift])
+    if initial is not None:
+        total += (g[:, -1 if reverse else 0] * initial.conj()).sum(0)
+    return g, total
+
+
+def _walk(
+    lam: Tensor, b: Tensor, x: Tensor, initial: Tensor | None, reverse: bool
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Write the states into ``x`` block by block; yields rows, times and states of each."""
+    lam, b = lam.resolve_conj().resolve_neg(), b.resolve_conj().resolve_neg()
     start = b.new_zeros(b.shape[0], b.shape[2]) if initial is None else initial
     rows, times = _blocks(b.shape, b.element_size(), b.device, reverse)
+    space = b.new_empty(0)
     for row in rows:
         state = start[row]
         for time in times:
-            state = _block(lam if lam.dim() == 1 else lam[row, time], b[row, time], x[row, time], state, reverse)
-    return x
+            factor, block, out = lam if lam.dim() == 1 else lam[row, time], b[row, time], x[row, time]
+            if len(rows) * len(times) == 1:
+                _block(factor, block, out, state, reverse)
+                yield row, time, out
+                continue
+            # steps and chunks are far apart in memory: read and write in order, jump about within the cache
+            if space.shape != block.shape:
+                space = torch.empty(block.shape, dtype=b.dtype, device=b.device)
+            state = _block(factor, space.copy_(block), space, state, reverse).clone()
+            out.copy_(space)
+            yield row, time, space
 
 
 def _block(lam: Tensor, b: Tensor, x: Tensor, start: Tensor, reverse: bool) -> Tensor:
@@ -117,19 +155,6 @@ def _power(lam: Tensor, exponent: int) -> Tensor:
             out = out * lam
         lam, exponent = lam * lam, exponent >> 1
     return out
-
-
-def product_sum(g: Tensor, x: Tensor, initial: Tensor | None, reverse: bool) -> Tensor:
-    """``sum g_t conj(x_{t-1})`` over batch and time, ``(n,)``, slab by slab so that nothing leaves the cache."""
-    total = g.new_zeros(x.shape[2])
-    if initial is not None:
-        total += (g[:, -1 if reverse else 0] * initial.conj()).sum(0)
-    g, x = (g[:, :-1], x[:, 1:]) if reverse else (g[:, 1:], x[:, :-1])
-    rows, times = _blocks(x.shape, g.element_size(), g.device, False)
-    for row in rows:
-        for time in times:
-            total += _slab_sum(g[row, time], x[row, time])
-    return total
 
 
 def _slab_sum(g: Tensor, x: Tensor) -> Tensor:
