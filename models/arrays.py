@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.errors import FileFormatError
+from stability.errors import DimensionError, FileFormatError
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = ["KEYS", "npz_subject", "read_npz"]
@@ -113,6 +113,10 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
     if C is None:
         return LureSystem.linear(A, dt)
     B = arrays.get("B", np.eye(A.shape[0]) if A.ndim == 2 and A.shape[0] == A.shape[1] else A)
+    if A.ndim == 2 and A.shape[0] == A.shape[1] and A.size and B.ndim == 2 and C.shape != (B.shape[1], A.shape[0]):
+        own = "W" if "W" in arrays else "C"
+        columns = "column of B" if "B" in arrays else "row of A, for there is no B"
+        raise DimensionError(own, (B.shape[1], A.shape[0]), C.shape, f"it has a row for each {columns}")
     name = str(arrays["activation"].item()) if "activation" in arrays and arrays["activation"].size == 1 else "tanh"
     slope = arrays.get("slope")
     if slope is None and E is not None:

@@ -131,6 +131,15 @@ def test_bad_matrices_are_one_line(here: Path, capsys: pytest.CaptureFixture[str
     fails(capsys, "certify", "bad.npz")
 
 
+def test_a_wrong_shape_is_told_by_the_name_in_the_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("bad.npz", A=-np.eye(2), W=np.ones((3, 2)))
+    assert "W must have shape (2, 2), got (3, 2)" in fails(capsys, "certify", "bad.npz")
+    np.savez("bad.npz", A=-np.eye(2), B=np.ones((2, 4)), W=np.ones((3, 2)))
+    assert "W must have shape (4, 2), got (3, 2)" in fails(capsys, "certify", "bad.npz")
+    np.savez("bad.npz", A=-np.eye(2), B=np.ones((2, 3)), C=np.ones((2, 2)))
+    assert "C must have shape (3, 2), got (2, 2)" in fails(capsys, "certify", "bad.npz")
+
+
 def test_pickles_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("bad.npz", A=np.array([object()], dtype=object), W=np.eye(1))
     assert "pickled" in fails(capsys, "certify", "bad.npz")
