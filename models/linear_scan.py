@@ -1,9 +1,9 @@
 r"""Diagonal and rotation recurrences over whole sequences, about as fast as memory allows.
 
 :math:`x_t = \lambda_t x_{t-1} + b_t` in blocks: time is cut into chunks that advance side by side, one fused
-multiply-add for one step of all of them. A first pass finds where each chunk would end from zero, a short loop
-carries these ends on, a second pass writes the states: twice the work of the plain loop in a small fraction of
-its operations. A batch that is wide enough to keep the processor busy runs as one chunk.
+multiply-add for one step of all of them. A first pass finds where each chunk would end from zero, the same recurrence
+over the chunks carries these ends on, a second pass writes the states: twice the work of the plain loop in a small
+fraction of its operations. Blocks that do not fit the cache together are read and written in order, one by one.
 """
 
 from __future__ import annotations

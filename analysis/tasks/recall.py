@@ -8,6 +8,7 @@ import torch
 from stability.errors import ConfigurationError
 
 from .base import Pair, Task, check_size, generated_parts, register_task
+from .synthetic import letters_task
 
 __all__ = ["associative_recall", "selective_copying"]
 
@@ -49,35 +50,15 @@ def selective_copying(
     """
     check_size("context", context)
     check_size("length", length, 1, context)
-    check_size("symbols", symbols, 2, 1000)
-    steps, blank, cue = context + length, symbols, symbols + 1
 
-    def make(n: int, rng: np.random.Generator) -> Pair:
-        letters = rng.integers(0, symbols, (n, length))
+    def place(inputs: np.ndarray, letters: np.ndarray, rng: np.random.Generator) -> None:
+        n = len(letters)
         places = np.sort(rng.random((n, context)).argpartition(length - 1, axis=1)[:, :length], axis=1)
-        inputs = np.full((n, steps), blank)
         np.put_along_axis(inputs, places, letters, axis=1)
-        inputs[:, context:] = cue
-        targets = np.full((n, steps), blank)
-        targets[:, context:] = letters
-        x = np.eye(symbols + 2, dtype=np.float32)[inputs]
-        return torch.from_numpy(x), torch.from_numpy(targets)
+        inputs[:, context:] = symbols + 1
 
-    scored = torch.zeros(steps, dtype=torch.bool)
-    scored[context:] = True
-    return Task(
-        name="selective_copying",
-        input_size=symbols + 2,
-        output_size=symbols + 1,
-        steps=steps,
-        reduction="all",
-        kind="classes",
-        chance=1 / symbols,
-        scored=scored,
-        bounds=(0.0, 1.0),
-        options={"context": context, "length": length, "symbols": symbols, "train": train, "test": test},
-        **generated_parts(make, seed, train, test, numbers=steps * (symbols + 2)),
-    )
+    steps = context + length
+    return letters_task("selective_copying", place, seed, steps, length, symbols, train, test, context=context)
 
 
 @register_task("associative_recall")

@@ -5,6 +5,7 @@ streams.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from stability.errors import ConfigurationError
 
 from .base import Pair, Task, check_size, generated_parts, register_task
 
-__all__ = ["adding", "copying", "pendulum", "pendulum_flow"]
+__all__ = ["adding", "copying", "letters_task", "pendulum", "pendulum_flow"]
 
 
 @register_task("adding")
@@ -100,23 +101,55 @@ def copying(
     """
     check_size("delay", delay)
     check_size("length", length)
+
+    def place(inputs: np.ndarray, letters: np.ndarray, rng: np.random.Generator) -> None:
+        inputs[:, :length] = letters
+        inputs[:, length + delay - 1] = symbols + 1
+
+    steps = delay + 2 * length
+    return letters_task("copying", place, seed, steps, length, symbols, train, test, delay=delay)
+
+
+def letters_task(
+    name: str,
+    place: Callable[[np.ndarray, np.ndarray, np.random.Generator], None],
+    seed: int,
+    steps: int,
+    length: int,
+    symbols: int,
+    train: int,
+    test: int,
+    **options: int,
+) -> Task:
+    """Letters to be repeated in the last ``length`` steps, which alone are scored.
+
+    Args:
+        name: of the task.
+        place: writes the letters ``(n, length)`` and the cue (``symbols + 1``) into blank inputs ``(n, steps)``.
+        seed: of the sequences.
+        steps: of a sequence.
+        length: letters to remember.
+        symbols: size of the alphabet.
+        train: how many training sequences.
+        test: how many test sequences.
+        options: further ones, for the record.
+
+    Returns:
+        The task: one class per step (letters ``0 .. symbols - 1``, blank ``symbols``).
+    """
     check_size("symbols", symbols, 2, 1000)
-    steps, blank, cue = delay + 2 * length, symbols, symbols + 1
 
     def make(n: int, rng: np.random.Generator) -> Pair:
         letters = rng.integers(0, symbols, (n, length))
-        inputs = np.full((n, steps), blank)
-        inputs[:, :length] = letters
-        inputs[:, length + delay - 1] = cue
-        targets = np.full((n, steps), blank)
+        inputs, targets = np.full((n, steps), symbols), np.full((n, steps), symbols)
+        place(inputs, letters, rng)
         targets[:, -length:] = letters
-        x = np.eye(symbols + 2, dtype=np.float32)[inputs]
-        return torch.from_numpy(x), torch.from_numpy(targets)
+        return torch.from_numpy(np.eye(symbols + 2, dtype=np.float32)[inputs]), torch.from_numpy(targets)
 
     scored = torch.zeros(steps, dtype=torch.bool)
     scored[-length:] = True
     return Task(
-        name="copying",
+        name=name,
         input_size=symbols + 2,
         output_size=symbols + 1,
         steps=steps,
@@ -125,7 +158,7 @@ def copying(
         chance=1 / symbols,
         scored=scored,
         bounds=(0.0, 1.0),
-        options={"delay": delay, "length": length, "symbols": symbols, "train": train, "test": test},
+        options={**options, "length": length, "symbols": symbols, "train": train, "test": test},
         **generated_parts(make, seed, train, test, numbers=steps * (symbols + 2)),
     )
 
