@@ -79,6 +79,14 @@ def _crawl(system: LureSystem) -> float:
 
 
 def _existence(search: Search) -> bool:
+    """Whether there is a proof at all; one whose overshoot could not be bounded is made better at once."""
+    found = _exists(search)
+    if found and condition_number(search.witness["P"]) > _USEFUL:
+        search.condition()
+    return found
+
+
+def _exists(search: Search) -> bool:
     start = _crawl(search.system)
     if search.system.states >= 96 and search.attempt(start, 1e-2, np.float32):
         return True

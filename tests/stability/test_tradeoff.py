@@ -120,3 +120,15 @@ def test_no_claim_without_a_rate():
     from stability.criteria.witness import Witness
 
     assert contraction_claim(_map(2, 0), Witness()) is None
+
+
+@pytest.mark.parametrize("rate", ["any", "best"])
+def test_a_large_reducible_map_is_certified_with_an_overshoot(rate):
+    """Multipliers driven far apart by the search must not leave a metric that cannot be bracketed."""
+    rng = np.random.default_rng(0)
+    W = np.triu(rng.standard_normal((48, 48)) / np.sqrt(48))
+    W[np.diag_indices(48)] = rng.uniform(-0.7, 0.7, 48)
+    certificate = certify(LureSystem(np.zeros((48, 48)), np.eye(48), W, None, (0, 1), 1.0), rate=rate)
+    assert certificate.verdict is Verdict.CERTIFIED
+    assert certificate.overshoot < 1e6
+    assert verify(certificate).valid
