@@ -1,15 +1,20 @@
 r"""Finite-time Lyapunov exponents along driven trajectories, by QR.
 
-Along a trajectory with one-step Jacobians :math:`J_t` an orthonormal frame is pushed forward and
-orthonormalised again, :math:`Q_{t+1} R_{t+1} = J_t Q_t`; the exponents are the means of :math:`\log |R_{ii}|`
-(Benettin, Galgani, Giorgilli, Strelcyn 1980; Engelken, Wolf, Abbott 2023 for recurrent networks). The largest
-one is the rate at which neighbouring trajectories separate: a certified contraction with rate ``rho`` bounds
-it by ``log rho``.
+Along a trajectory with one-step Jacobians :math:`J_t` an orthonormal frame is pushed forward and orthonormalised again,
+:math:`Q_{t+1} R_{t+1} = J_t Q_t`; the exponents are the means of :math:`\log |R_{ii}|` (Benettin, Galgani, Giorgilli,
+Strelcyn 1980; Engelken, Wolf, Abbott 2023 for recurrent networks). The largest one is the mean rate at which
+neighbouring trajectories separate over the steps that count.
+
+What a certificate says about them: from ``|d(k)| <= C rho^k |d(0)|`` for every two trajectories follows
+:math:`|J_{k} \cdots J_1| \le C \rho^k`, hence every exponent over ``k`` steps is at most
+:math:`\log \rho + \log(C) / k` (:func:`certified_bound`). ``log rho`` alone bounds the limit of long times only: a
+network with an overshoot ``C > 1`` may exceed it for a while.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +23,17 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from stability.certificate import Certificate, Claim, Verdict
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 from ..models.recurrent import check_sequence
-from .guard import check_int, check_model
+from .guard import check_int, check_model, check_number
 from .results import Record, plain_value
 from .unroll import flat_state, only_layer, step_jacobians
 
-__all__ = ["LyapunovSpectrum", "lyapunov_exponents"]
+__all__ = ["LyapunovSpectrum", "certified_bound", "lyapunov_exponents"]
+
+_ROUNDING = 1e-12  # relative; of the few operations below
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +41,13 @@ class LyapunovSpectrum(Record):
     """Finite-time Lyapunov exponents, largest first.
 
     Attributes:
-        exponents: ``(k,)`` per step, means over the trajectories; ``-inf`` for directions that are lost
-            completely.
+        exponents: ``(k,)`` per step, means over the trajectories; ``-inf`` for directions that are lost completely.
         standard_error: ``(k,)`` of those means over the trajectories; NaN for a single one.
         trajectories: ``(batch, k)``, each trajectory's own.
         running: ``(steps, k)``, the estimate after each counted step, mean over the trajectories.
         steps: steps that count.
         skipped: steps before them, in which the frame turned towards its directions.
-        dt: time of a step for layers that integrate a differential equation, else ``None``.
+        dt: time of a step for layers that integrate a differential equation; ``None`` for maps, whose steps have none.
         states: real dimension of the state.
     """
 
@@ -65,8 +72,9 @@ class LyapunovSpectrum(Record):
 
     @property
     def kaplan_yorke(self) -> float:
-        """Kaplan-Yorke dimension: how many directions, fractions included, keep their volume (a lower bound
-        if ``k < n``).
+        """Kaplan-Yorke dimension: how many directions, fractions included, keep their volume.
+
+        A lower bound if ``k < n``.
         """
         sums = np.cumsum(self.exponents)
         positive = int((sums >= 0).sum()) if (sums >= 0).any() else 0
@@ -96,6 +104,74 @@ class LyapunovSpectrum(Record):
         )
 
 
+def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = None) -> float | None:
+    r"""The largest finite-time exponent that a certificate allows over a number of steps.
+
+    .. math:: \lambda_1 \le \min_i\; (\log \rho_i + \log(C_i) / k)
+
+    over the certified pairs of rate and overshoot: the main claim, the slower contraction rates, a growth factor. For a
+    differential equation sampled every ``dt``: :math:`-\lambda_i dt + \log(C_i) / k`. A rate in the infinity norm
+    (of LSTM and GRU) counts with ``C sqrt(n)``, since exponents are measured in the Euclidean norm.
+
+    The certificate is taken at its word (``stability.verify`` judges it), and the bound is about trajectories that it
+    is about: inputs in its box where it names one.
+
+    Args:
+        certificate: of the layer whose exponents are measured.
+        steps: ``k``, the steps that count: ``LyapunovSpectrum.steps``.
+        dt: for the certificate of a differential equation, the time between two looks at its state. The Euler or
+            midpoint map of such an equation is another system, with a certificate of its own.
+
+    Returns:
+        The bound, per step; ``None`` where no rate is certified, and for a differential equation without ``dt``.
+
+    Raises:
+        ConfigurationError: no certificate, or no positive number of steps.
+
+    Example:
+        >>> from stability import LureSystem, certify
+        >>> slow = certify(LureSystem([[0.5, 8.0], [0.0, 0.5]], [[0.0], [0.0]], [[0.0, 0.0]], dt=1.0))
+        >>> math.log(slow.rate) < certified_bound(slow, 10_000) < certified_bound(slow, 20)
+        True
+    """
+    if not isinstance(certificate, Certificate):
+        raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
+    steps = check_int("steps", steps)
+    discrete = _is_discrete(certificate.subject)
+    if not discrete and dt is None:
+        return None
+    duration = 1.0 if discrete else check_number("dt", dt, strict=True)
+    found = []
+    for claim in (certificate.claim, *certificate.claims):
+        pair = _rate_and_overshoot(certificate.subject, claim)
+        if pair is not None:
+            rate, overshoot = pair
+            exponent = (math.log(rate) if rate > 0 else -math.inf) if discrete else -rate * duration
+            found.append(exponent + math.log(overshoot) / steps)
+    if not found:
+        return None
+    least = min(found)
+    return least + _ROUNDING * (1.0 + abs(least)) if math.isfinite(least) else least
+
+
+def _is_discrete(subject: Any) -> bool:
+    """Whether a subject advances in steps; gated cells and stacks of layers say so themselves or always do."""
+    return bool(getattr(getattr(subject, "system", subject), "is_discrete", True))
+
+
+def _rate_and_overshoot(subject: Any, claim: Claim) -> tuple[float, float] | None:
+    """``(rho, C)`` or ``(lambda, C)`` of ``|d(t)|_2 <= C rho^t |d(0)|_2`` where a claim states it."""
+    if claim.verdict is not Verdict.CERTIFIED or claim.proof is None or claim.value is None:
+        return None
+    if claim.name == "nonexpansive":
+        return float(claim.value), 1.0
+    overshoot = claim.proof.data.get("overshoot")
+    if claim.name != "contraction" or not isinstance(overshoot, (int, float)):
+        return None
+    norms = math.sqrt(subject.states) if claim.proof.kind == "interval_jacobian" else 1.0
+    return float(claim.value), norms * float(overshoot)
+
+
 def lyapunov_exponents(
     model: nn.Module, x: Tensor, k: int | None = None, *, skip: int | None = None, seed: int = 0
 ) -> LyapunovSpectrum:
@@ -106,10 +182,10 @@ def lyapunov_exponents(
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
-        x: ``(batch, time, features)``; one trajectory a sequence, from the layer's own initial state.
+        x: ``(batch, time, features)``; one trajectory a sequence, from the layer's own initial state. Short sequences
+            show the transient from there, not the long run.
         k: how many exponents, the largest ones; ``None`` for all.
-        skip: steps at the beginning that do not count, while the frame finds its directions; by default a
-            tenth.
+        skip: steps at the beginning that do not count, while the frame finds its directions; by default a tenth.
         seed: of the initial frame.
 
     Returns:
@@ -155,7 +231,7 @@ def lyapunov_exponents(
             frame, triangle = torch.linalg.qr(jacobians @ frame)
             if t >= skip:
                 logs.append(triangle.diagonal(dim1=-2, dim2=-1).abs().log().cpu())
-    return _spectrum(torch.stack(logs).numpy(), skip, getattr(layer, "dt", None), n)
+    return _spectrum(torch.stack(logs).numpy(), skip, layer.time_step, n)
 
 
 def _spectrum(logs: np.ndarray, skip: int, dt: float | None, states: int) -> LyapunovSpectrum:

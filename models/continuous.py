@@ -111,6 +111,11 @@ class ContinuousRNN(RecurrentLayer):
     def realise(self) -> tuple[Tensor | None, Tensor]:
         """``A`` (None where there is no linear term) and ``W``, ``(hidden, hidden)``, acting on columns."""
 
+    @property
+    def time_step(self) -> float | None:
+        """``dt``."""
+        return self.dt
+
     def prepare(self) -> Realised:
         """The realised matrices, transposed for row vectors."""
         A, W = self.realise()

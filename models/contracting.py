@@ -299,6 +299,11 @@ class ContractingRNN(RecurrentLayer):
         small = 0.5 * self.dt**2  # the first stage enters the state with weight dt^2/2
         return _prove(system, P, np.concatenate([small * L, self.dt * L]), 1.0)
 
+    @property
+    def time_step(self) -> float | None:
+        """``dt`` in continuous time; ``None`` for the discrete form, which has no time."""
+        return self.dt if self.time == "continuous" else None
+
     def config(self) -> dict[str, Any]:
         """Keyword arguments that build this layer again."""
         return {

@@ -119,6 +119,17 @@ class RecurrentLayer(nn.Module, ABC):
     def config(self) -> dict[str, Any]:
         """Keyword arguments that build this layer again (JSON values only)."""
 
+    @property
+    def time_step(self) -> float | None:
+        """Duration of a step, for layers that integrate a differential equation; ``None`` for maps.
+
+        Example:
+            >>> from stability.models import ContractingRNN, ElmanRNN, LipschitzRNN
+            >>> [layer.time_step for layer in (LipschitzRNN(2, 4, dt=0.03), ElmanRNN(2, 4), ContractingRNN(2, 4))]
+            [0.03, None, None]
+        """
+        return None
+
     def emit(self, state: Any) -> Tensor:
         """The output that belongs to a state; the hidden state itself unless a layer says otherwise."""
         return state

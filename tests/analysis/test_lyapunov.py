@@ -6,13 +6,18 @@ import json
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from torch import nn
 
+from stability import LureSystem, certify
 from stability.analysis import contraction_gap, lyapunov_exponents
+from stability.analysis.lyapunov import certified_bound
 from stability.analysis.unroll import as_layer, flat_state, step_jacobians
+from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.errors import ConfigurationError, NonFiniteError, StabilityError, UnsupportedError
-from stability.models import GRU, LSTM, AntisymmetricRNN, ElmanRNN, LipschitzRNN
+from stability.gated import GatedCell
+from stability.models import GRU, LSTM, AntisymmetricRNN, ContractingRNN, ElmanRNN, LipschitzRNN
 
 
 def lipschitz(A, W, **options):
@@ -99,6 +104,104 @@ def test_the_largest_is_below_what_is_certified(rng):
         x = torch.from_numpy(rng.standard_normal((3, 200, 1)))
         result = lyapunov_exponents(layer, x, k=2)
         assert result.largest <= np.log(1 - 0.1 * gap) + 1e-12
+
+
+def non_normal():
+    """Contracting at .51 a step, with an overshoot of hundreds: over a short time differences grow."""
+    layer = ElmanRNN(1, 2).double()
+    with torch.no_grad():
+        layer.weight_hh.copy_(torch.tensor([[0.5, 8.0], [0.0, 0.5]]))
+        layer.weight_ih.zero_()
+        layer.bias.zero_()
+    return layer
+
+
+@pytest.mark.parametrize("steps", [2, 5, 28, 300])
+def test_an_overshoot_lets_short_runs_exceed_the_rate_and_never_the_bound(steps):
+    layer = non_normal()
+    certificate = certify(layer)
+    assert certificate.verdict is Verdict.CERTIFIED
+    assert certificate.overshoot > 50
+    bound = certified_bound(certificate, steps)
+    for seed in range(5):
+        result = lyapunov_exponents(layer, torch.zeros(1, steps, 1), skip=0, seed=seed)
+        assert result.largest <= bound
+    if steps == 28:
+        assert result.largest > np.log(certificate.rate) + 0.05  # what one might think, and what is false
+    worst = np.log(np.linalg.norm(np.linalg.matrix_power(layer.weight_hh.detach().numpy(), steps), 2)) / steps
+    assert worst <= bound  # for every direction, not only those that were drawn
+
+
+def test_the_bound_is_the_best_of_what_is_certified():
+    fast = certify(non_normal())
+    pairs = [(fast.rate, fast.overshoot), (0.8, 3.0), (0.99, 1.0)]
+    slower = [Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", {"overshoot": c}), r)
+              for r, c in pairs[1:]]  # fmt: skip
+    open_claim = Claim("contraction", "", Verdict.INCONCLUSIVE, Proof("multiplier_lmi", {"overshoot": 1.0}), 0.1)
+    other = Claim("bounded", "", Verdict.CERTIFIED, Proof("ball", {"overshoot": 1.0}), 0.1)
+    certificate = Certificate(
+        fast.subject, fast.claim, rate=fast.rate, overshoot=fast.overshoot, claims=(*slower, open_claim, other)
+    )
+    for steps in (1, 4, 10, 100, 10**6):
+        each = [np.log(rho) + np.log(C) / steps for rho, C in pairs]
+        assert certified_bound(certificate, steps) == pytest.approx(min(each), rel=1e-9)
+    assert certified_bound(certificate, 10**9) == pytest.approx(np.log(fast.rate), abs=1e-6)
+
+
+def test_bounds_of_differential_equations_gated_cells_and_growth():
+    flow = certify(LureSystem.recurrent([[-1.0, 20.0], [0.0, -1.0]], np.zeros((2, 2))))
+    assert certified_bound(flow, 50) is None  # without a time between the looks
+    jordan = np.array([[1.0, 20.0], [0.0, 1.0]])  # exp(A t) = exp(-t) [[1, 20 t], [0, 1]]
+    for steps, dt in ((3, 0.1), (50, 0.1), (50, 2.0)):
+        jordan[0, 1] = 20 * steps * dt
+        exact = -dt + np.log(np.linalg.norm(jordan, 2)) / steps
+        bound = certified_bound(flow, steps, dt=dt)
+        assert exact <= bound <= -flow.rate * dt + np.log(flow.overshoot) / steps + 1e-9
+    assert certified_bound(flow, 10**9, dt=0.5) == pytest.approx(-0.5 * flow.rate, abs=1e-6)
+    torch.manual_seed(0)
+    layer = GRU(1, 4)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.mul_(0.1)
+    box = layer.driven().with_inputs(-1.0, 1.0)
+    assert isinstance(box, GatedCell)
+    gru = certify(box)
+    extra = {"interval_jacobian": np.log(2.0), "interval_lmi": 0.0}[gru.claim.proof.kind]  # log sqrt(4)
+    assert certified_bound(gru, 10) == pytest.approx(min(np.log(gru.rate) + (np.log(gru.overshoot) + extra) / 10, 9))
+    x = 2 * torch.rand(3, 10, 1, generator=torch.Generator().manual_seed(0)) - 1
+    assert lyapunov_exponents(layer, x, skip=0).largest <= certified_bound(gru, 10)
+    claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("interval_jacobian", {"overshoot": 2.0}), 0.5)
+    by_hand = certified_bound(Certificate(box, claim, rate=0.5, overshoot=2.0), 10)
+    assert by_hand == pytest.approx(np.log(0.5) + np.log(2.0 * 2.0) / 10)
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    turning = certify(LureSystem(np.zeros((4, 4)), np.eye(4), Q, dt=1.0))
+    assert turning.verdict is not Verdict.CERTIFIED
+    assert 0 <= certified_bound(turning, 10) < 1e-3
+    hopeless = certify(LureSystem(2 * np.eye(2), np.zeros((2, 1)), np.zeros((1, 2)), dt=1.0))
+    assert certified_bound(hopeless, 10) is None
+    for bad in ((None, 10), (flow, 0), (flow, 2.5)):
+        with pytest.raises(ConfigurationError):
+            certified_bound(*bad)
+
+
+def test_a_map_has_no_time():
+    torch.manual_seed(0)
+    x = torch.zeros(1, 20, 1)
+    discrete = lyapunov_exponents(ContractingRNN(1, 4), x)
+    assert discrete.per_time is None
+    assert discrete.frame()["per_time"].isna().all()
+    flow = lyapunov_exponents(ContractingRNN(1, 4, time="continuous", dt=0.05), x)
+    np.testing.assert_allclose(flow.per_time, flow.exponents / 0.05)
+
+
+def test_the_standard_error_is_that_of_the_mean():
+    torch.manual_seed(0)
+    layer = ElmanRNN(1, 6)
+    x = torch.randn(16, 40, 1, generator=torch.Generator().manual_seed(1))
+    result = lyapunov_exponents(layer, x, k=3)
+    exact = scipy.stats.sem(result.trajectories, axis=0)
+    assert (exact > 0).all()
+    np.testing.assert_allclose(result.standard_error, exact, rtol=1e-9)
 
 
 def test_a_chaotic_network_has_a_positive_exponent_that_equals_its_divergence(rng):
