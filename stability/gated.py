@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.parts import as_part
 from stability.systems import as_matrix
 from stability.wire import subject
 
@@ -67,6 +68,7 @@ class GatedCell:
         input_high: ``(p,)`` or a number: upper end of the input box.
         reset_after: where the GRU's reset gate acts; without meaning for an LSTM.
         name: what reports call it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.parts``.
 
     Raises:
         ConfigurationError: an unknown kind, or a box that is empty or half given.
@@ -88,6 +90,7 @@ class GatedCell:
     input_high: Array | None
     reset_after: bool
     name: str
+    part: str
 
     def __init__(
         self,
@@ -101,6 +104,7 @@ class GatedCell:
         *,
         reset_after: bool = True,
         name: str = "cell",
+        part: str = "",
     ) -> None:
         if kind not in GATES:
             raise ConfigurationError(f"unknown gated cell {kind!r}; the known ones are {', '.join(GATES)}")
@@ -131,6 +135,7 @@ class GatedCell:
             high,
             bool(reset_after),
             str(name),
+            as_part(part),
         )
         for key, value in zip(self.__dataclass_fields__, values):
             object.__setattr__(self, key, value)
@@ -176,6 +181,7 @@ class GatedCell:
             high,
             reset_after=self.reset_after,
             name=self.name,
+            part=self.part,
         )
 
     def gate(self, name: str) -> tuple[Array, Array, Array, Array]:
@@ -246,6 +252,7 @@ class GatedCell:
             "input_high": self.input_high,
             "reset_after": self.reset_after,
             "name": self.name,
+            **({"part": self.part} if self.part else {}),
         }
 
     @classmethod
@@ -263,6 +270,7 @@ class GatedCell:
             data["input_high"],
             reset_after=data["reset_after"],
             name=data["name"],
+            part=data.get("part", ""),
         )
 
     def _parts(self, state: Array, u: Array) -> dict[str, Array]:

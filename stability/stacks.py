@@ -12,6 +12,7 @@ from stability.activations import activation
 from stability.errors import ConfigurationError, DimensionError
 from stability.gated import GatedCell
 from stability.gated_bounds import invariant_box
+from stability.parts import as_part
 from stability.systems import DrivenSystem
 from stability.wire import subject
 
@@ -38,6 +39,7 @@ class Cascade:
         layers: ``DrivenSystem`` or ``GatedCell``, level by level.
         directions: layers a level, 1 or 2.
         name: what reports call it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.parts``.
 
     Raises:
         ConfigurationError: an empty stack, other subjects, layers with different time bases.
@@ -54,33 +56,37 @@ class Cascade:
     layers: tuple[Layer, ...]
     directions: int
     name: str
+    part: str
 
-    def __init__(self, layers: Sequence[Layer], *, directions: int = 1, name: str = "stack") -> None:
+    def __init__(
+        self, layers: Sequence[Layer], *, directions: int = 1, name: str = "stack", part: str = ""
+    ) -> None:
         if directions not in (1, 2) or isinstance(directions, bool):
             raise ConfigurationError(f"directions must be 1 or 2, got {directions!r}")
         parts = tuple(layers)
         if not parts or len(parts) % directions:
             raise ConfigurationError(f"a stack needs {directions} layers a level, got {len(parts)} in all")
-        for part in parts:
-            if not isinstance(part, (DrivenSystem, GatedCell)):
+        for layer in parts:
+            if not isinstance(layer, (DrivenSystem, GatedCell)):
                 raise ConfigurationError(
-                    f"a layer of a stack must be a DrivenSystem or a GatedCell, got {type(part).__name__}"
+                    f"a layer of a stack must be a DrivenSystem or a GatedCell, got {type(layer).__name__}"
                 )
-        if len({is_discrete(part) for part in parts}) > 1:
+        if len({is_discrete(layer) for layer in parts}) > 1:
             raise ConfigurationError("the layers of a stack must all be discrete or all continuous in time")
         if directions == 2 and not is_discrete(parts[0]):
             raise ConfigurationError("a stack with two directions must be discrete in time")
         done: list[Layer] = []
-        for k, part in enumerate(parts):
+        for k, layer in enumerate(parts):
             level = k // directions
             below = done[(level - 1) * directions : level * directions] if level else [parts[0]]
             width = sum(outputs_of(p) for p in below) if level else parts[0].inputs
-            if part.inputs != width:
-                raise DimensionError(f"the input of layer {k}", (width,), (part.inputs,), "it reads the level below")
-            if level and isinstance(part, GatedCell) and part.input_low is None:
-                part = _with_outputs_of(part, below)
-            done.append(part)
-        for key, value in zip(("layers", "directions", "name"), (tuple(done), directions, str(name))):
+            if layer.inputs != width:
+                raise DimensionError(f"the input of layer {k}", (width,), (layer.inputs,), "it reads the level below")
+            if level and isinstance(layer, GatedCell) and layer.input_low is None:
+                layer = _with_outputs_of(layer, below)
+            done.append(layer)
+        values = (tuple(done), directions, str(name), as_part(part))
+        for key, value in zip(("layers", "directions", "name", "part"), values):
             object.__setattr__(self, key, value)
 
     def __repr__(self) -> str:
@@ -113,7 +119,7 @@ class Cascade:
             if isinstance(layer, GatedCell):
                 layer = layer.with_inputs(low, high) if k < self.directions else layer.with_inputs(None, None)
             layers.append(layer)
-        return Cascade(layers, directions=self.directions, name=self.name)
+        return Cascade(layers, directions=self.directions, name=self.name, part=self.part)
 
     def below(self, index: int) -> range:
         """Indices of the layers that layer ``index`` reads; empty on the lowest level."""
@@ -138,12 +144,13 @@ class Cascade:
 
     def payload(self) -> dict[str, Any]:
         """What a file keeps."""
-        return {"layers": self.layers, "directions": self.directions, "name": self.name}
+        part = {"part": self.part} if self.part else {}
+        return {"layers": self.layers, "directions": self.directions, "name": self.name, **part}
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> Cascade:
         """Inverse of ``payload``."""
-        return cls(data["layers"], directions=data["directions"], name=data["name"])
+        return cls(data["layers"], directions=data["directions"], name=data["name"], part=data.get("part", ""))
 
 
 def is_discrete(layer: Layer) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from stability.activations import activation as lookup
 from stability.door import as_matrix, as_slope, is_well_posed
 from stability.errors import ConfigurationError, DimensionError, IllPosedError
+from stability.parts import as_part
 from stability.wire import subject
 
 __all__ = ["Discretisation", "DrivenSystem", "LureSystem", "as_matrix", "as_slope"]
@@ -50,6 +51,7 @@ class LureSystem:
         slope: ``(alpha, beta)``, numbers or vectors of ``m`` entries. tanh and ReLU: ``(0, 1)``.
         dt: ``None`` for continuous time, the step (> 0) for discrete time.
         origin: the continuous system that this one discretises, where ``euler`` or ``midpoint`` made it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.parts``.
 
     Raises:
         DimensionError: shapes that do not fit together.
@@ -73,6 +75,7 @@ class LureSystem:
     beta: Array
     dt: float | None
     origin: Discretisation | None
+    part: str
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class LureSystem:
         dt: float | None = None,
         *,
         origin: Discretisation | None = None,
+        part: str = "",
     ) -> None:
         a = as_matrix("A", A)
         n = a.shape[0]
@@ -107,7 +111,8 @@ class LureSystem:
                 "block-triangular (up to a permutation) or have a spectral radius of |D| below 1 / slope"
             )
         for name, value in zip(
-            ("A", "B", "C", "D", "alpha", "beta", "dt", "origin"), (a, b, c, d, alpha, beta, dt, origin)
+            ("A", "B", "C", "D", "alpha", "beta", "dt", "origin", "part"),
+            (a, b, c, d, alpha, beta, dt, origin, as_part(part)),
         ):
             object.__setattr__(self, name, value)
 
@@ -189,6 +194,7 @@ class LureSystem:
             (self.alpha, self.beta),
             dt,
             origin=Discretisation(self, "euler", dt),
+            part=self.part,
         )
 
     def midpoint(self, dt: float) -> LureSystem:
@@ -219,6 +225,7 @@ class LureSystem:
             (np.tile(self.alpha, 2), np.tile(self.beta, 2)),
             dt,
             origin=Discretisation(self, "midpoint", dt),
+            part=self.part,
         )
 
     def discretise(self, method: str, dt: float) -> LureSystem:
@@ -257,6 +264,7 @@ class LureSystem:
             "alpha": self.alpha,
             "beta": self.beta,
             "dt": self.dt,
+            **({"part": self.part} if self.part else {}),
         }
 
     @classmethod
@@ -266,7 +274,8 @@ class LureSystem:
             if not isinstance(data["base"], LureSystem) or data["base"].origin is not None:
                 raise ConfigurationError("a discretised system needs a continuous base system")
             return data["base"].discretise(data["method"], data["dt"])
-        return cls(data["A"], data["B"], data["C"], data["D"], (data["alpha"], data["beta"]), data["dt"])
+        slope, part = (data["alpha"], data["beta"]), data.get("part", "")
+        return cls(data["A"], data["B"], data["C"], data["D"], slope, data["dt"], part=part)
 
     def _step(self, dt: float) -> float:
         if self.is_discrete:
@@ -294,6 +303,7 @@ class DrivenSystem:
         b: ``(m,)`` bias.
         F: ``(n, p)`` input to state, zero by default.
         name: what reports call it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.parts``.
 
     Raises:
         DimensionError: shapes that do not fit.
@@ -306,9 +316,18 @@ class DrivenSystem:
     b: Array
     F: Array
     name: str
+    part: str
 
     def __init__(
-        self, system: LureSystem, activation: str, E: Any, b: Any = None, F: Any = None, name: str = "network"
+        self,
+        system: LureSystem,
+        activation: str,
+        E: Any,
+        b: Any = None,
+        F: Any = None,
+        name: str = "network",
+        *,
+        part: str = "",
     ) -> None:
         phi = lookup(activation)
         m, n = system.channels, system.states
@@ -320,7 +339,8 @@ class DrivenSystem:
                 f"the slopes {system.slope} do not contain those of {activation}, {phi.slope}: "
                 "a proof for them would say nothing about this network"
             )
-        for key, value in zip(("system", "activation", "E", "b", "F", "name"), (system, activation, e, bias, f, name)):
+        values = (system, activation, e, bias, f, name, as_part(part))
+        for key, value in zip(("system", "activation", "E", "b", "F", "name", "part"), values):
             object.__setattr__(self, key, value)
 
     @property
@@ -360,6 +380,7 @@ class DrivenSystem:
             "b": self.b,
             "F": self.F,
             "name": self.name,
+            **({"part": self.part} if self.part else {}),
         }
 
     @classmethod
@@ -367,4 +388,5 @@ class DrivenSystem:
         """Inverse of ``payload``."""
         if not isinstance(data["system"], LureSystem):
             raise ConfigurationError("a driven system needs a Lur'e system")
-        return cls(data["system"], data["activation"], data["E"], data["b"], data["F"], str(data["name"]))
+        name, part = str(data["name"]), data.get("part", "")
+        return cls(data["system"], data["activation"], data["E"], data["b"], data["F"], name, part=part)
