@@ -20,11 +20,38 @@ __all__ = [
     "check_labels",
     "check_model",
     "check_number",
+    "in_evaluation",
     "logits_of",
     "untouched",
 ]
 
 _LARGEST = sys.float_info.max
+
+
+@contextmanager
+def in_evaluation(model: nn.Module) -> Iterator[nn.Module]:
+    """Evaluation mode inside; afterwards every module has the mode that it had, whatever happened.
+
+    Args:
+        model: any module.
+
+    Yields:
+        The same module.
+
+    >>> layer = nn.Dropout()
+    >>> with in_evaluation(layer) as inside:
+    ...     inside.training
+    False
+    >>> layer.training
+    True
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield model
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 @contextmanager
@@ -47,17 +74,14 @@ def untouched(model: nn.Module) -> Iterator[nn.Module]:
     >>> layer.training
     True
     """
-    modes = [(module, module.training) for module in model.modules()]
     parameters = [(p, p.grad, p.requires_grad) for p in model.parameters()]
     buffers = [(b, b.detach().clone()) for b in model.buffers()]
     cuda = sorted({t.device.index for t, *_ in (*parameters, *buffers) if t.is_cuda})
     with torch.random.fork_rng(devices=cuda), torch.backends.cudnn.flags(enabled=False), torch.enable_grad():
         try:
-            model.eval()
-            yield model
+            with in_evaluation(model):
+                yield model
         finally:
-            for module, training in modes:
-                module.training = training
             for parameter, gradient, needed in parameters:
                 parameter.grad = gradient
                 parameter.requires_grad_(needed)

@@ -1,6 +1,4 @@
-"""The training loop behind ``train``: one object, the state of the last finished epoch, and the way back to
-it.
-"""
+"""The training loop behind ``train``: one object, the state of the last finished epoch, and the way back to it."""
 
 from __future__ import annotations
 
@@ -20,6 +18,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, NonFiniteError
 
 from .environment import environment
+from .guard import in_evaluation
 from .margins import margin_penalty as penalty_of
 from .outcome import Epoch, Progress, TrainResult
 from .results import plain_value
@@ -51,7 +50,7 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int
     """Loss and metric on given sequences, in evaluation mode, without a graph.
 
     Args:
-        model: called as ``model(x)``; its mode is restored.
+        model: called as ``model(x)``; its mode is restored, also when it fails.
         x: ``(n, time, features)``.
         y: targets.
         task: gives loss and metric.
@@ -70,16 +69,12 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int
         >>> accuracy == (task.test[1] == 3).double().mean().item()
         True
     """
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     loss = metric = 0.0
-    with torch.no_grad():
+    with in_evaluation(model), torch.no_grad():
         for xb, yb in zip(x.split(batch_size), y.split(batch_size)):
             outputs = model(xb)
             loss += float(task.loss(outputs, yb)) * len(xb)
             metric += task.metric(outputs, yb) * len(xb)
-    for module, training in modes:
-        module.training = training
     return loss / len(x), metric / len(x)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -47,7 +48,8 @@ def labelled(model, n=40, seed=1):
 def test_deepfool_is_exact_on_an_affine_classifier(norm, overshoot):
     model = Affine(5)
     x, y = labelled(model)
-    result = deepfool(model, x, y, norm=norm, bounds=None, overshoot=overshoot, candidates=5)
+    options = {"norm": norm, "bounds": None, "overshoot": overshoot, "candidates": 5}
+    result = deepfool(model, x, y, halvings=0, **options)
     logits = model(x).detach()
     gaps = logits.gather(1, y[:, None]) - logits
     W = model.W.detach()
@@ -56,6 +58,12 @@ def test_deepfool_is_exact_on_an_affine_classifier(norm, overshoot):
     assert result.success.all()
     assert result.norms / (1 + overshoot) == pytest.approx(distance.numpy(), rel=1e-9)
     assert result.iterations <= 2  # one step, and one look at where it led
+    for halvings in (1, 12, 30):
+        drawn_back = deepfool(model, x, y, halvings=halvings, **options)
+        assert drawn_back.success.all()
+        ratio = drawn_back.norms / distance
+        assert (ratio >= 1).all()
+        assert (ratio <= 1 + (1 + overshoot) * 0.5**halvings).all()
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
@@ -64,7 +72,7 @@ def test_deepfool_on_an_affine_classifier_knows_the_mask(norm):
     x, y = labelled(model)
     mask = torch.zeros(T, F, dtype=torch.bool)
     mask[1:3, 0] = True
-    result = deepfool(model, x, y, norm=norm, bounds=None, mask=mask)
+    result = deepfool(model, x, y, norm=norm, bounds=None, mask=mask, halvings=0)
     z = model(x).detach()
     w = (model.W[0] - model.W[1]).detach()[mask.flatten()]
     distance = (z[:, 0] - z[:, 1]).abs() / torch.linalg.vector_norm(w, ord=DUAL[norm])
@@ -175,6 +183,46 @@ def test_apgd_shortens_its_steps():
     assert result.success.all()
     fixed = pgd(Island(), x, y, epsilon=1.0, norm="l2", bounds=None, steps=100, step_size=1.0)
     assert fixed.success.sum() <= 2  # by chance
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_apgd_moves_as_the_paper_says(norm):
+    """Up to the first review of the step size: ``u = P(z + eta d)``, ``z+ = P(z + .75 (u - z) + .25 (z - z-))``."""
+    epsilon, steps, visited = 0.4, 60, []
+
+    class Hill(nn.Module):  # never fooled: the search goes on; curved, so that directions change
+        def forward(self, x):
+            visited.append(x.detach().numpy().copy())
+            rise = torch.sin(3 * x.flatten(1) @ torch.linspace(-1, 1, 4, dtype=x.dtype)) + x.flatten(1).square().sum(1)
+            return torch.stack([100 + 0 * rise, rise], dim=1)
+
+    x = torch.rand(5, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    apgd(
+        Hill(), x, torch.zeros(5, dtype=torch.long), epsilon=epsilon, norm=norm, bounds=None, steps=steps, loss="margin"
+    )
+    path = visited[1 : 1 + 12]  # first comes a look at x itself; the first review is after .22 * 60 = 13.2 steps
+    centre = x.numpy()
+
+    def into_ball(z):
+        d = z - centre
+        if norm == "linf":
+            return centre + np.clip(d, -epsilon, epsilon)
+        size = np.sqrt((d**2).sum((1, 2), keepdims=True))
+        return centre + d * np.minimum(1, epsilon / size)
+
+    def direction(z):
+        weights = np.linspace(-1, 1, 4).reshape(2, 2)
+        inner = 3 * (z * weights).sum((1, 2), keepdims=True)
+        gradient = 3 * np.cos(inner) * weights + 2 * z
+        return np.sign(gradient) if norm == "linf" else gradient / np.sqrt((gradient**2).sum((1, 2), keepdims=True))
+
+    for k in range(1, len(path)):
+        z = path[k - 1]
+        u = into_ball(z + 2 * epsilon * direction(z))
+        expected = u if k == 1 else into_ball(z + 0.75 * (u - z) + 0.25 * (z - path[k - 2]))
+        np.testing.assert_allclose(path[k], expected, atol=1e-9)
+    moved = max(np.abs(path[k] - path[k - 1]).max() for k in range(2, len(path)))
+    assert moved > 0.01  # momentum had something to do
 
 
 def test_the_judge_puts_back_what_was_wrong_already(network):
@@ -293,7 +341,7 @@ def test_bad_input_gets_a_typed_error(x, y, options, error, words):
     assert isinstance(caught.value, StabilityError)
 
 
-@pytest.mark.parametrize("options", [{"candidates": 1}, {"overshoot": 2}])
+@pytest.mark.parametrize("options", [{"candidates": 1}, {"overshoot": 2}, {"halvings": -1}])
 def test_bad_options_of_deepfool(options):
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         deepfool(Affine(3), X, Y, **options)

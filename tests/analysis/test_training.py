@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import types
+from functools import partial
 
 import numpy as np
 import pytest
@@ -210,10 +213,15 @@ class TestInterruption:
         result = train(model, task, epochs=1000, time_limit=1e-6, out=tmp_path)
         assert (result.stopped, result.epochs) == ("time_limit", 0)
         assert equal_weights(model, fresh)
-        result = train(model, task, epochs=10**6, time_limit=0.5)
+
+    def test_time_limit_by_the_clock(self, task, monkeypatch):
+        """Every look at the clock takes a second here: an epoch that would end too late is not begun."""
+        clock = types.SimpleNamespace(perf_counter=partial(next, map(float, itertools.count())))
+        monkeypatch.setattr("stability.analysis.trainer.time", clock)
+        result = train(new_model(task), task, epochs=10**6, batch_size=100, time_limit=60.0)
         assert result.stopped == "time_limit"
-        assert result.epochs > 0
-        assert result.seconds < 2
+        assert 3 < result.epochs < 60
+        assert 40 < result.seconds <= 62
         assert not result.interrupted
 
 
@@ -258,6 +266,29 @@ class TestPatience:
         assert more.epochs == result.epochs
         assert equal_weights(again, model)
 
+    @pytest.mark.parametrize("interrupted", [False, True])
+    def test_a_curve_that_recovers_halfway_is_compared_with_its_best(self, task, tmp_path, monkeypatch, interrupted):
+        curve = [3.0, 1.0, 2.5, 2.0, 1.5, 1.0, 0.5]  # 1.0 again is no better; 0.5 would be, but comes too late
+
+        def scripted(model, x, y, task):
+            weights.append({name: value.clone() for name, value in model.state_dict().items()})
+            held = len(x) != len(task.test[0])
+            return (curve[epochs.pop(0)] if held else 9.0), 0.0
+
+        epochs, weights = list(range(len(curve))), []
+        monkeypatch.setattr("stability.analysis.trainer.evaluate", scripted)
+        model = new_model(task)
+        options = {"epochs": 7, "patience": 4, "validation": 0.25, "batch_size": 50}
+        if interrupted:
+            train(model, task, out=tmp_path, progress=stop_in(5, 1), **options)
+            model, result = resume_run(tmp_path)
+        else:
+            result = train(model, task, **options)
+        assert (result.stopped, result.epochs, result.kept_epoch) == ("patience", 6, 2)
+        kept = weights[2]  # two looks an epoch: on the test set, on the held-out sequences
+        assert all(torch.equal(kept[name], value) for name, value in model.state_dict().items())
+        assert not all(torch.equal(weights[4][name], value) for name, value in model.state_dict().items())
+
     def test_validation_sequences_are_not_trained_on(self, task):
         seen = []
 
@@ -273,6 +304,28 @@ class TestPatience:
 
         train(Spy(), task, epochs=1, patience=1, validation=0.25)
         assert len(seen) == len(set(seen)) == 150
+
+
+class TestEvaluate:
+    def test_a_model_that_fails_is_left_in_its_mode(self, task):
+        class Failing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Dropout()
+                self.frozen = nn.BatchNorm1d(3).eval()
+
+            def forward(self, x):
+                assert not self.training
+                assert not self.inner.training
+                raise RuntimeError("no memory")
+
+        model = Failing().train()
+        model.frozen.eval()
+        with pytest.raises(RuntimeError, match="no memory"):
+            evaluate(model, *task.test, task)
+        assert model.training
+        assert model.inner.training
+        assert not model.frozen.training
 
 
 class TestBadInput:
