@@ -8,12 +8,13 @@ with ``M`` the slope of the activation:
 - explicit midpoint: the same with the norms of its two stages;
 - a discrete layer :math:`h^+ = \phi(W h + \dots)`: :math:`1 - M \|W\|`.
 
-A positive gap proves contraction with ``P = I``; the multiplier criterion finds every such layer, and many
-more.
+A positive gap means contraction with ``P = I`` (computed in the layer's own precision; ``certify`` proves it); the
+multiplier criterion finds every such layer, and many more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -31,26 +32,26 @@ from stability.systems import LureSystem
 
 from ..models.continuous import ContinuousRNN
 from ..models.elman import ElmanRNN
-from ..models.recurrent import RecurrentLayer, to_numpy
-from .unroll import recurrent_layers, recurrent_matrices
+from ..models.recurrent import to_numpy
+from .unroll import as_layer, recurrent_layers, recurrent_matrices
 
-__all__ = ["MARGINS", "contraction_gap", "layer_margins", "margin_penalty"]
+__all__ = ["MARGINS", "contraction_gap", "layer_margins", "margin_penalty", "why_no_margin"]
+
+THEOREM1 = ("theorem1a", "theorem1b_published", "theorem1b_sound")
 
 
 def _theorem1(layer: nn.Module) -> dict[str, float]:
     if not isinstance(layer, ContinuousRNN):
-        return {}
+        raise UnsupportedError(
+            f"theorem 1 is about dh/dt = A h + phi(W h + ...), and {type(layer).__name__} integrates no such equation"
+        )
     A, W = layer.realise()
     if not torch.isfinite(W).all() or (A is not None and not torch.isfinite(A).all()):
-        return {}
+        return dict.fromkeys(THEOREM1, math.nan)
     w = to_numpy(W)
     result = theorem1(np.zeros_like(w) if A is None else to_numpy(A), w, M=lookup(layer.activation).slope[1])
-    findings = {
-        "theorem1a": result.a,
-        "theorem1b_published": result.b_published,
-        "theorem1b_sound": result.b_sound,
-    }
-    return {name: f.margin for name, f in findings.items() if f.margin is not None}
+    findings = dict(zip(THEOREM1, (result.a, result.b_published, result.b_sound), strict=True))
+    return {name: math.nan if f.margin is None else f.margin for name, f in findings.items()}
 
 
 def _circle(layer: nn.Module) -> dict[str, float]:
@@ -62,20 +63,19 @@ def _multiplier(layer: nn.Module) -> dict[str, float]:
 
 
 def _of_system(name: str, layer: nn.Module, criterion: Callable[[LureSystem], Finding]) -> dict[str, float]:
-    if not isinstance(layer, RecurrentLayer):
-        return {}
+    own = as_layer(layer)
     try:
-        margin = criterion(layer.lure()).margin
-    except (UnsupportedError, NonFiniteError):  # gated cells; weights that have diverged
-        return {}
-    return {} if margin is None else {name: margin}
+        margin = criterion(own.lure()).margin
+    except NonFiniteError:  # weights that have diverged
+        margin = None
+    return {name: math.nan if margin is None else margin}
 
 
 def _gap(layer: nn.Module) -> dict[str, float]:
     try:
         return {"contraction_gap": float(contraction_gap(layer).detach())}
-    except UnsupportedError:
-        return {}
+    except torch.linalg.LinAlgError:  # weights that have diverged
+        return {"contraction_gap": math.nan}
 
 
 MARGINS: dict[str, Callable[[nn.Module], dict[str, float]]] = {
@@ -86,6 +86,29 @@ MARGINS: dict[str, Callable[[nn.Module], dict[str, float]]] = {
 }
 
 
+def why_no_margin(name: str, layer: nn.Module) -> str | None:
+    """Why a criterion has no margin for a kind of layer, whatever its weights; ``None`` where it has one.
+
+    Args:
+        name: a key of ``MARGINS``.
+        layer: a recurrent module.
+
+    Example:
+        >>> why_no_margin("gap", nn.RNN(2, 3)) is None, why_no_margin("theorem1", nn.GRU(2, 3))[:14]
+        (True, 'theorem 1 is a')
+    """
+    try:
+        if name in ("circle", "multiplier"):
+            as_layer(layer).lure()  # whether there is a system; the criterion itself would cost more
+        else:
+            MARGINS[name](layer)
+    except UnsupportedError as error:
+        return str(error)
+    except NonFiniteError:
+        return None
+    return None
+
+
 def layer_margins(layer: nn.Module, names: Sequence[str]) -> dict[str, float]:
     """Margins of the named criteria for one layer, positive where they hold.
 
@@ -94,11 +117,13 @@ def layer_margins(layer: nn.Module, names: Sequence[str]) -> dict[str, float]:
         names: keys of ``MARGINS``.
 
     Returns:
-        Margins by criterion; those that do not apply to such a layer are left out.
+        Margins by criterion, NaN where the present weights have none; criteria that are not about such a layer are
+        left out (``why_no_margin`` says why).
     """
     out: dict[str, float] = {}
     for name in names:
-        out.update(MARGINS[name](layer))
+        if why_no_margin(name, layer) is None:
+            out.update(MARGINS[name](layer))
     return out
 
 
@@ -107,8 +132,7 @@ def _norm(matrix: Tensor) -> Tensor:
 
 
 def contraction_gap(layer: nn.Module) -> Tensor:
-    """The contraction gap of a layer (see above), differentiable; positive proves that the map that runs
-    contracts.
+    """The contraction gap of a layer (see above), differentiable; positive where the map that runs contracts.
 
     Args:
         layer: a layer with a linear part (Lipschitz RNN), an Elman RNN, or ``torch.nn.RNN``.

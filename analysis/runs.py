@@ -30,6 +30,7 @@ from .tasks import Task, make_task
 __all__ = [
     "FORMAT",
     "METRIC_COLUMNS",
+    "PROBE",
     "RUN_FILE",
     "Run",
     "read_checkpoint",
@@ -42,6 +43,7 @@ FORMAT = "stability-run"
 VERSION = 1
 RUN_FILE = "run.json"
 CHECKPOINT = "checkpoint.safetensors"
+PROBE = "tracker.probe"  # the tensor of a checkpoint that holds the sequences along which Jacobians are taken
 METRIC_COLUMNS = ("epoch", "train_loss", "train_metric", "test_loss", "test_metric", "seconds")
 VALIDATION_COLUMNS = ("validation_loss", "validation_metric")
 STALE = (

@@ -6,12 +6,10 @@ For a square matrix ``S`` with eigenvalues ``lambda_i`` and singular values ``s_
 - ``sym_max`` (the numerical abscissa), ``sym_min``: extreme eigenvalues of ``(S + S^T) / 2``;
 - ``sigma_max``, ``sigma_min``;
 - ``henrici``: departure from normality, :math:`(\|S\|_F^2 - \sum_i |\lambda_i|^2)^{1/2}` (Henrici 1962);
-- ``prop1_low``, ``prop1_high`` for symmetric-skew matrices: the interval that holds all real parts (the
-corrected
+- ``prop1_low``, ``prop1_high`` for symmetric-skew matrices: the interval that holds all real parts (the corrected
   Proposition 1, with the factor of two), and ``prop1_published_low/high``: as printed, for comparison.
 
-Under the matrix name ``margins``: ``theorem1a``, ``theorem1b_published``, ``theorem1b_sound`` and further
-criteria.
+Under the matrix name ``margins``: ``theorem1a``, ``theorem1b_published``, ``theorem1b_sound`` and further criteria.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from ..models.antisymmetric import AntisymmetricRNN
 from ..models.lipschitz import LipschitzRNN
 from ..models.parametrizations.symmetric_skew import proposition1_bounds, published_proposition1_bounds
 from ..models.recurrent import to_numpy
-from .margins import MARGINS, layer_margins
+from .margins import MARGINS, layer_margins, why_no_margin
 from .tables import CsvLog
 from .unroll import as_layer, flat_state, recurrent_layers, recurrent_matrices, step_jacobians
 
@@ -122,10 +120,11 @@ class SpectrumTracker:
         model: any module with recurrent layers, ``torch.nn``'s included.
         every: record at every so many optimizer steps (and at step 0).
         probe: ``(batch, time, features)``: sequences along which state Jacobians are taken as well, at three
-            times (matrix ``J@t``, the worst of the batch by spectral radius), and the mean norm of the hidden
-            state (matrix ``h``).
-        margins: criteria to record besides the spectra, from ``theorem1``, ``gap``, ``circle``,
-            ``multiplier``; the last two cost up to seconds each on large models.
+            times (matrix ``J@t``, the one of the batch with the largest spectral radius), and the mean norm of the
+            hidden state (matrix ``h``).
+        margins: criteria to record besides the spectra, from ``theorem1``, ``gap``, ``circle``, ``multiplier``; the
+            last two cost up to seconds each on large models. ``None``: ``theorem1``, if any layer is such that it
+            can be recorded.
         eigenvalues: whether to keep all eigenvalues too.
         out: folder for ``spectra.csv`` and ``eigenvalues.csv``, to which each record is appended at once, so
             that a crash loses nothing; ``None`` keeps them in memory only.
@@ -137,7 +136,7 @@ class SpectrumTracker:
 
     Raises:
         ConfigurationError: a bad option.
-        UnsupportedError: a model without recurrent matrices.
+        UnsupportedError: a model without recurrent matrices, or a margin that none of its layers has.
 
     Example:
         >>> model = nn.RNN(2, 4)
@@ -156,30 +155,55 @@ class SpectrumTracker:
         every: int = 50,
         *,
         probe: Tensor | None = None,
-        margins: Sequence[str] = ("theorem1",),
+        margins: Sequence[str] | None = None,
         eigenvalues: bool = True,
         out: str | Path | None = None,
     ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigurationError(f"every must be a positive integer, got {every!r}")
-        if isinstance(margins, str) or any(name not in MARGINS for name in margins):
+        if margins is not None and (isinstance(margins, str) or any(name not in MARGINS for name in margins)):
             raise ConfigurationError(f"margins must be a list of names from {', '.join(MARGINS)}, got {margins!r}")
         self.model = model
         self.every = every
         self.probe = probe
-        self.margins = tuple(margins)
         self.epoch = 0
         self.step = 0
         self.seconds = 0.0
         self._layers = recurrent_layers(model)
         if not any(recurrent_matrices(layer) for _, layer in self._layers):
             raise UnsupportedError(f"{type(model).__name__} has no recurrent matrices that could be tracked")
+        self.margins = self._recordable(margins)
         self._spectra = CsvLog(SPECTRA_COLUMNS)
         self._eigenvalues = CsvLog(EIGENVALUE_COLUMNS) if eigenvalues else None
         self._handle: Any = None
         self._started: float | None = None
         if out is not None:
             self.write_to(out)
+
+    def _recordable(self, margins: Sequence[str] | None) -> tuple[str, ...]:
+        """The margins that will be recorded; one that was asked for and that no layer has is refused."""
+        kept = []
+        for name in ("theorem1",) if margins is None else margins:
+            reasons = [why_no_margin(name, layer) for _, layer in self._layers]
+            if None in reasons:
+                kept.append(name)
+            elif margins is not None:
+                raise UnsupportedError(f"the margin {name!r} cannot be recorded: {reasons[0]}")
+        return tuple(kept)
+
+    def options(self) -> dict[str, Any]:
+        """What ``run.json`` says about the tracker, in JSON's own types: all that makes another like it but the probe.
+
+        Example:
+            >>> SpectrumTracker(nn.RNN(2, 3), every=5).options()
+            {'every': 5, 'margins': [], 'eigenvalues': True, 'probe': None}
+        """
+        return {
+            "every": self.every,
+            "margins": list(self.margins),
+            "eigenvalues": self._eigenvalues is not None,
+            "probe": None if self.probe is None else list(self.probe.shape),
+        }
 
     @property
     def fraction(self) -> float:

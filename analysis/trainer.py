@@ -24,6 +24,7 @@ from .outcome import Epoch, Progress, TrainResult
 from .results import plain_value
 from .runs import (
     METRIC_COLUMNS,
+    PROBE,
     VALIDATION_COLUMNS,
     model_description,
     pack_optimizer,
@@ -293,6 +294,8 @@ class Trainer:
         tensors = {f"model.{name}": value for name, value in done.weights.items()}
         if done.best is not None:
             tensors.update({f"best.{name}": value for name, value in done.best.items()})
+        if self.tracker is not None and self.tracker.probe is not None:
+            tensors[PROBE] = self.tracker.probe
         write_checkpoint(self.out, {**tensors, **done.optimizer}, plain_value(state))
         columns = METRIC_COLUMNS if self.held is None else (*METRIC_COLUMNS, *VALIDATION_COLUMNS)
         metrics = csv_text(columns, [[getattr(e, name) for name in columns] for e in done.history])
@@ -307,7 +310,7 @@ class Trainer:
         del result["history"]
         training: dict[str, Any] = self.settings.to_dict()
         if self.tracker is not None:
-            training["tracker"] = {"every": self.tracker.every, "margins": list(self.tracker.margins)}
+            training["tracker"] = self.tracker.options()
         document: dict[str, Any] = {
             "kind": "train",
             "model": model_description(self.model),

@@ -7,22 +7,24 @@ finished one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, FileFormatError
 
 from .guard import check_model, check_number
+from .margins import why_no_margin
 from .outcome import Epoch, Progress, TrainResult
-from .runs import prepare_folder, read_run
+from .runs import PROBE, prepare_folder, read_checkpoint, read_run
 from .settings import Settings
 from .spectra import SpectrumTracker
 from .tasks import Task
 from .trainer import Trainer, evaluate
+from .unroll import recurrent_layers
 
 __all__ = ["Epoch", "Progress", "TrainResult", "evaluate", "resume_run", "train"]
 
@@ -171,7 +173,7 @@ def resume_run(
     options = dict(run.document["training"])
     tracked = options.pop("tracker", None)
     model = run.model().to(device)
-    tracker = None if tracked is None else SpectrumTracker(model, tracked["every"], margins=tracked["margins"])
+    tracker = None if tracked is None else _same_tracker(model, tracked, run.path, device)
     if epochs is not None:
         options["epochs"] = epochs
     try:
@@ -188,3 +190,18 @@ def resume_run(
         **options,
     )
     return model, result
+
+
+def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, device: Any) -> SpectrumTracker:
+    """A tracker like the one that training began with."""
+    probe = None
+    if options.get("probe") is not None:
+        tensors, _ = read_checkpoint(path)
+        if PROBE not in tensors:
+            raise FileFormatError(f"cannot go on from {path}: the checkpoint lacks the tracker's sequences")
+        probe = tensors[PROBE].to(device)
+    layers = [layer for _, layer in recurrent_layers(model)]
+    known = [name for name in options["margins"] if any(why_no_margin(name, layer) is None for layer in layers)]
+    return SpectrumTracker(
+        model, options["every"], probe=probe, margins=known, eigenvalues=options.get("eigenvalues", True)
+    )

@@ -176,6 +176,51 @@ class TestTracker:
             h = driven.advance(h, x[0, t].numpy())
         assert values(tracker, "h")["last_norm"] == pytest.approx(np.linalg.norm(h))
 
+    def test_the_jacobian_of_a_batch_is_the_one_of_largest_spectral_radius(self):
+        torch.manual_seed(3)
+        layer = ElmanRNN(2, 4).double()
+        with torch.no_grad():
+            layer.weight_hh.mul_(3)
+        x = 2 * torch.randn(6, 8, 2).double()
+        x[4] = 0  # nothing saturates: by far the largest Jacobians
+        tracker = SpectrumTracker(layer, probe=x)
+        tracker.record(0)
+        driven = layer.driven()
+        for t in (2, 4, 7):
+            radii, norms = [], []
+            for sequence in x.numpy():
+                h = np.zeros(4)
+                for u in sequence[:t]:
+                    h = driven.advance(h, u)
+                J = driven.jacobian(h, sequence[t])
+                radii.append(abs(np.linalg.eigvals(J)).max())
+                norms.append(np.linalg.norm(J, 2))
+            assert max(radii) > 1.5 * min(radii)
+            q = values(tracker, f"J@{t}")
+            assert q["spectral_radius"] == pytest.approx(max(radii), rel=1e-9)
+            assert q["sigma_max"] == pytest.approx(norms[int(np.argmax(radii))], rel=1e-9)
+
+    @pytest.mark.parametrize("alpha", [0.3, 1.0, 2.5])
+    def test_proposition_1_knows_the_factor_of_the_linear_term(self, alpha, rng):
+        """Beta .6, gamma .1: the interval of alpha A; for a symmetric M both of its ends are eigenvalues."""
+        symmetric = np.diag([3.0, 1.0, -2.0])
+        for M in (symmetric, rng.standard_normal((3, 3))):
+            layer = LipschitzRNN(2, 3, beta=(0.6, 0.8), gamma=(0.1, 0.2), alpha=alpha).double()
+            with torch.no_grad():
+                layer.M_A.copy_(torch.from_numpy(M))
+            tracker = SpectrumTracker(layer)
+            tracker.record(0)
+            q = values(tracker, "A")
+            ends = np.linalg.eigvalsh((M + M.T) / 2)[[0, -1]]
+            assert q["prop1_low"] == pytest.approx(alpha * (2 * 0.4 * ends[0] - 0.1), abs=1e-12)
+            assert q["prop1_high"] == pytest.approx(alpha * (2 * 0.4 * ends[1] - 0.1), abs=1e-12)
+            assert q["prop1_published_low"] == pytest.approx(alpha * (0.4 * ends[0] - 0.1), abs=1e-12)
+            assert q["prop1_published_high"] == pytest.approx(alpha * (0.4 * ends[1] - 0.1), abs=1e-12)
+            assert q["prop1_low"] - 1e-9 <= q["min_real"] <= q["max_real"] <= q["prop1_high"] + 1e-9
+            if M is symmetric:
+                assert q["max_real"] == pytest.approx(q["prop1_high"], abs=1e-9)
+                assert q["min_real"] == pytest.approx(q["prop1_low"], abs=1e-9)
+
     def test_the_probe_works_for_gated_layers_and_changes_nothing(self):
         model = SequenceModel(LSTM(2, 3), 2)
         before = [p.clone() for p in model.parameters()]
@@ -225,6 +270,48 @@ class TestMargins:
         assert found["theorem1a"] < 0
         assert found["contraction_gap"] < 0
         assert found["circle"] < 0
+
+    def test_a_margin_that_cannot_be_recorded_is_refused_by_name(self):
+        for make, name, words in (
+            (LSTM(2, 3), "theorem1", "integrates no such equation"),
+            (nn.GRU(2, 3), "circle", "Lur'e"),
+            (nn.LSTM(2, 3), "multiplier", "Lur'e"),
+            (NeuralODERNN(2, 3), "gap", "no linear part"),
+        ):
+            with pytest.raises(UnsupportedError, match=words) as caught:
+                SpectrumTracker(make, margins=[name])
+            assert repr(name) in str(caught.value)
+            assert layer_margins(make, [name]) == {}
+            assert SpectrumTracker(make).margins == (("theorem1",) if isinstance(make, NeuralODERNN) else ())
+        mixed = nn.Sequential(nn.GRU(2, 3), LipschitzRNN(3, 3))
+        tracker = SpectrumTracker(mixed, margins=("theorem1", "circle"))
+        tracker.record(0)
+        assert {"theorem1a", "circle"} <= set(values(tracker, "1.margins"))
+        assert values(tracker, "0.margins") == {}
+
+    def test_margins_of_torch_modules(self, rng):
+        torch.manual_seed(0)
+        for kind in ("tanh", "relu"):
+            rnn = nn.RNN(2, 3, nonlinearity=kind)
+            same = ElmanRNN(2, 3, activation=kind)
+            with torch.no_grad():
+                same.weight_hh.copy_(rnn.weight_hh_l0)
+            names = ("gap", "circle", "multiplier")
+            found, expected = layer_margins(rnn, names), layer_margins(same, names)
+            assert set(found) == {"contraction_gap", "circle", "multiplier"}
+            assert found == pytest.approx(expected, rel=1e-6)
+
+    def test_weights_that_have_diverged_have_no_number(self):
+        names = {"theorem1a", "theorem1b_published", "theorem1b_sound", "contraction_gap", "circle", "multiplier"}
+        for value in (float("nan"), float("inf")):
+            layer = LipschitzRNN(2, 3)
+            tracker = SpectrumTracker(layer, margins=("theorem1", "gap", "circle", "multiplier"))
+            with torch.no_grad():
+                layer.M_W.fill_(value)
+            tracker.record(0)
+            found = values(tracker, "margins")
+            assert set(found) == names
+            assert np.isnan(list(found.values())).all()
 
     def test_what_does_not_apply_is_left_out(self):
         assert layer_margins(LSTM(2, 3), ("theorem1", "gap", "circle", "multiplier")) == {}

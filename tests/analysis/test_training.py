@@ -141,6 +141,32 @@ class TestReproducibility:
         assert a.equals(b)
         assert (b.epoch == [1, 2, 3, 4]).all()
 
+    def test_a_resumed_run_is_tracked_as_it_was_before(self, task, tmp_path):
+        common = {"epochs": 4, "batch_size": 50, "lr": 5e-3}
+        options = {"probe": task.test[0][:3], "margins": ("gap", "circle"), "eigenvalues": False}
+        whole, broken = new_model(task, ElmanRNN), new_model(task, ElmanRNN)
+        train(whole, task, tracker=SpectrumTracker(whole, 3, **options), out=tmp_path / "whole", **common)
+        tracker = SpectrumTracker(broken, 3, **options)
+        train(broken, task, tracker=tracker, out=tmp_path / "broken", progress=stop_in(2, 2), **common)
+        resume_run(tmp_path / "broken", epochs=3)
+        resume_run(tmp_path / "broken", epochs=4)
+        assert (tmp_path / "whole/spectra.csv").read_bytes() == (tmp_path / "broken/spectra.csv").read_bytes()
+        quantities = set(read_run(tmp_path / "broken").spectra()[["matrix", "quantity"]].itertuples(index=False))
+        assert {("J@13", "sigma_max"), ("h", "last_norm"), ("margins", "contraction_gap")} <= quantities
+        assert not (tmp_path / "broken/eigenvalues.csv").exists()
+        said = [json.loads((tmp_path / n / "run.json").read_text())["training"]["tracker"] for n in ("whole", "broken")]
+        assert said[0] == said[1]
+        assert said[0] == {"every": 3, "margins": ["gap", "circle"], "eigenvalues": False, "probe": [3, 14, 14]}
+
+    def test_a_run_of_an_earlier_release_names_margins_that_were_never_recorded(self, task, tmp_path):
+        model = new_model(task, ElmanRNN)
+        train(model, task, epochs=1, tracker=SpectrumTracker(model, 3), out=tmp_path)
+        run = json.loads((tmp_path / "run.json").read_text())
+        run["training"]["tracker"] = {"every": 3, "margins": ["theorem1", "gap"]}
+        (tmp_path / "run.json").write_text(json.dumps(run))
+        resume_run(tmp_path, epochs=2)
+        assert "contraction_gap" in set(read_run(tmp_path).spectra().quantity)
+
     def test_dropout_resumes_exactly_too(self, task, tmp_path):
         def net():
             torch.manual_seed(0)
