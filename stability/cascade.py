@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stability.certificate import Certificate, Claim, Proof, Verdict
-from stability.rules.cascade import compose, layer_claim, pack
+from stability.rules.cascade import GROW, compose, layer_claim, pack
 from stability.rules.registry import RULES, STATEMENTS
 from stability.stacks import Cascade
 
@@ -24,17 +24,18 @@ def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: 
         tolerance: how much of ``1 - rho`` (of ``lambda``) is given up where rates are equal.
 
     Returns:
-        The certified claim; a refuted one where a layer of the lowest level is refuted; ``None`` where a layer's
-        certificate is open.
+        The certified claim; a refuted one where a layer of the lowest level is refuted; an open one with a replay where
+        one was seen not to contract; ``None`` where no more is known.
 
     Source:
         Cascades of contracting systems: W. Lohmiller, J.-J. Slotine, "On contraction analysis for non-linear systems",
         Automatica 34 (1998), section 3.8.
     """
-    for k, part in enumerate(parts[: cascade.directions]):
-        if part.verdict is Verdict.REFUTED and part.proof is not None:
-            data = {"layer": k, "kind": part.proof.kind, "data": dict(part.proof.data)}
-            return _accepted(cascade, Claim("contraction", "", Verdict.REFUTED, Proof("cascade", data)))
+    for verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE):  # a proof counts for more than a replay
+        for k, part in enumerate(parts[: cascade.directions]):
+            if part.verdict is verdict and part.proof is not None:
+                data = {"layer": k, "kind": part.proof.kind, "data": dict(part.proof.data)}
+                return _accepted(cascade, Claim("contraction", "", verdict, Proof("cascade_layer", data)))
     if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
         return None
     packed = [pack(part.claim) for part in parts]
@@ -42,12 +43,13 @@ def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: 
     composed = compose(cascade, claims, tolerance)
     if isinstance(composed, str):
         return None
-    rate, overshoot = composed
+    rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
     data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
     return _accepted(cascade, Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", data), rate))
 
 
 def _accepted(cascade: Cascade, draft: Claim) -> Claim | None:
     """The claim in the words of the rule, if the rule accepts it."""
-    claim = replace(draft, statement=STATEMENTS["cascade"](cascade, draft))
-    return claim if RULES["cascade"](cascade, claim)[0] else None
+    kind = draft.proof.kind if draft.proof is not None else ""
+    claim = replace(draft, statement=STATEMENTS[kind](cascade, draft))
+    return claim if RULES[kind](cascade, claim)[0] else None

@@ -16,10 +16,19 @@ from typing import Any
 from stability.errors import FileFormatError
 from stability.wire import decode, encode, is_sealed, read_document, seal, write_text
 
-__all__ = ["FORMAT", "VERSION", "Certificate", "Claim", "Finding", "Proof", "Verdict", "plain"]
+__all__ = ["FORMAT", "VERSION", "Certificate", "Claim", "Evidence", "Finding", "Proof", "Verdict", "plain"]
 
 FORMAT = "stability-certificate"
-VERSION = 1
+VERSION = 2
+_KEYS = {
+    "file": (
+        *("format", "version", "subject", "claim", "criterion", "rate", "overshoot", "findings", "claims", "meta"),
+        "digest",
+    ),
+    "claim": ("name", "statement", "verdict", "evidence", "proof", "value"),
+    "proof": ("kind", "data"),
+    "finding": ("criterion", "holds", "margin", "rate", "detail"),
+}
 
 
 class Verdict(enum.StrEnum):
@@ -28,6 +37,14 @@ class Verdict(enum.StrEnum):
     CERTIFIED = "certified"
     REFUTED = "refuted"
     INCONCLUSIVE = "inconclusive"
+
+
+class Evidence(enum.StrEnum):
+    """What stands behind a claim: a proof that can be checked, a replay in floating point, or nothing."""
+
+    PROVED = "proved"
+    REPLAYED = "replayed"
+    NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -69,13 +86,16 @@ class Proof:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """One statement about the subject with its verdict and, unless inconclusive, its proof.
+    """One statement about the subject with its verdict and what stands behind it.
+
+    A certified or refuted claim has a proof. What was only seen in floating point, two trajectories that were
+    simulated and stayed apart, is attached to an inconclusive claim in the same place; it proves nothing.
 
     Attributes:
         name: ``contraction``, ``equilibrium``, ``bounded``, ``regional``, ``gain``.
         statement: the claim in one sentence, quantifiers included.
         verdict: the answer.
-        proof: its witness; ``None`` when inconclusive.
+        proof: its witness; of an inconclusive claim ``None``, or what can be replayed.
         value: the number of the claim (rate, radius, gain), or ``None``.
     """
 
@@ -84,6 +104,13 @@ class Claim:
     verdict: Verdict
     proof: Proof | None = None
     value: float | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """``proved`` for a claim that is certified or refuted, ``replayed`` for an open one with a replay."""
+        if self.proof is None:
+            return Evidence.NONE
+        return Evidence.REPLAYED if self.verdict is Verdict.INCONCLUSIVE else Evidence.PROVED
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +141,16 @@ class Certificate:
     def verdict(self) -> Verdict:
         """The main claim's verdict."""
         return self.claim.verdict
+
+    @property
+    def evidence(self) -> Evidence:
+        """What stands behind the main claim: ``proved``, ``replayed`` or ``none``."""
+        return self.claim.evidence
+
+    @property
+    def statement(self) -> str:
+        """The main claim's sentence."""
+        return self.claim.statement
 
     @property
     def proof(self) -> Proof | None:
@@ -171,41 +208,36 @@ class Certificate:
         document, text = read_document(path)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise FileFormatError(f"{path} is not a stability certificate")
-        if document.get("version") != VERSION:
+        version = document.get("version")
+        if type(version) is not int or version != VERSION:
             raise FileFormatError(
-                f"{path} has format version {document.get('version')!r}; this program reads {VERSION}"
+                f"{path} has format version {str(version)[:40]!r}; this program reads version {VERSION}, whose rules "
+                "are stricter: make the certificate again with `stability certify MODEL -o FILE`"
             )
         if not is_sealed(text, document):
             raise FileFormatError(f"{path} was changed after it was written: its digest does not match")
         try:
+            _exact_keys("file", document)
             return cls(
                 subject=decode(document["subject"]),
                 claim=_claim(document["claim"]),
-                criterion=document["criterion"],
+                criterion=_text_or_none(document["criterion"]),
                 rate=_number(document["rate"]),
                 overshoot=_number(document["overshoot"]),
-                findings=tuple(
-                    Finding(
-                        str(f["criterion"]),
-                        f["holds"] is True,
-                        _number(f["margin"]),
-                        str(f["detail"]),
-                        _number(f["rate"]),
-                    )
-                    for f in document["findings"]
-                ),
+                findings=tuple(_finding(f) for f in document["findings"]),
                 claims=tuple(_claim(c) for c in document["claims"]),
-                meta=decode(document["meta"]),
+                meta=_mapping(decode(document["meta"]), "meta"),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, FileFormatError):
-                raise
+        except FileFormatError as error:
             raise FileFormatError(f"{path} is damaged: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise FileFormatError(f"{path} is damaged: {type(error).__name__}: {str(error)[:200]}") from error
 
     def summary(self) -> dict[str, Any]:
         """The answer as plain numbers and strings, without matrices (for ``--json`` and reports)."""
         return {
             "verdict": str(self.verdict),
+            "evidence": str(self.evidence),
             "statement": self.claim.statement,
             "criterion": self.criterion,
             "rate": self.rate,
@@ -226,6 +258,7 @@ class Certificate:
                     "name": c.name,
                     "statement": c.statement,
                     "verdict": str(c.verdict),
+                    "evidence": str(c.evidence),
                     "value": plain(c.value),
                     "proof": c.proof.kind if c.proof else None,
                 }
@@ -240,12 +273,56 @@ def plain(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+def _exact_keys(what: str, value: Any) -> None:
+    """Refuse anything but a mapping with just the keys that the format names."""
+    if not isinstance(value, Mapping):
+        raise FileFormatError(f"a {what} must be a mapping, not a {type(value).__name__}")
+    unknown = [k for k in value if k not in _KEYS[what]]
+    missing = [k for k in _KEYS[what] if k not in value]
+    if unknown or missing:
+        word, keys = ("unknown", unknown) if unknown else ("missing", missing)
+        raise FileFormatError(f"a {what} with {word} keys: {', '.join(str(k)[:60] for k in keys[:5])}")
+
+
 def _number(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise FileFormatError(f"a number was expected, got {str(value)[:40]!r}")
+    if isinstance(value, int) and abs(value) > 2**53:
+        raise FileFormatError(f"the integer {str(value)[:40]} is no float64: integers are read up to 2^53")
+    if not math.isfinite(value):
+        raise FileFormatError("a number is beyond the range of float64")
     return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise FileFormatError(f"a string was expected, got {str(value)[:40]!r}")
+    return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise FileFormatError(f"{what} must be a mapping, not a {type(value).__name__}")
+    return value
+
+
+def _finding(value: Any) -> Finding:
+    _exact_keys("finding", value)
+    if not isinstance(value["holds"], bool):
+        raise FileFormatError(f"holds must be true or false, got {str(value['holds'])[:40]!r}")
+    return Finding(
+        _text(value["criterion"]),
+        value["holds"],
+        _number(value["margin"]),
+        _text(value["detail"]),
+        _number(value["rate"]),
+    )
 
 
 def _claim_payload(claim: Claim) -> dict[str, Any]:
@@ -254,15 +331,21 @@ def _claim_payload(claim: Claim) -> dict[str, Any]:
         "name": claim.name,
         "statement": claim.statement,
         "verdict": str(claim.verdict),
+        "evidence": str(claim.evidence),
         "proof": proof,
         "value": plain(claim.value),
     }
 
 
-def _claim(value: Mapping[str, Any]) -> Claim:
+def _claim(value: Any) -> Claim:
+    _exact_keys("claim", value)
     proof = None
     if value["proof"] is not None:
-        proof = Proof(str(value["proof"]["kind"]), decode(value["proof"]["data"]))
-        if not isinstance(proof.data, dict):
-            raise FileFormatError("a proof's data must be a mapping")
-    return Claim(str(value["name"]), str(value["statement"]), Verdict(value["verdict"]), proof, _number(value["value"]))
+        _exact_keys("proof", value["proof"])
+        proof = Proof(_text(value["proof"]["kind"]), _mapping(decode(value["proof"]["data"]), "a proof's data"))
+    verdict = Verdict(_text(value["verdict"]))
+    claim = Claim(_text(value["name"]), _text(value["statement"]), verdict, proof, _number(value["value"]))
+    if value["evidence"] != str(claim.evidence):
+        said = str(value["evidence"])[:40]
+        raise FileFormatError(f"the claim {claim.name!r} calls itself {said!r}; it is {claim.evidence}")
+    return claim

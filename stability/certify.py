@@ -30,7 +30,7 @@ from stability.refute.stack import search_stack
 from stability.regional import regional
 from stability.rules.multiplier_lmi import check_lmi
 from stability.stacks import is_discrete
-from stability.statements import subject_phrase
+from stability.statements import undecided
 from stability.subjects import as_subject
 from stability.systems import DrivenSystem, LureSystem
 from stability.tradeoff import calmer_claims, contraction_claim
@@ -274,20 +274,15 @@ def _certify_lure(subject: Any, question: _Question, refute: bool, witness: Any)
         result = search_witness(subject, seed=question.seed, time_limit=limit)
         findings += list(result.findings)
         if result.proof is not None:
-            claim = Claim("contraction", result.statement, Verdict.REFUTED, result.proof)
-            return Certificate(
-                subject, claim, result.proof.kind, None, None, tuple(findings), _weaker(subject, claim, question)
-            )
+            claim = result.claim or _open(subject)
+            further = _weaker(subject, claim, question)
+            return Certificate(subject, claim, result.proof.kind, None, None, tuple(findings), further)
     claim = _open(subject)
     return Certificate(subject, claim, None, None, None, tuple(findings), _weaker(subject, claim, question))
 
 
 def _open(subject: Any) -> Claim:
-    return Claim(
-        "contraction",
-        f"Whether trajectories of {subject_phrase(subject)} approach each other exponentially is open.",
-        Verdict.INCONCLUSIVE,
-    )
+    return Claim("contraction", undecided(subject), Verdict.INCONCLUSIVE)
 
 
 def _weaker(subject: Any, main: Claim, question: _Question) -> tuple[Claim, ...]:
@@ -333,7 +328,7 @@ def _certify_gated(cell: GatedCell, question: _Question, refute: bool) -> Certif
         result = search_witness(cell, seed=question.seed, time_limit=limit)
         findings += list(result.findings)
         if result.proof is not None:
-            claim = Claim("contraction", result.statement, Verdict.REFUTED, result.proof)
+            claim = result.claim or _open(cell)
             return Certificate(cell, claim, result.proof.kind, None, None, tuple(findings))
     return Certificate(cell, _open(cell), None, None, None, tuple(findings))
 
@@ -362,17 +357,16 @@ def _certify_cascade(cascade: Cascade, question: _Question, refute: bool, own: A
         for k, part in enumerate(parts)
     )
     claim = cascade_claim(cascade, parts)
-    if claim is None and refute and any(part.verdict is not Verdict.CERTIFIED for part in parts):
+    unproved = claim is None or claim.verdict is Verdict.INCONCLUSIVE
+    if unproved and refute and any(part.verdict is not Verdict.CERTIFIED for part in parts):
         left = question.left()
         limit = 10.0 if left is None else min(10.0, left)
         result = search_stack(cascade, search_witness, seed=question.seed, time_limit=limit, lowest=False)
-        if result.proof is not None:
-            against = Claim("contraction", result.statement, Verdict.REFUTED, result.proof)
-            return Certificate(cascade, against, result.proof.kind, None, None, findings)
+        if result.proof is not None and (claim is None or result.found):
+            return Certificate(cascade, result.claim or _open(cascade), result.proof.kind, None, None, findings)
     discrete = all(is_discrete(layer) for layer in cascade.layers)
     proved = claim is not None and claim.verdict is Verdict.CERTIFIED
     if claim is None or (proved and not _fast_enough(float(claim.value or 0.0), question.rate, discrete)):
         return Certificate(cascade, _open(cascade), None, None, None, findings)
-    return Certificate(
-        cascade, claim, "cascade", claim.value, claim.proof.data.get("overshoot") if claim.proof else None, findings
-    )
+    kind, overshoot = (claim.proof.kind, claim.proof.data.get("overshoot")) if claim.proof else (None, None)
+    return Certificate(cascade, claim, kind, claim.value, overshoot, findings)

@@ -12,7 +12,7 @@ from stability.certify import certify
 from stability.errors import UnsupportedError
 from stability.gain import incremental_gain
 from stability.gated import GatedCell
-from stability.rules.cascade import pack
+from stability.rules.cascade import GROW, pack
 from stability.rules.registry import RULES, STATEMENTS
 from stability.rules.stack_gain import as_stack, combined, gain_part, layer_gain
 from stability.stacks import Layer, outputs_of
@@ -71,6 +71,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: float | None = Non
     total = combined(stack, claims, H)
     if isinstance(total, str):
         return Claim("gain", f"No incremental gain was proved: {total}.", Verdict.INCONCLUSIVE)
+    total *= GROW  # room for a machine that adds in another order
     data: dict[str, Any] = {"layers": [pack(claim) for claim in claims], "gain": total}
     if H is not None:
         data["head"] = H

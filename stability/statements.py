@@ -12,7 +12,22 @@ from typing import Any
 
 from stability.systems import DrivenSystem, LureSystem
 
-__all__ = ["at_least", "at_most", "contraction", "decay_factor", "subject_phrase"]
+__all__ = [
+    "at_least",
+    "at_most",
+    "contraction",
+    "decay_factor",
+    "decays",
+    "describe",
+    "exactly",
+    "inputs_phrase",
+    "interval_phrase",
+    "slopes_phrase",
+    "subject_phrase",
+    "undecided",
+    "who",
+    "whom",
+]
 
 DIGITS = 4
 
@@ -64,20 +79,93 @@ def decay_factor(rate: Any, discrete: bool) -> str:
     return f"{at_most(rate, near=1.0)}^k" if discrete else f"exp(-{at_least(rate)} t)"
 
 
+def exactly(value: Any) -> str:
+    """The shortest decimal that reads back as the same float64, without a trailing ``.0``.
+
+    Example:
+        >>> exactly(1.0), exactly(0.1), exactly(0.9999996)
+        ('1', '0.1', '0.9999996')
+    """
+    text = repr(float(value) + 0.0)
+    return text[:-2] if text.endswith(".0") else text
+
+
+def interval_phrase(low: Any, high: Any) -> str:
+    """``[low, high]`` with the exact ends."""
+    return f"[{exactly(low)}, {exactly(high)}]"
+
+
+def slopes_phrase(system: LureSystem) -> str:
+    """The slopes that a claim about a bare system admits, exactly, channel by channel where they differ."""
+    ends = sorted(set(zip(system.alpha.tolist(), system.beta.tolist())))
+    if len(ends) == 1:
+        return f"every activation of slopes in {interval_phrase(*ends[0])}"
+    kinds = ", ".join(interval_phrase(*e) for e in ends[:4]) + (", ..." if len(ends) > 4 else "")
+    return (
+        "every activation whose slope in channel i lies in [alpha_i, beta_i] of the file "
+        f"({len(ends)} different intervals: {kinds})"
+    )
+
+
+def inputs_phrase(subject: Any) -> str:
+    """The inputs that a claim is about: every one, or those in the subject's box, with its numbers."""
+    low, high = getattr(subject, "input_low", None), getattr(subject, "input_high", None)
+    if low is None or high is None:
+        return "every input"
+    if len(set(low.tolist())) <= 1 and len(set(high.tolist())) <= 1 and len(low):
+        return f"every input with entries in {interval_phrase(low[0], high[0])}"
+    size = interval_phrase(min(low, default=0.0), max(high, default=0.0))
+    return f"every input with entry j in [low_j, high_j] of its box (all within {size})"
+
+
+def who(subject: Any) -> str:
+    """Whom a claim is about, without its quantifiers: what is stored, computed with in exact arithmetic."""
+    if isinstance(subject, DrivenSystem):
+        return f"this network ({subject.activation}, {_stored(subject.system, 'weights and bias')}, exact arithmetic)"
+    if isinstance(subject, LureSystem):
+        kind = "linear system" if subject.channels == 0 else "system"
+        return f"this {kind} ({_stored(subject, 'matrices')}, exact arithmetic)"
+    if isinstance(getattr(subject, "kind", None), str):
+        return f"this {subject.kind.upper()} cell (its stored weights and biases, exact arithmetic)"
+    if hasattr(subject, "layers"):
+        return f"this stack of {len(subject.layers)} layers (their stored weights and biases, exact arithmetic)"
+    return f"this {type(subject).__name__}"
+
+
+def _stored(system: LureSystem, what: str) -> str:
+    """What is stored: the map itself, or the flow whose discretisation is meant."""
+    if system.origin is None:
+        return f"its stored {what}"
+    return f"the {system.origin.method} map, step {exactly(system.origin.dt)}, of its stored {what}"
+
+
+def describe(subject: Any) -> str:
+    """Whom a sentence is about, as its beginning."""
+    phrase = who(subject)
+    return phrase[0].upper() + phrase[1:]
+
+
+def whom(subject: Any) -> str:
+    """Whom a claim is about, every activation that it admits included."""
+    if isinstance(subject, LureSystem) and subject.channels:
+        return f"{who(subject)} with {slopes_phrase(subject)}"
+    return who(subject)
+
+
 def subject_phrase(subject: Any) -> str:
     """Whom a claim is about, quantifiers included."""
-    if isinstance(subject, DrivenSystem):
-        return f"this network ({subject.activation}, its weights and bias) under every input"
-    if isinstance(subject, LureSystem):
-        if subject.channels == 0:
-            return "this linear system under every input"
-        low, high = float(subject.alpha.min()), float(subject.beta.max())
-        return f"this system with every activation of slopes in [{low:g}, {high:g}] under every input"
-    if isinstance(getattr(subject, "kind", None), str):
-        return f"this {subject.kind.upper()} cell under every input of its box"
-    if hasattr(subject, "layers"):
-        return f"this stack of {len(subject.layers)} layers under every input"
-    return f"this {type(subject).__name__}"
+    first = subject.layers[0] if getattr(subject, "layers", ()) else subject
+    return f"{whom(subject)} under {inputs_phrase(first)}"
+
+
+def undecided(subject: Any) -> str:
+    """The only sentence of a claim of contraction that is open."""
+    return f"Whether trajectories of {subject_phrase(subject)} approach each other exponentially is open."
+
+
+def decays(rate: float, discrete: bool) -> bool:
+    """Whether a rate is one of exponential decay: below one a step, above zero in continuous time."""
+    return 0.0 < rate < 1.0 if discrete else 0.0 < rate < math.inf
 
 
 def contraction(subject: Any, rate: float, overshoot: float) -> str:

@@ -11,21 +11,35 @@ from pathlib import Path
 from typing import Any
 
 import stability.rules  # noqa: F401 - fills the table of rules
-from stability.certificate import Certificate, Claim, Verdict
+from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.errors import ConfigurationError, StabilityError
-from stability.rules.registry import RULES, STATEMENTS
+from stability.exact import check_exact
+from stability.rules.registry import RULES
+from stability.statements import undecided, who
+from stability.wire import digest_of
 
-__all__ = ["Check", "Verification", "verify", "verify_claim"]
+__all__ = ["Check", "Verification", "describe_subject", "verify", "verify_claim"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome for one claim."""
+    """The outcome for one claim.
+
+    Attributes:
+        claim: its name.
+        verdict: its verdict.
+        valid: whether it holds what it says.
+        reason: why not, or what was proved or replayed.
+        evidence: ``proved``, ``replayed`` or ``none``.
+        statement: its sentence.
+    """
 
     claim: str
     verdict: str
     valid: bool
     reason: str
+    evidence: str = "none"
+    statement: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,19 +47,39 @@ class Verification:
     """The outcome for a certificate.
 
     Attributes:
-        valid: every claim that the certificate answers with certified or refuted is proved, and there is one.
+        valid: every claim of the file holds what it says, and there is one: a certified or refuted claim is proved,
+            a replay replays.
         reason: why not, or what was proved.
         checks: one entry a claim.
         verdict: the certificate's main verdict, or ``None`` where it could not be read.
+        evidence: what stands behind the main claim, checked: ``proved``, ``replayed`` or ``none``.
+        statement: the main claim's sentence, the only one that its proof supports; empty unless valid.
+        rate: the certified rate, or ``None``.
+        overshoot: the certified overshoot, or ``None``.
+        subject: whom the claims are about: kind, name, size, and the digest of its stored numbers; empty if unread.
     """
 
     valid: bool
     reason: str
     checks: tuple[Check, ...] = ()
     verdict: str | None = None
+    evidence: str = "none"
+    statement: str = ""
+    rate: float | None = None
+    overshoot: float | None = None
+    subject: str = ""
 
     def __bool__(self) -> bool:
         return self.valid
+
+
+def describe_subject(subject: Any) -> str:
+    """One line that identifies a subject: what it is, its name, its size, and the SHA-256 of its stored numbers."""
+    name = getattr(subject, "name", "")
+    system = getattr(subject, "system", subject)
+    sizes = [f"{getattr(system, key)} {key}" for key in ("states", "channels") if hasattr(system, key)]
+    named = f" {str(name)!r}" if name else ""
+    return f"{who(subject)}{named}, {', '.join(sizes)}, sha256 {digest_of(subject)[:16]}"
 
 
 def verify_claim(subject: Any, claim: Claim) -> Check:
@@ -58,35 +92,29 @@ def verify_claim(subject: Any, claim: Claim) -> Check:
     Returns:
         The outcome.
     """
-
-    def answer(valid: bool, reason: str) -> Check:
-        return Check(claim.name, str(claim.verdict), valid, reason)
-
-    if claim.verdict is Verdict.INCONCLUSIVE:
-        if claim.proof is not None:
-            return answer(False, "an inconclusive claim carries a proof")
-        return answer(True, "nothing is claimed")
-    if claim.proof is None:
-        return answer(False, f"{claim.verdict}, but without a proof")
-    check = RULES.get(claim.proof.kind)
-    if check is None:
-        return answer(False, f"unknown kind of proof {claim.proof.kind!r}; known: {', '.join(sorted(RULES))}")
     try:
-        statement = STATEMENTS.get(claim.proof.kind)
-        if statement is not None and claim.statement != statement(subject, claim):
-            return answer(False, "the sentence of the claim is not the one that this proof supports")
-        return answer(*check(subject, claim))
-    except (
-        StabilityError,
-        ArithmeticError,
-        TypeError,
-        ValueError,
-        KeyError,
-        IndexError,
-        AttributeError,
-        MemoryError,
-    ) as error:
-        return answer(False, f"the proof is malformed ({type(error).__name__}: {error})")
+        valid, reason = _decide(subject, claim)
+    except Exception as error:  # noqa: BLE001 - whatever a hostile file makes a rule do, the answer is "not proved"
+        valid, reason = False, f"the proof is malformed ({type(error).__name__}: {str(error)[:200]})"
+    return Check(claim.name, str(claim.verdict), valid, reason, str(claim.evidence), claim.statement)
+
+
+def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
+    if claim.proof is None:
+        if claim.verdict is not Verdict.INCONCLUSIVE:
+            return False, f"{claim.verdict}, but without a proof"
+        if claim.name != "contraction" or claim.value is not None or claim.statement != undecided(subject):
+            return False, "an open claim says that contraction is open, in the one sentence for that, and nothing else"
+        return True, "nothing is claimed"
+    rule = RULES.get(claim.proof.kind)
+    if rule is None:
+        return False, f"unknown kind of proof {claim.proof.kind!r}; known: {', '.join(sorted(RULES))}"
+    problem = rule.refusal(subject, claim)
+    if problem is not None:
+        return False, problem
+    if claim.statement != rule.statement(subject, claim):
+        return False, "the sentence of the claim is not the one that this proof supports"
+    return rule(subject, claim)
 
 
 def verify(certificate: Certificate | str | Path, *, method: str = "float") -> Verification:
@@ -98,52 +126,79 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
             (rational arithmetic; for matrix-inequality proofs up to 64 states).
 
     Returns:
-        ``valid`` with ``reason`` and one check a claim. A damaged, truncated or altered file is invalid.
+        ``valid`` with ``reason`` and one check a claim. A damaged, truncated or altered file is invalid. A file whose
+        only content is a replay is valid with evidence ``replayed``: it proves nothing, and says so.
 
     Raises:
         ConfigurationError: for an unknown method only.
 
     Example:
         >>> from stability import LureSystem, certify
-        >>> verify(certify(LureSystem.recurrent([[-2.0]], [[1.0]]))).valid
-        True
+        >>> outcome = verify(certify(LureSystem.recurrent([[-2.0]], [[1.0]])))
+        >>> outcome.valid, outcome.evidence
+        (True, 'proved')
+        >>> print(outcome.statement)
+        For this system (its stored matrices, exact arithmetic) with every activation of slopes in [0, 1] under every \
+input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.9999 t) |d(0)| at time t.
     """
     if method not in ("float", "exact"):
         raise ConfigurationError(f"unknown method {method!r}; the known ones are float, exact")
     if not isinstance(certificate, Certificate):
         try:
             certificate = Certificate.load(certificate)
-        except (StabilityError, TypeError) as error:
+        except (StabilityError, TypeError, ValueError) as error:
             return Verification(False, str(error))
-    main = certificate.claim
+    main, subject = certificate.claim, certificate.subject
     verdict = str(main.verdict)
-    consistent = _consistent(certificate)
-    if consistent is not None:
-        return Verification(False, consistent, (), verdict)
-    checks = tuple(verify_claim(certificate.subject, c) for c in (main, *certificate.claims))
-    if method == "exact" and main.proof is not None and main.proof.kind == "multiplier_lmi":
-        from stability.exact import check_exact
-
-        valid, reason = check_exact(certificate.subject, main)
-        checks += (Check(main.name, verdict, valid, reason),)
-    elif method == "exact":
-        checks += (Check(main.name, verdict, False, "there is no exact method for this kind of proof"),)
+    try:
+        inconsistent, title = _inconsistent(certificate), describe_subject(subject)
+    except Exception as error:  # noqa: BLE001 - a certificate built in memory may hold anything
+        inconsistent, title = f"the certificate is malformed ({type(error).__name__}: {str(error)[:200]})", ""
+    if inconsistent is not None:
+        return Verification(False, inconsistent, (), verdict, subject=title)
+    checks = tuple(verify_claim(subject, c) for c in (main, *certificate.claims))
+    if method == "exact":
+        checks = (*checks, _exactly(subject, main, checks[0]))
     for check in checks:
         if not check.valid:
-            return Verification(False, f"{check.claim}: {check.reason}", checks, verdict)
-    if all(c.verdict == Verdict.INCONCLUSIVE.value for c in checks):
-        return Verification(
-            False, "the certificate is inconclusive: it claims nothing that could be proved", checks, verdict
-        )
+            return Verification(False, f"{check.claim}: {check.reason}", checks, verdict, subject=title)
+    proved = ", ".join(c.claim for c in checks[1:] if c.evidence == Evidence.PROVED)
+    if main.evidence is Evidence.NONE and not proved:
+        nothing = "the certificate is inconclusive: it claims nothing that could be proved"
+        return Verification(False, nothing, checks, verdict, subject=title)
+    reason = checks[0].reason
     if main.verdict is Verdict.INCONCLUSIVE:
-        proved = ", ".join(c.claim for c in checks if c.verdict != verdict)
-        return Verification(True, f"the main claim is inconclusive; proved: {proved}", checks, verdict)
-    return Verification(True, checks[0].reason, checks, verdict)
+        reason = "the main claim is inconclusive" if main.evidence is Evidence.NONE else reason
+        reason += f"; proved: {proved}" if proved else ""
+    return Verification(
+        True,
+        reason,
+        checks,
+        verdict,
+        str(main.evidence),
+        main.statement,
+        certificate.rate,
+        certificate.overshoot,
+        title,
+    )
 
 
-def _consistent(certificate: Certificate) -> str | None:
-    """The figures on the cover must be those of the proof."""
-    claim = certificate.claim
+def _exactly(subject: Any, main: Claim, first: Check) -> Check:
+    """The main claim once more, in rational arithmetic."""
+    valid, reason = first.valid, first.reason
+    if valid and (main.proof is None or main.proof.kind != "multiplier_lmi"):
+        valid, reason = False, "there is no exact method for this kind of proof"
+    elif valid:
+        try:
+            valid, reason = check_exact(subject, main)
+        except Exception as error:  # noqa: BLE001 - as in verify_claim
+            valid, reason = False, f"the proof is malformed ({type(error).__name__}: {str(error)[:200]})"
+    return Check(main.name, str(main.verdict), valid, reason, str(main.evidence), main.statement)
+
+
+def _inconsistent(certificate: Certificate) -> str | None:
+    """Why the parts of a certificate do not belong together, or ``None``."""
+    claim, further = certificate.claim, certificate.claims
     if claim.name != "contraction":
         return f"the main claim must be contraction, not {claim.name!r}"
     if claim.verdict is Verdict.CERTIFIED:
@@ -153,4 +208,16 @@ def _consistent(certificate: Certificate) -> str | None:
             return "the cover's overshoot is not the proof's"
     elif certificate.rate is not None or certificate.overshoot is not None:
         return "a rate stands on the cover of a certificate that certifies none"
+    for other in further:
+        if other.evidence is not Evidence.PROVED:
+            return f"the further claim {other.name!r} is not proved; only the main claim may be open"
+        if other.name == "contraction" and claim.verdict is not other.verdict:
+            return f"the main claim is {claim.verdict}, a further claim says that contraction is {other.verdict}"
+    answers = {(c.name, c.verdict) for c in (claim, *further)}
+    refuted = {name for name, verdict in answers if verdict is Verdict.REFUTED}
+    both = sorted(name for name, verdict in answers if verdict is Verdict.CERTIFIED and name in refuted)
+    if both:
+        return f"one file says certified and refuted of {both[0]!r}"
+    if claim.verdict is Verdict.CERTIFIED and "equilibrium" in refuted:
+        return "contraction is certified, and a further claim refutes the attracting equilibrium that follows from it"
     return None

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,10 +22,23 @@ import numpy as np
 
 from stability.errors import FileFormatError, StabilityError
 
-__all__ = ["SUBJECTS", "decode", "encode", "is_sealed", "read_document", "read_json", "seal", "subject", "write_text"]
+__all__ = [
+    "SUBJECTS",
+    "decode",
+    "digest_of",
+    "encode",
+    "is_sealed",
+    "read_document",
+    "read_json",
+    "seal",
+    "subject",
+    "write_text",
+]
 
 SUBJECTS: dict[str, type] = {}
-MAX_BYTES = 4 * 1024**3
+MAX_BYTES = 1024**3
+MAX_DEPTH = 64
+MAX_DIGITS = 40
 BLANK = "0" * 64
 
 
@@ -78,6 +92,8 @@ def _array(value: Mapping[str, Any]) -> np.ndarray:
         raise FileFormatError("an array is not valid base64") from error
     if len(raw) != 8 * math.prod(shape):
         raise FileFormatError(f"an array of shape {shape} needs {8 * math.prod(shape)} bytes, the file has {len(raw)}")
+    if base64.b64encode(raw).decode("ascii") != value["array"]:
+        raise FileFormatError("an array is not in the one base64 form of its bytes")
     out = np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(shape)
     if not np.isfinite(out).all():
         raise FileFormatError("an array holds NaN or infinite entries")
@@ -102,7 +118,11 @@ def decode(value: Any) -> Any:
         if cls is None:
             raise FileFormatError(f"unknown subject type {str(value['type'])[:60]!r}; known: {', '.join(SUBJECTS)}")
         try:
-            return cls.from_payload({k: decode(v) for k, v in value.items() if k != "type"})  # type: ignore[attr-defined]
+            made = cls.from_payload({k: decode(v) for k, v in value.items() if k != "type"})  # type: ignore[attr-defined]
+            strange = _difference(value, encode(made))
+            if strange is not None:
+                raise FileFormatError(f"a subject of type {value['type']} is not as this format writes it: {strange}")
+            return made
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise FileFormatError(f"a subject of type {value['type']} is incomplete: {error}") from error
         except FileFormatError:
@@ -110,6 +130,36 @@ def decode(value: Any) -> Any:
         except StabilityError as error:
             raise FileFormatError(f"a subject of type {value['type']} is invalid: {error}") from error
     return {k: decode(v) for k, v in value.items()}
+
+
+def _difference(given: Any, canonical: Any) -> str | None:
+    """Where a JSON value differs from the one that ``encode`` writes for what was read from it, or ``None``.
+
+    So nothing in a subject goes unread: no key that means nothing, no other spelling of an array, no ``true`` for one.
+    """
+    if isinstance(given, dict) and isinstance(canonical, dict):
+        for key in (*given, *canonical):
+            if key not in canonical or key not in given:
+                return f"the key {str(key)[:60]!r} is {'unknown' if key not in canonical else 'missing'}"
+            inner = _difference(given[key], canonical[key])
+            if inner is not None:
+                return inner if isinstance(given[key], dict) else f"{str(key)[:60]}: {inner}"
+        return None
+    if isinstance(given, list) and isinstance(canonical, list) and len(given) == len(canonical):
+        return next((d for a, b in zip(given, canonical) if (d := _difference(a, b)) is not None), None)
+    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (given, canonical))
+    if (numbers or type(given) is type(canonical)) and given == canonical:
+        return None
+    return f"{str(given)[:60]} stands for {str(canonical)[:60]}"
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of what ``encode`` writes for a value, 64 hexadecimal digits: the identity of a subject.
+
+    Raises:
+        FileFormatError: for a value that the format has no place for.
+    """
+    return _hash(json.dumps(encode(value), ensure_ascii=False, allow_nan=False, sort_keys=True))
 
 
 def seal(document: Mapping[str, Any]) -> str:
@@ -140,22 +190,77 @@ def _no_constant(name: str) -> Any:
     raise FileFormatError(f"the file holds {name}, which is not JSON")
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of a file; a key that stands twice is refused, since readers differ in which one they take."""
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        seen: set[str] = set()
+        twice = next(k for k, _ in pairs if k in seen or seen.add(k))
+        raise FileFormatError(f"the key {twice[:60]!r} stands twice in one mapping")
+    return out
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise FileFormatError(f"the file holds an integer of {len(text)} characters; at most {MAX_DIGITS} are read")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise FileFormatError(f"the file holds the number {text[:40]}, beyond the range of float64")
+    return value
+
+
+def _check_tree(document: Any, path: str | Path) -> None:
+    """Refuse nesting beyond ``MAX_DEPTH`` and strings that are no text; no recursion."""
+    level, depth = [document], 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise FileFormatError(f"{path} is nested more than {MAX_DEPTH} deep")
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += value.keys()
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, str) and not value.isascii():
+                try:
+                    value.encode("utf-8")
+                except UnicodeEncodeError as error:
+                    raise FileFormatError(f"{path} holds a string that is no Unicode text") from error
+        level, depth = below, depth + 1
+
+
 def read_document(path: str | Path) -> tuple[Any, str]:
     """Read one JSON document; returns it with its text.
 
+    Keys that stand twice, numbers beyond float64, integers of too many digits and nesting beyond ``MAX_DEPTH`` are
+    refused, so that every reader of the file reads the same.
+
     Raises:
-        FileFormatError: missing, unreadable, too large, or not JSON.
+        FileFormatError: missing, unreadable, no regular file, too large, or not such a document.
     """
     try:
-        size = os.stat(path).st_size
-        if size > MAX_BYTES:
-            raise FileFormatError(f"{path} has {size} bytes; a document here has at most {MAX_BYTES}")
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileFormatError(f"{path} is no regular file")
+        if status.st_size > MAX_BYTES:
+            raise FileFormatError(f"{path} has {status.st_size} bytes; a document here has at most {MAX_BYTES}")
         text = Path(path).read_bytes().decode("utf-8")
-        return json.loads(text, parse_constant=_no_constant), text
+        document = json.loads(
+            text, parse_constant=_no_constant, parse_int=_integer, parse_float=_float, object_pairs_hook=_unique
+        )
+    except FileFormatError as error:
+        raise error if str(path) in str(error) else FileFormatError(f"{path}: {error}") from error
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FileFormatError(f"{path} is not a JSON document ({error})") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise FileFormatError(f"{path} is not a JSON document ({str(error)[:200]})") from error
+    _check_tree(document, path)
+    return document, text
 
 
 def read_json(path: str | Path) -> Any:

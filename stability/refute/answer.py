@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from stability.certificate import Claim, Finding, Proof, Verdict
-from stability.rules.registry import STATEMENTS
+from stability.certificate import Claim, Evidence, Finding, Proof
+from stability.rules.registry import STATEMENTS, verdict_of
 
 __all__ = ["NOTHING", "Refutation", "witness_claim"]
 
@@ -19,8 +19,8 @@ class Refutation:
     """The outcome of the search.
 
     Attributes:
-        proof: a witness that its rule has accepted, or ``None``.
-        statement: what the witness proves, in the words of the rule; empty without one.
+        proof: a witness that its rule has accepted, or ``None``; ``evidence`` tells whether it proves or replays.
+        statement: what the witness shows, in the words of the rule; empty without one.
         findings: what was learnt on the way, whether or not it refutes.
         detail: one sentence for a reader.
     """
@@ -36,23 +36,36 @@ class Refutation:
         return self.proof
 
     @property
+    def evidence(self) -> Evidence:
+        """``proved`` where the witness refutes, ``replayed`` where it was only seen, else ``none``."""
+        return Evidence.NONE if self.claim is None else self.claim.evidence
+
+    @property
+    def claim(self) -> Claim | None:
+        """The claim that the witness decides: refuted by a proof, open beside a replay; ``None`` without a witness."""
+        if self.proof is None:
+            return None
+        verdict = verdict_of(self.proof.kind, self.proof.data)
+        return Claim("contraction", self.statement, verdict, self.proof)
+
+    @property
     def found(self) -> bool:
-        """Whether there is a witness."""
-        return self.proof is not None
+        """Whether the claim is refuted: by a proof, not by a replay."""
+        return self.evidence is Evidence.PROVED
 
 
 def witness_claim(subject: Any, kind: str, data: Mapping[str, Any], name: str = "contraction") -> Claim:
-    """The refuted claim that a witness supports, in the words that the verifier demands.
+    """The claim that a witness decides, refuted by a proof or open beside a replay, in the rule's own words.
 
     Args:
         subject: the system.
         kind: the proof's kind.
         data: its data.
-        name: the claim that is refuted.
+        name: the claim that it is about.
 
     Returns:
         The claim, unchecked.
     """
     proof = Proof(kind, data)
-    draft = Claim(name, "", Verdict.REFUTED, proof)
-    return Claim(name, STATEMENTS[kind](subject, draft), Verdict.REFUTED, proof)
+    draft = Claim(name, "", verdict_of(kind, data), proof)
+    return replace(draft, statement=STATEMENTS[kind](subject, draft))

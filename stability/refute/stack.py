@@ -45,7 +45,7 @@ def search_stack(
         found = search(cascade.layers[index], seed=seed, time_limit=0.3 * time_limit / cascade.directions)
         if found.proof is not None:
             data = {"layer": index, "kind": found.proof.kind, "data": dict(found.proof.data)}
-            return _accepted(cascade, "cascade", data) or found
+            return _accepted(cascade, "cascade_layer", data) or found
     whole = merged(cascade)
     if whole is not None:
         found = search(whole, seed=seed, time_limit=0.6 * max(end - time.monotonic(), 0.0))

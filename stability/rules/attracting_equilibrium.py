@@ -8,41 +8,37 @@ of the inequality.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from stability.certificate import Claim, Verdict
-from stability.rigor import prove_positive_definite
 from stability.rules.multiplier_lmi import check_lmi
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import describe, lure_of, number
+from stability.rules.witness_data import lure_of
+from stability.statements import decays, whom
+from stability.systems import DrivenSystem, LureSystem
 
 __all__ = ["check"]
 
 
 def _statement(subject: Any, claim: Claim) -> str:
     return (
-        f"{describe(subject)} has, for every constant input, exactly one equilibrium, and it attracts every trajectory."
+        f"For {whom(subject)}: for every constant input there is exactly one equilibrium, and it attracts every "
+        "trajectory."
     )
 
 
-@rule("attracting_equilibrium", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "attracting_equilibrium",
+    subject=(LureSystem, DrivenSystem),
+    claim="equilibrium",
+    verdict=Verdict.CERTIFIED,
+    fields={"P": "array", "L": "array", "rate": "number"},
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``P`` (n, n), ``L`` (m,), ``rate`` of the multiplier inequality."""
-    system = lure_of(subject)
-    if system is None:
-        return False, f"this proof is about Lur'e systems, not {type(subject).__name__}"
-    if claim.name != "equilibrium" or claim.verdict is not Verdict.CERTIFIED or claim.proof is None:
-        return False, "this proof certifies an attracting equilibrium and nothing else"
-    data = claim.proof.data
-    P, L, rate = data.get("P"), data.get("L"), number(data, "rate")
-    if not isinstance(P, np.ndarray) or not isinstance(L, np.ndarray) or rate is None:
-        return False, "P and L must be arrays and rate a number"
-    if claim.value is not None:
-        return False, "this claim has no value"
-    valid, reason = check_lmi(system, P, L, rate)
-    if not valid:
-        return False, reason
-    outcome = prove_positive_definite(P)
-    return outcome.holds, f"P: {outcome.reason}; {reason}"
+    system, rate = lure_of(subject), float(data["rate"])
+    if not decays(rate, system.is_discrete):
+        return False, f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
+    return check_lmi(system, data["P"], data["L"], rate)

@@ -19,6 +19,7 @@ Theory (1994), section 6.1.3 (reachable sets with unit-peak inputs).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,16 @@ from stability.balls import EPS, Ball, system_balls
 from stability.certificate import Claim, Verdict
 from stability.rigor import prove_positive_definite, spectral_bounds
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import describe, number, symmetric, vector
-from stability.statements import at_least, at_most
+from stability.rules.witness_data import number, symmetric, vector
+from stability.statements import at_least, at_most, describe
 from stability.systems import DrivenSystem
 
-__all__ = ["bounded_problem", "bounded_statement", "check", "prove_ball_positive", "push_bounds"]
+__all__ = ["BOUNDED", "bounded_problem", "bounded_statement", "check", "prove_ball_positive", "push_bounds"]
 
 Array = np.ndarray
+
+
+BOUNDED: dict[str, Any] = {"subject": DrivenSystem, "claim": "bounded", "verdict": Verdict.CERTIFIED, "value": "radius"}
 
 
 def bounded_statement(subject: Any, claim: Claim) -> str:
@@ -58,19 +62,12 @@ def push_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball,
     return Ball.stack([[B, Ball.exact(subject.F)]]), np.concatenate([bounds, np.full(subject.inputs, size)])
 
 
-def bounded_problem(subject: Any, claim: Claim) -> str | None:
-    """What both rules for boundedness ask of a claim first."""
-    if not isinstance(subject, DrivenSystem):
-        return "boundedness is proved for a network with its activation, not for this subject"
-    if claim.name != "bounded" or claim.verdict is not Verdict.CERTIFIED or claim.proof is None:
-        return "this proof certifies that trajectories are bounded and nothing else"
-    data = claim.proof.data
-    radius = number(data, "radius")
-    if radius is None or not radius > 0 or claim.value != radius:
-        return "radius must be a positive number and the value of the claim"
+def bounded_problem(subject: DrivenSystem, data: Mapping[str, Any]) -> str | None:
+    """What both rules for boundedness ask of their data first."""
+    if not data["radius"] > 0:
+        return "radius must be positive"
     if "input_bound" in data:
-        bound = number(data, "input_bound")
-        if bound is None or not bound >= 0:
+        if not data["input_bound"] >= 0:
             return "input_bound must be a number >= 0"
     elif subject.F.any():
         return "inputs enter the state directly: without a bound on them there is none on the state"
@@ -85,13 +82,19 @@ def prove_ball_positive(matrix: Ball) -> bool:
     return prove_positive_definite(middle, lambda s: (rad @ s) * (1 + (len(s) + 4) * EPS)).holds
 
 
-@rule("ball", statement=bounded_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "ball",
+    **BOUNDED,
+    fields={"Y": "array", "mu": "number", "tau": "array", "radius": "number"},
+    optional={"input_bound": "number"},
+    statement=bounded_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``Y`` (n, n), ``mu``, ``tau`` (m or m + p,), ``radius``; ``input_bound`` where F is not zero."""
-    problem = bounded_problem(subject, claim)
-    if problem is not None or claim.proof is None:
-        return False, problem or "there is no proof"
-    data, system = claim.proof.data, subject.system
+    problem = bounded_problem(subject, data)
+    if problem is not None:
+        return False, problem
+    system = subject.system
     with np.errstate(all="ignore"):
         push, bounds = push_bounds(subject, number(data, "input_bound"))
         Y, tau, mu = symmetric(data, "Y", system.states), vector(data, "tau", len(bounds)), number(data, "mu")

@@ -9,26 +9,33 @@ this is the unit box of tanh.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from stability.balls import EPS, Ball, system_balls
 from stability.certificate import Claim
-from stability.rules.ball import bounded_problem, bounded_statement, push_bounds
+from stability.rules.ball import BOUNDED, bounded_problem, bounded_statement, push_bounds
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import number, vector
 
 __all__ = ["check"]
 
 
-@rule("box", statement=bounded_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "box",
+    **BOUNDED,
+    fields={"r": "array", "radius": "number"},
+    optional={"input_bound": "number"},
+    statement=bounded_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``r`` (n,), ``radius`` (the norm of ``r`` or more); ``input_bound`` where F is not zero."""
-    problem = bounded_problem(subject, claim)
-    if problem is not None or claim.proof is None:
-        return False, problem or "there is no proof"
-    data, system = claim.proof.data, subject.system
+    problem = bounded_problem(subject, data)
+    if problem is not None:
+        return False, problem
+    system = subject.system
     r = vector(data, "r", system.states)
     if r is None or not (r > 0).all():
         return False, f"r must be a positive vector of {system.states} entries"

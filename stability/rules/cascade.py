@@ -16,7 +16,8 @@ A gated layer's proof is about inputs in its box: it must hold what the level be
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,26 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.intervals import Interval, upper_product
 from stability.rules.registry import RULES, STATEMENTS, Outcome, rule
-from stability.rules.witness_data import number
 from stability.stacks import Cascade, Layer, is_discrete, output_bound, outputs_of, states_of
-from stability.statements import at_most, decay_factor
+from stability.statements import at_most, decay_factor, decays, describe, inputs_phrase, who
 
-__all__ = ["GROW", "boxes_fit", "check", "compose", "layer_claim", "layer_norm", "pack"]
+__all__ = [
+    "CONTRACTING",
+    "GROW",
+    "boxes_fit",
+    "check",
+    "check_layer",
+    "compose",
+    "inner_claim",
+    "layer_claim",
+    "layer_norm",
+    "pack",
+    "part_problem",
+]
 
 Array = np.ndarray
+CONTRACTING = ("multiplier_lmi", "interval_lmi", "interval_jacobian")
+"""The proofs that state a norm in which a layer contracts."""
 GROW = 1.0 + 1e-9
 """Covers the roundings in the few products, sums and roots of an overshoot."""
 
@@ -52,12 +66,27 @@ def pack(claim: Claim) -> dict[str, Any]:
     return {"kind": claim.proof.kind, "data": dict(claim.proof.data), "rate": claim.value}
 
 
+def part_problem(packed: Any) -> str | None:
+    """Why a packed proof is not just ``kind``, ``data`` and ``rate``, or ``None``."""
+    if not isinstance(packed, Mapping) or set(packed) != {"kind", "data", "rate"}:
+        return "a part of a proof holds kind, data and rate, and nothing else"
+    rate = packed["rate"]
+    if not isinstance(packed["kind"], str) or not isinstance(packed["data"], Mapping):
+        return "kind must be a string and data a mapping"
+    return None if isinstance(rate, float) else "rate must be a floating-point number"
+
+
 def layer_claim(layer: Layer, packed: Any) -> Claim:
     """The claim that a packed proof supports, in its rule's words; the rule has yet to check it."""
-    proof = Proof(str(packed["kind"]), packed["data"])
+    proof = Proof(packed["kind"], packed["data"])
     draft = Claim("contraction", "", Verdict.CERTIFIED, proof, packed["rate"])
-    statement = STATEMENTS[proof.kind](layer, draft)
-    return Claim("contraction", statement, Verdict.CERTIFIED, proof, packed["rate"])
+    return replace(draft, statement=STATEMENTS[proof.kind](layer, draft))
+
+
+def inner_claim(subject: Any, verdict: Verdict, data: Mapping[str, Any]) -> Claim:
+    """The claim behind a witness inside another one, in its rule's words; the rule has yet to check it."""
+    draft = Claim("contraction", "", verdict, Proof(data["kind"], data["data"]))
+    return replace(draft, statement=STATEMENTS[data["kind"]](subject, draft))
 
 
 def _input_action(layer: Layer, data: Any) -> Array | None:
@@ -194,17 +223,9 @@ def boxes_fit(cascade: Cascade, claims: list[Claim]) -> str | None:
     return None
 
 
-def _statement(subject: Any, claim: Claim) -> str:
+def _statement(subject: Cascade, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
-    if not isinstance(subject, Cascade):
-        return "A statement about stacks of layers."
-    if claim.verdict is Verdict.REFUTED:
-        inner = layer_claim_refuted(subject.layers[int(data["layer"])], data)
-        whole = f"This stack of {len(subject.layers)} layers does not contract"
-        return f"{whole}, since layer {data['layer']} does not: {inner.statement}"
     first = subject.layers[0]
-    boxed = isinstance(first, GatedCell) and first.input_low is not None
-    inputs = "every input in the box of its lowest level" if boxed else "every input"
     gated = any(isinstance(layer, GatedCell) for layer in subject.layers)
     start = " that start in the invariant boxes of the proof" if gated else ""
     rate, overshoot = data.get("rate"), data.get("overshoot")
@@ -216,7 +237,7 @@ def _statement(subject: Any, claim: Claim) -> str:
     else:
         decay = f"{decay_factor(rate, False)} |d(0)| at time t"
     return (
-        f"For this stack of {len(subject.layers)} layers ({cell_names(subject)}) under {inputs}: the difference d of "
+        f"For {who(subject)}, {cell_names(subject)}, under {inputs_phrase(first)}: the difference d of "
         f"all states of any two runs{start} satisfies |d| <= {at_most(overshoot)} * {decay}."
     )
 
@@ -226,36 +247,27 @@ def cell_names(cascade: Cascade) -> str:
     return ", ".join(c.kind.upper() if isinstance(c, GatedCell) else c.activation for c in cascade.layers)
 
 
-def layer_claim_refuted(layer: Layer, data: Any) -> Claim:
-    """The refuted claim about one layer inside a stack's proof."""
-    proof = Proof(str(data["kind"]), data["data"])
-    draft = Claim("contraction", "", Verdict.REFUTED, proof)
-    return Claim("contraction", STATEMENTS[proof.kind](layer, draft), Verdict.REFUTED, proof)
-
-
-@rule("cascade", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
-    """Certified: ``layers`` (kind, data, rate of each), ``rate``, ``overshoot``, ``tolerance``.
-
-    Refuted: ``layer``, and the ``kind`` and ``data`` of the proof against it.
-    """
-    if not isinstance(subject, Cascade):
-        return False, f"this proof is about stacks of layers, not {type(subject).__name__}"
-    if claim.name != "contraction" or claim.proof is None:
-        return False, "this proof is about contraction and nothing else"
-    data = claim.proof.data
-    if claim.verdict is Verdict.REFUTED:
-        return _check_refuted(subject, data)
-    packed = data.get("layers")
-    rate, overshoot, tolerance = (number(data, key) for key in ("rate", "overshoot", "tolerance"))
-    if not isinstance(packed, (tuple, list)) or len(packed) != len(subject.layers):
+@rule(
+    "cascade",
+    subject=Cascade,
+    claim="contraction",
+    verdict=Verdict.CERTIFIED,
+    fields={"layers": "list", "rate": "number", "overshoot": "number", "tolerance": "number"},
+    value="rate",
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
+    """Data: ``layers`` (kind, data, rate of each), ``rate``, ``overshoot``, ``tolerance``."""
+    packed, rate, overshoot, tolerance = (data[key] for key in ("layers", "rate", "overshoot", "tolerance"))
+    if len(packed) != len(subject.layers):
         return False, f"the proof must hold one part for each of the {len(subject.layers)} layers"
-    if rate is None or overshoot is None or tolerance is None or not 0.0 < tolerance < 1.0 or claim.value != rate:
-        return False, "rate, overshoot and tolerance must be numbers, the rate the claim's"
+    if not 0.0 < tolerance < 1.0 or not decays(rate, subject.is_discrete):
+        return False, "the tolerance must lie in (0, 1), and the rate be one of exponential decay"
     claims = []
     for k, (layer, part) in enumerate(zip(subject.layers, packed)):
-        if part["kind"] == "cascade" or part["kind"] not in RULES or isinstance(part["rate"], bool):
-            return False, f"layer {k}: unknown kind of proof {part['kind']!r}"
+        problem = part_problem(part)
+        if problem is not None or part["kind"] not in CONTRACTING:
+            return False, f"layer {k}: {problem or 'no layer is proved to contract by a ' + part['kind'][:60]}"
         inner = layer_claim(layer, part)
         valid, reason = RULES[part["kind"]](layer, inner)
         if not valid:
@@ -267,20 +279,36 @@ def check(subject: Any, claim: Claim) -> Outcome:
     composed = compose(subject, claims, tolerance)
     if isinstance(composed, str):
         return False, composed
-    discrete = subject.is_discrete
-    slack = 1.0 + 1e-12
-    if not ((rate * slack >= composed[0] and rate < 1.0) if discrete else 0.0 < rate <= composed[0] * slack):
+    if not (rate >= composed[0] if subject.is_discrete else rate <= composed[0]):
         return False, f"the layers give the rate {composed[0]}, not {rate}"
-    if not overshoot * slack >= composed[1]:
+    if not overshoot >= composed[1]:
         return False, f"the layers give the overshoot {composed[1]}, more than {overshoot}"
     return True, f"all {len(claims)} layers are proved to contract, and so does the stack"
 
 
-def _check_refuted(cascade: Cascade, data: Any) -> Outcome:
-    index = data.get("layer")
-    if type(index) is not int or not 0 <= index < cascade.directions:
-        return False, "only a layer of the lowest level, which reads the input itself, refutes the stack"
-    if data.get("kind") not in RULES or data["kind"] == "cascade":
-        return False, f"unknown kind of proof {data.get('kind')!r}"
-    layer = cascade.layers[index]
-    return RULES[data["kind"]](layer, layer_claim_refuted(layer, data))
+def _layer_statement(subject: Cascade, claim: Claim) -> str:
+    data = claim.proof.data if claim.proof is not None else {}
+    index = data["layer"]
+    inner = inner_claim(subject.layers[index], claim.verdict, data)
+    answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"
+    reason = "does not" if claim.verdict is Verdict.REFUTED else "was not"
+    return f"{describe(subject)} {answer}, since layer {index}, of its lowest level, {reason}: {inner.statement}"
+
+
+@rule(
+    "cascade_layer",
+    subject=Cascade,
+    claim="contraction",
+    verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE),
+    fields={"layer": "index", "kind": "text", "data": "mapping"},
+    statement=_layer_statement,
+)
+def check_layer(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
+    """Data: ``layer`` of the lowest level, ``kind`` and ``data`` of a witness against it; the verdict is that one's."""
+    index = data["layer"]
+    if index >= subject.directions:
+        return False, "only a layer of the lowest level, which reads the input itself, speaks about the stack"
+    if data["kind"] not in RULES or RULES[data["kind"]].subject == (Cascade,):
+        return False, f"unknown kind of proof {data['kind'][:60]!r}"
+    layer = subject.layers[index]
+    return RULES[data["kind"]](layer, inner_claim(layer, claim.verdict, data))

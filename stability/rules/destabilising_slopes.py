@@ -10,16 +10,18 @@ It says nothing about a particular network, whose activation is not linear: ther
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from stability.balls import Ball
-from stability.certificate import Claim
+from stability.certificate import Claim, Verdict
 from stability.enclosures import closed_loop
 from stability.instability import prove_not_stable
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import complex_number, eigenvalue_text, refutes, vector
+from stability.rules.witness_data import complex_number, eigenvalue_text, vector
+from stability.statements import describe
 from stability.systems import LureSystem
 
 __all__ = ["check"]
@@ -29,25 +31,23 @@ def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     value = eigenvalue_text(complex_number(data, "eigenvalue"))
     if getattr(subject, "channels", 1) == 0:
-        return f"This linear system is not exponentially stable: A has the eigenvalue {value}."
+        return f"{describe(subject)} is not exponentially stable: A has the eigenvalue {value}."
     return (
-        "This system is not exponentially stable for every activation with its slopes: the linear activation "
-        f"with the slopes K of the proof gives A + B K (I - D K)^-1 C the eigenvalue {value}."
+        f"{describe(subject)} is not exponentially stable for every activation with its slopes: the linear "
+        f"activation with the slopes K of the proof gives A + B K (I - D K)^-1 C the eigenvalue {value}."
     )
 
 
-@rule("destabilising_slopes", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "destabilising_slopes",
+    subject=LureSystem,
+    claim="contraction",
+    verdict=Verdict.REFUTED,
+    fields={"K": "array", "eigenvalue": "pair"},
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``K`` (m,) slopes, ``eigenvalue`` (re, im) approximately."""
-    if not isinstance(subject, LureSystem):
-        return (
-            False,
-            "constant slopes refute a claim about a bare system; a network's activation is not linear",
-        )
-    problem = refutes(claim, ("contraction",))
-    if problem is not None or claim.proof is None:
-        return False, problem or "there is no proof"
-    data = claim.proof.data
     K, value = vector(data, "K", subject.channels), complex_number(data, "eigenvalue")
     if K is None or value is None:
         return (

@@ -12,28 +12,25 @@ circle, so that trajectories beside it leave it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim
+from stability.certificate import Claim, Verdict
 from stability.enclosures import Matrix
 from stability.gated import GatedCell
 from stability.gated_balls import enclose_orbit, step_and_jacobian
 from stability.instability import prove_not_stable
 from stability.rules.registry import Outcome, rule
 from stability.rules.separated_trajectories import MAX_STEPS, MAX_WORK, MIN_STEPS, holds_apart
-from stability.rules.witness_data import complex_number, eigenvalue_text, number, refutes, vector
-from stability.statements import at_least
+from stability.rules.witness_data import complex_number, eigenvalue_text, number, vector
+from stability.statements import at_least, describe
 
 __all__ = ["MAX_UNKNOWNS", "check_orbits", "check_trajectories", "check_unstable", "gaps"]
 
 Array = np.ndarray
 MAX_UNKNOWNS = 2500
-
-
-def _who(subject: Any) -> str:
-    return f"This {subject.kind.upper()} cell" if isinstance(subject, GatedCell) else "This system"
 
 
 def _orbit(data: Any, key: str, n: int) -> Array | None:
@@ -44,19 +41,17 @@ def _orbit(data: Any, key: str, n: int) -> Array | None:
     return value if good else None
 
 
-def _common(subject: Any, claim: Claim) -> tuple[str | None, Array | None]:
-    """Why the claim is not one for these rules, and the input of the proof when it is one the cell may read."""
-    if not isinstance(subject, GatedCell):
-        return "this witness is about LSTM and GRU cells, not about this subject", None
-    problem = refutes(claim, ("contraction",))
-    if problem is not None or claim.proof is None:
-        return problem or "there is no proof", None
-    u = vector(claim.proof.data, "input", subject.inputs)
+def _input(subject: GatedCell, data: Mapping[str, Any]) -> tuple[str, Array | None]:
+    """The input of the proof when it is one that the cell may read; else why not."""
+    u = vector(data, "input", subject.inputs)
     if u is None:
         return f"input must be a finite vector of {subject.inputs} entries", None
     if subject.input_low is not None and not ((subject.input_low <= u) & (u <= subject.input_high)).all():
         return "the input of the proof lies outside the cell's input box", None
-    return None, u
+    return "", u
+
+
+_ABOUT: dict[str, Any] = {"subject": GatedCell, "claim": "contraction"}
 
 
 def _orbits_statement(subject: Any, claim: Claim) -> str:
@@ -68,16 +63,22 @@ def _orbits_statement(subject: Any, claim: Claim) -> str:
         what = "two different equilibria, whose distance never changes"
     else:
         what = f"two orbits of periods {periods[0]} and {periods[1]}, which never approach each other"
-    return f"{_who(subject)} does not contract: under the constant input of the proof it has {what}."
+    return f"{describe(subject)} does not contract: under the constant input of the proof it has {what}."
 
 
-@rule("gated_orbits", statement=_orbits_statement)
-def check_orbits(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "gated_orbits",
+    **_ABOUT,
+    verdict=Verdict.REFUTED,
+    fields={"first": "array", "input": "array"},
+    optional={"second": "array"},
+    statement=_orbits_statement,
+)
+def check_orbits(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``first`` (k, n), ``second`` (l, n) unless ``k >= 2``, ``input`` (p,)."""
-    problem, u = _common(subject, claim)
-    if problem is not None or u is None or claim.proof is None:
-        return False, problem or "there is no input"
-    data = claim.proof.data
+    problem, u = _input(subject, data)
+    if u is None:
+        return False, problem
     first = _orbit(data, "first", subject.states)
     second = _orbit(data, "second", subject.states) if "second" in data else None
     if first is None or ("second" in data and second is None) or (second is None and len(first) < 2):
@@ -97,21 +98,27 @@ def check_orbits(subject: Any, claim: Claim) -> Outcome:
 def _unstable_statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     return (
-        f"{_who(subject)} does not contract: under the constant input of the proof it has an equilibrium whose "
+        f"{describe(subject)} does not contract: under the constant input of the proof it has an equilibrium whose "
         f"Jacobian has the eigenvalue {eigenvalue_text(complex_number(data, 'eigenvalue'))}, so trajectories that "
         "start next to it leave it."
     )
 
 
-@rule("gated_unstable", statement=_unstable_statement)
-def check_unstable(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "gated_unstable",
+    **_ABOUT,
+    verdict=Verdict.REFUTED,
+    fields={"state": "array", "input": "array", "eigenvalue": "pair"},
+    statement=_unstable_statement,
+)
+def check_unstable(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``state`` (n,), ``input`` (p,), ``eigenvalue`` (re, im) approximately."""
-    problem, u = _common(subject, claim)
-    if problem is not None or u is None or claim.proof is None:
-        return False, problem or "there is no input"
+    problem, u = _input(subject, data)
+    if u is None:
+        return False, problem
     state, value = (
-        vector(claim.proof.data, "state", subject.states),
-        complex_number(claim.proof.data, "eigenvalue"),
+        vector(data, "state", subject.states),
+        complex_number(data, "eigenvalue"),
     )
     if state is None or value is None or state.size > MAX_UNKNOWNS:
         return False, "state and eigenvalue must be finite and of the cell's size"
@@ -143,26 +150,31 @@ def gaps(cell: GatedCell, first: Array, second: Array, u: Array, steps: int) -> 
 def _trajectories_statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     return (
-        f"{_who(subject)} was not seen to contract (replayed numerically, not proved): under the constant input of the "
-        f"proof two trajectories stay at least {at_least(data.get('gap'))} apart for {data.get('steps')!r} steps."
+        f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the constant input of "
+        f"the proof two trajectories stay at least {at_least(data.get('gap'))} apart for {data.get('steps')!r} steps."
     )
 
 
-@rule("gated_trajectories", statement=_trajectories_statement)
-def check_trajectories(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "gated_trajectories",
+    **_ABOUT,
+    verdict=Verdict.INCONCLUSIVE,
+    fields={**dict.fromkeys(("first", "second", "input"), "array"), "steps": "count", "gap": "number"},
+    statement=_trajectories_statement,
+)
+def check_trajectories(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``first`` (n,), ``second`` (n,), ``input`` (p,), ``steps``, ``gap``."""
-    problem, u = _common(subject, claim)
-    if problem is not None or u is None or claim.proof is None:
-        return False, problem or "there is no input"
-    data = claim.proof.data
+    problem, u = _input(subject, data)
+    if u is None:
+        return False, problem
     first, second = (vector(data, key, subject.states) for key in ("first", "second"))
-    gap, steps = number(data, "gap"), data.get("steps")
+    gap, steps = number(data, "gap"), data["steps"]
     if first is None or second is None or gap is None or not gap > 0.0:
         return False, "first, second and gap must be finite and of the cell's sizes, the gap positive"
-    if type(steps) is not int or not MIN_STEPS <= steps <= MAX_STEPS:
+    if not MIN_STEPS <= steps <= MAX_STEPS:
         return False, f"steps must be an integer in [{MIN_STEPS}, {MAX_STEPS}]"
     if steps * 4.0 * subject.w_hh.size > MAX_WORK:
         return False, "the replay would take too long"
     if not holds_apart(gaps(subject, first, second, u, steps), gap):
         return False, "the replayed trajectories approach each other, or come closer than the stated gap"
-    return True, f"replayed numerically, not proved: the gap stays above {gap:.3g} for {steps} steps"
+    return True, f"replayed, not proved: the gap stays above {gap:.3g} for {steps} steps"

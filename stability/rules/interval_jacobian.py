@@ -7,6 +7,7 @@ box, and ``sup |J| d <= rho d`` over it. For two trajectories in the box under o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,24 +17,16 @@ from stability.gated import GatedCell
 from stability.gated_bounds import JacobianBound, is_invariant
 from stability.intervals import Interval
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import number, vector
-from stability.statements import at_most, decay_factor
+from stability.rules.witness_data import vector
+from stability.statements import at_most, decay_factor, subject_phrase
 
-__all__ = ["cell_phrase", "check", "proved_box"]
-
-
-def cell_phrase(cell: Any) -> str:
-    """Whom a claim about a gated cell is about."""
-    if not isinstance(cell, GatedCell):
-        return f"this {type(cell).__name__}"
-    inputs = "every input" if cell.input_low is None else "every input in its box"
-    return f"this {cell.kind.upper()} cell (its weights and biases) under {inputs}"
+__all__ = ["check", "proved_box"]
 
 
 def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     return (
-        f"For {cell_phrase(subject)}: the difference d of any two trajectories that start in the invariant box of "
+        f"For {subject_phrase(subject)}: the difference d of any two trajectories that start in the invariant box of "
         f"the proof, which holds the zero state, satisfies |d| <= {at_most(data.get('overshoot'))} * "
         f"{decay_factor(data.get('rate'), True)} |d(0)| after k steps, in the infinity norm."
     )
@@ -51,19 +44,22 @@ def proved_box(cell: GatedCell, data: Any) -> tuple[Interval | None, str]:
     return box, ""
 
 
-@rule("interval_jacobian", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "interval_jacobian",
+    subject=GatedCell,
+    claim="contraction",
+    verdict=Verdict.CERTIFIED,
+    fields={"low": "array", "high": "array", "d": "array", "rate": "number", "overshoot": "number"},
+    value="rate",
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``low``, ``high`` (n,) the state box, ``d`` (n,) the weights, ``rate``, ``overshoot``."""
-    if not isinstance(subject, GatedCell):
-        return False, f"this proof is about LSTM and GRU cells, not {type(subject).__name__}"
-    if claim.name != "contraction" or claim.verdict is not Verdict.CERTIFIED or claim.proof is None:
-        return False, "this proof certifies contraction and nothing else"
-    data = claim.proof.data
-    rate, overshoot, d = number(data, "rate"), number(data, "overshoot"), vector(data, "d", subject.states)
-    if rate is None or overshoot is None or d is None:
-        return False, f"rate and overshoot must be numbers, d a vector of {subject.states} entries"
-    if claim.value != rate or not 0.0 < rate < 1.0:
-        return False, f"the rate must lie in (0, 1) and be the claim's {claim.value}, got {rate}"
+    rate, overshoot, d = float(data["rate"]), float(data["overshoot"]), vector(data, "d", subject.states)
+    if d is None:
+        return False, f"d must be a vector of {subject.states} entries"
+    if not 0.0 < rate < 1.0:
+        return False, f"the rate must lie in (0, 1), got {rate}"
     if not (d > 1e-100).all():
         return False, "d must be positive"
     if not np.nextafter(overshoot, 0.0) >= d.max() / d.min():

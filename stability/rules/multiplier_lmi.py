@@ -16,7 +16,7 @@ counts the longest chain of roundings, those of ``I + dt A`` and its relatives i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +24,19 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.rigor import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
 from stability.rules.registry import Outcome, rule
-from stability.statements import contraction
+from stability.statements import contraction, decays
 from stability.systems import DrivenSystem, LureSystem
 
-__all__ = ["Majorant", "check", "check_lmi", "lmi_matrix", "majorant"]
+__all__ = [
+    "LMI_FIELDS",
+    "Majorant",
+    "check",
+    "check_decay",
+    "check_lmi",
+    "lmi_matrix",
+    "majorant",
+    "overshoot_fits",
+]
 
 Array = np.ndarray
 
@@ -186,24 +195,45 @@ def _statement(subject: Any, claim: Claim) -> str:
     return contraction(subject, float(data["rate"]), float(data["overshoot"]))
 
 
-@rule("multiplier_lmi", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+LMI_FIELDS = {
+    "P": "array",
+    "L": "array",
+    "rate": "number",
+    "overshoot": "number",
+    "p_min": "number",
+    "p_max": "number",
+}
+
+
+@rule(
+    "multiplier_lmi",
+    subject=(LureSystem, DrivenSystem),
+    claim="contraction",
+    verdict=Verdict.CERTIFIED,
+    fields=LMI_FIELDS,
+    value="rate",
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """The claim: contraction at ``rate`` with ``overshoot`` (``docs/certificate-format.md``)."""
     system = subject.system if isinstance(subject, DrivenSystem) else subject
-    if not isinstance(system, LureSystem):
-        return False, f"this proof is about Lur'e systems, not {type(subject).__name__}"
-    if claim.name != "contraction" or claim.verdict is not Verdict.CERTIFIED or claim.proof is None:
-        return False, "this proof certifies contraction and nothing else"
-    data = claim.proof.data
-    numbers = [data.get(k) for k in ("rate", "overshoot", "p_min", "p_max")]
-    if any(isinstance(x, bool) or not isinstance(x, (int, float)) for x in numbers):
-        return False, "rate, overshoot, p_min and p_max must be numbers"
-    rate, overshoot, p_min, p_max = (float(x) for x in numbers)  # type: ignore[arg-type]
-    if claim.value != rate:
-        return False, f"the claim says rate {claim.value}, the proof {rate}"
-    P, L = data.get("P"), data.get("L")
-    if not isinstance(P, np.ndarray) or not isinstance(L, np.ndarray):
-        return False, "P and L must be arrays"
+    return check_decay(system, data)
+
+
+def check_decay(system: LureSystem, data: Mapping[str, Any]) -> Outcome:
+    """Prove ``|d(t)| <= overshoot * decay(t) |d(0)|`` from ``LMI_FIELDS``, with ``p_min I < P < p_max I``.
+
+    Args:
+        system: the Lur'e system.
+        data: ``P L rate overshoot p_min p_max``, of the right types.
+
+    Returns:
+        Whether it is proved, and why not.
+    """
+    rate, overshoot, p_min, p_max = (float(data[k]) for k in ("rate", "overshoot", "p_min", "p_max"))
+    if not decays(rate, system.is_discrete):
+        return False, f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
+    P, L = data["P"], data["L"]
     valid, reason = check_lmi(system, P, L, rate)
     if not valid:
         return valid, reason
@@ -212,6 +242,11 @@ def check(subject: Any, claim: Claim) -> Outcome:
     bounds = spectral_bounds(P, p_min, p_max)
     if not bounds.holds:
         return False, f"P does not lie between p_min and p_max: {bounds.reason}"
-    if not overshoot * overshoot * p_min >= p_max * (1.0 + 1e-14):
+    if not overshoot_fits(overshoot, p_min, p_max):
         return False, f"the overshoot {overshoot} is smaller than sqrt(p_max / p_min)"
     return True, f"{reason}; {p_min:.3g} I < P < {p_max:.3g} I"
+
+
+def overshoot_fits(overshoot: float, p_min: float, p_max: float) -> bool:
+    """Whether an overshoot, at least one, is no smaller than ``sqrt(p_max / p_min)``, roundings included."""
+    return bool(overshoot >= 1.0 and overshoot * overshoot * p_min >= p_max * (1.0 + 1e-14))

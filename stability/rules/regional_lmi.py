@@ -14,6 +14,7 @@ is at most :math:`\varepsilon` in that norm over all inputs, it also gives
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,10 @@ from stability.certificate import Claim, Verdict
 from stability.errors import StabilityError
 from stability.region import Region, region_bounds
 from stability.rigor import spectral_bounds
-from stability.rules.multiplier_lmi import check_lmi
+from stability.rules.multiplier_lmi import LMI_FIELDS, check_lmi, overshoot_fits
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import describe, number, symmetric, vector
-from stability.statements import at_least, at_most, decay_factor
+from stability.rules.witness_data import symmetric, vector
+from stability.statements import at_least, at_most, decay_factor, decays, describe
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = ["check", "regional_system"]
@@ -63,29 +64,39 @@ def regional_system(system: LureSystem, region: Region) -> LureSystem:
     return LureSystem(base.A, base.B, base.C, base.D, (low, high)).discretise(method, system.origin.dt)
 
 
-@rule("regional_lmi", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "regional_lmi",
+    subject=DrivenSystem,
+    claim="regional",
+    verdict=Verdict.CERTIFIED,
+    fields={
+        **LMI_FIELDS,
+        "level": "number",
+        "radius": "number",
+        "centre": "array",
+        "input": "array",
+        "input_bound": "number",
+    },
+    value="rate",
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``P L rate overshoot p_min p_max level radius centre input input_bound``."""
-    if not isinstance(subject, DrivenSystem):
-        return False, "a region belongs to a network with its activation, bias and input, not to this subject"
-    if claim.name != "regional" or claim.verdict is not Verdict.CERTIFIED or claim.proof is None:
-        return False, "this proof certifies regional contraction and nothing else"
-    data, system = claim.proof.data, subject.system
+    system = subject.system
     P, L = symmetric(data, "P", system.states), vector(data, "L", system.channels)
     centre, inputs = vector(data, "centre", system.states), vector(data, "input", subject.inputs)
     names = ("rate", "overshoot", "p_min", "p_max", "level", "radius", "input_bound")
-    values = [number(data, name) for name in names]
-    if P is None or L is None or centre is None or inputs is None or any(v is None for v in values):
-        return False, "P, L, centre, input and the numbers must be finite and of the network's sizes"
-    rate, overshoot, p_min, p_max, level, radius, bound = (float(v) for v in values)  # type: ignore[arg-type]
-    if not (0.0 < p_min <= p_max <= 1e30 and 0.0 < level <= 1e30 and radius > 0.0 and bound >= 0.0 and rate > 0.0):
-        return False, "p_min, p_max, level, radius and rate must be positive, input_bound not negative"
-    if claim.value != rate:
-        return False, f"the claim says rate {claim.value}, the proof {rate}"
+    if P is None or L is None or centre is None or inputs is None:
+        return False, "P, L, centre and input must be of the network's sizes, P symmetric to the last bit"
+    rate, overshoot, p_min, p_max, level, radius, bound = (float(data[name]) for name in names)
+    if not (0.0 < p_min <= p_max <= 1e30 and 0.0 < level <= 1e30 and radius > 0.0 and bound >= 0.0):
+        return False, "p_min, p_max, level and radius must be positive, input_bound not negative"
+    if not decays(rate, system.is_discrete):
+        return False, f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
     outcome = spectral_bounds(P, p_min, p_max)
     if not outcome.holds:
         return False, f"P does not lie between p_min and p_max: {outcome.reason}"
-    if not overshoot * overshoot * p_min >= p_max * (1.0 + 1e-14):
+    if not overshoot_fits(overshoot, p_min, p_max):
         return False, f"the overshoot {overshoot} is smaller than sqrt(p_max / p_min)"
     if not radius * radius * p_max * (1.0 + 1e-14) <= level:
         return False, "the ball of the stated radius does not fit into the ellipsoid"

@@ -10,6 +10,7 @@ those side by side add in squares. A linear head on the last level multiplies wh
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,22 +18,19 @@ import numpy as np
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.intervals import upper_product
-from stability.rules.cascade import GROW, boxes_fit, layer_claim, layer_norm
+from stability.rules.cascade import CONTRACTING, GROW, boxes_fit, layer_claim, layer_norm, part_problem
 from stability.rules.registry import RULES, STATEMENTS, Outcome, rule
-from stability.rules.witness_data import number
 from stability.stacks import Cascade, Layer, is_discrete, outputs_of
-from stability.statements import at_most
+from stability.statements import at_most, inputs_phrase, who
 
 __all__ = ["as_stack", "check", "combined", "gain_part", "layer_gain"]
 
 Array = np.ndarray
 
 
-def as_stack(subject: Any) -> Cascade | None:
-    """A stack as it is, a single gated cell as a stack of one; else ``None``."""
-    if isinstance(subject, GatedCell):
-        return Cascade([subject], name=subject.name)
-    return subject if isinstance(subject, Cascade) else None
+def as_stack(subject: GatedCell | Cascade) -> Cascade:
+    """A stack as it is, a single gated cell as a stack of one."""
+    return Cascade([subject], name=subject.name) if isinstance(subject, GatedCell) else subject
 
 
 def gain_part(layer: Layer, packed: Any) -> Claim:
@@ -93,43 +91,41 @@ def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float
 def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     stack = as_stack(subject)
-    what = "a cell or stack" if stack is None else f"this stack of {len(stack.layers)} layers"
-    if isinstance(subject, GatedCell):
-        what = f"this {subject.kind.upper()} cell"
-    first = stack.layers[0] if stack is not None else None
-    boxed = first is not None and isinstance(first, GatedCell) and first.input_low is not None
-    gated = stack is not None and any(isinstance(layer, GatedCell) for layer in stack.layers)
+    gated = any(isinstance(layer, GatedCell) for layer in stack.layers)
     runs = "two runs from one state" + (" in the invariant boxes of the proof" if gated else "")
-    inputs = "input sequences in its box" if boxed else "input sequences"
     output = "the outputs under the linear head of the proof" if "head" in data else "the outputs of the last level"
     return (
-        f"For {what}, {runs} and any two {inputs} with difference u: {output} differ by at most "
-        f"{at_most(data.get('gain'))} |u|, in the l2 norm over the whole sequence."
+        f"For {who(subject)}, {runs} and any two sequences u1, u2 of {inputs_phrase(stack.layers[0])} with difference "
+        f"u = u1 - u2: {output} differ by at most {at_most(data.get('gain'))} |u|, in the l2 norm "
+        "over the whole sequence."
     )
 
 
-@rule("stack_gain", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "stack_gain",
+    subject=(GatedCell, Cascade),
+    claim="gain",
+    verdict=Verdict.CERTIFIED,
+    fields={"layers": "list", "gain": "number"},
+    optional={"head": "array"},
+    value="gain",
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``layers`` (kind, data, rate of each), ``gain``, and ``head`` (k, outputs) where there is one."""
     stack = as_stack(subject)
-    if stack is None:
-        return False, f"this proof is about gated cells and stacks, not {type(subject).__name__}"
-    if claim.name != "gain" or claim.verdict is not Verdict.CERTIFIED or claim.proof is None:
-        return False, "this proof certifies a gain and nothing else"
-    data = claim.proof.data
-    packed, gain, head = data.get("layers"), number(data, "gain"), data.get("head")
-    if not isinstance(packed, (tuple, list)) or len(packed) != len(stack.layers) or gain is None or claim.value != gain:
-        return False, "the proof must hold one part for each layer, and the claim's gain"
+    packed, gain, head = data["layers"], float(data["gain"]), data.get("head")
+    if len(packed) != len(stack.layers):
+        return False, f"the proof must hold one part for each of the {len(stack.layers)} layers"
     width = sum(outputs_of(layer) for layer in stack.layers[-stack.directions :])
-    if "head" in data and (
-        not isinstance(head, np.ndarray) or head.shape[1:] != (width,) or not np.isfinite(head).all()
-    ):
+    if head is not None and head.shape[1:] != (width,):
         return False, f"head must be a finite matrix with {width} columns"
     claims = []
     for k, (layer, part) in enumerate(zip(stack.layers, packed)):
+        problem = part_problem(part)
+        if problem is not None or part["kind"] not in (*CONTRACTING, "gain_lmi"):
+            return False, f"layer {k}: {problem or 'no gain is proved by a ' + part['kind'][:60]}"
         kind = part["kind"]
-        if kind not in ("multiplier_lmi", "interval_jacobian", "interval_lmi", "gain_lmi"):
-            return False, f"layer {k}: a proof of kind {kind!r} gives no gain"
         inner = gain_part(layer, part)
         valid, reason = RULES[kind](layer, inner)
         if not valid:
@@ -141,6 +137,6 @@ def check(subject: Any, claim: Claim) -> Outcome:
     bound = combined(stack, claims, head)
     if isinstance(bound, str):
         return False, bound
-    if not gain * (1.0 + 1e-12) >= bound:
+    if not gain >= bound:
         return False, f"the layers give the gain {bound}, more than {gain}"
     return True, f"the gains of {len(claims)} layers, each proved, give at most {gain:.6g}"

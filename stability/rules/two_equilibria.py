@@ -5,14 +5,16 @@ Both are trajectories under the same input, and their distance never changes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim
+from stability.certificate import Claim, Verdict
 from stability.krawczyk import enclose_equilibrium
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import describe, refutes, vector
+from stability.rules.witness_data import vector
+from stability.statements import describe
 from stability.systems import DrivenSystem
 
 __all__ = ["check"]
@@ -30,18 +32,16 @@ def _statement(subject: Any, claim: Claim) -> str:
     )
 
 
-@rule("two_equilibria", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "two_equilibria",
+    subject=DrivenSystem,
+    claim=("contraction", "equilibrium"),
+    verdict=Verdict.REFUTED,
+    fields={"state1": "array", "state2": "array", "input": "array"},
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``state1`` (n,), ``state2`` (n,), ``input`` (p,)."""
-    if not isinstance(subject, DrivenSystem):
-        return (
-            False,
-            "equilibria refute a claim about a network with its bias and input, not about this subject",
-        )
-    problem = refutes(claim, ("contraction", "equilibrium"))
-    if problem is not None or claim.proof is None:
-        return False, problem or "there is no proof"
-    data = claim.proof.data
     inputs = vector(data, "input", subject.inputs)
     states = [vector(data, key, subject.system.states) for key in ("state1", "state2")]
     if inputs is None or any(s is None for s in states):

@@ -7,17 +7,19 @@ A network that contracts at an exponential rate has no such equilibrium.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from stability.balls import activation_slopes
-from stability.certificate import Claim
+from stability.certificate import Claim, Verdict
 from stability.enclosures import closed_loop
 from stability.instability import prove_not_stable
 from stability.krawczyk import enclose_equilibrium
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import complex_number, describe, eigenvalue_text, refutes, vector
+from stability.rules.witness_data import complex_number, eigenvalue_text, vector
+from stability.statements import describe
 from stability.systems import DrivenSystem
 
 __all__ = ["check"]
@@ -33,18 +35,16 @@ def _statement(subject: Any, claim: Claim) -> str:
     )
 
 
-@rule("unstable_equilibrium", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "unstable_equilibrium",
+    subject=DrivenSystem,
+    claim=("contraction", "equilibrium"),
+    verdict=Verdict.REFUTED,
+    fields={"state": "array", "input": "array", "eigenvalue": "pair"},
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``state`` (n,), ``input`` (p,), ``eigenvalue`` (re, im) approximately."""
-    if not isinstance(subject, DrivenSystem):
-        return (
-            False,
-            "an equilibrium refutes a claim about a network with its bias and input, not about this subject",
-        )
-    problem = refutes(claim, ("contraction", "equilibrium"))
-    if problem is not None or claim.proof is None:
-        return False, problem or "there is no proof"
-    data = claim.proof.data
     state, inputs = vector(data, "state", subject.system.states), vector(data, "input", subject.inputs)
     value = complex_number(data, "eigenvalue")
     if state is None or inputs is None or value is None:

@@ -15,17 +15,19 @@ approach each other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from stability.activations import activation
 from stability.balls import EPS, Ball, system_balls
-from stability.certificate import Claim
+from stability.certificate import Claim, Verdict
 from stability.enclosures import Matrix, enclose_eigenpair, inverse_iteration, is_near
 from stability.instability import prove_not_stable
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import complex_number, describe, eigenvalue_text, refutes, vector
+from stability.rules.witness_data import complex_number, eigenvalue_text, vector
+from stability.statements import describe
 from stability.systems import DrivenSystem
 
 __all__ = ["check"]
@@ -48,16 +50,20 @@ def _statement(subject: Any, claim: Claim) -> str:
     )
 
 
-@rule("unstable_linear", statement=_statement)
-def check(subject: Any, claim: Claim) -> Outcome:
+@rule(
+    "unstable_linear",
+    subject=DrivenSystem,
+    claim=("contraction", "bounded"),
+    verdict=Verdict.REFUTED,
+    fields={"eigenvalue": "pair"},
+    optional={"difference": "array"},
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``eigenvalue`` (re, im) approximately; for trajectories that move apart, ``difference`` (n,)."""
-    if not isinstance(subject, DrivenSystem):
-        return False, "this witness is about a network with a bounded activation; a bare system needs slopes"
-    grows = claim.proof is not None and "difference" in claim.proof.data
-    problem = refutes(claim, ("contraction", "bounded") if grows else ("contraction",))
-    if problem is not None or claim.proof is None:
-        return False, problem or "there is no proof"
-    system, data = subject.system, claim.proof.data
+    grows, system = "difference" in data, subject.system
+    if not grows and claim.name != "contraction":
+        return False, "without a difference that grows, this proof is about contraction alone"
     bound = 0.0 if system.channels == 0 else activation(subject.activation).bound
     if not np.isfinite(bound):
         return False, f"the activation {subject.activation!r} is not bounded"

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = [
     "complex_number",
-    "describe",
     "eigenvalue_text",
     "lure_of",
     "number",
-    "refutes",
     "symmetric",
     "vector",
 ]
@@ -71,23 +68,6 @@ def eigenvalue_text(value: complex | None) -> str:
     )
 
 
-def refutes(claim: Claim, names: tuple[str, ...]) -> str | None:
-    """Why this claim is not one that the witness refutes, or ``None`` where it is."""
-    if claim.verdict is not Verdict.REFUTED or claim.proof is None:
-        return "a witness proves the verdict refuted and nothing else"
-    if claim.name not in names:
-        return f"this witness refutes {' or '.join(names)}, not {claim.name!r}"
-    return None if claim.value is None else "a refuted claim has no value"
-
-
-def lure_of(subject: Any) -> LureSystem | None:
-    """The Lur'e system of a subject, or ``None``."""
-    system = subject.system if isinstance(subject, DrivenSystem) else subject
-    return system if isinstance(system, LureSystem) else None
-
-
-def describe(subject: Any) -> str:
-    """Whom a sentence is about, as its beginning."""
-    if isinstance(subject, DrivenSystem):
-        return f"This network ({subject.activation}, its weights and bias)"
-    return "This system"
+def lure_of(subject: LureSystem | DrivenSystem) -> LureSystem:
+    """The Lur'e system of a subject."""
+    return subject.system if isinstance(subject, DrivenSystem) else subject
