@@ -15,7 +15,7 @@ from stability.gated import GatedCell
 from stability.rules.cascade import GROW, pack
 from stability.rules.registry import RULES, STATEMENTS
 from stability.rules.stack_gain import as_stack, combined, gain_part, layer_gain
-from stability.stacks import Layer, outputs_of
+from stability.stacks import Cascade, Layer, outputs_of
 from stability.subjects import as_subject
 from stability.systems import as_matrix
 
@@ -51,7 +51,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: float | None = Non
         ('certified', True)
     """
     target = as_subject(subject)
-    stack = as_stack(target)
+    stack = as_stack(target) if isinstance(target, (GatedCell, Cascade)) else None
     if stack is None:
         raise UnsupportedError(
             f"stack_gain is about LSTM, GRU and stacks; use incremental_gain for a {type(target).__name__}"

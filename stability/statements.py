@@ -10,6 +10,7 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
+from stability.parts import part_phrase
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = [
@@ -120,15 +121,20 @@ def inputs_phrase(subject: Any) -> str:
 
 def who(subject: Any) -> str:
     """Whom a claim is about, without its quantifiers: what is stored, computed with in exact arithmetic."""
+    part = part_phrase(subject)
     if isinstance(subject, DrivenSystem):
-        return f"this network ({subject.activation}, {_stored(subject.system, 'weights and bias')}, exact arithmetic)"
+        stored = f"{subject.activation}, {_stored(subject.system, 'weights and bias')}"
+        return f"{part or 'this network'} ({stored}, exact arithmetic)"
     if isinstance(subject, LureSystem):
-        kind = "linear system" if subject.channels == 0 else "system"
-        return f"this {kind} ({_stored(subject, 'matrices')}, exact arithmetic)"
+        kind = "this linear system" if subject.channels == 0 else "this system"
+        return f"{part or kind} ({_stored(subject, 'matrices')}, exact arithmetic)"
     if isinstance(getattr(subject, "kind", None), str):
-        return f"this {subject.kind.upper()} cell (its stored weights and biases, exact arithmetic)"
+        kind = f"{subject.kind.upper()} cell"
+        return f"{part + f', a {kind},' if part else f'this {kind}'} (its stored weights and biases, exact arithmetic)"
     if hasattr(subject, "layers"):
-        return f"this stack of {len(subject.layers)} layers (their stored weights and biases, exact arithmetic)"
+        layers = f"stack of {len(subject.layers)} layers"
+        named = f"{part}, a {layers}," if part else f"this {layers}"
+        return f"{named} (their stored weights and biases, exact arithmetic)"
     return f"this {type(subject).__name__}"
 
 

@@ -173,7 +173,6 @@ def rule(
             statement,
             function,
         )
-        made.__doc__ = function.__doc__  # type: ignore[misc]
         RULES[kind] = made
         STATEMENTS[kind] = statement
         return made

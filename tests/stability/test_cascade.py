@@ -147,8 +147,9 @@ def test_a_refuted_lowest_layer_refutes_the_stack(rng):
     above = certify(Cascade([rnn(rng, 1, 1, 0.1), far]), time_limit=3.0)
     assert above.verdict is Verdict.INCONCLUSIVE  # the layer below may never produce the input that refutes it
     data = dict(certificate.proof.data)
-    draft = Claim("contraction", "", Verdict.REFUTED, Proof("cascade", {**data, "layer": 1}))
-    assert not verify_claim(above.subject, replace(draft, statement=STATEMENTS["cascade"](above.subject, draft))).valid
+    draft = Claim("contraction", "", Verdict.REFUTED, Proof("cascade_layer", {**data, "layer": 1}))
+    bent = replace(draft, statement=STATEMENTS["cascade_layer"](above.subject, draft))
+    assert "lowest level" in verify_claim(above.subject, bent).reason
 
 
 def test_tampered_stacks_are_refused(rng):
@@ -178,7 +179,7 @@ def test_tampered_stacks_are_refused(rng):
     }
     for name, (subject, changed, value) in cases.items():
         draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", changed), value)
-        bent = replace(draft, statement=STATEMENTS["cascade"](subject, draft))
+        bent = replace(draft, statement=STATEMENTS["cascade"](stack if subject is not open_cell else subject, draft))
         assert not verify_claim(subject, bent).valid, name
 
 

@@ -13,7 +13,7 @@ from stability.certify import certify
 from stability.gated import GatedCell
 from stability.gated_balls import enclose_orbit, step_and_jacobian
 from stability.refute import refute
-from stability.rules.registry import RULES, STATEMENTS
+from stability.rules.registry import RULES, STATEMENTS, verdict_of
 from stability.verify import verify, verify_claim
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
@@ -43,7 +43,7 @@ def flipper() -> GatedCell:
 
 
 def claimed(cell, kind, data) -> Claim:
-    draft = Claim("contraction", "", Verdict.REFUTED, Proof(kind, data))
+    draft = Claim("contraction", "", verdict_of(kind, data), Proof(kind, data))
     return replace(draft, statement=STATEMENTS[kind](cell, draft))
 
 
@@ -117,7 +117,7 @@ def test_refuted_cells_really_do_not_contract(kind, reset_after):
             np.testing.assert_allclose(cell.advance(data["state"], u), data["state"], atol=1e-9)
         else:
             assert "not proved" in found.statement
-        assert verify_claim(cell, Claim("contraction", found.statement, Verdict.REFUTED, found.proof)).valid
+        assert verify_claim(cell, found.claim).valid
     assert seen >= 2
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from stability import Certificate, DrivenSystem, LureSystem, Verdict, certify, refute, verify
-from stability.certificate import Claim
 from stability.refute.answer import witness_claim
 from stability.refute.trajectories import search_trajectories
 from stability.rules.registry import RULES
@@ -30,7 +29,7 @@ def test_units_that_saturate_by_turns_keep_runs_apart(tmp_path):
     period = len(answer.proof.data["input"])
     assert period in (2, 3, 4)
     assert f"input of period {period}" in answer.statement
-    certificate = Certificate(network(), Claim("contraction", answer.statement, Verdict.REFUTED, answer.proof))
+    certificate = Certificate(network(), answer.claim)
     assert verify(certificate.save(tmp_path / "c.json")).valid
 
 

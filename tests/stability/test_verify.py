@@ -16,6 +16,7 @@ from stability.certificate import Claim, Proof
 from stability.errors import ConfigurationError, FileFormatError
 from stability.exact import check_exact
 from stability.rules.multiplier_lmi import check_lmi, lmi_matrix
+from stability.statements import undecided
 from stability.wire import seal
 
 
@@ -200,12 +201,14 @@ def test_nothing_half_written(certificate, tmp_path):
 
 
 def test_inconclusive_certificates_claim_nothing(certificate):
-    open_claim = Claim("contraction", "open", Verdict.INCONCLUSIVE)
+    open_claim = Claim("contraction", undecided(certificate.subject), Verdict.INCONCLUSIVE)
     empty = replace(certificate, claim=open_claim, rate=None, overshoot=None, criterion=None, claims=())
     result = verify(empty)
     assert not result.valid
     assert "inconclusive" in result.reason
     assert not verify(replace(empty, rate=3.0)).valid
+    boast = replace(open_claim, statement="This system is proved stable.")
+    assert not verify(replace(empty, claim=boast, claims=certificate.claims)).valid
 
 
 def test_unknown_method_is_the_callers_mistake(certificate):
