@@ -81,7 +81,7 @@ def test_runs_of_the_whole_stack_refute_what_cannot_be_merged(top, rng, tmp_path
     stack = Cascade([small(rng, 1, 2), upper])
     assert merged(stack) is None
     answer = refute(stack, time_limit=8.0)
-    assert answer.found
+    assert answer.evidence == "replayed"
     assert answer.proof.kind == "stack_trajectories"
     assert "not proved" in answer.statement
     certificate = certify(stack)
