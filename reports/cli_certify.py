@@ -135,7 +135,9 @@ def screen(model: str, summary: Mapping[str, Any], discrete: bool, saved: Path |
             break_long_words=False,
         )
 
-    lines = [f"{model}: {verdict_word(summary['verdict']).upper()}", wrap(sentence(summary, discrete)), ""]
+    part = summary.get("meta", {}).get("part")
+    about = f"{model}, the part {part}" if part else model
+    lines = [f"{about}: {verdict_word(summary['verdict']).upper()}", wrap(sentence(summary, discrete)), ""]
     facts = [("claim", summary["statement"])]
     if summary["verdict"] == "certified":
         half = half_life(summary["rate"], discrete)

@@ -126,6 +126,8 @@ def certify(
     else:
         raise UnsupportedError(f"there is no criterion for a {type(target).__name__}")
     meta = {**certificate.meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)}
+    if target.part:
+        meta["part"] = target.part
     return Certificate(
         certificate.subject,
         certificate.claim,
