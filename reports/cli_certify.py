@@ -33,7 +33,7 @@ def certify(
     ] = None,
     criterion: Annotated[
         str,
-        typer.Option(help="auto, or one: theorem1a, theorem1b, circle, kyp, multiplier, linear, interval."),
+        typer.Option(help="auto, or one: theorem1a, theorem1b, schur, circle, kyp, multiplier, linear, interval."),
     ] = "auto",
     solver: Annotated[str, typer.Option(help="auto, riccati, cvxpy.")] = "auto",
     rate: Annotated[str, typer.Option(help="best, any (existence only, the fastest), or a number to reach.")] = "best",
