@@ -131,13 +131,14 @@ class _Visitor(cst.CSTVisitor):
             return
         scope = ".".join(names)
         lines, around = self._lines(node), self._lines(holder)
-        old = self.module.code_for_node(node)
+        old = ""
         for kind, operator in mutation_operators:
             if not isinstance(node, kind):
                 continue
             for new in operator(node):
                 if _concerns_prose(node, new) or _is_same_number(node, new):
                     continue
+                old = old or self.module.code_for_node(node)
                 text = f"{self.file}\n{scope}\n{old}\n{self.module.code_for_node(new)}"
                 self.seen[text] += 1
                 key = hashlib.sha256(f"{text}\n{self.seen[text]}".encode()).hexdigest()[:12]
