@@ -1,4 +1,4 @@
-"""The main inequality at its edge: the last rate that is accepted is true in rationals, entry by entry and as a whole."""
+"""The main inequality at its edge: the last accepted rate is true in rationals, entry by entry and as a whole."""
 
 from __future__ import annotations
 
@@ -141,7 +141,9 @@ def test_the_majorant_covers_the_stored_matrices_with_the_roundings_it_names(kin
 def test_diagonal_input_matrices_take_the_short_way_to_the_same_matrix(kind, exact):
     rng = np.random.default_rng(7)
     for b in (np.diag([0.5, -0.25, 2.0]), np.diag([1.0, 0.0, 1.0])):
-        system = LureSystem(0.25 * np.round(4 * rng.normal(size=(3, 3))), b, np.eye(3), dt=1.0 if kind == "map" else None)
+        system = LureSystem(
+            0.25 * np.round(4 * rng.normal(size=(3, 3))), b, np.eye(3), dt=1.0 if kind == "map" else None
+        )
         if kind in ("euler", "midpoint"):
             system = system.discretise(kind, 0.5)
         P, L = np.diag([1.0, 2.0, 4.0]), np.ones(system.channels)
@@ -150,17 +152,17 @@ def test_diagonal_input_matrices_take_the_short_way_to_the_same_matrix(kind, exa
 
 
 REFUSED = {
-    "P of another size": dict(P=np.eye(3)),
-    "P of single precision": dict(P=np.eye(2, dtype=np.float32)),
-    "P not symmetric": dict(P=np.array([[1.0, 0.0], [1e-3, 1.0]])),
-    "P infinite": dict(P=np.diag([1.0, np.inf])),
-    "P indefinite": dict(P=np.diag([1.0, -1.0])),
-    "P with an entry too large": dict(P=np.diag([1.0, np.nextafter(LARGEST**0.5, np.inf)])),
-    "L of another size": dict(L=np.ones(1)),
-    "L of single precision": dict(L=np.ones(2, dtype=np.float32)),
-    "L negative": dict(L=np.array([1.0, -5e-324])),
-    "L not a number": dict(L=np.array([1.0, np.nan])),
-    "rate not a number": dict(rate=np.nan),
+    "P of another size": {"P": np.eye(3)},
+    "P of single precision": {"P": np.eye(2, dtype=np.float32)},
+    "P not symmetric": {"P": np.array([[1.0, 0.0], [1e-3, 1.0]])},
+    "P infinite": {"P": np.diag([1.0, np.inf])},
+    "P indefinite": {"P": np.diag([1.0, -1.0])},
+    "P with an entry too large": {"P": np.diag([1.0, np.nextafter(LARGEST**0.5, np.inf)])},
+    "L of another size": {"L": np.ones(1)},
+    "L of single precision": {"L": np.ones(2, dtype=np.float32)},
+    "L negative": {"L": np.array([1.0, -5e-324])},
+    "L not a number": {"L": np.array([1.0, np.nan])},
+    "rate not a number": {"rate": np.nan},
 }
 
 
@@ -169,7 +171,7 @@ REFUSED = {
 def test_bad_data_are_refused_not_raised(name, kind):
     factor = 0.1 if kind == "map" else -2.0
     system = LureSystem(factor * np.eye(2), 0.5 * np.eye(2), np.eye(2), dt=1.0 if kind == "map" else None)
-    good = dict(P=np.eye(2), L=np.ones(2), rate=0.875)
+    good = {"P": np.eye(2), "L": np.ones(2), "rate": 0.875}
     assert check_lmi(system, *good.values())[0] is True
     valid, reason = check_lmi(system, *{**good, **REFUSED[name]}.values())
     assert valid is False
@@ -194,7 +196,7 @@ def test_the_range_of_rates():
 @pytest.mark.parametrize("part", ["A", "B", "C", "L"])
 def test_entries_beyond_which_rounding_is_not_bounded(part):
     for size, valid in ((LARGEST**0.5, True), (np.nextafter(LARGEST**0.5, np.inf), False)):
-        values = dict(A=-1e15, B=0.0, C=0.0, L=1.0)
+        values = {"A": -1e15, "B": 0.0, "C": 0.0, "L": 1.0}
         values[part] = -size if part == "A" else size
         if part == "L":
             values["C"] = 0.0
