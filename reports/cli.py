@@ -12,7 +12,6 @@ from stability.errors import StabilityError
 
 from . import cli_analyzers, cli_certify, cli_compare, cli_report, cli_study, cli_train, cli_verify
 from .console import Interrupted
-from .names import printable
 
 __all__ = ["app", "main"]
 
@@ -86,7 +85,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(kind: str, text: str, code: int) -> int:
-    line = printable(" ".join(text.split()))
+    line = " ".join(text.split())
     typer.echo(f"stability: {kind}: {line}", err=True)
     return code
 

@@ -16,6 +16,7 @@ from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 import stability.rules  # noqa: F401 - fills the table of rules
 from stability.activations import activation
 from stability.certificate import Claim, Proof, Verdict
+from stability.deadline import Deadline, TimeLimit
 from stability.errors import ConfigurationError
 from stability.refute import witness_claim
 from stability.refute.linear import unstable_linear_data
@@ -29,7 +30,7 @@ __all__ = ["bounded", "equilibrium_claim"]
 Array = np.ndarray
 
 
-def bounded(subject: Any, *, input_bound: float | None = None) -> Claim:
+def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeLimit = None) -> Claim:
     r"""Whether every trajectory ends in a ball of known radius, whatever the input.
 
     A bounded activation and a stable linear part suffice. Two sets are tried, a box (from :math:`|A|`) and an
@@ -40,6 +41,7 @@ def bounded(subject: Any, *, input_bound: float | None = None) -> Claim:
         subject: a network, or anything that ``stability.subjects.as_subject`` turns into one.
         input_bound: bound on every input entry, needed (and 1 when not given) only where inputs enter the
             state directly.
+        time_limit: seconds; the smallest radius proved until then is the answer.
 
     Returns:
         The claim ``bounded``; its value is the radius.
@@ -68,14 +70,14 @@ def bounded(subject: Any, *, input_bound: float | None = None) -> Claim:
             return own()
         return _open("A bare system names no activation, so nothing bounds what its channels add to the state.")
     with np.errstate(all="ignore"):
-        return _bounded(target, input_bound)
+        return _bounded(target, input_bound, Deadline.after(time_limit).named("bounded"))
 
 
 def _open(statement: str) -> Claim:
     return Claim("bounded", statement, Verdict.INCONCLUSIVE)
 
 
-def _bounded(driven: DrivenSystem, input_bound: float | None) -> Claim:
+def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline) -> Claim:
     system = driven.system
     if system.channels and not math.isfinite(activation(driven.activation).bound):
         return _open(f"The activation {driven.activation} is not bounded, so boundedness needs contraction.")
@@ -88,7 +90,7 @@ def _bounded(driven: DrivenSystem, input_bound: float | None) -> Claim:
     if driven.F.any():
         extra["input_bound"] = 1.0 if input_bound is None else float(input_bound)
     push, bounds = push_bounds(driven, extra.get("input_bound"))
-    candidates = [_box(driven, push.mid, bounds), *_ellipsoids(driven, push.mid, bounds)]
+    candidates = [_box(driven, push.mid, bounds), *_ellipsoids(driven, push.mid, bounds, deadline)]
     found = [(kind, {**data, **extra}) for kind, data in (c for c in candidates if c is not None)]
     for kind, data in sorted(found, key=lambda item: item[1]["radius"]):
         proof = Proof(kind, data)
@@ -120,7 +122,9 @@ def _box(driven: DrivenSystem, push: Array, bounds: Array) -> tuple[str, Mapping
     return "box", {"r": r, "radius": float(np.linalg.norm(r)) * (1 + 1e-10)}
 
 
-def _ellipsoids(driven: DrivenSystem, push: Array, bounds: Array) -> list[tuple[str, Mapping[str, Any]]]:
+def _ellipsoids(
+    driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline
+) -> list[tuple[str, Mapping[str, Any]]]:
     """The best few ellipsoids over a line search in ``mu``."""
     system = driven.system
     values = np.linalg.eigvals(system.A)
@@ -138,10 +142,12 @@ def _ellipsoids(driven: DrivenSystem, push: Array, bounds: Array) -> list[tuple[
     shares = np.array([0.5]) if system.states > 400 else np.array([0.1, 0.3, 0.5, 0.7, 0.9])
     found: list[tuple[float, tuple[str, Mapping[str, Any]]]] = []
     for share in shares:
+        if deadline.over:
+            break
         data = _ellipsoid(driven, push, bounds, active, share * edge)
         if data is not None:
             found.append((share, ("ball", data)))
-    if len(found) > 1:
+    if len(found) > 1 and not deadline.over:
         best = min(found, key=lambda item: item[1][1]["radius"])[0]
         for share in (best - 0.1, best + 0.1, best + 0.05, best - 0.05):
             data = _ellipsoid(driven, push, bounds, active, float(np.clip(share, 0.01, 0.99)) * edge)

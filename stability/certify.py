@@ -22,6 +22,7 @@ from stability.criteria.linear import linear_criterion
 from stability.criteria.multiplier import Rate, default_tolerance, multiplier_criterion, parse_rate
 from stability.criteria.theorem1 import theorem1_system
 from stability.criteria.witness import Witness
+from stability.deadline import Deadline, TimeLimit
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
 from stability.gated import GatedCell
 from stability.nonexpansive import nonexpansive
@@ -29,15 +30,14 @@ from stability.refute import refute as search_witness
 from stability.refute.stack import search_stack
 from stability.regional import regional
 from stability.rules.multiplier_lmi import check_lmi
-from stability.stacks import is_discrete
-from stability.statements import undecided
 from stability.subjects import as_subject
 from stability.systems import DrivenSystem, LureSystem
-from stability.tradeoff import calmer_claims, contraction_claim
+from stability.tradeoff import calmer_claims, contraction_claim, open_claim
 
 __all__ = ["CRITERIA", "certify"]
 
 CRITERIA = ("auto", "theorem1a", "theorem1b", "circle", "kyp", "multiplier", "linear", "interval", "cascade")
+_SECONDS = 10.0
 _LARGE = 256
 """Beyond this many states, ``auto`` leaves out the criteria that the multiplier inequality contains."""
 
@@ -50,14 +50,10 @@ class _Question:
     solver: str
     rate: Rate
     tol: float | None
-    deadline: float
+    deadline: Deadline
     seed: int
     further: bool = True
     """Whether the claims beside the main one are wanted."""
-
-    def left(self) -> float | None:
-        """Seconds left, or ``None`` without a limit."""
-        return None if np.isinf(self.deadline) else max(self.deadline - time.monotonic(), 0.0)
 
     def wants(self, name: str) -> bool:
         return self.criterion in ("auto", name)
@@ -70,7 +66,7 @@ def certify(
     solver: str = "auto",
     rate: Rate = "best",
     tol: float | None = None,
-    time_limit: float | None = None,
+    time_limit: TimeLimit = None,
     refute: bool = True,
     seed: int = 0,
 ) -> Certificate:
@@ -82,9 +78,13 @@ def certify(
         criterion: ``"auto"`` for the whole ladder, or one of ``CRITERIA``.
         solver: ``"riccati"`` (structured), ``"cvxpy"`` (SDP) or ``"auto"``, for the multiplier criterion.
         rate: ``"best"``, within ``tol``, in a metric of small overshoot, with slower rates of smaller overshoot among
-            the further claims; ``"any"`` for existence only, the fastest; or a number: at least this rate.
+            the further claims; ``"any"`` for existence only, the fastest; or a number: at least this rate. Where that
+            is out of reach but another is proved, the certificate has the best rate, and says so: ``meta`` has the
+            number as ``asked_rate`` and whether it was reached as ``asked_rate_reached``.
         tol: relative tolerance of the best rate (1e-6 up to 64 states, 1e-3 beyond, by default).
-        time_limit: seconds for the whole call, respected between factorisations.
+        time_limit: seconds for the whole call, kept to within a factorisation. When they are over, the best so far is
+            the answer, and ``certificate.meta["cut"]`` names the searches that were stopped. Without a limit the
+            searches count their attempts: equal subject, options and seed give the equal certificate.
         refute: search for a witness against the claim where no proof was found.
         seed: of the searches.
 
@@ -103,19 +103,15 @@ def certify(
         >>> str(certify(LureSystem.recurrent([[-1.0]], [[2.0]])).verdict)
         'refuted'
     """
-    started = time.monotonic()
+    started, deadline = time.monotonic(), Deadline.after(time_limit)
     if criterion not in CRITERIA:
         raise ConfigurationError(f"unknown criterion {criterion!r}; the known ones are {', '.join(CRITERIA)}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
-    if time_limit is not None and (
-        isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)) or not time_limit >= 0
-    ):
-        raise ConfigurationError(f"time_limit must be None or a number of seconds >= 0, got {time_limit!r}")
     own = getattr(subject, "witness", None)
     own = own() if callable(own) else None
     target = as_subject(subject)
-    deadline = started + (np.inf if time_limit is None else float(time_limit))
+    rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
     question = _Question(criterion, solver, rate, tol, deadline, int(seed))
     if isinstance(target, (LureSystem, DrivenSystem)):
         certificate = _certify_lure(target, question, refute, own)
@@ -125,17 +121,12 @@ def certify(
         certificate = _certify_cascade(target, question, refute, own)
     else:
         raise UnsupportedError(f"there is no criterion for a {type(target).__name__}")
-    meta = {**certificate.meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)}
-    return Certificate(
-        certificate.subject,
-        certificate.claim,
-        certificate.criterion,
-        certificate.rate,
-        certificate.overshoot,
-        certificate.findings,
-        certificate.claims,
-        meta,
-    )
+    meta = {**certificate.meta, **deadline.meta}
+    if isinstance(rate, float):
+        found = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
+        meta["asked_rate"] = rate
+        meta["asked_rate_reached"] = found is not None and _fast_enough(found, rate, target.is_discrete)
+    return replace(certificate, meta={**meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)})
 
 
 def _own_finding(system: LureSystem, witness: Any) -> list[Finding]:
@@ -151,8 +142,10 @@ def _own_finding(system: LureSystem, witness: Any) -> list[Finding]:
     return [Finding("construction", True, margin, "contracting by construction", rate, {"P": p, "L": multipliers})]
 
 
-def _tried(name: str, criterion: Callable[[], Finding]) -> Finding:
-    """A criterion's finding; on entries so extreme that LAPACK gives up, the finding says so."""
+def _tried(name: str, criterion: Callable[[], Finding], deadline: Deadline) -> Finding:
+    """A criterion's finding; on entries so extreme that LAPACK gives up, or with no time left, the finding says so."""
+    if deadline.stops(name):
+        return Finding(name, False, None, "not tried: the time limit came first")
     try:
         with np.errstate(all="ignore"):
             return criterion()
@@ -166,41 +159,43 @@ def _tried(name: str, criterion: Callable[[], Finding]) -> Finding:
 
 def _lure_findings(system: LureSystem, question: _Question, witness: Any) -> list[Finding]:
     """The ladder, from cheap to strong."""
-    findings = _own_finding(system, witness) if question.criterion == "auto" else []
+    findings, deadline = _own_finding(system, witness) if question.criterion == "auto" else [], question.deadline
     linear = system.channels == 0 or bool((system.alpha == system.beta).all())
     if question.criterion == "linear" and not linear:
         raise UnsupportedError("the linear criterion is for systems without a nonlinear channel")
     if linear and question.wants("linear"):
-        findings.append(_tried("linear", lambda: linear_criterion(system, rate=question.rate)))
+        findings.append(_tried("linear", lambda: linear_criterion(system, rate=question.rate), deadline))
         if question.criterion == "linear" or findings[-1].holds or system.channels == 0:
             return findings
     existence = question.rate == "any"
     if question.criterion in ("auto", "theorem1a", "theorem1b") and not (system.states > _LARGE and existence):
-        findings += _theorem1(system, question.criterion)
+        findings += _theorem1(system, question.criterion, deadline)
     if existence and any(f.holds and f.witness for f in findings):
         return findings
     small = system.states <= _LARGE and not existence
+    short = deadline if question.criterion != "auto" else deadline.share(0.3)  # the strongest criterion comes last
     if question.criterion == "circle" or (question.criterion == "auto" and small):
         findings.append(
-            _tried("circle", lambda: circle_criterion(system, rate=question.rate, time_limit=question.left()))
+            _tried("circle", lambda: circle_criterion(system, rate=question.rate, time_limit=short), deadline)
         )
     if question.criterion == "kyp" or (question.criterion == "auto" and small):
-        findings.append(_tried("kyp", lambda: kyp_criterion(system, rate=question.rate, time_limit=question.left())))
+        findings.append(_tried("kyp", lambda: kyp_criterion(system, rate=question.rate, time_limit=short), deadline))
     if question.wants("multiplier"):
+        options: dict[str, Any] = {"rate": question.rate, "solver": question.solver, "tol": question.tol}
         findings.append(
-            multiplier_criterion(
-                system, rate=question.rate, solver=question.solver, tol=question.tol, time_limit=question.left()
-            )
+            _tried("multiplier", lambda: multiplier_criterion(system, **options, time_limit=deadline), deadline)
         )
     return findings
 
 
-def _theorem1(system: LureSystem, criterion: str) -> list[Finding]:
+def _theorem1(system: LureSystem, criterion: str, deadline: Deadline) -> list[Finding]:
     """Theorem 1; for a discretised system about the differential equation behind it, and then it cannot certify."""
     behind = system.origin.base if system.origin is not None else system
+    if deadline.stops("theorem1"):
+        return [Finding("theorem1", False, None, "not tried: the time limit came first")]
     try:
         with np.errstate(all="ignore"):
-            found = theorem1_system(behind)
+            found = theorem1_system(behind, time_limit=deadline)
     except (ArithmeticError, np.linalg.LinAlgError):
         return [Finding("theorem1", False, None, "numerically out of reach")]
     out = (
@@ -263,42 +258,43 @@ def _certify_lure(subject: Any, question: _Question, refute: bool, witness: Any)
     findings = _lure_findings(system, question, witness)
     tol = question.tol if question.tol is not None else default_tolerance(system)
     made = _lure_claim(subject, system, findings, wanted, tol)
+    if made is None and isinstance(wanted, float):  # not at this rate: then at the best there is
+        question = replace(question, rate="best")
+        findings = _lure_findings(system, question, witness)
+        made = _lure_claim(subject, system, findings, "best", tol)
     if made is not None:
         claim, finding, overshoot = made
         extra = () if question.rate == "any" else _weaker(subject, claim, question)
-        if question.rate == "best" and question.further and question.left() != 0.0:
-            extra = (*calmer_claims(subject, claim, time_limit=question.left()), *extra)
+        if question.rate == "best" and question.further:
+            extra = (*calmer_claims(subject, claim, time_limit=question.deadline), *extra)
         return Certificate(subject, claim, finding.criterion, claim.value, overshoot, tuple(findings), extra)
-    if refute:
-        limit = 10.0 if question.left() is None else min(10.0, question.left() or 0.0)
+    if refute and not question.deadline.stops("refutation"):
+        limit = min(_SECONDS, question.deadline.left())
         result = search_witness(subject, seed=question.seed, time_limit=limit)
         findings += list(result.findings)
         if result.proof is not None:
-            claim = result.claim or _open(subject)
+            claim = result.claim or open_claim(subject)
             further = _weaker(subject, claim, question)
             return Certificate(subject, claim, result.proof.kind, None, None, tuple(findings), further)
-    claim = _open(subject)
+    claim = open_claim(subject)
     return Certificate(subject, claim, None, None, None, tuple(findings), _weaker(subject, claim, question))
-
-
-def _open(subject: Any) -> Claim:
-    return Claim("contraction", undecided(subject), Verdict.INCONCLUSIVE)
 
 
 def _weaker(subject: Any, main: Claim, question: _Question) -> tuple[Claim, ...]:
     """Further claims, each proved or left out: the strongest true statements below (or about) the main one."""
     if not question.further:
         return ()
+    deadline = question.deadline
     makers: list[Callable[[], Claim | None]] = [lambda: equilibrium_claim(subject, main)]
     if isinstance(subject, DrivenSystem):
-        makers.append(lambda: bounded(subject))
+        makers.append(lambda: bounded(subject, time_limit=deadline))
     if main.verdict is not Verdict.CERTIFIED:
-        makers.append(lambda: nonexpansive(subject))
+        makers.append(lambda: nonexpansive(subject, time_limit=deadline))
         if isinstance(subject, DrivenSystem):
-            makers.append(lambda: regional(subject))
+            makers.append(lambda: regional(subject, time_limit=deadline))
     claims = []
     for make in makers:
-        if question.left() == 0.0:
+        if deadline.stops("further claims"):
             break
         claim = make()
         if claim is not None and claim.verdict is not Verdict.INCONCLUSIVE:
@@ -311,9 +307,12 @@ def _certify_gated(cell: GatedCell, question: _Question, refute: bool) -> Certif
         raise UnsupportedError(
             f"the {question.criterion} criterion is about Lur'e systems; a gated cell has criterion interval"
         )
-    findings = list(gated_findings(cell, rate=question.rate, time_limit=question.left()))
+    findings = list(gated_findings(cell, rate=question.rate, time_limit=question.deadline))
     made = gated_proof(cell, findings)
-    if made is not None and _fast_enough(float(made[0].value or 0.0), question.rate, True):
+    if made is None and isinstance(question.rate, float):  # not at this rate: then at the best there is
+        findings = list(gated_findings(cell, time_limit=question.deadline))
+        made = gated_proof(cell, findings)
+    if made is not None:
         claim, finding = made
         return Certificate(
             cell,
@@ -323,14 +322,14 @@ def _certify_gated(cell: GatedCell, question: _Question, refute: bool) -> Certif
             claim.proof.data["overshoot"] if claim.proof else None,
             tuple(findings),
         )
-    if refute:
-        limit = 10.0 if question.left() is None else min(10.0, question.left() or 0.0)
+    if refute and not question.deadline.stops("refutation"):
+        limit = min(_SECONDS, question.deadline.left())
         result = search_witness(cell, seed=question.seed, time_limit=limit)
         findings += list(result.findings)
         if result.proof is not None:
-            claim = result.claim or _open(cell)
+            claim = result.claim or open_claim(cell)
             return Certificate(cell, claim, result.proof.kind, None, None, tuple(findings))
-    return Certificate(cell, _open(cell), None, None, None, tuple(findings))
+    return Certificate(cell, open_claim(cell), None, None, None, tuple(findings))
 
 
 def _certify_layer(layer: Any, question: _Question, refute: bool, own: Any) -> Certificate:
@@ -346,11 +345,12 @@ def _certify_cascade(cascade: Cascade, question: _Question, refute: bool, own: A
     carried = own.get("layers", ()) if isinstance(own, dict) else ()
     carried = carried if len(carried) == len(cascade.layers) else (None,) * len(cascade.layers)
     parts = tuple(_certify_layer(layer, question, refute, one) for layer, one in zip(cascade.layers, carried))
+    discrete = cascade.is_discrete
     findings = tuple(
         Finding(
             f"layer {k + 1}",
             part.verdict is Verdict.CERTIFIED,
-            part.rate,
+            None if part.rate is None else 1.0 - part.rate if discrete else part.rate,
             f"{part.verdict} ({part.criterion})",
             part.rate,
         )
@@ -358,15 +358,13 @@ def _certify_cascade(cascade: Cascade, question: _Question, refute: bool, own: A
     )
     claim = cascade_claim(cascade, parts)
     unproved = claim is None or claim.verdict is Verdict.INCONCLUSIVE
-    if unproved and refute and any(part.verdict is not Verdict.CERTIFIED for part in parts):
-        left = question.left()
-        limit = 10.0 if left is None else min(10.0, left)
+    unproved = unproved and any(part.verdict is not Verdict.CERTIFIED for part in parts)
+    if unproved and refute and not question.deadline.stops("refutation"):
+        limit = min(_SECONDS, question.deadline.left())
         result = search_stack(cascade, search_witness, seed=question.seed, time_limit=limit, lowest=False)
         if result.proof is not None and (claim is None or result.found):
-            return Certificate(cascade, result.claim or _open(cascade), result.proof.kind, None, None, findings)
-    discrete = all(is_discrete(layer) for layer in cascade.layers)
-    proved = claim is not None and claim.verdict is Verdict.CERTIFIED
-    if claim is None or (proved and not _fast_enough(float(claim.value or 0.0), question.rate, discrete)):
-        return Certificate(cascade, _open(cascade), None, None, None, findings)
+            return Certificate(cascade, result.claim or open_claim(cascade), result.proof.kind, None, None, findings)
+    if claim is None:
+        return Certificate(cascade, open_claim(cascade), None, None, None, findings)
     kind, overshoot = (claim.proof.kind, claim.proof.data.get("overshoot")) if claim.proof else (None, None)
     return Certificate(cascade, claim, kind, claim.value, overshoot, findings)

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import Any
 
 from stability.errors import ConfigurationError
 
-__all__ = ["Deadline", "TimeLimit"]
+__all__ = ["STOPPED", "TOO_LATE", "Deadline", "TimeLimit", "TimeOverError"]
+
+TOO_LATE = "stopped by the time limit before it was decided"
+STOPPED = "stopped by the time limit; the rate may be better"
+"""What findings say whose search the deadline ended."""
+
+
+class TimeOverError(Exception):
+    """Ends a computation within a search; the search catches it and answers with its best. No caller sees it."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +32,19 @@ class Deadline:
 
     Attributes:
         end: that moment, in seconds of ``time.monotonic``; infinite without a limit.
+        search: name of the search that asks; once it hears that the time is over, it is remembered as stopped.
 
     Example:
         >>> deadline = Deadline.after(None)
         >>> deadline.over, deadline.left(), deadline.seconds
         (False, inf, None)
         >>> spent = Deadline.after(0)
-        >>> spent.over, spent.stops("circle"), spent.stopped
-        (True, True, ('circle',))
+        >>> spent.named("circle").over, spent.stopped
+        (True, ('circle',))
     """
 
     end: float = math.inf
+    search: str = ""
     _stopped: dict[str, None] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -59,6 +69,18 @@ class Deadline:
             raise ConfigurationError(f"time_limit must be None or a number of seconds >= 0, got {time_limit!r}")
         return cls(math.inf if math.isinf(float(time_limit)) else monotonic() + float(time_limit))
 
+    def named(self, search: str) -> Deadline:
+        """The same deadline in the name of a search; within a search that has a name already, in that one's.
+
+        Args:
+            search: a short name, as it shall stand in ``certificate.meta["cut"]``.
+        """
+        return self if self.search else replace(self, search=search)
+
+    def share(self, fraction: float) -> Deadline:
+        """A deadline after this fraction of the time left; what it stops, this one remembers too."""
+        return self if math.isinf(self.end) else replace(self, end=monotonic() + fraction * self.left())
+
     def left(self) -> float:
         """Seconds left: never negative, infinite without a limit."""
         return math.inf if math.isinf(self.end) else max(self.end - monotonic(), 0.0)
@@ -70,40 +92,40 @@ class Deadline:
 
     @property
     def over(self) -> bool:
-        """Whether the time is over."""
-        return not math.isinf(self.end) and monotonic() >= self.end
+        """Whether the time is over; asked before a step that would be taken, so that yes means stopped."""
+        over = not math.isinf(self.end) and monotonic() >= self.end
+        if over and self.search:
+            self._stopped.setdefault(self.search)
+        return over
 
     def stops(self, search: str) -> bool:
-        """Whether the time is over; if it is, the search of this name is remembered as stopped.
+        """``over``, asked in the name of a search."""
+        return self.named(search).over
 
-        Args:
-            search: a short name, as it shall stand in ``certificate.meta["cut"]``.
+    def require(self) -> None:
+        """Go on only while there is time: for computations that somebody else's loop calls back.
 
-        Returns:
-            ``over``.
+        Raises:
+            TimeOverError: when the time is over.
         """
-        over = self.over
-        if over:
-            self._stopped.setdefault(search)
-        return over
+        if self.over:
+            raise TimeOverError
+
+    @property
+    def cut(self) -> bool:
+        """Whether the search of this name was stopped."""
+        return self.search in self._stopped
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What ``certificate.meta`` says of it: ``cut``, where something was stopped."""
+        return {"cut": self.stopped} if self._stopped else {}
 
     @property
     def stopped(self) -> tuple[str, ...]:
-        """Names of the searches that ended because the time was over, in the order in which they did."""
+        """Names of the searches that were stopped, in the order in which they were."""
         return tuple(self._stopped)
-
-    def note(self, searches: Iterable[str]) -> None:
-        """Remember searches that another deadline stopped."""
-        for search in searches:
-            self._stopped.setdefault(search)
-
-    def share(self, fraction: float) -> Deadline:
-        """A deadline after this fraction of the time left; what it stops, this one remembers too."""
-        if math.isinf(self.end):
-            return self
-        return Deadline(monotonic() + fraction * self.left(), self._stopped)
 
 
 TimeLimit = float | Deadline | None
 """What a ``time_limit`` may be: seconds, no limit, or the deadline of the call that this one is a part of."""
-

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stability.certificate import Certificate
-from stability.certify import certify
+from stability.certificate import Certificate, Finding
 from stability.criteria.multiplier import Rate, multiplier_criterion, parse_rate
-from stability.criteria.witness import prove
-from stability.errors import ConfigurationError, UnsupportedError
+from stability.criteria.witness import Witness, prove
+from stability.deadline import TOO_LATE, Deadline, TimeLimit
+from stability.errors import ConfigurationError
 from stability.solve.conditioning import min_overshoot
 from stability.systems import LureSystem
-from stability.tradeoff import contraction_claim
+from stability.tradeoff import contraction_claim, open_claim
 
 __all__ = ["StepBound", "largest_step", "smallest_overshoot"]
 
@@ -35,7 +34,7 @@ class StepBound:
 
 
 def largest_step(
-    system: LureSystem, method: str = "euler", *, rate: Rate = "any", tol: float = 1e-3, time_limit: float | None = None
+    system: LureSystem, method: str = "euler", *, rate: Rate = "any", tol: float = 1e-3, time_limit: TimeLimit = None
 ) -> StepBound:
     """The largest Euler or midpoint step for which the discrete map is certified.
 
@@ -48,7 +47,7 @@ def largest_step(
         method: ``"euler"`` or ``"midpoint"``.
         rate: what the map must reach: ``"any"``, or a rate per step.
         tol: relative tolerance of the step.
-        time_limit: seconds.
+        time_limit: seconds; the largest step certified until then is the answer.
 
     Returns:
         The step and its certificate.
@@ -65,22 +64,31 @@ def largest_step(
         raise ConfigurationError("largest_step needs a continuous LureSystem")
     if not isinstance(tol, float) or not 0.0 < tol < 1.0:
         raise ConfigurationError(f"tol must lie in (0, 1), got {tol!r}")
-    deadline = time.monotonic() + (np.inf if time_limit is None else float(time_limit))
+    deadline = Deadline.after(time_limit).named("step")
     unit = 1.0 / max(float(np.linalg.norm(system.A, 2)), float(np.linalg.norm(system.C, 2)), 1e-12)
     parse_rate(rate, system.discretise(method, unit))
 
-    def holds(dt: float) -> bool:
-        return multiplier_criterion(system.discretise(method, dt), rate=rate, solver="riccati").holds
+    def certified(dt: float) -> Certificate | None:
+        step = system.discretise(method, dt)
+        finding = multiplier_criterion(step, rate=rate, solver="riccati", time_limit=deadline)
+        claim = contraction_claim(step, Witness(finding.rate, dict(finding.witness))) if finding.holds else None
+        if claim is None or claim.proof is None:
+            return None
+        overshoot = float(claim.proof.data["overshoot"])
+        return Certificate(step, claim, "multiplier", claim.value, overshoot, (finding,), meta=deadline.meta)
 
-    low, high = 0.0, np.inf
+    low, high, best = 0.0, np.inf, None
     dt = unit
     for _ in range(60):
-        if time.monotonic() > deadline:
+        if deadline.over:
             break
-        if holds(dt):
-            low = dt
+        found = certified(dt)
+        if found is not None:
+            low, best = dt, found
             if np.isinf(high) and dt > 1e6 * unit:
                 break
+        elif deadline.cut:  # not decided: this step did not fail
+            break
         else:
             high = dt
             if dt < 1e-9 * unit:
@@ -88,13 +96,12 @@ def largest_step(
         if low > 0 and high - low <= tol * low:
             break
         dt = 2.0 * low if np.isinf(high) else 0.5 * (low + high) if low > 0 else 0.25 * high
-    if low == 0.0:
-        return StepBound(0.0, None, float(high))
-    certificate = certify(system.discretise(method, low), criterion="multiplier", rate=rate, refute=False)
-    return StepBound(low, certificate, float(high))
+    if best is not None:
+        best = replace(best, meta={**best.meta, **deadline.meta})
+    return StepBound(low, best, float(high))
 
 
-def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: float | None = None) -> Certificate:
+def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: TimeLimit = None) -> Certificate:
     """A certificate at a given rate with the smallest overshoot that a quadratic metric gives (an SDP: small systems).
 
     Args:
@@ -103,11 +110,10 @@ def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: float | N
         time_limit: seconds.
 
     Returns:
-        The certificate.
+        The certificate; inconclusive, with the reason in its finding, where the rate could not be certified.
 
     Raises:
         ConfigurationError: a rate that makes no sense, or a system too large for a dense SDP.
-        UnsupportedError: when the rate could not be certified.
 
     Example:
         >>> round(smallest_overshoot(LureSystem.recurrent([[-2.0]], [[1.0]]), 0.5).overshoot, 4)
@@ -116,11 +122,14 @@ def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: float | N
     value = parse_rate(rate, system)
     if isinstance(value, str):
         raise ConfigurationError(f"smallest_overshoot needs a number as rate, got {rate!r}")
-    result = min_overshoot(system, value, time_limit=time_limit)
+    deadline = Deadline.after(time_limit).named("overshoot")
+    result = min_overshoot(system, value, time_limit=deadline)
     claim = None
     if result.P is not None and result.L is not None:
         found = prove(system, result.P, result.L, value)
         claim = contraction_claim(system, found) if found else None
     if claim is None or claim.proof is None:
-        raise UnsupportedError(f"the rate {value:g} could not be certified: {result.detail}")
-    return Certificate(system, claim, "multiplier", value, claim.proof.data["overshoot"])
+        words = TOO_LATE if deadline.cut else f"the rate {value:g} could not be certified: {result.detail}"
+        finding = Finding("multiplier", False, None, words)
+        return Certificate(system, open_claim(system), None, None, None, (finding,), meta=deadline.meta)
+    return Certificate(system, claim, "multiplier", value, claim.proof.data["overshoot"], meta=deadline.meta)

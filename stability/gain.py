@@ -19,9 +19,10 @@ from scipy.optimize import minimize_scalar
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.criteria.multiplier import multiplier_criterion, rate_ceiling
+from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.errors import ConfigurationError, DimensionError
 from stability.rules.gain_lmi import bound, check_gain, statement
-from stability.solve.attempts import Clock, solver_order
+from stability.solve.attempts import solver_order
 from stability.solve.coordinates import balanced
 from stability.solve.forms import gain_form, least_gain
 from stability.solve.lmi import pose_gain
@@ -115,7 +116,7 @@ class _Problem:
                 return gain, P, L
         return None
 
-    def by_program(self, growth: float, mode: str, clock: Clock) -> tuple[float, Array, Array] | None:
+    def by_program(self, growth: float, mode: str, deadline: Deadline) -> tuple[float, Array, Array] | None:
         """The least gain by a semidefinite program in balanced coordinates."""
         at = balanced(self.system, growth)
         F = np.linalg.solve(at.X, self.F) / at.time
@@ -126,9 +127,9 @@ class _Problem:
         order = solver_order(None, n, n + self.system.channels + self.F.shape[1])
         solver = "CLARABEL" if n <= _PROGRAM_STATES else order[0]
         for margin in (1e-8, 1e-6, 1e-4) if solver == "CLARABEL" else (1e-3, 1e-2):
-            if clock.over:
+            if deadline.over:
                 break
-            _, P, L = pose_gain(at, E / into, F / into, H / out, mode == "running", solver, clock, margin)
+            _, P, L = pose_gain(at, E / into, F / into, H / out, mode == "running", solver, deadline, margin)
             if P is None or L is None:
                 continue
             p, l = at.back(P, L)
@@ -138,7 +139,9 @@ class _Problem:
                 return found
         return None
 
-    def by_riccati(self, growth: float, mode: str, delta: Array) -> tuple[float, Array, Array] | None:
+    def by_riccati(
+        self, growth: float, mode: str, delta: Array, deadline: Deadline
+    ) -> tuple[float, Array, Array] | None:
         """A gain for given multipliers: the bounded real lemma of the loop with input and output attached."""
         system = self.system
         loop = centre(system).shifted(growth).scaled(delta)
@@ -153,6 +156,8 @@ class _Problem:
         unshift = size * size
 
         def attempt(s: float, gain: float) -> Array | None:
+            if deadline.over:
+                return None
             B = np.hstack([loop.B / s, into / gain])
             C = np.vstack([s * loop.C, self.H])
             D = np.block([[loop.D, s * direct / gain], [np.zeros((len(self.H), B.shape[1]))]])
@@ -195,7 +200,7 @@ class _Problem:
         results: dict[float, tuple[float, Array, Array]] = {}
 
         def objective(log_s: float) -> float:
-            outcome = best(log_s)
+            outcome = None if deadline.over else best(log_s)
             if outcome is None:
                 return 60.0
             results[outcome[0]] = outcome
@@ -246,7 +251,7 @@ def incremental_gain(
     solver: str = "auto",
     E: Any = None,
     F: Any = None,
-    time_limit: float | None = None,
+    time_limit: TimeLimit = None,
 ) -> Gain:
     r"""A proved upper bound of the incremental gain from the input sequence to an output.
 
@@ -265,7 +270,7 @@ def incremental_gain(
             stability proof, any size), ``"auto"``.
         E: ``(m, p)`` input to channel, for a bare system; identity by default.
         F: ``(n, p)`` input to state, for a bare system; zero by default (identity without channels).
-        time_limit: seconds for semidefinite programs.
+        time_limit: seconds; the smallest bound proved until then is the answer.
 
     Returns:
         The gain, infinite where none was proved.
@@ -300,15 +305,15 @@ def incremental_gain(
     use_program = solver == "cvxpy" or (solver == "auto" and system.states <= _PROGRAM_STATES)
     if use_program:
         solver_order(None, system.states, system.states + system.channels + f.shape[1])
-    clock = Clock(time_limit)
+    deadline = Deadline.after(time_limit).named("gain")
     best: tuple[float, Proof] | None = None
-    for mode, growth in _attempts(system, measure, horizon):
-        if clock.over:
+    for mode, growth in _attempts(system, measure, horizon, deadline):
+        if deadline.over:
             break
         try:
-            found = problem.by_program(growth, mode, clock) if use_program else None
+            found = problem.by_program(growth, mode, deadline) if use_program else None
             if found is None and solver != "cvxpy":
-                found = problem.by_riccati(growth, mode, _multipliers(system, growth))
+                found = problem.by_riccati(growth, mode, _multipliers(system, growth, deadline), deadline)
         except (np.linalg.LinAlgError, ArithmeticError):  # LAPACK on extreme entries: no candidate
             continue
         if found is None:
@@ -329,9 +334,12 @@ def incremental_gain(
             }
             best = value, Proof("gain_lmi", data)
     if best is None:
-        return Gain(math.inf, measure, horizon, target, None, "no bound was proved")
+        detail = TOO_LATE if deadline.cut else "no bound was proved"
+        return Gain(math.inf, measure, horizon, target, None, detail)
     made = best[1].data
     words = f"{made['mode']} cost, growth {made['growth']:.6g}"
+    if deadline.cut:
+        words += "; stopped by the time limit: the bound may be better"
     return Gain(best[0], measure, horizon, target, best[1], words)
 
 
@@ -345,7 +353,9 @@ def _horizon(horizon: Any, discrete: bool) -> float | None:
     return int(horizon) if discrete else float(horizon)
 
 
-def _attempts(system: LureSystem, measure: str, horizon: float | None) -> Iterator[tuple[str, float]]:
+def _attempts(
+    system: LureSystem, measure: str, horizon: float | None, deadline: Deadline
+) -> Iterator[tuple[str, float]]:
     """Modes and growths to try: the neutral one, for a finite horizon also some that allow growth."""
     neutral = 1.0 if system.is_discrete else 0.0
     if measure == "l2":
@@ -355,7 +365,8 @@ def _attempts(system: LureSystem, measure: str, horizon: float | None) -> Iterat
     if horizon is None:
         return
     try:
-        slowest = rate_ceiling(system)  # no inequality holds with less growth than the worst constant slopes show
+        # no inequality holds with less growth than the worst constant slopes show
+        slowest = rate_ceiling(system, deadline=deadline)
     except np.linalg.LinAlgError:  # overflow in A + B K C
         return
     base = max(0.0, math.log(max(slowest, 1e-300)) if system.is_discrete else -slowest)
@@ -365,12 +376,14 @@ def _attempts(system: LureSystem, measure: str, horizon: float | None) -> Iterat
         yield "terminal", math.exp(exponent) if system.is_discrete else -exponent
 
 
-def _multipliers(system: LureSystem, growth: float) -> Array:
+def _multipliers(system: LureSystem, growth: float, deadline: Deadline) -> Array:
     """``Delta`` of the stability proof, where there is one at this growth or better; else one."""
     if system.channels == 0:
         return np.zeros(0)
     neutral = 1.0 if system.is_discrete else 0.0
-    finding = multiplier_criterion(system, rate="any", solver="riccati") if growth == neutral else None
+    finding = None
+    if growth == neutral:
+        finding = multiplier_criterion(system, rate="any", solver="riccati", time_limit=deadline)
     if finding is None or not finding.holds:
         b = np.linalg.norm(system.B, axis=0)
         c = np.linalg.norm(system.C, axis=1)

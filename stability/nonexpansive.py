@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Proof, Verdict
+from stability.deadline import Deadline, TimeLimit
 from stability.rules.growth_lmi import statement
 from stability.rules.multiplier_lmi import check_lmi
 from stability.systems import DrivenSystem, LureSystem
@@ -21,11 +22,12 @@ __all__ = ["EPSILONS", "nonexpansive"]
 EPSILONS = (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 
 
-def nonexpansive(subject: Any) -> Claim | None:
+def nonexpansive(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
     """Whether a step never stretches a difference by more than ``1 + epsilon`` in the Euclidean norm.
 
     Args:
         subject: a discrete ``LureSystem`` or ``DrivenSystem``.
+        time_limit: seconds.
 
     Returns:
         The certified claim ``nonexpansive`` with the factor as its value, or ``None``.
@@ -38,11 +40,14 @@ def nonexpansive(subject: Any) -> Claim | None:
     system = subject.system if isinstance(subject, DrivenSystem) else subject
     if not isinstance(system, LureSystem) or not system.is_discrete:
         return None
+    deadline = Deadline.after(time_limit).named("nonexpansive")
     p = np.eye(system.states)
     room = np.maximum(1.0 - system.alpha, 1e-3)
     column = np.maximum(np.einsum("ij,ij->j", system.B, system.B), 1e-30)
     for epsilon in EPSILONS:
         for factor in (1.0, 0.5, 2.0):
+            if deadline.over:
+                return None
             multipliers = factor * column / room
             if check_lmi(system, p, multipliers, 1.0 + epsilon, limit=2.0)[0]:
                 proof = Proof("growth_lmi", {"L": multipliers, "factor": 1.0 + epsilon})

@@ -8,7 +8,6 @@ fails.
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 import stability.rules  # noqa: F401 - fills the table of rules
 from stability.certificate import Claim, Proof, Verdict
 from stability.criteria.multiplier import multiplier_criterion
+from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.errors import ConfigurationError, DimensionError
 from stability.flow import advance_many, natural_step
 from stability.refute.manifold import newton
@@ -38,7 +38,7 @@ def regional(
     input_bound: float = 0.0,
     rate: float | None = None,
     seed: int = 0,
-    time_limit: float = 10.0,
+    time_limit: TimeLimit = None,
 ) -> Claim:
     r"""A contraction rate inside an invariant ellipsoid around a stable equilibrium.
 
@@ -53,7 +53,7 @@ def regional(
         rate: the rate asked for (``lambda``, or ``rho`` per step in discrete time); half of the
             equilibrium's own rate when not given. A lower rate gives a larger region.
         seed: of the random starts in the search for the equilibrium.
-        time_limit: seconds for the search.
+        time_limit: seconds; the widest region proved until then is the answer.
 
     Returns:
         The claim ``regional``; its value is the rate. Inconclusive, with the reason, where no region is
@@ -70,9 +70,9 @@ def regional(
         >>> str(claim.verdict), claim.value, claim.proof.data["radius"] > 1
         ('certified', 0.25, True)
     """
-    for name, value in (("input_bound", input_bound), ("time_limit", time_limit)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e100:
-            raise ConfigurationError(f"{name} must be a number >= 0, got {value!r}")
+    deadline = Deadline.after(time_limit).named("regional")
+    if isinstance(input_bound, bool) or not isinstance(input_bound, (int, float)) or not 0 <= input_bound < 1e100:
+        raise ConfigurationError(f"input_bound must be a number >= 0, got {input_bound!r}")
     target = as_subject(subject)
     if not isinstance(target, DrivenSystem) or target.system.channels == 0:
         return _open("A region needs a network with an activation; this subject has none.")
@@ -92,38 +92,44 @@ def regional(
         if not np.isfinite(inputs).all():
             raise ConfigurationError("input must be finite")
     with np.errstate(all="ignore"):
-        return _search(target, inputs, float(input_bound), rate, seed, time.monotonic() + time_limit)
+        return _search(target, inputs, float(input_bound), rate, seed, deadline)
 
 
 def _open(statement: str) -> Claim:
     return Claim("regional", statement, Verdict.INCONCLUSIVE)
 
 
-def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: float) -> tuple[Array, float] | None:
+def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) -> tuple[Array, float] | None:
     """The most stable equilibrium found, with its excess."""
     rng = np.random.default_rng(seed)
     n = driven.system.states
     starts = [np.zeros(n)]
     x, step = np.vstack([np.zeros(n), rng.normal(size=(5, n))]), natural_step(driven)
     for _ in range(1500):
+        if deadline.over:
+            break
         x = advance_many(driven, x, np.broadcast_to(u, (len(x), len(u))), step)
     starts += [row for row in x if np.isfinite(row).all()]
     starts += list(rng.normal(size=(6, n)))
     best: tuple[Array, float] | None = None
     for start in starts:
+        if deadline.over:
+            break
         found = newton(driven, start, u)
         if found is not None:
             size = float(excess(np.linalg.eigvals(driven.jacobian(found, u)), driven.system.is_discrete).max())
             if best is None or size < best[1]:
                 best = (found, size)
-        if best is not None and best[1] < 0 and (start is starts[0] or time.monotonic() > deadline):
+        if best is not None and best[1] < 0 and start is starts[0]:
             break
     return best
 
 
-def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, seed: int, deadline: float) -> Claim:
+def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, seed: int, deadline: Deadline) -> Claim:
     found = _equilibrium(driven, u, seed, deadline)
     if found is None:
+        if deadline.cut:
+            return _open(f"Whether there is a region of contraction is open: {TOO_LATE}.")
         return _open("No equilibrium was found for this input, so there is nothing to centre a region on.")
     centre, size = found
     if not (np.isfinite(size) and abs(size) < 1e25 and np.isfinite(driven.channel(centre, u)).all()):
@@ -139,11 +145,13 @@ def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, se
     weights, best, low, high = np.ones(len(middle)), None, 0.0, math.inf
     reach = 0.25
     for rounds in range(24):
-        if best is not None and time.monotonic() > deadline:
+        if deadline.over:
             break
-        claim, shape = _attempt(driven, centre, u, bound, target, middle, reach * weights)
+        claim, shape = _attempt(driven, centre, u, bound, target, middle, reach * weights, deadline)
         if claim is not None and (best is None or _radius(claim) > _radius(best)):
             best = claim
+        if shape is None and deadline.cut:
+            break
         if shape is None:
             high = reach
         else:
@@ -164,7 +172,14 @@ def _radius(claim: Claim) -> float:
 
 
 def _attempt(
-    driven: DrivenSystem, centre: Array, u: Array, bound: float, rate: float, middle: Array, swing: Array
+    driven: DrivenSystem,
+    centre: Array,
+    u: Array,
+    bound: float,
+    rate: float,
+    middle: Array,
+    swing: Array,
+    deadline: Deadline,
 ) -> tuple[Claim | None, Array | None]:
     """One inequality, with the slopes that states may reach who move the channels by at most ``swing``.
 
@@ -179,7 +194,7 @@ def _attempt(
     if slopes is None or not all(np.isfinite(s).all() for s in slopes):
         return None, None
     inner = regional_system(system, Region(middle, swing, slopes[0], slopes[1], np.zeros(system.states)))
-    finding = multiplier_criterion(inner, rate=rate, solver="riccati")
+    finding = multiplier_criterion(inner, rate=rate, solver="riccati", time_limit=deadline)
     if not finding.holds or not finding.witness:
         return None, None
     P, L = np.asarray(finding.witness["P"]), np.asarray(finding.witness["L"])

@@ -9,6 +9,8 @@ import numpy as np
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.certify import certify
+from stability.criteria.interval import gated_findings, gated_proof
+from stability.deadline import Deadline, TimeLimit
 from stability.errors import UnsupportedError
 from stability.gain import incremental_gain
 from stability.gated import GatedCell
@@ -24,7 +26,7 @@ __all__ = ["stack_gain"]
 Array = np.ndarray
 
 
-def stack_gain(subject: Any, *, head: Any = None, time_limit: float | None = None) -> Claim:
+def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) -> Claim:
     r"""A proved upper bound of the incremental l2 gain of a gated cell or of a stack.
 
     .. math:: \sqrt{\sum_t |H (y_t - y'_t)|^2} \le g \sqrt{\sum_t |u_t - u'_t|^2}
@@ -35,7 +37,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: float | None = Non
     Args:
         subject: a ``GatedCell``, a ``Cascade``, or a module with one (``torch.nn.LSTM``, several layers).
         head: ``H (k, outputs)``, such as the weights of a linear decoder; the identity by default.
-        time_limit: seconds a layer, for the searches.
+        time_limit: seconds, shared evenly by the layers.
 
     Returns:
         The claim, with the gain as its ``value``; inconclusive where a layer has no finite bound.
@@ -50,6 +52,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: float | None = Non
         >>> str(claim.verdict), claim.value < 10
         ('certified', True)
     """
+    deadline = Deadline.after(time_limit)
     target = as_subject(subject)
     stack = as_stack(target) if isinstance(target, (GatedCell, Cascade)) else None
     if stack is None:
@@ -64,7 +67,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: float | None = Non
         if H is not None and k >= len(stack.layers) - stack.directions:
             columns = np.ascontiguousarray(H[:, at : at + outputs_of(layer)])
             at += outputs_of(layer)
-        claim = _best(layer, columns, time_limit)
+        claim = _best(layer, columns, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None:
             return Claim("gain", f"Whether layer {k} has a finite incremental gain is open.", Verdict.INCONCLUSIVE)
         claims.append(claim)
@@ -81,22 +84,20 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: float | None = Non
     return claim if valid else Claim("gain", f"No incremental gain was proved: {reason}.", Verdict.INCONCLUSIVE)
 
 
-def _best(layer: Layer, head: Array | None, time_limit: float | None) -> Claim | None:
+def _best(layer: Layer, head: Array | None, deadline: Deadline) -> Claim | None:
     """The layer's claim that gives the smallest gain."""
     found: list[Claim] = []
     if not isinstance(layer, GatedCell):
-        gain = incremental_gain(layer, output="state" if head is None else head, time_limit=time_limit)
+        gain = incremental_gain(layer, output="state" if head is None else head, time_limit=deadline)
         if gain.proof is not None:
             found.append(gain_part(layer, pack(gain.claim)))
     else:
-        from stability.criteria.interval import gated_findings, gated_proof
-
-        for finding in gated_findings(layer, time_limit=time_limit):
+        for finding in gated_findings(layer, time_limit=deadline):
             made = gated_proof(layer, [finding])
             if made is not None:
                 found.append(made[0])
     if not found:
-        certificate = certify(layer, refute=False, time_limit=time_limit)
+        certificate = certify(layer, refute=False, time_limit=deadline)
         if certificate.verdict is Verdict.CERTIFIED:
             found.append(certificate.claim)
     usable = [(g, c) for c in found if not isinstance(g := layer_gain(layer, c, head), str)]

@@ -7,8 +7,8 @@ overshoot of the fastest rate is large, the rate of a stated share of its expone
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -16,13 +16,14 @@ from scipy.optimize import minimize_scalar
 from stability.certificate import Claim, Proof, Verdict
 from stability.criteria.multiplier import multiplier_criterion
 from stability.criteria.witness import Witness, prove, retreat
+from stability.deadline import Deadline, TimeLimit
 from stability.overshoot import spectrum_bracket
 from stability.solve.loop import Loop, centre
 from stability.solve.pinned import pinned, pinning, without
-from stability.statements import contraction
+from stability.statements import contraction, undecided
 from stability.systems import DrivenSystem, LureSystem
 
-__all__ = ["LARGE", "calmer_claims", "contraction_claim", "steady_witness"]
+__all__ = ["LARGE", "calmer_claims", "contraction_claim", "open_claim", "steady_witness"]
 
 Array = np.ndarray
 LARGE = 10.0
@@ -48,6 +49,11 @@ def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> C
     data = {**witness.data, "rate": witness.rate, "overshoot": overshoot, "p_min": low, "p_max": high}
     words = contraction(subject, witness.rate, overshoot)
     return Claim("contraction", words, Verdict.CERTIFIED, Proof("multiplier_lmi", data), witness.rate)
+
+
+def open_claim(subject: Any) -> Claim:
+    """The claim of whom neither a proof of contraction nor a counter-example is known."""
+    return Claim("contraction", undecided(subject), Verdict.INCONCLUSIVE)
 
 
 def steady_witness(system: LureSystem) -> Witness:
@@ -117,7 +123,7 @@ def _exponent(loop: Loop, s: float) -> float:
     return float(np.linalg.eigvalsh(whole + half.T @ half)[-1])
 
 
-def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limit: float | None = None) -> list[Claim]:
+def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limit: TimeLimit = None) -> list[Claim]:
     """Slower rates of clearly smaller overshoot, beside a certified fastest rate.
 
     Args:
@@ -130,10 +136,10 @@ def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limi
         rate without overshoot. Empty where the overshoot is one already.
     """
     system = subject.system if isinstance(subject, DrivenSystem) else subject
-    end = np.inf if time_limit is None else time.monotonic() + time_limit
+    deadline = Deadline.after(time_limit).named("slower rates")
     out: list[Claim] = []
     least = _overshoot(claim)
-    for witness in _witnesses(system, claim, end):
+    for witness in _witnesses(system, claim, deadline):
         made = contraction_claim(subject, witness) if witness else None
         if made is not None and _overshoot(made) < 0.5 * least + 0.5:
             out.append(made)
@@ -145,21 +151,19 @@ def _overshoot(claim: Claim) -> float:
     return float(claim.proof.data["overshoot"]) if claim.proof is not None else np.inf
 
 
-def _witnesses(system: LureSystem, claim: Claim, end: float) -> Iterator[Witness]:
+def _witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> Iterator[Witness]:
     rate = float(claim.value or 0.0)
     if _overshoot(claim) > LARGE:
         for share in SHARES:
-            left = end - time.monotonic()
-            if left <= 0.0:
+            if deadline.over:
                 return
             slower = rate**share if system.is_discrete else share * rate
-            limit = None if np.isinf(left) else left
-            found = multiplier_criterion(system, rate=slower, solver="riccati", time_limit=limit)
+            found = multiplier_criterion(system, rate=slower, solver="riccati", time_limit=deadline)
             witness = Witness(found.rate, dict(found.witness)) if found.witness else Witness()
             bracket = spectrum_bracket(witness.data["P"]) if witness else None
             if bracket is not None and bracket[2] <= LARGE:
                 yield witness
                 break
-    if system.states <= _STATES and time.monotonic() < end:
+    if system.states <= _STATES and not deadline.over:
         with np.errstate(all="ignore"):
             yield steady_witness(system)

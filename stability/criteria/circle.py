@@ -29,10 +29,11 @@ from stability.criteria.witness import (
     shift_factor,
     start_rate,
 )
+from stability.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.errors import ConfigurationError
-from stability.solve.attempts import Clock, check_rate
+from stability.solve.attempts import check_rate
 from stability.solve.forms import definite_slack
-from stability.solve.hinf import clean_matrices, hinf_norm
+from stability.solve.hinf import clean_matrices, hinf_peak
 from stability.solve.lmi import pose_bounded_real
 from stability.solve.loop import Loop
 from stability.systems import LureSystem
@@ -50,7 +51,7 @@ def circle_criterion(
     method: str = "frequency",
     M: float | None = None,
     rate: str | float = "best",
-    time_limit: float | None = None,
+    time_limit: TimeLimit = None,
 ) -> Finding:
     r"""Decide the circle criterion in one of two ways.
 
@@ -62,7 +63,7 @@ def circle_criterion(
             channel.
         rate: ``"best"`` looks for the fastest rate at which the shifted system meets the criterion,
             ``"any"`` asks for stability only, a number for this rate.
-        time_limit: seconds for the semidefinite programs.
+        time_limit: seconds; the best rate until then is the answer.
 
     Returns:
         A finding with margin ``1/M - ||G||`` (for an unstable linear part: minus its distance from
@@ -82,6 +83,7 @@ def circle_criterion(
     """
     if method not in ("frequency", "lmi"):
         raise ConfigurationError(f'unknown method {method!r}; the known ones are "frequency", "lmi"')
+    deadline = Deadline.after(time_limit).named("circle")
     own = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     reach = own if M is None else np.full(system.channels, _lipschitz(M, own))
     scale = float(reach.max(initial=0.0)) or 1.0
@@ -93,7 +95,7 @@ def circle_criterion(
     def words(gain: float) -> str:
         return f"||G||_inf = {gain / scale:.6g}, 1/M = {1.0 / scale:.6g}"
 
-    return decide_by_gain("circle", system, loop, multiplier, words, 1.0 / scale, method, rate, time_limit)
+    return decide_by_gain("circle", system, loop, multiplier, words, 1.0 / scale, method, rate, deadline)
 
 
 def _lipschitz(M: Any, own: Array) -> float:
@@ -113,7 +115,7 @@ def decide_by_gain(
     unit: float,
     method: str,
     rate: str | float,
-    time_limit: float | None,
+    deadline: Deadline,
 ) -> Finding:
     """A criterion of the form ``||loop||_inf < 1``: gain, best rate, witness.
 
@@ -126,12 +128,11 @@ def decide_by_gain(
         unit: the margin is ``unit * (1 - gain)``.
         method: ``frequency`` or ``lmi``.
         rate: ``best``, ``any`` or a number.
-        time_limit: seconds for semidefinite programs.
+        deadline: asked between factorisations; the best rate until then is the answer.
 
     Returns:
         The finding.
     """
-    clock = Clock(time_limit)
     if rate not in ("best", "any"):
         rate = check_rate(rate, system.is_discrete)
     start = start_rate(system)
@@ -144,20 +145,26 @@ def decide_by_gain(
     def gain(at: float) -> float:
         shifted = loop.shifted(at)
         if method == "frequency":
-            return hinf_norm(shifted.A, shifted.B, shifted.C, shifted.D, 1.0 if system.is_discrete else None)
+            dt = 1.0 if system.is_discrete else None
+            return hinf_peak(shifted.A, shifted.B, shifted.C, shifted.D, dt, deadline=deadline).norm
+        deadline.require()
         status, _, value = pose_bounded_real(
-            shifted.A, shifted.B, shifted.C, shifted.D, system.is_discrete, None, clock
+            shifted.A, shifted.B, shifted.C, shifted.D, system.is_discrete, None, deadline
         )
         return value if status == "solved" else np.inf
 
-    level = gain(start)
-    margin = unit * (1.0 - level) if np.isfinite(level) else None
-    if not level < 1.0:
-        return Finding(name, False, margin, words(level))
+    level, margin = np.nan, None
+    try:
+        level = gain(start)
+        margin = unit * (1.0 - level) if np.isfinite(level) else None
+        if not level < 1.0:
+            return Finding(name, False, margin, words(level))
+        if isinstance(rate, float) and not gain(rate) < 1.0:
+            return Finding(name, False, margin, f"{words(level)}, but not at rate {rate:g}")
+    except TimeOverError:
+        return Finding(name, False, margin, TOO_LATE if margin is None else f"{words(level)}; {TOO_LATE}")
     if isinstance(rate, float):
         targets = [rate]
-        if not gain(rate) < 1.0:
-            return Finding(name, False, margin, f"{words(level)}, but not at rate {rate:g}")
     elif rate == "any":
         targets = [start]
     else:
@@ -166,26 +173,28 @@ def decide_by_gain(
             best = best_rate(gain, limit, system.is_discrete, 1e-9 if method == "frequency" else 1e-4)
             targets = list(retreat(system, best, [1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5]))
     if method == "frequency" and not targets:
-        witness = climb_by_riccati(system, loop, multiplier, limit, level)
+        witness = climb_by_riccati(system, loop, multiplier, limit, level, deadline)
     elif method == "frequency":
-        witness = prove_by_riccati(system, loop, multiplier, targets, level)
+        witness = prove_by_riccati(system, loop, multiplier, targets, level, deadline)
     else:
-        witness = _by_program(system, loop, multiplier, targets, clock)
+        witness = _by_program(system, loop, multiplier, targets, deadline)
     note = "" if witness else "; no witness was proved at this rate"
+    if rate != "any" and deadline.cut:
+        note += f"; {STOPPED}"
     return Finding(name, True, margin, words(level) + note, witness.rate, witness.data)
 
 
 def _by_program(
-    system: LureSystem, loop: Loop, multiplier: Callable[[float], Array], rates: list[float], clock: Clock
+    system: LureSystem, loop: Loop, multiplier: Callable[[float], Array], rates: list[float], deadline: Deadline
 ) -> Witness:
     for rate in rates:
         at = loop.shifted(rate)
-        _, P, _ = pose_bounded_real(at.A, at.B, at.C, at.D, system.is_discrete, 1.0, clock)
+        _, P, _ = pose_bounded_real(at.A, at.B, at.C, at.D, system.is_discrete, 1.0, deadline)
         if P is None:
             continue
         for cap in (4.0, 1e3, 1e6):
             witness = prove(system, P, shift_factor(system, rate) * multiplier(cap), rate)
-            if witness or clock.over:
+            if witness or deadline.over:
                 return witness
     return Witness()
 
@@ -199,7 +208,7 @@ def bounded_real_lmi(
     gamma: float = 1.0,
     dt: float | None = None,
     *,
-    time_limit: float | None = None,
+    time_limit: TimeLimit = None,
 ) -> Finding:
     r"""The bounded real lemma: ``||C (s I - A)^{-1} B + D||_inf < gamma`` by a semidefinite program.
 
@@ -231,7 +240,7 @@ def bounded_real_lmi(
     if isinstance(gamma, bool) or not isinstance(gamma, (int, float, np.number)) or not gamma > 0:
         raise ConfigurationError(f"gamma must be a positive number, got {gamma!r}")
     c, d = c / float(gamma), d / float(gamma)
-    status, P, _ = pose_bounded_real(a, b, c, d, dt is not None, 1.0, Clock(time_limit))
+    status, P, _ = pose_bounded_real(a, b, c, d, dt is not None, 1.0, Deadline.after(time_limit))
     if P is None:
         return Finding("bounded_real", False, None, f"no P was found ({status})")
     P = 0.5 * (P + P.T)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Finding, Proof, Verdict
+from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.gated import GatedCell
 from stability.gated_bounds import JacobianBound, embedding, invariant_box
@@ -100,7 +101,7 @@ def interval_lmi_criterion(
     rate: str | float = "best",
     solver: str = "auto",
     tol: float | None = None,
-    time_limit: float | None = None,
+    time_limit: TimeLimit = None,
 ) -> Finding:
     """The multiplier inequality of the difference system over the invariant box.
 
@@ -110,7 +111,7 @@ def interval_lmi_criterion(
         rate: ``"best"``, ``"any"`` or a number, as for ``multiplier_criterion``.
         solver: passed on.
         tol: relative tolerance of the best rate; ``1e-3`` up to 32 states, ``1e-2`` beyond by default.
-        time_limit: passed on, in seconds.
+        time_limit: seconds; the best rate until then is the answer.
 
     Returns:
         The finding; the witness holds ``low``, ``high``, ``P``, ``L``, ``rate``.
@@ -125,8 +126,11 @@ def interval_lmi_criterion(
     box = invariant_box(cell)
     if box is None:
         return Finding("interval_lmi", False, None, _no_box(cell))
+    deadline = Deadline.after(time_limit).named("interval_lmi")
+    if deadline.over:
+        return Finding("interval_lmi", False, None, TOO_LATE)
     system = embedding(cell, box)
-    ceiling = rate_ceiling(system)
+    ceiling = rate_ceiling(system, deadline=deadline)
     if not ceiling < 1.0:
         detail = (
             f"gates held constant within their bounds reach a spectral radius of {ceiling:.4g}: no such norm exists"
@@ -134,7 +138,7 @@ def interval_lmi_criterion(
         return Finding("interval_lmi", False, 1.0 - ceiling, detail)
     if tol is None:  # six channels a unit: a rate to one part in a hundred is worth the wait, more is not
         tol = 1e-3 if cell.states <= 32 else 1e-2
-    found = multiplier_criterion(system, rate=rate, solver=solver, tol=tol, time_limit=time_limit)
+    found = multiplier_criterion(system, rate=rate, solver=solver, tol=tol, time_limit=deadline)
     if not found.holds:
         return Finding("interval_lmi", False, found.margin, found.detail)
     witness = {"low": box.low, "high": box.high, "rate": found.rate, **found.witness}
@@ -142,19 +146,20 @@ def interval_lmi_criterion(
 
 
 def gated_findings(
-    cell: GatedCell, *, rate: str | float = "best", time_limit: float | None = None, solver: str = "auto"
+    cell: GatedCell, *, rate: str | float = "best", time_limit: TimeLimit = None, solver: str = "auto"
 ) -> tuple[Finding, ...]:
     """Both tests, the cheap one first; with ``rate="any"`` the second only where the first fails.
 
     Args:
         cell: the cell.
         rate: ``"best"``, ``"any"`` or a number.
-        time_limit: seconds for the second.
+        time_limit: seconds for both.
         solver: of the second.
 
     Returns:
         One or two findings.
     """
+    deadline = Deadline.after(time_limit)
     first = interval_criterion(cell)
     if first.margin is None:  # no invariant box: the second test has nothing to stand on either
         return (first,)
@@ -163,7 +168,7 @@ def gated_findings(
         first = Finding("interval", False, rate - first.rate, detail, first.rate)
     if first.holds and rate != "best":
         return (first,)
-    return first, interval_lmi_criterion(cell, rate=rate, solver=solver, time_limit=time_limit)
+    return first, interval_lmi_criterion(cell, rate=rate, solver=solver, time_limit=deadline)
 
 
 def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Finding] | None:

@@ -18,8 +18,9 @@ import numpy as np
 from stability.certificate import Finding
 from stability.criteria.circle import decide_by_gain
 from stability.criteria.witness import answering, prove, start_rate
+from stability.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.errors import ConfigurationError, DimensionError
-from stability.solve.attempts import CLARABEL_STATES, Clock
+from stability.solve.attempts import CLARABEL_STATES
 from stability.solve.forms import definite_slack
 from stability.solve.hinf import clean_matrices
 from stability.solve.lmi import pose_positive_real
@@ -33,9 +34,7 @@ Array = np.ndarray
 
 
 @answering("kyp")
-def kyp_lmi(
-    A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, time_limit: float | None = None
-) -> Finding:
+def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, time_limit: TimeLimit = None) -> Finding:
     r"""Decide strict positive realness of ``G(s) = C (s I - A)^{-1} B + D`` in two ways that must agree.
 
     .. math:: \begin{bmatrix} A^T P + P A + \epsilon P & P B - C^T \\ \cdot & -(D + D^T) \end{bmatrix} \le 0,
@@ -73,8 +72,12 @@ def kyp_lmi(
     if not b.shape[1] or not len(a):
         raise DimensionError("B", "(n, m) with n, m >= 1", b.shape)
     discrete = dt is not None
-    frequency = positivity(a, b, c, d, discrete)
-    status, P, _ = pose_positive_real(a, b, c, d, discrete, Clock(time_limit))
+    deadline = Deadline.after(time_limit).named("kyp")
+    try:
+        frequency = positivity(a, b, c, d, discrete, deadline=deadline)
+    except TimeOverError:
+        return Finding("kyp", False, None, TOO_LATE)
+    status, P, _ = pose_positive_real(a, b, c, d, discrete, deadline)
     slack = -np.inf if P is None else _slack(a, b, c, d, 0.5 * (P + P.T), discrete)
     by_lmi, by_frequency = slack > 0, frequency.margin > 0
     where = "infinity" if np.isinf(frequency.omega) else f"omega = {frequency.omega:.4g}"
@@ -128,7 +131,7 @@ def _transformed(system: LureSystem) -> tuple[Array, Array, Array, Array, Array,
 
 @answering("kyp")
 def kyp_criterion(
-    system: LureSystem, *, method: str = "auto", rate: str | float = "best", time_limit: float | None = None
+    system: LureSystem, *, method: str = "auto", rate: str | float = "best", time_limit: TimeLimit = None
 ) -> Finding:
     r"""The circle criterion for the sector ``[alpha, beta]`` itself, as strict positive realness.
 
@@ -139,7 +142,7 @@ def kyp_criterion(
         method: ``"lmi"`` adds the KYP inequality by cvxpy as a second opinion, ``"frequency"`` does not,
             ``"auto"`` does for small systems.
         rate: ``"best"``, ``"any"`` or a number.
-        time_limit: seconds for the semidefinite programs.
+        time_limit: seconds; the best rate until then is the answer.
 
     Returns:
         A finding with margin ``min lambda_min(T + T^H)`` over all frequencies and a witness ``{"P", "L"}``
@@ -158,7 +161,11 @@ def kyp_criterion(
     A, B, C, D, k, open_ = _transformed(system)
     if not open_.any():
         return Finding("kyp", False, None, "does not apply: every channel has a single slope")
-    frequency = positivity(A, B, C, D, system.is_discrete)
+    deadline = Deadline.after(time_limit).named("kyp")
+    try:
+        frequency = positivity(A, B, C, D, system.is_discrete, deadline=deadline)
+    except TimeOverError:
+        return Finding("kyp", False, None, TOO_LATE)
     words = f"lambda_min(T + T^H) = {frequency.margin:.6g}"
     if not frequency.margin > 0:
         margin = frequency.margin if np.isfinite(frequency.margin) else None
@@ -172,11 +179,11 @@ def kyp_criterion(
         level = 1.0 / np.where(open_, k, 1.0)
         return np.where(open_, level, cap * level[open_].max())
 
-    found = decide_by_gain("kyp", system, loop, multiplier, lambda _: words, 1.0, "frequency", rate, time_limit)
+    found = decide_by_gain("kyp", system, loop, multiplier, lambda _: words, 1.0, "frequency", rate, deadline)
     note = "" if found.holds and found.witness else "; no witness was proved"
     data, reached = found.witness, found.rate
     if method == "lmi" or (method == "auto" and system.states <= CLARABEL_STATES // 2 and not data):
-        opinion = kyp_lmi(A, B, C, D, 1.0 if system.is_discrete else None, time_limit=time_limit)
+        opinion = kyp_lmi(A, B, C, D, 1.0 if system.is_discrete else None, time_limit=deadline)
         words += "; the KYP inequality agrees" if opinion.holds else f"; KYP inequality: {opinion.detail}"
         start = start_rate(system)
         if opinion.holds and not data:
@@ -185,4 +192,6 @@ def kyp_criterion(
                 if proof:
                     data, reached, note = proof.data, proof.rate, ""
                     break
+    if rate != "any" and deadline.cut:
+        note += f"; {STOPPED}"
     return Finding("kyp", True, frequency.margin, words + note, reached, data)

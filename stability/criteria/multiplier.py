@@ -7,12 +7,13 @@ counts, so that a finding that holds is a theorem already.
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 import numpy as np
 
 from stability.certificate import Finding
 from stability.criteria.linear import linear_criterion
+from stability.deadline import STOPPED, Deadline, TimeLimit
 from stability.errors import ConfigurationError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.between import condition_number
@@ -31,8 +32,15 @@ _USEFUL = 1e8
 existence): in a reducible network the fastest rates are approached only by overshoots beyond every bound."""
 
 
-def parse_rate(rate: Rate, system: LureSystem) -> Rate:
+def parse_rate(rate: Rate, system: Any) -> Rate:
     """Normalise the argument ``rate``: ``"any"``, ``"best"`` or a number that makes sense for the time base.
+
+    Args:
+        rate: as the user gave it.
+        system: any subject with ``is_discrete``.
+
+    Returns:
+        The word, or the number as a float.
 
     Raises:
         ConfigurationError: for anything else.
@@ -54,7 +62,7 @@ def default_tolerance(system: LureSystem) -> float:
     return 1e-6 if system.states <= _SMALL else 1e-3
 
 
-def rate_ceiling(system: LureSystem, samples: int = 8, seed: int = 0) -> float:
+def rate_ceiling(system: LureSystem, samples: int = 8, seed: int = 0, *, deadline: Deadline | None = None) -> float:
     """No rate beyond this can be certified: the slowest decay over some constant slopes.
 
     Returns:
@@ -65,6 +73,8 @@ def rate_ceiling(system: LureSystem, samples: int = 8, seed: int = 0) -> float:
     picks += [np.where(rng.random(system.channels) < 0.5, system.alpha, system.beta) for _ in range(samples)]
     worst = -np.inf
     for k in picks:
+        if deadline is not None and deadline.over and np.isfinite(worst):  # fewer slopes: a ceiling all the same
+            break
         eigenvalues = np.linalg.eigvals(system.jacobian(k))
         worst = max(worst, float(np.abs(eigenvalues).max() if system.is_discrete else eigenvalues.real.max()))
     return worst if system.is_discrete else -worst
@@ -109,7 +119,7 @@ def _best(search: Search, tol: float) -> None:
     low = search.rate
     if low is None:
         return
-    high = rate_ceiling(system)
+    high = rate_ceiling(system, deadline=search.deadline)
     if not np.isfinite(high) or (high <= low) != system.is_discrete:
         return
     search.most = max(_USEFUL, 100.0 * condition_number(search.witness["P"]))
@@ -149,7 +159,7 @@ def multiplier_criterion(
     rate: Rate = "best",
     solver: str = "auto",
     tol: float | None = None,
-    time_limit: float | None = None,
+    time_limit: TimeLimit = None,
 ) -> Finding:
     r"""The multiplier inequality with diagonal multipliers (slope-restricted Lur'e systems).
 
@@ -193,8 +203,7 @@ def multiplier_criterion(
         tol = default_tolerance(system)
     if not 0.0 < tol < 1.0:
         raise ConfigurationError(f"tol must lie in (0, 1), got {tol!r}")
-    start = time.monotonic()
-    deadline = start + (np.inf if time_limit is None else float(time_limit))
+    deadline = Deadline.after(time_limit).named("multiplier")
     with np.errstate(all="ignore"):
         search = Search(system, deadline)
         if solver != "cvxpy":
@@ -206,7 +215,7 @@ def multiplier_criterion(
             _by_sdp(search, rate, tol)
         if rate != "any":
             search.condition()
-        return _finding(search, rate, time.monotonic() - start)
+        return _finding(search, rate)
 
 
 def _structured(search: Search, rate: Rate, tol: float) -> None:
@@ -233,12 +242,11 @@ def _by_sdp(search: Search, rate: Rate, tol: float) -> None:
     system = search.system
 
     def ask(value: float) -> bool:
-        left = search.deadline - time.monotonic()
-        if left <= 0:
+        if search.expired():
             return False
         search.attempts += 1
-        result = multiplier_lmi(system, value, time_limit=None if np.isinf(left) else left)
-        if result is None or result.P is None or result.L is None:
+        result = multiplier_lmi(system, value, time_limit=search.deadline)
+        if result.P is None or result.L is None:
             return False
         p = np.ascontiguousarray(0.5 * (result.P + result.P.T))
         multipliers = np.ascontiguousarray(np.maximum(result.L, 0.0))
@@ -250,20 +258,22 @@ def _by_sdp(search: Search, rate: Rate, tol: float) -> None:
     start = rate if isinstance(rate, float) else 1.0 if system.is_discrete else 0.0
     if not ask(start) or rate != "best":
         return
-    low, high = start, rate_ceiling(system)
+    low, high = start, rate_ceiling(system, deadline=search.deadline)
     scale = max(abs(high), 1e-12) if not system.is_discrete else max(1.0 - high, 1e-12)
     while abs(high - low) > max(tol, 1e-4) * scale and not search.expired():
         middle = 0.5 * (low + high)
         low, high = (middle, high) if ask(middle) else (low, middle)
 
 
-def _finding(search: Search, rate: Rate, seconds: float) -> Finding:
-    effort = f"{search.attempts} attempts, {seconds:.2g} s"
+def _finding(search: Search, rate: Rate) -> Finding:
+    effort = f"{search.attempts} attempts"
+    cut = search.deadline.cut
     if search.witness and search.rate is not None:
         margin = 1.0 - search.rate if search.system.is_discrete else search.rate
         what = f"rho = {search.rate:.6g} per step" if search.system.is_discrete else f"lambda = {search.rate:.6g}"
-        return Finding("multiplier", True, margin, f"holds at {what} ({effort})", search.rate, search.witness)
-    stopped = "the time limit came first" if search.expired() else "no multipliers and P were found"
+        words = f"holds at {what} ({effort})" + (f"; {STOPPED}" if cut and rate != "any" else "")
+        return Finding("multiplier", True, margin, words, search.rate, search.witness)
+    stopped = "the time limit came first" if cut else "no multipliers and P were found"
     wanted = "" if rate in ("any", "best") else f" at rate {rate:g}"
     return Finding("multiplier", False, _shortfall(search), f"{stopped}{wanted} ({effort})")
 
@@ -278,7 +288,7 @@ def _shortfall(search: Search) -> float | None:
     excess = float(np.abs(values).max() - 1.0 if search.system.is_discrete else np.real(values).max())
     if excess >= 0.0:
         return -excess
-    if search.samples is None or search.expired():
+    if search.samples is None or search.deadline.over:
         return None
     gain = optimise_scaling(search.samples.at(1.0 if search.system.is_discrete else 0.0), search.x)[1]
     return min(1.0 - gain, 0.0) if np.isfinite(gain) else None

@@ -15,8 +15,8 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components, mini
 
 from stability.certificate import Finding
 from stability.criteria.witness import answering, nested_multiplier, prove, retreat
+from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.errors import ConfigurationError, DimensionError
-from stability.solve.attempts import Clock
 from stability.solve.lmi import pose_combination
 from stability.solve.lyapunov import quadratic_rate
 from stability.systems import LureSystem, as_matrix, as_slope
@@ -44,7 +44,7 @@ class Theorem1:
 
 
 @np.errstate(all="ignore")
-def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None) -> Theorem1:
+def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: TimeLimit = None) -> Theorem1:
     r"""Check Theorem 1 for ``dh/dt = A h + sigma(W h + input)``.
 
     * (a): ``A_sym < 0`` and ``sigma_min(A_sym) > M sigma_max(W)``, with ``A_sym = (A + A^T)/2``. It gives
@@ -59,6 +59,7 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None) -> Theorem1:
         W: ``(n, n)``.
         M: Lipschitz constant of ``sigma``.
         slope: ``(alpha, beta)`` of ``sigma``, ``(0, M)`` by default; witnesses are for this interval.
+        time_limit: seconds; what is not decided by then does not hold, and says so.
 
     Returns:
         The findings; witnesses ``{"P", "L"}`` are proved for the multiplier inequality with ``B = I``, ``C =
@@ -74,6 +75,7 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None) -> Theorem1:
         >>> result.a.rate, result.b_sound.holds
         (1.0, True)
     """
+    deadline = Deadline.after(time_limit).named("theorem1")
     a = as_matrix("A", A)
     w = as_matrix("W", W)
     if a.shape[0] != a.shape[1] or a.shape[0] == 0:
@@ -88,15 +90,16 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None) -> Theorem1:
         raise ConfigurationError(f"the slopes must lie in [-M, M] = [{-M:g}, {M:g}]")
     system = LureSystem.recurrent(a, w, (alpha, beta))
     with np.errstate(over="ignore", invalid="ignore"):
-        return Theorem1(_case_a(system, M), _published(system), _sound(system))
+        return Theorem1(_case_a(system, M, deadline), _published(system), _sound(system, deadline))
 
 
 @np.errstate(all="ignore")
-def theorem1_system(system: LureSystem) -> Theorem1:
+def theorem1_system(system: LureSystem, *, time_limit: TimeLimit = None) -> Theorem1:
     """Theorem 1 for a system of its form: continuous, ``B = c I`` with ``c > 0``, ``D = 0``.
 
     Args:
         system: the system; ``M = c max(|alpha|, |beta|)`` and ``W = C``.
+        time_limit: as for ``theorem1``.
 
     Returns:
         The findings, witnesses for this system; none holds when the system has another form.
@@ -118,7 +121,7 @@ def theorem1_system(system: LureSystem) -> Theorem1:
     ):
         why = "does not apply: the theorem is about dh/dt = A h + sigma(W h + input)"
         return Theorem1(*(Finding(f"theorem1{case}", False, None, why) for case in ("a", "b_published", "b")))
-    found = theorem1(system.A, system.C, reach, slope=(c * system.alpha, c * system.beta))
+    found = theorem1(system.A, system.C, reach, slope=(c * system.alpha, c * system.beta), time_limit=time_limit)
 
     def moved(finding: Finding) -> Finding:
         if not finding.witness or c == 1.0:
@@ -136,7 +139,7 @@ def _top(M: Array) -> float:
 
 
 @answering("theorem1a")
-def _case_a(system: LureSystem, M: float) -> Finding:
+def _case_a(system: LureSystem, M: float, deadline: Deadline) -> Finding:
     n = system.states
     decay, norm = -_top(system.A), M * float(np.linalg.norm(system.C, 2))
     margin = decay - norm
@@ -149,6 +152,8 @@ def _case_a(system: LureSystem, M: float) -> Finding:
     for cap in (4.0, 1e3, 1e6):
         L = level * nested_multiplier((-ball, ball), (system.alpha, system.beta), cap) * M
         for rate in (margin, *retreat(system, margin)):
+            if deadline.over:
+                return Finding("theorem1a", False, margin, f"{words}; {TOO_LATE}")
             found = prove(system, np.eye(n), L, rate)
             if found and found.rate is not None and (found.rate > 0.99 * margin or cap > 1e5):
                 return Finding("theorem1a", True, margin, words, found.rate, found.data)
@@ -213,7 +218,7 @@ def symmetrizer(W: Any) -> tuple[Array, Array, float]:
 
 
 @answering("theorem1b")
-def _sound(system: LureSystem) -> Finding:
+def _sound(system: LureSystem, deadline: Deadline) -> Finding:
     name = "theorem1b"
     A, W = system.A, system.C
     if not ((system.alpha >= 0).all() and (system.beta > 0).all()):
@@ -228,7 +233,7 @@ def _sound(system: LureSystem) -> Finding:
     if not bottom > 0:
         words = f"{scaled} but not negative definite (eigenvalue {-bottom + 0.0:.6g})"
         return Finding(name, False, bottom + 0.0, words)
-    weight = _component_weights(A, P, parts)
+    weight = _component_weights(A, P, parts, deadline)
     P, L = P * weight[:, None], L * weight  # blocks: a weight is constant on a component
     P = 0.5 * (P + P.T)
     product = A.T @ P
@@ -242,6 +247,8 @@ def _sound(system: LureSystem) -> Finding:
         factor = nested_multiplier((zero, system.beta), (system.alpha, system.beta), cap)
         multiplier = factor * L / system.beta
         for rate in (best, *retreat(system, best)):
+            if deadline.over:
+                return Finding(name, False, margin, f"{scaled}; {TOO_LATE}")
             found = prove(system, P, multiplier, rate)
             if found and (float(found.rate or 0.0) > 0.99 * best or cap > 1e5):
                 words = f"{scaled}, negative definite, and A^T L W + L W A > 0"
@@ -249,7 +256,7 @@ def _sound(system: LureSystem) -> Finding:
     return Finding(name, False, margin, f"{scaled}, but the margin is within rounding errors")
 
 
-def _component_weights(A: Array, P: Array, parts: Array) -> Array:
+def _component_weights(A: Array, P: Array, parts: Array, deadline: Deadline) -> Array:
     """Weights, constant on every component, for which ``A^T P + P A < 0`` if there are any to be found."""
     product = A.T @ P
     k = int(parts.max()) + 1
@@ -260,7 +267,7 @@ def _component_weights(A: Array, P: Array, parts: Array) -> Array:
         inside = (parts == part).astype(float)
         half = A.T @ (inside[:, None] * P)
         blocks.append(-(half + half.T))
-    status, weights, width = pose_combination(blocks, Clock(None))
+    status, weights, width = pose_combination(blocks, deadline)
     if status != "solved" or weights is None or not width > 0:
         return np.ones(len(A))
     weights = np.maximum(weights, 1e-12 * weights.max())

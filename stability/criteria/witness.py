@@ -16,6 +16,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from stability.certificate import Finding
+from stability.deadline import Deadline, TimeOverError
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.loop import Loop
@@ -141,10 +142,10 @@ def retreat(system: LureSystem, best: float, steps: Iterable[float] | None = Non
 
 
 def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol: float = 1e-9) -> float:
-    """The fastest rate at which a gain that grows with it is below one.
+    """The fastest rate at which a gain that grows with it is below one, or, when the time is over, the fastest seen.
 
     Args:
-        gain: gain at a rate; below one at the start (0 or 1), infinite beyond ``limit``.
+        gain: gain at a rate; below one at the start (0 or 1), infinite beyond ``limit``; may raise ``TimeOverError``.
         limit: decay rate of the linear part.
         discrete: time base.
         tol: absolute tolerance relative to the span of rates.
@@ -159,18 +160,30 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
     start = 1.0 if discrete else 0.0
     span = limit - start
 
+    reached = 0.0
+
     def surplus(x: float) -> float:
+        nonlocal reached
         value = gain(start + x * span)
+        reached = max(reached, x) if value < 1.0 else reached
         return 1.0 - min(value, 1e9) if value <= 1.0 else 1.0 / min(value, 1e9) - 1.0
 
-    if surplus(1.0 - 1e-12) > 0:  # the feedback costs nothing
-        return start + (1.0 - 1e-12) * span
-    root: Any = brentq(surplus, 0.0, 1.0 - 1e-12, xtol=tol, rtol=np.float64(1e-12), maxiter=80)
+    try:
+        if surplus(1.0 - 1e-12) > 0:  # the feedback costs nothing
+            return start + (1.0 - 1e-12) * span
+        root: Any = brentq(surplus, 0.0, 1.0 - 1e-12, xtol=tol, rtol=np.float64(1e-12), maxiter=80)
+    except TimeOverError:
+        return start + reached * span
     return start + float(root) * span
 
 
 def prove_by_riccati(
-    system: LureSystem, loop: Loop, multiplier: Callable[[float], Array], rates: Iterable[float], gain: float
+    system: LureSystem,
+    loop: Loop,
+    multiplier: Callable[[float], Array],
+    rates: Iterable[float],
+    gain: float,
+    deadline: Deadline,
 ) -> Witness:
     """Try the bounded real Riccati equation of a loop at one rate after another.
 
@@ -180,10 +193,13 @@ def prove_by_riccati(
         multiplier: the multipliers in the system's slopes, given the cap of ``nested_multiplier``.
         rates: rates to try, the best first.
         gain: gain of the loop at the start; sets the slack.
+        deadline: asked before each equation.
     """
     room = max(1.0 - gain * gain, 1e-12)
     for rate in rates:
         for slack in (0.1 * room, 1e-3 * room, 1e-6 * room, 1e-9 * room):
+            if deadline.over:
+                return Witness()
             with np.errstate(all="ignore"):
                 P = bounded_real(loop.shifted(rate), slack).P
             if P is None or not np.isfinite(P).all():
@@ -203,6 +219,7 @@ def climb_by_riccati(
     multiplier: Callable[[float], Array],
     limit: float,
     gain: float,
+    deadline: Deadline,
     tol: float = 1e-3,
 ) -> Witness:
     """Bisection on the rate by Riccati equations alone: the way for large systems.
@@ -213,18 +230,19 @@ def climb_by_riccati(
         multiplier: as in ``prove_by_riccati``.
         limit: decay rate of the linear part, beyond which nothing can be proved.
         gain: gain of the loop at the start.
+        deadline: asked before each equation; the best rate proved until then is the answer.
         tol: of the rate, relative to the span.
 
     Returns:
         The best proved witness.
     """
     low = start_rate(system)
-    best = prove_by_riccati(system, loop, multiplier, [low], gain)
+    best = prove_by_riccati(system, loop, multiplier, [low], gain, deadline)
     high = limit
     span = abs(high - low)
-    while best and abs(high - low) > tol * span:
+    while best and abs(high - low) > tol * span and not deadline.over:
         middle = 0.5 * (low + high)
-        found = prove_by_riccati(system, loop, multiplier, [middle], gain)
+        found = prove_by_riccati(system, loop, multiplier, [middle], gain, deadline)
         if found:
             best, low = found, middle
         else:

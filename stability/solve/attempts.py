@@ -1,8 +1,7 @@
-"""What every semidefinite program here shares: its result, its clock, the choice of a solver by size."""
+"""What every semidefinite program here shares: its result, its limits, the choice of a solver by size."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from stability.errors import ConfigurationError
 
-__all__ = ["CLARABEL_STATES", "MAX_SIZE", "MAX_STATES", "Clock", "LmiResult", "check_rate", "solver_order"]
+__all__ = ["CLARABEL_STATES", "MAX_SIZE", "MAX_STATES", "LmiResult", "check_rate", "solver_order"]
 
 Array = np.ndarray
 MAX_STATES = 160
@@ -48,32 +47,6 @@ class LmiResult:
     def feasible(self) -> bool:
         """Whether ``(P, L)`` is there and passed the check."""
         return self.status == "feasible"
-
-
-class Clock:
-    """The time that is left.
-
-    Args:
-        limit: seconds, or ``None`` for no limit.
-
-    Raises:
-        ConfigurationError: a limit that is not a positive number.
-    """
-
-    def __init__(self, limit: float | None) -> None:
-        if limit is not None and not (isinstance(limit, (int, float)) and limit > 0):
-            raise ConfigurationError(f"time_limit must be a positive number of seconds, got {limit!r}")
-        self.end = None if limit is None else time.monotonic() + limit
-
-    @property
-    def left(self) -> float | None:
-        """Seconds, at least a millisecond; ``None`` without a limit."""
-        return None if self.end is None else max(self.end - time.monotonic(), 1e-3)
-
-    @property
-    def over(self) -> bool:
-        """Whether none is left."""
-        return self.end is not None and time.monotonic() >= self.end
 
 
 def solver_order(solver: str | None, n: int, size: int) -> list[str]:

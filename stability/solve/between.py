@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from stability.deadline import Deadline, TimeOverError
 from stability.solve.loop import Loop
 from stability.solve.riccati import bounded_real
 
@@ -44,13 +45,14 @@ def condition_number(P: Array) -> float:
     return float(values[-1] / values[0]) if values[0] > 0 else np.inf
 
 
-def well_conditioned(loop: Loop, P: Array, most: int = 24) -> Array | None:
+def well_conditioned(loop: Loop, P: Array, most: int = 24, *, deadline: Deadline | None = None) -> Array | None:
     """The best conditioned matrix on the segment from ``P`` to the largest solution.
 
     Args:
         loop: the shifted and scaled loop.
         P: ``(n, n)``, a solution of its bounded real inequality.
         most: evaluations of the condition number.
+        deadline: asked before each of them; the best so far is the answer.
 
     Returns:
         ``(n, n)``, a candidate as any other, or ``None`` where none better than ``P`` was found.
@@ -59,7 +61,8 @@ def well_conditioned(loop: Loop, P: Array, most: int = 24) -> Array | None:
         One to four Riccati attempts and at most ``most`` spectra of symmetric matrices.
     """
     other = transposed(loop)
-    attempts = (bounded_real(other, slack).P for slack in (1e-4, 1e-6, 1e-8, 1e-10))
+    deadline = deadline or Deadline()
+    attempts = (bounded_real(other, slack).P for slack in (1e-4, 1e-6, 1e-8, 1e-10) if not deadline.over)
     inverse = next((x for x in attempts if x is not None), None)
     if inverse is None or not np.isfinite(inverse).all():
         return None
@@ -75,9 +78,17 @@ def well_conditioned(loop: Loop, P: Array, most: int = 24) -> Array | None:
         share = 1.0 / (1.0 + np.exp(-u))
         return (1.0 - share) * P + share * largest
 
-    def logarithm(u: float) -> float:
-        return min(float(np.log(condition_number(mixed(u)))), 1e3)
+    seen: dict[float, float] = {}
 
-    found = minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options={"maxiter": most, "xatol": 0.02})
-    best = mixed(float(found.x))  # type: ignore[attr-defined]
+    def logarithm(u: float) -> float:
+        deadline.require()
+        seen[u] = min(float(np.log(condition_number(mixed(u)))), 1e3)
+        return seen[u]
+
+    try:
+        minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options={"maxiter": most, "xatol": 0.02})
+    except TimeOverError:
+        if not seen:
+            return None
+    best = mixed(min(seen, key=lambda u: seen[u]))
     return best if condition_number(best) < condition_number(P) else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.solve.attempts import CLARABEL_STATES, Clock, LmiResult, check_rate, solver_order
+from stability.deadline import Deadline, TimeLimit
+from stability.solve.attempts import CLARABEL_STATES, LmiResult, check_rate, solver_order
 from stability.solve.coordinates import balanced
 from stability.solve.forms import multiplier_slack
 from stability.solve.lmi import pose_overshoot, problem_size
@@ -15,7 +16,7 @@ __all__ = ["min_overshoot"]
 
 @np.errstate(all="ignore")
 def min_overshoot(
-    system: LureSystem, rate: float, *, solver: str | None = None, time_limit: float | None = None
+    system: LureSystem, rate: float, *, solver: str | None = None, time_limit: TimeLimit = None
 ) -> LmiResult:
     """The smallest overshoot ``sqrt(cond P)`` at a rate: minimise ``kappa`` subject to ``I <= P <= kappa I``.
 
@@ -37,7 +38,7 @@ def min_overshoot(
     """
     n = system.states
     rate = check_rate(rate, system.is_discrete)
-    clock = Clock(time_limit)
+    deadline = Deadline.after(time_limit).named("overshoot")
     order = solver_order(solver, n, problem_size(system))
     if solver is None and n <= CLARABEL_STATES:
         order = ["CLARABEL", "SCS"]
@@ -47,9 +48,9 @@ def min_overshoot(
     tried: list[str] = []
     for name in order:
         for margin in (1e-7, 1e-5, 1e-3):
-            if clock.over:
+            if deadline.over:
                 return LmiResult("time limit", detail="; ".join(tried))
-            status, P, L = pose_overshoot(at, box, name, clock, margin)
+            status, P, L = pose_overshoot(at, box, name, deadline, margin)
             tried.append(f"{name} {status}")
             if P is None or L is None:
                 continue

@@ -7,10 +7,13 @@ a proposal, and the bounded real lemma at these multipliers decides.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import schur, solve_triangular
 from scipy.optimize import minimize
 
+from stability.deadline import Deadline
 from stability.solve.loop import Loop
 
 __all__ = ["FrequencySamples", "optimise_scaling", "osborne"]
@@ -139,7 +142,12 @@ class _Peak:
 
 
 def optimise_scaling(
-    samples: Array, start: Array | None = None, *, target: float = 0.0, rounds: int = 4
+    samples: Array,
+    start: Array | None = None,
+    *,
+    target: float = 0.0,
+    rounds: int = 4,
+    deadline: Deadline | None = None,
 ) -> tuple[Array, float]:
     """``log Delta`` of small peak gain on the samples, and that gain.
 
@@ -148,6 +156,7 @@ def optimise_scaling(
         start: where to start; zero or Osborne's balancing, whichever is better, by default.
         target: stop early once the peak is below it.
         rounds: of descent on the samples that are near the peak, each followed by a look at all of them.
+        deadline: asked at every step of the descent, which ends there with what it has.
 
     Returns:
         ``log Delta`` with mean zero and the peak gain reached (on the samples).
@@ -160,9 +169,14 @@ def optimise_scaling(
     """
     m = samples.shape[1]
     judge = _Peak(samples, 300.0, 30)
+    deadline = deadline or Deadline()
 
     def look(x: Array) -> Array:
         return judge.largest(x, 8)
+
+    def onward(*_: Any) -> None:
+        if deadline.over:
+            raise StopIteration  # the descent ends with the point it has
 
     x = start if start is not None else np.zeros(m)
     sigma = look(x)
@@ -174,7 +188,7 @@ def optimise_scaling(
     active = np.zeros(len(samples), dtype=bool)
     sharpness = 60.0
     for _ in range(2 * rounds):
-        if best < target or m < 2:
+        if best < target or m < 2 or deadline.over:
             break
         active |= sigma > 0.8 * best
         chosen = samples[active]
@@ -182,7 +196,7 @@ def optimise_scaling(
             chosen = chosen.astype(np.complex64)  # single precision steers well enough
         peak = _Peak(chosen, sharpness, 2, best)
         peak.v = judge.v[active].astype(chosen.dtype)
-        result = minimize(peak, x, jac=True, method="L-BFGS-B", options={"maxiter": 40, "maxcor": 20})
+        result = minimize(peak, x, jac=True, method="L-BFGS-B", callback=onward, options={"maxiter": 40, "maxcor": 20})
         trial = result.x - result.x.mean()
         sigma_trial = look(trial)
         value = float(sigma_trial.max())

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, get_lapack_funcs, schur
 from scipy.optimize import minimize_scalar
 
+from stability.deadline import Deadline
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.solve.coordinates import balancing
 from stability.systems import as_matrix
@@ -236,7 +237,10 @@ def _best_chart(A: Array, B: Array, C: Array, D: Array, response: Response, gain
 
 
 @np.errstate(all="ignore")
-def hinf_peak(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, rtol: float = 1e-10) -> Peak:
+def hinf_peak(
+    A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *,
+    rtol: float = 1e-10, deadline: Deadline | None = None,
+) -> Peak:
     r"""The H-infinity norm, the frequency where it is reached, and the singular vectors there.
 
     Args:
@@ -246,6 +250,7 @@ def hinf_peak(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *,
         D: ``(p, m)``, zero by default.
         dt: ``None`` for continuous time, anything else for discrete time.
         rtol: relative tolerance; a peak that exceeds the answer by less may be missed.
+        deadline: asked between factorisations; a norm that is half computed is none.
 
     Returns:
         The peak.
@@ -255,6 +260,7 @@ def hinf_peak(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *,
         NonFiniteError: NaN or infinite entries.
         ConfigurationError: a tolerance outside (0, 1).
         UnsupportedError: matrices so badly scaled that no change of units makes them finite.
+        TimeOverError: when the deadline came first, for the search that set it.
 
     Example:
         >>> peak = hinf_peak([[0.0, 1.0], [-1.0, -0.1]], [[0.0], [1.0]], [[1.0, 0.0]])
@@ -284,7 +290,7 @@ def hinf_peak(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *,
                 return Peak(np.inf, np.nan, np.full(p, np.nan), np.full(m, np.nan))
             if 0.0 in sizes:
                 return _result(response, 0.0)
-            peak = _climb(a, b, c, d, response, rtol)
+            peak = _climb(a, b, c, d, response, rtol, deadline or Deadline())
             return replace(peak, omega=peak.omega * time)
         except LinAlgError as error:
             raise UnsupportedError(f"the response overflows: {error}; rescale inputs, outputs or time") from error
@@ -310,14 +316,19 @@ def _refine(response: Response, omega: float, gain: float) -> tuple[float, float
     return (float(found.x), value) if value > gain else (omega, gain)
 
 
-def _climb(A: Array, B: Array, C: Array, D: Array, response: Response, rtol: float) -> Peak:
-    gains = {float(w): response.estimate(float(w)) for w in response.samples()}
+def _climb(A: Array, B: Array, C: Array, D: Array, response: Response, rtol: float, deadline: Deadline) -> Peak:
+    def estimate(omega: float) -> float:
+        deadline.require()
+        return response.estimate(omega)
+
+    gains = {float(w): estimate(float(w)) for w in response.samples()}
     omega = max(gains, key=lambda w: gains[w])
     best = response.gain(omega)
     if best == 0.0:  # zero at more points than a non-zero rational function of this degree has zeros
         return _result(response, 0.0)
     chart = _best_chart(A, B, C, D, response, gains)
     for _ in range(_LEVELS):
+        deadline.require()
         omega, best = _refine(response, omega, best)
         level = best * (1.0 + rtol)
         try:
@@ -333,7 +344,7 @@ def _climb(A: Array, B: Array, C: Array, D: Array, response: Response, rtol: flo
         between = 0.5 * (finite[1:] + finite[:-1])
         ends = [0.0, np.pi] if response.discrete else [0.0, 2.0 * float(finite.max(initial=0.0))]
         tries = np.unique(np.concatenate([finite, between, ends]))
-        values = np.array([response.estimate(float(w)) for w in tries])
+        values = np.array([estimate(float(w)) for w in tries])
         found = False
         for i in np.argsort(-values)[: len(tries) if response.small else _EXACT_TRIES]:
             value = response.gain(float(tries[i]))

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from stability.deadline import Deadline, TimeLimit
 from stability.errors import ConfigurationError
-from stability.solve.attempts import CLARABEL_STATES, Clock, LmiResult, check_rate, solver_order
+from stability.solve.attempts import CLARABEL_STATES, LmiResult, check_rate, solver_order
 from stability.solve.coordinates import Coordinates, balanced, recentred
 from stability.solve.forms import Blocks, dual_slack, multiplier_slack
 from stability.solve.lyapunov import interpolant
@@ -41,23 +42,23 @@ def problem_size(system: LureSystem | Blocks) -> int:
     return n + m + (n if system.is_discrete and n > CLARABEL_STATES else 0)
 
 
-def _solve(problem: Any, solver: str, clock: Clock, accuracy: float = 1e-6) -> str:
+def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6) -> str:
     """Run a solver; the answer is ``solved``, ``infeasible``, ``time limit`` or ``failed: why``."""
     from cvxpy.error import SolverError
 
+    if deadline.over:  # posing the problem takes time as well
+        return "time limit"
     options: dict[str, Any] = {}
     if solver == "SCS":
         options = {"eps_abs": accuracy, "eps_rel": accuracy, "max_iters": _SCS_STEPS}
-        if clock.left is not None:
-            options["time_limit_secs"] = clock.left
-    elif clock.left is not None:
-        options["time_limit"] = clock.left
+    if deadline.seconds is not None:
+        options["time_limit_secs" if solver == "SCS" else "time_limit"] = deadline.seconds
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             problem.solve(solver=solver, **options)
         except (SolverError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-            return "time limit" if clock.over else f"failed: {(str(error) or repr(error)).splitlines()[0]}"
+            return "time limit" if deadline.over else f"failed: {(str(error) or repr(error)).splitlines()[0]}"
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # of compiled Rust, and no Exception
                 raise
@@ -66,7 +67,7 @@ def _solve(problem: Any, solver: str, clock: Clock, accuracy: float = 1e-6) -> s
         return "infeasible"
     if problem.status in ("optimal", "optimal_inaccurate"):
         return "solved"
-    return "time limit" if clock.over else f"failed: {problem.status}"
+    return "time limit" if deadline.over else f"failed: {problem.status}"
 
 
 def _symmetric(M: Any) -> Any:
@@ -135,7 +136,7 @@ def _value(variable: Any, shape: tuple[int, ...]) -> Array | None:
 
 
 def _attempt(
-    at: Coordinates, solver: str, clock: Clock, margin: float, fixed: Array | None, widest: bool,
+    at: Coordinates, solver: str, deadline: Deadline, margin: float, fixed: Array | None, widest: bool,
     accuracy: float,
 ) -> tuple[str, Array | None, Array | None, float, Array | None]:
     """Pose it once: existence with ``P >= I``, or the widest margin at unit trace together with its dual."""
@@ -154,7 +155,7 @@ def _attempt(
         constraints += [P >> wide * np.eye(n), total == n + m, wide <= 1]
     else:
         constraints += [P >> np.eye(n)]
-    status = _solve(cp.Problem(cp.Maximize(wide if widest else 0), constraints), solver, clock, accuracy)
+    status = _solve(cp.Problem(cp.Maximize(wide if widest else 0), constraints), solver, deadline, accuracy)
     if status != "solved":
         return status, None, None, float("nan"), None
     p = _value(P, (n, n))
@@ -167,7 +168,7 @@ def _attempt(
 @np.errstate(all="ignore")
 def multiplier_lmi(
     system: LureSystem, rate: float, *, solver: str | None = None, margin: float = 1e-3,
-    fixed_multiplier: Any = None, time_limit: float | None = None,
+    fixed_multiplier: Any = None, time_limit: TimeLimit = None,
 ) -> LmiResult:
     """Existence of ``(P, L)`` for the multiplier inequality at a given rate.
 
@@ -197,7 +198,7 @@ def multiplier_lmi(
     """
     n, m = system.B.shape
     rate = check_rate(rate, system.is_discrete)
-    clock = Clock(time_limit)
+    deadline = Deadline.after(time_limit)
     order = solver_order(solver, n, problem_size(system))
     start = balanced(system, rate)
     fixed = None
@@ -207,11 +208,11 @@ def multiplier_lmi(
             raise ConfigurationError(f"fixed_multiplier must hold {m} finite numbers >= 0")
         fixed = fixed / start.r**2
         fixed = fixed / max(float(fixed.max(initial=0.0)), np.finfo(float).tiny)
-    return _climb(system, rate, start, order, clock, margin, fixed)
+    return _climb(system, rate, start, order, deadline, margin, fixed)
 
 
 def _climb(
-    system: LureSystem, rate: float, start: Coordinates, order: list[str], clock: Clock, margin: float,
+    system: LureSystem, rate: float, start: Coordinates, order: list[str], deadline: Deadline, margin: float,
     fixed: Array | None,
 ) -> LmiResult:
     """Try solver after solver, each answer giving the coordinates of the next attempt, until one passes."""
@@ -222,11 +223,9 @@ def _climb(
         for round_ in range(4):
             if at is None:
                 break
-            if clock.over:
-                return LmiResult("time limit", residual=best, detail="; ".join(tried))
             widest = solver == "CLARABEL"
             status, P, L, width, dual = _attempt(
-                at, solver, clock, margin * 4.0**round_, fixed, widest, 1e-4 if round_ == 0 else 1e-7,
+                at, solver, deadline, margin * 4.0**round_, fixed, widest, 1e-4 if round_ == 0 else 1e-7,
             )
             tried.append(f"{solver} {status}")
             if status == "time limit":
@@ -260,7 +259,7 @@ def _infeasible(at: Coordinates, width: float, dual: Array | None, tried: list[s
 
 
 def pose_overshoot(
-    at: Coordinates, box: Array, solver: str, clock: Clock, margin: float
+    at: Coordinates, box: Array, solver: str, deadline: Deadline, margin: float
 ) -> tuple[str, Array | None, Array | None]:
     """The least ``kappa`` with ``box <= P <= kappa box`` and the multiplier inequality, with ``margin``."""
     import cvxpy as cp
@@ -272,12 +271,12 @@ def pose_overshoot(
     margin *= float(np.min(np.diag(box)))
     main = _negative(at.blocks, P, at.rate, _supply(at.blocks, L), margin)
     constraints = [main, P >> box, P << kappa * box]
-    status = _solve(cp.Problem(cp.Minimize(kappa), constraints), solver, clock)
+    status = _solve(cp.Problem(cp.Minimize(kappa), constraints), solver, deadline)
     return status, _value(P, (n, n)), np.zeros(0) if m == 0 else _value(L, (m,))
 
 
 def pose_bounded_real(
-    A: Array, B: Array, C: Array, D: Array, discrete: bool, gamma: float | None, clock: Clock,
+    A: Array, B: Array, C: Array, D: Array, discrete: bool, gamma: float | None, deadline: Deadline,
     margin: float = 1e-7,
 ) -> tuple[str, Array | None, float]:
     """``[A^T P + P A + C^T C, P B + C^T D; ., D^T D - gamma^2 I] <= -margin I``: P at a gamma, or the least
@@ -304,13 +303,13 @@ def pose_bounded_real(
     else:
         goal = cp.Maximize(wide)
         constraints = [_negative(blocks, P, rate, supply, wide), P >> wide * np.eye(n), wide <= 1]
-    status = _solve(cp.Problem(goal, constraints), order[-1], clock, 1e-8)
+    status = _solve(cp.Problem(goal, constraints), order[-1], deadline, 1e-8)
     reached = float(square.value) if gamma is None and square.value is not None else (gamma or 0.0) ** 2
     return status, _value(P, (n, n)), float(np.sqrt(max(reached, 0.0)))
 
 
 def pose_positive_real(
-    A: Array, B: Array, C: Array, D: Array, discrete: bool, clock: Clock
+    A: Array, B: Array, C: Array, D: Array, discrete: bool, deadline: Deadline
 ) -> tuple[str, Array | None, float]:
     """The widest ``t`` with ``[A^T P + P A, P B - C^T; ., -(D + D^T)] <= -t I`` and ``P >= t I``.
 
@@ -346,13 +345,13 @@ def pose_positive_real(
     supply = (np.zeros((n, n)), -c.T, -(keep.T @ R @ keep))
     main = _negative(blocks, P, 1.0 if discrete else 0.0, supply, wide)
     constraints = [main, P >> wide * np.eye(n), wide <= 1]
-    status = _solve(cp.Problem(cp.Maximize(wide), constraints), order[-1], clock, 1e-8)
+    status = _solve(cp.Problem(cp.Maximize(wide), constraints), order[-1], deadline, 1e-8)
     width = float(wide.value) if wide.value is not None else -np.inf
     return status, _value(P, (n, n)), width
 
 
 def pose_gain(
-    at: Coordinates, E: Array, F: Array, H: Array, running: bool, solver: str, clock: Clock, margin: float
+    at: Coordinates, E: Array, F: Array, H: Array, running: bool, solver: str, deadline: Deadline, margin: float
 ) -> tuple[str, Array | None, Array | None]:
     """The least ``g`` for the dissipation inequality of ``stability.solve.forms.gain_form``, with ``margin``.
 
@@ -376,11 +375,11 @@ def pose_gain(
     supply = (xx + H.T @ H if running else xx, xw, ww - square * last)
     floor = margin * np.eye(n) if running else H.T @ H + margin * np.eye(n)
     constraints = [_negative(wide, P, at.rate, supply, margin), P >> floor]
-    status = _solve(cp.Problem(cp.Minimize(square), constraints), solver, clock, 1e-5)
+    status = _solve(cp.Problem(cp.Minimize(square), constraints), solver, deadline, 1e-5)
     return status, _value(P, (n, n)), np.zeros(0) if m == 0 else _value(L, (m,))
 
 
-def pose_combination(matrices: list[Array], clock: Clock) -> tuple[str, Array | None, float]:
+def pose_combination(matrices: list[Array], deadline: Deadline) -> tuple[str, Array | None, float]:
     """Weights ``c >= 0`` of unit sum with ``sum c_k M_k >= t I`` for the largest ``t``.
 
     Returns:
@@ -396,5 +395,5 @@ def pose_combination(matrices: list[Array], clock: Clock) -> tuple[str, Array | 
     total = cp.reshape(np.stack([0.5 * (M + M.T).ravel() for M in matrices], axis=1) @ c, (n, n), order="C")
     constraints: Any = [_symmetric(total) - wide * np.eye(n) >> 0, cp.sum(c) == 1]
     problem = cp.Problem(cp.Maximize(wide), constraints)
-    status = _solve(problem, order[-1], clock, 1e-8)
+    status = _solve(problem, order[-1], deadline, 1e-8)
     return status, _value(c, (k,)), float(wide.value) if wide.value is not None else -np.inf

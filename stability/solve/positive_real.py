@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigvals
 
+from stability.deadline import Deadline
 from stability.solve.hinf import Response, balance_state, time_unit
 
 __all__ = ["Positivity", "positivity"]
@@ -77,7 +78,9 @@ def _limit(A: Array, B: Array, C: Array, R: Array, null: Array, keep: Array, val
 
 
 @np.errstate(all="ignore")
-def positivity(A: Array, B: Array, C: Array, D: Array, discrete: bool) -> Positivity:
+def positivity(
+    A: Array, B: Array, C: Array, D: Array, discrete: bool, *, deadline: Deadline | None = None
+) -> Positivity:
     """Smallest eigenvalue of ``G + G^H`` on the stability boundary.
 
     Args:
@@ -86,9 +89,13 @@ def positivity(A: Array, B: Array, C: Array, D: Array, discrete: bool) -> Positi
         C: ``(m, n)``.
         D: ``(m, m)``.
         discrete: time base.
+        deadline: asked between factorisations; half a scan of the axis is none.
 
     Returns:
         The outcome; strictly positive real exactly where its margin is positive.
+
+    Raises:
+        TimeOverError: when the deadline came first, for the search that set it.
 
     Example:
         >>> one = np.ones((1, 1))
@@ -112,7 +119,10 @@ def positivity(A: Array, B: Array, C: Array, D: Array, discrete: bool) -> Positi
     limit = limit and bool((values >= 0)[~null].all())  # a negative eigenvalue there decides by itself
     unit = float(np.abs(poles).max()) or 1.0
 
+    deadline = deadline or Deadline()
+
     def value(omega: float) -> float:
+        deadline.require()
         if np.isinf(omega):
             if not limit:
                 return float(values[0])
@@ -125,6 +135,7 @@ def positivity(A: Array, B: Array, C: Array, D: Array, discrete: bool) -> Positi
     omega = min(seen, key=lambda w: seen[w])
     best = seen[omega]
     for _ in range(_LEVELS):
+        deadline.require()
         level = 0.0 if limit else best - 1e-9 * max(abs(best), float(np.abs(R).max(initial=0.0)))
         points = np.unique(_crossings(A, B, C, R - level * np.eye(len(R)), discrete))
         between = 0.5 * (points[1:] + points[:-1])

@@ -5,11 +5,11 @@ Every candidate is put to the rigorous check before it counts.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from stability.deadline import Deadline, TimeOverError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.between import condition_number, well_conditioned
 from stability.solve.diagonal import FrequencySamples, optimise_scaling
@@ -32,7 +32,7 @@ class Search:
 
     Attributes:
         system: the system.
-        deadline: on the monotonic clock.
+        deadline: when the search stops with what it has.
         loop: centred, without the pinned channels.
         gone: ``(m,)`` booleans, the pinned channels.
         x: logarithms of the square roots of the multipliers, for the channels of ``loop``.
@@ -44,7 +44,7 @@ class Search:
     """
 
     system: LureSystem
-    deadline: float
+    deadline: Deadline
     loop: Loop = field(init=False)
     gone: Array = field(init=False)
     x: Array = field(init=False)
@@ -65,8 +65,8 @@ class Search:
         return self.loop.B.shape[1]
 
     def expired(self) -> bool:
-        """Whether the time is over."""
-        return time.monotonic() > self.deadline
+        """Whether the time is over, which the deadline then remembers."""
+        return self.deadline.over
 
     def spread(self) -> float:
         """How far apart the logarithms of the multipliers are, halved."""
@@ -77,12 +77,14 @@ class Search:
 
         Multipliers far apart call for states as far apart: then the same once more in balanced coordinates.
         """
+        if self.expired():
+            return False
         self.attempts += 1
         loop = self.loop.shifted(rate).scaled(np.exp(self.x))
         with np.errstate(all="ignore"):
             if self._proved(bounded_real(loop, slack, dtype=dtype).P, rate):
                 return True
-            if self.spread() <= _FAR:
+            if self.spread() <= _FAR or self.expired():
                 return False
             t = loop.state_scales()
             p = bounded_real(loop.rescaled(t), slack, dtype=dtype).P
@@ -130,7 +132,8 @@ class Search:
             return None
         self.attempts += 1
         with np.errstate(all="ignore"):
-            better = well_conditioned(self._at(multipliers, rate), p, 24 if len(p) <= 512 else 8)
+            most = 24 if len(p) <= 512 else 8
+            better = well_conditioned(self._at(multipliers, rate), p, most, deadline=self.deadline)
         return None if better is None else np.ascontiguousarray(0.5 * (better + better.T))
 
     def feasible(self, rate: float, gain: float | None = None) -> bool:
@@ -181,7 +184,7 @@ class Search:
         for _ in range(steps):
             share = 0.5 * (low + high)
             self.x = share * far
-            proved = not self.expired() and self.attempt(rate, 1e-5)
+            proved = self.attempt(rate, 1e-5)
             low, high = (low, share) if proved else (share, high)
         self.x = high * far
 
@@ -191,8 +194,9 @@ class Search:
             return np.inf
         moved = self.loop.shifted(rate).scaled(np.exp(self.x))
         try:
-            peak = hinf_peak(moved.A, moved.B, moved.C, moved.D, 1.0 if moved.is_discrete else None, rtol=1e-6)
-        except (ArithmeticError, np.linalg.LinAlgError):
+            dt = 1.0 if moved.is_discrete else None
+            peak = hinf_peak(moved.A, moved.B, moved.C, moved.D, dt, rtol=1e-6, deadline=self.deadline)
+        except (ArithmeticError, np.linalg.LinAlgError, TimeOverError):
             return np.inf
         if peak.norm < 1.0 or not np.isfinite(peak.omega):
             return float(peak.norm)
@@ -204,6 +208,6 @@ class Search:
         if self.samples is None:
             n = self.system.states
             self.samples = FrequencySamples(self.loop, 40 if n <= 128 else 24 if n <= 512 else 12)
-        x, gain = optimise_scaling(self.samples.at(rate), self.x, target=target)
+        x, gain = optimise_scaling(self.samples.at(rate), self.x, target=target, deadline=self.deadline)
         self.x = x
         return gain

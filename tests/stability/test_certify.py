@@ -88,12 +88,25 @@ def test_linear_and_normal_systems_get_their_exact_rate(normal):
     assert step.rate == pytest.approx(np.abs(np.linalg.eigvals(np.eye(2) + 0.1 * normal)).max(), rel=1e-6)
 
 
-def test_a_demanded_rate_is_reached_or_the_answer_is_open():
-    system = LureSystem.recurrent([[-2.0]], [[1.0]])
-    assert certify(system, rate=0.9).rate >= 0.9
-    beyond = certify(system, rate=1.5)
-    assert beyond.verdict is Verdict.INCONCLUSIVE
-    assert beyond.rate is None
+@pytest.mark.parametrize("criterion", ["auto", "theorem1a", "circle", "kyp", "multiplier"])
+def test_a_rate_that_is_not_reached_leaves_the_proof_of_the_best_one(criterion):
+    system = LureSystem.recurrent([[-2.0]], [[1.0]])  # 1 is the best rate
+    slower = certify(system, rate=0.9, criterion=criterion)
+    assert slower.rate >= 0.9
+    assert (slower.meta["asked_rate"], slower.meta["asked_rate_reached"]) == (0.9, True)
+    beyond = certify(system, rate=1.5, criterion=criterion)
+    assert beyond.verdict is Verdict.CERTIFIED
+    assert beyond.rate == pytest.approx(1.0, rel=1e-5)
+    assert (beyond.meta["asked_rate"], beyond.meta["asked_rate_reached"]) == (1.5, False)
+    assert verify(beyond).valid
+    assert {"equilibrium"} <= {claim.name for claim in beyond.claims}
+    assert "asked_rate" not in certify(system, rate="any", criterion=criterion).meta
+
+
+def test_a_rate_asked_of_what_is_not_stable_is_not_reached():
+    certificate = certify(LureSystem.recurrent([[-1.0]], [[2.0]]), rate=0.5)
+    assert certificate.verdict is Verdict.REFUTED
+    assert certificate.meta["asked_rate_reached"] is False
 
 
 @pytest.mark.parametrize("criterion", ["theorem1a", "theorem1b", "circle", "kyp", "multiplier"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability import ConfigurationError, LureSystem, UnsupportedError, certify, verify
+from stability import ConfigurationError, LureSystem, Verdict, certify, verify
 from stability.criteria.multiplier import multiplier_criterion
 from stability.extremes import largest_step, smallest_overshoot
 
@@ -57,5 +57,10 @@ def test_bad_requests():
         largest_step(system, "leapfrog")
     with pytest.raises(ConfigurationError):
         smallest_overshoot(system, "best")
-    with pytest.raises(UnsupportedError):
-        smallest_overshoot(system, 5.0)
+
+
+def test_a_rate_that_no_metric_has_is_an_open_question_not_an_error():
+    certificate = smallest_overshoot(LureSystem.recurrent([[-1.0]], [[0.0]]), 5.0)
+    assert certificate.verdict is Verdict.INCONCLUSIVE
+    assert certificate.rate is None
+    assert "the rate 5 could not be certified" in certificate.findings[0].detail
