@@ -1,8 +1,8 @@
 r"""How the norms of hidden states, and of the gradients by them, drift over time and depth.
 
-:math:`\|h_t\|` along given sequences and beyond their end, per layer; beside it :math:`\|\partial L /
-\partial s_t\|` for the complete state ``s_t``, which vanishes or explodes with the products of the step
-Jacobians.
+:math:`\|h_t\|` along given sequences and beyond their end, per layer; beside it what theory expects and what a proof
+allows (``envelope.py``), and :math:`\|\partial L / \partial s_t\|` for the complete state ``s_t``, which vanishes or
+explodes with the products of the step Jacobians.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 from ..models.deep import DeepNetwork, layer_states
 from ..models.recurrent import check_sequence
+from .envelope import expected_rms, norm_bound
 from .guard import check_batch, check_int, check_model, untouched
 from .results import Record
 from .unroll import flat_state, hidden_states, leaves, only_layer
@@ -27,7 +29,7 @@ from .unroll import flat_state, hidden_states, leaves, only_layer
 __all__ = ["EXTENSIONS", "NORM_COLUMNS", "NormDrift", "extend", "norm_drift"]
 
 EXTENSIONS = ("repeat", "zero", "hold", "noise")
-NORM_COLUMNS = ("model", "layer", "t", "mean", "q10", "q50", "q90", "grad_norm", "envelope")
+NORM_COLUMNS = ("model", "layer", "t", "mean", "rms", "q10", "q50", "q90", "grad_norm", "expected", "envelope")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +41,19 @@ class NormDrift(Record):
     Attributes:
         model: name for tables.
         mean: ``(layers, time)``, mean of ``|h_t|`` over the sequences.
+        rms: ``(layers, time)``, root mean square of ``|h_t|`` over the sequences; at least the mean.
         quantiles: ``(layers, time, 3)``, its 10, 50 and 90 % quantiles.
         slope: ``(layers,)``, slope of ``log mean |h_t|`` per step over the settled part (least squares).
-        drift: ``(layers,)``, ``log2(max / min)`` of the mean over the settled part: by how many doublings it
-            varies.
-        grad_norm: ``(time,)``, mean of ``|dL / ds_t|`` over the sequences, up to the end of the given
-            sequences; NaN beyond.
-        grad_slope: slope of its logarithm per step over the given sequences: below 0 gradients vanish on
-            their way back.
-        envelope: ``(time,)`` what theory expects or a certificate allows, where there is such a thing, else
-            ``None``.
+        drift: ``(layers,)``, ``log2(max / min)`` of the mean over the settled part: by how many doublings it varies.
+        grad_norm: ``(time,)``, mean of ``|dL / ds_t|`` over the sequences, up to the end of the given sequences; NaN
+            beyond.
+        grad_slope: slope of its logarithm per step forward in time over the given sequences. Above 0 the norm is larger
+            at later steps: gradients vanish on their way back to earlier ones. Below 0 they explode.
+        expected: ``(time,)``, what theory expects of ``rms`` (RotRNN and LRU on white input), NaN where it expects
+            nothing; or ``None``.
+        envelope: ``(time,)``, a bound that a proof gives for ``|h_t|`` of every one of the sequences (certified
+            contraction, orthogonal and linear maps); or ``None``.
+        sources: what ``expected`` and ``envelope`` are, or why there is none, in words.
         length: time steps of the given sequences; what follows is their continuation.
         extension: how they were continued.
         loss: what ``L`` is.
@@ -57,12 +62,15 @@ class NormDrift(Record):
 
     model: str
     mean: np.ndarray = field(repr=False)
+    rms: np.ndarray = field(repr=False)
     quantiles: np.ndarray = field(repr=False)
     slope: np.ndarray
     drift: np.ndarray
     grad_norm: np.ndarray = field(repr=False)
     grad_slope: float
+    expected: np.ndarray | None = field(repr=False)
     envelope: np.ndarray | None = field(repr=False)
+    sources: dict[str, str] = field(repr=False)
     length: int
     extension: str
     loss: str
@@ -83,7 +91,7 @@ class NormDrift(Record):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Columns ``model, layer, t, mean, q10, q50, q90, grad_norm, envelope``; ``t`` counts from 1."""
+        """One row a layer and step, ``t`` counts from 1: the columns are ``NORM_COLUMNS``."""
         layers, steps = self.mean.shape
         nothing = np.full(steps, np.nan)
         tables = [
@@ -93,10 +101,12 @@ class NormDrift(Record):
                     "layer": layer,
                     "t": np.arange(1, steps + 1),
                     "mean": self.mean[layer],
+                    "rms": self.rms[layer],
                     "q10": self.quantiles[layer, :, 0],
                     "q50": self.quantiles[layer, :, 1],
                     "q90": self.quantiles[layer, :, 2],
                     "grad_norm": self.grad_norm,
+                    "expected": nothing if self.expected is None else self.expected,
                     "envelope": nothing if self.envelope is None else self.envelope,
                 }
             )
@@ -153,6 +163,7 @@ def norm_drift(
     factor: int = 1,
     extension: str = "repeat",
     envelope: Callable[[int], float] | None = None,
+    certificate: Certificate | None = None,
     gradients: bool = True,
     name: str | None = None,
     seed: int = 0,
@@ -161,14 +172,14 @@ def norm_drift(
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included); of a ``DeepNetwork`` each
-            recurrent layer by itself on what it reads there, without gradients and envelope.
+            recurrent layer by itself on what it reads there, without gradients, expected norms and envelope.
         x: ``(batch, time, features)``.
         y: targets; with them ``L`` is the loss of each sequence under the model's head.
         loss: ``loss(outputs, targets)``, such as ``task.loss``; needed with ``y``.
         factor: how many times as long as given the sequences shall run.
         extension: how they go on, see ``extend``.
-        envelope: the expected (or certified) norm after ``t`` steps; by default the layer's own
-            ``expected_norm``, if it has one.
+        envelope: a bound of the norm after ``t`` steps, taken on trust; by default the one that a proof gives.
+        certificate: of the layer, for that proof; by default the one that the layer carries.
         gradients: whether to compute gradient norms; without ``y``, ``L`` is the inner product of the last
             state with a random unit vector, so that the norm at ``t`` is the factor by which a gradient has
             grown on its way back.
@@ -214,19 +225,27 @@ def norm_drift(
     values = norms.cpu().numpy()
     mean = values.mean(2)
     settled = slice(mean.shape[1] // 4, None)
-    expected = getattr(layer, "expected_norm", None) if envelope is None else envelope
-    theory = None
-    if expected is not None:
-        theory = np.array([float(expected(t)) for t in range(1, mean.shape[1] + 1)])
+    steps = mean.shape[1]
+    expected, allowed, sources = None, None, {}
+    if not deep:
+        expected, sources["expected"] = expected_rms(layer, x, steps, "noise" if factor == 1 else extension)
+        if envelope is None:
+            allowed, sources["envelope"] = norm_bound(layer, longer, certificate)
+    if envelope is not None:
+        allowed = np.array([float(envelope(t)) for t in range(1, steps + 1)])
+        sources["envelope"] = "given by the caller"
     return NormDrift(
         model=name or layer.layer_name or type(layer).__name__,
         mean=mean,
+        rms=np.sqrt((values**2).mean(2)),
         quantiles=np.quantile(values, (0.1, 0.5, 0.9), axis=2).transpose(1, 2, 0),
         slope=np.array([_log_slope(curve[settled]) for curve in mean]),
         drift=np.array([_doublings(curve[settled]) for curve in mean]),
         grad_norm=grad,
         grad_slope=_log_slope(grad[:length]) if gradients else float("nan"),
-        envelope=theory,
+        expected=expected,
+        envelope=allowed,
+        sources=sources,
         length=length,
         extension=extension if factor > 1 else "none",
         loss=_words(gradients, y is not None),
@@ -259,9 +278,7 @@ def _norms_over_depth(network: DeepNetwork, x: Tensor) -> Tensor:
 def _gradient_norms(
     model: nn.Module, layer: Any, x: Tensor, y: Tensor | None, loss: Callable[..., Tensor] | None, seed: int
 ) -> np.ndarray:
-    """Mean over the sequences of ``|dL / ds_t|``; each sequence's own loss, so that none dilutes
-    another's.
-    """
+    """Mean over the sequences of ``|dL / ds_t|``; each sequence's own loss, so that none dilutes another's."""
     prepared, state = layer.begin(x)
     state = _leaf(state)
     states, outputs = [], []

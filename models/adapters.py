@@ -6,19 +6,25 @@ Importing ``stability.models`` teaches all this to ``stability.certify``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
-from stability.cascade import Cascade
 from stability.certificate import Certificate
-from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
+from stability.errors import ConfigurationError, DisagreementError, NonFiniteError, UnsupportedError
+from stability.parts import of_part
+from stability.stacks import Cascade
 from stability.subjects import as_subject, register_converter
 from stability.systems import DrivenSystem, LureSystem
 from stability.wire import SUBJECTS
 
-from .torch_modules import as_array, from_rows, is_torch_recurrent, rnn_subject, torch_subject
+from .cross_check import cross_check_layer, cross_check_step
+from .inspection import has_hooks, refuse_altered, settled
+from .network import SequenceModel
+from .quantized import is_quantized
+from .recurrent import RecurrentLayer
+from .torch_modules import as_array, from_rows, is_torch_recurrent, rnn_subject, torch_kind, torch_subject
 
 __all__ = [
     "as_array",
@@ -32,22 +38,28 @@ __all__ = [
 ]
 
 Subject = Any
-M = TypeVar("M", bound=type)
-_ADAPTERS: dict[type, Callable[[Any], Subject]] = {}
+_OURS = __package__ or "stability.models"
+Step = Callable[[Any, Tensor, Tensor], Tensor]
+_ADAPTERS: dict[type, tuple[Callable[[Any], Subject], Step | None]] = {}
 
 
-def register_adapter(kind: type) -> Callable[[Callable[[Any], Subject]], Callable[[Any], Subject]]:
+def register_adapter(
+    kind: type, *, step: Step | None = None, replace: bool = False
+) -> Callable[[Callable[[Any], Subject]], Callable[[Any], Subject]]:
     """Teach the toolkit a module class of your own: ``register_adapter(MyRNN)(function)``, or as a decorator.
 
     Args:
-        kind: the class; instances of subclasses are taken as well.
+        kind: the class; instances of subclasses that run the same methods are taken as well.
+        step: ``(module, x (batch, p), h (batch, n)) -> next h``, one step as the module makes it. Where it is given,
+            ``certify`` runs it beside the system, on a copy in float64, and refuses a module that gives other numbers.
+        replace: let the function take the place of another one for the same class.
 
     Returns:
         A decorator for the function that turns such a module into a ``LureSystem``, ``DrivenSystem``,
         ``GatedCell`` or ``Cascade``.
 
     Raises:
-        ConfigurationError: not a class, or not a function.
+        ConfigurationError: not a class, not a function, or the class is registered already.
 
     Example:
         >>> import torch
@@ -57,7 +69,7 @@ def register_adapter(kind: type) -> Callable[[Callable[[Any], Subject]], Callabl
         ...         self.W = nn.Parameter(0.5 * torch.eye(2))
         ...     def forward(self, x, h):  # row vectors: h @ W
         ...         return 0.9 * h + 0.1 * torch.tanh(h @ self.W + x)
-        >>> @register_adapter(Leaky)
+        >>> @register_adapter(Leaky, step=lambda m, x, h: m(x, h))
         ... def leaky(m):
         ...     W, n = from_rows(m.W), m.W.shape[0]
         ...     return DrivenSystem(LureSystem(0.9 * np.eye(n), 0.1 * np.eye(n), W, dt=1.0), "tanh", np.eye(n))
@@ -66,12 +78,21 @@ def register_adapter(kind: type) -> Callable[[Callable[[Any], Subject]], Callabl
     """
     if not isinstance(kind, type):
         raise ConfigurationError(f"register_adapter needs a class, got {kind!r}")
+    if step is not None and not callable(step):
+        raise ConfigurationError(f"step must be a function (module, x, h) -> next h, got {step!r}")
 
     def register(function: Callable[[Any], Subject]) -> Callable[[Any], Subject]:
         if not callable(function):
             raise ConfigurationError(f"an adapter must be a function of the module, got {function!r}")
-        _ADAPTERS[kind] = function
-        register_converter(kind, function)
+        if kind in _ADAPTERS and not replace and _ADAPTERS[kind] != (function, step):
+            raise ConfigurationError(
+                f"{kind.__qualname__} has an adapter already: say register_adapter({kind.__name__}, replace=True) to "
+                "replace it"
+            )
+        known = kind in _ADAPTERS
+        _ADAPTERS[kind] = (function, step)
+        if not known:
+            register_converter(kind, recurrent_subject)
         return function
 
     return register
@@ -115,12 +136,61 @@ def recurrent_subject(module: Any) -> Subject:
     """
     for kind in type(module).__mro__:
         if kind in _ADAPTERS:
-            return _ADAPTERS[kind](module)
+            return _adapted(module, kind)
     if callable(getattr(module, "driven", None)):
-        return module.driven()
+        return _driven(module)
     if is_torch_recurrent(module):
         return torch_subject(module)
     raise UnsupportedError(f"no system is known for a {type(module).__module__}.{type(module).__qualname__}")
+
+
+def _adapted(module: Any, kind: type) -> Subject:
+    """What a user's adapter makes of a module that runs the methods of the class it was written for."""
+    function, step = _ADAPTERS[kind]
+    if not isinstance(module, nn.Module):
+        return function(module)
+    refuse_altered(module, kind)
+    subject = function(settled(module))
+    if step is not None:
+        cross_check_step(step, module, subject)
+    return subject
+
+
+def _driven(module: Any) -> Subject:
+    """What a layer says of itself with ``driven``, held against what it runs."""
+    if isinstance(module, SequenceModel) and type(module).driven is SequenceModel.driven:
+        subject = _driven(module.layer)
+        same = type(module).forward is SequenceModel.forward
+        return subject if same else of_part(subject, "layer", type(module).__name__)
+    refuse_altered_layer(module)
+    subject = module.driven()
+    if isinstance(module, RecurrentLayer) and _is_foreign(module):
+        cross_check_layer(module, subject)
+    return subject
+
+
+def _is_foreign(module: nn.Module) -> bool:
+    """Whether a class from elsewhere, or a hook, takes part in what a layer runs."""
+    parts = [part for part in module.modules() if isinstance(part, RecurrentLayer)]
+    return has_hooks(module) or not all(_is_ours(type(part)) for part in parts)
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith(f"{_OURS}.")
+
+
+def refuse_altered_layer(module: Any) -> None:
+    """Refuse a layer, or one inside it, that does something else than the class that wrote its ``driven``.
+
+    Raises:
+        UnsupportedError: an overridden method, a hook.
+    """
+    for part in module.modules() if isinstance(module, nn.Module) else ():
+        if isinstance(part, RecurrentLayer):
+            known = (c for c in type(part).__mro__ if "driven" in vars(c) or _is_ours(c))
+            refuse_altered(part, next(known))
+        elif is_torch_recurrent(part) and not is_quantized(part):
+            refuse_altered(part, torch_kind(part))
 
 
 def is_recurrent(module: Any) -> bool:
@@ -139,6 +209,8 @@ def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
         Subjects by path, as in ``module.get_submodule(path)``; the module itself has the path ``""``. Empty where
         there is none.
 
+    Each subject but that of the module itself knows which part it is (``subject.part``), and claims about it say so.
+
     Raises:
         UnsupportedError: a recurrent part that has no subject (the text says which and why).
 
@@ -150,8 +222,9 @@ def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
     out = {}
     for path, part in _walk(module):
         try:
-            out[path] = recurrent_subject(part)
-        except (UnsupportedError, NonFiniteError) as error:
+            subject = recurrent_subject(part)
+            out[path] = of_part(subject, path, type(module).__name__) if path else subject
+        except (UnsupportedError, NonFiniteError, DisagreementError) as error:
             raise type(error)(f"{path or type(part).__name__}: {error}") from error
     return out
 
@@ -252,3 +325,4 @@ def _is_container(value: Any) -> bool:
 
 register_converter(_is_container, _container)
 register_converter(is_torch_recurrent, recurrent_subject)
+register_converter(lambda value: isinstance(value, (RecurrentLayer, SequenceModel)), recurrent_subject)

@@ -23,14 +23,18 @@ Layer = TypeVar("Layer", bound="RecurrentLayer")
 LAYERS: dict[str, type[RecurrentLayer]] = {}
 
 
-def register_layer(name: str) -> Callable[[type[Layer]], type[Layer]]:
+def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]], type[Layer]]:
     """Class decorator: the layer becomes known to files and to the command line as ``name``.
 
     Args:
         name: how files and the command line call it.
+        replace: let the class take the place of another one that has the name.
 
     Returns:
         The decorator, which gives the class back.
+
+    Raises:
+        ConfigurationError: the name is taken, and ``replace`` was not said.
 
     Example:
         >>> from stability.models import ElmanRNN, describe
@@ -42,6 +46,11 @@ def register_layer(name: str) -> Callable[[type[Layer]], type[Layer]]:
     """
 
     def register(cls: type[Layer]) -> type[Layer]:
+        if not replace and LAYERS.get(name, cls) is not cls:
+            raise ConfigurationError(
+                f"the layer name {name!r} belongs to {LAYERS[name].__module__}.{LAYERS[name].__qualname__}: take "
+                f"another one, or say register_layer({name!r}, replace=True)"
+            )
         LAYERS[name] = cls
         cls.layer_name = name
         return cls

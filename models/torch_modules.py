@@ -3,6 +3,9 @@ r"""The recurrent modules of ``torch.nn`` as subjects of claims.
 ``torch.nn.RNN`` and ``RNNCell`` compute :math:`h^+ = \phi(W_{ih} x + b_{ih} + W_{hh} h + b_{hh})`: a ``DrivenSystem``
 with ``A = 0``, ``B = I``, ``C = W_hh``. LSTM and GRU become a ``GatedCell``; several layers or two directions a
 ``Cascade``. Weights become float64 exactly, whatever their dtype, and the subject's name says what they were.
+
+What changes the map (an overridden method, a hook, dropout) is refused by name, weights that are recomputed before each
+pass are recomputed, and at last the module is run beside its subject: see ``inspection`` and ``cross_check``.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from stability.errors import ConfigurationError, NonFiniteError, UnsupportedErro
 from stability.gated import GatedCell
 from stability.systems import DrivenSystem, LureSystem
 
+from .cross_check import cross_check, cross_check_quantised
+from .inspection import refuse_altered, settled
 from .quantized import is_quantized, quantized_weights
 
 __all__ = [
@@ -26,8 +31,10 @@ __all__ = [
     "assemble",
     "from_rows",
     "is_torch_recurrent",
+    "read",
     "rnn_subject",
     "stacked",
+    "torch_kind",
     "torch_subject",
 ]
 
@@ -52,7 +59,9 @@ def torch_subject(module: Any) -> Subject:
         A ``DrivenSystem``, ``GatedCell`` or ``Cascade``.
 
     Raises:
-        UnsupportedError: projections, a lazy module without weights, a foreign quantisation.
+        UnsupportedError: projections, a lazy module without weights, a foreign quantisation, an overridden method, a
+            hook, dropout that is switched on.
+        DisagreementError: run beside its subject, the module gives other numbers.
         NonFiniteError: NaN or infinite weights.
 
     Example:
@@ -60,7 +69,30 @@ def torch_subject(module: Any) -> Subject:
         2
     """
     if is_quantized(module):
-        return _quantized(module)
+        refuse_altered(module, type(module))
+        subject = _quantized(module)
+        cross_check_quantised(module, subject)
+        return subject
+    refuse_altered(module, torch_kind(module))
+    subject = read(settled(module))
+    cross_check(module, subject)
+    return subject
+
+
+def torch_kind(module: nn.Module) -> type:
+    """The class of ``torch.nn`` whose map a recurrent module runs, unless it was altered."""
+    return next(kind for kind in (*_CELLS, *_LAYERS) if isinstance(module, kind))
+
+
+def read(module: nn.Module) -> Subject:
+    """The subject that a module's weights describe, whatever else the module does.
+
+    Args:
+        module: an instance of a recurrent class of ``torch.nn``.
+
+    Returns:
+        A ``DrivenSystem``, ``GatedCell`` or ``Cascade``.
+    """
     for kind, name in _CELLS.items():
         if isinstance(module, kind):
             return _cell(module, name)
@@ -174,7 +206,8 @@ def assemble(kind: str, weights: list[Any], activation: str, name: str) -> Subje
     if kind != "rnn":
         return GatedCell(kind, w_ih, w_hh, b_ih, b_hh, name=name)
     # the two biases are added here, in one rounding of their last place: b is what the network is said to have
-    bias = None if b_ih is None or b_hh is None else b_ih + b_hh
+    given = [b for b in (b_ih, b_hh) if b is not None]
+    bias = sum(given[1:], given[0]) if given else None
     return rnn_subject(w_hh, w_ih, bias, activation, name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from . import figures
-from .clouds import cloud
+from .clouds import Region, cloud
 from .collect import ModelRecord, Report, select
 from .page import Section, draw
 
@@ -16,12 +16,20 @@ BOUNDS = ("prop1_low", "prop1_high")
 
 
 LEFT_OUT = ("B",)  # maps channels to states: its eigenvalues mean nothing
+GATED = ("lstm", "gru")  # eigenvalues of their gates' matrices decide nothing by themselves
+NO_LINEAR_PART = ("neural_ode", "antisymmetric")  # A = 0: Theorem 1 cannot hold
 
 
-def _is_map(model: ModelRecord) -> bool:
-    """Whether the layer's matrices belong to a map by their meaning, not to a differential equation."""
-    config = model.run.get("model", {}).get("config", {})
-    return config.get("time") == "discrete" or "dt" not in config
+def _region(model: ModelRecord) -> Region | None:
+    """Where eigenvalues of the layer's linear part must lie for the map that runs; ``None`` where that says nothing."""
+    described = model.run.get("model", {})
+    config = described.get("config", {})
+    if described.get("layer") in GATED:
+        return None
+    step = config.get("dt")
+    if config.get("time") == "discrete" or not isinstance(step, (int, float)) or not step > 0:
+        return Region("map")
+    return Region(str(config.get("integrator", "euler")), float(step))
 
 
 def series(model: ModelRecord, matrix: str, quantity: str) -> pd.DataFrame:
@@ -40,15 +48,16 @@ def _bounds(model: ModelRecord, matrix: str) -> tuple[float, float] | None:
 
 def clouds(report: Report) -> Section | None:
     """Every recorded matrix of every model in the complex plane."""
-    drawn = []
+    drawn, gated = [], False
     for i, m in enumerate(report.models):
         frame = m.frames.get("eigenvalues")
-        for matrix in () if frame is None else frame["matrix"].unique():
+        region = _region(m)
+        for k, matrix in enumerate(() if frame is None else frame["matrix"].unique()):
             if matrix in LEFT_OUT or str(matrix).startswith("J@"):
                 continue
-            name = f"cloud-{m.name}-{matrix}"
-            title, bounds = f"{m.title}: {matrix}", _bounds(m, matrix)
-            drawn.append((cloud(m, matrix, i, name, title=title, discrete=_is_map(m), bounds=bounds), ""))
+            gated = gated or region is None
+            bounds = _bounds(m, str(matrix))
+            drawn.append((cloud(m, str(matrix), i, f"cloud-{i}-{k}", region=region, bounds=bounds), ""))
     panels = draw(*drawn)
     if not panels:
         return None
@@ -56,32 +65,38 @@ def clouds(report: Report) -> Section | None:
         "eigenvalues",
         "Eigenvalues and their path through training",
         "Each recurrent matrix in the complex plane: pale dots early in training, strong dots at its "
-        "end. Left of the vertical line (inside the circle, for a map) the linear part alone would "
-        "decay. The shaded band is where the symmetric-skew form puts the real parts; the published "
-        "interval is too narrow by a factor of two and is not shown. "
-        "For the gates of LSTM and GRU the circle is only a scale.",
+        "end. The curve is the border for the map that runs: the unit circle for a map, and for a layer that "
+        "integrates a differential equation in steps dt the values λ with |1 + dt λ| = 1 (Euler) or "
+        "|1 + dt λ + (dt λ)²/2| = 1 (midpoint); inside it a linear part with these eigenvalues would decay. For a "
+        "matrix inside the activation it speaks of slope 1 alone. The shaded band is where the form of A puts "
+        "the real parts (symmetric-skew); the published interval is too narrow by a factor of two and is not shown."
+        + " Matrices of the gates of LSTM and GRU have no such border."
+        * gated,
         (),
         panels,
     )
 
 
 def along_training(report: Report) -> Section | None:
-    """Margins of Theorem 1 and extreme eigenvalues at each recorded step."""
+    """Margins of Theorem 1 at each recorded step, of the models that have a linear part."""
     drawn = []
-    for m in report.models:
+    for i, m in enumerate(report.models):
+        if m.run.get("model", {}).get("layer") in NO_LINEAR_PART:
+            continue
         margins = [
             ("(a)", series(m, "margins", "theorem1a")),
             ("(b) as published", series(m, "margins", "theorem1b_published")),
             ("(b) sound", series(m, "margins", "theorem1b_sound")),
         ]
-        drawn.append((figures.curves(m, margins, f"{m.title}: Theorem 1", "margin", f"theorem1-{m.name}"), ""))
+        drawn.append((figures.curves(m, margins, "Theorem 1", "margin", f"theorem1-{i}"), ""))
     panels = draw(*drawn)
     if not panels:
         return None
     return Section(
         "along",
         "Theorem 1 along training",
-        "Margins of both parts of Theorem 1 while the weights move; above zero the condition holds. "
+        "Margins of both parts of Theorem 1 while the weights move; above zero the condition holds. It speaks of the "
+        "differential equation behind a layer, not of the map that runs. "
         "Part (b) as published is shown beside its sound reading because it can hold where the network "
         "is unstable: it never certifies here.",
         (),

@@ -12,6 +12,7 @@ from stability.errors import StabilityError
 
 from . import cli_analyzers, cli_certify, cli_compare, cli_report, cli_study, cli_train, cli_verify
 from .console import Interrupted
+from .names import printable
 
 __all__ = ["app", "main"]
 
@@ -85,7 +86,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(kind: str, text: str, code: int) -> int:
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     typer.echo(f"stability: {kind}: {line}", err=True)
     return code
 

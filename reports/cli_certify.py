@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from .certificates import state
 from .console import Json, Quiet, Seed, say, show_json, status
-from .formatting import half_life, number, rate, signed, table, time_unit, verdict_word
-from .words import CRITERIA, mark, reason, sentence, weaker
+from .formatting import half_life, signed, table, time_to, verdict_word
+from .names import printable
+from .words import CRITERIA, mark, meaning, notes, reason, sentence, weaker
 
 __all__ = ["certify", "register", "screen"]
 
@@ -57,14 +60,22 @@ def certify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Certified, refuted or inconclusive, with the evidence; exit code 0, 3 or 1, and 2 for bad input."""
-    from stability.certify import certify as prove
+    """Certified, refuted or inconclusive, with the evidence; exit code 0, 3 or 1, and 2 for bad input.
 
-    from .sources import open_subject, writable
+    A rate that was asked for and is not reached ends with 1, and the proof of the best one is kept.
+    """
+    from .sources import open_subject, there, writable
 
     if output is not None:
         writable(output)
     wanted = _rate(rate)
+    there(model)
+    status("loading ...", quiet or as_json)
+
+    from stability.certify import certify as prove
+
+    from .certificates import view
+
     subject = open_subject(model, continuous=continuous, cell=cell, input_box=input_box)
     status(f"certifying {model} ...", quiet or as_json)
     certificate = prove(
@@ -78,7 +89,8 @@ def certify(
         seed=seed,
     )
     status("", quiet or as_json)
-    summary = certificate.summary()
+    summary = view(certificate)
+    missed = summary["meta"].get("asked_rate_reached") is False
     discrete = is_discrete(certificate.subject)
     if output is not None:
         certificate.save(output)
@@ -87,14 +99,17 @@ def certify(
             {
                 "model": model,
                 **summary,
+                "state": state(summary),
                 "discrete": discrete,
                 "certificate": output,
                 "half_life": half_life(summary["rate"], discrete),
+                "below_start_after": time_to(1.0, summary["pairs"], discrete),
+                "below_half_after": time_to(0.5, summary["pairs"], discrete),
             }
         )
     else:
         say(screen(model, summary, discrete, output), quiet)
-    raise typer.Exit(EXIT[str(certificate.verdict)])
+    raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
 
 
 def _rate(text: str) -> str | float:
@@ -117,60 +132,77 @@ def screen(model: str, summary: Mapping[str, Any], discrete: bool, saved: Path |
 
     Args:
         model: what it is about, in the user's words.
-        summary: ``Certificate.summary()``.
+        summary: ``certificates.view``.
         discrete: whether rates are per step.
         saved: where the file is, if it was written.
 
     Returns:
         The text.
     """
-    width = min(100, max(60, shutil.get_terminal_size((100, 24)).columns))
+    width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
 
     def wrap(text: str, indent: int = 2, hang: int = 0) -> str:
         return textwrap.fill(
-            text,
-            width,
-            initial_indent=" " * indent,
-            subsequent_indent=" " * (indent + hang),
-            break_long_words=False,
-        )
+            text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + hang), break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
 
-    lines = [f"{model}: {verdict_word(summary['verdict']).upper()}", wrap(sentence(summary, discrete)), ""]
-    facts = [("claim", summary["statement"])]
-    if summary["verdict"] == "certified":
-        half = half_life(summary["rate"], discrete)
-        facts += [
-            ("criterion", f"{summary['criterion']}: {CRITERIA.get(str(summary['criterion']), '')}"),
-            ("rate", f"{rate(summary['rate'], discrete)}, half-life {number(half)} {time_unit(discrete)}"),
-            ("overshoot", number(summary["overshoot"])),
-        ]
-    elif summary["verdict"] == "inconclusive":
-        facts.append(("closest", reason(summary)))
-    for name, text in facts:
-        lines.append(wrap(f"{name:<11}{text}", hang=11))
+    found = state(summary)
+    lines = [f"{printable(model)}: {verdict_word(found).upper()}", wrap(sentence(summary, discrete)), ""]
+    facts = [("claim", str(summary["statement"])), ("evidence", _evidence(summary))]
+    if found == "certified":
+        name = str(summary["criterion"])
+        facts += [("criterion", f"{name}: {CRITERIA.get(name, '')}"), *meaning(summary, discrete)]
+    else:
+        facts += meaning(summary, discrete)
+    if found == "inconclusive":
+        facts.append(("margins", reason(summary)))
+    facts += [("note", text) for text in notes(summary)]
+    room = max(len(name) for name, _ in facts) + 2 if width >= 60 else 2
+    lines += [wrap(f"{name:<{room}}{text}", hang=room if width >= 60 else 2) for name, text in facts]
     if summary["findings"]:
-        rows = [
-            (mark(f)[0], f["criterion"], signed(f["margin"]), _short(f["detail"], width - 44))
-            for f in summary["findings"]
-        ]
-        lines += ["", textwrap.indent(table(("", "criterion", "margin", "detail"), rows, right=(2,)), "  ")]
+        lines += ["", *_findings(summary["findings"], width)]
     claims = weaker(summary)
     if claims:
-        lines += ["", "  weaker claims"]
+        lines += ["", "  further claims"]
         lines += [wrap(f"{name.replace('_', ' ')}: {answer}. {statement}", 4, 2) for name, answer, statement in claims]
     lines.append("")
     if saved is not None:
-        lines.append(f"  Written to {saved}. Check it without a solver: stability verify {saved}")
+        where = shlex.quote(printable(saved))
+        lines.append(wrap(f"Written to {where}. Check it without a solver: stability verify {where}"))
     else:
         lines.append(
-            "  Keep it with -o certificate.json and check it without a solver: stability verify certificate.json"
+            wrap("Keep it with -o certificate.json and check it without a solver: stability verify certificate.json")
         )
     return "\n".join(lines)
 
 
-def _short(text: str, room: int) -> str:
-    room = max(20, room)
-    return text if len(text) <= room else text[: room - 1].rstrip() + "…"
+def _evidence(summary: Mapping[str, Any]) -> str:
+    """What the answer rests on."""
+    kind = str(summary.get("proof"))
+    return {
+        "certified": f"proved ({kind})",
+        "refuted": f"proved ({kind})",
+        "replayed": f"replayed, not proved ({kind})",
+    }.get(str(state(summary)), "none")
+
+
+def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """A line a criterion, its detail in full below where it is too long to stand beside."""
+    rows = [(mark(f)[0], str(f["criterion"]), signed(f["margin"])) for f in findings]
+    grid = table(("", "criterion", "margin"), rows, right=(2,)).splitlines()
+    first = max(map(len, grid)) + 4
+    beside = max(len(str(f["detail"])) for f in findings) + first <= width
+    lines = [f"  {grid[0]:<{first - 2}}{'detail' if beside else ''}".rstrip()]
+    for line, finding in zip(grid[1:], findings):
+        if beside:
+            lines.append(f"  {line:<{first - 2}}{finding['detail']}".rstrip())
+            continue
+        lines.append(f"  {line}")
+        if finding["detail"]:
+            indent = " " * 6
+            lines.append(textwrap.fill(str(finding["detail"]), width, initial_indent=indent, subsequent_indent=indent))
+    return lines
 
 
 def register(app: typer.Typer) -> None:

@@ -183,7 +183,8 @@ def _write(out: Path, document: dict[str, Any], drifts: list[Any]) -> str:
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "compare.json", json.dumps(plain(document), indent=1, allow_nan=False) + "\n")
     write_text(out / "norms.csv", pd.concat(frames.values(), ignore_index=True).to_csv(index=False))
-    svg = drift_of_frames(frames, {d.length for d in drifts}, "norm-drift")
+    drawn = [(i, name, frame) for i, (name, frame) in enumerate(frames.items())]
+    svg = drift_of_frames(drawn, {d.length for d in drifts}, "norm-drift")
     write_text(out / "norm-drift.svg", standalone(svg))
     return f"\n\nWritten to {out}: compare.json, norms.csv, norm-drift.svg"
 

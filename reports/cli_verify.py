@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .console import Json, Quiet, say, show_json
+from .names import printable
+
+if TYPE_CHECKING:
+    from stability.verify import Verification
 
 __all__ = ["register", "verify"]
 
@@ -21,7 +27,10 @@ def verify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Prove a certificate's claims again, rounding errors included; exit 0 valid, 1 invalid."""
+    """Prove a certificate's claims again, rounding errors included; exit 0 valid, 1 invalid.
+
+    A file that holds nothing but a replay is valid too, and the answer says "replayed, not proved".
+    """
     from stability.errors import FileFormatError
     from stability.verify import verify as check
 
@@ -29,25 +38,53 @@ def verify(
         raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
     result = check(certificate, method=method)
     if as_json:
-        checks = [{"claim": c.claim, "verdict": c.verdict, "valid": c.valid, "reason": c.reason} for c in result.checks]
+        checks = [
+            {"claim": c.claim, "verdict": c.verdict, "evidence": c.evidence, "valid": c.valid, "reason": c.reason}
+            for c in result.checks
+        ]
         show_json(
             {
                 "certificate": certificate,
                 "valid": result.valid,
                 "verdict": result.verdict,
+                "evidence": result.evidence,
+                "statement": result.statement,
+                "rate": result.rate,
+                "overshoot": result.overshoot,
+                "subject": result.subject,
                 "reason": result.reason,
                 "checks": checks,
             }
         )
     else:
-        word = "valid" if result.valid else "INVALID"
-        verdict = f" ({result.verdict})" if result.verdict else ""
-        say(f"{certificate}: {word}{verdict}", quiet)
-        say(f"  {result.reason}", quiet)
-        for c in result.checks:
-            mark = "✓" if c.valid else "✗"
-            say(f"  {mark} {c.claim.replace('_', ' ')} {c.verdict}: {c.reason}", quiet)
+        say(_text(certificate, result), quiet)
     raise typer.Exit(0 if result.valid else 1)
+
+
+def _text(path: Path, result: Verification) -> str:
+    """What the checker found: first what is true and about what, then how it knows."""
+    word = "replayed, not proved" if result.evidence == "replayed" else result.verdict
+    head = f"valid ({word})" if result.valid else "INVALID"
+    lines = [f"{printable(path)}: {head}"]
+    width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
+    facts = [("reason", result.reason)]
+    if result.valid:
+        facts = [
+            ("claim", result.statement),
+            ("rate", None if result.rate is None else repr(result.rate)),
+            ("overshoot", None if result.overshoot is None else repr(result.overshoot)),
+            ("about", result.subject),
+            ("evidence", result.evidence),
+            ("checked", result.reason),
+        ]
+    for name, text in facts:
+        if text is not None:
+            lines.append(textwrap.fill(f"{name:<11}{text}", width, initial_indent="  ", subsequent_indent=" " * 13))
+    for c in result.checks:
+        mark = "✓" if c.valid else "✗"
+        text = f"{mark} {c.claim.replace('_', ' ')} {c.verdict}: {c.reason}"
+        lines.append(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    "))
+    return "\n".join(lines)
 
 
 def register(app: typer.Typer) -> None:

@@ -2,13 +2,16 @@
 
 A report directory holds ``report-settings.json`` and one run directory for each model under ``models/``.
 Everything that the page, ``report.json`` and ``tables/`` show stands in those files: see ``ModelRecord`` for
-their names.
+their names. None is taken at its word: certificates are proved again, files that are not those that the analysis wrote
+are left out and named, results about other weights than those beside them are not shown, and every text is made
+printable here, once.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +20,10 @@ import pandas as pd
 from stability.errors import FileFormatError
 from stability.wire import read_json
 
-__all__ = ["FRAMES", "ModelRecord", "Report", "collect", "read_model", "select"]
+from .certificates import check_file, state
+from .names import clean, printable
+
+__all__ = ["FRAMES", "ModelRecord", "Report", "collect", "digest", "read_model", "select"]
 
 SETTINGS = "report-settings.json"
 FRAMES = (
@@ -32,6 +38,8 @@ FRAMES = (
     "robustness",
 )
 DOCUMENTS = ("run", "analysis", "hessian", "drift", "exponents", "radius")
+ABOUT = ("model.safetensors", "run.json")
+"""Files that say which model it is: where one is another than the analysis saw, its results are about other weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +49,14 @@ class ModelRecord:
     Attributes:
         name: the directory's name, unique in the report.
         folder: the run directory.
-        certificate: ``certificate.json`` without matrices, or ``None``.
+        certificate: ``certificates.view`` of a ``certificate.json`` that verifies, else ``None``.
         documents: ``run.json``, ``analysis.json``, ``hessian.json`` ... by stem, as far as they exist.
         frames: ``metrics.csv``, ``spectra.csv`` ... by stem, as far as they exist and hold a row.
+        checked: the checker's words about the certificate file, empty where there is none.
+        refused: why nothing of the certificate, or of all results, is shown; empty where nothing is wrong.
+        stale: whether the results are about other weights than those in the folder.
+        changed: names of files that were changed after the analysis wrote them; they are not shown.
+        subject: name, size and digest of what the certificate is about, as the checker read them.
     """
 
     name: str
@@ -51,11 +64,16 @@ class ModelRecord:
     certificate: Mapping[str, Any] | None
     documents: Mapping[str, Mapping[str, Any]]
     frames: Mapping[str, pd.DataFrame]
+    checked: str = ""
+    refused: str = ""
+    stale: bool = False
+    changed: tuple[str, ...] = ()
+    subject: str = ""
 
     @property
     def title(self) -> str:
         """The name for readers."""
-        return str(self.analysis.get("title") or self.name)
+        return printable(self.analysis.get("title") or self.name)
 
     @property
     def analysis(self) -> Mapping[str, Any]:
@@ -68,14 +86,31 @@ class ModelRecord:
         return self.documents.get("run", {})
 
     @property
+    def metric(self) -> str | None:
+        """What the task is measured by, such as ``accuracy`` or ``mse``; ``None`` for a model that came without."""
+        name = self.run.get("result", {}).get("metric")
+        return None if name is None else str(name)
+
+    @property
     def verdict(self) -> str | None:
-        """Main verdict, or ``None`` where no claim was examined."""
+        """Main verdict, or ``None`` where no claim was examined or the file does not verify."""
         return None if self.certificate is None else str(self.certificate["verdict"])
+
+    @property
+    def state(self) -> str | None:
+        """The verdict told apart by its evidence, ``invalid`` or ``stale``; see ``formatting.verdict_word``."""
+        return "stale" if self.stale else "invalid" if self.refused else state(self.certificate)
 
     @property
     def is_discrete(self) -> bool:
         """Whether the certified system advances in steps."""
         return bool(self.analysis.get("discrete", True))
+
+    @property
+    def length(self) -> int | None:
+        """Steps of the task's sequences, if known."""
+        steps = self.documents.get("drift", {}).get("trained_length") or self.analysis.get("sequence_length")
+        return int(steps) if isinstance(steps, (int, float)) else None
 
     def step(self, name: str) -> Mapping[str, Any]:
         """Status, reason and seconds of one analysis step."""
@@ -90,7 +125,6 @@ class Report:
     folder: Path
     settings: Mapping[str, Any]
     models: tuple[ModelRecord, ...]
-    unreadable: tuple[str, ...] = field(default=())
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """One long table for each kind of measurement, with the model's name in the first column."""
@@ -108,7 +142,7 @@ class Report:
         if rows:
             out["margins"] = pd.DataFrame(rows)
         claims = [
-            {"model": m.name, **{k: c.get(k) for k in ("name", "verdict", "value", "statement")}}
+            {"model": m.name, **{k: c.get(k) for k in ("name", "verdict", "evidence", "value", "statement")}}
             for m in self.models
             for c in (m.certificate or {}).get("claims", ())
         ]
@@ -121,13 +155,19 @@ class Report:
         """The report's numbers as JSON values (the long tables stand in ``tables/``)."""
         return {
             "format": "stability-report",
-            "version": 1,
+            "version": 2,
             "settings": dict(self.settings),
             "models": [
                 {
                     "name": m.name,
                     "title": m.title,
                     "verdict": m.verdict,
+                    "evidence": None if m.certificate is None else m.certificate.get("evidence"),
+                    "state": m.state,
+                    "checked": m.checked,
+                    "refused": m.refused,
+                    "changed": list(m.changed),
+                    "subject": m.subject,
                     "certificate": None if m.certificate is None else dict(m.certificate),
                     **{stem: dict(m.documents[stem]) for stem in DOCUMENTS if stem in m.documents},
                 }
@@ -153,7 +193,10 @@ def _row(m: ModelRecord) -> dict[str, Any]:
     certificate = m.certificate or {}
     return {
         "model": m.name,
+        "title": m.title,
         "verdict": m.verdict,
+        "evidence": certificate.get("evidence"),
+        "state": m.state,
         "criterion": certificate.get("criterion"),
         "rate": certificate.get("rate"),
         "overshoot": certificate.get("overshoot"),
@@ -170,7 +213,7 @@ def _document(path: Path) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
         raise FileFormatError(f"{path} does not hold a JSON object")
-    return value
+    return clean(value)
 
 
 def _frame(path: Path) -> pd.DataFrame | None:
@@ -180,36 +223,35 @@ def _frame(path: Path) -> pd.DataFrame | None:
         return None
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{path} is not a readable table ({error})") from error
+    frame.columns = [printable(c) for c in frame.columns]
+    for column in frame.columns:
+        if not pd.api.types.is_numeric_dtype(frame[column]):
+            frame[column] = [printable(v) if isinstance(v, str) else v for v in frame[column]]
     return None if frame.empty else frame
 
 
-def _certificate(path: Path) -> dict[str, Any]:
-    """The readable part of a certificate: everything but matrices."""
-    document = _document(path)
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        FileFormatError: when it cannot be read.
+    """
     try:
-        claim = document["claim"]
-        return {
-            "verdict": str(claim["verdict"]),
-            "statement": str(claim["statement"]),
-            "proof": claim["proof"]["kind"] if claim["proof"] else None,
-            "criterion": document["criterion"],
-            "rate": document["rate"],
-            "overshoot": document["overshoot"],
-            "findings": [dict(f) for f in document["findings"]],
-            "claims": [
-                {
-                    "name": c["name"],
-                    "statement": c["statement"],
-                    "verdict": c["verdict"],
-                    "value": c["value"],
-                    "proof": c["proof"]["kind"] if c["proof"] else None,
-                }
-                for c in document["claims"]
-            ],
-            "digest": document["digest"],
-        }
-    except (KeyError, TypeError) as error:
-        raise FileFormatError(f"{path} is not a stability certificate ({error})") from error
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _changed(folder: Path) -> list[str]:
+    """Files of the folder that are not those that ``analysis.json`` recorded."""
+    path = folder / "analysis.json"
+    recorded = _document(path).get("files") if path.is_file() else None
+    if not isinstance(recorded, dict):  # an analysis of an earlier release, which recorded none
+        return []
+    known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", "model.safetensors"]
+    known = [n for n in known if n != "analysis.json" and (folder / n).is_file()]
+    return [n for n in known if recorded.get(n) != digest(folder / n)]
 
 
 def read_model(folder: Path) -> ModelRecord:
@@ -219,20 +261,40 @@ def read_model(folder: Path) -> ModelRecord:
         folder: the directory.
 
     Returns:
-        What its files say.
+        What its files say, as far as they are those that the analysis wrote and the certificate verifies.
 
     Raises:
         FileFormatError: when a file is there and cannot be read.
     """
-    documents = {s: _document(folder / f"{s}.json") for s in DOCUMENTS if (folder / f"{s}.json").is_file()}
-    frames = {s: _frame(folder / f"{s}.csv") for s in FRAMES if (folder / f"{s}.csv").is_file()}
-    certificate = folder / "certificate.json"
+    changed = _changed(folder)
+    stale = any(n in changed for n in ABOUT)
+    here = [f"{s}.json" for s in DOCUMENTS if (folder / f"{s}.json").is_file()]
+    if stale:
+        analysis = _document(folder / "analysis.json")
+        why = "the weights beside these results are not the ones that they are about: run the report again"
+        known = {k: analysis[k] for k in ("title", "source") if k in analysis}
+        return ModelRecord(folder.name, folder, None, {"analysis": known}, {}, refused=why, stale=True)
+    documents = {n.removesuffix(".json"): _document(folder / n) for n in here if n not in changed}
+    stems = [s for s in FRAMES if (folder / f"{s}.csv").is_file() and f"{s}.csv" not in changed]
+    frames = {s: f for s in stems if (f := _frame(folder / f"{s}.csv")) is not None}
+    path = folder / "certificate.json"
+    others = tuple(n for n in changed if n != path.name)
+    if not path.is_file():
+        return ModelRecord(folder.name, folder, None, documents, frames, changed=others)
+    checked = check_file(path)
+    refused = "" if checked.valid else checked.reason
+    if checked.valid and path.name in changed:
+        refused = "it is valid, but not the certificate that the analysis of this model wrote"
     return ModelRecord(
-        name=folder.name,
-        folder=folder,
-        certificate=_certificate(certificate) if certificate.is_file() else None,
-        documents=documents,
-        frames={s: f for s, f in frames.items() if f is not None},
+        folder.name,
+        folder,
+        None if refused else checked.view,
+        documents,
+        frames,
+        checked=checked.reason,
+        refused=refused,
+        changed=others,
+        subject=checked.subject,
     )
 
 
@@ -252,7 +314,10 @@ def collect(folder: str | Path) -> Report:
     if not (folder / SETTINGS).is_file():
         raise FileFormatError(f"{folder} is no report directory: it has no {SETTINGS}; `stability report` writes one")
     settings = _document(folder / SETTINGS)
-    names = [str(n) for n in settings.get("models", ())]
+    listed = settings.get("models", ())
+    if not isinstance(listed, list) or not all(isinstance(n, str) and Path(n).name == n for n in listed):
+        raise FileFormatError(f"{folder / SETTINGS} does not list the names of folders below models")
+    names = [n for n in dict.fromkeys(listed) if n not in ("", ".", "..")]
     models = tuple(
         read_model(folder / "models" / n) for n in names if (folder / "models" / n / "analysis.json").is_file()
     )

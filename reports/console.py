@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import ConfigurationError
+
+from .names import printable, shorten, terminal_safe
 
 __all__ = [
     "DataDir",
@@ -43,16 +46,27 @@ class Interrupted(Exception):
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """Print a result on standard output."""
+    """Print a result on standard output; nothing in it steers the terminal."""
     if not quiet:
-        typer.echo(text)
+        typer.echo(terminal_safe(text))
 
 
 def show_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on standard output; numbers that are not finite become null."""
+    """Print one JSON object on standard output.
+
+    Numbers that are not finite become null; characters that are not seen are escaped, as JSON does it.
+    """
     from .plain import plain
 
-    typer.echo(json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False))
+    text = json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False)
+    typer.echo("\n".join(_escaped(line) for line in text.split("\n")))
+
+
+def _escaped(line: str) -> str:
+    """JSON text in which every character that ``printable`` would not show is written as JSON's own escape."""
+    if printable(line) == line:
+        return line
+    return "".join(json.dumps(c)[1:-1] if printable(c) != c else c for c in line)
 
 
 def terminal() -> bool:
@@ -63,7 +77,8 @@ def terminal() -> bool:
 def status(text: str, quiet: bool = False) -> None:
     """Show progress on standard error, in place, where it is a terminal."""
     if not quiet and terminal():
-        sys.stderr.write(f"\r\x1b[2K{text[:200]}")
+        room = max(20, shutil.get_terminal_size((100, 24)).columns - 1)
+        sys.stderr.write(f"\r\x1b[2K{shorten(printable(text), room)}")
         sys.stderr.flush()
 
 

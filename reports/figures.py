@@ -7,8 +7,7 @@ on colour alone.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from .collect import ModelRecord, select
-from .formatting import number
-from .svg import INK, MUTED, panel, series_color, to_svg
-from .words import NAMES, UNSOUND, WITNESSES
+from .formatting import metric_word, number
+from .svg import INK, MUTED, label, panel, series_color, to_svg
+from .words import NAMES, UNITS
 
 __all__ = [
     "curves",
@@ -28,7 +27,7 @@ __all__ = [
     "drift_of_frames",
     "exponents",
     "look",
-    "margins",
+    "margin",
     "proved",
     "sweep",
     "training",
@@ -49,6 +48,11 @@ def look(index: int) -> dict[str, object]:
     }
 
 
+def titles(models: Iterable[ModelRecord]) -> list[str]:
+    """The names that stand in a figure."""
+    return [m.title for m in models]
+
+
 def _legend(axes: Axes, **options: object) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
@@ -63,24 +67,23 @@ def _plain_ticks(axes: Axes, which: str = "both") -> None:
         axes.yaxis.set_major_formatter(formatter)
 
 
+def _baseline(axes: Axes, value: float | None, text: str) -> None:
+    if value is not None:
+        axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
+        axes.annotate(
+            text, (1, value), xycoords=("axes fraction", "data"), color=MUTED, fontsize=8.5, ha="right", va="bottom"
+        )
+
+
 def _percent_axis(axes: Axes, chance: float | None) -> None:
     axes.set_ylim(-0.02, 1.02)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.0f} %"))
     axes.set_ylabel("accuracy")
-    if chance is not None:
-        axes.axhline(chance, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
-        axes.annotate(
-            "chance",
-            (1, chance),
-            xycoords=("axes fraction", "data"),
-            color=MUTED,
-            fontsize=8.5,
-            ha="right",
-            va="bottom",
-        )
+    _baseline(axes, chance, "chance")
 
 
-def _chance(models: Sequence[ModelRecord]) -> float | None:
+def _chance(models: Iterable[ModelRecord]) -> float | None:
+    """What guessing gives, where it is the same for all."""
     values = {m.run.get("result", {}).get("chance") for m in models} - {None}
     return float(values.pop()) if len(values) == 1 else None
 
@@ -89,61 +92,66 @@ def _thin(x: Sized, most: int = 14) -> int:
     return max(1, round(len(x) / most))
 
 
-def training(models: Sequence[ModelRecord], column: str, title: str, name: str) -> str | None:
-    """One column of ``metrics.csv`` over epochs for all models."""
+def training(
+    models: Sequence[ModelRecord], column: str, title: str, name: str, *, metric: str | None = None
+) -> str | None:
+    """One column of ``metrics.csv`` over epochs.
+
+    Args:
+        models: the records; all of them decide the colours.
+        column: which column.
+        title: the panel's title.
+        name: identifier in the page.
+        metric: of which task's metric the column holds values; models with another one are left out. ``accuracy`` is
+            drawn in per cent, anything else as the number that it is.
+    """
     with panel(title) as (figure, axes):
-        drawn = False
+        drawn = []
         for i, m in enumerate(models):
             frame = m.frames.get("metrics")
             if frame is None or column not in frame or np.isnan(frame[column].to_numpy(dtype=float)).all():
                 continue
-            axes.plot(frame["epoch"], frame[column], label=m.title, markevery=_thin(frame), **look(i))  # type: ignore[arg-type]
-            drawn = True
+            if metric is None or m.metric == metric:
+                axes.plot(frame["epoch"], frame[column], label=label(m.title), markevery=_thin(frame), **look(i))  # type: ignore[arg-type]
+                drawn.append(m)
         if not drawn:
             return None
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if column.endswith("metric"):
-            _percent_axis(axes, _chance(models))
+        if metric == "accuracy":
+            _percent_axis(axes, _chance(drawn))
         else:
             _plain_ticks(axes, "y")
-            axes.set_ylabel("loss")
+            axes.set_ylabel("loss" if metric is None else metric_word(metric))
+            _baseline(axes, None if metric is None else _chance(drawn), "best constant answer")
         _legend(axes)
-        return to_svg(figure, name, f"{title} of {len(models)} models over epochs of training")
+        return to_svg(figure, name, f"{title} of {len(drawn)} models over epochs of training", titles(drawn))
 
 
-def margins(models: Sequence[ModelRecord], name: str) -> str | None:
-    """Signed margin of every criterion and model; right of zero the criterion holds."""
+def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | None:
+    """Signed margins of one criterion, in its own unit, a row a model; right of zero it holds."""
     known = [
-        (i, f)
+        (i, m, float(f["margin"]))
         for i, m in enumerate(models)
         for f in (m.certificate or {}).get("findings", ())
-        if f["margin"] is not None and f["criterion"] not in {*WITNESSES, *UNSOUND}
+        if f["criterion"] == criterion and f["margin"] is not None
     ]
-    order = list(dict.fromkeys(str(f["criterion"]) for _, f in known))
-    if not order:
+    if not known:
         return None
-    reach = 10.0 ** math.ceil(math.log10(max(0.1, *(1.5 * abs(f["margin"]) for _, f in known))))
-    with panel("Margin of each criterion", height=1.3 + 0.34 * len(order)) as (figure, axes):
-        for i, m in enumerate(models):
-            points = [(f["margin"], order.index(f["criterion"])) for j, f in known if j == i]
-            if points:
-                x, y = zip(*points)
-                shift = (i - (len(models) - 1) / 2) * 0.6 / len(models)
-                axes.plot(x, np.array(y) + shift, label=m.title, **(look(i) | {"linestyle": "none"}))  # type: ignore[arg-type]
+    with panel(str(NAMES.get(criterion, criterion)), height=0.85 + 0.26 * len(known)) as (figure, axes):
+        for row, (i, _, value) in enumerate(known):
+            axes.plot([0.0, value], [row, row], color=series_color(i), linewidth=1.2)
+            axes.plot([value], [row], **(look(i) | {"linestyle": "none"}))  # type: ignore[arg-type]
         axes.axvline(0, color=INK, linewidth=1)
-        axes.set_xscale("symlog", linthresh=0.01)
-        axes.set_yticks(range(len(order)), [NAMES.get(c, c) for c in order])
-        axes.set_ylim(len(order) - 0.5, -0.5)
+        axes.set_yticks(range(len(known)), [label(m.title) for _, m, _ in known])
+        axes.set_ylim(len(known) - 0.5, -0.5)
+        reach = 1.15 * max(abs(value) for _, _, value in known) or 1.0
         axes.set_xlim(-reach, reach)
-        decades = [10.0**k for k in range(-1, round(math.log10(reach)) + 1)]
-        decades = decades[:: max(1, math.ceil(len(decades) / 3))]
-        axes.set_xticks([*(-d for d in reversed(decades)), 0.0, *decades])
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_locator(MaxNLocator(5))
         _plain_ticks(axes, "x")
-        axes.set_xlabel("← fails | margin | holds →")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        return to_svg(figure, name, "Margins of every criterion and model; the numbers stand in the table")
+        axes.set_xlabel(f"← fails | {UNITS.get(criterion, 'margin')} | holds →")
+        text = f"Margins of the criterion {NAMES.get(criterion, criterion)}; the numbers stand in the table"
+        return to_svg(figure, name, text, titles(m for _, m, _ in known))
 
 
 def _rows(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFrame | None:
@@ -155,7 +163,7 @@ def _rows(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFra
 
 
 def sweep(
-    models: Sequence[ModelRecord], frame: str, keys: Mapping[str, str], title: str, label: str, name: str
+    models: Sequence[ModelRecord], frame: str, keys: Mapping[str, str], title: str, axis: str, name: str
 ) -> str | None:
     """Accuracy with its confidence band against the strength of a perturbation.
 
@@ -164,7 +172,7 @@ def sweep(
         frame: ``"noise"`` or ``"attacks"``.
         keys: columns and values that select the rows.
         title: the panel's title.
-        label: the horizontal axis in words.
+        axis: the horizontal axis in words.
         name: identifier in the page.
     """
     strength = "level" if frame == "noise" else "epsilon"
@@ -181,12 +189,12 @@ def sweep(
                 alpha=0.15,
                 linewidth=0,
             )
-            axes.plot(rows[strength], rows["accuracy"], label=m.title, **look(i))  # type: ignore[arg-type]
+            axes.plot(rows[strength], rows["accuracy"], label=label(m.title), **look(i))  # type: ignore[arg-type]
         _percent_axis(axes, _chance(models))
-        axes.set_xlabel(label)
+        axes.set_xlabel(axis)
         _plain_ticks(axes, "x")
         _legend(axes)
-        return to_svg(figure, name, f"{title}: accuracy of each model against {label}")
+        return to_svg(figure, name, f"{title}: accuracy of each model against {axis}", titles(m for _, m, _ in found))
 
 
 def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, name: str) -> str | None:
@@ -201,7 +209,7 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
             rows = _rows(m, "attacks", keys)
             if rows is not None:
                 rows = rows[rows["epsilon"] > 0]
-                axes.plot(rows["epsilon"], rows["accuracy"], label=m.title, **look(i))  # type: ignore[arg-type]
+                axes.plot(rows["epsilon"], rows["accuracy"], label=label(m.title), **look(i))  # type: ignore[arg-type]
         _percent_axis(axes, _chance(models))
         axes.set_xscale("log")
         axes.set_xlabel("radius, Euclidean norm of the change")
@@ -210,7 +218,7 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
         _plain_ticks(axes, "x")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
         text = "certified accuracy and accuracy under attack of each model over the radius, logarithmic"
-        return to_svg(figure, name, f"{title}: {text}")
+        return to_svg(figure, name, f"{title}: {text}", titles(m for _, m, _ in known))
 
 
 def density(model: ModelRecord, index: int, name: str) -> str | None:
@@ -218,7 +226,7 @@ def density(model: ModelRecord, index: int, name: str) -> str | None:
     frame = model.frames.get("density")
     if frame is None:
         return None
-    with panel(model.title) as (figure, axes):
+    with panel(label(model.title, 40)) as (figure, axes):
         y = frame["density"].clip(lower=frame["density"].max() * 1e-6)
         axes.fill_between(frame["eigenvalue"], y, y.min(), color=series_color(index), alpha=0.25, linewidth=0)
         axes.plot(frame["eigenvalue"], y, color=series_color(index), linewidth=1.4)
@@ -227,36 +235,32 @@ def density(model: ModelRecord, index: int, name: str) -> str | None:
         axes.set_ylabel("density")
         axes.yaxis.set_minor_locator(NullLocator())
         _plain_ticks(axes)
-        return to_svg(figure, name, f"Spectral density of the Hessian of {model.title}, logarithmic vertical axis")
+        text = f"Spectral density of the Hessian of {model.title}, logarithmic vertical axis"
+        return to_svg(figure, name, text, [model.title])
 
 
 def drift(models: Sequence[ModelRecord], name: str) -> str | None:
     """Median norm of the hidden state over time with the band from 10 % to 90 %."""
-    frames = {m.title: m.frames["norms"] for m in models if "norms" in m.frames}
+    frames = [(i, m.title, m.frames["norms"]) for i, m in enumerate(models) if "norms" in m.frames]
     lengths = {m.documents.get("drift", {}).get("trained_length") for m in models} - {None}
-    order = [m.title for m in models]
-    return drift_of_frames(frames, lengths, name, order) if frames else None
+    return drift_of_frames(frames, lengths, name) if frames else None
 
 
-def drift_of_frames(
-    frames: Mapping[str, pd.DataFrame], lengths: set[Any], name: str, order: Sequence[str] | None = None
-) -> str:
-    """The same from tables by title: columns layer, t, q10, q50, q90; of a stack its last layer.
+def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: set[Any], name: str) -> str:
+    """The same from tables: columns layer, t, q10, q50, q90; of a stack its last layer.
 
     Args:
-        frames: the tables.
+        frames: index (it decides the colour), title and table of each model.
         lengths: lengths of the sequences that came first, marked by a line.
         name: identifier in the page.
-        order: titles in the order that decides colours.
     """
-    order = list(frames) if order is None else order
     with panel("Norm of the hidden state over time") as (figure, axes):
-        for title, frame in frames.items():
-            i = order.index(title)
+        for i, title, frame in frames:
             frame = select(frame, layer=frame["layer"].max())
             keep = frame.iloc[:: _thin(frame, 160)]
             axes.fill_between(keep["t"], keep["q10"], keep["q90"], color=series_color(i), alpha=0.15, linewidth=0)
-            axes.plot(keep["t"], keep["q50"], label=title, markevery=(4 * i % len(keep), _thin(keep, 8)), **look(i))  # type: ignore[arg-type]
+            every = (4 * i % len(keep), _thin(keep, 8))
+            axes.plot(keep["t"], keep["q50"], label=label(title), markevery=every, **look(i))  # type: ignore[arg-type]
         for length in lengths:
             axes.axvline(length, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
             axes.annotate(
@@ -273,7 +277,8 @@ def drift_of_frames(
         axes.set_xlabel("time step")
         axes.set_ylabel("‖h‖")
         _legend(axes)
-        return to_svg(figure, name, "Norm of the hidden state over time for each model, logarithmic vertical axis")
+        text = "Norm of the hidden state over time for each model, logarithmic vertical axis"
+        return to_svg(figure, name, text, [title for _, title, _ in frames])
 
 
 def exponents(models: Sequence[ModelRecord], name: str) -> str | None:
@@ -285,24 +290,30 @@ def exponents(models: Sequence[ModelRecord], name: str) -> str | None:
             if frame is None:
                 continue
             frame = frame[np.isfinite(frame["per_step"])]
-            axes.plot(frame["index"], frame["per_step"], label=m.title, markevery=_thin(frame, 8), **look(i))  # type: ignore[arg-type]
+            axes.plot(frame["index"], frame["per_step"], label=label(m.title), markevery=_thin(frame, 8), **look(i))  # type: ignore[arg-type]
             drawn = True
         if not drawn:
             return None
         axes.axhline(0, color=INK, linewidth=1)
-        axes.set_ylim(bottom=max(axes.get_ylim()[0], LOWEST_EXPONENT))
+        if axes.get_ylim()[0] < LOWEST_EXPONENT:
+            axes.set_ylim(bottom=LOWEST_EXPONENT)
+            axes.annotate(
+                f"lower ones are not shown (axis cut at {number(LOWEST_EXPONENT)})",
+                (0.99, 0.02), xycoords="axes fraction", color=MUTED, fontsize=8.5, ha="right", va="bottom",
+            )  # fmt: skip
         axes.set_xlabel("index")
         axes.set_ylabel("exponent per step")
         _plain_ticks(axes)
         _legend(axes)
-        return to_svg(figure, name, "Lyapunov exponents of each model in falling order; above zero is chaos")
+        text = "Finite-time Lyapunov exponents of each model in falling order, along a few test sequences"
+        return to_svg(figure, name, text, titles(models))
 
 
 def curves(
     model: ModelRecord,
     series: Sequence[tuple[str, pd.DataFrame]],
     title: str,
-    label: str,
+    axis: str,
     name: str,
     *,
     zero: bool = True,
@@ -311,13 +322,13 @@ def curves(
     series = [(legend, frame) for legend, frame in series if not frame.empty]
     if not series:
         return None
-    with panel(title) as (figure, axes):
+    with panel(f"{label(model.title, 36)}: {title}") as (figure, axes):
         for i, (legend, frame) in enumerate(series):
             axes.plot(frame["step"], frame["value"], label=legend, markevery=_thin(frame, 8), **look(i))  # type: ignore[arg-type]
         if zero:
             axes.axhline(0, color=INK, linewidth=1)
         axes.set_xlabel("training step")
-        axes.set_ylabel(label)
+        axes.set_ylabel(axis)
         _plain_ticks(axes)
         _legend(axes)
-        return to_svg(figure, name, f"{title} of {model.title} along training")
+        return to_svg(figure, name, f"{title} of {model.title} along training", [model.title])

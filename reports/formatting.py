@@ -8,16 +8,20 @@ from typing import Any
 
 __all__ = [
     "FILTERS",
+    "bound_at",
     "count",
     "duration",
     "half_life",
     "metric",
+    "metric_word",
     "number",
     "percent",
     "rate",
     "signed",
     "table",
+    "time_to",
     "time_unit",
+    "verdict_sign",
     "verdict_word",
 ]
 
@@ -25,8 +29,13 @@ MISSING = "–"
 WORDS = {
     "certified": "certified stable",
     "refuted": "refuted",
+    "replayed": "counter-example seen, not proved",
     "inconclusive": "inconclusive",
+    "invalid": "does not verify",
+    "stale": "results of other weights",
 }
+SIGNS = {"certified": "✓", "refuted": "✗", "replayed": "≈", "inconclusive": "?", "invalid": "!", "stale": "!"}
+METRICS = {"accuracy": "accuracy", "mse": "mean squared error"}
 
 
 def _real(value: Any) -> float | None:
@@ -110,6 +119,16 @@ def metric(value: Any, name: str | None) -> str:
     return percent(value) if name == "accuracy" else number(value)
 
 
+def metric_word(name: Any) -> str:
+    """A task's metric in words.
+
+    Example:
+        >>> metric_word("mse"), metric_word("accuracy"), metric_word("perplexity")
+        ('mean squared error', 'accuracy', 'perplexity')
+    """
+    return METRICS.get(str(name), str(name))
+
+
 def count(value: Any) -> str:
     r"""A whole number with thin spaces between thousands.
 
@@ -180,6 +199,43 @@ def half_life(value: Any, discrete: bool) -> float | None:
     return math.inf if x <= 0 else math.log(2) / x
 
 
+def time_to(share: float, pairs: Sequence[tuple[float, float]], discrete: bool) -> float | None:
+    r"""When a proved bound on a distance is certainly below a share of the distance at the start.
+
+    Args:
+        share: 1 for the distance at the start, 0.5 for half of it.
+        pairs: proved ``(rate, overshoot)``, all of one network: ``C rho^k`` or ``C exp(-lambda t)``.
+        discrete: whether rates are per step.
+
+    Returns:
+        The smallest number of steps after which the bound is below the share, or the time from which on it is not
+        above it; ``None`` where no pair ever gets there.
+
+    Example:
+        >>> time_to(1.0, [(0.9732, 2.902)], True), time_to(0.5, [(0.9732, 2.902)], True)
+        (40, 65)
+        >>> time_to(1.0, [(0.9732, 2.902), (0.999, 1.0)], True)
+        1
+    """
+    times: list[float] = []
+    for rate, overshoot in pairs:
+        decay = (math.inf if rate <= 0 else -math.log(rate)) if discrete else rate
+        if decay > 0:
+            needed = max(0.0, math.log(overshoot / share)) / decay
+            times.append(math.floor(needed) + 1 if discrete else needed)
+    return min(times, default=None)
+
+
+def bound_at(time: float, pairs: Sequence[tuple[float, float]], discrete: bool) -> float | None:
+    """The smallest proved bound on the distance after a time, as a multiple of the distance at the start.
+
+    Example:
+        >>> round(bound_at(28, [(0.9732, 2.902)], True), 2)
+        1.36
+    """
+    return min((c * (r**time if discrete else math.exp(-r * time)) for r, c in pairs), default=None)
+
+
 def time_unit(discrete: bool) -> str:
     """What a half-life is counted in.
 
@@ -190,14 +246,29 @@ def time_unit(discrete: bool) -> str:
     return "steps" if discrete else "units of time"
 
 
-def verdict_word(verdict: Any) -> str:
+def verdict_word(state: Any) -> str:
     """The verdict in the words of the report.
 
+    Args:
+        state: a verdict, or a finer state: ``replayed`` (inconclusive, with a counter-example that was only seen),
+            ``invalid`` (a file that does not verify), ``stale`` (results about other weights); see
+            ``certificates.state``.
+
     Example:
-        >>> verdict_word("certified"), verdict_word(None)
-        ('certified stable', 'not examined')
+        >>> verdict_word("certified"), verdict_word("replayed"), verdict_word(None)
+        ('certified stable', 'counter-example seen, not proved', 'not examined')
     """
-    return WORDS.get(str(verdict), "not examined")
+    return WORDS.get(str(state), "not examined")
+
+
+def verdict_sign(state: Any) -> str:
+    """The sign before it.
+
+    Example:
+        >>> verdict_sign("refuted"), verdict_sign(None)
+        ('✗', '–')
+    """
+    return SIGNS.get(str(state), MISSING)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
@@ -236,5 +307,7 @@ FILTERS = {
     "rate": rate,
     "half_life": half_life,
     "time_unit": time_unit,
+    "metric_word": metric_word,
+    "verdict_sign": verdict_sign,
     "verdict_word": verdict_word,
 }

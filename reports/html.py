@@ -1,16 +1,17 @@
 """The page: stored results in, ``report.html`` with ``report.json`` and ``tables/`` out.
 
-Redrawing needs neither torch nor a solver, and gives the same page for the same files.
+Redrawing needs neither torch nor a solver, checks every certificate again, and gives the same page for the same files.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -22,13 +23,14 @@ from markupsafe import Markup
 from stability.errors import FileFormatError
 from stability.wire import write_text
 
-from .collect import Report, collect
+from .collect import ModelRecord, Report, collect
 from .formatting import FILTERS
-from .made import lead, made
+from .made import lead, made, not_run
+from .plain import plain
 from .sections import sections
-from .words import CRITERIA, GLOSSARY, meaning, reason, sentence, weaker
+from .words import GLOSSARY, meaning, notes, reason, sentence, weaker
 
-__all__ = ["environment", "render"]
+__all__ = ["environment", "policy", "render"]
 
 
 def environment() -> Environment:
@@ -70,47 +72,53 @@ def render(run_dir: str | Path) -> Path:
     return write_text(report.folder / "report.html", page)
 
 
+def _card(m: ModelRecord) -> dict[str, Any]:
+    """Everything that stands on one model's card."""
+    box = m.analysis.get("input_box")
+    return {
+        "record": m,
+        "sentence": m.refused or sentence(m.certificate, m.is_discrete),
+        "statement": None if m.certificate is None else m.certificate["statement"],
+        "reason": reason(m.certificate) if m.state in ("certified", "inconclusive") else "",
+        "notes": notes(m.certificate, box if isinstance(box, list) and len(box) == 2 else None),
+        "facts": meaning(m.certificate, m.is_discrete, m.length),
+        "weaker": weaker(m.certificate),
+        "missing": not_run(m),
+    }
+
+
 def _page(report: Report) -> str:
     env = environment()
-    models = [
-        {
-            "record": m,
-            "index": i,
-            "sentence": sentence(m.certificate, m.is_discrete),
-            "reason": reason(m.certificate),
-            "facts": meaning(m.certificate, m.is_discrete),
-            "weaker": weaker(m.certificate),
-        }
-        for i, m in enumerate(report.models)
-    ]
-    css = Markup((env.loader.get_source(env, "report.css"))[0])  # type: ignore[union-attr]
+    css = str((env.loader.get_source(env, "report.css"))[0])  # type: ignore[union-attr]
     return env.get_template("report.html.j2").render(
         report=report,
-        models=models,
+        title=str(report.settings.get("title", "Stability report")),
+        models=[_card(m) for m in report.models],
         sections=sections(report),
         lead=lead(report),
         made=made(report),
-        criteria=CRITERIA,
         glossary=GLOSSARY,
-        css=css,
+        css=Markup(css),
+        policy=policy(css),
         version=version("rnn-stability"),
     )
 
 
-def plain(value: Any) -> Any:
-    """JSON values only: numbers that are not finite become ``None``.
+def policy(css: str) -> str:
+    """The page's content security policy: nothing is loaded, run or sent; this one style sheet is used.
+
+    Args:
+        css: the content of the page's ``<style>`` element, to the letter.
+
+    Returns:
+        The policy.
 
     Example:
-        >>> plain({"a": (1.0, float("nan"))})
-        {'a': [1.0, None]}
+        >>> policy("p {}")[:34]
+        "default-src 'none'; style-src 'sha"
     """
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    digest = base64.b64encode(hashlib.sha256(css.encode("utf-8")).digest()).decode("ascii")
+    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 @contextmanager

@@ -6,11 +6,13 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from .collect import Report
-from .formatting import count, duration
+from .collect import ModelRecord, Report
+from .formatting import WORDS, count, duration, verdict_word
 from .page import Cell, Table
 
-__all__ = ["Made", "lead", "made"]
+__all__ = ["Made", "lead", "made", "not_run"]
+
+CHANGED = "changed after the analysis wrote it"
 
 STEPS = {
     "training": "training",
@@ -41,38 +43,72 @@ TOLD = (
 
 @dataclass(frozen=True)
 class Made:
-    """The last section's text, tables and commands."""
+    """The last section's text and tables, the commands that check it, and the one that made it."""
 
     text: str
     tables: tuple[Table, ...]
     commands: tuple[str, ...]
+    command: str
 
 
 def lead(report: Report) -> str:
-    """The report in one or two sentences."""
-    names = {
-        "certified": "certified stable",
-        "refuted": "refuted",
-        "inconclusive": "inconclusive",
-        None: "not examined",
-    }
-    counts = {w: [m.title for m in report.models if m.verdict == v] for v, w in names.items()}
-    parts = [f"{len(who)} {word} ({', '.join(who)})" for word, who in counts.items() if who]
+    """The report in a few sentences."""
+    states = list(dict.fromkeys([*WORDS, None, *(m.state for m in report.models)]))
+    groups = {s: [m.title for m in report.models if m.state == s] for s in states}
+    parts = [f"{len(who)} {verdict_word(s)} ({', '.join(who)})" for s, who in groups.items() if who]
     total = len(report.models)
     noun = "recurrent network" if total == 1 else "recurrent networks"
-    return f"{total} {noun}, examined for global stability and robustness: {'; '.join(parts)}."
+    what = f"{total} {noun}, examined for global stability and robustness: {'; '.join(parts)}."
+    return f"{what} {_rechecked(report)}".strip()
 
 
-def _seconds(report: Report) -> Table:
+def _rechecked(report: Report) -> str:
+    """What the checker said when the page was drawn."""
+    files = [m for m in report.models if m.checked]
+    if not files:
+        return ""
+    bad = sum(bool(m.refused) for m in files)
+    what = "The certificate was" if len(files) == 1 else f"All {len(files)} certificates were"
+    return f"{what} checked again when this page was drawn{f': {bad} did not verify' if bad else ''}."
+
+
+def not_run(model: ModelRecord) -> dict[str, list[str]]:
+    """Analyses that gave no answer for a model, by the reason why.
+
+    Args:
+        model: the record.
+
+    Returns:
+        Names of the steps by reason, in the order of the steps.
+    """
+    out: dict[str, list[str]] = {}
+    for step, name in STEPS.items():
+        found = model.step(step)
+        if found["status"] not in ("done", "missing"):
+            out.setdefault(str(found.get("reason", "")), []).append(name)
+    return out
+
+
+def _not_run(report: Report) -> Table | None:
+    rows = [
+        (Cell(m.title), Cell(", ".join(steps)), Cell(why)) for m in report.models for why, steps in not_run(m).items()
+    ]
+    rows += [(Cell(m.title), Cell(", ".join(m.changed)), Cell(CHANGED)) for m in report.models if m.changed]
+    return Table("What is not shown, and why", ("model", "what", "reason"), tuple(rows)) if rows else None
+
+
+def _seconds(report: Report) -> Table | None:
     steps = [s for s in STEPS if any(_time(m, s) is not None for m in report.models)]
     rows = tuple((Cell(m.title), *(Cell(duration(_time(m, s))) for s in steps)) for m in report.models)
+    if not steps:
+        return None
     return Table("Time spent, by step", ("model", *(STEPS[s] for s in steps)), rows, tuple(range(1, len(steps) + 1)))
 
 
-def _time(model: Any, step: str) -> float | None:
+def _time(model: ModelRecord, step: str) -> float | None:
     if step == "training":
         return model.run.get("result", {}).get("seconds")
-    return model.step(step).get("seconds")
+    return model.step(step).get("seconds") if model.step(step)["status"] == "done" else None
 
 
 def _options(options: Any) -> str:
@@ -108,7 +144,7 @@ def made(report: Report) -> Made:
         report: what ``collect`` read.
 
     Returns:
-        Text, tables and commands.
+        Text, tables, commands.
     """
     settings = report.settings
     environment = settings.get("environment", {})
@@ -131,12 +167,10 @@ def made(report: Report) -> Made:
         for k, v in environment.items()
         if k not in ("versions", "seed")
     ]
-    tables = [t for t in (_models(report), _seconds(report)) if t is not None]
+    tables = [t for t in (_not_run(report), _models(report), _seconds(report)) if t is not None]
     if rows:
         tables.append(Table("Programs and machine", ("what", "version or value"), tuple(rows)))
     commands = [
-        f"stability verify {shlex.quote(f'models/{m.name}/certificate.json')}" for m in report.models if m.certificate
+        f"stability verify {shlex.quote(f'models/{m.name}/certificate.json')}" for m in report.models if m.checked
     ]
-    if settings.get("command"):
-        commands.append(str(settings["command"]))
-    return Made(" ".join(sentences), tuple(tables), tuple(commands))
+    return Made(" ".join(sentences), tuple(tables), tuple(commands), str(settings.get("command") or ""))

@@ -8,12 +8,14 @@ from typing import Any
 from . import figures
 from .along import along_training, clouds
 from .collect import ModelRecord, Report
-from .formatting import count, duration, number, percent, signed
+from .formatting import count, duration, metric, metric_word, number, percent, signed
 from .made import STEPS
 from .page import Cell, Section, Table, draw
-from .words import CRITERIA, NAMES, UNSOUND, WITNESSES, mark, weaker
+from .words import CRITERIA, NAMES, UNITS, UNSOUND, WITNESSES, mark, weaker
 
 __all__ = ["sections"]
+
+BEHIND = "about the differential equation"  # how a finding says that it is not about the map that runs
 
 
 def _missing(models: Sequence[ModelRecord], step: str) -> tuple[str, ...]:
@@ -30,12 +32,10 @@ def _margin_cell(finding: Mapping[str, Any] | None) -> Cell:
         return Cell("–", "quiet")
     words, tone = mark(finding)
     value = "" if finding["margin"] is None else f" {signed(finding['margin'])}"
-    return Cell(
-        words
-        + value
-        + ("; proves nothing" if finding["criterion"] in UNSOUND and finding["margin"] is not None else ""),
-        tone,
-    )
+    unproving = finding["criterion"] in UNSOUND and finding["margin"] is not None
+    behind = BEHIND in str(finding.get("detail"))
+    tail = "; proves nothing" if unproving else "; of the differential equation, not of the map that runs" * behind
+    return Cell(words + value + tail, tone)
 
 
 def _margins(report: Report) -> Section | None:
@@ -45,7 +45,7 @@ def _margins(report: Report) -> Section | None:
         return None
     rows = []
     for criterion in names:
-        cells = [Cell(NAMES.get(criterion, criterion))]
+        cells = [Cell(NAMES.get(criterion, criterion)), Cell(UNITS.get(criterion, "–"))]
         for m in models:
             found = next((f for f in (m.certificate or {})["findings"] if f["criterion"] == criterion), None)
             cells.append(_margin_cell(found))
@@ -58,18 +58,19 @@ def _margins(report: Report) -> Section | None:
     )
     table = Table(
         "Signed margins: ✓ the criterion holds, ✗ it fails; ! something against stability was found",
-        ("criterion", *(m.title for m in models)),
+        ("criterion", "its unit", *(m.title for m in models)),
         tuple(rows),
-        numeric=tuple(range(1, len(models) + 1)),
+        numeric=tuple(range(2, len(models) + 2)),
     )
+    drawn = [n for n in names if n not in {*WITNESSES, *UNSOUND}]
     return Section(
         "margins",
         "Margins of every criterion",
-        "Each criterion is sufficient for stability and none is necessary: one ✓ certifies, all ✗ "
-        "prove nothing. Margins of different criteria have different units and are not to be compared "
-        "with each other.",
+        "Each criterion is sufficient for stability of the system that it speaks about and none is necessary: all ✗ "
+        "prove nothing. A ✓ was found in floating-point arithmetic; what certifies is the proof on the model's card. "
+        "Every criterion has a unit of its own and a panel of its own: margins of two criteria do not compare.",
         (table, explained),
-        draw((figures.margins(models, "margins"), "")),
+        draw(*((figures.margin(report.models, n, f"margin-{k}"), "") for k, n in enumerate(drawn))),
     )
 
 
@@ -78,19 +79,19 @@ def _claims(report: Report) -> Section | None:
         (
             Cell(m.title),
             Cell(name.replace("_", " ")),
-            Cell(verdict, {"proved": "good", "refuted": "bad"}.get(verdict, "quiet")),
+            Cell(answer, {"proved": "good", "refuted": "bad", "seen, not proved": "seen"}.get(answer, "quiet")),
             Cell(statement),
         )
         for m in report.models
-        for name, verdict, statement in weaker(m.certificate)
+        for name, answer, statement in weaker(m.certificate)
     )
     if not rows:
         return None
     return Section(
         "weaker",
-        "Weaker claims",
+        "Further claims",
         "What is true of the models beside the main claim, each with its own proof in the certificate "
-        "file. A network that does not contract is often still provably bounded.",
+        "file, re-checked like the main one. A network that does not contract is often still provably bounded.",
         (Table("Further claims", ("model", "claim", "answer", "in full"), rows),),
     )
 
@@ -133,7 +134,7 @@ def _hessian(report: Report) -> Section | None:
                 tuple(range(1, len(columns) + 2)),
             ),
         ),
-        draw(*((figures.density(m, i, f"density-{m.name}"), "") for i, m in enumerate(report.models))),
+        draw(*((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models))),
         _missing(report.models, "hessian"),
     )
 
@@ -149,7 +150,7 @@ def _robustness(report: Report) -> Section | None:
         ("attacks", {"attack": "deepfool", "norm": "l2"}, "DeepFool attack, Euclidean", l2),
     )
     drawn = [
-        (figures.sweep(models, frame, keys, title, label, "-".join((frame, *keys.values()))), "")
+        (figures.sweep(models, frame, keys, title, label, "-".join((frame, *keys.values())).replace("_", "-")), "")
         for frame, keys, title, label in plans
     ]
     panels = draw(
@@ -175,8 +176,8 @@ def _robustness(report: Report) -> Section | None:
     tables = (
         (
             Table(
-                "Certified radius: changes of the whole sequence up to this Euclidean norm provably do "
-                "not change the answer",
+                "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
+                "answer, by a certified gain (computed in double precision)",
                 ("model", "gain to the logits", "median radius", "largest radius", "accuracy", "samples"),
                 rows,
                 (1, 2, 3, 4, 5),
@@ -207,8 +208,8 @@ def _dynamics(report: Report) -> Section | None:
         ),
         (
             figures.exponents(report.models, "lyapunov"),
-            "Below zero, neighbouring states come together along the sequences that were tried; only a "
-            "certificate speaks for all.",
+            "Means over the steps of a few test sequences: below zero, neighbouring states came together along "
+            "these; only a certificate speaks for all.",
         ),
     )
     rows = tuple(
@@ -220,6 +221,7 @@ def _dynamics(report: Report) -> Section | None:
             Cell(number(drift.get("drift_index"))),
             Cell(signed(exponent.get("largest"))),
             Cell(signed(exponent.get("bound"))),
+            Cell(count(exponent.get("steps"))),
         )
         for m in report.models
         if (drift := m.documents.get("drift", {})) or m.documents.get("exponents")
@@ -232,8 +234,9 @@ def _dynamics(report: Report) -> Section | None:
         "Hidden state over time",
         "How the norm of the hidden state moves within a sequence and beyond, and how fast "
         "neighbouring states separate or come together. Doublings: log2 of the largest over the "
-        "smallest mean norm after the first quarter; 0 is a constant norm. The largest exponent can "
-        "never lie above the certified bound beside it.",
+        "smallest mean norm after the first quarter; 0 is a constant norm. The certified bound is that of "
+        "the counted steps, log ρ + log(C) / steps with the certified rate ρ and overshoot C, the least over all "
+        "certified pairs: no exponent of so many steps can lie above it.",
         (
             Table(
                 "Norm drift and Lyapunov exponents, per step",
@@ -244,10 +247,11 @@ def _dynamics(report: Report) -> Section | None:
                     "slope of log ‖h‖",
                     "doublings",
                     "largest exponent",
-                    "certified bound",
+                    "certified bound, log ρ + log(C) / steps",
+                    "steps counted",
                 ),
                 rows,
-                (1, 2, 3, 4, 5, 6),
+                (1, 2, 3, 4, 5, 6, 7),
             ),
         )
         if rows
@@ -258,52 +262,49 @@ def _dynamics(report: Report) -> Section | None:
 
 
 def _training(report: Report) -> Section | None:
+    models = report.models
+    kinds = list(dict.fromkeys(m.metric for m in models if m.metric is not None))
     panels = draw(
-        (figures.training(report.models, "test_metric", "Accuracy on held-out data", "training-metric"), ""),
-        (figures.training(report.models, "train_loss", "Loss on the training data", "training-loss"), ""),
-    )
-    rows = []
-    for m in report.models:
-        result = m.run.get("result")
-        if result:
-            rows.append(
-                (
-                    Cell(m.title),
-                    Cell(count(m.analysis.get("parameters"))),
-                    Cell(count(result.get("epochs"))),
-                    Cell(percent(result.get("train_metric"))),
-                    Cell(percent(result.get("test_metric"))),
-                    Cell(percent(result.get("chance"))),
-                    Cell(duration(result.get("seconds"))),
-                    Cell(str(m.analysis.get("source", "")).removeprefix("trained here: ")),
-                )
+        *(
+            (
+                figures.training(
+                    models, "test_metric", f"{metric_word(kind).capitalize()} on held-out data", f"metric-{k}",
+                    metric=kind,
+                ),
+                "",
             )
+            for k, kind in enumerate(kinds)
+        ),
+        (figures.training(models, "train_loss", "Loss on the training data", "training-loss"), ""),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            Cell(m.title),
+            Cell(count(m.analysis.get("parameters"))),
+            Cell(count(result.get("epochs"))),
+            Cell(metric_word(m.metric)),
+            Cell(metric(result.get("train_metric"), m.metric)),
+            Cell(metric(result.get("test_metric"), m.metric)),
+            Cell(metric(result.get("chance"), m.metric)),
+            Cell(duration(result.get("seconds"))),
+            Cell(str(m.analysis.get("source", "")).removeprefix("trained here: ")),
+        )
+        for m in models
+        if (result := m.run.get("result"))
+    )
     if not panels and not rows:
         return None
+    header = (
+        "model", "parameters", "epochs", "measured by", "on training data", "on held-out data", "guessing", "time",
+        "where it is from",
+    )  # fmt: skip
+    here = any(str(m.analysis.get("source", "")).startswith("trained here: ") for m in models)
+    short = " They were trained briefly, to be examined and not to win: longer training gives better results."
     return Section(
         "training",
         "Training",
-        "How the models came to be. They were trained briefly, to be examined and not to win: longer "
-        "training gives better accuracy.",
-        (
-            Table(
-                "Outcome of training",
-                (
-                    "model",
-                    "parameters",
-                    "epochs",
-                    "training accuracy",
-                    "held-out accuracy",
-                    "chance",
-                    "time",
-                    "why it is here",
-                ),
-                tuple(rows),
-                (1, 2, 3, 4, 5, 6),
-            ),
-        )
-        if rows
-        else (),
+        "How the models came to be." + short * here,
+        (Table("Outcome of training", header, rows, (1, 2, 4, 5, 6, 7)),) if rows else (),
         panels,
     )
 

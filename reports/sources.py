@@ -8,7 +8,7 @@ from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
 
-__all__ = ["open_model", "open_subject", "writable"]
+__all__ = ["open_model", "open_subject", "there", "writable"]
 
 
 def open_subject(
@@ -54,6 +54,28 @@ def open_model(name: str) -> Any:
     if module is None:
         raise ConfigurationError(f"{name} holds recurrent weights only, no network that could be run on data")
     return module
+
+
+def there(name: str) -> None:
+    """Refuse a model that is not there before anything heavy is loaded; what it is, is found out later.
+
+    Args:
+        name: as for ``open_subject``.
+
+    Raises:
+        FileFormatError: no file, directory or factory of this name, or something that is neither file nor directory.
+    """
+    if not name or "\0" in name:
+        raise FileFormatError("the name of a model must be a path or package.module:factory")
+    path = Path(name if os.path.exists(name) else name.rpartition("#")[0] or name)
+    if path.exists():
+        if not (path.is_file() or path.is_dir()):
+            raise FileFormatError(f"{name} is neither a file nor a directory")
+        if path.is_file() and path.stat().st_size == 0:
+            raise FileFormatError(f"{name} is empty")
+        return
+    if ":" not in name or name.startswith((".", "/")):
+        raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
 
 
 def writable(path: Path) -> None:

@@ -1,37 +1,38 @@
 """From a matplotlib figure to a piece of SVG that lives inside a page.
 
 Colours are drawn as placeholders and become CSS variables, so that one drawing is legible on light and on
-dark; text stays text in the page's font; identifiers carry the figure's name, so that many figures share one
-document.
+dark; text stays text in the page's font; identifiers are made here from the figure's name and a number, so that many
+figures share one document. The drawing is read once as XML, and only attributes of its elements are changed: no text
+in it, whatever it says, can become markup. Styles become presentation attributes, which a strict content security
+policy lets through.
 """
 
 from __future__ import annotations
 
-import html
 import io
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-__all__ = ["BAD", "GOOD", "INK", "MUTED", "RULE", "UNSURE", "panel", "series_color", "standalone", "to_svg"]
+from .names import printable, shorten
+
+__all__ = ["INK", "MUTED", "RULE", "label", "panel", "series_color", "standalone", "to_svg"]
 
 INK, MUTED, RULE = "#f10000", "#f10001", "#f10002"
-GOOD, BAD, UNSURE = "#f10003", "#f10004", "#f10005"
 _SERIES = tuple(f"#f2000{i:x}" for i in range(12))
 _VARIABLES = {
     INK: "--ink",
     MUTED: "--muted",
     RULE: "--rule",
-    GOOD: "--good",
-    BAD: "--bad",
-    UNSURE: "--unsure",
 } | {c: f"--s{i}" for i, c in enumerate(_SERIES)}
 
 WIDTH, HEIGHT = (
@@ -92,48 +93,134 @@ def panel(title: str, *, height: float = HEIGHT) -> Iterator[tuple[Figure, Axes]
         yield figure, axes
 
 
+def label(name: str, room: int = 24) -> str:
+    """A name from outside as a figure shows it: printable and short. ``to_svg`` puts the full one beside it."""
+    text = shorten(printable(name), room)
+    return " " + text if text.startswith("_") else text  # matplotlib leaves labels that begin with it out of legends
+
+
+_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_PLACEHOLDER = re.compile(r"#f[12]000[0-9a-f]")
+_REFERENCE = re.compile(r"url\(#([^)]*)\)")
+_FONT = re.compile(r"([^;]*?)([\d.]+)px")
+_STROKE = tuple(
+    f"stroke-{k}" for k in ("dasharray", "dashoffset", "linecap", "linejoin", "miterlimit", "opacity", "width")
+)
+_TEXT = ("text-anchor", "font-size", "font-weight", "font-style")
+_PRESENTATION = frozenset(("fill", "fill-opacity", "fill-rule", "stroke", *_STROKE, "opacity", *_TEXT))
+_VERBATIM = ("id", "href", "text-anchor", "viewBox")
+
+
 def _round(match: re.Match[str]) -> str:
     text = f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
     return "0" if text in ("-0", "") else text
 
 
-def to_svg(figure: Figure, name: str, description: str) -> str:
+def _local(name: str) -> str:
+    """A tag's or attribute's name without its namespace."""
+    return name.rpartition("}")[2]
+
+
+def _presentation(style: str) -> dict[str, str]:
+    """The declarations of a ``style`` attribute as presentation attributes; the page's font is left to the page."""
+    out: dict[str, str] = {}
+    for declaration in style.split(";"):
+        key, _, value = (part.strip() for part in declaration.partition(":"))
+        font = _FONT.match(value) if key == "font" else None
+        if font is not None:
+            out["font-size"] = f"{font[2]}px"
+            if "bold" in font[1] or "700" in font[1]:
+                out["font-weight"] = "bold"
+        elif key in _PRESENTATION:
+            out[key] = value
+    return out
+
+
+def _attributes(element: ET.Element, rename: Callable[[str], str]) -> None:
+    """Give one element plain names, rounded numbers, colours of the page and references that hold in it."""
+    given = {_local(k): v for k, v in element.attrib.items()}
+    given |= _presentation(given.pop("style", ""))
+    element.attrib.clear()
+    for key, value in given.items():
+        if key == "id":
+            value = rename(value)
+        elif key == "href":
+            value = "#" + rename(value.removeprefix("#"))
+        elif key not in _VERBATIM:
+            value = _REFERENCE.sub(lambda m: f"url(#{rename(m[1])})", value)
+            value = _PLACEHOLDER.sub(lambda m: f"var({_VARIABLES[m[0]]})", value)
+            value = " ".join(_NUMBER.sub(_round, value).split())
+        if not (key == "transform" and value.startswith("rotate(-0 ")):
+            element.set(key, value)
+
+
+def _references(root: ET.Element) -> list[str]:
+    """Identifiers that something in the drawing refers to, in order of appearance."""
+    found: dict[str, None] = {}
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            if _local(key) == "href":
+                found[value.removeprefix("#")] = None
+            found.update(dict.fromkeys(_REFERENCE.findall(value)))
+    return list(found)
+
+
+def to_svg(figure: Figure, name: str, description: str, names: Sequence[str] = ()) -> str:
     """The figure as one ``<svg>`` element.
 
     Args:
         figure: what ``panel`` gave.
-        name: unique in the page; letters, digits and hyphens.
+        name: unique in the page, and ours: lower-case letters, digits and hyphens, a letter first.
         description: what a reader who cannot see it is told.
+        names: names from outside that stand in the figure as ``label`` shows them; where one was shortened the
+            full one becomes the text's ``<title>``.
 
     Returns:
-        Markup without declarations and metadata; colours as CSS variables, identifiers prefixed by ``name``.
+        Markup without declarations, metadata and styles; colours as CSS variables, identifiers made from ``name``.
+
+    Raises:
+        ValueError: for a ``name`` that is not ours.
     """
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        raise ValueError(f"a figure's name is made of lower-case letters, digits and hyphens, got {name!r}")
     buffer = io.StringIO()
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # The page's font draws the text, not matplotlib's; a figure too small for its names is still a figure.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
+        warnings.filterwarnings("ignore", r".*constrained_layout not applied", UserWarning)
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
-    text = re.sub(
-        r'\s+id="(?:figure|axes|patch|line2d|text|xtick|ytick|matplotlib\.axis|legend|\w+Collection)_\d+"',
-        "",
-        text,
-    )
-    text = re.sub(r'id="([^"]+)"', rf'id="{name}-\1"', text)
-    text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
-    text = re.sub(r"#f[12]000[0-9a-f]", lambda m: f"var({_VARIABLES[m[0]]})", text)
-    text = re.sub(r'="[^"]*"', lambda m: re.sub(r"-?\d+\.\d{3,}", _round, m[0]), text)  # attributes, never tick labels
-    text = re.sub(r"font: ([^;\"]*?)([\d.]+)px [^;\"]+", lambda m: f"font-size: {m[2]}px{_weight(m[1])}", text)
-    text = re.sub(r"font-family: [^;\"]+(?:; )?", "", text)
-    text = re.sub(r' transform="rotate\(-?0 [^"]*\)"', "", text)
-    text = re.sub(r"<style type=\"text/css\">.*?</style>", "", text, flags=re.DOTALL)
-    head = re.match(r"<svg[^>]*>", text)
-    box = re.search(r'viewBox="([^"]+)"', text)
-    if head is None or box is None:
-        raise RuntimeError("matplotlib wrote an SVG without a view box")
-    label = html.escape(description, quote=True)
-    opening = f'<svg viewBox="{box[1]}" role="img" aria-label="{label}" xmlns:xlink="http://www.w3.org/1999/xlink">'
-    return re.sub(r"\n\s*", "\n", opening + text[head.end() :]).strip()
+    root = ET.fromstring(buffer.getvalue())
+    known = {old: f"{name}-{k}" for k, old in enumerate(_references(root))}
+    box = root.attrib["viewBox"]
+    for parent in root.iter():
+        for child in list(parent):
+            unseen = child.attrib.get("style") == "fill: none"  # the background of a figure and of its axes
+            if unseen or _local(child.tag) in ("metadata", "style"):
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        if element.get("id") not in known:
+            element.attrib.pop("id", None)
+        _attributes(element, lambda old: known[old])
+        if element.tag != "text":
+            element.text = None
+        element.tail = "\n"
+    _full_names(root, names)
+    root.attrib.clear()
+    root.attrib.update({"viewBox": box, "role": "img", "aria-label": printable(description)})
+    root.tail = None
+    return ET.tostring(root, encoding="unicode")
+
+
+def _full_names(root: ET.Element, names: Sequence[str]) -> None:
+    """Beside every shortened name the full one, for the pointer and for those who are read to."""
+    shown = {label(n): printable(n) for n in names if label(n).strip() != printable(n)}
+    for text in [e for e in root.iter("text") if e.text]:
+        for short, full in shown.items():
+            if short in str(text.text):
+                title = ET.SubElement(text, "title")
+                title.text = full
+                break
 
 
 def standalone(svg: str) -> str:
@@ -146,13 +233,13 @@ def standalone(svg: str) -> str:
         An SVG document.
     """
     css = resources.files("stability.reports.templates").joinpath("report.css").read_text(encoding="utf-8")
-    root = css[css.index(":root") : css.index("}")]
-    values = dict(re.findall(r"(--[\w-]+):\s*(#[0-9a-f]{6})", root))
-    text = re.sub(r"var\((--[\w-]+)\)", lambda m: values[m[1]], svg)
+    light = css[css.index(":root") : css.index("}")]
+    values = dict(re.findall(r"(--[\w-]+):\s*(#[0-9a-f]{6})", light))
+    root = ET.fromstring(svg)
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            if key not in ("aria-label", "id", "href"):
+                element.set(key, re.sub(r"var\((--[\w-]+)\)", lambda m: values[m[1]], value))
     look = f"background: {values['--card']}; font-family: sans-serif"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" style="{look}" '
-    return text.replace("<svg ", head, 1) + "\n"
-
-
-def _weight(words: str) -> str:
-    return "; font-weight: bold" if "bold" in words or "700" in words else ""
+    root.attrib.update({"xmlns": "http://www.w3.org/2000/svg", "style": look})
+    return ET.tostring(root, encoding="unicode") + "\n"

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .formatting import half_life, number, rate, time_unit, verdict_word
+from .certificates import state
+from .formatting import bound_at, number, rate, signed, time_to, time_unit, verdict_word
 
 __all__ = [
     "CRITERIA",
     "GLOSSARY",
     "NAMES",
+    "UNITS",
     "UNSOUND",
     "WITNESSES",
-    "best_margin",
     "mark",
     "meaning",
+    "notes",
     "reason",
     "sentence",
     "weaker",
@@ -56,6 +57,24 @@ NAMES = {
     "merged_stack": "the stack as one network",
     "stack_trajectories": "separated runs of the stack",
     "interval_jacobian": "interval Jacobian",
+    "interval_lmi": "interval LMI",
+    "gated_orbits": "periodic orbits",
+    "gated_trajectories": "separated trajectories",
+}
+
+UNITS = {  # what a criterion's margin is; each has its own, and none compares with another's
+    "construction": "1 − ρ per step, or λ per unit of time",
+    "theorem1a": "rate per unit of time of the differential equation",
+    "theorem1b": "eigenvalue of the scaled W",
+    "theorem1b_sound": "eigenvalue of the scaled W",
+    "theorem1b_published": "eigenvalue, as published",
+    "circle": "loop gain: 1/M − ‖G‖",
+    "kyp": "least eigenvalue of T + T*",
+    "multiplier": "1 − ρ or λ; where it fails, the excess of the scaled gain over 1",
+    "linear": "1 − ρ per step, or λ per unit of time",
+    "interval": "1 − ρ per step",
+    "interval_jacobian": "1 − ρ per step",
+    "interval_lmi": "1 − ρ per step",
 }
 
 WITNESSES = {  # findings against stability, and what each is
@@ -73,15 +92,21 @@ GLOSSARY = (
         "Certified stable",
         "A proof stands in the certificate file: two copies of the system that start in different "
         "states and see the same input approach each other at least at the stated rate, for every "
-        "input and every pair of starting states. The checker re-proves it without a solver, rounding "
-        "errors included. It says nothing about accuracy.",
+        "input that the claim speaks of and every pair of starting states. This is contraction: it is more than not "
+        "diverging, and it leaves no two equilibria for one input. The claim is about the stored weights in exact "
+        "arithmetic. It says nothing about accuracy.",
     ),
     (
         "Refuted",
-        "The claim is false, and the certificate file holds something the network really does that "
-        "contradicts it: an input with an unstable equilibrium, two equilibria for one input, or two "
-        "trajectories that stay apart. It does not mean that the network blows up or is useless: "
-        "remembering which of two things happened requires exactly this.",
+        "The claim is proved to be false, all rounding errors included: for some input there is an unstable "
+        "equilibrium, there are two equilibria or two orbits, or a linear part that grows. It does not mean that the "
+        "network blows up or is useless: remembering which of two things happened requires exactly this.",
+    ),
+    (
+        "Counter-example seen, not proved",
+        "Two trajectories under one input were followed in floating-point arithmetic and stayed apart as long as they "
+        "were followed. Anybody can replay them from the file. That is no proof: rounding errors are not bounded, and "
+        "they may meet later. Whether the network is stable is open.",
     ),
     (
         "Inconclusive",
@@ -89,16 +114,27 @@ GLOSSARY = (
         "only the margins that were reached are shown.",
     ),
     (
-        "Rate, half-life, overshoot",
+        "Does not verify",
+        "The certificate file beside this page is damaged, was changed, or claims something that its own proof does "
+        "not give. Nothing of what it says is shown.",
+    ),
+    (
+        "Re-checked",
+        "Whenever this page is drawn the checker reads every certificate and proves its claims again, without a "
+        "solver, rounding errors included. Cards show what it proved, not what the file says.",
+    ),
+    (
+        "Rate, overshoot",
         "The distance of two trajectories is at most overshoot times the rate's decay times the "
-        "distance at the start. The half-life is the time in which that bound halves. Discrete systems "
+        "distance at the start. With an overshoot above 1 the bound lies above the starting distance for a while: "
+        "the cards say from when on it is certainly below it, and below half of it. Discrete systems "
         "count steps, continuous ones units of time.",
     ),
     (
         "Margin",
         "By how much a criterion's condition holds (positive) or fails (negative), in the criterion's "
-        "own units. A failing criterion does not make a model unstable: all of them are sufficient, "
-        "none is necessary.",
+        "own unit; margins of two criteria do not compare. A failing criterion does not make a model unstable: all of "
+        "them are sufficient, none is necessary.",
     ),
     (
         "Weaker claims",
@@ -108,9 +144,9 @@ GLOSSARY = (
     ),
     (
         "Certified accuracy",
-        "The share of test sequences that are classified correctly and provably stay so under every "
-        "perturbation of the whole sequence up to the radius (Euclidean norm). Attacks show the "
-        "opposite bound: what does break.",
+        "The share of test sequences that are classified correctly and stay so under every "
+        "perturbation of the whole sequence up to the radius (Euclidean norm), by a certified gain; computed in "
+        "double precision. Attacks show the opposite bound: what does break.",
     ),
 )
 
@@ -119,32 +155,44 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
     """The verdict in one sentence.
 
     Args:
-        summary: ``Certificate.summary()`` or the readable part of a certificate file; ``None`` for none.
+        summary: ``certificates.view``; ``None`` for none.
         discrete: whether rates are per step.
 
     Example:
         >>> sentence({"verdict": "inconclusive", "findings": []}, True)
         'Neither a proof of stability nor a counter-example was found.'
     """
-    if summary is None:
+    found = state(summary)
+    if summary is None or found is None:
         return "No claim about stability was examined."
-    verdict = str(summary["verdict"])
-    if verdict == "certified":
-        half = half_life(summary["rate"], discrete)
-        if half is None or math.isinf(half):
-            return "Any two trajectories under the same input approach each other: proved."
-        if half == 0:
-            return "Any two trajectories under the same input meet after one step, whatever the input and start."
+    if found == "certified":
+        missed = _missed(summary, discrete)
+        half = time_to(0.5, summary.get("pairs", ()), discrete)
+        text = "Any two trajectories under the same input approach each other, wherever they start"
+        if half is None:
+            return f"{missed}{text}: proved."
+        if summary["rate"] == 0 and discrete:
+            return f"{missed}{text}, and meet after one step: proved."
+        return f"{missed}{text}: after {number(half, 4)} {time_unit(discrete)} their distance is at most half: proved."
+    if found == "refuted" and summary.get("proof") == "destabilising_slopes":
+        return "Not stable for every activation with these slopes: proved, by an unstable one."
+    if found == "refuted":
+        return "Not globally stable: proved, by a counter-example with all rounding errors inside."
+    if found == "replayed":
         return (
-            "Any two trajectories under the same input approach each other: the bound on their "
-            f"distance halves every {number(half)} {time_unit(discrete)}, whatever the input and "
-            "wherever they start."
+            "Two runs under one input were seen to stay apart, in floating-point arithmetic: that is no proof, and "
+            "whether the network is stable is open."
         )
-    if verdict == "refuted" and summary.get("proof") == "destabilising_slopes":
-        return "Not stable for every activation with these slopes: the certificate holds an unstable one."
-    if verdict == "refuted":
-        return "Not globally stable: the certificate holds a counter-example that the network really produces."
     return "Neither a proof of stability nor a counter-example was found."
+
+
+def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
+    """The rate that was asked for, where it was not reached."""
+    meta = summary.get("meta") or {}
+    if meta.get("asked_rate_reached") is not False:
+        return ""
+    asked = number(meta.get("asked_rate"), 5)
+    return f"Certified stable, but not at the rate {asked}: best proved {rate(summary['rate'], discrete)}. "
 
 
 def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
@@ -167,57 +215,109 @@ def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
     return ("✓ holds", "good") if finding["holds"] else ("✗ fails", "bad")
 
 
-def best_margin(summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The failing finding that came closest, by its own margin.
-
-    Example:
-        >>> best_margin({"findings": [{"criterion": "a", "holds": False, "margin": -2.0},
-        ...                           {"criterion": "b", "holds": False, "margin": -0.5}]})["criterion"]
-        'b'
-    """
-    failing = [
-        f
-        for f in summary.get("findings", ())
-        if not f["holds"] and f["margin"] is not None and f["criterion"] not in {*WITNESSES, *UNSOUND}
-    ]
-    return max(failing, key=lambda f: f["margin"], default=None)
-
-
 def reason(summary: Mapping[str, Any] | None) -> str:
     """Why the verdict is what it is."""
-    if summary is None:
+    found = state(summary)
+    if summary is None or found is None:
         return ""
-    verdict = str(summary["verdict"])
-    if verdict == "certified":
+    if found == "certified":
         name = str(summary.get("criterion"))
-        return f"By the criterion {name}: {CRITERIA.get(name, 'see the certificate')}."
-    if verdict == "refuted":
+        return f"By the criterion {NAMES.get(name, name)}: {CRITERIA.get(name, 'see the certificate')}."
+    if found in ("refuted", "replayed"):
         return str(summary["statement"])
-    closest = best_margin(summary)
-    if closest is None:
+    tried = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
+    if not any(f["margin"] is not None for f in tried):
         return "No criterion applies to this kind of model."
-    margin = number(closest["margin"])
-    return f"Closest criterion: {closest['criterion']}, margin {margin} (it must be positive)."
-
-
-def meaning(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tuple[str, str]]:
-    """Label and value of what a certificate's cover says, in reading order."""
-    if summary is None or str(summary["verdict"]) != "certified":
-        return ()
-    half = half_life(summary["rate"], discrete)
+    last = next((f for f in tried if f["criterion"] == "multiplier" and f["margin"] is not None), None)
+    if last is None:
+        return "No criterion holds; the margins that they reached stand in the table."
     return (
-        ("rate", rate(summary["rate"], discrete)),
-        ("half-life", f"{number(half)} {time_unit(discrete)}"),
-        ("overshoot", number(summary["overshoot"])),
+        f"No criterion holds. The strongest, the {NAMES['multiplier']}, reached {signed(last['margin'])} "
+        f"({UNITS['multiplier']})."
     )
+
+
+def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | None = None) -> Sequence[tuple[str, str]]:
+    """Label and value of what a certificate's cover says, in reading order.
+
+    Args:
+        summary: ``certificates.view``.
+        discrete: whether rates are per step.
+        length: steps of the sequences that the network was made for, if known.
+
+    Example:
+        >>> summary = {"verdict": "certified", "rate": 0.9732, "overshoot": 2.902, "pairs": [(0.9732, 2.902)]}
+        >>> for fact in meaning(summary, True, 28): print(*fact, sep=": ")
+        rate: ρ = 0.9732 per step
+        overshoot: 2.9
+        bound after 28 steps, the trained length: 1.36 × the distance at the start
+        certainly below the start: after 40 steps
+        certainly below half of it: after 65 steps
+    """
+    if summary is None or state(summary) not in ("certified", "refuted"):
+        return ()
+    if state(summary) == "refuted":
+        size = summary.get("modulus")
+        return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)
+    pairs, unit = summary.get("pairs", ()), time_unit(discrete)
+    facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", number(summary["overshoot"]))]
+    if length is not None and discrete and pairs:
+        share = number(bound_at(length, pairs, discrete))
+        facts.append((f"bound after {length} steps, the trained length", f"{share} × the distance at the start"))
+    for share, words in ((1.0, "certainly below the start"), (0.5, "certainly below half of it")):
+        when = time_to(share, pairs, discrete)
+        if when is not None:
+            facts.append((words, f"after {number(when, 4)} {unit.removesuffix('s') if when == 1 else unit}"))
+    return facts
+
+
+def notes(summary: Mapping[str, Any] | None, inputs: Sequence[float] | None = None) -> list[str]:
+    """What else a reader must know beside the verdict.
+
+    Args:
+        summary: ``certificates.view``.
+        inputs: ends of the box that inputs were said to stay in, where the claim is about such inputs only.
+
+    Example:
+        >>> for note in notes({"verdict": "certified", "meta": {"cut": ["multiplier"]}}, (0, 1)): print(note)
+        Inputs in [0, 1], the range of the data.
+        Stopped by the time limit: multiplier LMI. With more time the answer may be better.
+    """
+    if summary is None:
+        return []
+    meta = summary.get("meta") or {}
+    out = [] if inputs is None else [f"Inputs in [{number(inputs[0])}, {number(inputs[1])}], the range of the data."]
+    witness = meta.get("witness")
+    if isinstance(witness, Mapping) and state(summary) in ("refuted", "replayed"):
+        out += _witness(witness)
+    cut = meta.get("cut")
+    if isinstance(cut, (list, tuple)) and cut:
+        names = ", ".join(NAMES.get(str(c), str(c).replace("_", " ")) for c in cut)
+        out.append(f"Stopped by the time limit: {names}. With more time the answer may be better.")
+    return out
+
+
+def _witness(witness: Mapping[str, Any]) -> list[str]:
+    """Where a counter-example's input lies, and whether its states can come about."""
+    inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
+    where = {
+        True: "The input of the counter-example lies in the range of the data.",
+        False: "The input of the counter-example lies outside the range of the data.",
+    }
+    states = {
+        True: "Its states can be reached from the initial state within the trained length.",
+        False: "Its states cannot be reached from the initial state within the trained length.",
+        None: "Whether its states can be reached from the initial state within the trained length is not known.",
+    }
+    return [text for text in (where.get(inside), states.get(reachable)) if text is not None]
 
 
 def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:
     """Name, verdict in words and statement of the further claims."""
     if summary is None:
         return ()
-    words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open"}
+    words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open", "replayed": "seen, not proved"}
     return tuple(
-        (str(c["name"]), words.get(str(c["verdict"]), verdict_word(c["verdict"])), str(c["statement"]))
+        (str(c["name"]), words.get(str(state(c)), verdict_word(c["verdict"])), str(c["statement"]))
         for c in summary.get("claims", ())
     )

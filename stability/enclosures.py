@@ -14,9 +14,11 @@ import numpy as np
 from stability.balls import EPS, TINY, Ball, row_sum_norm, system_balls
 
 __all__ = [
+    "NEAR",
     "Eigenpair",
     "Matrix",
     "closed_loop",
+    "closed_loop_orbit",
     "enclose_eigenpair",
     "inverse_iteration",
     "inverse_or_none",
@@ -24,6 +26,7 @@ __all__ = [
 ]
 
 Array = np.ndarray
+NEAR = 1e-6  # how far, relative to its modulus, an eigenvalue that a sentence names may lie from the proved one
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,36 @@ def closed_loop(system: Any, slopes: Ball) -> Matrix:
         return Matrix(A + (B * k) @ C, np.ones(n))
     block = Ball.stack([[A, B * k], [C, D * k - np.eye(m)]])
     return Matrix(block, np.concatenate([np.ones(n), np.zeros(m)]))
+
+
+def closed_loop_orbit(system: Any, slopes: Ball) -> Matrix:
+    r"""The pencil of the linearisation along an orbit of a map, one step a block.
+
+    With the Jacobians :math:`J_0, \dots, J_{k-1}` along the orbit it is the matrix that sends
+    :math:`(d_0, \dots, d_{k-1})` to :math:`(J_{k-1} d_{k-1}, J_0 d_0, \dots)`; its eigenvalues are the k-th roots
+    of those of :math:`J_{k-1} \cdots J_0` (the multipliers), so one lies outside the unit circle where a multiplier
+    does.
+
+    Args:
+        system: a discrete ``LureSystem``.
+        slopes: ball of ``(k, m)``, the activation's slopes at each point.
+
+    Returns:
+        The pencil; for ``k = 1`` that of ``closed_loop``.
+    """
+    k, n = slopes.shape[0], system.states
+    parts = [closed_loop(system, slopes[i]) for i in range(k)]
+    inner = [part.mass.size - n for part in parts]  # channels where D couples them, none otherwise
+    size = k * n + sum(inner)
+    mid, rad, mass = np.zeros((size, size)), np.zeros((size, size)), np.zeros(size)
+    mass[: k * n] = 1.0
+    at = k * n
+    for i, part in enumerate(parts):
+        rows = np.r_[((i + 1) % k) * n : ((i + 1) % k) * n + n, at : at + inner[i]]
+        columns = np.r_[i * n : i * n + n, at : at + inner[i]]
+        mid[np.ix_(rows, columns)], rad[np.ix_(rows, columns)] = part.ball.mid, part.ball.rad
+        at += inner[i]
+    return Matrix(Ball(mid, rad), mass)
 
 
 def inverse_or_none(matrix: Array) -> Array | None:
@@ -126,10 +159,9 @@ def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpai
     return Eigenpair(complex(value) * scale, radius * scale * (1 + 4 * EPS), y, radius)
 
 
-def is_near(pair: Eigenpair, value: complex, matrix: Matrix) -> bool:
+def is_near(pair: Eigenpair, value: complex) -> bool:
     """Whether the enclosed eigenvalue is the stored one, so that a sentence may name the stored one."""
-    scale = float(np.abs(matrix.ball.mid).max(initial=0.0))
-    return abs(pair.value - value) <= pair.radius + 1e-6 * min(scale, 100.0 * abs(value)) + 1e-12 * scale
+    return abs(pair.value - value) + pair.radius <= NEAR * abs(value)
 
 
 def inverse_iteration(matrix: Matrix, value: complex) -> Array | None:

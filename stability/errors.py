@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "ConfigurationError",
     "DimensionError",
+    "DisagreementError",
     "FileFormatError",
     "IllPosedError",
     "NonFiniteError",
@@ -46,6 +47,10 @@ class ConfigurationError(StabilityError):
 
 class UnsupportedError(StabilityError):
     """The thing exists, but the question asked of it has no answer here (and the text says why)."""
+
+
+class DisagreementError(StabilityError):
+    """A model does not compute what the system read from its weights computes; the text shows both numbers."""
 
 
 class FileFormatError(StabilityError):

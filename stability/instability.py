@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from stability.balls import EPS, Ball
-from stability.enclosures import Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none, is_near
+from stability.enclosures import Eigenpair, Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none, is_near
 from stability.rigor import prove_positive_definite
 
-__all__ = ["prove_not_stable", "prove_trace"]
+__all__ = ["enclose_unstable", "prove_not_stable", "prove_trace"]
 
 Array = np.ndarray
 
@@ -35,33 +35,49 @@ def prove_trace(matrix: Matrix, discrete: bool, strict: bool = False) -> bool:
     return max(over) > 0 if strict else max(over) >= 0
 
 
-def prove_not_stable(matrix: Matrix, discrete: bool, value: complex, strict: bool = False) -> str | None:
-    """Prove that every matrix of the ball has an eigenvalue outside the open stability region.
-
-    Three ways: an enclosed eigenpair near ``value``; a quadratic form that grows along every trajectory and
-    is positive somewhere (for multiple eigenvalues); the trace (for systems exactly on the boundary).
+def enclose_unstable(matrix: Matrix, discrete: bool, value: complex) -> Eigenpair | None:
+    """The eigenvalue near ``value`` itself, proved to lie outside the closed stability region for every matrix of
+    the ball.
 
     Args:
         matrix: the pencil.
         discrete: unit circle instead of the imaginary axis.
-        value: the approximate eigenvalue to start from.
-        strict: outside the closed region, not only on its boundary.
+        value: the eigenvalue to within ``enclosures.NEAR`` of its modulus.
 
     Returns:
-        What was proved, in a clause, or ``None``.
+        The enclosed pair, or ``None`` where that is not proved.
     """
     if not np.isfinite(matrix.ball.mid).all():
         return None
     vector = inverse_iteration(matrix, value)
     pair = None if vector is None else enclose_eigenpair(matrix, value, vector)
-    if pair is not None and not is_near(pair, value, matrix):
+    if pair is None or not is_near(pair, value):
         return None
-    if pair is not None:
-        size = (abs(pair.value) * (1 - 4 * EPS) - 1.0) if discrete else pair.value.real
-        if size > pair.radius:
-            kind = "modulus above 1" if discrete else "positive real part"
-            return f"an eigenvalue of {kind} within {pair.radius:.1e} of {_show(pair.value)}"
-    if pair is None and not _is_spectral(matrix, value):
+    size = (abs(pair.value) * (1 - 4 * EPS) - 1.0) if discrete else pair.value.real
+    return pair if size > pair.radius else None
+
+
+def prove_not_stable(matrix: Matrix, discrete: bool, value: complex | None, strict: bool = False) -> str | None:
+    """Prove that every matrix of the ball has an eigenvalue outside the open stability region.
+
+    Where the eigenvalue is named, it is that one which is enclosed, and proved unstable. Without a name two ways
+    remain, which know of no single one: the trace (for systems exactly on the boundary), and a quadratic form that
+    grows along every trajectory and is positive somewhere (for multiple eigenvalues).
+
+    Args:
+        matrix: the pencil.
+        discrete: unit circle instead of the imaginary axis.
+        value: the eigenvalue that a sentence names, or ``None``.
+        strict: outside the closed region, not only on its boundary; a named one always is.
+
+    Returns:
+        What was proved, in a clause, or ``None``.
+    """
+    if value is not None:
+        pair = enclose_unstable(matrix, discrete, value)
+        kind = "modulus above 1" if discrete else "positive real part"
+        return None if pair is None else f"an eigenvalue of {kind} within {pair.radius:.1e} of {_show(pair.value)}"
+    if not np.isfinite(matrix.ball.mid).all():
         return None
     if prove_trace(matrix, discrete, strict):
         relation = ">" if strict else ">="
@@ -71,15 +87,6 @@ def prove_not_stable(matrix: Matrix, discrete: bool, value: complex, strict: boo
     if matrix.mass.all() and _expanding_form(matrix.ball, discrete):
         return "a quadratic form grows along every trajectory and is positive somewhere"
     return None
-
-
-def _is_spectral(matrix: Matrix, value: complex) -> bool:
-    """The same for multiple eigenvalues, which floating point knows to about the root of its precision."""
-    if not matrix.mass.all():
-        return True
-    eigenvalues = np.linalg.eigvals(matrix.ball.mid)
-    scale = float(np.abs(matrix.ball.mid).max(initial=0.0))
-    return float(np.abs(eigenvalues - value).min()) <= 1e-4 * scale
 
 
 def _show(value: complex) -> str:

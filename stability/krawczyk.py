@@ -1,4 +1,7 @@
-"""Proofs that a network has an equilibrium in a small box, by Krawczyk's test."""
+r"""Proofs that a network has an equilibrium, or a map a periodic orbit, in a small box: Krawczyk's test.
+
+Source: R. Krawczyk, "Newton-Algorithmen zur Bestimmung von Nullstellen mit Fehlerschranken", Computing 4 (1969).
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,71 @@ import numpy as np
 from stability.balls import EPS, Ball, activation_slopes, activation_values, row_sum_norm, system_balls
 from stability.enclosures import inverse_or_none
 
-__all__ = ["Equilibrium", "enclose_equilibrium"]
+__all__ = ["MOVED", "Orbit", "distance", "enclose_equilibrium", "enclose_orbit"]
 
 Array = np.ndarray
+MOVED = 1e-3  # Newton's method may move the given points this far, relative to one plus their size
 
 
 @dataclass(frozen=True, eq=False)
-class Equilibrium:
-    """States and pre-activations of exactly one equilibrium inside a box."""
+class Orbit:
+    """States ``(k, n)`` and pre-activations ``(k, m)`` of exactly one orbit of period ``k`` inside a box."""
 
-    state: Ball
-    channel: Ball
+    states: Ball
+    channels: Ball
 
 
-def enclose_equilibrium(driven: Any, state: Array, inputs: Array) -> Equilibrium | None:
-    r"""Exactly one solution of ``A x + B phi(z) + F u = 0`` (``= x``), ``z = C x + D phi(z) + E u + b`` near
-    a guess.
+class _Shooting:
+    """The equations of an orbit in the joint unknown ``(x_0 .. x_{k-1}, z_0 .. z_{k-1})`` and their derivative."""
+
+    def __init__(self, driven: Any, inputs: Array, period: int) -> None:
+        system = driven.system
+        self.name, self.discrete, self.period = driven.activation, system.is_discrete, period
+        self.n, self.m = system.states, system.channels
+        self.A, self.B, self.C, self.D = system_balls(system)
+        self.top = [Ball.exact(driven.F) @ u for u in inputs]
+        self.free = [Ball.exact(driven.E) @ u + driven.b for u in inputs]
+
+    def residual(self, x: Array, z: Array) -> Ball | None:
+        w = activation_values(self.name, Ball.exact(z))
+        if w is None:
+            return None
+        rows, channels = [], []
+        for i in range(self.period):
+            u = i % len(self.top)
+            row = self.A @ x[i] + self.B @ w[i] + self.top[u]
+            rows.append(row - x[(i + 1) % self.period] if self.discrete else row)
+            channels.append(self.C @ x[i] + self.D @ w[i] + self.free[u] - z[i])
+        parts = rows + channels
+        return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
+
+    def derivative(self, z: Ball) -> Ball | None:
+        slopes = activation_slopes(self.name, z)
+        if slopes is None:
+            return None
+        k, n, m = self.period, self.n, self.m
+        size = k * (n + m)
+        mid, rad = np.zeros((size, size)), np.zeros((size, size))
+
+        def put(row: int, column: int, block: Ball) -> None:
+            place = np.s_[row : row + block.shape[0], column : column + block.shape[1]]
+            mid[place], rad[place] = block.mid, block.rad
+
+        moved = self.A - np.eye(n) if self.discrete and k == 1 else self.A
+        for i in range(k):
+            turn, below = slopes[i][None, :], k * n + i * m
+            put(i * n, i * n, moved)
+            put(i * n, below, self.B * turn)
+            put(below, i * n, self.C)
+            put(below, below, self.D * turn - np.eye(m))
+            if k > 1:
+                put(i * n, ((i + 1) % k) * n, Ball.exact(-np.eye(n)))
+        return Ball(mid, rad)
+
+
+def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
+    r"""Exactly one orbit near a guess: ``x_{i+1} = A x_i + B phi(z_i) + F u_i`` with
+    ``z_i = C x_i + D phi(z_i) + E u_i + b``, ``i`` modulo the period; in continuous time an equilibrium, ``0 = ...``.
 
     Newton's method in the joint unknown ``(x, z)``, then Krawczyk's test: with ``R`` close to the inverse of
     the Jacobian, the box of radius ``r`` around the guess holds exactly one zero when
@@ -33,57 +85,71 @@ def enclose_equilibrium(driven: Any, state: Array, inputs: Array) -> Equilibrium
 
     Args:
         driven: a ``DrivenSystem``.
-        state: ``(n,)`` approximate equilibrium.
-        inputs: ``(p,)`` the constant input, taken as exact.
+        points: ``(k, n)`` approximate orbit; in continuous time ``k = 1``.
+        inputs: ``(q, p)`` the periodic input, taken as exact; ``q`` divides ``k``.
 
     Returns:
         The box, or ``None`` where existence is not proved.
+
+    Example:
+        >>> from stability import DrivenSystem, LureSystem
+        >>> flip = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[-2.0]], dt=1.0), "tanh", [[0.0]])
+        >>> orbit = enclose_orbit(flip, np.array([[0.957], [-0.957]]), np.zeros((1, 1)))
+        >>> bool(np.abs(orbit.states.mid - np.tanh(-2 * orbit.states.mid[::-1])).max() < 1e-15)
+        True
     """
-    system, name = driven.system, driven.activation
-    n, m = system.states, system.channels
-    A, B, C, D = system_balls(system)
-    drift = A - np.eye(n) if system.is_discrete else A
-    x, z = np.array(state, dtype=np.float64), driven.channel(state, inputs)
-    top, free = Ball.exact(driven.F) @ inputs, Ball.exact(driven.E) @ inputs + driven.b
-
-    def residual(x: Array, z: Array) -> Ball | None:
-        w = activation_values(name, Ball.exact(z))
-        if w is None:
-            return None
-        first = drift @ x + B @ w + top
-        second = C @ x + D @ w + free - z
-        return Ball(np.concatenate([first.mid, second.mid]), np.concatenate([first.rad, second.rad]))
-
-    def derivative(z: Ball) -> Ball | None:
-        k = activation_slopes(name, z)
-        if k is None:
-            return None
-        return Ball.stack([[drift, B * k[None, :]], [C, D * k[None, :] - np.eye(m)]])
-
+    k, n = points.shape
+    if k % len(inputs) or (k > 1 and not driven.system.is_discrete):
+        return None
+    m = driven.system.channels
+    equations = _Shooting(driven, inputs, k)
+    x = np.array(points, dtype=np.float64)
+    z = np.array([driven.channel(x[i], inputs[i % len(inputs)]) for i in range(k)]).reshape(k, m)
     for _ in range(4):
-        value, slope = residual(x, z), derivative(Ball.exact(z))
+        value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
         if value is None or slope is None:
             return None
         try:
             step = np.linalg.solve(slope.mid, value.mid)
         except np.linalg.LinAlgError:
             return None
-        x, z = x - step[:n], z - step[n:]
+        x, z = x - step[: k * n].reshape(k, n), z - step[k * n :].reshape(k, m)
         if not (np.isfinite(x).all() and np.isfinite(z).all()):
             return None
-    value, slope = residual(x, z), derivative(Ball.exact(z))
-    if value is None or slope is None:
+    if not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
+        return None  # Newton's method went elsewhere: nothing is said about the given points
+    value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
+    inverse = None if slope is None else inverse_or_none(slope.mid)
+    if value is None or inverse is None:
         return None
-    inverse = inverse_or_none(slope.mid)
-    if inverse is None:
-        return None
-    a = row_sum_norm(Ball.exact(inverse) @ value)
+    left, eye = Ball.exact(inverse), np.eye(k * (n + m))
+    a = row_sum_norm(left @ value)
     for factor in (1.5, 4.0, 64.0):
         radius = factor * a + 1e-290
-        box = derivative(Ball(z, np.full(m, radius)))
+        box = equations.derivative(Ball(z, np.full(z.shape, radius)))
         if box is None:
             return None
-        b = row_sum_norm(np.eye(n + m) - Ball.exact(inverse) @ box)
+        b = row_sum_norm(eye - left @ box)
         if b < 1.0 and (a + b * radius) * (1 + 8 * EPS) <= radius:
-            return Equilibrium(Ball(x, np.full(n, radius)), Ball(z, np.full(m, radius)))
+            return Orbit(Ball(x, np.full(x.shape, radius)), Ball(z, np.full(z.shape, radius)))
     return None
+
+
+def enclose_equilibrium(driven: Any, state: Array, inputs: Array) -> Orbit | None:
+    """Exactly one equilibrium near a guess, under a constant input: an orbit of period one.
+
+    Args:
+        driven: a ``DrivenSystem``.
+        state: ``(n,)`` approximate equilibrium.
+        inputs: ``(p,)`` the constant input, taken as exact.
+
+    Returns:
+        The box, states ``(1, n)``, or ``None`` where existence is not proved.
+    """
+    return enclose_orbit(driven, state[None, :], inputs[None, :])
+
+
+def distance(first: Ball, second: Ball) -> float:
+    """A lower bound of the largest difference of an entry over all points of two boxes; not positive if they meet."""
+    apart = np.abs(first.mid - second.mid) * (1 - 4 * EPS) - (first.rad + second.rad) * (1 + 4 * EPS)
+    return float(apart.max(initial=-np.inf)) * (1 - 4 * EPS)

@@ -23,8 +23,8 @@ TASKS_FULL: dict[str, dict[str, Any]] = {
     "digits": {"size": 14, "layout": "pixels"},
 }
 TASKS_QUICK: dict[str, dict[str, Any]] = {
-    "listops": {"max_length": 20, "min_length": 4, "train": 2000, "test": 500},
-    "digits": {"size": 14, "layout": "8", "limit": 1000, "test_limit": 500},
+    "listops": {"max_length": 20, "min_length": 4, "train": 1000, "test": 300},
+    "digits": {"size": 7, "layout": "pixels", "limit": 500, "test_limit": 300},
 }
 NETWORK = {"hidden_size": 64, "width": 32, "depth": 2, "norm": "batch", "mixing": "glu"}
 LAYERS: dict[str, dict[str, Any]] = {
@@ -79,7 +79,7 @@ def run_linear_recurrences(
                 )
                 return {"accuracy": result.test_metric, "loss": result.test_loss, "seconds": result.seconds}
 
-            chosen = {"seed": seed, "model": kind, "task": task_name, "epochs": epochs, **options, **own, **NETWORK}
+            chosen = {"seed": seed, "model": kind, "task": task.describe(), "epochs": epochs, **own, **NETWORK}
             part = keep_part(out, f"{kind}-{task_name}", {**chosen, **TRAINING}, fit)
             rows.append(
                 {

@@ -27,7 +27,7 @@ def digits(
     *,
     data_dir: str | Path | None = None,
     seed: int = 0,
-    layout: str = "rows",
+    layout: str | int = "rows",
     size: int = 28,
     permuted: bool = False,
     permutation_seed: int = PERMUTATION_SEED,
@@ -42,7 +42,7 @@ def digits(
     Args:
         data_dir: folder of ``train-images-idx3-ubyte[.gz]`` and the three other files.
         seed: of the choice under ``limit``.
-        layout: ``"rows"`` (28 steps of 28 pixels), ``"8"`` (98 steps of 8), ``"pixels"`` (784 steps of 1).
+        layout: ``"rows"`` (28 steps of 28 pixels), ``8`` or ``"8"`` (98 steps of 8), ``"pixels"`` (784 steps of 1).
         size: 28, or 14 or 7: each square of 2 or 4 pixels replaced by its mean (quick runs; another,
             easier-to-run task).
         permuted: read the pixels in one fixed random order.
@@ -64,7 +64,7 @@ def digits(
         ((20, 98, 8), 0.1)
     """
     options = {
-        "layout": layout,
+        "layout": _layout(layout),
         "size": size,
         "permuted": permuted,
         "permutation_seed": permutation_seed,
@@ -91,7 +91,7 @@ def fashion(
     *,
     data_dir: str | Path | None = None,
     seed: int = 0,
-    layout: str = "rows",
+    layout: str | int = "rows",
     size: int = 28,
     permuted: bool = False,
     permutation_seed: int = PERMUTATION_SEED,
@@ -119,7 +119,7 @@ def fashion(
         FileFormatError: missing or damaged files.
     """
     options = {
-        "layout": layout,
+        "layout": _layout(layout),
         "size": size,
         "permuted": permuted,
         "permutation_seed": permutation_seed,
@@ -133,8 +133,20 @@ def fashion(
     return _image_task("fashion", parts, prepare, seed, options, source)
 
 
+def _layout(value: Any) -> str:
+    """A layout by its name; the number of pixels a step counts as one (``layout=8`` on the command line is a number).
+
+    Raises:
+        ConfigurationError: an unknown one.
+    """
+    name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if name not in LAYOUTS:
+        raise ConfigurationError(f"unknown layout {value!r}; the known ones are {', '.join(LAYOUTS)}")
+    return name
+
+
 def image_sequences(
-    layout: str, size: int = 28, permuted: bool = False, permutation_seed: int = PERMUTATION_SEED
+    layout: str | int, size: int = 28, permuted: bool = False, permutation_seed: int = PERMUTATION_SEED
 ) -> Callable[[np.ndarray], Tensor]:
     """The function that turns images into sequences: the same for training, test and any further images.
 
@@ -151,8 +163,7 @@ def image_sequences(
     Raises:
         ConfigurationError: a bad option.
     """
-    if layout not in LAYOUTS:
-        raise ConfigurationError(f"unknown layout {layout!r}; the known ones are {', '.join(LAYOUTS)}")
+    layout = _layout(layout)
     if isinstance(size, bool) or size not in (7, 14, 28):
         raise ConfigurationError(f"size must be 28, 14 or 7, got {size!r}")
     if not isinstance(permuted, bool):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stability.certificate import Claim, Evidence, Finding, Proof
-from stability.rules.registry import STATEMENTS, verdict_of
+from stability.rules.registry import RULES, STATEMENTS, verdict_of
 
-__all__ = ["NOTHING", "Refutation", "witness_claim"]
+__all__ = ["NOTHING", "Refutation", "accepted", "witness_claim"]
 
 NOTHING = "no witness found; this proves nothing"
 
@@ -23,12 +23,16 @@ class Refutation:
         statement: what the witness shows, in the words of the rule; empty without one.
         findings: what was learnt on the way, whether or not it refutes.
         detail: one sentence for a reader.
+        input_in_data_range: whether the witness's input lies in the range of the data; ``None`` where none was given.
+        states_reachable: whether its states can come up in use; ``None`` where that is not known.
     """
 
     proof: Proof | None
     statement: str
     findings: tuple[Finding, ...] = ()
     detail: str = ""
+    input_in_data_range: bool | None = None
+    states_reachable: bool | None = None
 
     @property
     def witness(self) -> Proof | None:
@@ -69,3 +73,27 @@ def witness_claim(subject: Any, kind: str, data: Mapping[str, Any], name: str = 
     proof = Proof(kind, data)
     draft = Claim(name, "", verdict_of(kind, data), proof)
     return replace(draft, statement=STATEMENTS[kind](subject, draft))
+
+
+def accepted(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:
+    """The outcome for a witness that its rule accepts, else ``None``.
+
+    Where the rule refuses a named eigenvalue, the proof is tried without the name: what it says is then weaker.
+
+    Args:
+        subject: the system.
+        kind: the proof's kind.
+        data: its data; ``None`` is refused.
+
+    Returns:
+        The outcome, or ``None``.
+    """
+    if data is None:
+        return None
+    claim = witness_claim(subject, kind, data)
+    valid, reason = RULES[kind](subject, claim)
+    if valid:
+        return Refutation(claim.proof, claim.statement, (), reason)
+    if "eigenvalue" in data and "eigenvalue" in RULES[kind].optional:
+        return accepted(subject, kind, {key: value for key, value in data.items() if key != "eigenvalue"})
+    return None

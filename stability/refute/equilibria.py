@@ -9,14 +9,15 @@ back.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from stability.activations import activation
+from stability.deadline import Deadline
 from stability.flow import advance_many, natural_step
+from stability.refute.inputs import ANYWHERE, InputRange
 from stability.refute.manifold import (
     correct,
     derivatives,
@@ -78,11 +79,12 @@ def _from_slopes(driven: DrivenSystem, K: Array, rng: np.random.Generator) -> tu
     return both[: system.states], both[system.states :]
 
 
-def _from_simulation(driven: DrivenSystem, rng: np.random.Generator, count: int) -> list[tuple[Array, Array]]:
+def _from_simulation(
+    driven: DrivenSystem, rng: np.random.Generator, count: int, region: InputRange
+) -> list[tuple[Array, Array]]:
     """Where random trajectories under constant inputs end, and the middle of where they moved at the end."""
     n, p = driven.system.states, driven.inputs
-    u = rng.normal(size=(count, p)) * np.logspace(-1, 1, count)[:, None]
-    u[0] = 0.0
+    u = region.draw(rng, (count,), p)
     x = rng.normal(size=(count, n))
     step, total, kept = natural_step(driven), np.zeros((count, n)), 300
     for i in range(3 * kept):
@@ -97,15 +99,16 @@ def _from_simulation(driven: DrivenSystem, rng: np.random.Generator, count: int)
 
 
 def _candidates(
-    driven: DrivenSystem, rng: np.random.Generator, slopes: Array | None, draws: int
+    driven: DrivenSystem, rng: np.random.Generator, slopes: Array | None, draws: int, region: InputRange
 ) -> Iterator[tuple[Array, Array, bool]]:
     """Points to correct; the flag says whether the input may move in the correction."""
     n, p = driven.system.states, driven.inputs
     if slopes is not None:
         for _ in range(4):
-            yield *_from_slopes(driven, slopes, rng), True
-    yield np.zeros(n), np.zeros(p), False
-    for x, u in _from_simulation(driven, rng, 8):
+            x, u = _from_slopes(driven, slopes, rng)
+            yield x, region.clip(u), not region.bounded
+    yield np.zeros(n), region.clip(np.zeros(p)), False
+    for x, u in _from_simulation(driven, rng, 8, region):
         yield x, u, False
     spread = 1.0
     if driven.system.channels:
@@ -113,18 +116,21 @@ def _candidates(
     last = np.zeros(p)
     for i in range(draws):
         if i % 3 == 0:  # a new input; then two more states under it, in search of a second equilibrium
-            last = rng.normal(size=p) * 10.0 ** rng.uniform(-1.5, 1.0)
+            free = rng.normal(size=p) * 10.0 ** rng.uniform(-1.5, 1.0)
+            last = region.draw(rng, (3,), p)[1 + i // 3 % 2] if region.bounded else free
         yield rng.normal(size=n) * spread * 10.0 ** rng.uniform(-1.0, 0.5), last, False
 
 
-def _climb(driven: DrivenSystem, start: Point, deadline: float, enough: float, steps: int = 60) -> Point:
-    """Ascent along the manifold of equilibria."""
+def _climb(
+    driven: DrivenSystem, start: Point, deadline: Deadline, enough: float, steps: int, region: InputRange
+) -> Point:
+    """Ascent along the manifold of equilibria, in a bounded range along its faces."""
     system = driven.system
     n = system.states
     best, length = start, 0.5
     point, top = _evaluate(driven, start.x, start.u)
     for _ in range(steps):
-        if time.monotonic() > deadline or best.excess > enough or top.gradient is None or length < 1e-4:
+        if best.excess > enough or top.gradient is None or length < 1e-4 or deadline.stops("equilibria"):
             break
         z, k = slopes_at(driven, point.x, point.u)
         dz = top.gradient * second_derivative(driven.activation, z)
@@ -138,7 +144,8 @@ def _climb(driven: DrivenSystem, start: Point, deadline: float, enough: float, s
         if not norm > 1e-12:
             break
         move = direction / norm * length * (1.0 + float(np.abs(point.u).max(initial=0.0)))
-        found = correct(driven, point.x + move[:n], point.u + move[n:], 8)
+        x, u = point.x + move[:n], point.u + move[n:]
+        found = _within(driven, x, region.clip(u)) if region.bounded else correct(driven, x, u, 8)
         if found is None:
             length *= 0.3
             continue
@@ -150,24 +157,33 @@ def _climb(driven: DrivenSystem, start: Point, deadline: float, enough: float, s
     return best
 
 
+def _within(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array] | None:
+    state = newton(driven, x, u, 20)
+    return None if state is None else (state, u)
+
+
 def search_equilibria(
     driven: DrivenSystem,
     *,
     rng: np.random.Generator,
-    deadline: float,
+    deadline: Deadline,
     slopes: Array | None = None,
     thorough: bool = True,
     enough: float = 1e-6,
+    region: InputRange = ANYWHERE,
+    effort: float = 1.0,
 ) -> EquilibriumSearch:
     """Look for the equilibrium with the largest excess, and for two equilibria under one input.
 
     Args:
         driven: the network.
         rng: source of random points.
-        deadline: a ``time.monotonic`` value.
+        deadline: a safety net; what is tried is counted.
         slopes: destabilising slopes to aim at, when known.
         thorough: climb from the best points, and draw more of them (for where instability is to be expected).
         enough: the search ends at an excess above this.
+        region: where inputs are looked for.
+        effort: multiplies the number of points.
 
     Returns:
         The best point, and a pair where one was met.
@@ -175,9 +191,11 @@ def search_equilibria(
     points: list[Point] = []
     pair = None
     tried = 0
+    share = effort * min(1.0, (128.0 / (driven.system.states + driven.system.channels)) ** 2)  # of the points drawn
+    draws = max(6, round((60 if thorough else 18) * share))
     with np.errstate(all="ignore"):
-        for x, u, movable in _candidates(driven, rng, slopes, 60 if thorough else 18):
-            if time.monotonic() > deadline and tried:
+        for x, u, movable in _candidates(driven, rng, slopes, draws, region):
+            if tried and deadline.stops("equilibria"):
                 break
             tried += 1
             found = correct(driven, x, u) if movable else None
@@ -197,10 +215,10 @@ def search_equilibria(
         points.sort(key=lambda q: -q.excess)
         best = points[0] if points else None
         if thorough and (driven.E.any() or driven.F.any()):
-            for start in points[:6]:
-                if time.monotonic() > deadline:
+            for start in points[: max(2, round(6 * share))]:
+                if deadline.stops("equilibria"):
                     break
-                climbed = _climb(driven, start, deadline, enough)
+                climbed = _climb(driven, start, deadline, enough, max(10, round(60 * share)), region)
                 if best is None or climbed.excess > best.excess:
                     best = climbed
                 if best.excess > enough:

@@ -8,12 +8,12 @@ eigenvalue problem with one eigenvector and a few without: O(n^3).
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from stability.deadline import Deadline
 from stability.refute.spectrum import excess, leading, leading_value
 from stability.systems import LureSystem
 
@@ -45,7 +45,7 @@ def search_slopes(
     system: LureSystem,
     *,
     rng: np.random.Generator,
-    deadline: float,
+    deadline: Deadline,
     hint: Array | None = None,
     enough: float = 1e-7,
     starts: int = 12,
@@ -55,7 +55,7 @@ def search_slopes(
     Args:
         system: the system; its slopes are the box.
         rng: source of the random starts.
-        deadline: a ``time.monotonic`` value after which no new evaluation starts.
+        deadline: a safety net, after which no new evaluation starts; evaluations are counted.
         hint: slopes to start from, clipped into the box.
         enough: stop at the end of the first ascent whose excess is above this times the size of the matrices.
         starts: number of random vertices to start from.
@@ -64,7 +64,7 @@ def search_slopes(
         The best slopes found, stable or not.
     """
     low, high = system.alpha, system.beta
-    scale = max(1.0, float(np.abs(system.A).max()))
+    scale, most = max(1.0, float(np.abs(system.A).max())), _most(system)
     fixed = _fixed_starts(system, hint)
     tried = [SlopeSearch(K, *leading_value(system, K), 1) for K in fixed]
     tried.sort(key=lambda point: -point.excess)
@@ -73,9 +73,9 @@ def search_slopes(
         return SlopeSearch(best.K, best.excess, best.value, count)
     starts_in_order = itertools.chain((point.K for point in tried), _random_starts(system, rng, starts))
     for start in starts_in_order:
-        if stale >= PATIENCE or time.monotonic() > deadline:
+        if stale >= PATIENCE or count >= most or deadline.stops("slopes"):
             break
-        K, top, value, used = _ascend(system, start, deadline)
+        K, top, value, used = _ascend(system, start, deadline, most - count)
         count += used
         stale = stale + 1 if top < best.excess + 1e-3 * abs(best.excess) else 0
         if top > best.excess:
@@ -105,13 +105,20 @@ def _random_starts(system: LureSystem, rng: np.random.Generator, count: int) -> 
         yield np.where(rng.random(len(low)) < share, high, low)
 
 
-def _ascend(system: LureSystem, start: Array, deadline: float, steps: int = 40) -> tuple[Array, float, complex, int]:
+def _most(system: LureSystem) -> int:
+    """Eigenvalue problems that one search may solve."""
+    return int(min(2000.0, max(24.0, 6e8 / (system.states + system.channels) ** 3)))
+
+
+def _ascend(
+    system: LureSystem, start: Array, deadline: Deadline, most: int, steps: int = 40
+) -> tuple[Array, float, complex, int]:
     low, high = system.alpha, system.beta
     K = start.copy()
     here = leading(system, K)
     top, value, count, rank = here.excess, here.value, 1, 0
     for _ in range(steps):
-        if here.gradient is None or time.monotonic() > deadline:
+        if here.gradient is None or count >= most or deadline.stops("slopes"):
             break
         target = np.where(here.gradient > 0, high, np.where(here.gradient < 0, low, K))
         moved = False

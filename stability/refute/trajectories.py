@@ -1,52 +1,82 @@
-"""Search by simulation for two trajectories under one input that stay apart."""
+"""Search by simulation for two trajectories under one input that stay apart, and for what proves it of them."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from stability.flow import advance_many, natural_step, pair_gaps
-from stability.rules.separated_trajectories import MAX_WORK, MIN_STEPS, holds_apart
+from stability.deadline import Deadline
+from stability.flow import advance_many, natural_step
+from stability.refute.inputs import ANYWHERE, InputRange
+from stability.refute.manifold import newton
+from stability.refute.orbits import (
+    close_returns,
+    disjoint_box_data,
+    leading_of_orbit,
+    named_value,
+    orbit_of,
+    polish_orbit,
+)
+from stability.replay import least_gap, why_not_apart
+from stability.rules.separated_trajectories import MAX_WORK, MIN_STEPS, runs
 from stability.systems import DrivenSystem
 
-__all__ = ["search_trajectories"]
+__all__ = ["Witness", "search_pairs", "search_replay"]
 
 Array = np.ndarray
+Witness = tuple[str, dict[str, Any]]
+SETTLE = 1000
+SHARE = 3  # pairs of one phase that are looked at closely
 
 
-def search_trajectories(
+def search_pairs(
     driven: DrivenSystem,
     *,
     rng: np.random.Generator,
-    deadline: float,
-    pairs: int = 12,
+    deadline: Deadline,
+    region: InputRange = ANYWHERE,
     inputs: Array | None = None,
-) -> dict[str, Any] | None:
-    """Let pairs of random states settle, then watch whether their distance goes on shrinking.
+    effort: float = 1.0,
+    brief: bool = False,
+) -> Iterator[Witness]:
+    """Let pairs of random states settle; where their distance stays, propose witnesses, proofs before replays.
 
-    Constant inputs come first; for maps then inputs of period two to four that saturate channels by turns.
+    Constant inputs come first; for maps then inputs of period two to four, some of which saturate channels by turns.
 
     Args:
         driven: the network.
         rng: source of random states and inputs.
-        deadline: a ``time.monotonic`` value.
-        pairs: how many pairs run at once.
-        inputs: ``(k, p)`` inputs worth trying first.
+        deadline: a safety net; what is tried is counted.
+        region: where inputs are drawn.
+        inputs: ``(k, p)`` constant inputs worth trying first.
+        effort: multiplies the number of pairs.
+        brief: few constant inputs, where no constant slopes destabilise.
 
-    Returns:
-        The data of a ``separated_trajectories`` proof, or ``None``.
+    Yields:
+        Kind and data of a witness; its rule has not seen it yet.
     """
     system = driven.system
-    if MIN_STEPS * (system.states * (system.states + 2 * system.channels) + 1.0) > MAX_WORK:
-        return None
+    size = system.states * (system.states + 2 * system.channels) + 1.0
+    pairs = max(3, round(effort * min(12.0, max(3.0, 2e6 / size))))
     with np.errstate(all="ignore"):
-        found = _constant(driven, rng, deadline, pairs, inputs)
-        for period in (2, 3, 4) if system.is_discrete and system.channels and driven.E.any() else ():
-            if found is None and time.monotonic() < deadline:
-                found = _periodic(driven, rng, deadline, 2 * pairs, period)
-    return found
+        yield from _phase(
+            driven, _constant(driven, rng, max(3, pairs // (3 if brief else 1)), region, inputs), rng, deadline
+        )
+        moved = driven.E.any() or driven.F.any()
+        for period in (2, 3, 4) if system.is_discrete and moved else ():
+            if deadline.stops("trajectories"):
+                return
+            yield from _phase(driven, _periodic(driven, rng, pairs, period, region), rng, deadline)
+
+
+def search_replay(driven: DrivenSystem, *, rng: np.random.Generator, deadline: Deadline) -> dict[str, Any] | None:
+    """The data of the first ``separated_trajectories`` that the search proposes, or ``None``."""
+    for kind, data in search_pairs(driven, rng=rng, deadline=deadline):
+        if kind == "separated_trajectories":
+            return data
+    return None
 
 
 def _spread(driven: DrivenSystem) -> float:
@@ -54,28 +84,53 @@ def _spread(driven: DrivenSystem) -> float:
 
 
 def _constant(
-    driven: DrivenSystem, rng: np.random.Generator, deadline: float, pairs: int, inputs: Array | None
-) -> dict[str, Any] | None:
-    n, p = driven.system.states, driven.inputs
-    u = rng.normal(size=(pairs, p)) * np.logspace(-1, 1, pairs)[:, None]
-    u[0] = 0.0
+    driven: DrivenSystem, rng: np.random.Generator, pairs: int, region: InputRange, inputs: Array | None
+) -> Array:
+    """``(pairs, 1, p)`` constant inputs."""
+    u = region.draw(rng, (pairs, 1), driven.inputs)
     if inputs is not None:
-        u[1 : 1 + len(inputs)] = inputs[: pairs - 1]
-    x = rng.normal(size=(2, pairs, n)) * _spread(driven)
-    step, both = natural_step(driven), np.broadcast_to(u, (2, pairs, p))
+        u[1 : 1 + len(inputs), 0] = inputs[: pairs - 1]
+    return u
+
+
+def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period: int, region: InputRange) -> Array:
+    """``(2 pairs, period, p)`` inputs: drawn, and chosen so that some channels are steep and others flat by turns."""
+    drawn = region.draw(rng, (pairs, period), driven.inputs)
+    if not (driven.system.channels and driven.E.any()):
+        return drawn
+    n, m = driven.system.states, driven.system.channels
+    inverse = np.linalg.pinv(driven.E)
+    shape = (period, pairs, m)
+    flat = np.where(rng.random(shape) < 0.5, 5.0 * rng.choice([-1.0, 1.0], shape), 0.0)
+    u, x = np.zeros((period, pairs, driven.inputs)), np.zeros((pairs, n))
+    for t in range(6 * period):  # the input that brings the channels there from the state reached
+        k = t % period
+        u[k] = region.clip((flat[k] - driven.channel(x, np.zeros((pairs, driven.inputs)))) @ inverse.T)
+        x = driven.advance(x, u[k])
+    return np.concatenate([drawn, np.swapaxes(u, 0, 1)])
+
+
+def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Witness]:
+    """Pairs under the inputs ``(pairs, q, p)``: settle, then look at those that are still apart, the farthest first."""
+    count, q, _ = u.shape
+    x = rng.normal(size=(2, count, driven.system.states)) * _spread(driven)
+    step = natural_step(driven)
     for _ in range(4):
-        for _ in range(1000):
-            x = advance_many(driven, x, both, step)
-            if time.monotonic() > deadline:
-                return None
+        for t in range(q * (SETTLE // q)):
+            x = advance_many(driven, x, np.broadcast_to(u[:, t % q], (2, *u[:, 0].shape)), step)
+            if t % 50 == 0 and deadline.stops("trajectories"):
+                return
         order = _apart(x)
         if not len(order):
-            return None
-    for i in order:
-        found = None if time.monotonic() > deadline else _replay(driven, x[0, i], x[1, i], u[i], step, deadline)
-        if found is not None:
-            return found
-    return None
+            return
+    for i in order[:SHARE]:
+        if deadline.stops("trajectories"):
+            return
+        yield from _proofs(driven, x[0, i], x[1, i], np.ascontiguousarray(u[i]), deadline)
+    i = order[0]
+    data = _replay(driven, x[0, i], x[1, i], np.ascontiguousarray(u[i]), deadline)
+    if data is not None:
+        yield "separated_trajectories", data
 
 
 def _apart(x: Array) -> Array:
@@ -83,58 +138,91 @@ def _apart(x: Array) -> Array:
     gaps = np.linalg.norm(x[0] - x[1], axis=1)
     size = np.linalg.norm(x, axis=2).max(axis=0)
     alive = np.isfinite(gaps) & (size < 1e9) & (gaps > 1e-3 * (1e-3 + size))
-    order = np.argsort(-np.where(alive, gaps, -1.0))
+    order = np.argsort(-np.where(alive, gaps, -1.0), kind="stable")
     return order[: int(alive.sum())]
 
 
-def _periodic(
-    driven: DrivenSystem, rng: np.random.Generator, deadline: float, pairs: int, period: int
-) -> dict[str, Any] | None:
-    """Inputs chosen, step by step, so that some channels are steep and the others flat, others in every phase."""
-    n, m, p = driven.system.states, driven.system.channels, driven.inputs
-    inverse = np.linalg.pinv(driven.E)
-    flat = np.where(rng.random((period, pairs, m)) < 0.5, 5.0 * rng.choice([-1.0, 1.0], (period, pairs, m)), 0.0)
-    u, x = np.zeros((period, pairs, p)), np.zeros((pairs, n))
-    for t in range(8 * period):
-        k = t % period
-        if t < 6 * period:  # the input that brings the channels there from the state reached; then it stays
-            u[k] = (flat[k] - driven.channel(x, np.zeros((pairs, p)))) @ inverse.T
-        x = driven.advance(x, u[k])
-    both = np.stack([x, x + 0.3 * _spread(driven) * rng.normal(size=x.shape)])
-    for _ in range(4):
-        for t in range(60 * period):
-            both = driven.advance(both, np.broadcast_to(u[t % period], (2, pairs, p)))
-            if time.monotonic() > deadline:
-                return None
-        order = _apart(both)
-        if not len(order):
-            return None
-    for i in order:
-        if time.monotonic() > deadline:
-            break
-        found = _replay(driven, both[0, i], both[1, i], np.ascontiguousarray(u[:, i]), 1.0, deadline)
-        if found is not None:
-            return found
-    return None
+def _proofs(driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline) -> Iterator[Witness]:
+    """What two settled runs under one input may prove, the simplest first."""
+    if driven.system.is_discrete:
+        yield from _orbit_witnesses(driven, first, second, inputs)
+    else:
+        states = [newton(driven, state, inputs[0], 8) for state in (first, second)]
+        if states[0] is not None and states[1] is not None:
+            yield "two_equilibria", {"state1": states[0], "state2": states[1], "input": inputs[0]}
+    for state in (first, second):
+        if not deadline.stops("trajectories"):
+            yield from _inner_equilibrium(driven, state, inputs)
+    boxes = disjoint_box_data(driven, first, second, inputs)
+    if boxes is not None:
+        yield "disjoint_boxes", boxes
+
+
+def _orbit_witnesses(driven: DrivenSystem, first: Array, second: Array, inputs: Array) -> Iterator[Witness]:
+    orbits = [orbit_of(driven, state, inputs) for state in (first, second)]
+    for orbit in orbits:
+        if orbit is not None and len(orbit) > len(inputs):
+            yield "periodic_orbits", {"first": orbit, "input": inputs}
+    if orbits[0] is not None and orbits[1] is not None:
+        if len(orbits[0]) == len(orbits[1]) == 1:
+            yield "two_equilibria", {"state1": orbits[0][0], "state2": orbits[1][0], "input": inputs[0]}
+        else:
+            yield "periodic_orbits", {"first": orbits[0], "second": orbits[1], "input": inputs}
+    for orbit, state in zip(orbits, (first, second)):
+        for repelling in close_returns(driven, state, inputs) if orbit is None else ():
+            yield from _unstable(driven, repelling, inputs)
+            if len(repelling) > len(inputs):
+                yield "periodic_orbits", {"first": repelling, "input": inputs}
+
+
+def _unstable(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Witness]:
+    value = leading_of_orbit(driven, orbit, inputs)
+    if not (abs(value) > 1.0 if driven.system.is_discrete else value.real > 0.0):
+        return
+    name = named_value(driven, orbit, inputs, value)
+    if len(orbit) == 1:
+        yield "unstable_equilibrium", {"state": orbit[0], "input": inputs[0], "eigenvalue": name}
+    else:
+        yield "unstable_orbit", {"orbit": orbit, "input": inputs, "eigenvalue": name}
+
+
+def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array) -> Iterator[Witness]:
+    """Equilibria, or orbits of the input's own period, in the middle of a run and beside it."""
+    q, x, step, middle = len(inputs), state, natural_step(driven), np.zeros((len(inputs), len(state)))
+    steps, points = q * (400 // q), []
+    for t in range(steps):
+        middle[t % q] += x * q / steps
+        if t < q:
+            points.append(x)
+        x = advance_many(driven, x, inputs[t % q], step)
+    for guess in (middle, np.array(points), 0.5 * (middle + np.array(points))):
+        if q == 1:
+            found = newton(driven, guess[0], inputs[0])
+            orbit = None if found is None else found[None]
+        else:
+            orbit = polish_orbit(driven, guess, inputs, 30)
+        if orbit is not None and np.isfinite(orbit).all():
+            yield from _unstable(driven, orbit, inputs)
 
 
 def _replay(
-    driven: DrivenSystem, first: Array, second: Array, u: Array, step: float, deadline: float
+    driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
 ) -> dict[str, Any] | None:
-    """Longer and longer runs, until the distance has stopped shrinking or time is up; ``u`` is (p,) or (k, p)."""
-    inputs = np.atleast_2d(u)
-    for steps in (MIN_STEPS, 2 * MIN_STEPS, 4 * MIN_STEPS):
-        if time.monotonic() > deadline:
+    """Longer and longer runs, until one counts as evidence."""
+    system, step = driven.system, natural_step(driven)
+    for steps in (MIN_STEPS, 3 * MIN_STEPS):
+        work = steps * (system.states * (system.states + 2 * system.channels) + 1.0)
+        if work > MAX_WORK or deadline.stops("trajectories"):
             return None
-        runs = [pair_gaps(driven, first, second, u, step, steps)]
-        if not driven.system.is_discrete:
-            runs.append(pair_gaps(driven, first, second, u, 0.5 * step, 2 * steps))
-        gap = 0.5 * min(float(run.min()) for run in runs)
-        if gap > 0 and all(holds_apart(run, gap) for run in runs):
-            total = float(steps) if driven.system.is_discrete else step * steps
-            return {"first": first, "second": second, "input": u, "time": total, "steps": steps, "gap": gap}
-        x = np.stack([first, second])
-        for t in range(12 * (steps // 12)):  # whole periods: the next run starts in the same phase
-            x = advance_many(driven, x, np.broadcast_to(inputs[t % len(inputs)], (2, inputs.shape[1])), step)
-        first, second = x
+        seen = list(runs(driven, first, second, inputs, step, steps))
+        gap = min(least_gap(run) for run in seen)
+        if all(why_not_apart(run, gap) is None for run in seen):
+            total = float(steps) if system.is_discrete else step * steps
+            data = {"first": first, "second": second, "time": total, "steps": steps, "gap": gap}
+            return {**data, "input": inputs if len(inputs) > 1 else inputs[0]}
+        still = np.abs(np.log(seen[0].beside[:, -1])) < 0.5
+        if still.any() or not np.isfinite(seen[0].last).all():
+            return None  # a neighbour that has hardly moved will not be told in a few times the steps
+        first, second = np.ascontiguousarray(seen[0].last[0]), np.ascontiguousarray(seen[0].last[1])
+        inputs = np.roll(inputs, -(steps % len(inputs)), axis=0)
     return None

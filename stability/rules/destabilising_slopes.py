@@ -3,7 +3,8 @@ r"""Rule ``destabilising_slopes``: constant slopes that make a bare Lur'e system
 The activation ``phi_i(s) = K_i s`` with ``alpha <= K <= beta`` is one that the claim admits, and with it the
 difference of two trajectories obeys ``A + B K (I - D K)^{-1} C``. When that matrix has an eigenvalue outside
 the open left half-plane (the open unit disc), differences along its eigenvector do not decay. The eigenvalue
-is proved with every rounding error inside (``stability.instability.prove_not_stable``).
+is proved with every rounding error inside (``stability.instability.prove_not_stable``); one that the sentence names is
+enclosed itself.
 
 It says nothing about a particular network, whose activation is not linear: there it is refused.
 """
@@ -19,8 +20,9 @@ from stability.balls import Ball
 from stability.certificate import Claim, Verdict
 from stability.enclosures import closed_loop
 from stability.instability import prove_not_stable
+from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import complex_number, eigenvalue_text, vector
+from stability.rules.witness_data import vector
 from stability.statements import describe
 from stability.systems import LureSystem
 
@@ -29,12 +31,12 @@ __all__ = ["check"]
 
 def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
-    value = eigenvalue_text(complex_number(data, "eigenvalue"))
-    if getattr(subject, "channels", 1) == 0:
-        return f"{describe(subject)} is not exponentially stable: A has the eigenvalue {value}."
+    value = eigenvalue_phrase(data, subject.is_discrete, strict=False)
+    if subject.channels == 0:
+        return f"{describe(subject)} is not exponentially stable: A has {value}."
     return (
-        f"{describe(subject)} is not exponentially stable for every activation with its slopes: the linear "
-        f"activation with the slopes K of the proof gives A + B K (I - D K)^-1 C the eigenvalue {value}."
+        f"{describe(subject)} is not exponentially stable for every activation with its slopes: the linear activation "
+        f"with the slopes K of the proof gives A + B K (I - D K)^-1 C {value}."
     )
 
 
@@ -43,21 +45,19 @@ def _statement(subject: Any, claim: Claim) -> str:
     subject=LureSystem,
     claim="contraction",
     verdict=Verdict.REFUTED,
-    fields={"K": "array", "eigenvalue": "pair"},
+    fields={"K": "array"},
+    optional=OPTIONAL,
     statement=_statement,
 )
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``K`` (m,) slopes, ``eigenvalue`` (re, im) approximately."""
-    K, value = vector(data, "K", subject.channels), complex_number(data, "eigenvalue")
-    if K is None or value is None:
-        return (
-            False,
-            f"K must be a finite vector of {subject.channels} slopes and eigenvalue a pair of numbers",
-        )
+    """Data: ``K`` (m,) slopes; ``eigenvalue`` (re, im) where the sentence names it."""
+    K = vector(data, "K", subject.channels)
+    if K is None:
+        return False, f"K must be a finite vector of {subject.channels} slopes"
     if not ((subject.alpha <= K) & (subject.beta >= K)).all():
         return False, "a slope in K lies outside [alpha, beta]"
     with np.errstate(all="ignore"):
-        proved = prove_not_stable(closed_loop(subject, Ball.exact(K)), subject.is_discrete, value)
+        proved = prove_not_stable(closed_loop(subject, Ball.exact(K)), subject.is_discrete, named(data))
     if proved is None:
-        return False, "no eigenvalue outside the stability region is proved for these slopes"
+        return False, "the eigenvalue outside the stability region is not proved for these slopes"
     return True, f"with the slopes K: {proved}"

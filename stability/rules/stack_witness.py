@@ -33,7 +33,16 @@ from stability.statements import at_least, describe
 __all__ = ["check_merged", "check_trajectories", "run_gaps", "work"]
 
 Array = np.ndarray
-MERGED_KINDS = ("unstable_linear", "unstable_equilibrium", "two_equilibria", "separated_trajectories")
+MERGED_KINDS = (
+    "unstable_linear",
+    "unstable_everywhere",
+    "unstable_equilibrium",
+    "two_equilibria",
+    "periodic_orbits",
+    "unstable_orbit",
+    "disjoint_boxes",
+    "separated_trajectories",
+)
 
 
 def _inner(subject: Cascade, claim: Claim, data: Mapping[str, Any]) -> tuple[Any, Claim] | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.krawczyk import enclose_equilibrium
+from stability.krawczyk import distance, enclose_equilibrium
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import vector
 from stability.statements import describe
@@ -44,17 +44,16 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``state1`` (n,), ``state2`` (n,), ``input`` (p,)."""
     inputs = vector(data, "input", subject.inputs)
     states = [vector(data, key, subject.system.states) for key in ("state1", "state2")]
-    if inputs is None or any(s is None for s in states):
-        return False, "state1, state2 and input must be finite vectors of the network's sizes"
     boxes = []
     with np.errstate(all="ignore"):
         for place, state in zip(("first", "second"), states):
-            box = enclose_equilibrium(subject, state, inputs)  # type: ignore[arg-type]
+            if inputs is None or state is None:
+                return False, "state1, state2 and input must be finite vectors of the network's sizes"
+            box = enclose_equilibrium(subject, state, inputs)
             if box is None:
                 return False, f"no equilibrium is proved to exist at the {place} state"
-            boxes.append(box.state)
-        gap = np.abs(boxes[0].mid - boxes[1].mid) * (1 - 1e-15) - (boxes[0].rad + boxes[1].rad) * (1 + 1e-15)
-    best = float(gap.max())
-    if not best > 0.0:
+            boxes.append(box.states)
+        gap = distance(*boxes)
+    if not gap > 0.0:
         return False, "the two boxes overlap: the equilibria may be the same"
-    return True, f"two equilibria proved to exist, at least {best:.3g} apart"
+    return True, f"two equilibria proved to exist, at least {gap:.3g} apart"

@@ -12,17 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import activation_slopes
+from stability.balls import Ball, activation_slopes
 from stability.certificate import Claim, Verdict
-from stability.enclosures import closed_loop
+from stability.enclosures import closed_loop_orbit
 from stability.instability import prove_not_stable
 from stability.krawczyk import enclose_equilibrium
+from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import complex_number, eigenvalue_text, vector
+from stability.rules.witness_data import vector
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
-__all__ = ["check"]
+__all__ = ["check", "smooth_slopes"]
+
+
+def smooth_slopes(name: str, channels: Ball) -> Ball | str:
+    """The activation's slopes over boxes of pre-activations, or why there is no Jacobian."""
+    slopes = activation_slopes(name, channels)
+    if slopes is None:
+        return f"no error bound is known for the activation {name!r}"
+    if name in ("relu", "leaky_relu") and slopes.rad.any():
+        return "the orbit may pass a kink of the activation, where there is no Jacobian"
+    return slopes
 
 
 def _statement(subject: Any, claim: Claim) -> str:
@@ -30,7 +41,7 @@ def _statement(subject: Any, claim: Claim) -> str:
     what = "contracting" if claim.name == "contraction" else "globally asymptotically stable for every constant input"
     return (
         f"{describe(subject)} is not {what}: under the constant input of the proof it has an equilibrium "
-        f"whose Jacobian has the eigenvalue {eigenvalue_text(complex_number(data, 'eigenvalue'))}, "
+        f"whose Jacobian has {eigenvalue_phrase(data, subject.system.is_discrete)}, "
         "so trajectories that start next to it leave it."
     )
 
@@ -40,30 +51,25 @@ def _statement(subject: Any, claim: Claim) -> str:
     subject=DrivenSystem,
     claim=("contraction", "equilibrium"),
     verdict=Verdict.REFUTED,
-    fields={"state": "array", "input": "array", "eigenvalue": "pair"},
+    fields={"state": "array", "input": "array"},
+    optional=OPTIONAL,
     statement=_statement,
 )
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``state`` (n,), ``input`` (p,), ``eigenvalue`` (re, im) approximately."""
+    """Data: ``state`` (n,), ``input`` (p,); ``eigenvalue`` (re, im) where the sentence names it."""
     state, inputs = vector(data, "state", subject.system.states), vector(data, "input", subject.inputs)
-    value = complex_number(data, "eigenvalue")
-    if state is None or inputs is None or value is None:
-        return False, "state, input and eigenvalue must be finite and of the network's sizes"
+    if state is None or inputs is None:
+        return False, "state and input must be finite and of the network's sizes"
     with np.errstate(all="ignore"):
         found = enclose_equilibrium(subject, state, inputs)
         if found is None:
             return False, "no equilibrium is proved to exist at the stored state and input"
-        slopes = activation_slopes(subject.activation, found.channel)
-        if slopes is None:
-            return False, f"no error bound is known for the activation {subject.activation!r}"
-        if subject.activation in ("relu", "leaky_relu") and slopes.rad.any():
-            return False, "the equilibrium may lie on a kink of the activation, where there is no Jacobian"
-        matrix = closed_loop(subject.system, slopes)
-        proved = prove_not_stable(matrix, subject.system.is_discrete, value, strict=True)
+        slopes = smooth_slopes(subject.activation, found.channels)
+        if isinstance(slopes, str):
+            return False, slopes
+        matrix = closed_loop_orbit(subject.system, slopes)
+        proved = prove_not_stable(matrix, subject.system.is_discrete, named(data), strict=True)
     if proved is None:
-        return (
-            False,
-            "no eigenvalue of the Jacobian outside the stability region is proved near the stored one",
-        )
-    where = float(found.state.rad.max())
+        return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
+    where = float(found.states.rad.max())
     return True, f"an equilibrium within {where:.1e} of the stored state; its Jacobian: {proved}"

@@ -23,10 +23,11 @@ import numpy as np
 from stability.activations import activation
 from stability.balls import EPS, Ball, system_balls
 from stability.certificate import Claim, Verdict
-from stability.enclosures import Matrix, enclose_eigenpair, inverse_iteration, is_near
-from stability.instability import prove_not_stable
+from stability.enclosures import Matrix
+from stability.instability import enclose_unstable, prove_not_stable
+from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import complex_number, eigenvalue_text, vector
+from stability.rules.witness_data import eigenvalue_text, vector
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
@@ -35,17 +36,16 @@ __all__ = ["check"]
 
 def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
-    value = eigenvalue_text(complex_number(data, "eigenvalue"))
-    who = describe(subject)
-    bounded = "" if getattr(getattr(subject, "system", None), "channels", 1) == 0 else " and the activation is bounded"
+    who, bounded = describe(subject), "" if subject.system.channels == 0 else " and the activation is bounded"
+    value = eigenvalue_phrase(data, subject.system.is_discrete, strict="difference" in data)
     if "difference" in data:
         what = "contracting" if claim.name == "contraction" else "bounded"
         return (
-            f"{who} is not {what}: its linear part has the eigenvalue {value}{bounded}, so under every input "
+            f"{who} is not {what}: its linear part has {value}{bounded}, so under every input "
             "two trajectories that start with the difference of the proof move apart for ever."
         )
     return (
-        f"{who} does not contract at any uniform exponential rate: its linear part has the eigenvalue "
+        f"{who} does not contract at any uniform exponential rate: its linear part has "
         f"{value}{bounded}, so differences between far-apart trajectories shrink at most at a bounded speed."
     )
 
@@ -55,43 +55,41 @@ def _statement(subject: Any, claim: Claim) -> str:
     subject=DrivenSystem,
     claim=("contraction", "bounded"),
     verdict=Verdict.REFUTED,
-    fields={"eigenvalue": "pair"},
-    optional={"difference": "array"},
+    fields={},
+    optional={"difference": "array", **OPTIONAL},
     statement=_statement,
 )
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``eigenvalue`` (re, im) approximately; for trajectories that move apart, ``difference`` (n,)."""
-    grows, system = "difference" in data, subject.system
+    """Data: ``eigenvalue`` (re, im) where the sentence names it; with it, for trajectories that move apart,
+    ``difference`` (n,).
+    """
+    grows, system, value = "difference" in data, subject.system, named(data)
     if not grows and claim.name != "contraction":
         return False, "without a difference that grows, this proof is about contraction alone"
     bound = 0.0 if system.channels == 0 else activation(subject.activation).bound
     if not np.isfinite(bound):
         return False, f"the activation {subject.activation!r} is not bounded"
-    value = complex_number(data, "eigenvalue")
-    if value is None:
-        return False, "eigenvalue must be a pair of numbers"
     A, B, _, _ = system_balls(system)
     left = Matrix(A.T, np.ones(system.states))
     with np.errstate(all="ignore"):
         if not grows:
             proved = prove_not_stable(left, system.is_discrete, value)
             if proved is None:
-                return False, "no eigenvalue of A on or beyond the boundary of stability is proved"
+                return False, "the eigenvalue of A on or beyond the boundary of stability is not proved"
             return True, f"for A: {proved}"
         difference = vector(data, "difference", system.states)
-        if difference is None:
-            return False, f"difference must be a finite vector of {system.states} entries"
-        start = inverse_iteration(left, value)
-        pair = None if start is None else enclose_eigenpair(left, value, start)
-        if pair is None or not is_near(pair, value, left):
-            return False, "no eigenvalue of A is proved near the stored one"
+        if difference is None or value is None:
+            return False, f"difference must be a finite vector of {system.states} entries, with an eigenvalue"
+        pair = enclose_unstable(left, system.is_discrete, value)
+        if pair is None:
+            return False, "the eigenvalue of A is not proved, or not proved unstable"
         w = Ball(pair.vector, np.full(system.states, pair.vector_radius))
         push = float((w @ B).upper().sum()) * 2.0 * bound * (1 + (system.channels + 8) * EPS)
         y = w @ difference
         y_size = float(np.abs(y.mid)) * (1 - 4 * EPS) - float(y.rad) * (1 + 4 * EPS)
         growth = (abs(pair.value) * (1 - 4 * EPS) - 1.0 if system.is_discrete else pair.value.real) - pair.radius
-    if not (growth > 0 and y_size > 0):
-        return False, "the eigenvalue is not proved unstable, or the difference does not excite it"
+    if not y_size > 0:
+        return False, "the difference does not excite the eigenvalue"
     if not growth * y_size * (1 - 8 * EPS) > push:
         return False, "the first difference is too small to outgrow what the activation can do"
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -9,6 +10,8 @@ import pandas as pd
 import pytest
 
 from stability.analysis.studies import linear_recurrences, rotrnn_norms, run_study
+from stability.analysis.tasks import make_task
+from stability.analysis.training import train
 
 
 def test_norms_along_training(tmp_path, monkeypatch):
@@ -57,3 +60,57 @@ def test_training_on_both_tasks(tmp_path, monkeypatch):
     assert len(news) == 4 * 3
     document = json.loads((tmp_path / "study.json").read_text())
     assert [row["accuracy"] for row in document["rows"]] == [row["accuracy"] for row in result.rows]
+
+
+def few_sequences(monkeypatch, module):
+    """The study's own tasks, with few sequences."""
+
+    def small(name, **options):
+        counts = {"train": 40, "test": 20} if "train" in options else {"limit": 40, "test_limit": 20}
+        return make_task(name, **{**options, **counts})
+
+    monkeypatch.setattr(module, "make_task", small)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_settings_that_ship_fit_each_other(tmp_path, monkeypatch, quick):
+    few_sequences(monkeypatch, linear_recurrences)
+    monkeypatch.setattr(linear_recurrences, "train", lambda *a, **o: train(*a, **{**o, "epochs": 1}))
+    result = run_study("linear-recurrences", out=tmp_path, quick=quick)
+    assert [(row["task"], row["model"]) for row in result.rows] == [
+        (task, model) for task in ("listops", "digits") for model in ("rotrnn", "lru")
+    ]
+    assert {row["task"]: row["steps"] for row in result.rows} == {
+        "listops": 20 if quick else 40,
+        "digits": 49 if quick else 196,
+    }
+
+
+@pytest.mark.parametrize("name", ["QUICK", "SMALL"])
+def test_the_settings_of_the_norms_fit_each_other(tmp_path, monkeypatch, name):
+    few_sequences(monkeypatch, rotrnn_norms)
+    shipped = {**getattr(rotrnn_norms, name), "iterations": 1, "depths": [1], "seeds": 1, "batch": 8}
+    monkeypatch.setattr(rotrnn_norms, name, shipped)
+    result = run_study("rotrnn-norms", out=tmp_path, quick=name == "QUICK")
+    assert [row["model"] for row in result.rows] == ["rotrnn", "lru"]
+
+
+def test_parts_of_other_data_are_computed_again(tmp_path, monkeypatch):
+    few_sequences(monkeypatch, linear_recurrences)
+    seen = []
+
+    def count(model, task, **options):
+        seen.append(task.name)
+        return train(model, task, **{**options, "epochs": 1})
+
+    monkeypatch.setattr(linear_recurrences, "train", count)
+    tasks = {"digits": {"size": 7, "limit": 40}}
+    monkeypatch.setattr(linear_recurrences, "TASKS_QUICK", tasks)
+    for _ in range(2):
+        run_study("linear-recurrences", out=tmp_path, quick=True)
+    assert seen == ["digits"] * 2
+    few = make_task("digits", size=7, limit=40, test_limit=20)
+    others = dataclasses.replace(few, data={**few.data, "source": "folder"})
+    monkeypatch.setattr(linear_recurrences, "make_task", lambda *_, **__: others)
+    run_study("linear-recurrences", out=tmp_path, quick=True)
+    assert seen == ["digits"] * 4

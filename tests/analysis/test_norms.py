@@ -129,17 +129,6 @@ def test_extensions():
     np.testing.assert_allclose(noise.mean((0, 1)), [3, 3], atol=0.2)
 
 
-def test_envelopes():
-    class Expecting(ElmanRNN):
-        def expected_norm(self, t):
-            return 2.0 - 0.5**t
-
-    x = torch.zeros(2, 3, 2)
-    assert norm_drift(Expecting(2, 3), x).envelope.tolist() == [1.5, 1.75, 1.875]
-    assert norm_drift(ElmanRNN(2, 3), x).envelope is None
-    assert norm_drift(ElmanRNN(2, 3), x, envelope=lambda t: 3**0.5).envelope.tolist() == [3**0.5] * 3
-
-
 def test_the_model_is_left_as_it_was():
     model = SequenceModel(LipschitzRNN(2, 4), 2)
     model.train()

@@ -99,6 +99,14 @@ class TestImages:
         rows = {image.numpy().tobytes() for image in torch.cat([x, xt])}
         assert len(rows) == 5000  # no image twice, none in both parts
 
+    def test_a_layout_that_is_a_number_may_be_given_as_one(self):
+        """``--task-set layout=8`` gives the number; what is recorded is the name, so that runs compare equal."""
+        number, name = (make_task("digits", limit=20, test_limit=10, layout=value) for value in (8, "8"))
+        assert torch.equal(number.train[0], name.train[0])
+        assert number.train[0].shape == (20, 98, 8)
+        assert number.describe() == name.describe()
+        assert number.options["layout"] == "8"
+
     def test_every_layout_holds_the_same_pixels(self):
         rows = make_task("digits", limit=30, test_limit=10).train[0]
         for layout, shape in (("8", (30, 98, 8)), ("pixels", (30, 784, 1))):
@@ -360,6 +368,9 @@ class TestSpoken:
         ("digits", {"seed": True}),
         ("digits", {"colour": 1}),
         ("digits", {"layout": "columns"}),
+        ("digits", {"layout": 7}),
+        ("digits", {"layout": True}),
+        ("digits", {"layout": ["8"]}),
         ("digits", {"layout": "8", "size": 14}),
         ("digits", {"size": 5}),
         ("digits", {"permuted": "yes"}),

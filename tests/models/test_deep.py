@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -167,15 +168,18 @@ def test_norms_over_time_and_depth():
 
 
 @pytest.mark.parametrize("name", ["rotrnn", "lru"])
-def test_linear_layers_bring_their_own_envelope(name):
+def test_linear_layers_know_what_to_expect(name):
+    """For white input, of any size: the root mean square, not the mean, which lies below it."""
     torch.manual_seed(0)
     layer = LAYERS[name](3, 8, **own(name))
-    result = norm_drift(layer, noise(400, 6, 3), factor=10, extension="noise")
-    assert result.envelope.tolist() == [layer.expected_norm(t) for t in range(1, 61)]
-    # white input: mean |x| is at most the root of the mean square, and not far below it
-    ratio = result.mean[0] / result.envelope
-    assert ratio.max() < 1.05
-    assert ratio.min() > 0.75
+    for size in (1.0, 3.0):
+        x = size * noise(2000, 6, 3)
+        result = norm_drift(layer, x, factor=10, extension="noise", gradients=False)
+        scale = float(x.double().square().mean().sqrt())
+        assert result.expected.tolist() == [scale * layer.expected_norm(t) for t in range(1, 61)]
+        np.testing.assert_allclose(result.rms[0] / result.expected, 1, atol=0.05)
+        assert (result.mean < result.rms).all()
+        assert "white input" in result.sources["expected"]
 
 
 def test_norms_of_a_stack_come_layer_by_layer():

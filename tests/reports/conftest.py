@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import math
 from pathlib import Path
@@ -10,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
+from stability.certificate import Certificate, Finding, Verdict
+from stability.certify import certify
 from stability.reports import render
 from stability.systems import LureSystem
 
@@ -19,31 +22,32 @@ MODELS = {
     "lipschitz": ("Lipschitz RNN", Verdict.INCONCLUSIVE),
     "lstm": ("LSTM <gated & long>", Verdict.REFUTED),
 }
+SYSTEMS = {
+    Verdict.CERTIFIED: LureSystem([[0.5, 0.8], [0.0, 0.4]], np.eye(2), 0.1 * np.eye(2), dt=1.0),
+    Verdict.INCONCLUSIVE: LureSystem(np.diag([0.5, 0.4]), np.eye(2), 0.9 * np.eye(2), dt=1.0),
+    Verdict.REFUTED: LureSystem(np.zeros((2, 2)), np.eye(2), [[1.2, 0.5], [-0.5, 1.2]], dt=1.0),
+}
+
+
+@functools.cache
+def proved(verdict: Verdict) -> Certificate:
+    """A certificate that verifies, with this verdict."""
+    out = certify(SYSTEMS[verdict], refute=verdict is Verdict.REFUTED)
+    assert out.verdict is verdict
+    return out
 
 
 def certificate(verdict: Verdict) -> Certificate:
-    system = LureSystem([[0.5, 0.1], [0.0, 0.4]], np.eye(2), 0.1 * np.eye(2), dt=1.0)
+    """The same with invented findings: the checker has nothing to do with them."""
     certified = verdict is Verdict.CERTIFIED
-    proof = None if verdict is Verdict.INCONCLUSIVE else Proof("multiplier_lmi", {"P": np.eye(2), "L": np.ones(2)})
-    statement = {
-        Verdict.CERTIFIED: "Every two trajectories approach each other.",
-        Verdict.REFUTED: "For the constant input x = (0.1, 0.3) there are two equilibria at distance 3.1.",
-        Verdict.INCONCLUSIVE: "Every two trajectories approach each other.",
-    }[verdict]
-    return Certificate(
-        subject=system,
-        claim=Claim("contraction", statement, verdict, proof, 0.97 if certified else None),
-        criterion="multiplier" if certified else None,
-        rate=0.97 if certified else None,
-        overshoot=1.25 if certified else None,
+    return dataclasses.replace(
+        proved(verdict),
         findings=(
             Finding("theorem1a", certified, 0.031 if certified else -2.4, "sigma_min - sigma_max"),
             Finding("theorem1b_published", True, 0.004, "as published"),
             Finding("circle", False, -11.3, "gain 12.3"),
             Finding("multiplier", certified, 0.2 if certified else -0.07, "largest eigenvalue"),
         ),
-        claims=(Claim("bounded", "Every trajectory ends in the ball of radius 8.02.", Verdict.CERTIFIED, None, 8.02),),
-        meta={"seed": 0},
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from stability.reports import words
+from stability.reports.formatting import bound_at, time_to, verdict_word
 
 FINDINGS = [
     {"criterion": "circle", "holds": False, "margin": -3.0},
@@ -14,46 +17,112 @@ FINDINGS = [
 ]
 
 
-def summary(verdict: str, rate: float | None = None) -> dict:
+def summary(verdict: str, rate: float | None = None, **more: object) -> dict:
     return {
         "verdict": verdict,
+        "evidence": "none" if verdict == "inconclusive" else "proved",
         "statement": "the statement",
         "criterion": "multiplier",
+        "proof": None,
         "rate": rate,
         "overshoot": 2.0,
+        "pairs": [] if rate is None else [(rate, 2.0)],
         "findings": FINDINGS,
         "claims": [],
+        "meta": {},
+        **more,
     }
+
+
+REPLAYED = summary("inconclusive", evidence="replayed", proof="separated_trajectories")
 
 
 def test_only_a_certificate_speaks_of_trajectories_that_meet() -> None:
     assert "approach each other" in words.sentence(summary("certified", 0.5), True)
-    for verdict in ("refuted", "inconclusive"):
-        assert "approach" not in words.sentence(summary(verdict), True)
+    for other in (summary("refuted"), summary("inconclusive"), REPLAYED):
+        assert "approach" not in words.sentence(other, True)
 
 
-def test_rates_are_per_step_or_per_time() -> None:
-    assert "1 steps" in words.sentence(summary("certified", 0.5), True)
-    assert "1.39 units of time" in words.sentence(summary("certified", 0.5), False)
+def test_what_was_only_seen_has_words_of_its_own() -> None:
+    """Neither the words of a refutation nor those of an answer that nobody has."""
+    said = {words.sentence(s, True) for s in (REPLAYED, summary("refuted"), summary("inconclusive"))}
+    assert len(said) == 3
+    assert "no proof" in words.sentence(REPLAYED, True)
+    assert "proved, by" not in words.sentence(REPLAYED, True)
+    assert verdict_word("replayed") == "counter-example seen, not proved"
+    assert words.reason(REPLAYED) == "the statement"
 
 
-def test_facts_belong_to_certificates_only() -> None:
+def test_times_are_in_steps_or_units_of_time_with_the_overshoot_inside() -> None:
+    """Overshoot 2, rate 1/2: 2 * 2^-k is below 1/2 from k = 3 on; 2 exp(-t/2) is 1/2 at t = 2 log 4."""
+    assert "after 3 steps" in words.sentence(summary("certified", 0.5), True)
+    assert f"after {2 * math.log(4):.3f} units of time" in words.sentence(summary("certified", 0.5), False)
+
+
+@pytest.mark.parametrize(("rate", "overshoot"), [(0.5, 2.0), (0.9732, 2.902), (0.99, 1.0), (1e-3, 50.0)])
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_the_first_step_below_a_share_is_the_first_by_counting(rate: float, overshoot: float, share: float) -> None:
+    k = next(k for k in range(10_000) if overshoot * rate**k < share)
+    assert time_to(share, [(rate, overshoot)], True) == max(k, 1)
+    assert bound_at(k, [(rate, overshoot), (1.0, 1e9)], True) == overshoot * rate**k
+
+
+def test_what_never_shrinks_has_no_time() -> None:
+    assert time_to(0.5, [(1.0, 3.0)], True) is None
+    assert time_to(0.5, [(0.0, 3.0)], False) is None
+    assert time_to(0.5, [(0.0, 3.0)], True) == 1
+
+
+def test_facts_belong_to_proofs_only() -> None:
     assert words.meaning(summary("refuted"), True) == ()
-    assert [k for k, _ in words.meaning(summary("certified", 0.5), True)] == [
+    assert words.meaning(summary("refuted", modulus=1.0364), True)[0][1].startswith("1.036 ")
+    assert words.meaning(REPLAYED | {"modulus": 1.1}, True) == ()
+    assert [k for k, _ in words.meaning(summary("certified", 0.5), True, 28)] == [
         "rate",
-        "half-life",
         "overshoot",
+        "bound after 28 steps, the trained length",
+        "certainly below the start",
+        "certainly below half of it",
     ]
 
 
-def test_the_closest_failing_criterion_is_named() -> None:
-    assert "multiplier, margin −0.5" in words.reason(summary("inconclusive"))
+def test_margins_of_different_units_are_never_ranked() -> None:
+    """The circle criterion's margin of -0.1 is no closer than the multiplier's of -0.5: only one is named, with its
+    unit, because it contains the others.
+    """
+    findings = [{"criterion": "circle", "holds": False, "margin": -0.1}, FINDINGS[1]]
+    said = words.reason(summary("inconclusive", findings=findings))
+    assert "−0.5" in said
+    assert "gain" in said
+    assert "0.1" not in said
+    assert "losest" not in said
 
 
-def test_a_refutation_gives_its_statement() -> None:
-    assert words.reason(summary("refuted")) == "the statement"
+def test_a_rate_that_was_not_reached_is_still_a_proof() -> None:
+    missed = summary("certified", 0.9731, meta={"asked_rate": 0.9, "asked_rate_reached": False})
+    assert words.sentence(missed, True).startswith("Certified stable, but not at the rate 0.9: best proved ρ = 0.9731 ")
+    reached = summary("certified", 0.9, meta={"asked_rate": 0.9, "asked_rate_reached": True})
+    assert "not at the rate" not in words.sentence(reached, True)
 
 
-@pytest.mark.parametrize("verdict", ["certified", "refuted", "inconclusive"])
+@pytest.mark.parametrize(("inside", "reach"), [(True, True), (False, False), (False, None)])
+def test_where_a_counter_example_lies_is_said(inside: bool, reach: bool | None) -> None:
+    witness = {"input_in_data_range": inside, "states_reachable": reach}
+    said = " ".join(words.notes(REPLAYED | {"meta": {"witness": witness}}))
+    assert ("lies in the range" in said) == inside
+    assert ("lies outside" in said) == (not inside)
+    assert ("cannot be reached" in said) == (reach is False)
+    assert ("not known" in said) == (reach is None)
+    assert words.notes(summary("certified", 0.5, meta={"witness": witness})) == []
+
+
+def test_a_search_that_was_cut_says_so() -> None:
+    said = words.notes(summary("certified", 0.5, meta={"cut": ["multiplier", "two_equilibria"]}))
+    assert said == [
+        "Stopped by the time limit: multiplier LMI, two equilibria. With more time the answer may be better."
+    ]
+
+
+@pytest.mark.parametrize("verdict", ["certified", "refuted", "inconclusive", "seen, not proved", "does not verify"])
 def test_every_verdict_stands_in_the_glossary(verdict: str) -> None:
     assert any(verdict in word.lower() for word, _ in words.GLOSSARY)

@@ -163,7 +163,7 @@ class TestEnclosures:
             driven = DrivenSystem(system, "tanh", np.zeros((n, 1)), z - W @ x)
             box = enclose_equilibrium(driven, x + 1e-6 * rng.normal(size=n), np.zeros(1))
             assert box is not None
-            assert (np.abs(x - box.state.mid) <= box.state.rad + 1e-9 * np.abs(x).max()).all()
+            assert (np.abs(x - box.states.mid[0]) <= box.states.rad[0] + 1e-9 * np.abs(x).max()).all()
             assert enclose_equilibrium(driven, x, np.array([np.nan])) is None
 
     def test_no_box_where_there_is_no_equilibrium(self):

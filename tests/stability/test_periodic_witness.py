@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability import Certificate, DrivenSystem, LureSystem, Verdict, certify, refute, verify
+from stability import DrivenSystem, LureSystem, Verdict, certify, refute, verify
+from stability.deadline import Deadline
 from stability.refute.answer import witness_claim
-from stability.refute.trajectories import search_trajectories
+from stability.refute.trajectories import search_pairs, search_replay
 from stability.rules.registry import RULES
 
 # With either unit saturated the other contracts (0.9); by turns one step leads to the other: |1.5 * (-1)| > 1.
@@ -23,13 +24,15 @@ def test_no_constant_slopes_are_to_blame(rng):
         assert np.abs(np.linalg.eigvals(K[:, None] * W)).max() < 1.0
 
 
-def test_units_that_saturate_by_turns_keep_runs_apart(tmp_path):
-    answer = refute(network(), time_limit=60.0)
-    assert answer.proof.kind == "separated_trajectories"
+def test_units_that_saturate_by_turns_are_a_proof(tmp_path):
+    answer = refute(network())
+    assert answer.evidence == "proved"
+    assert answer.proof.kind in ("periodic_orbits", "unstable_orbit", "disjoint_boxes")
     period = len(answer.proof.data["input"])
     assert period in (2, 3, 4)
     assert f"input of period {period}" in answer.statement
-    certificate = Certificate(network(), answer.claim)
+    certificate = certify(network())
+    assert certificate.verdict is Verdict.REFUTED
     assert verify(certificate.save(tmp_path / "c.json")).valid
 
 
@@ -37,17 +40,18 @@ def test_units_that_saturate_by_turns_keep_runs_apart(tmp_path):
 def test_a_contracting_map_keeps_nothing_apart(factor):
     driven = network(factor * W)
     assert certify(driven).verdict is Verdict.CERTIFIED
-    assert search_trajectories(driven, rng=np.random.default_rng(0), deadline=np.inf) is None
+    assert list(search_pairs(driven, rng=np.random.default_rng(0), deadline=Deadline())) == []
 
 
 def test_bad_periodic_inputs_are_refused():
-    data = dict(refute(network(), time_limit=60.0).proof.data)
-    whole = data["input"]
-    for inputs in (np.zeros((5, 2)), np.zeros((2, 3)), np.zeros((0, 2)), np.full((2, 2), np.nan), whole.tolist()):
+    data = search_replay(network(), rng=np.random.default_rng(1), deadline=Deadline())
+    rule, whole = RULES["separated_trajectories"], data["input"]
+    assert rule(network(), witness_claim(network(), "separated_trajectories", data))[0]
+    for inputs in (np.zeros((5, 2)), np.zeros((2, 3)), np.zeros((0, 2)), np.full((2, 2), np.nan)):
         claim = witness_claim(network(), "separated_trajectories", {**data, "input": inputs})
-        assert not RULES["separated_trajectories"](network(), claim)[0]
+        assert not rule(network(), claim)[0]
     flow = DrivenSystem(LureSystem.recurrent(-np.eye(2), W), "tanh", np.eye(2))
     claim = witness_claim(flow, "separated_trajectories", data)
-    assert "for maps" in RULES["separated_trajectories"](flow, claim)[1]
+    assert "for maps" in rule(flow, claim)[1]
     still = witness_claim(network(), "separated_trajectories", {**data, "input": whole[:1]})
-    assert not RULES["separated_trajectories"](network(), still)[0]
+    assert not rule(network(), still)[0]

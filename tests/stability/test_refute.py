@@ -10,6 +10,7 @@ import pytest
 
 from stability.cascade import Cascade
 from stability.certificate import Claim, Verdict
+from stability.deadline import Deadline
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.flow import advance_many, natural_step, pair_gaps
 from stability.refute import refute
@@ -278,7 +279,7 @@ class TestNetworks:
 
     def test_pair_of_equilibria_is_reported(self, rng):
         driven = DrivenSystem(LureSystem.recurrent(-np.eye(1), 2 * np.eye(1)), "tanh", np.zeros((1, 1)))
-        found = search_equilibria(driven, rng=rng, deadline=time.monotonic() + 5, enough=np.inf)
+        found = search_equilibria(driven, rng=rng, deadline=Deadline(), enough=np.inf)
         first, second = found.pair
         assert abs(first.x - second.x) > 0.5
         for point in found.pair:

@@ -1,0 +1,180 @@
+"""Whether a module runs the map that its weights describe; what could make it another map is refused by name.
+
+A subject is read from weights. That is worth something only where the module does with them what its class says: no
+overridden ``forward``, no hook that changes what comes out, no weight that is recomputed before each pass, no dropout.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+from torch.nn.utils import parametrize
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from stability.errors import UnsupportedError
+
+__all__ = ["has_hooks", "is_reparametrised", "refuse_altered", "settled", "twin"]
+
+_REPARAMETRISED = (WeightNorm, BasePruningMethod, SpectralNorm)
+_CALLED = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__", "__getattribute__")
+_RUN = (
+    "forward",
+    "step",
+    "transition",
+    "drive",
+    "prepare",
+    "output",
+    "emit",
+    "begin",
+    "initial_state",
+    "check_forward_args",
+    "permute_hidden",
+)
+
+
+def refuse_altered(module: nn.Module, kind: type) -> None:
+    """Refuse a module that does something else than its class, by the name of what alters it.
+
+    Args:
+        module: a recurrent module.
+        kind: the class whose map is known; ``module`` is an instance of it, perhaps of a subclass.
+
+    Raises:
+        UnsupportedError: an overridden method, a forward hook, dropout that is switched on.
+    """
+    _refuse_overridden(module, kind)
+    _refuse_hooks(module)
+    _refuse_dropout(module)
+
+
+def _refuse_overridden(module: nn.Module, kind: type) -> None:
+    cls = type(module)
+    name = cls.__name__.removeprefix("Parametrized")
+    for method in (*_RUN, *_CALLED):
+        known, plain = getattr(kind, method, None), getattr(nn.Module, method, None)
+        if method not in _CALLED and (known is None or known is plain):
+            continue  # the class itself does not run it
+        if method in vars(module):
+            raise UnsupportedError(
+                f"{method} of this {name} was replaced on the instance: what runs is not {kind.__name__}.{method}, and "
+                "nothing is known about it"
+            )
+        if getattr(cls, method, None) is not known:
+            raise UnsupportedError(
+                f"{name} overrides {kind.__name__}.{method}, so its weights do not tell which map runs: teach it with "
+                f"stability.models.register_adapter({name})(function)"
+            )
+
+
+def _hooks(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Every hook that can change what a forward pass gives, with the submodule that carries it."""
+    for path, part in module.named_modules():
+        for hook in (*part._forward_pre_hooks.values(), *part._forward_hooks.values()):
+            yield path, hook
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether any hook runs in a forward pass of the module."""
+    everywhere = (*torch_module._global_forward_pre_hooks, *torch_module._global_forward_hooks)
+    return bool(everywhere) or any(True for _ in _hooks(module))
+
+
+def _refuse_hooks(module: nn.Module) -> None:
+    for path, hook in _hooks(module):
+        where = f" on {path}" if path else ""
+        if isinstance(hook, SpectralNorm) and module.training:
+            raise UnsupportedError(
+                f"spectral_norm of {hook.name}{where} changes the weight at every forward pass in training mode: call "
+                "module.eval() first"
+            )
+        if not isinstance(hook, _REPARAMETRISED):
+            raise UnsupportedError(
+                f"{type(module).__name__} has a forward hook{where} ({_called(hook)}), which may change what it "
+                "computes: remove the hook to certify the module without it"
+            )
+    for hook in (*torch_module._global_forward_pre_hooks.values(), *torch_module._global_forward_hooks.values()):
+        raise UnsupportedError(
+            f"a global forward hook ({_called(hook)}) may change what every module computes: remove it first"
+        )
+
+
+def _called(hook: Any) -> str:
+    return getattr(hook, "__qualname__", type(hook).__name__)
+
+
+def _refuse_dropout(module: nn.Module) -> None:
+    """Dropout between layers makes a map of its own out of every step; after training it is off."""
+    for path, part in module.named_modules():
+        rate, layers = getattr(part, "dropout", 0.0), getattr(part, "num_layers", 1)
+        between = isinstance(rate, (int, float)) and rate > 0 and isinstance(layers, int) and layers > 1
+        if part.training and (between or (isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0)):
+            raise UnsupportedError(
+                f"{path or type(module).__name__} is in training mode with dropout: two runs from one state differ. "
+                "Call module.eval() to certify the network without dropout"
+            )
+
+
+def is_reparametrised(module: nn.Module) -> bool:
+    """Whether a weight is computed from others before it is used: by ``parametrize``, or by one of the older hooks."""
+    hooked = any(isinstance(hook, _REPARAMETRISED) for _, hook in _hooks(module))
+    return hooked or any(parametrize.is_parametrized(part) for part in module.modules())
+
+
+def settled(module: nn.Module) -> nn.Module:
+    """The module with the weights of its next forward pass: a copy where something recomputes them, else itself.
+
+    ``torch.nn.utils.weight_norm``, ``spectral_norm`` and ``prune`` store a product that is made anew before each
+    forward pass; until then it is stale. ``torch.nn.utils.parametrize`` makes it whenever it is read.
+
+    Raises:
+        UnsupportedError: weights that change each time they are read, or a module that cannot be copied.
+    """
+    if not is_reparametrised(module):
+        return module
+    made = twin(module)
+    with torch.no_grad():
+        for part in made.modules():
+            for hook in part._forward_pre_hooks.values():
+                if isinstance(hook, _REPARAMETRISED):
+                    hook(part, None)
+            if parametrize.is_parametrized(part):
+                for name in part.parametrizations:  # type: ignore[union-attr]
+                    _refuse_restless(part, str(name))
+    return made
+
+
+def _refuse_restless(part: nn.Module, name: str) -> None:
+    first, second = getattr(part, name), getattr(part, name)
+    if not torch.equal(torch.nan_to_num(first), torch.nan_to_num(second)):
+        raise UnsupportedError(
+            f"{name} of this {type(part).__name__.removeprefix('Parametrized')} changes each time it is read "
+            "(spectral_norm in training mode?): call module.eval() first"
+        )
+
+
+def twin(module: nn.Module) -> Any:
+    """A deep copy that shares nothing with the module, computed weights included.
+
+    Raises:
+        UnsupportedError: a module that cannot be copied.
+    """
+    memo: dict[int, Any] = {}
+    for part in module.modules():
+        for value in vars(part).values():
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(tensor, Tensor) and not tensor.is_leaf:  # torch copies no computed tensors
+                    memo[id(tensor)] = tensor.detach().clone()
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        raise UnsupportedError(
+            f"{type(module).__name__} cannot be copied, so that it cannot be run beside its system: "
+            f"{type(error).__name__}: {str(error)[:120]}"
+        ) from error

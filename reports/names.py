@@ -1,0 +1,108 @@
+"""Names from outside, made fit to be shown: nothing invisible, nothing that steers a terminal, not too long."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["clean", "columns", "printable", "shorten", "terminal_safe"]
+
+_JOINERS = "\u200c\u200d"  # part of words and of emoji; they move nothing
+_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_SUSPECT = re.compile("[^\x20-\x7e\u00a1-\u00ac\u00ae-\u05ff\u3000-\ud7ff]")  # what may be one of those
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+
+
+def _hidden(character: str) -> bool:
+    if character in _JOINERS:
+        return False
+    return unicodedata.category(character) in _HIDDEN or ord(character) & 0xFFFE == 0xFFFE
+
+
+def printable(text: Any, keep: str = "") -> str:
+    r"""The text with every character that is not seen (controls, direction marks, lone surrogates) as an escape.
+
+    Args:
+        text: anything; it is turned into text first.
+        keep: characters that stay as they are.
+
+    Returns:
+        Text that can be encoded, stands in XML, and steers neither a terminal nor the order of what follows.
+
+    Example:
+        >>> print(printable("a\x1b[31mb\n\u202ec"), printable("\udcff"), printable("模型 α"))
+        a\x1b[31mb\x0a\u202ec \udcff 模型 α
+    """
+    return _SUSPECT.sub(lambda m: _escaped(m[0]) if m[0] not in keep and _hidden(m[0]) else m[0], str(text))
+
+
+def terminal_safe(text: str) -> str:
+    r"""``printable`` for text of several lines: lines and tabulators stay.
+
+    Example:
+        >>> print(terminal_safe("one\ntwo\x1b]0;title\x07"))
+        one
+        two\x1b]0;title\x07
+    """
+    return printable(text, keep="\n\t")
+
+
+def clean(value: Any) -> Any:
+    r"""JSON values with every text in them (names of fields too) made printable; lines in texts stay.
+
+    Example:
+        >>> clean({"a\x00": ["b\x1b", 1]})
+        {'a\\x00': ['b\\x1b', 1]}
+    """
+    if isinstance(value, str):
+        return terminal_safe(value)
+    if isinstance(value, Mapping):
+        return {terminal_safe(str(k)): clean(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean(v) for v in value]
+    return value
+
+
+def columns(text: str) -> int:
+    r"""How wide the text is on a terminal and, roughly, in a figure: East Asian letters count twice, marks not at all.
+
+    Example:
+        >>> columns("abc"), columns("模型"), columns("e\u0301")
+        (3, 4, 1)
+    """
+    return sum(
+        0 if unicodedata.combining(c) or c in _JOINERS else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def shorten(text: str, room: int) -> str:
+    """The text in at most so many columns, its middle left out.
+
+    Args:
+        text: a printable text.
+        room: columns, at least 3.
+
+    Returns:
+        The text itself where it fits, else its beginning, an ellipsis and its end.
+
+    Example:
+        >>> shorten("runs-of-the-second-week-17", 12), shorten("short", 12)
+        ('runs-o…ek-17', 'short')
+    """
+    if columns(text) <= room:
+        return text
+    head, tail = "", ""
+    front, back = iter(text), iter(reversed(text))
+    for turn in range(len(text)):
+        side = next(front) if turn % 2 == 0 else next(back)
+        if columns(head) + columns(tail) + columns(side) > room - 1:
+            break
+        head, tail = (head + side, tail) if turn % 2 == 0 else (head, side + tail)
+    return f"{head}…{tail}"

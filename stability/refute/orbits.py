@@ -1,0 +1,177 @@
+"""From a run that has settled to what can be proved of it: the orbit it runs, orbits it passes, boxes it stays in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from stability.balls import Ball
+from stability.boxes import box_image
+from stability.enclosures import Matrix, closed_loop_orbit, enclose_eigenpair, inverse_iteration
+from stability.flow import advance_many, natural_step
+from stability.refute.manifold import slopes_at
+from stability.rules.disjoint_boxes import MAX_STATES, box_distance, is_invariant
+from stability.rules.periodic_orbits import LONGEST, MAX_UNKNOWNS, unknowns
+from stability.systems import DrivenSystem
+
+__all__ = [
+    "centre_of",
+    "close_returns",
+    "disjoint_box_data",
+    "leading_of_orbit",
+    "named_value",
+    "orbit_of",
+    "polish_orbit",
+]
+
+Array = np.ndarray
+
+
+def polish_orbit(driven: DrivenSystem, points: Array, inputs: Array, steps: int = 12) -> Array | None:
+    """Newton's method on ``F(x_i, u_i) = x_{i+1}`` in plain floating point.
+
+    Args:
+        driven: a map.
+        points: ``(k, n)`` approximate orbit.
+        inputs: ``(q, p)``, ``q`` divides ``k``.
+        steps: most Newton steps.
+
+    Returns:
+        The orbit, or ``None`` where Newton's method does not settle.
+    """
+    x = np.array(points, dtype=np.float64)
+    k, n = x.shape
+    u = inputs[np.arange(k) % len(inputs)]
+    for _ in range(steps):
+        value = driven.advance(x, u) - np.roll(x, -1, axis=0)
+        matrix = np.zeros((k * n, k * n))
+        for i in range(k):
+            rows, ahead = slice(i * n, i * n + n), ((i + 1) % k) * n
+            matrix[rows, rows] += driven.jacobian(x[i], u[i])
+            matrix[rows, ahead : ahead + n] -= np.eye(n)
+        try:
+            move = np.linalg.solve(matrix, value.reshape(-1)).reshape(k, n)
+        except np.linalg.LinAlgError:
+            return None
+        x = x - move
+        if not np.isfinite(x).all():
+            return None
+        if np.abs(move).max() <= 1e-13 * (1.0 + np.abs(x).max()):
+            return x
+    return None
+
+
+def orbit_of(driven: DrivenSystem, state: Array, inputs: Array) -> Array | None:
+    """The orbit that a settled state runs, made exact, or ``None`` when it has no short period."""
+    q, path = len(inputs), [state]
+    while len(path) <= LONGEST and unknowns(driven, len(path)) <= MAX_UNKNOWNS:
+        path.append(driven.advance(path[-1], inputs[(len(path) - 1) % q]))
+        k = len(path) - 1
+        if k % q == 0 and np.abs(path[-1] - state).max() < 1e-5 * (1.0 + np.abs(state).max()):
+            orbit = polish_orbit(driven, np.array(path[:-1]), inputs)
+            near = orbit is not None and np.abs(orbit[0] - state).max() <= 1e-2 * (1.0 + np.abs(state).max())
+            return orbit if near else None
+    return None
+
+
+def close_returns(driven: DrivenSystem, state: Array, inputs: Array, tries: int = 6) -> Iterator[Array]:
+    """Orbits that a run nearly closes, among them those that repel: cycles inside chaos.
+
+    The run is watched for 400 steps; where it comes back nearest, for each short period, Newton's method starts.
+    """
+    q, path = len(inputs), [state]
+    for t in range(400):
+        path.append(driven.advance(path[-1], inputs[t % q]))
+    run = np.array(path)
+    if not np.isfinite(run).all():
+        return
+    found = []
+    for k in range(q, 13, q):
+        if unknowns(driven, k) > MAX_UNKNOWNS:
+            break
+        far = np.abs(run[k:] - run[:-k]).max(axis=1)[::q]
+        at = q * int(np.argmin(far))
+        found.append((float(far.min()), k, at))
+    for _, k, at in sorted(found)[:tries]:
+        orbit = polish_orbit(driven, run[at : at + k], inputs)
+        if orbit is not None:
+            yield orbit
+
+
+def _pencil(driven: DrivenSystem, orbit: Array, inputs: Array) -> Matrix:
+    slopes = np.stack([slopes_at(driven, x, inputs[i % len(inputs)])[1] for i, x in enumerate(orbit)])
+    return closed_loop_orbit(driven.system, Ball.exact(slopes))
+
+
+def leading_of_orbit(driven: DrivenSystem, orbit: Array, inputs: Array) -> complex:
+    """The root of the leading multiplier, per step; of an equilibrium of a flow the leading eigenvalue."""
+    product = np.eye(orbit.shape[1])
+    for i, x in enumerate(orbit):
+        product = driven.jacobian(x, inputs[i % len(inputs)]) @ product
+    if not np.isfinite(product).all():
+        return complex(0.0)
+    values = np.linalg.eigvals(product)
+    top = complex(values[int(np.argmax(np.abs(values) if driven.system.is_discrete else values.real))])
+    return top if len(orbit) == 1 else complex(top) ** (1.0 / len(orbit))
+
+
+def centre_of(pencil: Matrix, value: complex) -> list[float]:
+    """An eigenvalue as precisely as floating point gives it: the centre of its enclosure where there is one."""
+    vector = inverse_iteration(pencil, value)
+    pair = None if vector is None else enclose_eigenpair(pencil, value, vector)
+    best = value if pair is None or abs(pair.value - value) > 1e-3 * (1e-6 + abs(value)) else pair.value
+    return [float(best.real), abs(float(best.imag))]
+
+
+def named_value(driven: DrivenSystem, orbit: Array, inputs: Array, value: complex) -> list[float]:
+    """The same for the linearisation along an orbit."""
+    return centre_of(_pencil(driven, orbit, inputs), value)
+
+
+def _hulls(driven: DrivenSystem, state: Array, inputs: Array, steps: int = 240) -> tuple[Array, Array]:
+    """The smallest boxes ``(q, n)``, one a phase, around a run."""
+    q, x, step = len(inputs), state, natural_step(driven)
+    low, high = np.tile(np.inf, (q, len(state))), np.tile(-np.inf, (q, len(state)))
+    for t in range(q * (steps // q)):
+        low[t % q], high[t % q] = np.minimum(low[t % q], x), np.maximum(high[t % q], x)
+        x = advance_many(driven, x, inputs[t % q], step)
+    return low, high
+
+
+def _grown(driven: DrivenSystem, low: Array, high: Array, inputs: Array) -> tuple[Array, Array] | None:
+    """Invariant boxes around the given ones, by widening, or ``None``."""
+    q = len(inputs)
+    for _ in range(24):
+        margin = 1e-7 * (1.0 + np.abs(low) + np.abs(high)) + 0.02 * (high - low)
+        low, high = low - margin, high + margin
+        if not (np.isfinite(low).all() and np.abs(low).max() < 1e12 and np.abs(high).max() < 1e12):
+            return None
+        if is_invariant(driven, low, high, inputs):
+            return low, high
+        if driven.system.is_discrete:
+            for t in range(q):
+                image = box_image(driven, low[t], high[t], inputs[t])
+                if image is None:
+                    return None
+                after = (t + 1) % q
+                low[after], high[after] = np.minimum(low[after], image[0]), np.maximum(high[after], image[1])
+    return None
+
+
+def disjoint_box_data(driven: DrivenSystem, first: Array, second: Array, inputs: Array) -> dict[str, Any] | None:
+    """Data of a ``disjoint_boxes`` proof from two settled runs, or ``None``."""
+    if driven.system.states > MAX_STATES or (len(inputs) > 1 and not driven.system.is_discrete):
+        return None
+    boxes = [_hulls(driven, state, inputs) for state in (first, second)]
+    if not box_distance(boxes[0][0][0], boxes[0][1][0], boxes[1][0][0], boxes[1][1][0]) > 0.0:
+        return None
+    grown = [_grown(driven, low, high, inputs) for low, high in boxes]
+    if grown[0] is None or grown[1] is None:
+        return None
+    (low1, high1), (low2, high2) = grown
+    gap = box_distance(low1[0], high1[0], low2[0], high2[0])
+    if not gap > 0.0:
+        return None
+    return {"low1": low1, "high1": high1, "low2": low2, "high2": high2, "input": inputs, "gap": gap}

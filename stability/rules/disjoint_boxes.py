@@ -1,0 +1,88 @@
+r"""Rule ``disjoint_boxes``: two boxes of states, apart from each other, that no trajectory leaves under one input.
+
+In discrete time the input has a period ``q`` and a box for each phase: the image of box ``t`` under the input of phase
+``t``, enclosed with every rounding error, lies in box ``t + 1`` (modulo ``q``). In continuous time the input is
+constant, and on no side of the box does the right-hand side point outwards; then no trajectory leaves it (Nagumo). A
+trajectory that starts in the one box and one that starts in the other differ for ever, each time that the first phase
+comes round by at least the distance of the two boxes of that phase. Nothing is said about what goes on inside: an
+equilibrium, a cycle, chaos.
+
+Source: M. Nagumo (1942); F. Blanchini, "Set invariance in control", Automatica 35 (1999), theorem 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stability.balls import EPS
+from stability.boxes import box_image, is_left_nowhere
+from stability.certificate import Claim, Verdict
+from stability.rules.periodic_orbits import points
+from stability.rules.registry import Outcome, rule
+from stability.statements import at_least, describe
+from stability.systems import DrivenSystem
+
+__all__ = ["box_distance", "check", "is_invariant"]
+
+Array = np.ndarray
+MAX_STATES = 256
+
+
+def box_distance(low1: Array, high1: Array, low2: Array, high2: Array) -> float:
+    """A lower bound of the largest difference of an entry between two boxes; not positive where they meet."""
+    return float(np.maximum(low1 - high2, low2 - high1).max()) * (1 - 4 * EPS)
+
+
+def is_invariant(subject: DrivenSystem, low: Array, high: Array, inputs: Array) -> bool:
+    """Whether no trajectory leaves the boxes ``(q, n)`` of the phases of an input ``(q, p)``."""
+    if not subject.system.is_discrete:
+        return len(inputs) == 1 and is_left_nowhere(subject, low[0], high[0], inputs[0])
+    for t, u in enumerate(inputs):
+        image, after = box_image(subject, low[t], high[t], u), (t + 1) % len(inputs)
+        if image is None or not ((image[0] >= low[after]) & (image[1] <= high[after])).all():
+            return False
+    return True
+
+
+def _statement(subject: Any, claim: Claim) -> str:
+    data = claim.proof.data if claim.proof is not None else {}
+    period = len(data["input"])
+    when = "at every step" if subject.system.is_discrete else "at every time"
+    under, span = ("the constant input", when) if period == 1 else (f"the input of period {period}", "once a period")
+    return (
+        f"{describe(subject)} is not contracting: under {under} of the proof there are two boxes of states that no "
+        f"trajectory leaves, and from the one to the other an entry of the state differs by at least "
+        f"{at_least(data['gap'])} {span}."
+    )
+
+
+@rule(
+    "disjoint_boxes",
+    subject=DrivenSystem,
+    claim="contraction",
+    verdict=Verdict.REFUTED,
+    fields={**dict.fromkeys(("low1", "high1", "low2", "high2", "input"), "array"), "gap": "number"},
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
+    """Data: ``low1``, ``high1``, ``low2``, ``high2`` (q, n), ``input`` (q, p), ``gap``."""
+    inputs, gap = points(data, "input", subject.inputs), float(data["gap"])
+    corners = [points(data, key, subject.system.states) for key in ("low1", "high1", "low2", "high2")]
+    if inputs is None or any(corner is None or len(corner) != len(inputs) for corner in corners):
+        return False, "input and the corners of the boxes must hold a finite row of the network's sizes for each phase"
+    if subject.system.states > MAX_STATES:
+        return False, f"boxes are for networks of up to {MAX_STATES} states"
+    low1, high1, low2, high2 = (np.zeros(0) if corner is None else corner for corner in corners)
+    if not ((low1 <= high1) & (low2 <= high2)).all():
+        return False, "a box is empty"
+    with np.errstate(all="ignore"):
+        for name, low, high in (("first", low1, high1), ("second", low2, high2)):
+            if not is_invariant(subject, low, high, inputs):
+                return False, f"the {name} box is not proved to be invariant"
+        apart = box_distance(low1[0], high1[0], low2[0], high2[0])
+    if not 0.0 < gap <= apart:
+        return False, f"the boxes are proved to be {apart:.3g} apart, not {gap:.3g}"
+    return True, f"both boxes are invariant, at least {apart:.3g} apart"

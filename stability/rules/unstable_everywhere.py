@@ -1,0 +1,81 @@
+r"""Rule ``unstable_everywhere``: under every constant input there is an equilibrium that nearby trajectories leave.
+
+For networks without linear part, :math:`\dot x = B \phi(z)`, :math:`z = C x + D \phi(z) + E u + b` with
+:math:`\phi(0) = 0`, and their Euler and midpoint maps, such as the neural ODE and the antisymmetric RNN. Where ``C``
+has full row rank, every constant input has a state with :math:`C x = -(E u + b)`; there ``z = 0`` solves the channel
+equation, nothing moves, and the Jacobian is the same for every input: that of the slopes :math:`\phi'(0)`. Full rank is
+proved by :math:`|I - C R|_\infty < 1` for an approximate right inverse ``R``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stability.balls import Ball, row_sum_norm
+from stability.certificate import Claim, Verdict
+from stability.enclosures import closed_loop
+from stability.instability import prove_not_stable
+from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
+from stability.rules.registry import Outcome, rule
+from stability.statements import describe
+from stability.systems import DrivenSystem
+
+__all__ = ["check", "why_not_everywhere"]
+
+SMOOTH = ("tanh", "identity")  # phi(0) = 0 and phi'(0) = 1
+
+
+def _statement(subject: Any, claim: Claim) -> str:
+    data = claim.proof.data if claim.proof is not None else {}
+    what = "contracting" if claim.name == "contraction" else "globally asymptotically stable for any constant input"
+    return (
+        f"{describe(subject)} is not {what}: under every constant input it has an equilibrium whose Jacobian has "
+        f"{eigenvalue_phrase(data, subject.system.is_discrete)}, so trajectories that start next to it leave it."
+    )
+
+
+def why_not_everywhere(subject: DrivenSystem) -> str | None:
+    """Why the network may lack an equilibrium with ``z = 0`` under some input; ``None`` where each has one."""
+    system = subject.system
+    base = system if system.origin is None else system.origin.base
+    still = np.eye(base.states) if base.is_discrete else np.zeros((base.states, base.states))
+    m = base.channels
+    if subject.activation not in SMOOTH or m == 0:
+        return f"this proof is about the activations {' and '.join(SMOOTH)}"
+    if not np.array_equal(base.A, still) or subject.F.any():
+        return "this proof is about networks without a linear part, whose input enters the channels"
+    for k in range(m, system.channels, m):  # the stages of the midpoint rule read the same input
+        if not (
+            np.array_equal(subject.E[k : k + m], subject.E[:m]) and np.array_equal(subject.b[k : k + m], subject.b[:m])
+        ):
+            return "the stages of the discretisation read different inputs"
+    right = np.linalg.pinv(base.C)
+    if not (np.isfinite(right).all() and row_sum_norm(np.eye(m) - Ball.exact(base.C) @ right) < 1.0):
+        return "C is not proved to have full row rank"
+    return None
+
+
+@rule(
+    "unstable_everywhere",
+    subject=DrivenSystem,
+    claim=("contraction", "equilibrium"),
+    verdict=Verdict.REFUTED,
+    fields={},
+    optional=OPTIONAL,
+    statement=_statement,
+)
+def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
+    """Data: ``eigenvalue`` (re, im) where the sentence names it."""
+    system = subject.system
+    with np.errstate(all="ignore"):
+        problem = why_not_everywhere(subject)
+        if problem is not None:
+            return False, problem
+        matrix = closed_loop(system, Ball.exact(np.ones(system.channels)))
+        proved = prove_not_stable(matrix, system.is_discrete, named(data), strict=True)
+    if proved is None:
+        return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
+    return True, f"every constant input has an equilibrium; its Jacobian: {proved}"
