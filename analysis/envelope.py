@@ -27,6 +27,7 @@ from torch import Tensor
 
 from stability.certificate import Certificate, Verdict
 from stability.errors import ConfigurationError, UnsupportedError
+from stability.statements import at_most
 from stability.systems import DrivenSystem
 
 from ..models.linear import LinearLayer
@@ -96,11 +97,11 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
         extension: how they go on after their end: only ``noise`` stays white.
 
     Returns:
-        ``(length,)``, NaN where nothing is expected, or ``None``; and a sentence.
+        ``(length,)``, NaN where nothing is expected, or ``None``; and a sentence, empty for a layer without a law.
     """
     law = getattr(layer, "expected_norm", None)
     if law is None:
-        return None, "no expected norm is known for this layer"
+        return None, ""
     reason = why_not_white(x)
     if reason is not None:
         return None, f"no norm is expected: the theory is for white input, and {reason}"
@@ -124,7 +125,7 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
             the layer carries, the norm of an orthogonal map, or that of a linear one.
 
     Returns:
-        ``(time,)`` or ``None``; and a sentence.
+        ``(time,)``, or ``None`` and an empty sentence.
 
     Example:
         >>> from stability.models import ContractingRNN
@@ -135,7 +136,7 @@ def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None
     """
     found = _step(layer, certificate)
     if found is None:
-        return None, "no bound is known for this layer"
+        return None, ""
     bound, source = found
     least = np.full(tuple(x.shape[:2]), math.inf)
     spread = float(np.linalg.norm(np.linalg.inv(bound.root), 2))  # |d|_2 <= spread |d|_P
@@ -161,7 +162,8 @@ def _step(layer: RecurrentLayer, certificate: Certificate | None) -> tuple[StepB
     if isinstance(layer, OrthogonalLayer) and witness is None:
         expansion = layer.expansion()
         factor = expansion.factor * (1 + SLACK)
-        return (_euclidean(layer.hidden_size, factor), expansion.reason) if expansion.factor <= 1 + SLACK else None
+        words = f"{expansion.kind} in the Euclidean norm"
+        return (_euclidean(layer.hidden_size, factor), words) if expansion.factor <= 1 + SLACK else None
     try:
         subject = layer.driven()
     except UnsupportedError:
@@ -170,11 +172,12 @@ def _step(layer: RecurrentLayer, certificate: Certificate | None) -> tuple[StepB
         return None
     if isinstance(layer, LinearLayer):  # a certificate's metric may be in other coordinates than the state
         factor = float(np.linalg.norm(subject.system.A, 2)) * (1 + SLACK)
-        return (_euclidean(subject.system.states, factor), f"linear map of norm {factor:.4g}") if factor < 1 else None
+        words = f"linear map of norm {at_most(factor, near=1.0)}"
+        return (_euclidean(subject.system.states, factor), words) if factor < 1 else None
     if witness is None:
         return None
     bound = step_bound(subject, witness)
-    return bound, f"certified contraction at rate {bound.rate:.6g}"
+    return bound, f"certified contraction at rate {at_most(bound.rate, near=1.0)}"
 
 
 def _euclidean(states: int, rate: float) -> StepBound:

@@ -53,7 +53,7 @@ class NormDrift(Record):
             nothing; or ``None``.
         envelope: ``(time,)``, a bound that a proof gives for ``|h_t|`` of every one of the sequences (certified
             contraction, orthogonal and linear maps); or ``None``.
-        sources: what ``expected`` and ``envelope`` are, or why there is none, in words.
+        sources: what ``expected`` and ``envelope`` are, in words, or why nothing is expected of these sequences.
         length: time steps of the given sequences; what follows is their continuation.
         extension: how they were continued.
         loss: what ``L`` is.
@@ -226,7 +226,8 @@ def norm_drift(
     mean = values.mean(2)
     settled = slice(mean.shape[1] // 4, None)
     steps = mean.shape[1]
-    expected, allowed, sources = None, None, {}
+    expected, allowed = None, None
+    sources: dict[str, str] = {}
     if not deep:
         expected, sources["expected"] = expected_rms(layer, x, steps, "noise" if factor == 1 else extension)
         if envelope is None:
@@ -234,6 +235,7 @@ def norm_drift(
     if envelope is not None:
         allowed = np.array([float(envelope(t)) for t in range(1, steps + 1)])
         sources["envelope"] = "given by the caller"
+    sources = {name: words for name, words in sources.items() if words}
     return NormDrift(
         model=name or layer.layer_name or type(layer).__name__,
         mean=mean,

@@ -52,16 +52,11 @@ def compare(
     rows, drifts = [], []
     for name, subject in zip(names, subjects):
         status(f"{name} ...", quiet or as_json)
-        drift = norm_drift(subject.model, x.to(device), factor=factor, extension=extension, name=name, seed=seed)
+        certificate, margins = _margins(subject.model, time_limit, seed)
+        options: dict[str, Any] = {"factor": factor, "extension": extension, "seed": seed, "certificate": certificate}
+        drift = norm_drift(subject.model, x.to(device), name=name, **options)
         drifts.append(drift)
-        rows.append(
-            {
-                "model": name,
-                "path": subject.name,
-                **_drift_row(drift),
-                **_margins(subject.model, time_limit, seed),
-            }
-        )
+        rows.append({"model": name, "path": subject.name, **_drift_row(drift), **margins})
     status("", quiet or as_json)
     rows.sort(key=lambda r: (r["doublings"] is None, r["doublings"]))
     document = {
@@ -104,25 +99,36 @@ def _names(paths: list[str]) -> list[str]:
 
 
 def _drift_row(drift: Any) -> dict[str, Any]:
+    def at(curve: Any, t: int) -> float | None:
+        return None if curve is None else plain(float(curve[t]))
+
+    end = drift.length - 1
     return {
-        "norm_at_end_of_sequence": float(drift.mean[-1, drift.length - 1]),
+        "norm_at_end_of_sequence": float(drift.mean[-1, end]),
         "norm_at_last": float(drift.mean[-1, -1]),
+        "rms_at_end_of_sequence": float(drift.rms[-1, end]),
+        "expected_rms_at_end_of_sequence": at(drift.expected, end),
+        "bound_at_end_of_sequence": at(drift.envelope, end),
+        "bound_at_last": at(drift.envelope, -1),
+        "theory": drift.sources,
         "slope": float(drift.slope[-1]),
         "doublings": plain(drift.drift_index),
         "gradient_slope": plain(drift.grad_slope),
     }
 
 
-def _margins(model: Any, time_limit: float, seed: int) -> dict[str, Any]:
+def _margins(model: Any, time_limit: float, seed: int) -> tuple[Any, dict[str, Any]]:
+    """The certificate, where there is one, and what the table says about it."""
     if not time_limit:
-        return {"verdict": None, "findings": []}
+        return None, {"verdict": None, "findings": []}
     from stability.certify import certify
 
     try:
-        summary = certify(model, time_limit=time_limit, seed=seed).summary()
+        certificate = certify(model, time_limit=time_limit, seed=seed)
     except StabilityError as error:  # a kind of model about which no claim can be made: said, not fatal
-        return {"verdict": None, "reason": str(error), "findings": []}
-    return {k: summary[k] for k in ("verdict", "criterion", "rate", "findings")}
+        return None, {"verdict": None, "reason": str(error), "findings": []}
+    summary = certificate.summary()
+    return certificate, {k: summary[k] for k in ("verdict", "criterion", "rate", "findings")}
 
 
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
@@ -153,8 +159,12 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
     criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
     lines = [
         f"Inputs: {inputs}. Ranked by doublings: log2 of largest over smallest mean norm, 0 is constant.",
+        "Slopes are per step forward in time: where that of the log gradient is above 0, gradients vanish on their way "
+        "back; below 0 they explode.",
         "",
         drift,
+        "",
+        *_theory(rows),
     ]
     if criteria:
         found = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
@@ -165,6 +175,23 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
         )
         lines += ["", margins]
     return "\n".join(lines)
+
+
+def _theory(rows: list[dict[str, Any]]) -> list[str]:
+    """What is known beforehand about the norms, beside what was measured."""
+    told = [
+        (
+            r["model"],
+            number(r["rms_at_end_of_sequence"]),
+            number(r["expected_rms_at_end_of_sequence"]),
+            number(r["bound_at_end_of_sequence"]),
+            number(r["bound_at_last"]),
+        )
+        for r in rows
+    ]
+    titles = ("model", "root mean square ‖h‖ at end", "expected", "bound at end", "bound at last")
+    lines = [table(titles, told, right=(1, 2, 3, 4)), ""]
+    return lines + [f"{r['model']}: {text}." for r in rows for text in r["theory"].values()]
 
 
 def _cell(finding: dict[str, Any] | None) -> str:

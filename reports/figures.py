@@ -247,7 +247,10 @@ def drift(models: Sequence[ModelRecord], name: str) -> str | None:
 
 
 def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: set[Any], name: str) -> str:
-    """The same from tables: columns layer, t, q10, q50, q90; of a stack its last layer.
+    """The same from tables: columns layer, t, q10, q50, q90, and where known expected and envelope.
+
+    Of a stack its last layer. A dotted line is the bound that a proof gives, a dash-dotted one the expected root mean
+    square.
 
     Args:
         frames: index (it decides the colour), title and table of each model.
@@ -261,6 +264,13 @@ def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: se
             axes.fill_between(keep["t"], keep["q10"], keep["q90"], color=series_color(i), alpha=0.15, linewidth=0)
             every = (4 * i % len(keep), _thin(keep, 8))
             axes.plot(keep["t"], keep["q50"], label=label(title), markevery=every, **look(i))  # type: ignore[arg-type]
+            for column, style, words in (("envelope", ":", "proved bound"), ("expected", "-.", "expected")):
+                known = keep[keep[column].notna()] if column in keep else keep.iloc[:0]
+                if len(known):
+                    words = f"{label(title)}: {words}"
+                    axes.plot(
+                        known["t"], known[column], label=words, color=series_color(i), linestyle=style, linewidth=1.1
+                    )
         for length in lengths:
             axes.axvline(length, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
             axes.annotate(

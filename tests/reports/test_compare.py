@@ -1,0 +1,68 @@
+"""``stability compare``: theory and proofs beside what was measured, in the table, the file and the figure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from stability.models import LSTM, ContractingRNN, RotRNN, SequenceModel, save
+from stability.reports import cli
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[str]:
+    torch.manual_seed(0)
+    layers = {
+        "rotrnn": RotRNN(2, 8, heads=2),
+        "contracting": ContractingRNN(2, 8, rate=0.9),
+        "lstm": LSTM(2, 4),
+    }
+    return [str(save(SequenceModel(layer, 2), tmp_path / f"{name}.safetensors")) for name, layer in layers.items()]
+
+
+def test_theory_and_bounds_stand_beside_the_norms(
+    models: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    options = ["--time-limit", "2", "--samples", "400", "--steps", "20", "--factor", "2", "--extension", "noise"]
+    assert cli.run(["compare", *models, *options, "--json", "--out", str(out)]) == 0
+    rows = {m["model"]: m for m in json.loads(capsys.readouterr().out)["models"]}
+    table = pd.read_csv(out / "norms.csv")
+    for name, row in rows.items():
+        own = table[table.model == name].set_index("t")
+        assert row["rms_at_end_of_sequence"] == pytest.approx(own.loc[20, "rms"])
+        for field, column, t in (
+            ("expected_rms_at_end_of_sequence", "expected", 20),
+            ("bound_at_end_of_sequence", "envelope", 20),
+            ("bound_at_last", "envelope", 40),
+        ):
+            value = own.loc[t, column]
+            assert row[field] == (None if pd.isna(value) else pytest.approx(value))
+        if row["bound_at_last"] is not None:
+            assert (own["mean"] <= own["envelope"]).all()
+            assert (own["q90"] <= own["envelope"]).all()
+    assert rows["rotrnn"]["rms_at_end_of_sequence"] == pytest.approx(
+        rows["rotrnn"]["expected_rms_at_end_of_sequence"], rel=0.1
+    )
+    assert rows["rotrnn"]["bound_at_last"] is not None
+    assert rows["contracting"]["bound_at_last"] is not None
+    assert rows["contracting"]["expected_rms_at_end_of_sequence"] is None
+    assert "certified contraction" in rows["contracting"]["theory"]["envelope"]
+    assert rows["lstm"]["bound_at_last"] is rows["lstm"]["expected_rms_at_end_of_sequence"] is None
+    svg = (out / "norm-drift.svg").read_text()
+    for words in ("rotrnn: proved bound", "rotrnn: expected", "contracting: proved bound"):
+        assert words in svg
+    for words in ("lstm: proved bound", "contracting: expected"):
+        assert words not in svg
+
+
+def test_the_text_says_what_the_numbers_are(models: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["compare", *models, "--time-limit", "1", "--samples", "40", "--steps", "10", "--factor", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "above 0, gradients vanish on their way back" in text
+    assert "expected for white input" in text
+    assert "bound at last" in text
