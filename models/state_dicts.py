@@ -2,16 +2,20 @@
 
 Names are those of ``torch.nn`` (``encoder.rnn.weight_hh_l0_reverse``); the ratio of the shapes tells an RNN (1), a
 GRU (3) and an LSTM (4) apart. What the shapes cannot tell, tanh or ReLU, is asked for.
+
+A module that holds more than a plain one of ``torch.nn`` may compute something else: its further weights are refused by
+name. Beside the part, the weights of plain layers (a head, an embedding) are taken: then the claim is about the part.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from stability.errors import (
     ConfigurationError,
@@ -20,16 +24,20 @@ from stability.errors import (
     StabilityError,
     UnsupportedError,
 )
+from stability.parts import of_part
 
+from .cross_check import cross_check
 from .torch_modules import as_array, assemble, stacked
 
-__all__ = ["CELLS", "state_dict_parts", "state_dict_subject"]
+__all__ = ["CELLS", "shown", "state_dict_parts", "state_dict_subject"]
 
 Subject = Any
 CELLS = ("rnn_tanh", "rnn_relu", "lstm", "gru")
 _GATES = {1: "rnn", 3: "gru", 4: "lstm"}
 _KEY = re.compile(
-    r"^(?P<path>(?:.*\.)?)(?P<name>weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(?P<layer>_l\d+)?(?P<back>_reverse)?$"
+    r"(?P<path>(?:.*\.)?)(?P<name>weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)"
+    r"(?P<layer>_l(?:0|[1-9][0-9]{0,3})(?P<back>_reverse)?)?",
+    re.DOTALL,
 )
 _HIDDEN = re.compile(r"weight_hh(_l\d+)?(_reverse)?(_orig$|_g$|_v$|\.original)")
 Parts = dict[str, dict[tuple[int, bool], dict[str, Any]]]
@@ -46,11 +54,11 @@ def state_dict_parts(state: Mapping[str, Any]) -> Parts:
     """
     parts: Parts = {}
     for key, value in state.items():
-        match = _KEY.match(str(key))
+        match = _KEY.fullmatch(str(key))
         if match is None or not isinstance(value, (Tensor, np.ndarray)):
             continue
-        place = (int((match["layer"] or "_l0")[2:]), bool(match["back"]))
-        parts.setdefault(match["path"].rstrip("."), {}).setdefault(place, {})[match["name"]] = value
+        place = (int((match["layer"] or "_l0").removesuffix("_reverse")[2:]), bool(match["back"]))
+        parts.setdefault(match["path"].removesuffix("."), {}).setdefault(place, {})[match["name"]] = value
     parts = {path: places for path, places in parts.items() if any("weight_hh" in p for p in places.values())}
     for path, places in parts.items():
         single = state.get(f"{path}.bias" if path else "bias")  # one bias for both: the layers of this toolkit
@@ -85,7 +93,9 @@ def state_dict_subject(
     Raises:
         ConfigurationError: ambiguous: several parts, or an RNN whose activation is not said.
         FileFormatError: nothing recurrent inside, or shapes that do not fit together.
-        UnsupportedError: projections, or weights stored as parameters of a parametrisation.
+        UnsupportedError: projections, weights stored as parameters of a parametrisation, or further weights that may
+            change the map.
+        DisagreementError: a module of ``torch.nn`` with these weights computes something else.
 
     Example:
         >>> import torch
@@ -101,14 +111,15 @@ def state_dict_subject(
         raise _nothing(state, where)
     path = _choose(parts, part, where)
     places = parts[path]
+    _refuse_further(state, path, part is not None, where)
     directions = 2 if any(back for _, back in places) else 1
     levels = max(layer for layer, _ in places) + 1
     expected = [(layer, back) for layer in range(levels) for back in (False, True)[:directions]]
-    if sorted(places) != expected:
+    if sorted(places) != expected or not all("weight_hh" in weights for weights in places.values()):
         raise FileFormatError(f"{where}: layers or directions of {path or 'the module'} are missing")
     kind = _kind(places[0, False], cell, where)
     label = {"rnn_tanh": "RNN", "rnn_relu": "RNN (ReLU)", "lstm": "LSTM", "gru": "GRU"}[kind]
-    subjects = []
+    subjects, weights_of = [], []
     for layer, back in expected:
         weights = places[layer, back]
         if "weight_hr" in weights:
@@ -121,12 +132,14 @@ def state_dict_subject(
             for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         ]
         name = label if len(expected) == 1 else f"{label} l{layer}{'_reverse' if back else ''}"
+        weights_of.append(arrays)
         subjects.append(assemble(kind.split("_")[0], arrays, kind.partition("_")[2] or "tanh", name))
     try:
         subject = stacked(subjects, directions, label)
     except StabilityError as error:
         raise FileFormatError(f"{where}: the layers do not fit together: {error}") from error
-    return subject, {
+    cross_check(_module(kind, weights_of, directions), subject)
+    return of_part(subject, path, "state_dict") if path else subject, {
         "cell": kind,
         "part": path,
         "layers": levels,
@@ -135,7 +148,83 @@ def state_dict_subject(
     }
 
 
+def _module(kind: str, weights: list[list[np.ndarray | None]], directions: int) -> nn.Module:
+    """The module of ``torch.nn`` with these weights, in float64."""
+    hidden, inputs = weights[0][1].shape[1], weights[0][0].shape[1]  # type: ignore[union-attr]
+    options = {"num_layers": len(weights) // directions, "bidirectional": directions == 2, "dtype": torch.float64}
+    cls = {"lstm": nn.LSTM, "gru": nn.GRU}.get(kind)
+    module = cls(inputs, hidden, **options) if cls else nn.RNN(inputs, hidden, nonlinearity=kind[4:], **options)
+    with torch.no_grad():
+        for target, value in zip(module.parameters(), (array for layer in weights for array in layer), strict=True):
+            target.copy_(torch.zeros(()) if value is None else torch.from_numpy(value))
+    return module.eval()
+
+
+def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str) -> None:
+    """Refuse, by their names, weights that may change what the part computes.
+
+    Args:
+        state: everything.
+        path: of the part.
+        named: whether the user named the part: what stands elsewhere is then none of the claim's business.
+        where: what errors call it.
+    """
+    prefix, label = f"{path}." if path else "", ascii(path)[1:-1] or "the module"
+    own = {f"{prefix}{m['name']}{m['layer'] or ''}": m for k in state if (m := _parsed(k, path)) is not None}
+    steps = {match["layer"] is None for match in own.values()}
+    if len(steps) > 1:
+        raise FileFormatError(
+            f"{where}: {label} holds weights of a cell and of layers at once: {shown(own)}"
+        )
+    single = f"{prefix}bias"
+    if single in state and steps == {True} and f"{prefix}bias_ih" not in state:
+        own[single] = None
+    rest = [key for key in map(str, state) if key not in own]
+    inside = [key for key in rest if key.startswith(prefix)]
+    if inside:
+        raise UnsupportedError(
+            f"{where}: beside the weights of a plain torch.nn module, {label} holds {shown(inside)}, so "
+            "that it may run another map than these weights describe: give package.module:factory, with an adapter for "
+            "the class (stability.models.register_adapter)"
+        )
+    strange = [] if named else [key for key in rest if not _plain_layer(key, state, steps == {False})]
+    if strange:
+        raise UnsupportedError(
+            f"{where} holds {shown(strange)} beside {label}, which may change what it computes. For a claim about "
+            f"{label} by itself, name it after the file: FILE#{label}"
+        )
+
+
+def _parsed(key: Any, path: str) -> re.Match[str] | None:
+    match = _KEY.fullmatch(str(key))
+    return match if match is not None and match["path"].removesuffix(".") == path else None
+
+
+def _plain_layer(key: str, state: Mapping[str, Any], sequences: bool) -> bool:
+    """Whether a key belongs to a linear map, an embedding or a convolution; or to a norm, beside a part that runs whole
+    sequences by itself (``sequences``), so that nothing can act between its steps.
+    """
+    module, _, name = key.rpartition(".")
+    weight = state.get(f"{module}.weight")
+    shape = tuple(getattr(weight, "shape", ()))
+    if not module or not isinstance(weight, (Tensor, np.ndarray)):
+        return False
+    if len(shape) >= 2:
+        return name == "weight" or (name == "bias" and getattr(state[key], "ndim", 0) == 1)
+    return sequences and name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+
+
+def shown(names: Iterable[Any]) -> str:
+    """Names from a file as an error shows them: quoted, printable, the first few."""
+    listed = [ascii(str(name)[:60]) for name in names]
+    return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")
+
+
 def _array(value: Any, name: str, where: str) -> np.ndarray:
+    if isinstance(value, Tensor) and value.layout is not torch.strided:
+        raise UnsupportedError(
+            f"{where}: {name} is a tensor of layout {value.layout}; save it dense: {name}.to_dense()"
+        )
     if isinstance(value, Tensor) and value.numel() * value.element_size() > value.untyped_storage().nbytes():
         raise FileFormatError(
             f"{where}: {name} claims the shape {tuple(value.shape)}, more numbers than the file holds"
@@ -155,12 +244,12 @@ def _dtypes(places: Mapping[Any, Mapping[str, Any]]) -> str:
 def _choose(parts: Parts, part: str | None, where: str) -> str:
     if part is not None:
         if part not in parts:
-            raise ConfigurationError(f"{where} has no recurrent part {part!r}; it has {', '.join(map(repr, parts))}")
+            raise ConfigurationError(f"{where} has no recurrent part {part!r}; it has {shown(parts)}")
         return part
     if len(parts) > 1:
         raise ConfigurationError(
-            f"{where} has {len(parts)} recurrent parts: name one of {', '.join(parts)} after the file, "
-            f"as in FILE#{next(iter(parts))}"
+            f"{where} has {len(parts)} recurrent parts: name one of {shown(parts)} after the file, "
+            f"as in FILE#{ascii(next(iter(parts)))[1:-1]}"
         )
     return next(iter(parts))
 
@@ -205,8 +294,6 @@ def _nothing(state: Mapping[str, Any], where: str) -> StabilityError:
             f"{where} holds a parametrised weight_hh as the parameters behind it, not as the matrix that runs: save it "
             "after torch.nn.utils.parametrize.remove_parametrizations, or give package.module:factory"
         )
-    names = [str(key)[:60] for key in list(state)[:4]]
     return FileFormatError(
-        f"{where} holds no weight_hh of a torch.nn.RNN, LSTM or GRU; it holds {', '.join(names) or 'nothing'}"
-        f"{' ...' if len(state) > 4 else ''}"
+        f"{where} holds no weight_hh of a torch.nn.RNN, LSTM or GRU; it holds {shown(state) or 'nothing'}"
     )

@@ -30,11 +30,11 @@ from stability.wire import encode
 
 
 def same(first, second) -> bool:
-    """Equal to the last bit, names aside."""
+    """Equal to the last bit, names and places aside."""
 
     def bare(value):
         if isinstance(value, dict):
-            return {k: bare(v) for k, v in value.items() if k != "name"}
+            return {k: bare(v) for k, v in value.items() if k not in ("name", "part")}
         return [bare(v) for v in value] if isinstance(value, list) else value
 
     return bare(encode(first)) == bare(encode(second))
