@@ -134,11 +134,17 @@ def recurrent_subject(module: Any) -> Subject:
     Raises:
         UnsupportedError: when nobody knows it.
     """
-    for kind in type(module).__mro__:
-        if kind in _ADAPTERS:
-            return _adapted(module, kind)
-    if callable(getattr(module, "driven", None)):
-        return _driven(module)
+    try:
+        for kind in type(module).__mro__:
+            if kind in _ADAPTERS:
+                return _adapted(module, kind)
+        if callable(getattr(module, "driven", None)):
+            return _driven(module)
+    except SystemExit as error:  # whatever its code, no system came out: 0 would read as "certified"
+        raise ConfigurationError(
+            f"the system of a {type(module).__qualname__} was not given: its code ended the program "
+            f"(sys.exit({error.code!r}))"
+        ) from error
     if is_torch_recurrent(module):
         return torch_subject(module)
     raise UnsupportedError(f"no system is known for a {type(module).__module__}.{type(module).__qualname__}")

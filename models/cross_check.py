@@ -276,7 +276,7 @@ def _guarded(run: Run, x: Array, states: list[Array], who: str) -> tuple[Array |
             return run(x, states)
     except StabilityError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a forward pass that ends the program with code 0 is no "certified"
         raise UnsupportedError(
             f"{who} cannot be run beside its system: {type(error).__name__}: {str(error).strip()[:160]}"
         ) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import stat
 import struct
 import sys
 import warnings
@@ -162,7 +163,10 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
 def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
     """Who reads a file, by its first bytes."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for without end
+            raise FileFormatError(f"{path} is neither a regular file nor a directory")
         with path.open("rb") as handle:
             head = handle.read(16)
     except OSError as error:
@@ -298,7 +302,12 @@ def _from_factory(name: str) -> Source:
             value = value()
     except StabilityError:
         raise
-    except (ImportError, AttributeError, TypeError, ValueError, RuntimeError, OSError, SyntaxError) as error:
+    except SystemExit as error:  # whatever its code, no model came out: 0 would read as "certified"
+        raise ConfigurationError(
+            f"{name} cannot be used as a factory: it ended the program (sys.exit({error.code!r})) before giving a "
+            'model. Put what it runs as a script under if __name__ == "__main__"'
+        ) from error
+    except Exception as error:
         raise ConfigurationError(
             f"{name} cannot be used as a factory: {type(error).__name__}: {_short(error)}"
         ) from error

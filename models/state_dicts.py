@@ -116,7 +116,7 @@ def state_dict_subject(
     levels = max(layer for layer, _ in places) + 1
     expected = [(layer, back) for layer in range(levels) for back in (False, True)[:directions]]
     if sorted(places) != expected or not all("weight_hh" in weights for weights in places.values()):
-        raise FileFormatError(f"{where}: layers or directions of {path or 'the module'} are missing")
+        raise FileFormatError(f"{where}: layers or directions of {ascii(path)[1:-1] or 'the module'} are missing")
     kind = _kind(places[0, False], cell, where)
     label = {"rnn_tanh": "RNN", "rnn_relu": "RNN (ReLU)", "lstm": "LSTM", "gru": "GRU"}[kind]
     subjects, weights_of = [], []
@@ -173,9 +173,7 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
     own = {f"{prefix}{m['name']}{m['layer'] or ''}": m for k in state if (m := _parsed(k, path)) is not None}
     steps = {match["layer"] is None for match in own.values()}
     if len(steps) > 1:
-        raise FileFormatError(
-            f"{where}: {label} holds weights of a cell and of layers at once: {shown(own)}"
-        )
+        raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {shown(own)}")
     single = f"{prefix}bias"
     if single in state and steps == {True} and f"{prefix}bias_ih" not in state:
         own[single] = None

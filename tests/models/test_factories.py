@@ -1,0 +1,110 @@
+"""A user's code that fails or ends the program is no answer: exit code 0 says "certified" and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.models.adapters import _ADAPTERS, register_adapter
+from stability.models.sources import load_module, load_subject
+from stability.reports.cli import run
+from stability.subjects import as_subject
+from stability.systems import LureSystem
+
+CODE = """
+import sys
+def leave(): sys.exit(0)
+def leave_loudly(): sys.exit(77)
+def leave_with_words(): sys.exit("bye")
+def key(): raise KeyError("weights")
+def zero(): 1 / 0
+def check(): assert False, "never"
+def memory(): raise MemoryError
+def stop(): raise StopIteration
+def interrupt(): raise KeyboardInterrupt
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "factories_of_a_user.py").write_text(CODE)
+    (tmp_path / "a_script_that_ends.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "a_script_that_divides.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("factories_of_a_user", "a_script_that_ends", "a_script_that_divides"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("factories_of_a_user:leave", r"ended the program \(sys\.exit\(0\)\).*__main__"),
+        ("factories_of_a_user:leave_loudly", r"sys\.exit\(77\)"),
+        ("factories_of_a_user:leave_with_words", r"sys\.exit\('bye'\)"),
+        ("a_script_that_ends:anything", r"sys\.exit\(0\)"),
+        ("a_script_that_divides:anything", "ZeroDivisionError: division by zero"),
+        ("factories_of_a_user:key", "KeyError: 'weights'"),
+        ("factories_of_a_user:zero", "ZeroDivisionError"),
+        ("factories_of_a_user:check", "AssertionError: never"),
+        ("factories_of_a_user:memory", "MemoryError"),
+        ("factories_of_a_user:stop", "StopIteration"),
+    ],
+)
+def test_a_factory_that_gives_no_model(name, text, here, capsys):
+    before = list(sys.path)
+    for read in (load_subject, load_module):
+        with pytest.raises(ConfigurationError, match=f"{name} cannot be used as a factory: .*{text}"):
+            read(name)
+        sys.modules.pop("a_script_that_ends", None)
+    assert sys.path == before
+    assert run(["certify", name, "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("stability: error: ")
+
+
+def test_an_interrupt_is_an_interrupt(here):
+    with pytest.raises(KeyboardInterrupt):
+        load_subject("factories_of_a_user:interrupt")
+
+
+class Leaves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.W = nn.Parameter(torch.eye(2))
+
+    def forward(self, x, h):
+        sys.exit(0)
+
+    def driven(self):
+        sys.exit(0)
+
+
+def test_a_module_that_ends_the_program():
+    with pytest.raises(ConfigurationError, match=r"the system of a Leaves was not given.*sys\.exit\(0\)"):
+        as_subject(nn.ModuleDict({"core": Leaves()}))
+    try:
+        register_adapter(Leaves)(lambda m: sys.exit(0))
+        with pytest.raises(ConfigurationError, match=r"sys\.exit\(0\)"):
+            as_subject(Leaves())
+        register_adapter(Leaves, step=lambda m, x, h: m(x, h), replace=True)(
+            lambda m: __import__("stability").systems.DrivenSystem(
+                LureSystem(torch.zeros(2, 2), torch.eye(2), m.W.detach(), dt=1.0), "tanh", torch.eye(2)
+            )
+        )
+        with pytest.raises(UnsupportedError, match="cannot be run beside its system: SystemExit"):
+            as_subject(Leaves())
+    finally:
+        _ADAPTERS.pop(Leaves, None)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileFormatError, match="neither a regular file nor a directory"):
+        load_subject(tmp_path / "pipe")
