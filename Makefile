@@ -12,13 +12,14 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help report test test-slow nest lint wheel clean
+.PHONY: help report test test-slow mutants nest lint wheel clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make report     install into $(VENV), train and analyse the default models, write the HTML report"
 	@echo "make test       install the test tools and run the tests (without the slow ones)"
 	@echo "make test-slow  the slow tests only (some need the full data sets, see README.md)"
+	@echo "make mutants    change the checker and the adapters in 1,500 places: does a test notice? (about an hour)"
 	@echo "make lint       ruff and pyright"
 	@echo "make wheel      build the wheel and try it from an empty environment"
 	@echo "make clean      remove what these made, except reports (runs/)"
@@ -38,6 +39,10 @@ $(VENV)/.installed-test: $(PINS) | $(BIN)/python
 	$(PIP) --editable '.[test,lint]'
 	@touch $(VENV)/.installed $@
 
+$(VENV)/.installed-mutants: $(VENV)/.installed-test
+	$(PIP) --editable '.[mutants]'
+	@touch $@
+
 report: $(VENV)/.installed
 	$(BIN)/stability report $(ARGS)
 
@@ -46,6 +51,10 @@ test: $(VENV)/.installed-test
 
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(JOBS) -m slow $(ARGS)
+
+# Goes on where it was broken off; ARGS="--files rigor" for some files, ARGS=--fresh to forget earlier answers.
+mutants: $(VENV)/.installed-mutants
+	nice $(BIN)/python -m benchmarks.mutants --jobs $(JOBS) $(ARGS)
 
 # pyright reads the package as plain files: links to all of them, laid out as the import system sees them (it neither
 # follows links to folders nor enters folders whose name begins with a dot).

@@ -36,7 +36,7 @@ def certify(
     ] = None,
     criterion: Annotated[
         str,
-        typer.Option(help="auto, or one: theorem1a, theorem1b, circle, kyp, multiplier, linear, interval."),
+        typer.Option(help="auto, or one: theorem1a, theorem1b, schur, circle, kyp, multiplier, linear, interval."),
     ] = "auto",
     solver: Annotated[str, typer.Option(help="auto, riccati, cvxpy.")] = "auto",
     rate: Annotated[str, typer.Option(help="best, any (existence only, the fastest), or a number to reach.")] = "best",
@@ -148,7 +148,9 @@ def screen(model: str, summary: Mapping[str, Any], discrete: bool, saved: Path |
         )  # fmt: skip
 
     found = state(summary)
-    lines = [f"{printable(model)}: {verdict_word(found).upper()}", wrap(sentence(summary, discrete)), ""]
+    part = summary.get("meta", {}).get("part")
+    about = f"{model}, the part {part}" if part else model
+    lines = [f"{printable(about)}: {verdict_word(found).upper()}", wrap(sentence(summary, discrete)), ""]
     facts = [("claim", str(summary["statement"])), ("evidence", _evidence(summary))]
     if found == "certified":
         name = str(summary["criterion"])

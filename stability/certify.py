@@ -20,6 +20,7 @@ from stability.criteria.interval import gated_findings, gated_proof
 from stability.criteria.kyp import kyp_criterion
 from stability.criteria.linear import linear_criterion
 from stability.criteria.multiplier import Rate, default_tolerance, multiplier_criterion, parse_rate
+from stability.criteria.schur import schur_criterion
 from stability.criteria.theorem1 import theorem1_system
 from stability.criteria.witness import Witness
 from stability.deadline import Deadline, TimeLimit
@@ -36,7 +37,7 @@ from stability.tradeoff import calmer_claims, contraction_claim, open_claim
 
 __all__ = ["CRITERIA", "certify"]
 
-CRITERIA = ("auto", "theorem1a", "theorem1b", "circle", "kyp", "multiplier", "linear", "interval", "cascade")
+CRITERIA = ("auto", "theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear", "interval", "cascade")
 _SECONDS = 10.0
 _LARGE = 256
 """Beyond this many states, ``auto`` leaves out the criteria that the multiplier inequality contains."""
@@ -122,6 +123,8 @@ def certify(
     else:
         raise UnsupportedError(f"there is no criterion for a {type(target).__name__}")
     meta = {**certificate.meta, **deadline.meta}
+    if target.part:
+        meta["part"] = target.part
     if isinstance(rate, float):
         found = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
         meta["asked_rate"] = rate
@@ -171,6 +174,10 @@ def _lure_findings(system: LureSystem, question: _Question, witness: Any) -> lis
     if question.criterion in ("auto", "theorem1a", "theorem1b") and not (system.states > _LARGE and existence):
         findings += _theorem1(system, question.criterion, deadline)
     if existence and any(f.holds and f.witness for f in findings):
+        return findings
+    if question.wants("schur"):
+        findings.append(schur_criterion(system, rate=question.rate))
+    if existence and findings and findings[-1].holds and findings[-1].witness:
         return findings
     small = system.states <= _LARGE and not existence
     short = deadline if question.criterion != "auto" else deadline.share(0.3)  # the strongest criterion comes last

@@ -47,7 +47,14 @@ def spectrum_bracket(p: Array) -> tuple[float, float, float] | None:
         >>> low, high, overshoot = spectrum_bracket(np.diag([1.0, 4.0]))
         >>> round(low, 6), round(high, 6), round(overshoot, 6)
         (1.0, 4.0, 2.0)
+        >>> low, high, overshoot = spectrum_bracket(np.diag([1e-20, 1e20]))  # however far apart
+        >>> round(overshoot / 1e20, 6)
+        1.0
     """
+    diagonal = np.diagonal(p)
+    if np.count_nonzero(p) == np.count_nonzero(diagonal) and (diagonal > 0).all():
+        low, high = (1.0 - 1e-12) * float(diagonal.min()), (1.0 + 1e-12) * float(diagonal.max())
+        return (low, high, math.sqrt(high / low) * (1.0 + 1e-13)) if spectral_bounds(p, low, high).holds else None
     estimate = _estimate(p)
     if estimate is None or not estimate[1] > 0:
         return None

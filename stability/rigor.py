@@ -34,8 +34,7 @@ __all__ = [
 Array = np.ndarray
 UNIT = 2.0**-53
 LARGEST = 1e60
-"""Entries beyond this are refused: within it, all underflow together stays below ``UNDERFLOW``."""
-UNDERFLOW = 1e-60
+"""Entries beyond this are refused: within it, all underflow together stays far below one unit of rounding."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ def prove_positive_definite(
         error = float(bound.max()) * (1.0 + 1e-6)
     trace = float(np.diagonal(work).sum())
     rump = gamma(size + 2) * trace * (1.0 + 1e-6)
-    shift = up(error + rump + UNDERFLOW + 4 * UNIT * (2.0 + error + rump))  # last: rounding of the shift itself
+    shift = up(error + rump + 8 * UNIT)  # last: rounding of the subtraction from entries below two, and underflow
     work[np.diag_indices(size)] -= shift
     if not (np.diagonal(work) > 0).all():
         return Definiteness(False, shift, "the rounding-error bound exceeds a diagonal entry")

@@ -4,6 +4,7 @@ from stability.criteria.circle import bounded_real_lmi, circle_criterion
 from stability.criteria.kyp import kyp_criterion, kyp_lmi
 from stability.criteria.linear import linear_criterion
 from stability.criteria.multiplier import multiplier_criterion
+from stability.criteria.schur import schur_criterion
 from stability.criteria.theorem1 import Theorem1, theorem1, theorem1_system
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "kyp_lmi",
     "linear_criterion",
     "multiplier_criterion",
+    "schur_criterion",
     "theorem1",
     "theorem1_system",
 ]

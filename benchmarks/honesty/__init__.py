@@ -1,0 +1,1 @@
+"""Honesty measured: systems whose answer is known by construction, and proofs made false on purpose."""
