@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
 SENTENCES = "stability/statements.py"  # here the formatted numbers are part of a claim
@@ -76,7 +76,7 @@ def _concerns_prose(old: cst.CSTNode, new: cst.CSTNode) -> bool:
 
 
 class _Visitor(cst.CSTVisitor):
-    METADATA_DEPENDENCIES = (PositionProvider, ParentNodeProvider)
+    METADATA_DEPENDENCIES = (PositionProvider,)
 
     def __init__(self, file: str) -> None:
         super().__init__()
