@@ -2,12 +2,15 @@
 
 A campaign is a directory: ``report-settings.json`` says what was planned, ``models/NAME/`` is a model's run
 directory with the files of ``stability.analysis.pipeline``. A model is finished when it has its
-``analysis.json``; carried out again, a campaign does what is missing, and training goes on where it stopped.
+``analysis.json``; carried out again, a campaign does what is missing, and training goes on where it stopped. Results
+belong to the weights that they were computed from: a model that changed since then is examined again.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +25,9 @@ from torch import nn
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.wire import read_json, write_text
 
+from .digests import file_digest, file_digests, model_digest
 from .environment import environment
-from .pipeline import ANALYSIS_FILE, BUDGETS, analyse
+from .pipeline import ANALYSIS_FILE, BUDGETS, INPUTS, analyse
 from .presets import PRESETS, train_preset
 from .processes import Outcome, run_jobs
 from .results import plain_value
@@ -31,9 +35,20 @@ from .runs import RUN_FILE, read_run
 from .tasks import make_task
 from .training import resume_run
 
-__all__ = ["DEFAULT_MODELS", "SETTINGS_FILE", "Campaign", "Given", "finished", "plan", "run_campaign"]
+__all__ = [
+    "DEFAULT_MODELS",
+    "SETTINGS_FILE",
+    "Campaign",
+    "Given",
+    "finished",
+    "names_for",
+    "plan",
+    "run_campaign",
+    "titles_for",
+]
 
 SETTINGS_FILE = "report-settings.json"
+MODEL_FILE = "model.safetensors"
 DEFAULT_MODELS = ("contracting", "lstm", "lipschitz", "neural_ode", "antisymmetric")
 TITLE = "Stability of trained recurrent networks"
 
@@ -43,16 +58,24 @@ class Given:
     """A model that exists already.
 
     Attributes:
-        name: unique, for its directory.
+        name: unique, for its directory: see ``names_for``.
         path: run directory or file, or where the system came from.
         subject: a module or a system, loaded.
         task: name and options of the task to examine it on; ``None`` for the run's own, if it has one.
+        title: how readers know it; by default the name.
     """
 
     name: str
     path: str
     subject: Any
     task: tuple[str, dict[str, Any]] | None = None
+    title: str = ""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """What the results depend on: the model, and how it was trained where a run directory tells."""
+        run = Path(self.path) / RUN_FILE
+        return model_digest(self.subject) + (f" {file_digest(run)}" if run.is_file() else "")
 
 
 @dataclass(frozen=True)
@@ -151,10 +174,27 @@ def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
         (folder / "models").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileFormatError(f"cannot write to {folder}: {error.strerror or error}") from error
+    _drop_stale(campaign)
     done = finished(campaign)
     if not settings.is_file() or read_json(settings).get("plan") != campaign.plan():
         _write_settings(campaign, {})
     return done
+
+
+def _drop_stale(campaign: Campaign) -> None:
+    """Take away results about other weights than those that are there now; trained presets keep their training."""
+    given = {g.name: g for g in campaign.given}
+    for name in campaign.models:
+        folder = campaign.folder / "models" / name
+        if not (folder / ANALYSIS_FILE).is_file():
+            continue
+        document = read_json(folder / ANALYSIS_FILE)
+        known = document if isinstance(document, dict) else {}
+        if name in given:
+            if known.get("given") != given[name].digest:
+                shutil.rmtree(folder)
+        elif known.get("files", {}).get(MODEL_FILE) != file_digests(folder, [MODEL_FILE]).get(MODEL_FILE):
+            (folder / ANALYSIS_FILE).unlink()
 
 
 def finished(campaign: Campaign) -> tuple[str, ...]:
@@ -204,12 +244,12 @@ def run_campaign(
         if name not in done
     }
     outcomes = run_jobs(_work, jobs, processes=processes, news=news)
-    if jobs:
+    if jobs or "finished" not in read_json(campaign.folder / SETTINGS_FILE):
         _write_settings(
             campaign,
             {
                 "finished": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
-                "seconds": time.perf_counter() - begun,
+                "seconds": time.perf_counter() - begun if jobs else None,
                 "processes": max(1, min(processes, len(jobs))),
                 "command": command,
                 "failed": {o.name: o.error for o in outcomes if o.error is not None},
@@ -246,7 +286,7 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
 
     def progress(news: Any) -> None:
         if news.finished is not None:
-            tell(f"epoch {news.epoch} of {news.epochs}, {news.finished.test_metric:.3f}")
+            tell(f"epoch {news.epoch} of {news.epochs}, held-out {task.metric_name} {news.finished.test_metric:.3f}")
 
     name, options = job.task or ("digits", {})
     task = make_task(name, data_dir=job.data_dir, seed=job.seed, **options)
@@ -292,7 +332,7 @@ def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
     if given.task is not None:
         task = make_task(given.task[0], data_dir=job.data_dir, seed=job.seed, **given.task[1])
     if (source / RUN_FILE).is_file():
-        for name in (RUN_FILE, "model.safetensors", "metrics.csv", "spectra.csv", "eigenvalues.csv"):
+        for name in INPUTS:
             if (source / name).is_file():
                 shutil.copyfile(source / name, folder / name)
         task = read_run(source).task(job.data_dir) if task is None else task
@@ -302,26 +342,49 @@ def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
         given.subject if model is None else model,
         model=model,
         task=task,
-        title=given.name,
+        title=given.title or given.name,
         source=given.path,
         budget=job.budget,
         seed=job.seed,
         progress=tell,
+        given=given.digest,
     )
 
 
-def names_for(paths: Sequence[str]) -> list[str]:
-    """Directory names for models that were given as paths: short where that is unique.
+def titles_for(paths: Sequence[str]) -> list[str]:
+    """How readers know models that were given as paths: the last part of the path, numbered where it is taken.
 
     Example:
-        >>> names_for(["runs/a/lstm", "nets/cell.npz", "runs/b/lstm"])
-        ['lstm', 'cell', 'lstm-2']
+        >>> titles_for(["runs/a/lstm", "nets/my cell.npz", "runs/b/lstm"])
+        ['lstm', 'my cell', 'lstm (2)']
     """
     out: list[str] = []
     for path in paths:
-        stem = Path(path).name.removesuffix(".safetensors").removesuffix(".npz") or Path(path).resolve().name or "model"
+        name = Path(path).name
+        name = Path(path).resolve().name if name in ("", "..") else name
+        stem = name.removesuffix(".safetensors").removesuffix(".npz") or "model"
+        title, count = stem, 1
+        while title in out:
+            count += 1
+            title = f"{stem} ({count})"
+        out.append(title)
+    return out
+
+
+def names_for(paths: Sequence[str]) -> list[str]:
+    """Directory names for models that were given as paths, made here: ASCII letters, digits, ``-`` and ``_`` alone.
+
+    Unique also where the file system takes upper and lower case for the same.
+
+    Example:
+        >>> names_for(["runs/a/lstm", "nets/../my cell.npz", "runs/b/LSTM", '"><script>', "模型"])
+        ['lstm', 'my-cell', 'LSTM-2', 'script', 'model']
+    """
+    out: list[str] = []
+    for title in titles_for(paths):
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", re.sub(r" \(\d+\)$", "", title))[:40].strip("-") or "model"
         name, count = stem, 1
-        while name in out:
+        while name.lower() in [n.lower() for n in out]:
             count += 1
             name = f"{stem}-{count}"
         out.append(name)

@@ -8,15 +8,13 @@ Reports read these files and nothing else:
 - ``norms.csv``, ``drift.json``: norm of the hidden state over time;
 - ``lyapunov.csv``, ``exponents.json``: Lyapunov exponents beside the certified bound;
 - ``hessian.json``, ``density.csv``: curvature of the training loss;
-- ``analysis.json``: what was run, how long it took, and what has no answer for this model and why. It is
-written
-  last: a directory that has it is complete.
+- ``analysis.json``: what was run, how long it took, what has no answer for this model and why, and the digests of the
+  model and of all files that the results are made of. It is written last: a directory that has it is complete.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -38,19 +36,29 @@ from ..models.network import SequenceModel
 from ..models.recurrent import to_numpy
 from .budgets import BUDGETS, Budget
 from .density import spectral_density
+from .digests import file_digests, model_digest
 from .environment import environment
 from .hessian import hessian_summary
-from .lyapunov import lyapunov_exponents
+from .inputs import boxed, data_range
+from .lyapunov import certified_bound, lyapunov_exponents
 from .noise import noise_sweep
 from .norms import norm_drift
 from .radius import certified_radius
 from .results import plain_value
+from .runs import RUN_FILE
 from .sweep import attack_sweep
 from .tasks import Task
 
 __all__ = ["BUDGETS", "STEPS", "Budget", "Work", "analyse"]
 
 ANALYSIS_FILE = "analysis.json"
+INPUTS = ("model.safetensors", RUN_FILE, "metrics.csv", "spectra.csv", "eigenvalues.csv")
+"""Files of a run directory that training left behind."""
+RESULTS = (
+    "certificate.json", "noise.csv", "attacks.csv", "robustness.csv", "radius.json", "norms.csv", "drift.json",
+    "lyapunov.csv", "exponents.json", "hessian.json", "density.csv",
+)  # fmt: skip
+"""Files that the steps write."""
 
 
 @dataclass
@@ -59,11 +67,12 @@ class Work:
 
     Attributes:
         folder: where the files go.
-        subject: what ``certify`` gets: the module, or a system without one.
+        subject: what ``certify`` gets: the module, or a system; of LSTM and GRU with the range of the data as box.
         model: the module, or ``None``.
         task: its data, or ``None``.
         budget: how much.
         seed: of everything random.
+        input_box: the range of the data, where the claims are about inputs within it only.
         certificate: the outcome of the first step.
     """
 
@@ -73,6 +82,7 @@ class Work:
     task: Task | None
     budget: Budget
     seed: int
+    input_box: tuple[float, float] | None = None
     certificate: Certificate | None = None
 
     def classifier(self, size: int) -> tuple[nn.Module, Tensor, Tensor, tuple[float, float]]:
@@ -160,6 +170,8 @@ def _robustness(work: Work) -> None:
     model, x, y, _ = work.classifier(work.budget.samples)
     stated = work.certificate  # without one the norms of the weights give a bound too, however small
     certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None
+    if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
+        certified = None
     result = certified_radius(model, x, y, certificate=certified)
     if certified is not None and isinstance(model, SequenceModel):
         gain = incremental_gain(
@@ -223,16 +235,16 @@ def _lyapunov(work: Work) -> None:
             "steps": result.steps,
             "skipped": result.skipped,
             "trajectories": len(x),
-            "bound": _certified_bound(work.certificate),
+            "bound": _certified_bound(work.certificate, result.steps),
         },
     )
 
 
-def _certified_bound(certificate: Certificate | None) -> float | None:
-    """The certified rate as a bound on the largest exponent per step."""
-    if certificate is None or certificate.verdict is not Verdict.CERTIFIED or certificate.rate is None:
+def _certified_bound(certificate: Certificate | None, steps: int) -> float | None:
+    """What a certificate says about exponents of so many steps; see ``lyapunov.certified_bound``."""
+    if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
         return None
-    return math.log(certificate.rate) if is_discrete(certificate.subject) and certificate.rate > 0 else None
+    return certified_bound(certificate, steps)
 
 
 def _hessian(work: Work) -> None:
@@ -287,6 +299,7 @@ def analyse(
     budget: Budget | str = "full",
     seed: int = 0,
     progress: Callable[[str], Any] | None = None,
+    given: str | None = None,
 ) -> dict[str, Any]:
     """Run every analyzer on one model and write the files of this module's list.
 
@@ -300,6 +313,7 @@ def analyse(
         budget: how much work, or the name of a prepared budget.
         seed: of everything random.
         progress: called with each step's name before it starts.
+        given: by what a campaign recognises the same model later, for the record.
 
     Returns:
         The content of ``analysis.json``. A step without an answer for this model is recorded with its reason.
@@ -310,7 +324,8 @@ def analyse(
     budget = BUDGETS[budget] if isinstance(budget, str) else budget
     folder = Path(folder)
     device = torch.device("cpu") if model is None else next((p.device for p in model.parameters()), torch.device("cpu"))
-    work = Work(folder, subject, model, None if task is None else task.to(device), budget, seed)
+    target, box = boxed(subject, task)
+    work = Work(folder, target, model, None if task is None else task.to(device), budget, seed, box)
     started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
     steps: dict[str, dict[str, Any]] = {}
     for name, run in STEPS.items():
@@ -337,6 +352,12 @@ def analyse(
         "discrete": is_discrete(described),
         "parameters": None if model is None else sum(p.numel() for p in model.parameters()),
         "hidden_size": getattr(getattr(model, "layer", model), "hidden_size", None),
+        "sequence_length": None if task is None else int(task.test[0].shape[1]),
+        "input_range": None if task is None else data_range(task),
+        "input_box": box,
+        "given": given,
+        "digest": model_digest(subject if model is None else model),
+        "files": file_digests(folder, (*INPUTS, *RESULTS)),
         "steps": steps,
         "environment": environment(seed, device, started),
     }

@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 
 from .console import DataDir, Device, Interrupted, Json, Quiet, Seed, assignments, say, show_json, status
 from .data import TaskName, TaskOptions
-from .formatting import duration, metric, verdict_word
+from .formatting import duration, metric, metric_word, verdict_word
 
 __all__ = ["register", "report"]
 
@@ -94,12 +94,17 @@ def _campaign(
     seed: int,
     device: str,
 ) -> Any:
-    from ..analysis.campaign import DEFAULT_MODELS, Campaign, Given, names_for
-    from .data import check_device
+    from .sources import there
 
     chosen = None if task is None else (task, assignments("--task-set", options))
     if paths and train_models is not None:
         raise ConfigurationError("either name models to examine, or --models to train, not both")
+    for path in paths:
+        there(path)
+
+    from ..analysis.campaign import DEFAULT_MODELS, Campaign, Given, names_for, titles_for
+    from .data import check_device
+
     common: dict[str, Any] = {
         "quick": quick,
         "seed": seed,
@@ -107,7 +112,8 @@ def _campaign(
         "device": str(check_device(device)),
     }
     if paths:
-        given = tuple(Given(n, p, _given(p), chosen) for n, p in zip(names_for(paths), paths))
+        called = zip(names_for(paths), titles_for(paths), paths)
+        given = tuple(Given(name, path, _given(path), chosen, title) for name, title, path in called)
         return Campaign(folder, tuple(g.name for g in given), given, **common)
     names = DEFAULT_MODELS if train_models is None else tuple(n.strip() for n in train_models.split(",") if n.strip())
     if not names or len(set(names)) < len(names):
@@ -128,7 +134,8 @@ def _given(path: str) -> Any:
 def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> None:
     """Say where the report is and what it says."""
     from .collect import collect
-    from .words import reason
+    from .made import not_run
+    from .words import notes, reason
 
     result = collect(page.parent)
     if as_json:
@@ -139,9 +146,11 @@ def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> N
         outcome = m.run.get("result", {})
         score = ""
         if outcome.get("test_metric") is not None:
-            score = f", held-out {outcome['metric']} {metric(outcome['test_metric'], outcome['metric'])}"
-        why = reason(m.certificate) or m.step("certificate").get("reason", "")
-        lines += [f"{m.title}: {verdict_word(m.verdict)}{score}", f"  {why}"]
+            score = f", held-out {metric_word(m.metric)} {metric(outcome['test_metric'], m.metric)}"
+        why = m.refused or reason(m.certificate) or m.step("certificate").get("reason", "")
+        lines += [f"{m.title}: {verdict_word(m.state)}{score}", f"  {why}"]
+        lines += [f"  {note}" for note in notes(m.certificate)]
+        lines += [f"  not run: {', '.join(steps)} ({cause})" for cause, steps in not_run(m).items() if cause != why]
     lines += [f"{name}: failed ({why})" for name, why in failed.items()]
     seconds = result.settings.get("seconds")
     took = f" (in {duration(seconds)})" if seconds is not None else ""

@@ -10,7 +10,7 @@ import typer
 from stability.errors import ConfigurationError
 
 from .console import DataDir, Device, Interrupted, Json, Out, Quiet, Seed, assignments, say, show_json, status
-from .formatting import duration, metric, number
+from .formatting import duration, metric, metric_word, number
 
 __all__ = ["register", "train"]
 
@@ -59,19 +59,20 @@ def train(
     from ..analysis import training
 
     def progress(news: Any) -> None:
-        done = f", accuracy {metric(news.finished.test_metric, 'accuracy')}" if news.finished and accuracy else ""
+        done = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
         status(
             f"epoch {news.epoch}/{news.epochs}, batch {news.batch}/{news.batches}, loss {number(news.loss)}{done}",
             quiet or as_json,
         )
 
-    accuracy = True
+    kind: str | None = None
     if resume is not None:
         if out is not None:
             raise ConfigurationError("--resume goes on in its own folder: leave --out away")
         from .data import check_device
 
         folder, where = resume, check_device(device)
+        kind = _metric_of(resume)
         _, result = training.resume_run(
             resume, epochs=epochs, data_dir=data_dir, progress=progress, time_limit=time_limit, device=where
         )
@@ -80,7 +81,7 @@ def train(
         network, made, tracker = _prepare(
             model, task, hidden, settings or [], task_settings or [], track_every, data_dir, seed, device
         )
-        accuracy = made.metric_name == "accuracy"
+        kind = made.metric_name
         result = training.train(
             network,
             made,
@@ -150,14 +151,23 @@ def _prepare(
     return network, made, tracker
 
 
+def _metric_of(folder: Path) -> str | None:
+    """What the run's task is measured by."""
+    from ..analysis.runs import read_run
+
+    document = read_run(folder).document
+    name = document["result"].get("metric") or document["task"].get("metric")
+    return None if name is None else str(name)
+
+
 def _summary(folder: Path, result: Any) -> str:
     if result.test_metric is None:
         return f"no epoch was finished ({result.detail}); the run is in {folder}"
     shown = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
     return (
         f"{result.epochs} epochs in {duration(result.seconds)} ({result.detail})\n"
-        f"  held-out {result.metric} {shown['test_metric']}, training {shown['train_metric']}, "
-        f"chance {shown['chance']}\n"
+        f"  held-out {metric_word(result.metric)} {shown['test_metric']}, training {shown['train_metric']}, "
+        f"guessing {shown['chance']}\n"
         f"  run: {folder}\n"
         f"  next: stability certify {folder}"
     )
