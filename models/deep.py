@@ -194,14 +194,15 @@ class DeepNetwork(nn.Module):
             x: ``(batch, time, input_size)``.
             batch_statistics: batch norm with the statistics of ``x``, as in training, instead of the running ones.
         """
-        training = self.training
+        modes = [(part, part.training) for part in self.modules()]  # a frozen norm stays frozen
         self.eval()
         try:
             with torch.no_grad():
                 pairs = zip(self.layers, self.layer_inputs(x, batch_statistics))
                 return torch.stack([layer_states(layer, u).square().sum(-1).mean() for layer, u in pairs])
         finally:
-            self.train(training)
+            for part, training in modes:
+                part.training = training
 
     def matrices(self) -> dict[str, Tensor]:
         """The recurrent matrices of all layers, as ``A_0``, ``A_1`` and so on."""

@@ -116,12 +116,16 @@ class Stack(RecurrentLayer):
         return tuple(after)
 
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
-        """The prepared layers and the states to start from."""
+        """The prepared layers and the states to start from, each layer's checked; see ``RecurrentLayer.begin``."""
         check_sequence(x, self.input_size)
-        prepared = self.prepare()
-        given = self._states(state)
-        own = self.initial_state(x, prepared)
-        return prepared, tuple(b if a is None else a for a, b in zip(given, own))
+        signal, prepared, states = x[:, :1], [], []
+        for layer, given in zip(self._parts(), self._states(state)):
+            own, start = layer.begin(signal, given)
+            prepared.append(own)
+            states.append(start)
+            drive = layer.drive(signal, own)[:, 0]
+            signal = layer.output(layer.transition(drive, start, own), drive, own).unsqueeze(1)
+        return tuple(prepared), tuple(states)
 
     def emit(self, state: tuple[Any, ...]) -> Tensor:
         """The output of the top layer."""

@@ -110,6 +110,55 @@ def test_several_layers_as_one_lure_system(rng):
     np.testing.assert_allclose(w, stack.advance(state, x), atol=1e-14)
 
 
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+def test_the_slopes_of_several_layers_are_those_of_the_activation(nonlinearity):
+    module = nn.RNN(3, 4, 2, nonlinearity=nonlinearity)
+    system = lure_system(module)
+    np.testing.assert_array_equal(system.alpha, np.zeros(8))
+    np.testing.assert_array_equal(system.beta, np.ones(8))
+    with torch.no_grad():
+        module.weight_hh_l0.copy_(3.0 * torch.eye(4))
+    certificate = certify(lure_system(module), refute=False)
+    assert str(certificate.verdict) != "certified", "with slope 1 the first layer has the eigenvalue 3"
+
+
+def test_several_layers_become_one_system_entry_by_entry(rng):
+    def layer(inputs, states, low, high, activation):
+        system = LureSystem(
+            np.zeros((states, states)), np.eye(states), rng.normal(size=(states, states)), slope=(low, high), dt=1.0
+        )
+        return DrivenSystem(system, activation, rng.normal(size=(states, inputs)), rng.normal(size=states))
+
+    parts = [layer(2, 3, -0.5, 1.0, "tanh"), layer(3, 2, 0.0, 0.25, "sigmoid"), layer(2, 4, -1.0, 2.0, "relu")]
+    joint = lure_system(Cascade(parts))
+    C, D = np.zeros((9, 9)), np.zeros((9, 9))
+    C[:3, :3], C[3:5, 3:5], C[5:, 5:] = (part.system.C for part in parts)
+    D[3:5, :3], D[5:, 3:5] = parts[1].E, parts[2].E
+    np.testing.assert_array_equal(joint.A, np.zeros((9, 9)))
+    np.testing.assert_array_equal(joint.B, np.eye(9))
+    np.testing.assert_array_equal(joint.C, C)
+    np.testing.assert_array_equal(joint.D, D)
+    np.testing.assert_array_equal(joint.alpha, [-0.5] * 3 + [0.0] * 2 + [-1.0] * 4)
+    np.testing.assert_array_equal(joint.beta, [1.0] * 3 + [0.25] * 2 + [2.0] * 4)
+    assert joint.dt == 1.0
+
+
+def test_only_plain_maps_are_joined(rng):
+    plain = LureSystem(np.zeros((2, 2)), np.eye(2), np.eye(2), dt=1.0)
+    good = DrivenSystem(plain, "tanh", np.eye(2))
+    leaky = LureSystem(0.1 * np.eye(2), np.eye(2), np.eye(2), dt=1.0)
+    scaled = LureSystem(np.zeros((2, 2)), 2 * np.eye(2), np.eye(2), dt=1.0)
+    nested = LureSystem(np.zeros((2, 2)), np.eye(2), np.eye(2), [[0, 0], [1, 0]], dt=1.0)
+    others = [DrivenSystem(system, "tanh", np.eye(2)) for system in (leaky, scaled, nested)]
+    for other in (*others, DrivenSystem(plain, "tanh", np.eye(2), None, np.eye(2))):
+        for pair in ([good, other], [other, good]):
+            with pytest.raises(UnsupportedError, match="only layers of the form"):
+                lure_system(Cascade(pair))
+    assert lure_system(Cascade([good, good])).states == 4
+    assert lure_system(good) is plain
+    assert lure_system(plain) is plain
+
+
 def test_one_level_of_two_directions_is_block_diagonal():
     module = nn.RNN(3, 4, bidirectional=True)
     system = lure_system(module)

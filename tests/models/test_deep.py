@@ -192,3 +192,42 @@ def test_norms_of_a_stack_come_layer_by_layer():
     for k, states in enumerate((stack.layers[0].states(x), stack.layers[1](middle)[0])):
         want = states.norm(dim=-1).mean(0).detach()
         torch.testing.assert_close(torch.as_tensor(result.mean[k]).float(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_norms_leave_every_part_in_its_own_mode():
+    network, x = make(layer="lru", norm="batch", dropout=0.3).train(), noise(5, 7, 3)
+    network.blocks[0].norm.eval()  # frozen
+    network.blocks[1].drop.eval()
+    modes = {path: part.training for path, part in network.named_modules()}
+    statistics = [block.norm.running_mean.clone() for block in network.blocks]
+    for batch_statistics in (False, True):
+        network.hidden_norms(x, batch_statistics=batch_statistics)
+        assert {path: part.training for path, part in network.named_modules()} == modes
+    assert all(torch.equal(block.norm.running_mean, old) for block, old in zip(network.blocks, statistics))
+    with pytest.raises(DimensionError):
+        network.hidden_norms(x[..., :2])
+    assert {path: part.training for path, part in network.named_modules()} == modes
+    network.eval()
+    network.hidden_norms(x)
+    assert not any(part.training for part in network.modules())
+
+
+@pytest.mark.parametrize("name", ["lru", "gru", "elman"])
+def test_the_laws_of_layers_hold_for_the_network(name):
+    network = make(layer=name, norm="layer", reduction="all").double().eval()
+    x = noise(4, 6, 3).double()
+    outputs = network(x)
+    for k in range(4):
+        torch.testing.assert_close(network(x[k : k + 1])[0], outputs[k])
+    later = x.clone()
+    later[:, 4:] += 1.0
+    torch.testing.assert_close(network(later)[:, :4], outputs[:, :4])
+    assert (network(later)[:, 4:] - outputs[:, 4:]).abs().max() > 1e-6
+    strided = x.transpose(0, 1).contiguous().transpose(0, 1)
+    torch.testing.assert_close(network(strided), outputs)
+    for bad, error in ((x[..., :2], DimensionError), (x[0], DimensionError), (x[:0], DimensionError)):
+        with pytest.raises(error):
+            network(bad)
+    for bad in (x.long(), x.float(), x.numpy(), None):
+        with pytest.raises(ConfigurationError):
+            network(bad)

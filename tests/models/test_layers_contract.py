@@ -9,19 +9,42 @@ import pytest
 import torch
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
-from stability.models import LAYERS, SequenceModel, build, describe, load, save
+from stability.models import (
+    GRU,
+    LAYERS,
+    LRU,
+    LSTM,
+    ElmanRNN,
+    LipschitzRNN,
+    RotRNN,
+    SequenceModel,
+    Stack,
+    build,
+    describe,
+    load,
+    save,
+)
 from stability.systems import DrivenSystem, LureSystem
 
 INPUT, HIDDEN = 3, 8
 OPTIONS: dict[str, dict] = {"householder": {"reflections": 3}, "rotrnn": {"heads": 2}}
 # modReLU, the unitary layer's own activation, is not slope-restricted channel by channel: no Lur'e system
 SYSTEM = {"unitary": {"activation": "tanh"}}
-EVERY = pytest.mark.parametrize("name", sorted(LAYERS))
+MADE = {  # layers made of layers, and torch's own modules of several layers, keep the same laws
+    "stack": lambda: Stack([LipschitzRNN(INPUT, 5, dt=0.2), LSTM(5, 4), GRU(4, 6), ElmanRNN(6, HIDDEN)]),
+    "stack of linear layers": lambda: Stack([LRU(INPUT, 4), RotRNN(INPUT, HIDDEN, heads=2)]),
+    "lstm of two layers": lambda: LSTM(INPUT, HIDDEN, num_layers=2),
+    "gru of three layers": lambda: GRU(INPUT, HIDDEN, num_layers=3),
+}
+REGISTERED = pytest.mark.parametrize("name", sorted(LAYERS))
+EVERY = pytest.mark.parametrize("name", [*sorted(LAYERS), *MADE])
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
 
 def make(name, dtype=torch.float64, seed=0, **options):
     torch.manual_seed(seed)
+    if name in MADE:
+        return MADE[name]().to(dtype)
     return LAYERS[name](INPUT, HIDDEN, **OPTIONS.get(name, {}), **options).to(dtype)
 
 
@@ -30,7 +53,20 @@ def inputs(batch=4, time=6, dtype=torch.float64, seed=1):
 
 
 def leaves(state):
-    return tuple(state) if isinstance(state, tuple) else (state,)
+    return tuple(leaf for part in state for leaf in leaves(part)) if isinstance(state, tuple) else (state,)
+
+
+def drawn_like(state):
+    return tuple(map(drawn_like, state)) if isinstance(state, tuple) else torch.randn_like(state)
+
+
+def flat(layer, state):
+    """A state as its system writes it: layer by layer, complex numbers as their parts, ``h`` before ``c``."""
+    if isinstance(layer, Stack):
+        return np.concatenate([flat(part, own) for part, own in zip(layer.layers, state, strict=True)], axis=1)
+    real = [torch.view_as_real(v).movedim(-1, 1) if v.is_complex() else v for v in leaves(state)]
+    rows = [v.reshape(v.shape[0], getattr(layer, "num_layers", 1), -1).detach().numpy() for v in real]
+    return np.concatenate(rows, axis=2).reshape(len(rows[0]), -1)
 
 
 def close(dtype):
@@ -207,20 +243,14 @@ def test_the_system_is_the_map_that_runs(name):
     layer = make(name, **SYSTEM.get(name, {}))
     subject = layer.driven()
     x = inputs(5, 4)
-    own = leaves(layer(x)[1])
-    state = tuple(torch.randn_like(leaf) for leaf in own)
+    state = drawn_like(layer(x)[1])
     x_t = x[:, 0]
-    _, after = layer.step(x_t, state if len(state) > 1 else state[0])
-
-    def flat(value):
-        real = [torch.view_as_real(v).movedim(-1, 1) if v.is_complex() else v for v in leaves(value)]
-        return torch.cat([v.reshape(5, -1) for v in real], dim=1).detach().numpy()
-
-    got = subject.advance(flat(state), x_t.numpy())
-    np.testing.assert_allclose(got, flat(after), rtol=1e-12, atol=1e-12)
+    _, after = layer.step(x_t, state)
+    got = subject.advance(flat(layer, state), x_t.numpy())
+    np.testing.assert_allclose(got, flat(layer, after), rtol=1e-12, atol=1e-12)
 
 
-@EVERY
+@pytest.mark.parametrize("name", [*sorted(LAYERS), "stack of linear layers"])
 def test_the_jacobian_is_that_of_a_step(name):
     subject = make(name, **SYSTEM.get(name, {})).driven()
     rng = np.random.default_rng(0)
@@ -300,7 +330,7 @@ def test_bad_states_give_typed_errors(name):
 
 
 @pytest.mark.parametrize("sizes", [(0, 8), (3, 0), (3, -8), (3.0, 8), (True, 8), ("3", 8), (3, None)])
-@EVERY
+@REGISTERED
 def test_bad_sizes_give_typed_errors(name, sizes):
     with pytest.raises(ConfigurationError):
         LAYERS[name](*sizes, **OPTIONS.get(name, {}))
@@ -318,4 +348,34 @@ def test_nan_weights_have_no_system(name):
 @EVERY
 def test_a_layer_says_what_it_is(name):
     assert f"hidden_size={HIDDEN}" in repr(make(name))
-    assert LAYERS[name].__doc__
+    assert type(make(name)).__doc__
+
+
+@EVERY
+def test_states_of_another_batch_width_or_kind_are_refused_step_by_step(name):
+    """What the forward pass refuses, ``begin`` refuses: loops written by hand start there."""
+    layer, x = make(name), inputs()
+    _, state = layer(x)
+    first = leaves(state)[0]
+
+    def with_first(other):
+        def swapped(value):
+            if isinstance(value, tuple):
+                return (swapped(value[0]), *value[1:])
+            return other
+
+        return swapped(state)
+
+    for wrong in (first[:1], first[:, :1], first[0]):
+        with pytest.raises(DimensionError):
+            layer.begin(x, with_first(wrong))
+        with pytest.raises(DimensionError):
+            layer.step(x[:, 0], with_first(wrong))
+    with pytest.raises(ConfigurationError):
+        layer.begin(x, with_first("state"))
+    with pytest.raises(ConfigurationError):
+        layer.begin(x.float(), state)
+    _, begun = layer.begin(x, state)
+    assert all(one is other for one, other in zip(leaves(begun), leaves(state), strict=True))
+    _, own = layer.begin(x)
+    assert [leaf.shape for leaf in leaves(own)] == [leaf.shape for leaf in leaves(state)]

@@ -132,3 +132,21 @@ def test_cells_of_a_stack_chain_to_the_stack(cls):
     one = cells[0].advance(states[0], x[:, 0].numpy())
     np.testing.assert_allclose(got[:, :width], one, atol=1e-14)
     np.testing.assert_allclose(got[:, width:], cells[1].advance(states[1], one[:, :5]), atol=1e-14)
+
+
+def test_the_name_of_a_layer_is_not_taken_over_in_silence():
+    from stability.models import LAYERS, ElmanRNN, register_layer
+
+    class Mine(ElmanRNN):
+        pass
+
+    with pytest.raises(ConfigurationError, match=r"layer name 'elman' belongs to .*ElmanRNN.*replace=True"):
+        register_layer("elman")(Mine)
+    assert LAYERS["elman"] is ElmanRNN
+    assert Mine.layer_name == "elman", "the name of its base, not its own"
+    assert register_layer("elman")(ElmanRNN) is ElmanRNN
+    try:
+        register_layer("elman", replace=True)(Mine)
+        assert LAYERS["elman"] is Mine
+    finally:
+        LAYERS["elman"] = ElmanRNN
