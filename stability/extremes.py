@@ -8,7 +8,7 @@ import numpy as np
 
 from stability.certificate import Certificate, Finding
 from stability.criteria.multiplier import Rate, multiplier_criterion, parse_rate
-from stability.criteria.witness import Witness, prove
+from stability.criteria.witness import Witness, crawl, prove
 from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.errors import ConfigurationError
 from stability.solve.conditioning import min_overshoot
@@ -120,8 +120,9 @@ def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: TimeLimit
         1.0
     """
     value = parse_rate(rate, system)
-    if isinstance(value, str):
+    if isinstance(rate, str):
         raise ConfigurationError(f"smallest_overshoot needs a number as rate, got {rate!r}")
+    value = crawl(system) if isinstance(value, str) else value
     deadline = Deadline.after(time_limit).named("overshoot")
     result = min_overshoot(system, value, time_limit=deadline)
     claim = None
@@ -132,4 +133,4 @@ def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: TimeLimit
         words = TOO_LATE if deadline.cut else f"the rate {value:g} could not be certified: {result.detail}"
         finding = Finding("multiplier", False, None, words)
         return Certificate(system, open_claim(system), None, None, None, (finding,), meta=deadline.meta)
-    return Certificate(system, claim, "multiplier", value, claim.proof.data["overshoot"], meta=deadline.meta)
+    return Certificate(system, claim, "multiplier", claim.value, claim.proof.data["overshoot"], meta=deadline.meta)

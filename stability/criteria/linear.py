@@ -16,12 +16,15 @@ from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 from stability.certificate import Finding
 from stability.criteria.witness import Witness, answering, prove, retreat, start_rate
 from stability.solve.attempts import check_rate
+from stability.solve.between import condition_number
 from stability.solve.pinned import pinning
 from stability.systems import LureSystem
 
 __all__ = ["linear_criterion"]
 
 Array = np.ndarray
+_DEFECTIVE = 1e13
+"""A P from eigenvectors more ill-conditioned than this says nothing: A is defective, or as good as that."""
 
 
 @answering("linear")
@@ -84,7 +87,9 @@ def _candidates(A: Array, discrete: bool) -> Iterator[Array]:
         return
     if np.isfinite(inverse).all():
         P = (inverse.conj().T @ inverse).real
-        yield 0.5 * (P + P.T)
+        P = 0.5 * (P + P.T)
+        if condition_number(P) < _DEFECTIVE:
+            yield P
 
 
 def _equation(A: Array, rate: float, discrete: bool) -> Array | None:

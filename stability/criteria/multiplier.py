@@ -13,6 +13,7 @@ import numpy as np
 
 from stability.certificate import Finding
 from stability.criteria.linear import linear_criterion
+from stability.criteria.witness import crawl, start_rate
 from stability.deadline import STOPPED, Deadline, TimeLimit
 from stability.errors import ConfigurationError
 from stability.rules.multiplier_lmi import check_lmi
@@ -35,6 +36,8 @@ existence): in a reducible network the fastest rates are approached only by over
 def parse_rate(rate: Rate, system: Any) -> Rate:
     """Normalise the argument ``rate``: ``"any"``, ``"best"`` or a number that makes sense for the time base.
 
+    The number that means no more than stability (0, or 1 per step) is ``"any"``.
+
     Args:
         rate: as the user gave it.
         system: any subject with ``is_discrete``.
@@ -49,6 +52,8 @@ def parse_rate(rate: Rate, system: Any) -> Rate:
         return rate
     if isinstance(rate, (int, float, np.floating)) and not isinstance(rate, bool):
         value = float(rate)
+        if value == start_rate(system):  # no more than stability: the rate that is found lies strictly inside
+            return "any"
         if system.is_discrete and 0.0 < value <= 1.0:
             return value
         if not system.is_discrete and 0.0 <= value < 1e30:
@@ -80,14 +85,6 @@ def rate_ceiling(system: LureSystem, samples: int = 8, seed: int = 0, *, deadlin
     return worst if system.is_discrete else -worst
 
 
-def _crawl(system: LureSystem) -> float:
-    """A rate that means "exponentially, however slowly": positive, and far below every other time scale."""
-    if system.is_discrete:
-        return 1.0 - 2.0**-30
-    size = float(np.linalg.norm(system.A)) / np.sqrt(system.states)
-    return float(2.0 ** np.floor(np.log2(max(size, 1e-200)) - 24.0))
-
-
 def _existence(search: Search) -> bool:
     """Whether there is a proof at all; one whose overshoot could not be bounded is made better at once."""
     found = _exists(search)
@@ -97,7 +94,7 @@ def _existence(search: Search) -> bool:
 
 
 def _exists(search: Search) -> bool:
-    start = _crawl(search.system)
+    start = crawl(search.system)
     if search.system.states >= 96 and search.attempt(start, 1e-2, np.float32):
         return True
     if search.feasible(start):
@@ -255,7 +252,7 @@ def _by_sdp(search: Search, rate: Rate, tol: float) -> None:
         search.witness, search.rate = {"P": p, "L": multipliers}, value
         return True
 
-    start = rate if isinstance(rate, float) else 1.0 if system.is_discrete else 0.0
+    start = rate if isinstance(rate, float) else crawl(system)
     if not ask(start) or rate != "best":
         return
     low, high = start, rate_ceiling(system, deadline=search.deadline)

@@ -28,6 +28,7 @@ __all__ = [
     "answering",
     "best_rate",
     "climb_by_riccati",
+    "crawl",
     "nested_multiplier",
     "prove",
     "prove_by_riccati",
@@ -117,8 +118,28 @@ def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], ca
     return np.maximum(low, np.minimum(middle, np.maximum(2.0 * low, cap)))
 
 
+def crawl(system: LureSystem) -> float:
+    """A rate that means "exponentially, however slowly": strictly inside, and far below every other time scale."""
+    if system.is_discrete:
+        return 1.0 - 2.0**-30
+    size = float(np.linalg.norm(system.A)) / np.sqrt(system.states)
+    return float(2.0 ** np.floor(np.log2(min(max(size, 1e-200), 1e200)) - 24.0))
+
+
+def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
+    """The rate itself; where it says no more than stability, slow rates that do: the inequality is strict."""
+    if rate != start_rate(system):
+        return (rate,)
+    if system.is_discrete:
+        return (crawl(system), 1.0 - 2.0**-40, 1.0 - 2.0**-50)
+    return tuple(crawl(system) * 2.0**-k for k in (0, 10, 20, 100))
+
+
 def prove(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
-    """The witness at this rate if the rigorous check accepts it, P scaled by a power of two to unit size."""
+    """The witness at this rate if the rigorous check accepts it, P scaled by a power of two to unit size.
+
+    At the rate that means no more than stability (0, or 1 per step) the witness is of a rate strictly inside.
+    """
     if not (np.isfinite(P).all() and np.isfinite(L).all()):
         return Witness()
     size = float(np.abs(P).max())
@@ -126,9 +147,10 @@ def prove(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
     rate = float(rate)
     p = np.ascontiguousarray(0.5 * unit * (P + P.T))
     multipliers = np.maximum(np.ascontiguousarray(unit * L), 0.0)
-    if not check_lmi(system, p, multipliers, rate)[0]:
-        return Witness()
-    return Witness(rate, {"P": p, "L": multipliers})
+    for inside in _strictly_inside(system, rate):
+        if check_lmi(system, p, multipliers, inside)[0]:
+            return Witness(inside, {"P": p, "L": multipliers})
+    return Witness()
 
 
 def retreat(system: LureSystem, best: float, steps: Iterable[float] | None = None) -> Iterable[float]:

@@ -197,3 +197,31 @@ def test_the_rule_decides(rng):
     assert check_lmi(system, P, L, 0.95)[0]
     assert not check_lmi(system, np.linalg.inv(P), L, 0.95)[0]
     assert not check_lmi(system, P, 0.4 * L, 0.95)[0]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "solver"),
+    [(name, "riccati") for name in ("auto", "theorem1a", "schur", "circle", "kyp", "multiplier")]
+    + [("multiplier", "cvxpy")],
+)
+@pytest.mark.parametrize("rate", ["any", "best", "edge"])
+def test_a_rate_that_says_no_more_than_stability_is_never_offered(criterion, rate, solver):
+    rng = np.random.default_rng(1)
+    for kind in ("flow_two_norm", "two_norm"):
+        if criterion == "theorem1a" and kind == "two_norm":
+            continue
+        system = draw(kind, rng, 3, 1e-3).system
+        edge = 1.0 if system.is_discrete else 0.0
+        certificate = certify(system, criterion=criterion, rate=edge if rate == "edge" else rate, solver=solver)
+        assert certificate.verdict == "certified"
+        assert certificate.rate != edge
+        assert verify(certificate).valid
+
+
+def test_linear_systems_too():
+    for system in (LureSystem.linear([[-1.0, 1.0], [0.0, -1.0]]), LureSystem.linear([[0.5, 1.0], [0.0, 0.5]], dt=1.0)):
+        edge = 1.0 if system.is_discrete else 0.0
+        for rate in ("any", edge):
+            certificate = certify(system, rate=rate)
+            assert certificate.verdict == "certified"
+            assert certificate.rate != edge
