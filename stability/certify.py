@@ -176,7 +176,9 @@ def _lure_findings(system: LureSystem, question: _Question, witness: Any) -> lis
     if existence and any(f.holds and f.witness for f in findings):
         return findings
     if question.wants("schur"):
-        findings.append(schur_criterion(system, rate=question.rate))
+        findings.append(
+            _tried("schur", lambda: schur_criterion(system, rate=question.rate, time_limit=deadline), deadline)
+        )
     if existence and findings and findings[-1].holds and findings[-1].witness:
         return findings
     small = system.states <= _LARGE and not existence

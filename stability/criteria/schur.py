@@ -26,13 +26,14 @@ angew. Math. 140 (1911); the weights are those of E. Gagliardo (1965).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stability.certificate import Finding
 from stability.criteria.witness import Witness, answering, prove, start_rate
+from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.solve.attempts import check_rate
 from stability.solve.blocks import block_sizes, layers_of, norms_leave_room
 from stability.solve.comparison import Comparison, parts_in_order
@@ -227,7 +228,7 @@ def _limit(loop: Loop, x: Array, w: Array, layers: Array | None) -> float:
 
 
 @answering("schur")
-def schur_criterion(system: LureSystem, *, rate: str | float = "best") -> Finding:
+def schur_criterion(system: LureSystem, *, rate: str | float = "best", time_limit: TimeLimit = None) -> Finding:
     r"""Contraction by comparison with a non-negative system (Schur test); ``P`` is diagonal.
 
     For :math:`x^+ = \phi(W x)` with slopes in [0, 1] it holds whenever the spectral radius of :math:`|W|`, or the norm
@@ -236,13 +237,14 @@ def schur_criterion(system: LureSystem, *, rate: str | float = "best") -> Findin
     Args:
         system: a Lur'e system.
         rate: ``"best"`` (the best with a useful overshoot), ``"any"`` or a number: at least this rate.
+        time_limit: seconds, or a deadline, respected between factorisations.
 
     Returns:
         A finding with margin ``1 - top`` or ``-top``, ``top`` the largest eigenvalue of the comparison matrix, and a
         witness ``{"P", "L"}`` proved at ``rate``.
 
     Raises:
-        ConfigurationError: a bad rate.
+        ConfigurationError: a bad rate or time limit.
 
     Source:
         See the module; the comparison argument is that of D. D. Šiljak, Large-Scale Dynamic Systems (1978).
@@ -259,17 +261,23 @@ def schur_criterion(system: LureSystem, *, rate: str | float = "best") -> Findin
     """
     if rate not in ("best", "any"):
         rate = check_rate(rate, system.is_discrete)
+    deadline = Deadline.after(time_limit).named("schur")
     start = start_rate(system)
     wanted = start if isinstance(rate, str) else rate if system.is_discrete else -rate
-    tests = schur_tests(system, wanted)
+    tests: Iterable[SchurTest] = schur_tests(system, wanted)
     if rate == "best":
-        tests = iter(sorted(tests, key=lambda test: round(test.top, 9)))  # stable: norms have the smaller overshoot
+        tests = sorted(tests, key=lambda test: round(test.top, 9))  # stable: norms have the smaller overshoot
     first: SchurTest | None = None
     for test in tests:
         first = first or test
-        witness = _fastest(test, start) if rate == "best" else _some(test, wanted, exactly=wanted != start)
+        if rate == "best":
+            witness = _fastest(test, start, deadline)
+        else:
+            witness = _some(test, wanted, deadline, exactly=wanted != start)
         if witness:
             return Finding("schur", True, start - test.top, _words(test), witness.rate, witness.data)
+        if deadline.over:
+            return Finding("schur", False, start - test.top, f"{_words(test)}, {TOO_LATE}")
     if first is None:
         words = "neither norms nor absolute values of the weights are small enough"
         return Finding("schur", False, None, words)
@@ -280,10 +288,12 @@ def _words(test: SchurTest) -> str:
     return f"{test.words}: spectral {'radius' if test.system.is_discrete else 'abscissa'} {test.top:.6g}"
 
 
-def _some(test: SchurTest, beyond: float, exactly: bool = False) -> Witness:
+def _some(test: SchurTest, beyond: float, deadline: Deadline, exactly: bool = False) -> Witness:
     """A witness of a rate, or of one strictly inside; its level far from the limit, where the overshoot is small."""
     room = beyond - test.top
     for level, inside in ((0.7, 0.9), (0.5, 0.95), (0.3, 0.99)):
+        if deadline.over:
+            break
         rate = beyond if exactly else test.top + inside * room
         found = test.witness(test.top + level * room, test.rate(rate))
         if found:
@@ -291,7 +301,7 @@ def _some(test: SchurTest, beyond: float, exactly: bool = False) -> Witness:
     return Witness()
 
 
-def _fastest(test: SchurTest, start: float) -> Witness:
+def _fastest(test: SchurTest, start: float, deadline: Deadline) -> Witness:
     """The fastest rate whose overshoot says something."""
     room = start - test.top
     most = max(_USEFUL, 10.0 * test.overshoot(test.top + 0.5 * room))
@@ -300,14 +310,16 @@ def _fastest(test: SchurTest, start: float) -> Witness:
     if test.overshoot(test.top + high * room) > most:
         low, high = float(np.log(high)), float(np.log(0.5))
         for _ in range(_HALVINGS):
+            if deadline.over:
+                break
             middle = 0.5 * (low + high)
             low, high = (low, middle) if test.overshoot(test.top + np.exp(middle) * room) <= most else (middle, high)
         high = float(np.exp(high))
-    while high < 0.5:
+    while high < 0.5 and not deadline.over:
         found = test.witness(test.top + high * room, test.rate(test.top + 1.01 * high * room))
         if not found:
             found = test.witness(test.top + high * room, test.rate(test.top + 2.0 * high * room))
         if found:
             return found
         high *= 10.0
-    return _some(test, start)
+    return _some(test, start, deadline)
