@@ -15,6 +15,7 @@ from scipy.optimize import minimize_scalar
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.criteria.multiplier import multiplier_criterion
+from stability.criteria.schur import schur_criterion
 from stability.criteria.witness import Witness, prove, retreat
 from stability.deadline import Deadline, TimeLimit
 from stability.overshoot import spectrum_bracket
@@ -132,8 +133,8 @@ def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limi
         time_limit: seconds.
 
     Returns:
-        At most two claims: the first share in ``SHARES`` of the exponent whose overshoot is at most ``LARGE``, and a
-        rate without overshoot. Empty where the overshoot is one already.
+        At most two claims: the first share in ``SHARES`` of the exponent whose overshoot is at most ``LARGE`` (where
+        none is, the one of the smallest), and a rate without overshoot. Empty where the overshoot is one already.
     """
     system = subject.system if isinstance(subject, DrivenSystem) else subject
     deadline = Deadline.after(time_limit).named("slower rates")
@@ -154,16 +155,33 @@ def _overshoot(claim: Claim) -> float:
 def _witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> Iterator[Witness]:
     rate = float(claim.value or 0.0)
     if _overshoot(claim) > LARGE:
+        calmest: Witness | None = None
         for share in SHARES:
             if deadline.over:
                 return
             slower = rate**share if system.is_discrete else share * rate
-            found = multiplier_criterion(system, rate=slower, solver="riccati", time_limit=deadline)
-            witness = Witness(found.rate, dict(found.witness)) if found.witness else Witness()
-            bracket = spectrum_bracket(witness.data["P"]) if witness else None
-            if bracket is not None and bracket[2] <= LARGE:
-                yield witness
+            calmest = min(_at(system, slower, calmest, deadline), key=_spread)
+            if _spread(calmest) <= LARGE:
                 break
+        if calmest is not None and calmest:  # where no share comes down to LARGE, the best of them still says more
+            yield calmest
     if system.states <= _STATES and not deadline.over:
         with np.errstate(all="ignore"):
             yield steady_witness(system)
+
+
+def _at(system: LureSystem, rate: float, calmest: Witness | None, deadline: Deadline) -> Iterator[Witness]:
+    """Witnesses of one rate, the cheapest first, beside the one at hand."""
+    yield calmest or Witness()
+    found = schur_criterion(system, rate=rate, time_limit=deadline)
+    cheap = Witness(found.rate, dict(found.witness)) if found.witness else Witness()
+    yield cheap
+    if _spread(cheap) > LARGE:
+        found = multiplier_criterion(system, rate=rate, solver="riccati", time_limit=deadline)
+        yield Witness(found.rate, dict(found.witness)) if found.witness else Witness()
+
+
+def _spread(witness: Witness) -> float:
+    """The overshoot of a witness, infinite for an empty one or one that cannot be bracketed."""
+    bracket = spectrum_bracket(witness.data["P"]) if witness else None
+    return np.inf if bracket is None else bracket[2]

@@ -132,3 +132,15 @@ def test_a_large_reducible_map_is_certified_with_an_overshoot(rate):
     assert certificate.verdict is Verdict.CERTIFIED
     assert certificate.overshoot < 1e6
     assert verify(certificate).valid
+
+
+def test_triangular_maps_trade_rate_for_overshoot():
+    """No rate of this map comes with an overshoot of ten; a slower one still costs far less than the fastest."""
+    W = np.triu(np.random.default_rng(3).normal(size=(10, 10)), 1) + 0.5 * np.eye(10)
+    certificate = certify(LureSystem(np.zeros((10, 10)), np.eye(10), W, dt=1.0), criterion="schur")
+    assert certificate.overshoot > 100.0
+    calmer = [c for c in certificate.claims if c.name == "contraction"]
+    assert calmer
+    assert calmer[0].value > certificate.rate
+    assert calmer[0].proof.data["overshoot"] < 0.5 * certificate.overshoot
+    assert verify(certificate).valid
