@@ -240,6 +240,33 @@ class GatedCell:
             inner = weights["n"] @ (np.diag(r) + (h * r * (1 - r))[:, None] * weights["r"])
         return np.diag(z) + ((1 - z) * (1 - n * n))[:, None] * inner + ((h - n) * z * (1 - z))[:, None] * weights["z"]
 
+    def input_jacobian(self, state: Array, u: Array) -> Array:
+        """Derivative of the next state by the input.
+
+        Args:
+            state: ``(n,)``.
+            u: ``(p,)``.
+
+        Returns:
+            ``(n, p)``.
+        """
+        s = self._parts(np.asarray(state, dtype=np.float64), np.asarray(u, dtype=np.float64))
+        weights = {name: self.gate(name)[0] for name in GATES[self.kind]}
+        if self.kind == "lstm":
+            i, f, g, o, tc = s["i"], s["f"], s["g"], s["o"], np.tanh(s["c_next"])
+            dc = (
+                (s["c"] * f * (1 - f))[:, None] * weights["f"]
+                + (g * i * (1 - i))[:, None] * weights["i"]
+                + (i * (1 - g * g))[:, None] * weights["g"]
+            )
+            return np.vstack([(o * (1 - tc * tc))[:, None] * dc + (tc * o * (1 - o))[:, None] * weights["o"], dc])
+        r, z, n, h = s["r"], s["z"], s["n"], s["h"]
+        if self.reset_after:
+            inner = weights["n"] + (s["v"] * r * (1 - r))[:, None] * weights["r"]
+        else:
+            inner = weights["n"] + self.gate("n")[1] @ ((h * r * (1 - r))[:, None] * weights["r"])
+        return ((1 - z) * (1 - n * n))[:, None] * inner + ((h - n) * z * (1 - z))[:, None] * weights["z"]
+
     def payload(self) -> dict[str, Any]:
         """What a file keeps."""
         return {

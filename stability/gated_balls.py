@@ -1,7 +1,8 @@
 r"""Periodic orbits of gated cells, proved to exist: Krawczyk's test on midpoint-radius arithmetic.
 
-An orbit of period ``k`` under a constant input is a zero of the shooting equations ``F(x_i) - x_{i+1} = 0``,
-``i`` modulo ``k``; an equilibrium has ``k = 1``.
+An orbit of period ``k`` under an input of period ``q``, ``k`` a multiple of ``q``, is a zero of the shooting equations
+``F(x_i, u_i) - x_{i+1} = 0``, ``i`` modulo ``k``; an equilibrium has ``k = q = 1``. Its multipliers are the eigenvalues
+of the product of the Jacobians along it.
 
 Source: R. Krawczyk, "Newton-Algorithmen zur Bestimmung von Nullstellen mit Fehlerschranken", Computing 4 (1969).
 """
@@ -13,7 +14,7 @@ import numpy as np
 from stability.balls import EPS, Ball, activation_slopes, activation_values, row_sum_norm
 from stability.gated import GATES, GatedCell
 
-__all__ = ["enclose_orbit", "polish_orbit", "step_and_jacobian"]
+__all__ = ["enclose_orbit", "orbit_jacobian", "polish_orbit", "step_and_jacobian"]
 
 Array = np.ndarray
 Gates = dict[str, tuple[Ball, Ball]]
@@ -81,10 +82,10 @@ def _gru(cell: GatedCell, h: Ball, gates: Gates, weights: dict[str, Ball], drive
     return keep * n + z * h, jacobian
 
 
-def _shooting(cell: GatedCell, points: Ball, u: Array) -> tuple[Ball, Ball]:
-    """``F(x_i) - x_{i+1}`` flattened, ``(k n,)``, and its derivative ``(k n, k n)``."""
+def _shooting(cell: GatedCell, points: Ball, inputs: Array) -> tuple[Ball, Ball]:
+    """``F(x_i, u_i) - x_{i+1}`` flattened, ``(k n,)``, and its derivative ``(k n, k n)``."""
     k, n = points.shape
-    parts = [step_and_jacobian(cell, points[i], u) for i in range(k)]
+    parts = [step_and_jacobian(cell, points[i], inputs[i % len(inputs)]) for i in range(k)]
     value = _join(*(parts[i][0] - points[(i + 1) % k] for i in range(k)))
     mid, rad = np.zeros((k * n, k * n)), np.zeros((k * n, k * n))
     for i, (_, jacobian) in enumerate(parts):
@@ -97,13 +98,30 @@ def _shooting(cell: GatedCell, points: Ball, u: Array) -> tuple[Ball, Ball]:
     return value, Ball(mid, rad)
 
 
-def polish_orbit(cell: GatedCell, points: Array, u: Array, steps: int = 6) -> Array | None:
+def orbit_jacobian(cell: GatedCell, points: Ball, inputs: Array) -> Ball:
+    """Enclosure of the Jacobian of ``k`` steps along an orbit, from its first point on.
+
+    Args:
+        cell: the cell.
+        points: ball of ``(k, n)``.
+        inputs: ``(q, p)``, repeated.
+
+    Returns:
+        Ball of ``(n, n)``.
+    """
+    product = step_and_jacobian(cell, points[0], inputs[0])[1]
+    for i in range(1, points.shape[0]):
+        product = step_and_jacobian(cell, points[i], inputs[i % len(inputs)])[1] @ product
+    return product
+
+
+def polish_orbit(cell: GatedCell, points: Array, inputs: Array, steps: int = 6) -> Array | None:
     """Newton's method on the shooting equations, in plain floating point.
 
     Args:
         cell: the cell.
         points: ``(k, n)`` approximate orbit.
-        u: ``(p,)`` constant input.
+        inputs: ``(q, p)`` input, repeated; ``q`` divides ``k``.
         steps: most Newton steps.
 
     Returns:
@@ -111,7 +129,7 @@ def polish_orbit(cell: GatedCell, points: Array, u: Array, steps: int = 6) -> Ar
     """
     x = np.array(points, dtype=np.float64)
     for _ in range(steps):
-        value, derivative = _shooting(cell, Ball.exact(x), u)
+        value, derivative = _shooting(cell, Ball.exact(x), inputs)
         try:
             move = np.linalg.solve(derivative.mid, value.mid).reshape(x.shape)
         except np.linalg.LinAlgError:
@@ -124,27 +142,27 @@ def polish_orbit(cell: GatedCell, points: Array, u: Array, steps: int = 6) -> Ar
     return x
 
 
-def enclose_orbit(cell: GatedCell, points: Array, u: Array) -> Ball | None:
+def enclose_orbit(cell: GatedCell, points: Array, inputs: Array) -> Ball | None:
     """A box around an approximate orbit in which exactly one orbit of that period is proved to lie.
 
     Args:
         cell: the cell.
         points: ``(k, n)`` approximate orbit.
-        u: ``(p,)`` constant input, taken as exact.
+        inputs: ``(q, p)`` input, repeated, taken as exact; ``q`` divides ``k``.
 
     Returns:
         The box ``(k, n)``, or ``None`` where existence is not proved.
 
     Example:
         >>> cell = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))
-        >>> box = enclose_orbit(cell, np.array([[1e-9]]), np.zeros(1))
+        >>> box = enclose_orbit(cell, np.array([[1e-9]]), np.zeros((1, 1)))
         >>> bool(abs(box.mid[0, 0]) <= box.rad[0, 0] < 1e-12)
         True
     """
-    x = polish_orbit(cell, points, u, steps=3)
+    x = polish_orbit(cell, points, inputs, steps=3)
     if x is None or not np.abs(x - points).max() <= 1e-3 * (1.0 + np.abs(x).max()):
         return None  # Newton's method went elsewhere: nothing is said about the given points
-    value, derivative = _shooting(cell, Ball.exact(x), u)
+    value, derivative = _shooting(cell, Ball.exact(x), inputs)
     try:
         inverse = np.linalg.inv(derivative.mid)
     except np.linalg.LinAlgError:
@@ -156,7 +174,7 @@ def enclose_orbit(cell: GatedCell, points: Array, u: Array) -> Ball | None:
     eye = np.eye(x.size)
     for factor in (1.5, 4.0, 64.0):
         radius = factor * a + 1e-290
-        _, slope = _shooting(cell, Ball(x, np.full(x.shape, radius)), u)
+        _, slope = _shooting(cell, Ball(x, np.full(x.shape, radius)), inputs)
         b = row_sum_norm(eye - left @ slope)
         if b < 1.0 and (a + b * radius) * (1 + 8 * EPS) <= radius:
             return Ball(x, np.full(x.shape, radius))

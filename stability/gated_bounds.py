@@ -1,9 +1,9 @@
 r"""What the gates of an LSTM or GRU imply: an invariant state box, and bounds on the Jacobian of one step in it.
 
 Everything here is rounded outwards, so that a proof may rest on it. For inputs in the cell's input box and
-states in a state box, ``gate_bounds`` encloses every gate; ``is_invariant`` proves that no step leaves the box;
-``JacobianBound`` bounds ``sup |J| d`` row by row for a positive vector ``d``; ``embedding`` writes the difference
-of two trajectories as a Lur'e system with one slope interval a channel.
+states in a state box, ``gate_bounds`` encloses every gate; ``is_invariant`` proves that no step leaves the box,
+``absorbs`` that every trajectory enters it; ``JacobianBound`` bounds ``sup |J| d`` row by row for a positive vector
+``d``; ``embedding`` writes the difference of two trajectories as a Lur'e system with one slope interval a channel.
 
 The difference of two trajectories in the box is exact, not linearised: products are split as
 ``f1 c1 - f2 c2 = f1 (c1 - c2) + c2 (f1 - f2)`` and ``f1 - f2`` is a slope of the logistic function times the
@@ -20,11 +20,10 @@ from stability.gated import GATES, GatedCell
 from stability.intervals import Interval, affine, hull, sigmoid, tanh, upper_product
 from stability.systems import LureSystem
 
-__all__ = ["JacobianBound", "embedding", "gate_bounds", "invariant_box", "is_invariant"]
+__all__ = ["JacobianBound", "absorbs", "embedding", "gate_bounds", "invariant_box", "is_invariant"]
 
 Array = np.ndarray
 Gates = dict[str, Interval]
-ONE, ZERO = Interval.point(1.0), Interval.point(0.0)
 PIECES = 32
 GROW = 1.0 + 2.0**-40
 """Covers the dozen roundings in evaluating a bound whose terms are all non-negative."""
@@ -93,6 +92,8 @@ def is_invariant(cell: GatedCell, box: Interval) -> bool:
 def invariant_box(cell: GatedCell, *, sweeps: int = 100) -> Interval | None:
     """A small invariant box that holds the zero state, found by shrinking the one that saturated gates imply.
 
+    Wherever ``absorbs`` can be proved of some box, it is of this one.
+
     Args:
         cell: the cell.
         sweeps: most rounds of shrinking.
@@ -107,38 +108,86 @@ def invariant_box(cell: GatedCell, *, sweeps: int = 100) -> Interval | None:
         (True, True)
     """
     m = cell.hidden
-    box = Interval(-np.ones(m), np.ones(m))
-    if cell.kind == "lstm":
-        box = _with_cell_state(cell, box)
-        if box is None:
-            return None
+    box = _widest(cell)
+    if box is None:
+        return None
     for _ in range(sweeps):
-        bounds = gate_bounds(cell, box)
-        if cell.kind == "gru":
-            new = _around_zero(bounds["n"])
-        else:
-            new = _with_cell_state(cell, _around_zero(bounds["o"] * tanh(bounds["c"])))
-            if new is None:
-                break
-        new = Interval(np.maximum(new.low, box.low), np.minimum(new.high, box.high))
+        new = _shrunk(cell, box)
         moved = float(max(np.max(new.low - box.low), np.max(box.high - new.high)))
         box = new
         if moved < 1e-9:
             break
     for slack in (1e-12, 1e-9, 1e-6, 1e-3):
-        wide = Interval(np.maximum(box.low[:m] - slack, -1.0), np.minimum(box.high[:m] + slack, 1.0))
+        wide: Interval | None = Interval(np.maximum(box.low[:m] - slack, -1.0), np.minimum(box.high[:m] + slack, 1.0))
         if cell.kind == "lstm":
-            wide = _with_cell_state(cell, wide)
+            wide = _with_cell_state(cell, wide, rooms=2.0)
         if wide is not None and is_invariant(cell, wide):
             return wide
     return None
+
+
+def absorbs(cell: GatedCell, box: Interval, *, sweeps: int = 300) -> bool:
+    r"""Prove that every trajectory from ``|h| <= 1`` and any ``c`` enters ``box``, under every input of the cell's box.
+
+    Let ``H`` be a box in whose every neighbourhood all trajectories end, at first ``[-1, 1]``. Bounds of the gates
+    over ``H`` give a smaller one:
+
+    * LSTM: with ``F = sup f < 1``, ``c`` ends between ``inf(i g, 0) / (1 - F)`` and ``sup(i g, 0) / (1 - F)``, and
+      ``h`` in the image of ``o tanh c``. The first step brings ``h`` into ``(-1, 1)`` from wherever it was.
+    * GRU: ``h+`` lies between ``n`` and ``h``, and with ``sup z < 1`` the distance of ``h`` to the range of ``n``
+      shrinks by that factor a step, so ``h`` ends in that range.
+
+    These bounds depend continuously on ``H``, so they may be repeated. Where they end up strictly inside ``box``
+    (or at the end of ``[-1, 1]``, which no step leaves), every trajectory enters it after a time that is the same for
+    all trajectories from one bounded set.
+
+    Args:
+        cell: the cell.
+        box: ``(n,)`` state box.
+        sweeps: most rounds.
+
+    Returns:
+        Whether it is proved.
+    """
+    m = cell.hidden
+    state = _widest(cell)
+    if state is None or (cell.kind == "gru" and not (gate_bounds(cell, state)["z"].high < 1.0).all()):
+        return False
+    for _ in range(sweeps):
+        below, above = box.low < state.low, state.high < box.high
+        below[:m] |= box.low[:m] <= -1.0
+        above[:m] |= box.high[:m] >= 1.0
+        if below.all() and above.all():
+            return True
+        new = _shrunk(cell, state)
+        if np.array_equal(new.low, state.low) and np.array_equal(new.high, state.high):
+            return False
+        state = new
+    return False
+
+
+def _widest(cell: GatedCell) -> Interval | None:
+    """The box of saturated hidden units; ``None`` where a forget gate may keep its cell state for ever."""
+    h = Interval(-np.ones(cell.hidden), np.ones(cell.hidden))
+    return _with_cell_state(cell, h) if cell.kind == "lstm" else h
+
+
+def _shrunk(cell: GatedCell, box: Interval) -> Interval:
+    """The part of ``box`` in which trajectories end that end in ``box``, rounded outwards; 0 stays in it."""
+    bounds = gate_bounds(cell, box)
+    if cell.kind == "gru":
+        new = _around_zero(bounds["n"])
+    else:
+        after = _with_cell_state(cell, _around_zero(bounds["o"] * tanh(bounds["c"])))
+        new = box if after is None else after
+    return Interval(np.maximum(new.low, box.low), np.minimum(new.high, box.high))
 
 
 def _around_zero(x: Interval) -> Interval:
     return Interval(np.minimum(x.low, 0.0), np.maximum(x.high, 0.0))
 
 
-def _with_cell_state(cell: GatedCell, h: Interval) -> Interval | None:
+def _with_cell_state(cell: GatedCell, h: Interval, rooms: float = 1.0) -> Interval | None:
     """The LSTM's box from that of its hidden units: ``|c|`` settles where ``f c + i g = c``."""
     m = cell.hidden
     state = Interval(np.concatenate([h.low, 0 * h.low[:m]]), np.concatenate([h.high, 0 * h.high[:m]]))
@@ -146,7 +195,7 @@ def _with_cell_state(cell: GatedCell, h: Interval) -> Interval | None:
     forget, gain = bounds["f"].high, bounds["i"] * bounds["g"]
     if not (forget < 1.0).all():
         return None
-    room = 1e-14 / (1.0 - forget)  # for the roundings of the step that must stay inside
+    room = rooms * 1e-14 / (1.0 - forget)  # for the roundings of the step that must stay inside
     low = np.minimum(gain.low, 0.0) / (1.0 - forget) * (1.0 + room) - room
     high = np.maximum(gain.high, 0.0) / (1.0 - forget) * (1.0 + room) + room
     return Interval(np.concatenate([h.low, low]), np.concatenate([h.high, high]))

@@ -99,7 +99,14 @@ def refute(
             effort=float(effort),
         )
     if isinstance(target, GatedCell):
-        return search_gated(target, seed=seed, time_limit=deadline.seconds)
+        return search_gated(
+            target,
+            seed=int(seed),
+            time_limit=deadline,
+            region=checked_range(input_range, target.inputs),
+            start=_start(start, target.states),
+            horizon=None if horizon is None else int(horizon),
+        )
     if isinstance(target, Cascade):
         return search_stack(target, refute, seed=seed, time_limit=min(deadline.left(), 30.0))
     return Refutation(

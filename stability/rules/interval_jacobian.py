@@ -1,7 +1,9 @@
-r"""Rule ``interval_jacobian``: a gated cell contracts in a weighted infinity norm on an invariant box.
+r"""Rule ``interval_jacobian``: a gated cell contracts in a weighted infinity norm on a box that all trajectories enter.
 
-The box and the bound of the Jacobian are recomputed from the stored weights with outward rounding: no step leaves the
-box, and ``sup |J| d <= rho d`` over it. For two trajectories in the box under one input, the mean value theorem gives
+The box and the bound of the Jacobian are recomputed from the stored weights with outward rounding. No step leaves the
+box, and every trajectory from ``|h| <= 1`` and any ``c`` enters it (``stability.gated_bounds.absorbs``): a proof on a
+smaller box, around one of several attractors say, is refused, since it would say nothing about the others. Over the box
+``sup |J| d <= rho d``, so for two trajectories in it under one input the mean value theorem gives
 ``max_i |delta_i| / d_i`` a factor of at most ``rho`` a step.
 """
 
@@ -14,26 +16,38 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.gated import GatedCell
-from stability.gated_bounds import JacobianBound, is_invariant
+from stability.gated_bounds import JacobianBound, absorbs, is_invariant
 from stability.intervals import Interval
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import vector
 from stability.statements import at_most, decay_factor, subject_phrase
 
-__all__ = ["check", "proved_box"]
+__all__ = ["box_phrase", "check", "proved_box"]
+
+
+def box_phrase(subject: Any, data: Mapping[str, Any]) -> str:
+    """What the state box of a proof means, with its size, in words; ``d`` is the difference of two trajectories."""
+    low, high = data["low"], data["high"]
+    size = np.maximum(np.abs(low), np.abs(high)) if low.shape == high.shape == (subject.states,) else np.zeros(0)
+    parts = [("h", size[: subject.hidden]), ("c", size[subject.hidden :])]
+    sizes = " and ".join(f"|{name}| <= {at_most(float(x.max()))}" for name, x in parts if x.size)
+    start = "|h| <= 1 and any c" if subject.kind == "lstm" else "|h| <= 1"
+    return (
+        f"every trajectory from {start} enters the box of the proof, in which {sizes} in every entry, and stays in it; "
+        "the difference d of any two trajectories that start in it satisfies"
+    )
 
 
 def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     return (
-        f"For {subject_phrase(subject)}: the difference d of any two trajectories that start in the invariant box of "
-        f"the proof, which holds the zero state, satisfies |d| <= {at_most(data.get('overshoot'))} * "
-        f"{decay_factor(data.get('rate'), True)} |d(0)| after k steps, in the infinity norm."
+        f"For {subject_phrase(subject)}: {box_phrase(subject, data)} |d| <= {at_most(data['overshoot'])} * "
+        f"{decay_factor(data['rate'], True)} |d(0)| after k steps, in the infinity norm."
     )
 
 
 def proved_box(cell: GatedCell, data: Any) -> tuple[Interval | None, str]:
-    """The state box of a proof, when it is proved to be invariant; else why not."""
+    """The state box of a proof, when no step is proved to leave it and every trajectory to enter it; else why not."""
     low, high = vector(data, "low", cell.states), vector(data, "high", cell.states)
     if low is None or high is None or not (low <= high).all():
         return None, f"low and high must be finite vectors of {cell.states} entries with low <= high"
@@ -41,6 +55,8 @@ def proved_box(cell: GatedCell, data: Any) -> tuple[Interval | None, str]:
     with np.errstate(all="ignore"):
         if not is_invariant(cell, box):
             return None, "the state box is not proved to be invariant, or does not hold the zero state"
+        if not absorbs(cell, box):
+            return None, "not every trajectory is proved to enter the state box"
     return box, ""
 
 
@@ -71,4 +87,4 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
         image = JacobianBound(subject, box).apply(d)
     if not (image <= np.nextafter(rate * d, 0.0)).all():
         return False, f"sup |J| d <= {rate} d is not proved in row {int(np.argmax(image / d))}"
-    return True, f"|J| d <= {rate:.6g} d over an invariant box, rounded outwards"
+    return True, f"|J| d <= {rate:.6g} d over a box that every trajectory enters, rounded outwards"

@@ -1,8 +1,8 @@
-r"""Rule ``interval_lmi``: a gated cell contracts in a quadratic norm on an invariant box.
+r"""Rule ``interval_lmi``: a gated cell contracts in a quadratic norm on a box that every trajectory enters.
 
 The difference of two trajectories in the box satisfies a Lur'e system whose slope intervals are bounds of the gates,
 recomputed from the stored weights with outward rounding (``stability.gated_bounds.embedding``); the multiplier
-inequality for that system is then proved as in ``multiplier_lmi``.
+inequality for that system is then proved as in ``multiplier_lmi``. What the box must be: see ``interval_jacobian``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.gated import GatedCell
 from stability.gated_bounds import embedding
-from stability.rules.interval_jacobian import proved_box
+from stability.rules.interval_jacobian import box_phrase, proved_box
 from stability.rules.multiplier_lmi import LMI_FIELDS, check_decay
 from stability.rules.registry import Outcome, rule
 from stability.statements import at_most, decay_factor, subject_phrase
@@ -26,9 +26,8 @@ __all__ = ["check"]
 def _statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
     return (
-        f"For {subject_phrase(subject)}: the difference d of any two trajectories that start in the invariant box of "
-        f"the proof, which holds the zero state, satisfies |d| <= {at_most(data.get('overshoot'))} * "
-        f"{decay_factor(data.get('rate'), True)} |d(0)| after k steps, in the Euclidean norm."
+        f"For {subject_phrase(subject)}: {box_phrase(subject, data)} |d| <= {at_most(data['overshoot'])} * "
+        f"{decay_factor(data['rate'], True)} |d(0)| after k steps, in the Euclidean norm."
     )
 
 
@@ -49,4 +48,4 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     with np.errstate(all="ignore"):
         system = embedding(subject, box)
     valid, reason = check_decay(system, data)
-    return valid, f"over the invariant box, {reason}" if valid else reason
+    return valid, f"over a box that every trajectory enters, {reason}" if valid else reason

@@ -12,7 +12,7 @@ from stability.certify import certify
 from stability.criteria.interval import gated_findings, gated_proof, interval_criterion, interval_lmi_criterion
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.gated import GatedCell, sigmoid
-from stability.gated_bounds import JacobianBound, embedding, gate_bounds, invariant_box, is_invariant
+from stability.gated_bounds import JacobianBound, absorbs, embedding, gate_bounds, invariant_box, is_invariant
 from stability.intervals import Interval
 from stability.systems import LureSystem
 from stability.verify import verify, verify_claim
@@ -59,6 +59,111 @@ def test_a_box_that_is_too_small_is_not_invariant(rng):
     box = invariant_box(cell)
     assert not is_invariant(cell, Interval(0.5 * box.low, 0.5 * box.high))
     assert not is_invariant(cell, Interval(box.low + 10, box.high + 10))
+
+
+@pytest.mark.parametrize(("kind", "reset_after"), KINDS)
+@pytest.mark.parametrize("scale", [0.1, 0.5, 2.0])
+def test_every_trajectory_enters_the_box(kind, reset_after, scale, rng):
+    cell = random_cell(kind, reset_after, rng, scale, m=3)
+    box = invariant_box(cell)
+    assert absorbs(cell, box)
+    x = rng.uniform(-1.0, 1.0, size=(50, cell.states))
+    x[:, cell.hidden :] *= 100.0  # any c
+    x[::2, : cell.hidden] = np.sign(x[::2, : cell.hidden])
+    missing = np.ones(50, bool)
+    for _ in range(4000):
+        x = cell.advance(x, np.sign(rng.normal(size=(50, cell.inputs))))
+        inside = ((box.low <= x) & (x <= box.high)).all(axis=1)
+        missing &= ~inside
+        if not missing.any():
+            break
+    assert not missing.any()
+
+
+def latch(weight=4.0) -> GatedCell:
+    """n = tanh(weight h), z = 1/2: three equilibria for a weight above one, one below."""
+    w_hh = np.array([[0.0], [0.0], [weight]])
+    return GatedCell("gru", np.zeros((3, 1)), w_hh, np.array([50.0, 0.0, 0.0]), input_low=-1.0, input_high=1.0)
+
+
+def test_a_box_around_one_of_several_attractors_absorbs_nothing():
+    """The box |h| <= r of the latch is absorbing exactly where its equilibria +-h* lie inside."""
+    h = 0.9
+    for _ in range(200):
+        h = float(np.tanh(4 * h))
+    for r, absorbing in ((h + 1e-6, True), (h - 1e-6, False), (0.5, False), (1.0, True)):
+        assert absorbs(latch(), Interval(np.full(1, -r), np.full(1, r))) is absorbing, r
+    assert not absorbs(latch(), Interval(np.full(1, -1.0), np.full(1, 0.5)))
+    assert not absorbs(latch(), Interval(np.full(1, -0.5), np.full(1, 1.0)))
+    for r, absorbing in ((1e-3, True), (1e-12, False)):
+        assert absorbs(latch(0.9), Interval(np.full(1, -r), np.full(1, r)), sweeps=200) is absorbing, r
+
+
+def test_the_cell_state_enters_where_its_gates_let_it_settle():
+    """f <= sigma(1), i g <= 1/2 tanh(1): c ends within tanh(1) / 2 / (1 - sigma(1))."""
+    w_ih, b = np.array([[0.0], [0.0], [1.0], [0.0]]), np.array([0.0, 1.0, 0.0, 0.0])
+    cell = GatedCell("lstm", w_ih, np.zeros((4, 1)), b, input_low=-1.0, input_high=1.0)
+    c = 0.5 * np.tanh(1.0) * (1 + np.e)
+    h = 0.5 * np.tanh(c)
+    for dh, dc, absorbing in ((1e-9, 1e-9, True), (-1e-9, 1e-9, False), (1e-9, -1e-9, False)):
+        high = np.array([h + dh, c + dc])
+        assert absorbs(cell, Interval(-high, high)) is absorbing, (dh, dc)
+    assert not absorbs(cell.with_inputs(-1.0, 1.1), Interval(-np.array([h, c]) - 1e-9, np.array([h, c]) + 1e-9))
+
+
+def test_a_gate_that_may_keep_its_state_for_ever_absorbs_nothing():
+    whole = Interval(-np.ones(1), np.ones(1))
+    w_ih = np.array([[0.0], [1.0], [0.0]])
+    keeps = GatedCell("gru", w_ih, np.zeros((3, 1)))
+    assert not absorbs(keeps, whole)
+    assert absorbs(keeps.with_inputs(-1.0, 1.0), whole)
+    assert not absorbs(
+        GatedCell("lstm", np.ones((4, 1)), np.zeros((4, 1))), Interval(-np.ones(2) * 1e9, np.ones(2) * 1e9)
+    )
+
+
+@pytest.mark.parametrize("kind", ["interval_jacobian", "interval_lmi"])
+def test_no_certificate_on_a_small_box_of_a_bistable_cell(kind):
+    """Around 0 the steep reset gate makes the cell calm; far out it holds +-h for ever."""
+    w_hh = np.array([[40.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [9.0, 0.0], [0.0, 0.1]])
+    b = np.array([-10.0, 0.0, -1.0, -1.0, 0.0, 0.0])
+    cell = GatedCell("gru", np.zeros((6, 1)), w_hh, b, input_low=-1.0, input_high=1.0)
+    x = np.array([[1.0, 0.0], [0.01, 0.0]])
+    for _ in range(300):
+        x = cell.advance(x, np.zeros((2, 1)))
+    assert x[0, 0] > 0.5 > 1e-6 > abs(x[1, 0])  # two attractors
+    r = np.full(2, 0.02)
+    assert is_invariant(cell, Interval(-r, r))
+    d = np.ones(2)
+    rate = float(JacobianBound(cell, Interval(-r, r)).apply(d).max()) * (1 + 1e-9)
+    assert rate < 1
+    data = {"low": -r, "high": r, "rate": rate}
+    if kind == "interval_jacobian":
+        data |= {"d": d, "overshoot": 1.0 + 1e-12}
+    else:
+        data |= {"P": np.eye(2), "L": np.ones(8), "overshoot": 1.01, "p_min": 0.999, "p_max": 1.001}
+    from stability.rules.registry import STATEMENTS
+
+    draft = Claim("contraction", "", Verdict.CERTIFIED, Proof(kind, data), rate)
+    claim = replace(draft, statement=STATEMENTS[kind](cell, draft))
+    assert "|h| <= 0.02" in claim.statement
+    checked = verify_claim(cell, claim)
+    assert not checked.valid
+    assert "every trajectory" in checked.reason
+
+
+def test_the_size_of_the_box_stands_in_the_sentence():
+    b = np.array([0.0, 1.0, 0.0, 0.0])
+    cell = GatedCell(
+        "lstm", np.array([[0.0], [0.0], [1.0], [0.0]]), np.zeros((4, 1)), b, input_low=-1.0, input_high=1.0
+    )
+    claim, _ = gated_proof(cell, [interval_criterion(cell)])
+    c = 0.5 * np.tanh(1.0) * (1 + np.e)
+    assert c < 1.4160 < c + 1e-3
+    assert f"|h| <= {0.5 * np.tanh(c) + 5e-5:.4f}" in claim.statement
+    assert "|c| <= 1.416 in every entry" in claim.statement
+    assert "from |h| <= 1 and any c" in claim.statement
+    assert "under every input with entries in [-1, 1]" in claim.statement
 
 
 @pytest.mark.parametrize(("kind", "reset_after"), KINDS)
@@ -187,7 +292,7 @@ def test_a_certificate_survives_its_file(kind, reset_after, tmp_path, rng):
     assert certificate.verdict is Verdict.CERTIFIED
     checked = verify(certificate.save(tmp_path / "c.json"))
     assert checked.valid, checked.reason
-    assert "in its box" in certificate.claim.statement
+    assert "under every input with entries in [-1, 1]: every trajectory from" in certificate.claim.statement
     again = Certificate.load(tmp_path / "c.json")
     assert again.rate == certificate.rate < 1
 

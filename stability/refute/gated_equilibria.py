@@ -1,0 +1,192 @@
+r"""Equilibria of a gated cell under constant inputs, and inputs that make them less and less stable.
+
+With ``x(u)`` the equilibrium at input ``u``, ``J`` and ``J_u`` the Jacobians of the step by state and input, and
+``lambda`` an eigenvalue of ``J`` with left and right vectors ``w, v`` scaled to ``w^H v = 1``,
+
+.. math:: \frac{d\lambda}{du} = w^H \partial_v J \, \frac{dx}{du} + w^H \partial_v J_u, \qquad
+          \frac{dx}{du} = (I - J)^{-1} J_u ,
+
+since ``w^H J v`` is the derivative of ``w^H F`` along ``v``, whose gradient is again one of ``F`` along ``v``.
+Derivatives along ``v`` are taken by central differences of the exact Jacobians.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigs
+
+from stability.deadline import Deadline
+from stability.gated import GatedCell
+
+__all__ = ["FOLLOWED", "Steady", "ascend", "equilibrium", "gradient", "largest_eigenvalues", "steady"]
+
+Array = np.ndarray
+DENSE = 256  # states up to which all eigenvalues are computed
+LEAST = 0.05  # an eigenvalue below has too far to go
+FOLLOWED = 4  # eigenvalues worth following, of the largest modulus
+
+
+@dataclass(frozen=True, eq=False)
+class Steady:
+    """An approximate equilibrium ``state`` under ``u`` and an eigenvalue of its Jacobian, at first the largest."""
+
+    state: Array
+    u: Array
+    value: complex
+
+    @property
+    def radius(self) -> float:
+        """Modulus of the eigenvalue: above one, neighbours leave."""
+        return abs(self.value)
+
+
+def equilibrium(cell: GatedCell, state: Array, u: Array) -> Array | None:
+    """An equilibrium by Newton's method with steps that are halved until they help.
+
+    Args:
+        cell: the cell.
+        state: ``(n,)`` guess.
+        u: ``(p,)`` constant input.
+
+    Returns:
+        ``(n,)``, or ``None`` where the method stops short of one.
+    """
+    value = cell.advance(state, u) - state
+    for _ in range(60):
+        size = np.linalg.norm(value)
+        if size <= 1e-11 * (1.0 + np.linalg.norm(state)):
+            return state
+        try:
+            move = np.linalg.solve(cell.jacobian(state, u) - np.eye(cell.states), value)
+        except np.linalg.LinAlgError:
+            return None
+        if not np.isfinite(move).all():
+            return None
+        for _ in range(12):
+            trial = state - move
+            rest = cell.advance(trial, u) - trial
+            if np.linalg.norm(rest) < (1.0 - 1e-3) * size:
+                break
+            move = 0.5 * move
+        else:
+            return None
+        state, value = trial, rest
+    return None
+
+
+def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
+    """Eigenvalues of largest modulus in the closed upper half-plane; by Arnoldi's method where the matrix is large."""
+    n, values = len(matrix), None
+    if n > DENSE:
+        try:
+            action = LinearOperator(matrix.shape, matvec=matrix.dot, dtype=matrix.dtype)
+            values = eigs(action, k=2 * count, v0=np.ones(n), return_eigenvectors=False)
+        except ArpackError:
+            values = None
+    if values is None:
+        values = np.linalg.eigvals(matrix)
+    upper = sorted((complex(x) for x in values if x.imag >= 0.0), key=lambda x: -abs(x))
+    return upper[:count]
+
+
+def steady(cell: GatedCell, guess: Array, u: Array) -> Steady | None:
+    """The equilibrium near a guess with its largest eigenvalue, or ``None``."""
+    point = equilibrium(cell, guess, u)
+    return None if point is None else Steady(point, u, largest_eigenvalues(cell.jacobian(point, u))[0])
+
+
+def _eigenpair(matrix: Array, value: complex) -> tuple[complex, Array, Array] | None:
+    """The eigenvalue next to ``value`` with its vectors, ``w @ v = 1``; ``None`` where it is multiple."""
+    shift = value + 1e-9 * (1.0 + abs(value))
+    shifted = (matrix - shift * np.eye(len(matrix))) if value.imag else matrix - shift.real * np.eye(len(matrix))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LinAlgWarning)
+        factor = lu_factor(shifted, check_finite=False)
+    v = w = np.cos(np.arange(1.0, len(matrix) + 1.0))
+    for _ in range(4):
+        v, w = lu_solve(factor, v, check_finite=False), lu_solve(factor, w, trans=1, check_finite=False)
+        v, w = v / np.abs(v).max(), w / np.abs(w).max()
+    if not (np.isfinite(v).all() and np.isfinite(w).all()) or abs(w @ v) < 1e-8 * len(v):
+        return None
+    w = w / (w @ v)
+    return complex(w @ (matrix @ v)), v, w
+
+
+def gradient(cell: GatedCell, at: Steady) -> Array | None:
+    """Gradient ``(p,)`` of the modulus of the eigenvalue by the constant input, the equilibrium moving along.
+
+    Args:
+        cell: the cell.
+        at: an equilibrium.
+
+    Returns:
+        The gradient, or ``None`` where the eigenvalue is multiple or the equilibrium does not depend smoothly on it.
+    """
+    x, u = at.state, at.u
+    jacobian, entry = cell.jacobian(x, u), cell.input_jacobian(x, u)
+    pair = _eigenpair(jacobian, at.value)
+    if pair is None or pair[0] == 0:
+        return None
+    value, v, w = pair
+    w = w * (np.conj(value) / abs(value))  # d|lambda| = Re(conj(lambda) d lambda) / |lambda|
+    step = 1e-5 * (1.0 + np.abs(x).max())
+    by_state, by_input = np.zeros(len(x)), np.zeros(len(u))
+    for part, factor in ((np.real(v), 1.0), (np.imag(v), 1j)):
+        if not part.any():
+            continue
+        ahead, behind = x + step * part, x - step * part
+        by_state += np.real(factor * (w @ (cell.jacobian(ahead, u) - cell.jacobian(behind, u)))) / (2 * step)
+        by_input += np.real(factor * (w @ (cell.input_jacobian(ahead, u) - cell.input_jacobian(behind, u)))) / (
+            2 * step
+        )
+    try:
+        moved = np.linalg.solve(np.eye(len(x)) - jacobian.T, by_state)
+    except np.linalg.LinAlgError:
+        return None
+    total = by_input + entry.T @ moved
+    return total if np.isfinite(total).all() else None
+
+
+def ascend(cell: GatedCell, at: Steady, low: Array, high: Array, steps: int, deadline: Deadline) -> Iterator[Steady]:
+    """Equilibria whose eigenvalue grows, by steps along the signs of its gradient inside a box of inputs.
+
+    The eigenvalue is followed: it need not be the largest one, which may belong to a unit that merely remembers.
+
+    Args:
+        cell: the cell.
+        at: where to start, with the eigenvalue to follow.
+        low: ``(p,)`` lower end of the box.
+        high: ``(p,)`` upper end.
+        steps: most gradients.
+        deadline: when to stop early.
+
+    Yields:
+        One equilibrium a successful step.
+    """
+    size = 0.25
+    for _ in range(steps):
+        slope = None if deadline.stops("refutation") or not at.radius > LEAST else gradient(cell, at)
+        if slope is None:
+            return
+        while True:
+            u = np.clip(at.u + size * (high - low) * np.sign(slope), low, high)
+            expected = at.value * (1.0 + float(slope @ (u - at.u)) / at.radius)
+            trial = _followed(cell, at, u, expected)
+            if trial is not None and trial.radius > at.radius + 1e-6:
+                break
+            size *= 0.35
+            if size < 2e-3:
+                return
+        at, size = trial, min(1.5 * size, 1.0)
+        yield at
+
+
+def _followed(cell: GatedCell, at: Steady, u: Array, expected: complex) -> Steady | None:
+    point = equilibrium(cell, at.state, u)
+    pair = None if point is None else _eigenpair(cell.jacobian(point, u), expected)
+    return None if pair is None else Steady(point, u, complex(pair[0].real, abs(pair[0].imag)))
