@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 from torch import nn
 
 from stability.errors import ConfigurationError
@@ -17,7 +18,7 @@ from .lanczos import Krylov, Vector, lanczos, random_direction
 from .pyhessian_adapter import pyhessian_estimates
 from .results import Record
 
-__all__ = ["CONDITION_DEFINITION", "DENSE_LIMIT", "HessianSummary", "hessian_summary"]
+__all__ = ["CONDITION_DEFINITION", "DENSE_LIMIT", "HessianSummary", "hessian_summary", "student_half_width"]
 
 CONDITION_DEFINITION = "|lambda_max / lambda_min|, the largest over the smallest eigenvalue in algebraic order"
 DENSE_LIMIT = 4096
@@ -40,9 +41,10 @@ class HessianSummary(Record):
         top_magnitude: the eigenvalue of largest magnitude, signed (what PyHessian calls the top one).
         trace: of ``H``.
         trace_standard_error: of its estimate over the random probes; 0 where it is exact.
+        trace_half_width: half the width of the 95 % interval of the trace, Student's: with four probes that is 3.2
+            standard errors, not 2; 0 where it is exact.
         trace_samples: how many probes.
-        condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is not told apart from
-            0.
+        condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is not told apart from 0.
         condition_definition: in words.
         matvecs: Hessian-vector products taken.
         converged: both residuals are within the tolerance.
@@ -62,6 +64,7 @@ class HessianSummary(Record):
     top_magnitude: float
     trace: float
     trace_standard_error: float
+    trace_half_width: float
     trace_samples: int
     condition_number: float | None
     condition_definition: str
@@ -160,6 +163,21 @@ METHODS: dict[str, Callable[[HessianOperator, _Settings], _Estimates]] = {
 }
 
 
+def student_half_width(standard_error: float, samples: int, confidence: float = 0.95) -> float:
+    """Half the width of Student's interval for a mean of so many samples; 0 for an exact value.
+
+    Args:
+        standard_error: of the mean, estimated from the same samples.
+        samples: how many, 2 or more; fewer for an exact value.
+        confidence: of the interval.
+
+    Example:
+        >>> round(student_half_width(1.0, 4), 3), round(student_half_width(1.0, 1000), 3)
+        (3.182, 1.962)
+    """
+    return float(stdtrit(samples - 1, 0.5 + confidence / 2)) * standard_error if samples > 1 else 0.0
+
+
 def _condition(largest: float, smallest: tuple[float, float]) -> float | None:
     value, residual = smallest
     return abs(largest / value) if abs(value) > residual and value != 0 else None
@@ -197,7 +215,8 @@ def hessian_summary(
         seed: of the start vector and the probes.
         batch_size: sum over minibatches of this size; ``None``: one batch, its graph kept (fastest).
         max_iter: at most this many products for the eigenvalues.
-        tol: relative tolerance of the eigenvalues.
+        tol: of both eigenvalues, relative to the larger magnitude: a ``lambda_min`` a thousand times smaller than
+            ``lambda_max`` needs a smaller one (its residual says how well it is known).
         trace_samples: random probes for the trace, 2 or more.
 
     Returns:
@@ -249,6 +268,7 @@ def hessian_summary(
             top_magnitude=top,
             trace=found.trace[0],
             trace_standard_error=found.trace[1],
+            trace_half_width=student_half_width(*found.trace[1:]),
             trace_samples=found.trace[2],
             condition_number=_condition(largest, found.smallest),
             condition_definition=CONDITION_DEFINITION,

@@ -95,9 +95,8 @@ def noise_sweep(
 ) -> SweepResult:
     """Accuracy under noise on the input over a grid of levels.
 
-    ``white``: ``x + N(0, level^2)`` on every entry. ``salt_pepper``: each entry, with probability
-        ``level``, is set to its
-    lower or its upper bound.
+    ``white``: ``x + N(0, level^2)`` on every entry. ``salt_pepper``: each entry, with probability ``level``, is set to
+    its lower or its upper bound.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.

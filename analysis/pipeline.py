@@ -182,8 +182,7 @@ def _robustness(work: Work) -> None:
             time_limit=work.budget.gain_seconds,
         )
         if gain.proof is not None:  # one inequality for the whole sequence is mostly, not always, the sharper bound
-            other = certified_radius(model, x, y, gain=gain)
-            result = max(result, other, key=lambda r: float(np.median(r.radius)))
+            result = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each sequence
     largest = float(result.radius.max(initial=0.0))
     grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in work.budget.epsilons_l2 if e <= largest)])
     share = [result.accuracy_at(float(r)) for r in grid]

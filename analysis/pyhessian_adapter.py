@@ -1,13 +1,13 @@
 """PyHessian behind a front that works around its faults without changing its numbers' meaning.
 
 What is worked around, and how (each is said in the result's notes):
-    it puts the model in evaluation mode and leaves gradients in it     it gets a copy
-    ``cuda=True`` unless told otherwise                                 the data's own device is passed
-    eigenvalues come by magnitude only                                  the other end from ``H - mu I``
-    its power iteration divides by ``norm + 1e-6`` and stops early      Rayleigh quotient and residual of
-    its vector its trace stops after a few samples when two means agree            the tolerance is minus
-    infinity its density calls a function torch no longer has                    not called: see
-    ``spectral_density``
+
+- it puts the model in evaluation mode and leaves gradients in it: it gets a copy;
+- it takes ``cuda=True`` unless told otherwise: the data's own device is passed;
+- its eigenvalues come by magnitude only: the other end is found from ``H - mu I``;
+- its power iteration divides by ``norm + 1e-6`` and stops early: Rayleigh quotient and residual of its vector count;
+- its trace stops after a few samples when two means agree: the tolerance is minus infinity;
+- its density calls a function that torch no longer has: it is not called, see ``spectral_density``.
 """
 
 from __future__ import annotations

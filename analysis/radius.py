@@ -35,12 +35,16 @@ Array = NDArray[np.float64]
 class CertifiedRadius(Record):
     """Radii within which no perturbation of the input sequence changes the class.
 
+    About the stored weights in real arithmetic, not about the rounding of a network that runs in float32. The
+    inequality behind a radius is proved; the radius itself is computed in float64, with a relative slack of 1e-9 for
+    its own rounding, and not enclosed in intervals.
+
     Attributes:
         radius: ``(batch,)``, in l2 over the whole sequence; 0 where the sequence is misclassified.
         radius_linf: ``(batch,)``, ``radius / sqrt(time * features)``.
         margin: ``(batch,)``, logit of the true class minus the runner-up's; 0 where misclassified.
-        gain: bound ``g_T`` of ``|change of the logits|_2 / |change of the input|_2``.
-        method: where the gain comes from.
+        gain: bound ``g_T`` of ``|change of the logits|_2 / |change of the input|_2``; the smaller one of two proofs.
+        method: where the gain comes from; with two proofs each sequence has the larger of its two radii.
         horizon: time steps.
         features: input features per step.
     """
@@ -78,9 +82,7 @@ def _witness(model: SequenceModel, certificate: Any, subject: DrivenSystem) -> M
     proof = certificate.claim.proof
     if certificate.verdict is not Verdict.CERTIFIED or proof is None:
         return None
-    if proof.kind != "multiplier_lmi":
-        raise UnsupportedError(f"a proof of kind {proof.kind} gives no gain over a finite horizon: pass gain=")
-    return proof.data
+    return proof.data if proof.kind == "multiplier_lmi" else model.layer.witness()  # other proofs have no metric
 
 
 def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem]:
@@ -142,18 +144,26 @@ def _from_steps(model: nn.Module, certificate: Any, horizon: int) -> tuple[float
     return horizon_gain(bound, head, horizon, mean), pairs, bound.source
 
 
+def _radii(gaps: Array, truth: NDArray[np.int64], gain: float, pairs: Array | None) -> Array:
+    """Radii ``(batch,)`` from what logits are apart ``(batch, classes)``, infinite for the true class."""
+    reach = np.full_like(gaps, math.sqrt(2) * gain) if pairs is None else pairs[truth]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        radii = np.where(np.isinf(gaps), math.inf, np.where(gaps > 0, gaps / reach, 0.0))
+    return radii.min(axis=1) * (1 - SLACK)
+
+
 def certified_radius(
     model: nn.Module, x: Tensor, y: Tensor, *, gain: Any = None, certificate: Certificate | None = None
 ) -> CertifiedRadius:
     """For each sequence, an l2 radius within which no perturbation changes the class.
 
     With ``g_T`` a bound of the incremental gain from input sequence to logits, two logits differ by at most
-    ``sqrt(2) g_T |u|``, so ``margin / (sqrt(2) g_T)`` is certified. Without ``gain`` it is bounded here
-    from one step of the difference of two trajectories (see
-    :func:`~stability.analysis.stepbound.step_bound`), and each pair of classes by its own row ``|(h_i -
-    h_j) R^{-1}|``, which is never worse. The metric and rate come from the certificate, from the proof that
-    the layer carries, or else from the norms of the weights: always sound, tiny for long sequences of a
-    network that does not contract. Everything is computed in float64, not in intervals.
+    ``sqrt(2) g_T |u|``, so ``margin / (sqrt(2) g_T)`` is certified. Without ``gain`` it is bounded here from one step
+    of the difference of two trajectories (see :func:`~stability.analysis.stepbound.step_bound`), and each pair of
+    classes by its own row ``|(h_i - h_j) R^{-1}|``, which is never worse. The metric and rate come from the
+    certificate, from the proof that the layer carries, or else from the norms of the weights: always sound, tiny for
+    long sequences of a network that does not contract. With both ``gain`` and ``certificate`` each sequence gets the
+    larger of its two radii.
 
     Args:
         model: a ``SequenceModel`` with logits at the last step or of the mean output; any model when
@@ -163,7 +173,8 @@ def certified_radius(
         gain: from :func:`stability.incremental_gain` of the model's layer, with ``output`` the head's
             weight and the sequences' length as ``horizon`` (slower, usually several times better; its proof
             is checked again and, where it can, bounds every pair of classes); or a number, taken on trust.
-        certificate: of the model's layer; its proof is checked again.
+        certificate: of the model's layer; its proof is checked again. One without a quadratic norm (a proof by another
+            criterion than the multiplier inequality) is not used.
 
     Returns:
         The radii.
@@ -185,27 +196,22 @@ def certified_radius(
     x = check_batch(check_model(model), x)
     y = check_labels(y, len(x), x.device)
     horizon, features = x.shape[1:]
-    if gain is None:
-        value, pairs, method = _from_steps(model, certificate, horizon)
-    elif certificate is None:
-        value, pairs, method = _from_gain(gain, model, horizon)
-    else:
-        raise ConfigurationError("pass either gain or certificate")
+    bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
+    if gain is None or certificate is not None:
+        bounds.append(_from_steps(model, certificate, horizon))
     z, truth = to_numpy(_logits(model, x, y)), y.cpu().numpy()
     rows_of = np.arange(len(z))
     gaps = z[rows_of, truth][:, None] - z  # (batch, classes), 0 for the true class
     gaps[rows_of, truth] = math.inf
-    reach = np.full_like(gaps, math.sqrt(2) * value) if pairs is None else pairs[truth]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        radii = np.where(np.isinf(gaps), math.inf, np.where(gaps > 0, gaps / reach, 0.0))
     margin = np.maximum(gaps.min(axis=1), 0.0)
-    radius = radii.min(axis=1) * (1 - SLACK)
+    gaps -= SLACK * np.abs(z).max(axis=1, keepdims=True)  # rounding of the logits
+    radius = np.max([_radii(gaps, truth, value, pairs) for value, pairs, _ in bounds], axis=0)
     return CertifiedRadius(
         radius=radius,
         radius_linf=radius / math.sqrt(horizon * features),
         margin=margin,
-        gain=value,
-        method=method,
+        gain=min(value for value, _, _ in bounds),
+        method=", or ".join(dict.fromkeys(method for _, _, method in bounds)),
         horizon=int(horizon),
         features=int(features),
     )

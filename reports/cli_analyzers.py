@@ -95,7 +95,7 @@ def hessian(
             number(result.lambda_min, 5),
             f"residual {number(result.lambda_min_residual)}",
         ),
-        ("trace", number(result.trace, 5), f"standard error {number(result.trace_standard_error)}"),
+        ("trace", number(result.trace, 5), f"± {number(result.trace_half_width)} (95 %)"),
         ("condition number", number(result.condition_number, 5), result.condition_definition),
         ("gradient norm", number(result.gradient_norm, 5), f"loss {number(result.loss, 5)}"),
     ]

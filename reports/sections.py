@@ -98,9 +98,11 @@ def _claims(report: Report) -> Section | None:
 
 HESSIAN = (
     ("lambda_max", "largest eigenvalue"),
+    ("lambda_max_residual", "± residual"),
     ("lambda_min", "smallest eigenvalue"),
+    ("lambda_min_residual", "± residual"),
     ("trace", "trace"),
-    ("trace_standard_error", "± standard error"),
+    ("trace_half_width", "± 95 %"),
     ("condition_number", "condition number"),
     ("gradient_norm", "gradient norm"),
     ("loss", "loss"),

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import nn
@@ -229,6 +230,20 @@ def test_float32_agrees_with_float64():
     assert s.lambda_max == pytest.approx(exact.lambda_max, rel=1e-4)
     assert s.lambda_min == pytest.approx(exact.lambda_min, rel=1e-3)
     assert s.converged
+
+
+def test_the_interval_of_the_trace_covers_it_as_often_as_it_says():
+    """Four probes have three degrees of freedom: 2 standard errors cover about 86 %, Student's interval 95 %."""
+    model, x, y = problem()
+    exact = hessian_summary(model, x, y, method="dense")
+    assert exact.trace_half_width == exact.trace_standard_error == 0
+    runs = [hessian_summary(model, x, y, seed=s, max_iter=3, trace_samples=4) for s in range(150)]
+    for s in runs[:5]:
+        low, high = scipy.stats.t.interval(0.95, 3, loc=s.trace, scale=s.trace_standard_error)
+        assert s.trace_half_width == pytest.approx((high - low) / 2, rel=1e-9)
+    covered = np.mean([abs(s.trace - exact.trace) <= s.trace_half_width for s in runs])
+    assert covered > 0.9
+    assert np.mean([abs(s.trace - exact.trace) <= 2 * s.trace_standard_error for s in runs]) < covered
 
 
 def test_zero_hessian_has_no_condition_number():

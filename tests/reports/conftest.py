@@ -114,6 +114,7 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
                     "lambda_min": -0.8,
                     "trace": 190.0,
                     "trace_standard_error": 4.0,
+                    "trace_half_width": 12.7,
                     "condition_number": 51.5,
                     "gradient_norm": 0.02,
                     "loss": 0.21,
