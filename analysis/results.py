@@ -14,17 +14,21 @@ __all__ = ["Record", "plain_value"]
 
 
 def plain_value(value: Any) -> Any:
-    """``value`` in JSON's own types; NaN and infinities become ``None``.
+    r"""``value`` in JSON's own types; NaN and infinities become ``None``.
 
-    >>> plain_value((np.float64(1.5), float("nan")))
-    [1.5, None]
+    Text is made encodable: a file name that is no UTF-8 keeps its stray bytes as escapes.
+
+    >>> plain_value((np.float64(1.5), float("nan"), "\udcff"))
+    [1.5, None, '\\udcff']
     """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", errors="backslashreplace").decode("utf-8")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Tensor | np.ndarray):
         return plain_value(value.tolist())
     if isinstance(value, dict):
-        return {str(key): plain_value(item) for key, item in value.items()}
+        return {plain_value(str(key)): plain_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain_value(item) for item in value]
     if isinstance(value, np.generic):
