@@ -202,7 +202,8 @@ def _notes(rows: list[dict[str, Any]], settings: dict[str, Any]) -> tuple[str, .
     notes = [
         "Norms are means over batch and time of |x_t|^2; spreads are log2(largest / smallest), in doublings: over the "
         "layers at the end, over training in the layer that moved most, and over both.",
-        f"White input would give RotRNN {settings['heads']} (1 for each head) far from the start of a sequence.",
+        f"White input of variance one would give RotRNN {settings['heads']} (1 for each head) far from the start of a "
+        "sequence; what a layer inside a network reads is not white.",
     ]
     for depth in settings["depths"]:
         for kind in ("rotrnn", "lru"):

@@ -68,7 +68,8 @@ def proposition1_bounds(M: Any, beta: float, gamma: float) -> tuple[float, float
 
     The symmetric part of ``S`` is ``2 (1 - beta) M_s - gamma I``, and real parts of eigenvalues lie in the
     numerical range of the symmetric part. Proposition 1 of the paper prints the interval without the factor 2
-    (``published_proposition1_bounds``), which almost any random ``M`` violates.
+    (``published_proposition1_bounds``): every symmetric ``M`` but zero violates it (for ``beta < 1``), large
+    Gaussian ones do for ``beta < 0.634``.
 
     Args:
         M: ``(n, n)`` free matrix, tensor or array.
