@@ -225,3 +225,12 @@ def test_linear_systems_too():
             certificate = certify(system, rate=rate)
             assert certificate.verdict == "certified"
             assert certificate.rate != edge
+
+
+def test_layers_without_gaps_though_a_channel_is_gone():
+    """The first layer's only channel has a single slope: what is left still counts from zero."""
+    D = [[0.0, 0.0], [0.4, 0.0]]
+    system = LureSystem(-2 * np.eye(2), np.eye(2), 0.3 * np.ones((2, 2)), D, ([0.5, 0.0], [0.5, 1.0]))
+    finding = schur_criterion(system, rate="any")
+    assert finding.holds
+    assert check_lmi(system, finding.witness["P"], finding.witness["L"], finding.rate)[0]
