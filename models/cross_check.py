@@ -26,6 +26,7 @@ from .recurrent import RecurrentLayer
 from .stack import Stack
 
 __all__ = [
+    "Run",
     "compare",
     "cross_check",
     "cross_check_layer",

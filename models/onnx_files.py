@@ -6,39 +6,38 @@ each reading the whole output of the one before, becomes a stack.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stability.cascade import Cascade
-from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
+from stability.errors import (
+    ConfigurationError,
+    DisagreementError,
+    FileFormatError,
+    StabilityError,
+    UnsupportedError,
+)
 from stability.gated import GatedCell
+from stability.parts import of_part
+from stability.stacks import Cascade
 
+from .cross_check import Run, compare
+from .onnx_graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
+from .onnx_loops import loop_subject
+from .state_dicts import shown
 from .torch_modules import rnn_subject
 
-__all__ = ["Graph", "onnx_subject"]
+__all__ = ["onnx_subject"]
 
 Subject = Any
 _SHAPES = ("Identity", "Squeeze", "Unsqueeze", "Transpose", "Reshape", "Cast", "Dropout", "Flatten")
-_FOLDED = (
-    *_SHAPES,
-    "Concat",
-    "Slice",
-    "Gather",
-    "Split",
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Neg",
-    "Shape",
-    "ConstantOfShape",
-    "Expand",
-)
-_ACTIVATIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "affine": None}
-_BIG = 2**31
+_ACTIVATIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid"}
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_ATTRIBUTES = {"activations", "direction", "hidden_size", "layout", "output_sequence"}
+_OWN = {"RNN": set(), "GRU": {"linear_before_reset"}, "LSTM": {"input_forget"}}
 
 
 def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, dict[str, Any]]:
@@ -57,151 +56,42 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
         UnsupportedError: a variant without criterion (peepholes, clipping, coupled gates, other activations).
     """
     graph = Graph.read(Path(path))
-    nodes = [n for n in graph.nodes if n.op_type in ("RNN", "LSTM", "GRU")]
-    loops = [n for n in graph.nodes if n.op_type in ("Scan", "Loop")]
-    names = {_name(n): n for n in (*nodes, *loops)}
+    try:
+        return _part(graph, str(path), part)
+    except RecursionError as error:
+        raise FileFormatError(f"{path} is nested too deeply, or its graph runs in a circle") from error
+    except MemoryError as error:
+        raise FileFormatError(f"{path} asks for more memory than there is") from error
+
+
+def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
+    known = [n for n in graph.nodes if n.domain in DOMAINS]
+    nodes = [n for n in known if n.op_type in _GATES]
+    loops = [n for n in known if n.op_type in ("Scan", "Loop")]
+    names = {name_of(n): n for n in (*nodes, *loops)}
+    if len(names) < len(nodes) + len(loops):
+        names = {str(n.output[0]): n for n in (*nodes, *loops)}
     if not names:
         kinds = sorted({n.op_type for n in graph.nodes})[:8]
         raise FileFormatError(
-            f"{path} has no RNN, LSTM, GRU, Scan or Loop node (it has {', '.join(kinds) or 'no nodes'}): a loop that "
+            f"{path} has no RNN, LSTM, GRU, Scan or Loop node (it has {shown(kinds) or 'no nodes'}): a loop that "
             "was unrolled at export cannot be recognised"
         )
     if part is not None:
         if part not in names:
-            raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {', '.join(names)}")
+            raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
         nodes, loops = ([names[part]], []) if names[part] in nodes else ([], [names[part]])
     if len(nodes) > 1 and not loops and _is_chain(graph, nodes):
-        return _chain(graph, nodes, str(path)), {"part": ", ".join(map(_name, nodes)), "nodes": "chain"}
+        return _chain(graph, nodes, path), {"part": ", ".join(map(name_of, nodes)), "nodes": "chain"}
     if len(nodes) + len(loops) > 1:
         raise ConfigurationError(
-            f"{path} has {len(names)} recurrent nodes that form no plain chain: name one of {', '.join(names)} after "
-            f"the file, as in FILE#{next(iter(names))}"
+            f"{path} has {len(names)} recurrent nodes that form no plain chain: name one of {shown(names)} after the "
+            f"file, as in FILE#{ascii(next(iter(names)))[1:-1]}"
         )
-    if nodes:
-        return _chain(graph, nodes, str(path)), {"part": _name(nodes[0]), "nodes": nodes[0].op_type}
-    from .onnx_loops import loop_subject
-
-    return loop_subject(graph, loops[0]), {"part": _name(loops[0]), "nodes": loops[0].op_type}
-
-
-def _name(node: Any) -> str:
-    return node.name or (node.output[0] if node.output else node.op_type)
-
-
-class Graph:
-    """A graph with its constants, folded through the operators that exporters put between them.
-
-    Args:
-        proto: ``onnx.GraphProto``.
-        outer: the graph around it, whose names it can see.
-    """
-
-    def __init__(self, proto: Any, outer: Graph | None = None) -> None:
-        self.proto, self.outer, self.nodes = proto, outer, list(proto.node)
-        self.producers = {name: node for node in self.nodes for name in node.output if name}
-        self.initializers = {tensor.name: tensor for tensor in proto.initializer}
-        self._cache: dict[str, np.ndarray | None] = {}
-
-    @classmethod
-    def read(cls, path: Path) -> Graph:
-        """Parse a file.
-
-        Raises:
-            ConfigurationError: ``onnx`` is not installed.
-            FileFormatError: no ONNX model.
-        """
-        try:
-            import onnx
-            from google.protobuf.message import DecodeError
-        except ImportError as error:
-            raise ConfigurationError(
-                "reading .onnx files needs the package onnx: pip install 'rnn-stability[onnx]'"
-            ) from error
-        try:
-            if path.stat().st_size >= _BIG:
-                raise FileFormatError(f"{path} has 2 GiB or more, beyond what an ONNX message can hold")
-            model = onnx.load(str(path))
-        except OSError as error:
-            raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-        except FileFormatError:
-            raise
-        except (DecodeError, ValueError, RuntimeError, TypeError, onnx.checker.ValidationError) as error:
-            raise FileFormatError(
-                f"{path} is damaged, truncated or no ONNX model ({str(error).splitlines()[0][:120]})"
-            ) from error
-        if not model.graph.node:
-            raise FileFormatError(f"{path} is no ONNX model, or its graph is empty")
-        return cls(model.graph)
-
-    def producer(self, name: str) -> Any:
-        """The node that makes a value here, or ``None``."""
-        return self.producers.get(name)
-
-    def constant(self, name: str) -> np.ndarray | None:
-        """The value of a name when it does not depend on any input, else ``None``."""
-        if name not in self._cache:
-            self._cache[name] = None  # a cycle, which no valid graph has, is no constant
-            self._cache[name] = self._fold(name)
-        return self._cache[name]
-
-    def _fold(self, name: str) -> np.ndarray | None:
-        from onnx import numpy_helper
-
-        if name in self.initializers:
-            tensor = self.initializers[name]
-            count = int(np.prod([int(d) for d in tensor.dims], dtype=object)) if tensor.dims else 1
-            if count < 0 or count > tensor.ByteSize() * 2 + 8:
-                raise FileFormatError(
-                    f"the ONNX constant {name} claims the shape {tuple(tensor.dims)}, more than it holds"
-                )
-            try:
-                return np.asarray(numpy_helper.to_array(tensor))
-            except (ValueError, TypeError, KeyError, RuntimeError) as error:
-                raise FileFormatError(f"the ONNX constant {name} is damaged ({error})") from error
-        node = self.producers.get(name)
-        if node is None:
-            return None if self.outer is None else self.outer.constant(name)
-        if node.op_type == "Constant":
-            return self._evaluate(node, {}, name)
-        if node.op_type not in _FOLDED:
-            return None
-        values = {}
-        for item in node.input:
-            if item:
-                values[item] = self.constant(item)
-                if values[item] is None:
-                    return None
-        return self._evaluate(node, values, name)
-
-    def _evaluate(self, node: Any, values: dict[str, Any], name: str) -> np.ndarray | None:
-        from onnx import helper
-        from onnx.reference import ReferenceEvaluator
-        from onnx.reference.op_run import RuntimeTypeError
-
-        inputs = [
-            helper.make_value_info(
-                key, helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-            )
-            for key, v in values.items()
-        ]
-        graph = helper.make_graph([node], "one", inputs, [helper.make_empty_tensor_value_info(name)])
-        try:
-            (result,) = ReferenceEvaluator(helper.make_model(graph)).run([name], values)
-            return np.asarray(result)
-        except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeTypeError):
-            return None
-
-
-def attributes(node: Any) -> dict[str, Any]:
-    """A node's attributes as Python values."""
-    from onnx import helper
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, bytes):
-            return value.decode("utf-8", "replace")
-        return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-    return {a.name: plain(helper.get_attribute_value(a)) for a in node.attribute}
+    (node,) = (*nodes, *loops)
+    subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, node)
+    found = {"part": name_of(node), "nodes": node.op_type}
+    return (subject if part is None else of_part(subject, part, "onnx_graph")), found
 
 
 def _is_chain(graph: Graph, nodes: list[Any]) -> bool:
@@ -211,76 +101,134 @@ def _is_chain(graph: Graph, nodes: list[Any]) -> bool:
         while name != before.output[0]:
             source = graph.producer(name)
             seen += 1
-            if source is None or source.op_type not in _SHAPES or seen > 100:
+            if source is None or source.op_type not in _SHAPES or source.domain not in DOMAINS or seen > 100:
                 return False
+            refuse_rounding(graph, source, f"between the nodes {name_of(before)} and {name_of(node)}")
             name = source.input[0]
     return True
 
 
 def _chain(graph: Graph, nodes: list[Any], where: str) -> Subject:
     found = [_cells(graph, node) for node in nodes]
-    widths = {len(cells) for cells in found}
-    if len(widths) > 1:
-        raise UnsupportedError(f"{where} mixes one-directional and bidirectional nodes in one chain")
+    ways = {attributes(node).get("direction", "forward") for node in nodes}
+    if len(ways) > 1:
+        raise UnsupportedError(f"{where} mixes nodes of the directions {', '.join(sorted(ways))} in one chain")
+    for before, node in pairwise(nodes):
+        _check_link(graph, before, node)
     parts = [cell for cells in found for cell in cells]
     if len(parts) == 1:
         return parts[0]
     try:
-        return Cascade(parts, directions=widths.pop(), name=f"ONNX {nodes[0].op_type}")
+        return Cascade(parts, directions=len(found[0]), name=f"ONNX {nodes[0].op_type}")
     except StabilityError as error:
         raise FileFormatError(f"{where}: the nodes do not fit together: {error}") from error
 
 
+def _check_link(graph: Graph, before: Any, node: Any) -> None:
+    """Run what stands between two nodes: the upper one must read the outputs of all directions side by side."""
+    where = f"between the nodes {name_of(before)} and {name_of(node)}"
+    R = graph.constant(before.input[2])
+    directions, hidden = R.shape[0], R.shape[2]  # type: ignore[union-attr]
+    outer = graph.sizes(before.input[0], (3, 2))[:2]
+    first = bool(attributes(before).get("layout", 0))
+    shape = (*outer, directions, hidden) if first else (outer[0], directions, outer[1], hidden)
+    values = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape) / 8.0
+    W = graph.constant(before.input[1])
+    feeds = {before.output[0]: values, before.input[0]: np.ones((*outer, W.shape[2]))}  # type: ignore[union-attr]
+    (got,) = graph.run([node.input[0]], feeds)
+    expected = (values if first else values.transpose(0, 2, 1, 3)).reshape(*outer, directions * hidden)
+    if got.shape != expected.shape or not np.allclose(got, expected, rtol=1e-6, atol=0.0):
+        raise DisagreementError(f"{where} the outputs are not handed on as they are, so the nodes form no plain stack")
+
+
 def _cells(graph: Graph, node: Any) -> list[Subject]:
-    """One subject a direction."""
-    name, options = _name(node), attributes(node)
-    arrays: list[np.ndarray | None] = []
-    for k in range(8):
+    """One subject a direction, each run beside the node in onnx's reference evaluator."""
+    name, options = name_of(node), attributes(node)
+    arrays: dict[int, np.ndarray | None] = {}
+    for k in (1, 2, 3, 7):
         key = node.input[k] if k < len(node.input) else ""
-        value = graph.constant(key) if key and k in (1, 2, 3, 7) else None
-        if k in (1, 2, 3, 7) and key and value is None:
+        arrays[k] = graph.constant(key) if key else None
+        if key and arrays[k] is None:
             raise UnsupportedError(f"{node.op_type} node {name}: its weights are computed in the graph, not stored")
-        arrays.append(value)
     W, R, B, P = arrays[1], arrays[2], arrays[3], arrays[7]
     if W is None or R is None or W.ndim != 3 or R.ndim != 3:
         raise FileFormatError(f"{node.op_type} node {name}: W and R must be stored arrays with three axes")
-    directions = 2 if options.get("direction") == "bidirectional" else 1
-    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[node.op_type]
-    hidden = R.shape[2]
+    gates, hidden, directions = _GATES[node.op_type], R.shape[2], _directions(node, options)
     good = W.shape[:2] == (directions, gates * hidden) == R.shape[:2] and (
         B is None or B.shape == (directions, 2 * gates * hidden)
     )
-    if not good or hidden == 0:
+    if not good or hidden == 0 or options.get("hidden_size", hidden) != hidden:
         raise FileFormatError(f"{node.op_type} node {name}: shapes W {W.shape}, R {R.shape} do not fit together")
     if P is not None and P.any():
         raise UnsupportedError(f"LSTM node {name} has peepholes, for which there is no criterion")
-    if options.get("clip"):
+    if "clip" in options:
         raise UnsupportedError(f"{node.op_type} node {name} clips its pre-activations, for which there is no criterion")
     if options.get("input_forget"):
         raise UnsupportedError(f"LSTM node {name} couples its input and forget gates, for which there is no criterion")
+    unknown = sorted(set(options) - _ATTRIBUTES - _OWN[node.op_type])
+    if unknown:
+        raise UnsupportedError(
+            f"{node.op_type} node {name} has the attributes {shown(unknown)}, which are not known here"
+        )
     out = []
     for k in range(directions):
         bias = np.zeros(2 * gates * hidden) if B is None else np.asarray(B[k], dtype=np.float64)
         weights = [W[k], R[k], bias[: gates * hidden], bias[gates * hidden :]]
         label = f"ONNX {node.op_type}" + ("" if directions == 1 else (" forward", " backward")[k])
-        out.append(_cell(node, options, k, weights, hidden, label))
+        cell = _cell(node, options, k, weights, hidden, label)
+        if node.op_type != "RNN" or cell.activation == "tanh":  # the reference evaluator knows no other
+            run = _reference(graph, node, options, [W[k], R[k], bias])
+            compare(run, cell, f"{node.op_type} node {name}")
+        out.append(cell)
     return out
+
+
+def _directions(node: Any, options: Mapping[str, Any]) -> int:
+    way = options.get("direction", "forward")
+    if way not in ("forward", "reverse", "bidirectional"):
+        raise FileFormatError(f"{node.op_type} node {name_of(node)} has the direction {way!a}")
+    return 2 if way == "bidirectional" else 1
+
+
+def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: list[np.ndarray]) -> Run:
+    """One direction of a node, run forward from given states by onnx's reference evaluator."""
+    from onnx import helper
+
+    lstm = node.op_type == "LSTM"
+    names = ["X", "W", "R", "B", "", "h"] + ["c"] * lstm
+    kept = {k: v for k, v in options.items() if k in ("hidden_size", *_OWN[node.op_type])}
+    made = helper.make_node(node.op_type, names, ["Y", "Yh", "Yc"][: 2 + lstm], **kept)
+    alone = Graph(helper.make_graph([made], "node", [], []), None, graph.opsets)
+    given = dict(zip("WRB", (np.asarray(w, dtype=np.float64)[None] for w in weights)))
+
+    def run(x: np.ndarray, states: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+        start = np.split(states[0], 2, axis=-1) if lstm else [states[0]]
+        feeds = {"X": x, **given, **{name: s[None] for name, s in zip("hc", start)}}
+        outputs, *last = alone.run(list(made.output), feeds)
+        return outputs[:, 0], [np.concatenate([s[0] for s in last], axis=-1)]
+
+    return run
 
 
 def _cell(node: Any, options: dict[str, Any], k: int, weights: list[np.ndarray], hidden: int, label: str) -> Subject:
     given = [str(a).lower() for a in options.get("activations", [])]
+    usual = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}[node.op_type]
+    if given and len(given) != len(usual) * _directions(node, options):
+        raise FileFormatError(
+            f"{node.op_type} node {name_of(node)} has {len(given)} activations, {len(usual)} a direction are needed"
+        )
+    mine = given[k * len(usual) : (k + 1) * len(usual)] or usual
     if node.op_type == "RNN":
-        chosen = given[k] if k < len(given) else "tanh"
-        activation = _ACTIVATIONS.get(chosen)
+        activation = _ACTIVATIONS.get(mine[0])
         if activation is None:
-            raise UnsupportedError(f"RNN node {_name(node)} has the activation {chosen}; known: Tanh, Relu, Sigmoid")
+            raise UnsupportedError(
+                f"RNN node {name_of(node)} has the activation {ascii(mine[0])[1:-1]}; known: Tanh, Relu, Sigmoid"
+            )
         w_ih, w_hh, b_ih, b_hh = weights
         return rnn_subject(w_hh, w_ih, b_ih + b_hh, activation, label)
-    usual = ["sigmoid", "tanh"] if node.op_type == "GRU" else ["sigmoid", "tanh", "tanh"]
-    mine = given[k * len(usual) : (k + 1) * len(usual)] or usual
     if mine != usual:
         raise UnsupportedError(
-            f"{node.op_type} node {_name(node)} has the activations {', '.join(mine)}, not {', '.join(usual)}"
+            f"{node.op_type} node {name_of(node)} has the activations {shown(mine)}, not {', '.join(usual)}"
         )
     order = [1, 0, 2] if node.op_type == "GRU" else [0, 2, 3, 1]  # z, r, h to r, z, n; i, o, f, c to i, f, g, o
     rows = np.concatenate([np.arange(g * hidden, (g + 1) * hidden) for g in order])

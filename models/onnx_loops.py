@@ -7,160 +7,22 @@ state then *is* a Lur'e system: :math:`h^+ = A h + B w + F x`, :math:`z = C h + 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stability.activations import activation as lookup
-from stability.errors import StabilityError, UnsupportedError
+from stability.errors import DisagreementError, FileFormatError, StabilityError, UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
 
-from .onnx_files import Graph, attributes
+from .cross_check import Run, compare
+from .onnx_algebra import SAME, Affine, Body
+from .onnx_graph import Graph, attributes, name_of
 
 __all__ = ["loop_subject"]
 
 Array = np.ndarray
-_CHANNELS = {"Tanh": "tanh", "Relu": "relu", "Sigmoid": "sigmoid"}
-_SAME = ("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape", "Dropout", "Flatten")
-
-
-@dataclass
-class _Affine:
-    """``sum_s terms[s] @ s + offset`` for column vectors; ``size`` entries."""
-
-    size: int
-    terms: dict[str, Array] = field(default_factory=dict)
-    offset: Array | float = 0.0
-
-    def mapped(self, matrix: Array) -> _Affine:
-        """``matrix @ self``."""
-        offset = matrix @ np.broadcast_to(self.offset, (self.size,))
-        return _Affine(matrix.shape[0], {s: matrix @ m for s, m in self.terms.items()}, offset)
-
-    def scaled(self, factor: Array | float) -> _Affine:
-        """Entrywise product with a constant."""
-        f = np.broadcast_to(factor, (self.size,))
-        return _Affine(self.size, {s: f[:, None] * m for s, m in self.terms.items()}, f * self.offset)
-
-    def plus(self, other: _Affine) -> _Affine:
-        terms = dict(self.terms)
-        for s, m in other.terms.items():
-            terms[s] = terms[s] + m if s in terms else m
-        return _Affine(self.size, terms, self.offset + np.broadcast_to(other.offset, (self.size,)))
-
-
-@dataclass
-class _Body:
-    """The body of a loop while it is being read."""
-
-    graph: Graph
-    where: str
-    values: dict[str, _Affine] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    channels: list[tuple[str, str, _Affine]] = field(default_factory=list)
-    inputs: list[str] = field(default_factory=list)
-
-    def refuse(self, what: str) -> UnsupportedError:
-        return UnsupportedError(
-            f"{self.where}: {what}; only affine maps and tanh, ReLU or sigmoid are recognised in a loop"
-        )
-
-    def symbol(self, name: str, size: int) -> _Affine:
-        self.sizes[name] = size
-        return _Affine(size, {name: np.eye(size)})
-
-    def read(self, name: str) -> _Affine | Array:
-        """The value of a name: an expression, or a constant."""
-        if name in self.values:
-            return self.values[name]
-        constant = self.graph.constant(name)
-        if constant is not None:
-            return np.asarray(constant, dtype=np.float64)
-        node = self.graph.producer(name)
-        if node is None:
-            raise self.refuse(f"the value {name} comes from outside the loop and has an unknown size")
-        value = self.apply(node)
-        if isinstance(value, _Affine):
-            self.values[name] = value
-        return value
-
-    def apply(self, node: Any) -> _Affine | Array:
-        op, options = node.op_type, attributes(node)
-        if op in _SAME:
-            return self.read(node.input[0])
-        if op in _CHANNELS or op == "LeakyRelu":
-            return self.channel(node, op, options)
-        parts = [self.read(k) for k in node.input]
-        if op in ("Add", "Sub", "Sum"):
-            total = parts[0]
-            for part in parts[1:]:
-                total = self.add(total, self.negative(part) if op == "Sub" else part)
-            return total
-        if op == "Neg":
-            return self.negative(parts[0])
-        if op in ("Mul", "Div"):
-            return self.product(parts[0], parts[1], op)
-        if op == "MatMul":
-            return self.matmul(parts[0], parts[1])
-        if op == "Gemm":
-            return self.gemm(parts, options)
-        raise self.refuse(f"it contains the operator {op}")
-
-    def channel(self, node: Any, op: str, options: dict[str, Any]) -> _Affine:
-        z = self.read(node.input[0])
-        if not isinstance(z, _Affine):
-            raise self.refuse(f"{op} of a constant")
-        if op == "LeakyRelu" and abs(options.get("alpha", 0.01) - 0.1) > 1e-6:
-            raise self.refuse(f"LeakyRelu with slope {options.get('alpha', 0.01):g} instead of 0.1")
-        name = f"w{len(self.channels)}"
-        self.channels.append((name, _CHANNELS.get(op, "leaky_relu"), z))
-        return self.symbol(name, z.size)
-
-    def negative(self, value: _Affine | Array) -> _Affine | Array:
-        return value.scaled(-1.0) if isinstance(value, _Affine) else -value
-
-    def vector(self, value: Array, size: int) -> Array:
-        flat = np.squeeze(value)
-        if flat.ndim > 1 or (flat.ndim == 1 and flat.size not in (1, size)):
-            raise self.refuse(f"a constant of shape {value.shape} meets a vector of {size} entries")
-        return np.broadcast_to(flat, (size,))
-
-    def add(self, a: _Affine | Array, b: _Affine | Array) -> _Affine | Array:
-        if isinstance(a, _Affine) and isinstance(b, _Affine):
-            if a.size != b.size:
-                raise self.refuse(f"vectors of {a.size} and {b.size} entries are added")
-            return a.plus(b)
-        if isinstance(a, _Affine):
-            return a.plus(_Affine(a.size, {}, self.vector(b, a.size)))  # type: ignore[arg-type]
-        return self.add(b, a) if isinstance(b, _Affine) else a + b
-
-    def product(self, a: _Affine | Array, b: _Affine | Array, op: str) -> _Affine | Array:
-        if isinstance(b, _Affine) and (isinstance(a, _Affine) or op == "Div"):
-            raise self.refuse("two values that change are multiplied or divided (a gate?)")
-        if isinstance(b, _Affine):
-            a, b = b, a
-        if not isinstance(a, _Affine):
-            return a * b if op == "Mul" else a / b
-        factor = self.vector(b, a.size)  # type: ignore[arg-type]
-        return a.scaled(factor if op == "Mul" else 1.0 / factor)
-
-    def matmul(self, a: _Affine | Array, b: _Affine | Array) -> _Affine | Array:
-        if isinstance(a, _Affine) and isinstance(b, np.ndarray) and b.ndim == 2 and b.shape[0] == a.size:
-            return a.mapped(b.T)  # row vectors: h @ W
-        if isinstance(b, _Affine) and isinstance(a, np.ndarray) and a.ndim == 2 and a.shape[1] == b.size:
-            return b.mapped(a)
-        raise self.refuse("a matrix product whose shapes do not fit, or of two values that change")
-
-    def gemm(self, parts: list[Any], options: dict[str, Any]) -> _Affine | Array:
-        a, b = parts[0], parts[1]
-        if options.get("transA"):
-            raise self.refuse("a transposed state")
-        out = self.matmul(a, b.T if options.get("transB") and isinstance(b, np.ndarray) else b)
-        out = self.product(out, np.float64(options.get("alpha", 1.0)), "Mul")  # type: ignore[arg-type]
-        if len(parts) < 3:
-            return out
-        return self.add(out, self.product(parts[2], np.float64(options.get("beta", 1.0)), "Mul"))  # type: ignore[arg-type]
 
 
 def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
@@ -177,18 +39,21 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
         UnsupportedError: anything but affine maps and known activations; the text says what was met.
     """
     options = attributes(node)
-    proto = options["body"]
-    where = f"{node.op_type} node {node.name or node.output[0]}"
-    body = _Body(Graph(proto, graph), where)
+    where = f"{node.op_type} node {name_of(node)}"
+    proto = options.get("body")
+    scanned = int(options.get("num_scan_inputs", 0))
+    if proto is None or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
+        raise FileFormatError(f"{where} has no body, or does not say what it reads")
+    body = Body(Graph(proto, graph), where)
     names = [value.name for value in proto.input]
     if node.op_type == "Scan":
-        carried = names[: len(names) - int(options["num_scan_inputs"])]
+        carried = names[: len(names) - scanned]
         results = [value.name for value in proto.output][: len(carried)]
         entries = names[len(carried) :]
     else:
         carried, results = names[2:], [value.name for value in proto.output][1 : 1 + len(names) - 2]
         entries = _gathered(body.graph, names[0], carried)
-    pairs = [(s, r) for s, r in zip(carried, results) if _depends(body.graph, r, s)]
+    pairs = _states(body.graph, carried, results)
     if not pairs:
         raise body.refuse("no carried value depends on its own past")
     states = [s for s, _ in pairs]
@@ -203,28 +68,61 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
             body.inputs.append(name)
     following = [body.read(r) for _, r in pairs]
     for (state, _), value in zip(pairs, following):
-        if not isinstance(value, _Affine) or value.size != body.sizes[state]:
+        if not isinstance(value, Affine) or value.size != body.sizes[state]:
             raise body.refuse(f"the next value of {state} has another size than itself")
     try:
-        return _assemble(body, states, following)  # type: ignore[arg-type]
+        return _assemble(body, pairs, following)  # type: ignore[arg-type]
     except StabilityError as error:
-        if isinstance(error, UnsupportedError):
+        if isinstance(error, (UnsupportedError, DisagreementError)):
             raise
         raise UnsupportedError(f"{where}: the loop is no system: {error}") from error
 
 
-def _depends(graph: Graph, result: str, state: str) -> bool:
-    """Whether a result is computed from its own state, and is not just handed through."""
+def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[str, str]]:
+    """Carried values with a memory, each with the name of its next value.
+
+    Those that go round in a circle, alone or with others, and whatever these read; not those that are handed through.
+    """
+    after = dict(zip(carried, results))
+    reads = {s: _reads(graph, r) & set(carried) for s, r in after.items() if not _same(graph, r, s)}
+    reach = {s: _closure(reads, reads[s]) for s in reads}
+    kept: set[str] = set()
+    for state, seen in reach.items():
+        if state in seen:
+            kept |= {state, *seen}
+    return [(s, r) for s, r in after.items() if s in kept and s in reads]
+
+
+def _closure(edges: dict[str, set[str]], start: set[str]) -> set[str]:
+    seen, stack = set(start), list(start)
+    while stack:
+        new = edges.get(stack.pop(), set()) - seen
+        seen |= new
+        stack.extend(new)
+    return seen
+
+
+def _reads(graph: Graph, result: str) -> set[str]:
+    """Every name that a value is computed from, inner graphs included."""
     seen, stack = set(), [result]
     while stack:
         name = stack.pop()
-        if name == state:
-            return result != state and not _same(graph, result, state)
+        if name in seen:
+            continue
+        seen.add(name)
         node = graph.producer(name)
-        if node is not None and name not in seen:
-            seen.add(name)
-            stack.extend(node.input)
-    return False
+        if node is not None:
+            stack.extend(_inputs(node))
+    return seen
+
+
+def _inputs(node: Any) -> list[str]:
+    names = list(node.input)
+    for attribute in node.attribute:
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            names.extend(name for part in inner.node for name in _inputs(part))
+            names.extend(value.name for value in inner.output)
+    return names
 
 
 def _same(graph: Graph, result: str, state: str) -> bool:
@@ -262,7 +160,7 @@ def _size(graph: Graph, proto: Any, name: str) -> int | None:
             return int(dims[-1].dim_value)
     alias = {name}
     for node in graph.nodes:
-        if node.op_type in _SAME and node.input[0] in alias:
+        if node.op_type in SAME and node.input[0] in alias:
             alias.add(node.output[0])
         if node.op_type in ("MatMul", "Gemm") and node.input[0] in alias:
             matrix = graph.constant(node.input[1])
@@ -271,11 +169,12 @@ def _size(graph: Graph, proto: Any, name: str) -> int | None:
     return None
 
 
-def _assemble(body: _Body, states: list[str], following: list[_Affine]) -> DrivenSystem | LureSystem:
+def _assemble(body: Body, pairs: list[tuple[str, str]], following: list[Affine]) -> DrivenSystem | LureSystem:
+    states = [state for state, _ in pairs]
     channels = [name for name, _, _ in body.channels]
     groups = (states, channels, body.inputs)
 
-    def rows(values: list[_Affine]) -> list[Array]:
+    def rows(values: list[Affine]) -> list[Array]:
         return [
             np.hstack(
                 [np.zeros((sum(v.size for v in values), 0))]
@@ -296,7 +195,69 @@ def _assemble(body: _Body, states: list[str], following: list[_Affine]) -> Drive
     slopes = [lookup(kind).slope for kind in kinds]
     pair = (np.array([s[0] for s in slopes]), np.array([s[1] for s in slopes])) if slopes else (0.0, 1.0)
     system = LureSystem(A, B, C, D, pair, 1.0)
+    b = np.concatenate([np.zeros(0)] + [np.broadcast_to(z.offset, (z.size,)) for _, _, z in body.channels])
+    algebra = _Algebra(system, tuple(kinds), E, F, b, offset)
+    compare(_reference(body, pairs), algebra, body.where, relative=1e-5 if body.casts else 1e-9)
     if len(set(kinds)) > 1 or offset.any():  # a DrivenSystem has one activation and no constant beside its channels
         return system
-    b = np.concatenate([np.zeros(0)] + [np.broadcast_to(z.offset, (z.size,)) for _, _, z in body.channels])
     return DrivenSystem(system, kinds[0] if kinds else "tanh", E, b, F, name=f"ONNX {body.where.split()[0]}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Algebra:
+    """What was read from a body, as a map that can be run: every channel with its own activation."""
+
+    system: LureSystem
+    kinds: tuple[str, ...]
+    E: Array
+    F: Array
+    b: Array
+    offset: Array
+
+    @property
+    def inputs(self) -> int:
+        return self.E.shape[1]
+
+    def advance(self, x: Array, u: Array) -> Array:
+        """``A x + B w + F u + offset``; channels are read in the order in which they were met."""
+        system = self.system
+        z = x @ system.C.T + u @ self.E.T + self.b
+        w = np.zeros_like(z)
+        for j, kind in enumerate(self.kinds):
+            w[..., j] = lookup(kind).function(z[..., j] + w @ system.D[j])
+        return x @ system.A.T + w @ system.B.T + u @ self.F.T + self.offset
+
+
+def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:
+    """The body run by onnx's reference evaluator, one sample and one step at a time."""
+    proto, states = body.graph.proto, [state for state, _ in pairs]
+
+    def shaped(name: str, row: Array) -> Array:
+        declared = next((v.type.tensor_type.shape.dim for v in proto.input if v.name == name), ())
+        return row.reshape([1] * (len(declared) - 1) + [row.size]) if len(declared) else row[None]
+
+    def split(row: Array, names: list[str]) -> dict[str, Array]:
+        ends = np.cumsum([body.sizes[name] for name in names])[:-1]
+        return {name: shaped(name, part) for name, part in zip(names, np.split(row, ends))}
+
+    others = {v.name: _untouched(v) for v in proto.input if v.name not in (*states, *body.inputs)}
+
+    def run(x: Array, start: list[Array]) -> tuple[None, list[Array]]:
+        rows = []
+        for sample, state in enumerate(start[0]):
+            for step in x:
+                feeds = {**others, **split(state, states), **split(step[sample], body.inputs)}
+                state = np.concatenate([v.reshape(-1) for v in body.graph.run([r for _, r in pairs], feeds)])
+            rows.append(state)
+        return None, [np.array(rows)]
+
+    return run
+
+
+def _untouched(value: Any) -> Array:
+    """For a value that the states do not read (a counter, a condition, an unused input): any will do."""
+    from onnx import helper
+
+    kind = value.type.tensor_type.elem_type
+    dims = [int(d.dim_value) or 1 for d in value.type.tensor_type.shape.dim]
+    return np.ones(dims, dtype=helper.tensor_dtype_to_np_dtype(kind) if kind else np.float64)
