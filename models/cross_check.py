@@ -26,6 +26,7 @@ from .recurrent import RecurrentLayer
 from .stack import Stack
 
 __all__ = [
+    "GRAPH_ADVICE",
     "Run",
     "compare",
     "cross_check",
@@ -43,6 +44,11 @@ _SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)
 _SMALL = (0.0, 0.1, 0.3, 0.3, 0.5, 0.5)
 """For modules that round to steps of the largest entry of a batch."""
 _RELATIVE = 1e-9
+_ADVICE = (
+    "Something else changes the map: a hook, an overridden method, stale or random weights. Teach your class with "
+    "stability.models.register_adapter"
+)
+GRAPH_ADVICE = "What is read from the graph is not what the graph runs, so that nothing can be certified"
 
 
 def _layers(subject: Any) -> tuple[Any, ...]:
@@ -205,6 +211,7 @@ def compare(
     lengths: Sequence[int] = (1, 3),
     scales: Sequence[float] = _SCALES,
     start: Callable[[Array], list[Array]] | None = None,
+    advice: str = _ADVICE,
 ) -> None:
     """Compare a run of the real thing with its subject, from random states under random inputs.
 
@@ -217,6 +224,7 @@ def compare(
         lengths: numbers of steps.
         scales: of the samples of a batch.
         start: ``inputs -> one state a layer``, where the real thing has its own way to write states.
+        advice: what errors say behind the numbers.
 
     Raises:
         DisagreementError: showing both numbers where they are farthest apart.
@@ -234,7 +242,9 @@ def compare(
             raise DisagreementError(f"{who} gives arrays of shapes {shapes[0]}, its system {shapes[1]}")
         allowed = slack + _rounding(subject, x, states, (outputs, last), relative)
         for got, expected in pairs:
-            _agree(np.asarray(got), expected, allowed, who, steps)
+            _agree(
+                np.asarray(got), expected, allowed, f"{who} does not compute what its weights describe", steps, advice
+            )
 
 
 def _rounding(subject: Any, x: Array, states: list[Array], result: tuple[Array, list[Array]], relative: float) -> float:
@@ -252,15 +262,14 @@ def _rounding(subject: Any, x: Array, states: list[Array], result: tuple[Array, 
     return relative * (1.0 + size) + 100.0 * apart
 
 
-def _agree(got: Array, expected: Array, allowed: float, who: str, steps: int) -> None:
+def _agree(got: Array, expected: Array, allowed: float, what: str, steps: int, advice: str) -> None:
     apart = np.abs(got - expected)
     if not (apart <= allowed).all():  # NaN is no agreement either
         worst = np.unravel_index(int(np.argmax(np.where(np.isnan(apart), np.inf, apart))), apart.shape)
         raise DisagreementError(
-            f"{who} does not compute what its weights describe: after {steps} step{'s' if steps > 1 else ''} from a "
-            f"random state it gives {float(got[worst])!r} where the system read from its weights gives "
-            f"{float(expected[worst])!r} (rounding explains {allowed:.1e}). Something else changes the map: a hook, an "
-            "overridden method, stale or random weights. Teach your class with stability.models.register_adapter"
+            f"{what}: after {steps} step{'s' if steps > 1 else ''} from a random state it gives "
+            f"{float(got[worst])!r} where the system read from its weights gives {float(expected[worst])!r} (rounding "
+            f"explains {allowed:.1e}). {advice}"
         )
 
 

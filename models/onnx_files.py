@@ -24,7 +24,7 @@ from stability.gated import GatedCell
 from stability.parts import of_part
 from stability.stacks import Cascade
 
-from .cross_check import Run, compare
+from .cross_check import GRAPH_ADVICE, Run, compare
 from .onnx_graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
 from .onnx_loops import loop_subject
 from .state_dicts import shown
@@ -178,7 +178,7 @@ def _cells(graph: Graph, node: Any) -> list[Subject]:
         cell = _cell(node, options, k, weights, hidden, label)
         if node.op_type != "RNN" or cell.activation == "tanh":  # the reference evaluator knows no other
             run = _reference(graph, node, options, [W[k], R[k], bias])
-            compare(run, cell, f"{node.op_type} node {name}")
+            compare(run, cell, f"{node.op_type} node {name}", advice=GRAPH_ADVICE)
         out.append(cell)
     return out
 
