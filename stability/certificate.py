@@ -224,8 +224,8 @@ class Certificate:
                 criterion=_text_or_none(document["criterion"]),
                 rate=_number(document["rate"]),
                 overshoot=_number(document["overshoot"]),
-                findings=tuple(_finding(f) for f in document["findings"]),
-                claims=tuple(_claim(c) for c in document["claims"]),
+                findings=tuple(_finding(f) for f in _list(document["findings"], "findings")),
+                claims=tuple(_claim(c) for c in _list(document["claims"], "claims")),
                 meta=_mapping(decode(document["meta"]), "meta"),
             )
         except FileFormatError as error:
@@ -304,6 +304,12 @@ def _text(value: Any) -> str:
 
 def _text_or_none(value: Any) -> str | None:
     return None if value is None else _text(value)
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise FileFormatError(f"{what} must be a list, not a {type(value).__name__}")
+    return value
 
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:

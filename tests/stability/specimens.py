@@ -1,0 +1,160 @@
+"""A valid claim of every kind of proof, small, with a known truth: what forgeries are made from."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stability.bounded import bounded, equilibrium_claim
+from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.certify import certify
+from stability.gain import incremental_gain
+from stability.gated import GatedCell
+from stability.nonexpansive import nonexpansive
+from stability.refute.answer import witness_claim
+from stability.regional import regional
+from stability.rules.registry import RULES
+from stability.stack_gain import stack_gain
+from stability.stacks import Cascade
+from stability.statements import undecided
+from stability.systems import DrivenSystem, LureSystem
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """One subject with one claim that its rule accepts."""
+
+    name: str
+    subject: Any
+    claim: Claim
+
+    @property
+    def kind(self) -> str:
+        assert self.claim.proof is not None
+        return self.claim.proof.kind
+
+    def certificate(self) -> Certificate:
+        """The claim in a certificate: as the main claim if it is about contraction, else beside an open one."""
+        claim, subject = self.claim, self.subject
+        if claim.name == "contraction":
+            cover = (claim.value, claim.proof.data.get("overshoot")) if claim.verdict is Verdict.CERTIFIED else (None, None)
+            return Certificate(subject, claim, self.kind, *cover)
+        return Certificate(subject, Claim("contraction", undecided(subject), Verdict.INCONCLUSIVE), claims=(claim,))
+
+
+def remade(subject: Any, claim: Claim, **changes: Any) -> Claim:
+    """The claim with other data or parts, under the sentence that its own rule would write: the rule has to decide."""
+    data = {**claim.proof.data, **changes.pop("data", {})}
+    for key in changes.pop("without", ()):
+        data.pop(key, None)
+    bent = replace(claim, proof=Proof(changes.pop("kind", claim.proof.kind), data), **changes)
+    rule = RULES.get(bent.proof.kind)
+    try:
+        return replace(bent, statement=rule.statement(subject, bent)) if rule is not None else bent
+    except Exception:
+        return bent
+
+
+def flow() -> LureSystem:
+    """dh/dt = -2 h + phi(W h): every slope in [0, 1] contracts; the exact rate of slope 1 bounds what can be claimed."""
+    return LureSystem.recurrent(-2.0 * np.eye(2), [[0.6, 0.4], [-0.4, 0.6]])
+
+
+def network_map(gain: float = 0.5) -> DrivenSystem:
+    return DrivenSystem(LureSystem(0.1 * np.eye(2), np.eye(2), gain * np.eye(2), dt=1.0), "tanh", np.eye(2), [0.1, 0.0])
+
+
+def plain_map() -> DrivenSystem:
+    return DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), 0.5 * np.eye(2), dt=1.0), "tanh", np.eye(2))
+
+
+def latch() -> GatedCell:
+    """A GRU of one unit with h = +-0.9993 held for ever: n = tanh(4 h), z = 1/2."""
+    w_hh = np.array([[0.0], [0.0], [4.0]])
+    return GatedCell("gru", np.zeros((3, 1)), w_hh, np.array([50.0, 0.0, 0.0]), input_low=-1.0, input_high=1.0)
+
+
+HELD = 0.99932929973906692
+
+
+def small_cell(kind: str, seed: int = 0, box: float | None = 1.0) -> GatedCell:
+    rng, gates = np.random.default_rng(seed), 3 if kind == "gru" else 4
+    w = [0.1 * rng.normal(size=s) for s in ((2 * gates, 2), (2 * gates, 2), 2 * gates, 2 * gates)]
+    return GatedCell(kind, *w, *((None, None) if box is None else (-box, box)))
+
+
+def bistable() -> DrivenSystem:
+    return DrivenSystem(LureSystem.recurrent(-np.eye(2), [[3.0, 0.0], [0.2, 2.0]]), "tanh", np.eye(2), [0.1, 0.0])
+
+
+def _equilibrium(network: DrivenSystem, start: list[float]) -> np.ndarray:
+    x = np.array(start)
+    for _ in range(4000):
+        x = x + 0.05 * network.advance(x, np.zeros(network.inputs))
+    return x
+
+
+@functools.cache
+def specimens() -> dict[str, Specimen]:
+    """One of every kind, by name; each is accepted by its rule."""
+    out: dict[str, tuple[Any, Claim | None]] = {}
+    W = [[0.6, 0.4], [-0.4, 0.6]]
+    driven = DrivenSystem(flow(), "tanh", np.eye(2), [0.1, -0.2])
+    linear = LureSystem.linear([[-1.0, 1.0], [0.0, -2.0]])
+    for name, subject in (
+        ("flow", flow()),
+        ("network", driven),
+        ("euler", LureSystem.recurrent(-2.0 * np.eye(2), W).euler(0.1)),
+        ("midpoint", LureSystem.recurrent(-2.0 * np.eye(2), W).midpoint(0.1)),
+        ("uneven slopes", LureSystem(-np.eye(2), np.eye(2), np.diag([5.0, 0.5]), slope=([0.0, 0.0], [0.1, 1.0]))),
+        ("linear", linear),
+        ("gru box", small_cell("gru")),
+        ("lstm box", small_cell("lstm", 3)),
+        ("stack", Cascade([plain_map(), small_cell("gru", box=None)])),
+    ):
+        out[f"contraction of {name}"] = subject, certify(subject, rate="any", refute=False).claim
+    main = certify(driven, rate="any", refute=False).claim
+    out["equilibrium"] = driven, equilibrium_claim(driven, main)
+    out["ball"] = driven, bounded(driven)
+    out["box"] = network_map(), bounded(network_map())
+    ode = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), [[-1.0, 0.4], [-0.4, -1.0]]), "tanh", np.eye(2))
+    out["region"] = ode, regional(ode, input_bound=0.01, rate=0.4)
+    turn = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.8, 0.6], [-0.6, 0.8]], dt=1.0)
+    out["nonexpansive"] = turn, nonexpansive(turn)
+    for measure, horizon in (("l2", None), ("final", None), ("final", 5), ("l2", 5)):
+        out[f"gain of a flow, {measure}, {horizon}"] = driven, incremental_gain(driven, measure=measure, horizon=horizon).claim
+        step = network_map()
+        out[f"gain of a map, {measure}, {horizon}"] = step, incremental_gain(step, measure=measure, horizon=horizon).claim
+    cell = small_cell("gru")
+    out["gain of a cell"] = cell, stack_gain(cell)
+    both = Cascade([plain_map(), small_cell("gru", box=None)])
+    out["gain of a stack"] = both, stack_gain(both)
+    out.update(_witnesses())
+    missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]
+    assert not missing, missing
+    return {name: Specimen(name, subject, claim) for name, (subject, claim) in out.items() if claim is not None}
+
+
+def _witnesses() -> dict[str, tuple[Any, Claim]]:
+    two = bistable()
+    high, low = _equilibrium(two, [2.5, 2.0]), _equilibrium(two, [-2.5, -2.0])
+    u = np.zeros(2)
+    grown = DrivenSystem(LureSystem.recurrent([[0.5, 1.0], [0.0, -1.0]], np.eye(2)), "tanh", np.eye(2))
+    cell = latch()
+    runs = {"first": high, "second": low, "input": u, "time": 200.0, "steps": 2000, "gap": 1.0}
+    held = {"first": np.array([HELD]), "second": np.array([-HELD]), "input": np.zeros(1), "steps": 2000, "gap": 1.0}
+    orbits = {"first": np.array([[HELD]]), "second": np.array([[-HELD]]), "input": np.zeros(1)}
+    stack = Cascade([cell, GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))])
+    return {
+        "slopes": (s := LureSystem.recurrent([[-1.0]], [[2.0]]), witness_claim(s, "destabilising_slopes", {"K": np.ones(1), "eigenvalue": [1.0, 0.0]})),
+        "growing": (grown, witness_claim(grown, "unstable_linear", {"eigenvalue": [0.5, 0.0], "difference": np.array([90.0, 0.0])})),
+        "two equilibria": (two, witness_claim(two, "two_equilibria", {"state1": high, "state2": low, "input": u})),
+        "separated": (two, witness_claim(two, "separated_trajectories", runs)),
+        "orbits": (cell, witness_claim(cell, "gated_orbits", orbits)),
+        "unstable cell": (cell, witness_claim(cell, "gated_unstable", {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [2.5, 0.0]})),
+        "held cell": (cell, witness_claim(cell, "gated_trajectories", held)),
+        "lowest layer": (stack, witness_claim(stack, "cascade_layer", {"layer": 0, "kind": "gated_orbits", "data": orbits})),
+    }

@@ -1,0 +1,350 @@
+"""Forged claims: a proof supports one claim, one verdict, one subject; numbers beyond the truth are refused by the rule.
+
+Every forgery carries the sentence that the rule itself would write above it, so the rule decides and not the words.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from specimens import HELD, flow, latch, plain_map, remade, small_cell, specimens
+
+from stability.certificate import Claim, Proof, Verdict
+from stability.gated import GatedCell
+from stability.refute.answer import witness_claim
+from stability.rules.registry import RULES
+from stability.solve.hinf import hinf_norm
+from stability.stacks import Cascade
+from stability.systems import DrivenSystem, LureSystem
+from stability.verify import verify_claim
+
+NAMES = ("contraction", "equilibrium", "bounded", "regional", "gain", "nonexpansive", "stable", "")
+SPECIMENS = sorted(specimens())
+
+
+def test_there_is_a_specimen_of_every_kind():
+    assert {s.kind for s in specimens().values()} == set(RULES)
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_the_specimen_is_valid(name):
+    specimen = specimens()[name]
+    check = verify_claim(specimen.subject, specimen.claim)
+    assert check.valid, check.reason
+    assert check.evidence == ("replayed" if specimen.claim.verdict is Verdict.INCONCLUSIVE else "proved")
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_a_proof_supports_no_other_claim_and_no_other_verdict(name):
+    specimen = specimens()[name]
+    rule, refused = RULES[specimen.kind], 0
+    for claim, verdict in itertools.product(NAMES, Verdict):
+        if claim in rule.claim and verdict in rule.verdict:
+            continue
+        for value in (specimen.claim.value, None, 0.5):
+            bent = remade(specimen.subject, specimen.claim, name=claim, verdict=verdict, value=value)
+            assert not verify_claim(specimen.subject, bent).valid, (claim, verdict, value)
+            refused += 1
+    assert refused >= 54
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_a_proof_supports_no_other_kind(name):
+    specimen = specimens()[name]
+    for kind in [*RULES, "multiplier", "MULTIPLIER_LMI", ""]:
+        if kind != specimen.kind:
+            for verdict in Verdict:
+                bent = remade(specimen.subject, specimen.claim, kind=kind, verdict=verdict)
+                assert not verify_claim(specimen.subject, bent).valid, (kind, verdict)
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_a_proof_is_about_its_own_subject(name):
+    specimen = specimens()[name]
+    for other in specimens().values():
+        if isinstance(other.subject, RULES[specimen.kind].subject):
+            continue
+        bent = remade(other.subject, specimen.claim)
+        assert not verify_claim(other.subject, bent).valid, other.name
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_data_that_the_theorem_does_not_name_are_refused(name):
+    specimen = specimens()[name]
+    bent = remade(specimen.subject, specimen.claim, data={"note": 1.0})
+    assert "unknown note" in verify_claim(specimen.subject, bent).reason
+    for key in RULES[specimen.kind].fields:
+        bent = remade(specimen.subject, specimen.claim, without=[key])
+        assert "lacks" in verify_claim(specimen.subject, bent).reason
+
+
+BAD_NUMBERS = (True, None, "1", [1.0], float("nan"), float("inf"), 10**400, 2**53 + 1, 1j)
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_what_is_no_number_of_the_right_type_is_refused(name):
+    specimen = specimens()[name]
+    for key, kind in RULES[specimen.kind].fields.items():
+        for bad in BAD_NUMBERS:
+            if kind == "list" and isinstance(bad, list):
+                continue
+            if kind == "number or null" and bad is None:
+                continue
+            if kind == "text" and isinstance(bad, str):
+                continue
+            changes = {"value": bad} if RULES[specimen.kind].value == key else {}
+            bent = remade(specimen.subject, specimen.claim, data={key: bad}, **changes)
+            assert not verify_claim(specimen.subject, bent).valid, (key, bad)
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_arrays_of_another_size_or_with_one_bad_entry_are_refused(name):
+    specimen = specimens()[name]
+    for key, value in specimen.claim.proof.data.items():
+        if not isinstance(value, np.ndarray) or value.size == 0:
+            continue
+        spoilt = value.copy()
+        spoilt.flat[-1] = np.nan
+        huge = value.copy()
+        huge.flat[0] = 1e308
+        doubled = np.concatenate([value, value])
+        for bad in (value[..., :-1], doubled, value[None], spoilt, huge, value.astype(np.float32)):
+            bent = remade(specimen.subject, specimen.claim, data={key: bad})
+            if verify_claim(specimen.subject, bent).valid:  # a constant input or an orbit, written down twice, is the same
+                assert key in ("input", "inputs", "first", "second"), key
+                assert np.array_equal(np.unique(bad), np.unique(value)), key
+
+
+def rates() -> dict[str, float]:
+    """The best rate that could be true: of the linear system with the worst constant slopes, or at an equilibrium."""
+    turn = np.array([[0.6, 0.4], [-0.4, 0.6]])
+    euler, half = -2.0 * np.eye(2) + turn, 0.1
+    cells = {}
+    for name in ("contraction of gru box", "contraction of lstm box"):
+        cell = specimens()[name].subject
+        x, u = np.zeros(cell.states), np.zeros(cell.inputs)
+        for _ in range(500):
+            x = cell.advance(x, u)
+        cells[name] = float(np.abs(np.linalg.eigvals(cell.jacobian(x, u))).max())
+    return {
+        "contraction of flow": 1.4,
+        "contraction of network": 1.4,
+        "contraction of linear": 1.0,
+        "contraction of uneven slopes": 0.5,
+        "contraction of euler": float(np.abs(np.linalg.eigvals(np.eye(2) + half * euler)).max()),
+        "contraction of midpoint": float(
+            np.abs(np.linalg.eigvals(np.eye(2) + half * euler + half**2 / 2 * euler @ euler)).max()
+        ),
+        "contraction of stack": 0.5,
+        **cells,
+    }
+
+
+@pytest.mark.parametrize("name", sorted(rates()))
+def test_no_rate_beyond_the_truth_and_no_overshoot_below_one(name):
+    specimen, best = specimens()[name], rates()[name]
+    discrete = getattr(getattr(specimen.subject, "system", specimen.subject), "is_discrete", True)
+    for distance in 10.0 ** np.arange(-14.0, 0.0):
+        faster = best * (1.0 - distance) if discrete else best * (1.0 + distance)
+        bent = remade(specimen.subject, specimen.claim, data={"rate": faster}, value=faster)
+        assert not verify_claim(specimen.subject, bent).valid, faster
+    for rate in (0.0, -0.0, 1.0, -0.1, -best) if discrete else (0.0, -0.0, -1e-300, -best):
+        bent = remade(specimen.subject, specimen.claim, data={"rate": rate}, value=rate)
+        assert not verify_claim(specimen.subject, bent).valid, rate
+    for overshoot in (-1e9, -specimen.claim.proof.data["overshoot"], -1.0, 0.0, 0.5, 1.0 - 1e-9):
+        bent = remade(specimen.subject, specimen.claim, data={"overshoot": overshoot})
+        assert not verify_claim(specimen.subject, bent).valid, overshoot
+    other = remade(specimen.subject, specimen.claim, value=specimen.claim.value * 0.9)
+    assert not verify_claim(specimen.subject, other).valid
+
+
+def _gain_truth(system: LureSystem, measure: str, horizon: int | None) -> float:
+    """A gain that slope one really has: of ``x' = (A + B C) x + B u`` with output x."""
+    a, b, n = system.A + system.B @ system.C, system.B, system.states
+    if measure == "l2" and horizon is None:
+        return hinf_norm(a, b, np.eye(n), dt=system.dt)
+    steps = int(horizon or 400)
+    if not system.is_discrete:
+        fine = 2000 * int(horizon or 20)
+        h = int(horizon or 20) / fine
+        a, b, steps = np.eye(n) + h * a + h * h / 2 * a @ a, b * math.sqrt(h), fine
+        if measure == "l2":
+            return 0.0  # the l2 gain over a finite time lies below the infinite one: bounded by the test above it
+    powers, blocks = np.eye(n), []
+    for _ in range(steps):
+        blocks.append(powers @ b)
+        powers = powers @ a
+    if measure == "final":
+        return float(np.linalg.norm(np.hstack(blocks), 2))
+    toeplitz = np.zeros((steps * n, steps * n))
+    for i, j in itertools.product(range(steps), repeat=2):
+        if i >= j:
+            toeplitz[i * n : (i + 1) * n, j * n : (j + 1) * n] = blocks[i - j]
+    return float(np.linalg.norm(toeplitz, 2))
+
+
+GAINS = [name for name in SPECIMENS if name.startswith(("gain of a flow", "gain of a map"))]
+
+
+@pytest.mark.parametrize("name", GAINS)
+def test_no_gain_below_the_truth(name):
+    specimen = specimens()[name]
+    data, system = specimen.claim.proof.data, specimen.subject.system
+    truth = _gain_truth(system, data["measure"], data["horizon"])
+    assert specimen.claim.value >= truth * (1.0 - 1e-3)
+    for share in (0.0, 0.5, 0.9, 0.99, 0.999):
+        smaller = truth * share
+        for change in ({"gain": smaller}, {"gain": smaller, "growth": data["growth"]}, {}):
+            bent = remade(specimen.subject, specimen.claim, data=change, value=smaller)
+            assert not verify_claim(specimen.subject, bent).valid, (share, change)
+    for growth in (0.5, 0.9) if system.is_discrete else (-0.5, 0.5):  # a growth that another sum would need
+        bent = remade(specimen.subject, specimen.claim, data={"growth": growth}, value=0.9 * truth)
+        assert not verify_claim(specimen.subject, bent).valid
+
+
+@pytest.mark.parametrize("name", GAINS)
+def test_mode_measure_and_horizon_are_those_of_a_theorem(name):
+    specimen = specimens()[name]
+    system = specimen.subject.system
+    for mode, measure, horizon in itertools.product(("running", "terminal"), ("l2", "final"), (None, 1, 50, 10**6)):
+        bent = remade(specimen.subject, specimen.claim, data={"mode": mode, "measure": measure, "horizon": horizon})
+        if verify_claim(specimen.subject, bent).valid:
+            truth = _gain_truth(system, measure, min(horizon, 50) if horizon else None)
+            assert specimen.claim.value >= truth * (1.0 - 1e-3), (mode, measure, horizon)
+    for horizon in (0, -1, 0.5 if system.is_discrete else -0.5, 2**31, True):
+        bent = remade(specimen.subject, specimen.claim, data={"horizon": horizon})
+        assert not verify_claim(specimen.subject, bent).valid, horizon
+
+
+def test_a_running_cost_bounds_no_instant_of_continuous_time():
+    lag = DrivenSystem(LureSystem.linear([[-100.0]]), "identity", np.zeros((0, 1)), F=[[100.0]])
+    # |u| of size one in l2, put into the last moment: |y(T)| approaches sqrt(50) = 7.07
+    data = {"P": np.array([[0.0101]]), "L": np.zeros(0), "E": np.zeros((0, 1)), "F": np.array([[100.0]])}
+    data |= {"H": np.eye(1), "gain": 1.02, "growth": 0.0, "mode": "running", "measure": "l2", "horizon": None}
+    draft = Claim("gain", "", Verdict.CERTIFIED, Proof("gain_lmi", data), 1.02)
+    assert verify_claim(lag, remade(lag, draft)).valid
+    for horizon in (None, 0.5, 10, 10.0):
+        bent = remade(lag, draft, data={"measure": "final", "horizon": horizon})
+        assert "no theorem" in verify_claim(lag, bent).reason
+
+
+def test_growth_is_not_called_nonexpansive():
+    for factor in (1.00095, 1.0 + 2e-6, 1.0001):
+        system = LureSystem.linear([[factor * (1.0 - 1e-9)]], dt=1.0)
+        data = {"factor": factor, "L": np.zeros(0)}
+        draft = Claim("nonexpansive", "", Verdict.CERTIFIED, Proof("growth_lmi", data), factor)
+        assert "beyond it distances grow" in verify_claim(system, remade(system, draft)).reason
+    system = LureSystem.linear([[1.0 + 5e-7]], dt=1.0)
+    data = {"factor": 1.0 + 6e-7, "L": np.zeros(0)}
+    draft = Claim("nonexpansive", "", Verdict.CERTIFIED, Proof("growth_lmi", data), 1.0 + 6e-7)
+    assert verify_claim(system, remade(system, draft)).valid
+    assert not verify_claim(system, remade(system, draft, data={"factor": 1.0 + 4e-7}, value=1.0 + 4e-7)).valid
+
+
+def test_the_slack_of_a_stack_hides_no_faster_rate():
+    layer = DrivenSystem(LureSystem.linear([[0.9990000000008491]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
+    data = {"P": np.eye(1), "L": np.zeros(0), "overshoot": 1.000000002, "p_min": 0.999999999, "p_max": 1.000000001}
+
+    def stack_claim(rate: float) -> Claim:
+        part = {"kind": "multiplier_lmi", "data": {**data, "rate": rate}, "rate": rate}
+        whole = {"layers": [part], "rate": rate, "overshoot": 1.00000001, "tolerance": 0.1}
+        return Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", whole), rate)
+
+    stack = Cascade([layer])
+    slow = 0.9990000000010
+    assert verify_claim(stack, remade(stack, stack_claim(slow))).valid
+    for rate in (0.999, 0.9990000000008, math.nextafter(slow, 0.0)):
+        faster = remade(stack, stack_claim(slow), data={"rate": rate}, value=rate)
+        assert not verify_claim(stack, faster).valid, rate
+        assert not verify_claim(stack, remade(stack, stack_claim(0.999))).valid
+
+
+def test_named_eigenvalues_exist_and_are_unstable():
+    for a, good, bad in (
+        (np.diag([-5.0, 7.0]), 7.0, (-5.0, 6.0, 7.1, 0.0)),
+        (np.diag([0.0, 0.0, 1e6]), 1e6, (90.0, -90.0, 1.0, 0.0)),
+        (np.diag([1.00008, 1.0]), 1.00008, (-1.0, 1.0001, 2.0)),
+    ):
+        system = LureSystem.linear(a)
+        claim = witness_claim(system, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [good, 0.0]})
+        assert verify_claim(system, claim).valid, good
+        for value in bad:
+            claim = witness_claim(system, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [value, 0.0]})
+            assert not verify_claim(system, claim).valid, value
+    identity = LureSystem.linear(np.eye(2), dt=1.0)
+    for value in (1.00009, 0.5, -1.0):
+        claim = witness_claim(identity, "destabilising_slopes", {"K": np.zeros(0), "eigenvalue": [value, 0.0]})
+        assert not verify_claim(identity, claim).valid, value
+
+
+def test_a_replay_shows_something_only_where_the_system_can_move():
+    contracting = DrivenSystem(LureSystem.recurrent(-2.0 * np.eye(1), [[0.5]]), "tanh", np.eye(1))
+    for time in (1e-300, 1e-20, 1e-7, 1e-3, 1.0, 100.0):
+        data = {"first": np.ones(1), "second": -np.ones(1), "input": np.zeros(1), "time": time, "steps": 2000}
+        claim = witness_claim(contracting, "separated_trajectories", {**data, "gap": 1e-9})
+        assert not verify_claim(contracting, claim).valid, time
+    for factor in (0.5, 1.0 - 1e-10, 1.0 - 1e-14):
+        leaky = DrivenSystem(LureSystem.linear([[factor]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
+        for u, x, gap in ((0.0, 1.0, 0.9), (1.2e99, 2.4e99, 1e80), (1.0, 2.0, 4e-16)):
+            y = x * (1.0 + 2e-16) if u else -x
+            data = {"first": np.array([x]), "second": np.array([y]), "input": np.array([u]), "time": 2000.0}
+            claim = witness_claim(leaky, "separated_trajectories", {**data, "steps": 2000, "gap": gap})
+            assert not verify_claim(leaky, claim).valid, (factor, u)
+
+
+def test_cells_are_not_held_apart_by_one_unit_in_the_last_place():
+    for kind in ("gru", "lstm"):
+        cell = small_cell(kind)
+        x, u = np.zeros(cell.states), np.full(cell.inputs, 0.3)
+        for _ in range(3000):
+            x = cell.advance(x, u)
+        y = np.nextafter(x, np.inf)
+        data = {"first": x, "second": y, "input": u, "steps": 2000, "gap": 1e-18}
+        assert not verify_claim(cell, witness_claim(cell, "gated_trajectories", data)).valid
+
+
+def test_orbits_in_the_box_alone_and_points_that_differ():
+    cell = latch()
+    for data in (
+        {"first": np.array([[HELD]]), "second": np.array([[HELD]])},
+        {"first": np.array([[HELD]]), "second": np.array([[0.0]]), "input": np.array([1.5])},
+        {"first": np.array([[HELD], [-HELD]])},
+    ):
+        claim = witness_claim(cell, "gated_orbits", {"input": np.zeros(1), **data})
+        assert not verify_claim(cell, claim).valid
+
+
+def test_slopes_outside_the_sentence_are_refused():
+    system = flow()
+    for slope in (1.0000001, -1e-12, 2.0):
+        data = {"K": np.array([slope, 0.0]), "eigenvalue": [1.0, 0.0]}
+        assert not verify_claim(system, witness_claim(system, "destabilising_slopes", data)).valid
+
+
+def test_the_parts_of_a_stack_are_proofs_of_its_own_layers():
+    stack = Cascade([plain_map(), small_cell("gru", box=None)])
+    claim = specimens()["contraction of stack"].claim
+    first, second = claim.proof.data["layers"]
+    faster = {**first, "rate": 0.3}
+    inner = {**first, "data": {**first["data"], "rate": 0.3}, "rate": 0.3}
+    noted = {**first, "note": 1.0}
+    gained = {**first, "kind": "gain_lmi"}
+    for parts in (
+        [second, first],
+        [first, first],
+        [first],
+        [first, second, second],
+        [faster, second],
+        [inner, second],
+        [noted, second],
+        [gained, second],
+        [{"kind": "cascade", "data": dict(claim.proof.data), "rate": 0.5}, second],
+        [None, second],
+        ["first", second],
+    ):
+        assert not verify_claim(stack, remade(stack, claim, data={"layers": parts})).valid
+    loud = GatedCell("gru", 9.0 * np.ones((3, 2)), np.zeros((3, 1)))
+    assert not verify_claim(Cascade([plain_map(), loud]), claim).valid
