@@ -11,6 +11,7 @@ import numpy as np
 from stability.bounded import bounded, equilibrium_claim
 from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.certify import certify
+from stability.criteria.interval import gated_proof, interval_lmi_criterion
 from stability.gain import incremental_gain
 from stability.gated import GatedCell
 from stability.nonexpansive import nonexpansive
@@ -40,7 +41,9 @@ class Specimen:
         """The claim in a certificate: as the main claim if it is about contraction, else beside an open one."""
         claim, subject = self.claim, self.subject
         if claim.name == "contraction":
-            cover = (claim.value, claim.proof.data.get("overshoot")) if claim.verdict is Verdict.CERTIFIED else (None, None)
+            cover = (
+                (claim.value, claim.proof.data.get("overshoot")) if claim.verdict is Verdict.CERTIFIED else (None, None)
+            )
             return Certificate(subject, claim, self.kind, *cover)
         return Certificate(subject, Claim("contraction", undecided(subject), Verdict.INCONCLUSIVE), claims=(claim,))
 
@@ -69,6 +72,11 @@ def network_map(gain: float = 0.5) -> DrivenSystem:
 
 def plain_map() -> DrivenSystem:
     return DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), 0.5 * np.eye(2), dt=1.0), "tanh", np.eye(2))
+
+
+def two_levels() -> DrivenSystem:
+    """x+ = tanh(3 x + 0.1 u): unstable at zero, two equilibria beside it."""
+    return DrivenSystem(LureSystem(np.zeros((1, 1)), np.eye(1), [[3.0]], dt=1.0), "tanh", [[0.1, 0.0]])
 
 
 def latch() -> GatedCell:
@@ -123,11 +131,22 @@ def specimens() -> dict[str, Specimen]:
     ode = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), [[-1.0, 0.4], [-0.4, -1.0]]), "tanh", np.eye(2))
     out["region"] = ode, regional(ode, input_bound=0.01, rate=0.4)
     turn = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.8, 0.6], [-0.6, 0.8]], dt=1.0)
+    spin = DrivenSystem(LureSystem.recurrent([[-0.2, 1.0], [-1.0, -0.2]], np.eye(2)), "tanh", np.eye(2))
+    out["ball of a spiral"] = spin, bounded(spin)
+    cell = small_cell("lstm", 3)
+    made = gated_proof(cell, [interval_lmi_criterion(cell)])
+    out["contraction of lstm, quadratic"] = cell, None if made is None else made[0]
     out["nonexpansive"] = turn, nonexpansive(turn)
     for measure, horizon in (("l2", None), ("final", None), ("final", 5), ("l2", 5)):
-        out[f"gain of a flow, {measure}, {horizon}"] = driven, incremental_gain(driven, measure=measure, horizon=horizon).claim
+        out[f"gain of a flow, {measure}, {horizon}"] = (
+            driven,
+            incremental_gain(driven, measure=measure, horizon=horizon).claim,
+        )
         step = network_map()
-        out[f"gain of a map, {measure}, {horizon}"] = step, incremental_gain(step, measure=measure, horizon=horizon).claim
+        out[f"gain of a map, {measure}, {horizon}"] = (
+            step,
+            incremental_gain(step, measure=measure, horizon=horizon).claim,
+        )
     cell = small_cell("gru")
     out["gain of a cell"] = cell, stack_gain(cell)
     both = Cascade([plain_map(), small_cell("gru", box=None)])
@@ -148,13 +167,40 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     held = {"first": np.array([HELD]), "second": np.array([-HELD]), "input": np.zeros(1), "steps": 2000, "gap": 1.0}
     orbits = {"first": np.array([[HELD]]), "second": np.array([[-HELD]]), "input": np.zeros(1)}
     stack = Cascade([cell, GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))])
+    merged = Cascade([plain_map(), two_levels()])
+    pushed = {"state": np.zeros(3), "input": np.zeros(2), "eigenvalue": [3.0, 0.0]}
+    alone = {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [3.0, 0.0]}
+    upper = two_levels()
+    held_up = GatedCell("gru", np.zeros((3, 2)), latch().w_hh, latch().b_ih)
+    unmerged = Cascade([plain_map(), held_up])
+    apart = {"first": np.array([0.0, 0.0, HELD]), "second": np.array([0.0, 0.0, -HELD]), "inputs": np.zeros((1, 2))}
     return {
-        "slopes": (s := LureSystem.recurrent([[-1.0]], [[2.0]]), witness_claim(s, "destabilising_slopes", {"K": np.ones(1), "eigenvalue": [1.0, 0.0]})),
-        "growing": (grown, witness_claim(grown, "unstable_linear", {"eigenvalue": [0.5, 0.0], "difference": np.array([90.0, 0.0])})),
+        "unstable equilibrium": (upper, witness_claim(upper, "unstable_equilibrium", {**alone, "input": np.zeros(2)})),
+        "merged stack": (
+            merged,
+            witness_claim(merged, "merged_stack", {"kind": "unstable_equilibrium", "data": pushed}),
+        ),
+        "held stack": (unmerged, witness_claim(unmerged, "stack_trajectories", {**apart, "steps": 2000, "gap": 1.0})),
+        "slopes": (
+            s := LureSystem.recurrent([[-1.0]], [[2.0]]),
+            witness_claim(s, "destabilising_slopes", {"K": np.ones(1), "eigenvalue": [1.0, 0.0]}),
+        ),
+        "growing": (
+            grown,
+            witness_claim(grown, "unstable_linear", {"eigenvalue": [0.5, 0.0], "difference": np.array([90.0, 0.0])}),
+        ),
         "two equilibria": (two, witness_claim(two, "two_equilibria", {"state1": high, "state2": low, "input": u})),
         "separated": (two, witness_claim(two, "separated_trajectories", runs)),
         "orbits": (cell, witness_claim(cell, "gated_orbits", orbits)),
-        "unstable cell": (cell, witness_claim(cell, "gated_unstable", {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [2.5, 0.0]})),
+        "unstable cell": (
+            cell,
+            witness_claim(
+                cell, "gated_unstable", {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [2.5, 0.0]}
+            ),
+        ),
         "held cell": (cell, witness_claim(cell, "gated_trajectories", held)),
-        "lowest layer": (stack, witness_claim(stack, "cascade_layer", {"layer": 0, "kind": "gated_orbits", "data": orbits})),
+        "lowest layer": (
+            stack,
+            witness_claim(stack, "cascade_layer", {"layer": 0, "kind": "gated_orbits", "data": orbits}),
+        ),
     }

@@ -113,7 +113,9 @@ def test_arrays_of_another_size_or_with_one_bad_entry_are_refused(name):
         doubled = np.concatenate([value, value])
         for bad in (value[..., :-1], doubled, value[None], spoilt, huge, value.astype(np.float32)):
             bent = remade(specimen.subject, specimen.claim, data={key: bad})
-            if verify_claim(specimen.subject, bent).valid:  # a constant input or an orbit, written down twice, is the same
+            if verify_claim(
+                specimen.subject, bent
+            ).valid:  # a constant input or an orbit, written down twice, is the same
                 assert key in ("input", "inputs", "first", "second"), key
                 assert np.array_equal(np.unique(bad), np.unique(value)), key
 

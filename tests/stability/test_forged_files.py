@@ -20,7 +20,15 @@ from stability.wire import MAX_DEPTH, read_document, seal
 
 QUICK = (  # kinds whose re-check takes milliseconds
     *("contraction of flow", "contraction of euler", "contraction of uneven slopes", "contraction of gru box"),
-    *("contraction of stack", "equilibrium", "box", "region", "nonexpansive", "gain of a map, final, 5", "gain of a cell"),
+    *(
+        "contraction of stack",
+        "equilibrium",
+        "box",
+        "region",
+        "nonexpansive",
+        "gain of a map, final, 5",
+        "gain of a cell",
+    ),
     *("slopes", "growing", "two equilibria", "orbits", "unstable cell", "lowest layer"),
 )
 
@@ -63,7 +71,9 @@ def test_other_versions_are_refused_in_one_line(version, tmp_path):
     assert "\n" not in answer.reason
 
 
-@pytest.mark.parametrize("place", [(), ("claim",), ("claim", "proof"), ("subject",), ("claim", "proof", "data"), ("findings", 0)])
+@pytest.mark.parametrize(
+    "place", [(), ("claim",), ("claim", "proof"), ("subject",), ("claim", "proof", "data"), ("findings", 0)]
+)
 def test_unknown_missing_and_doubled_keys_are_refused(place, tmp_path):
     honest = document("contraction of flow", tmp_path)
     honest["findings"] = [{"criterion": "circle", "holds": True, "margin": 1.0, "rate": None, "detail": ""}]
@@ -94,15 +104,28 @@ def test_unknown_missing_and_doubled_keys_are_refused(place, tmp_path):
 BAD = (
     *(None, True, False, 0, -1, 2**53 + 1, 10**39, 1.5, -0.5, 1e308, "", "x", [], [[]], {}, {"a": 1}, "certified"),
     *({"array": "", "shape": [0]}, {"array": "AAAAAAAA8D8=", "shape": [1]}, {"array": "AAAAAAAA8D8", "shape": [1]}),
-    *({"type": "lure"}, {"type": "nothing"}, {"array": 1, "shape": [1]}, {"array": "", "shape": [-1]}, "\u202e", "\x1b[31m"),
+    *(
+        {"type": "lure"},
+        {"type": "nothing"},
+        {"array": 1, "shape": [1]},
+        {"array": "", "shape": [-1]},
+        "\u202e",
+        "\x1b[31m",
+    ),
 )
 
 
-@pytest.mark.parametrize("key", ["format", "subject", "claim", "criterion", "rate", "overshoot", "findings", "claims", "meta"])
+@pytest.mark.parametrize(
+    "key", ["format", "subject", "claim", "criterion", "rate", "overshoot", "findings", "claims", "meta"]
+)
 def test_no_value_of_a_wrong_type_is_read_with_good_will(key, tmp_path):
     honest = document("contraction of flow", tmp_path)
     for bad in BAD:
-        if bad == honest[key] or (key == "meta" and isinstance(bad, dict)) or (key in ("findings", "claims") and bad == []):
+        if (
+            bad == honest[key]
+            or (key == "meta" and isinstance(bad, dict))
+            or (key in ("findings", "claims") and bad == [])
+        ):
             continue
         if key == "criterion" and (bad is None or isinstance(bad, str)):
             continue
@@ -113,7 +136,8 @@ def test_no_value_of_a_wrong_type_is_read_with_good_will(key, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "number", ["1" + "0" * 400, "9" * 5000, "1e400", "-1e400", "NaN", "Infinity", "1" + "0" * 39, "0x10", "1_000", "01", "+1"]
+    "number",
+    ["1" + "0" * 400, "9" * 5000, "1e400", "-1e400", "NaN", "Infinity", "1" + "0" * 39, "0x10", "1_000", "01", "+1"],
 )
 def test_numbers_that_are_none_are_answered(number, tmp_path):
     honest = document("contraction of flow", tmp_path)
@@ -181,7 +205,11 @@ def test_opposite_verdicts_do_not_stand_in_one_file(tmp_path):
 def test_the_sentence_and_evidence_of_an_open_claim_are_fixed(name, tmp_path):
     honest = document(name, tmp_path)
     assert verify(written(tmp_path, copy.deepcopy(honest))).valid
-    for statement in ("This network is proved to be globally exponentially stable.", "", honest["claim"]["statement"] + " "):
+    for statement in (
+        "This network is proved to be globally exponentially stable.",
+        "",
+        honest["claim"]["statement"] + " ",
+    ):
         forged = copy.deepcopy(honest)
         forged["claim"]["statement"] = statement
         assert not verify(written(tmp_path, forged)).valid
@@ -262,7 +290,9 @@ def mutated(honest: dict, rng: random.Random) -> dict:
         elif kind == 1:
             parent[key] = copy.deepcopy(rng.choice(BAD))
         elif kind == 2:
-            parent[key] = copy.deepcopy(look(forged, rng.choice(paths[:1] + [p for p in paths if p[: len(path)] != path])))
+            parent[key] = copy.deepcopy(
+                look(forged, rng.choice(paths[:1] + [p for p in paths if p[: len(path)] != path]))
+            )
         elif kind == 3:
             parent[key] = rng.choice([[value], {"a": value}, str(value), [value, value]])
         elif kind == 4 and isinstance(parent, dict):
