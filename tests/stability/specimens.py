@@ -57,12 +57,12 @@ def remade(subject: Any, claim: Claim, **changes: Any) -> Claim:
     rule = RULES.get(bent.proof.kind)
     try:
         return replace(bent, statement=rule.statement(subject, bent)) if rule is not None else bent
-    except Exception:
+    except Exception:  # noqa: BLE001 - bent data may break the sentence in any way; the rule has to refuse them
         return bent
 
 
 def flow() -> LureSystem:
-    """dh/dt = -2 h + phi(W h): every slope in [0, 1] contracts; the exact rate of slope 1 bounds what can be claimed."""
+    """dh/dt = -2 h + phi(W h): every slope in [0, 1] contracts; the rate of slope 1 bounds what can be claimed."""
     return LureSystem.recurrent(-2.0 * np.eye(2), [[0.6, 0.4], [-0.4, 0.6]])
 
 
@@ -174,7 +174,20 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     held_up = GatedCell("gru", np.zeros((3, 2)), latch().w_hh, latch().b_ih)
     unmerged = Cascade([plain_map(), held_up])
     apart = {"first": np.array([0.0, 0.0, HELD]), "second": np.array([0.0, 0.0, -HELD]), "inputs": np.zeros((1, 2))}
+    once, flip = np.zeros((1, 2)), DrivenSystem(LureSystem([[0.0]], [[1.0]], [[-2.0]], dt=1.0), "tanh", [[1.0]])
+    boxes = {"low1": np.array([[0.9]]), "high1": np.ones((1, 1)), "low2": -np.ones((1, 1)), "high2": np.array([[-0.9]])}
+    ode = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), np.diag([1.0, -1.0])), "tanh", np.eye(2))
+    turn = np.array([[0.9575040240772687], [-0.9575040240772687]])
     return {
+        "disjoint boxes": (upper, witness_claim(upper, "disjoint_boxes", {**boxes, "input": once, "gap": 1.7})),
+        "periodic orbit": (flip, witness_claim(flip, "periodic_orbits", {"first": turn, "input": np.zeros((1, 1))})),
+        "unstable orbit": (
+            upper,
+            witness_claim(
+                upper, "unstable_orbit", {"orbit": np.zeros((1, 1)), "input": once, "eigenvalue": [3.0, 0.0]}
+            ),
+        ),
+        "unstable everywhere": (ode, witness_claim(ode, "unstable_everywhere", {"eigenvalue": [1.0, 0.0]})),
         "unstable equilibrium": (upper, witness_claim(upper, "unstable_equilibrium", {**alone, "input": np.zeros(2)})),
         "merged stack": (
             merged,

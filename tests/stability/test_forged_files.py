@@ -1,4 +1,4 @@
-"""Forged files: whatever a file holds, the checker answers; nothing in it goes unread; no claim changes and stays valid."""
+"""Forged files: whatever a file holds, the checker answers; nothing goes unread; no claim changes and stays valid."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ QUICK = (  # kinds whose re-check takes milliseconds
         "gain of a cell",
     ),
     *("slopes", "growing", "two equilibria", "orbits", "unstable cell", "lowest layer"),
+    *("disjoint boxes", "periodic orbit", "unstable orbit", "unstable everywhere", "unstable equilibrium"),
 )
 
 
