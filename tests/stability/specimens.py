@@ -178,7 +178,10 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     boxes = {"low1": np.array([[0.9]]), "high1": np.ones((1, 1)), "low2": -np.ones((1, 1)), "high2": np.array([[-0.9]])}
     ode = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), np.diag([1.0, -1.0])), "tanh", np.eye(2))
     turn = np.array([[0.9575040240772687], [-0.9575040240772687]])
+    kept = {"first_low": [0.9], "first_high": [1.0], "second_low": [-1.0], "second_high": [-0.9]}
+    kept = {key: np.array(value) for key, value in kept.items()}
     return {
+        "kept boxes": (cell, witness_claim(cell, "gated_boxes", kept)),
         "disjoint boxes": (upper, witness_claim(upper, "disjoint_boxes", {**boxes, "input": once, "gap": 1.7})),
         "periodic orbit": (flip, witness_claim(flip, "periodic_orbits", {"first": turn, "input": np.zeros((1, 1))})),
         "unstable orbit": (

@@ -116,7 +116,7 @@ def test_arrays_of_another_size_or_with_one_bad_entry_are_refused(name):
             if verify_claim(
                 specimen.subject, bent
             ).valid:  # a constant input or an orbit, written down twice, is the same
-                assert key in ("input", "inputs", "first", "second", "orbit"), key
+                assert key in ("input", "inputs", "first", "second", "orbit", "state"), key
                 assert np.array_equal(np.unique(bad), np.unique(value)), key
 
 

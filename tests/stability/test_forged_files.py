@@ -30,7 +30,14 @@ QUICK = (  # kinds whose re-check takes milliseconds
         "gain of a cell",
     ),
     *("slopes", "growing", "two equilibria", "orbits", "unstable cell", "lowest layer"),
-    *("disjoint boxes", "periodic orbit", "unstable orbit", "unstable everywhere", "unstable equilibrium"),
+    *(
+        "disjoint boxes",
+        "periodic orbit",
+        "unstable orbit",
+        "unstable everywhere",
+        "unstable equilibrium",
+        "kept boxes",
+    ),
 )
 
 
