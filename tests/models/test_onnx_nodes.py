@@ -242,7 +242,8 @@ def test_what_mixes_directions_is_no_stack(tmp_path, rng):
     ],
 )
 def test_features_in_another_order_are_no_stack(between, options, constants, tmp_path, rng):
-    path = chain(tmp_path / "m.onnx", rng, between, **options, **{k: np.array(v) for k, v in constants.items()})
+    arrays = {k: np.array(v) for k, v in constants.items()}
+    path = chain(tmp_path / "m.onnx", rng, between, shape=("T", "B", 2), **options, **arrays)
     with pytest.raises(DisagreementError, match="between the nodes lower and upper the outputs are not handed on"):
         load_subject(path)
 
