@@ -6,8 +6,8 @@ A criterion that holds proposes a witness; the rule that ``verify`` uses decides
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from stability.deadline import Deadline, TimeLimit
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
 from stability.gated import GatedCell
 from stability.nonexpansive import nonexpansive
+from stability.refute import Refutation
 from stability.refute import refute as search_witness
 from stability.refute.stack import search_stack
 from stability.regional import regional
@@ -53,6 +54,8 @@ class _Question:
     tol: float | None
     deadline: Deadline
     seed: int
+    use: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of the use: range of inputs, initial state, number of steps."""
     further: bool = True
     """Whether the claims beside the main one are wanted."""
 
@@ -70,6 +73,9 @@ def certify(
     time_limit: TimeLimit = None,
     refute: bool = True,
     seed: int = 0,
+    input_range: Any = None,
+    start: Any = None,
+    horizon: int | None = None,
 ) -> Certificate:
     """Certify global exponential incremental stability (contraction), refute it, or say that neither was found.
 
@@ -88,6 +94,11 @@ def certify(
             searches count their attempts: equal subject, options and seed give the equal certificate.
         refute: search for a witness against the claim where no proof was found.
         seed: of the searches.
+        input_range: ``(low, high)``, the range of the data's inputs: witnesses against are looked for there first. The
+            claim stays one about every input. With it, or with a horizon, ``certificate.meta["witness"]`` says whether
+            the witness can happen: ``input_in_data_range``, ``states_reachable`` (``None``: not known).
+        start: the initial state in use, zero by default.
+        horizon: the number of steps in use.
 
     Returns:
         A certificate; ``certificate.verdict`` is certified, refuted or inconclusive. What it proves,
@@ -113,7 +124,9 @@ def certify(
     own = own() if callable(own) else None
     target = as_subject(subject)
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
-    question = _Question(criterion, solver, rate, tol, deadline, int(seed))
+    use = {"input_range": input_range, "start": start, "horizon": horizon}
+    use = {key: value for key, value in use.items() if value is not None}
+    question = _Question(criterion, solver, rate, tol, deadline, int(seed), use)
     if isinstance(target, (LureSystem, DrivenSystem)):
         certificate = _certify_lure(target, question, refute, own)
     elif isinstance(target, GatedCell):
@@ -278,15 +291,23 @@ def _certify_lure(subject: Any, question: _Question, refute: bool, witness: Any)
             extra = (*calmer_claims(subject, claim, time_limit=question.deadline), *extra)
         return Certificate(subject, claim, finding.criterion, claim.value, overshoot, tuple(findings), extra)
     if refute and not question.deadline.stops("refutation"):
-        limit = min(_SECONDS, question.deadline.left())
-        result = search_witness(subject, seed=question.seed, time_limit=limit)
+        limit = question.deadline.share(0.6)
+        result = search_witness(subject, seed=question.seed, time_limit=limit, **question.use)
         findings += list(result.findings)
         if result.proof is not None:
             claim = result.claim or open_claim(subject)
-            further = _weaker(subject, claim, question)
-            return Certificate(subject, claim, result.proof.kind, None, None, tuple(findings), further)
+            further, meta = _weaker(subject, claim, question), _witness_meta(result, question)
+            return Certificate(subject, claim, result.proof.kind, None, None, tuple(findings), further, meta)
     claim = open_claim(subject)
     return Certificate(subject, claim, None, None, None, tuple(findings), _weaker(subject, claim, question))
+
+
+def _witness_meta(result: Refutation, question: _Question) -> dict[str, Any]:
+    """What ``meta`` says of a witness: whether it can happen in use, where anything is known of the use."""
+    if not question.use:
+        return {}
+    known = {"input_in_data_range": result.input_in_data_range, "states_reachable": result.states_reachable}
+    return {"witness": known}
 
 
 def _weaker(subject: Any, main: Claim, question: _Question) -> tuple[Claim, ...]:
@@ -333,17 +354,17 @@ def _certify_gated(cell: GatedCell, question: _Question, refute: bool) -> Certif
         )
     if refute and not question.deadline.stops("refutation"):
         limit = min(_SECONDS, question.deadline.left())
-        result = search_witness(cell, seed=question.seed, time_limit=limit)
+        result = search_witness(cell, seed=question.seed, time_limit=limit, **question.use)
         findings += list(result.findings)
         if result.proof is not None:
-            claim = result.claim or open_claim(cell)
-            return Certificate(cell, claim, result.proof.kind, None, None, tuple(findings))
+            claim, meta = result.claim or open_claim(cell), _witness_meta(result, question)
+            return Certificate(cell, claim, result.proof.kind, None, None, tuple(findings), meta=meta)
     return Certificate(cell, open_claim(cell), None, None, None, tuple(findings))
 
 
 def _certify_layer(layer: Any, question: _Question, refute: bool, own: Any) -> Certificate:
     """One layer of a stack by itself, from the proof that it carries where it has one."""
-    part = replace(question, criterion="auto", rate="any" if question.rate == "any" else "best", further=False)
+    part = replace(question, use={}, criterion="auto", rate="any" if question.rate == "any" else "best", further=False)
     if isinstance(layer, GatedCell):
         return _certify_gated(layer, part, refute)
     return _certify_lure(layer, part, refute, own)
