@@ -78,9 +78,7 @@ class NormDrift(Record):
 
     @property
     def drift_index(self) -> float:
-        """The number to rank by: the largest ``drift`` of the layers. 0 is a constant norm, 1 a factor of
-        two.
-        """
+        """The number to rank by: the largest ``drift`` of the layers. 0 is a constant norm, 1 a factor of two."""
         return float(self.drift.max())
 
     def to_dict(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from ..models.parametrizations.symmetric_skew import proposition1_bounds, publis
 from ..models.recurrent import to_numpy
 from .margins import MARGINS, layer_margins, why_no_margin
 from .tables import CsvLog
-from .unroll import as_layer, flat_state, recurrent_layers, recurrent_matrices, step_jacobians
+from .unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
 
 __all__ = ["EIGENVALUE_COLUMNS", "SPECTRA_COLUMNS", "SpectrumTracker", "matrix_quantities"]
 
@@ -308,7 +308,6 @@ class SpectrumTracker:
                 norms.append(float(layer.hidden(state).norm(dim=1).mean()))
             rows.append((self.step, self.epoch, f"{prefix}h", "mean_norm", float(np.mean(norms))))
             rows.append((self.step, self.epoch, f"{prefix}h", "last_norm", norms[-1]))
-            rows.append((self.step, self.epoch, f"{prefix}h", "state_size", float(flat_state(state).shape[1])))
 
     def rewind(self, step: int) -> None:
         """Forget what was recorded after a step, in memory and in the files, and count on from there."""

@@ -36,9 +36,7 @@ def _cell(value: Any) -> Any:
 
 
 def _parse(values: Sequence[str]) -> list[Any]:
-    """A column as integers, else as floats (empty cells: NaN), else as the strings that it holds; exact both
-    ways.
-    """
+    """A column as integers, else as floats (empty cells: NaN), else as the strings that it holds; exact both ways."""
     for kind in (int, float):
         try:
             return [math.nan if value == "" and kind is float else kind(value) for value in values]

@@ -81,9 +81,7 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int
 
 @dataclass(frozen=True)
 class _Finished:
-    """All that the last finished epoch left behind; replaced as a whole, so that no interruption finds half
-    of it.
-    """
+    """All that the last finished epoch left behind; replaced as a whole: no interruption finds half of it."""
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]

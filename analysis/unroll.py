@@ -1,5 +1,4 @@
-"""Recurrent layers seen from outside: where they are, what their matrices are, which states they pass
-through.
+"""Recurrent layers seen from outside: where they are, what their matrices are, what their states consist of.
 
 Every analyzer of hidden states goes through here, so that what one measures is the same for all layers,
 ``torch.nn``'s included.
@@ -27,7 +26,6 @@ __all__ = [
     "recurrent_layers",
     "recurrent_matrices",
     "step_jacobians",
-    "unroll",
 ]
 
 GATE_LETTERS = {3: "rzn", 4: "ifgo"}  # the order of the blocks in torch.nn's weight_hh
@@ -146,29 +144,8 @@ def only_layer(model: nn.Module) -> RecurrentLayer:
     return as_layer(found[0][1])
 
 
-def unroll(layer: RecurrentLayer, x: Tensor, state: Any = None) -> list[Any]:
-    """All states that a layer passes through, with their graph.
-
-    Args:
-        layer: a recurrent layer.
-        x: ``(batch, time, input_size)``.
-        state: the state before the first step.
-
-    Returns:
-        ``time`` states, the first of them after the first step.
-    """
-    prepared, state = layer.begin(x, state)
-    states = []
-    for drive in layer.drive(x, prepared).unbind(1):
-        state = layer.transition(drive, state, prepared)
-        states.append(state)
-    return states
-
-
 def hidden_states(layer: RecurrentLayer, state: Any) -> list[Tensor]:
-    """The hidden states ``(batch, hidden_size)`` inside a state: one, or one per layer of a stacked LSTM or
-    GRU.
-    """
+    """The hidden states ``(batch, hidden_size)`` inside a state: one, or one per layer of a stacked LSTM or GRU."""
     if isinstance(layer, Stack):
         return [h for part, own in zip(layer.layers, state) for h in hidden_states(part, own)]  # type: ignore[arg-type]
     depth = getattr(layer, "num_layers", 1)

@@ -199,9 +199,7 @@ def _folder(folder: Path, subfolder: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _subset(labels: np.ndarray, limit: int | None, name: str, rng: np.random.Generator) -> np.ndarray:
-    """Row numbers: all of them, or ``limit`` with class counts that differ by at most one where the data
-    allow it.
-    """
+    """Row numbers: all, or ``limit`` with class counts that differ by at most one where the data allow it."""
     if limit is None:
         return np.arange(len(labels))
     limit = min(check_size(name, limit), len(labels))

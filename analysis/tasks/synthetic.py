@@ -1,6 +1,4 @@
-"""Generated tasks: exact targets, endless data. Training and test sequences come from separate random
-streams.
-"""
+"""Generated tasks: exact targets, endless data. Training and test sequences come from separate random streams."""
 
 from __future__ import annotations
 

@@ -226,7 +226,9 @@ class TestTracker:
         before = [p.clone() for p in model.parameters()]
         tracker = SpectrumTracker(model, probe=torch.randn(2, 5, 2))
         tracker.record(0)
-        assert values(tracker, "h")["state_size"] == 6
+        assert set(values(tracker, "h")) == {"mean_norm", "last_norm"}
+        eigenvalues = tracker.eigenvalues()
+        assert (eigenvalues[eigenvalues.matrix == "J@4"].count() == 6).all()  # (h, c)
         assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
         assert all(p.grad is None for p in model.parameters())
 
