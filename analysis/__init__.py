@@ -3,7 +3,7 @@
 from .attacks import apgd, deepfool, fgsm, pgd
 from .density import SpectralDensity, spectral_density
 from .hessian import HessianSummary, hessian_summary
-from .lyapunov import LyapunovSpectrum, lyapunov_exponents
+from .lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .margins import contraction_gap, margin_penalty
 from .noise import noise_sweep, parameter_noise_sweep
 from .norms import NormDrift, norm_drift
@@ -35,6 +35,7 @@ __all__ = [
     "TrainResult",
     "apgd",
     "attack_sweep",
+    "certified_bound",
     "certified_radius",
     "contraction_gap",
     "deepfool",

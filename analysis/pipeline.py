@@ -204,7 +204,7 @@ def _robustness(work: Work) -> None:
 def _norms(work: Work) -> None:
     model, task = work.with_data()
     x = task.test[0][: min(work.budget.samples, 100)]
-    result = norm_drift(model, x, factor=work.budget.stretch, seed=work.seed)
+    result = norm_drift(model, x, factor=work.budget.stretch, seed=work.seed, certificate=work.certificate)
     work.write_table("norms.csv", result.frame())
     work.write_json(
         "drift.json",
