@@ -22,15 +22,19 @@ class RowRNN(nn.Module):
         self.A = nn.Parameter(0.3 * torch.randn(hidden, hidden) - 1.5 * torch.eye(hidden))
         self.W = nn.Parameter(0.15 * torch.randn(hidden, hidden))
 
+    def step(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """Input ``(batch, inputs)`` and state ``(batch, hidden)`` to the next state."""
+        return h + self.eps * (h @ self.A + torch.tanh(h @ self.W + self.encoder(x)))
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(batch, time, inputs)`` to the last state."""
         h = x.new_zeros(x.shape[0], self.A.shape[0])
-        for u in self.encoder(x).unbind(1):
-            h = h + self.eps * (h @ self.A + torch.tanh(h @ self.W + u))
+        for u in x.unbind(1):
+            h = self.step(u, h)
         return h
 
 
-@register_adapter(RowRNN)
+@register_adapter(RowRNN, step=RowRNN.step)  # certify runs the step beside the system
 def row_rnn(m: RowRNN) -> DrivenSystem:
     """The map that ``forward`` runs: its matrices transposed, its continuous part discretised as it does it."""
     flow = LureSystem.recurrent(from_rows(m.A), from_rows(m.W))

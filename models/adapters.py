@@ -33,6 +33,7 @@ __all__ = [
     "lure_system",
     "recurrent_parts",
     "recurrent_subject",
+    "refuse_altered_layer",
     "register_adapter",
     "rnn_subject",
 ]

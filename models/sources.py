@@ -29,9 +29,10 @@ from stability.gated import GatedCell
 from stability.subjects import as_subject
 from stability.wire import SUBJECTS
 
+from .adapters import refuse_altered_layer
 from .arrays import npz_subject, read_npz
 from .files import FORMAT, MODEL_FILE, load
-from .state_dicts import state_dict_subject
+from .state_dicts import shown, state_dict_subject
 
 __all__ = ["Source", "load_module", "load_subject"]
 
@@ -112,6 +113,7 @@ def load_subject(
             raise UnsupportedError(
                 f"{spec} is not a layer with a differential equation behind it: leave continuous out"
             )
+        refuse_altered_layer(source.module)
         source = Source(driven(True), source.module, source.info)
     else:
         source = Source(as_subject(source.subject), source.module, source.info)
@@ -243,11 +245,7 @@ def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
         if holder is None:
             break
         content = content[holder]
-    what = (
-        f"a dictionary of {', '.join(map(str, list(content)[:4]))}"
-        if isinstance(content, Mapping)
-        else type(content).__name__
-    )
+    what = f"a dictionary of {shown(content)}" if isinstance(content, Mapping) else type(content).__name__
     raise FileFormatError(f"{path} holds no dictionary of tensors but {what}: save model.state_dict()")
 
 

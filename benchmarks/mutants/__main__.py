@@ -37,12 +37,17 @@ SUBJECTS = (
     "stability/certificate.py",
     "stability/verify.py",
     "stability/wire.py",
+    "stability/parts.py",
     "models/adapters.py",
     "models/torch_modules.py",
     "models/state_dicts.py",
     "models/arrays.py",
     "models/quantized.py",
+    "models/inspection.py",
+    "models/cross_check.py",
     "models/onnx_files.py",
+    "models/onnx_graph.py",
+    "models/onnx_algebra.py",
     "models/onnx_loops.py",
 )
 TESTS = ["tests/stability", "tests/models"]

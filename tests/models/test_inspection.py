@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from stability.errors import UnsupportedError
-from stability.models import ElmanRNN, SequenceModel, Stack, lure_system
+from stability.models import ElmanRNN, LipschitzRNN, SequenceModel, Stack, lure_system, sources
 from stability.models import torch_modules as readers
 from stability.models.adapters import recurrent_parts, recurrent_subject
 from stability.models.inspection import is_reparametrised, settled, twin
@@ -293,3 +293,12 @@ def test_a_dropout_layer_inside_an_own_class():
         assert as_subject(Cell().eval()).inputs == 2
     finally:
         del _ADAPTERS[Cell]
+
+
+def test_the_differential_equation_of_an_altered_layer_is_refused_too(monkeypatch):
+    layer = LipschitzRNN(2, 3)
+    monkeypatch.setattr(sources, "_find", lambda spec, cell: sources.Source(layer, layer))
+    assert not sources.load_subject("layer", continuous=True).subject.system.is_discrete
+    layer.register_forward_hook(ten_times)
+    with pytest.raises(UnsupportedError, match="ten_times"):
+        sources.load_subject("layer", continuous=True)
