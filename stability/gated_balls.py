@@ -9,15 +9,19 @@ Source: R. Krawczyk, "Newton-Algorithmen zur Bestimmung von Nullstellen mit Fehl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from stability.balls import EPS, Ball, activation_slopes, activation_values, row_sum_norm
 from stability.gated import GATES, GatedCell
 
-__all__ = ["enclose_orbit", "orbit_jacobian", "polish_orbit", "step_and_jacobian"]
+__all__ = ["enclose", "enclose_orbit", "orbit_jacobian", "product_along", "polish_orbit", "step_and_jacobian"]
 
 Array = np.ndarray
 Gates = dict[str, tuple[Ball, Ball]]
+Step = Callable[[int, Ball], tuple[Ball, Ball]]
+"""``(i, ball of x)`` to enclosures of ``F(x, u_i)`` and of its Jacobian by ``x``."""
 
 
 def _squash(name: str, z: Ball) -> tuple[Ball, Ball]:
@@ -36,13 +40,13 @@ def _join(*parts: Ball) -> Ball:
     return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
 
 
-def step_and_jacobian(cell: GatedCell, state: Ball, u: Array) -> tuple[Ball, Ball]:
+def step_and_jacobian(cell: GatedCell, state: Ball, u: Array | Ball) -> tuple[Ball, Ball]:
     """Enclosures of the next state and of the Jacobian, for all states in a ball.
 
     Args:
         cell: the cell.
         state: ball of ``(n,)``.
-        u: ``(p,)`` input, taken as exact.
+        u: ``(p,)`` input, taken as exact, or a ball of inputs.
 
     Returns:
         Balls of ``(n,)`` and ``(n, n)``.
@@ -82,10 +86,14 @@ def _gru(cell: GatedCell, h: Ball, gates: Gates, weights: dict[str, Ball], drive
     return keep * n + z * h, jacobian
 
 
-def _shooting(cell: GatedCell, points: Ball, inputs: Array) -> tuple[Ball, Ball]:
+def _steps(cell: GatedCell, inputs: Array) -> Step:
+    return lambda i, x: step_and_jacobian(cell, x, inputs[i % len(inputs)])
+
+
+def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
     """``F(x_i, u_i) - x_{i+1}`` flattened, ``(k n,)``, and its derivative ``(k n, k n)``."""
     k, n = points.shape
-    parts = [step_and_jacobian(cell, points[i], inputs[i % len(inputs)]) for i in range(k)]
+    parts = [step(i, points[i]) for i in range(k)]
     value = _join(*(parts[i][0] - points[(i + 1) % k] for i in range(k)))
     mid, rad = np.zeros((k * n, k * n)), np.zeros((k * n, k * n))
     for i, (_, jacobian) in enumerate(parts):
@@ -109,9 +117,14 @@ def orbit_jacobian(cell: GatedCell, points: Ball, inputs: Array) -> Ball:
     Returns:
         Ball of ``(n, n)``.
     """
-    product = step_and_jacobian(cell, points[0], inputs[0])[1]
+    return product_along(_steps(cell, inputs), points)
+
+
+def product_along(step: Step, points: Ball) -> Ball:
+    """Enclosure of the product of the Jacobians along the points of a ball ``(k, n)``, the last one leftmost."""
+    product = step(0, points[0])[1]
     for i in range(1, points.shape[0]):
-        product = step_and_jacobian(cell, points[i], inputs[i % len(inputs)])[1] @ product
+        product = step(i, points[i])[1] @ product
     return product
 
 
@@ -127,9 +140,13 @@ def polish_orbit(cell: GatedCell, points: Array, inputs: Array, steps: int = 6) 
     Returns:
         The improved orbit, or ``None`` where Newton's method breaks down.
     """
+    return _polish(_steps(cell, inputs), points, steps)
+
+
+def _polish(step: Step, points: Array, steps: int) -> Array | None:
     x = np.array(points, dtype=np.float64)
     for _ in range(steps):
-        value, derivative = _shooting(cell, Ball.exact(x), inputs)
+        value, derivative = _shooting(step, Ball.exact(x))
         try:
             move = np.linalg.solve(derivative.mid, value.mid).reshape(x.shape)
         except np.linalg.LinAlgError:
@@ -159,10 +176,19 @@ def enclose_orbit(cell: GatedCell, points: Array, inputs: Array) -> Ball | None:
         >>> bool(abs(box.mid[0, 0]) <= box.rad[0, 0] < 1e-12)
         True
     """
-    x = polish_orbit(cell, points, inputs, steps=3)
+    return enclose(_steps(cell, inputs), points)
+
+
+def enclose(step: Step, points: Array) -> Ball | None:
+    """The same for any map whose step comes with enclosures: a box ``(k, n)`` with exactly one orbit, or ``None``.
+
+    With a step that encloses the images under all inputs of a ball, there is exactly one orbit in the box for each
+    input sequence of that ball.
+    """
+    x = _polish(step, points, 3)
     if x is None or not np.abs(x - points).max() <= 1e-3 * (1.0 + np.abs(x).max()):
         return None  # Newton's method went elsewhere: nothing is said about the given points
-    value, derivative = _shooting(cell, Ball.exact(x), inputs)
+    value, derivative = _shooting(step, Ball.exact(x))
     try:
         inverse = np.linalg.inv(derivative.mid)
     except np.linalg.LinAlgError:
@@ -174,7 +200,7 @@ def enclose_orbit(cell: GatedCell, points: Array, inputs: Array) -> Ball | None:
     eye = np.eye(x.size)
     for factor in (1.5, 4.0, 64.0):
         radius = factor * a + 1e-290
-        _, slope = _shooting(cell, Ball(x, np.full(x.shape, radius)), inputs)
+        _, slope = _shooting(step, Ball(x, np.full(x.shape, radius)))
         b = row_sum_norm(eye - left @ slope)
         if b < 1.0 and (a + b * radius) * (1 + 8 * EPS) <= radius:
             return Ball(x, np.full(x.shape, radius))

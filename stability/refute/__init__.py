@@ -108,7 +108,8 @@ def refute(
             horizon=None if horizon is None else int(horizon),
         )
     if isinstance(target, Cascade):
-        return search_stack(target, refute, seed=seed, time_limit=min(deadline.left(), 30.0))
+        region = checked_range(input_range, target.inputs)
+        return search_stack(target, refute, seed=int(seed), time_limit=deadline, region=region)
     return Refutation(
         None, "", (), f"no search for witnesses exists for a {type(target).__name__}; this proves nothing"
     )

@@ -22,6 +22,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigs
 
 from stability.deadline import Deadline
 from stability.gated import GatedCell
+from stability.stacks import Layer
 
 __all__ = ["FOLLOWED", "Steady", "ascend", "equilibrium", "gradient", "largest_eigenvalues", "steady"]
 
@@ -45,11 +46,11 @@ class Steady:
         return abs(self.value)
 
 
-def equilibrium(cell: GatedCell, state: Array, u: Array) -> Array | None:
+def equilibrium(cell: Layer, state: Array, u: Array) -> Array | None:
     """An equilibrium by Newton's method with steps that are halved until they help.
 
     Args:
-        cell: the cell.
+        cell: a gated cell, or another map with ``advance`` and ``jacobian``.
         state: ``(n,)`` guess.
         u: ``(p,)`` constant input.
 
@@ -62,7 +63,7 @@ def equilibrium(cell: GatedCell, state: Array, u: Array) -> Array | None:
         if size <= 1e-11 * (1.0 + np.linalg.norm(state)):
             return state
         try:
-            move = np.linalg.solve(cell.jacobian(state, u) - np.eye(cell.states), value)
+            move = np.linalg.solve(cell.jacobian(state, u) - np.eye(len(state)), value)
         except np.linalg.LinAlgError:
             return None
         if not np.isfinite(move).all():

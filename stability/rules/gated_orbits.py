@@ -15,27 +15,39 @@ from typing import Any
 
 import numpy as np
 
+from stability.balls import Ball
 from stability.certificate import Claim, Verdict
 from stability.enclosures import Matrix
 from stability.gated import GatedCell
 from stability.gated_balls import enclose_orbit, orbit_jacobian
 from stability.instability import prove_not_stable
+from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import complex_number, eigenvalue_text
 from stability.statements import at_least, at_most, describe
 
-__all__ = ["MAX_UNKNOWNS", "check_orbits", "check_unstable", "input_phrase", "inputs_of"]
+__all__ = [
+    "LIMIT",
+    "MAX_UNKNOWNS",
+    "check_orbits",
+    "check_unstable",
+    "input_phrase",
+    "inputs_of",
+    "least_distance",
+    "multiplier_phrase",
+    "orbit_of",
+    "orbits_phrase",
+]
 
 Array = np.ndarray
 Data = Mapping[str, Any]
 MAX_UNKNOWNS, LONGEST_INPUT, LIMIT = 2500, 24, 1e100
 
 
-def inputs_of(cell: GatedCell, data: Data) -> tuple[Array | None, str]:
+def inputs_of(cell: Any, data: Data) -> tuple[Array | None, str]:
     """The input of a proof as ``(q, p)``, ``(p,)`` or up to 24 of them in turn, or why it is none that the cell reads.
 
     Args:
-        cell: the cell.
+        cell: the cell, or the lowest layer of a stack.
         data: of the proof.
 
     Returns:
@@ -46,7 +58,8 @@ def inputs_of(cell: GatedCell, data: Data) -> tuple[Array | None, str]:
         return None, f"input must hold 1 to {LONGEST_INPUT} vectors of {cell.inputs} entries"
     if not (np.abs(value) <= LIMIT).all():
         return None, f"an entry of the input exceeds {LIMIT:g}"
-    if cell.input_low is not None and not ((cell.input_low <= value) & (value <= cell.input_high)).all():
+    low, high = getattr(cell, "input_low", None), getattr(cell, "input_high", None)
+    if low is not None and not ((low <= value) & (value <= high)).all():
         return None, "the input of the proof lies outside the cell's input box"
     return value, ""
 
@@ -61,7 +74,7 @@ def input_phrase(data: Data, key: str = "input") -> str:
     return f"{kind} of the proof (entries in [{at_least(low)}, {at_most(high)}])"
 
 
-def _orbit(value: Any, n: int, period: int) -> Array | None:
+def orbit_of(value: Any, n: int, period: int) -> Array | None:
     """A stored orbit as ``(k, n)``, ``k`` a multiple of the input's period."""
     points = np.atleast_2d(value)
     if points.ndim != 2 or points.shape[1] != n or not 1 <= points.size <= MAX_UNKNOWNS or len(points) % period:
@@ -69,18 +82,26 @@ def _orbit(value: Any, n: int, period: int) -> Array | None:
     return points if bool((np.abs(points) <= LIMIT).all()) else None
 
 
-def _orbits_statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def least_distance(one: Ball, two: Ball) -> float:
+    """A lower bound of the largest distance of two points in one entry; not positive where they may be the same."""
+    return float((np.abs(one.mid - two.mid) * (1 - 1e-15) - (one.rad + two.rad) * (1 + 1e-15)).max())
+
+
+def orbits_phrase(data: Data) -> str:
+    """The orbits of a proof in words."""
     period = len(np.atleast_2d(data["input"]))
     lengths = [len(np.atleast_2d(data[key])) for key in ("first", "second") if key in data]
     if len(lengths) == 1:
         apart = "a step" if period == 1 else f"{period} steps"
-        what = f"an orbit of period {lengths[0]}, and two trajectories that run it {apart} apart never approach"
-    elif max(lengths) == 1:
-        what = "two different equilibria, whose distance never changes"
-    else:
-        what = f"two orbits of periods {lengths[0]} and {lengths[1]}, which never approach each other"
-    return f"{describe(subject)} does not contract: under the {input_phrase(data)} it has {what}."
+        return f"an orbit of period {lengths[0]}, and two trajectories that run it {apart} apart never approach"
+    if max(lengths) == 1:
+        return "two different equilibria, whose distance never changes"
+    return f"two orbits of periods {lengths[0]} and {lengths[1]}, which never approach each other"
+
+
+def _orbits_statement(subject: Any, claim: Claim) -> str:
+    data = claim.proof.data if claim.proof is not None else {}
+    return f"{describe(subject)} does not contract: under the {input_phrase(data)} it has {orbits_phrase(data)}."
 
 
 @rule(
@@ -98,8 +119,8 @@ def check_orbits(subject: Any, claim: Claim, data: Data) -> Outcome:
     if inputs is None:
         return False, problem
     q = len(inputs)
-    first = _orbit(data["first"], subject.states, q)
-    second = _orbit(data["second"], subject.states, q) if "second" in data else None
+    first = orbit_of(data["first"], subject.states, q)
+    second = orbit_of(data["second"], subject.states, q) if "second" in data else None
     if first is None or ("second" in data and second is None) or (second is None and len(first) < 2 * q):
         return False, (
             "first and second must be orbits of the cell's size, as long as the input or a multiple of it; one alone "
@@ -110,22 +131,25 @@ def check_orbits(subject: Any, claim: Claim, data: Data) -> Outcome:
         other = None if second is None else enclose_orbit(subject, second, inputs)
     if box is None or (second is not None and other is None):
         return False, "an orbit is not proved to exist"
-    one, two = box[0], (box[q] if other is None else other[0])
-    gap = float((np.abs(one.mid - two.mid) * (1 - 1e-15) - (one.rad + two.rad) * (1 + 1e-15)).max())
+    gap = least_distance(box[0], box[q] if other is None else other[0])
     if not gap > 0.0:
         return False, "the two points may be the same"
     return True, f"orbits proved to exist, their points at least {gap:.3g} apart"
 
 
+def multiplier_phrase(data: Data) -> str:
+    """The equilibrium or orbit of a proof and its unstable multiplier in words."""
+    length, which = len(np.atleast_2d(data["state"])), eigenvalue_phrase(data, True)
+    if length == 1:
+        return f"an equilibrium whose Jacobian has {which}"
+    return f"an orbit of period {length} along which the product of the Jacobians has {which}"
+
+
 def _unstable_statement(subject: Any, claim: Claim) -> str:
     data = claim.proof.data if claim.proof is not None else {}
-    length = len(np.atleast_2d(data["state"]))
-    what = "an equilibrium whose Jacobian has the eigenvalue"
-    if length > 1:
-        what = f"an orbit of period {length} with the multiplier"
     return (
-        f"{describe(subject)} does not contract: under the {input_phrase(data)} it has {what} "
-        f"{eigenvalue_text(complex_number(data, 'eigenvalue'))}, so trajectories that start next to it leave it."
+        f"{describe(subject)} does not contract: under the {input_phrase(data)} it has {multiplier_phrase(data)}, "
+        "so trajectories that start next to it leave it."
     )
 
 
@@ -134,23 +158,24 @@ def _unstable_statement(subject: Any, claim: Claim) -> str:
     subject=GatedCell,
     claim="contraction",
     verdict=Verdict.REFUTED,
-    fields={"state": "array", "input": "array", "eigenvalue": "pair"},
+    fields={"state": "array", "input": "array"},
+    optional=OPTIONAL,
     statement=_unstable_statement,
 )
 def check_unstable(subject: Any, claim: Claim, data: Data) -> Outcome:
-    """Data: ``state`` (n,) or an orbit (k, n), ``input`` (p,) or (q, p), ``eigenvalue`` (re, im) approximately."""
+    """Data: ``state`` (n,) or an orbit (k, n), ``input`` (p,) or (q, p); ``eigenvalue`` where the sentence names it."""
     inputs, problem = inputs_of(subject, data)
     if inputs is None:
         return False, problem
-    points, value = _orbit(data["state"], subject.states, len(inputs)), complex_number(data, "eigenvalue")
-    if points is None or value is None:
+    points = orbit_of(data["state"], subject.states, len(inputs))
+    if points is None:
         return False, "state must be of the cell's size, one point or an orbit as long as the input or a multiple of it"
     with np.errstate(all="ignore"):
         box = enclose_orbit(subject, points, inputs)
         if box is None:
             return False, "no equilibrium or orbit is proved to exist at the stored states and input"
         jacobian = orbit_jacobian(subject, box, inputs)
-        proved = prove_not_stable(Matrix(jacobian, np.ones(subject.states)), True, value, strict=True)
+        proved = prove_not_stable(Matrix(jacobian, np.ones(subject.states)), True, named(data), strict=True)
     if proved is None:
         return False, "no multiplier outside the unit circle is proved near the stored one"
     what = "an equilibrium" if len(points) == 1 else "an orbit"

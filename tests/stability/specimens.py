@@ -174,6 +174,8 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     held_up = GatedCell("gru", np.zeros((3, 2)), latch().w_hh, latch().b_ih)
     unmerged = Cascade([plain_map(), held_up])
     apart = {"first": np.array([0.0, 0.0, HELD]), "second": np.array([0.0, 0.0, -HELD]), "inputs": np.zeros((1, 2))}
+    resting = {"first": apart["first"][None], "second": apart["second"][None], "input": np.zeros((1, 2))}
+    leaving = {"state": np.zeros(3), "input": np.zeros(2), "layer": 1, "eigenvalue": [2.5, 0.0]}
     once, flip = np.zeros((1, 2)), DrivenSystem(LureSystem([[0.0]], [[1.0]], [[-2.0]], dt=1.0), "tanh", [[1.0]])
     boxes = {"low1": np.array([[0.9]]), "high1": np.ones((1, 1)), "low2": -np.ones((1, 1)), "high2": np.array([[-0.9]])}
     ode = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), np.diag([1.0, -1.0])), "tanh", np.eye(2))
@@ -196,6 +198,8 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
             merged,
             witness_claim(merged, "merged_stack", {"kind": "unstable_equilibrium", "data": pushed}),
         ),
+        "orbits of a stack": (unmerged, witness_claim(unmerged, "stack_orbits", resting)),
+        "unstable stack": (unmerged, witness_claim(unmerged, "stack_unstable", leaving)),
         "held stack": (unmerged, witness_claim(unmerged, "stack_trajectories", {**apart, "steps": 2000, "gap": 1.0})),
         "slopes": (
             s := LureSystem.recurrent([[-1.0]], [[2.0]]),

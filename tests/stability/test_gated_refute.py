@@ -312,7 +312,7 @@ def test_an_unstable_orbit_under_a_periodic_input():
     cell = latch()
     data = {"state": np.zeros((2, 1)), "input": np.array([[0.5], [-0.5]]), "eigenvalue": [6.25, 0.0]}
     claim = claimed(cell, "gated_unstable", data)
-    assert "orbit of period 2 with the multiplier 6.25" in claim.statement
+    assert "orbit of period 2 along which the product of the Jacobians has the eigenvalue 6.25 " in claim.statement
     assert verify_claim(cell, claim).valid
     for wrong in ([2.5, 0.0], [-6.25, 0.0], [6.2, 0.0], [0.0, 0.0]):
         assert not verify_claim(cell, claimed(cell, "gated_unstable", {**data, "eigenvalue": wrong})).valid

@@ -13,6 +13,7 @@ from stability.gated import GatedCell
 from stability.merged import merged
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES
+from stability.stack_balls import enclose_stack_orbit
 from stability.verify import verify_claim
 
 
@@ -71,36 +72,99 @@ def test_a_bistable_upper_layer_refutes_the_stack_by_proof(rng, tmp_path):
     assert not verify_claim(tame, moved).valid
 
 
-@pytest.mark.parametrize("top", ["gru", "euler"])
-def test_runs_of_the_whole_stack_refute_what_cannot_be_merged(top, rng, tmp_path):
+def latched(top, rng) -> Cascade:
+    """A layer with three equilibria for every input that the small one below puts out."""
     if top == "gru":
         zero, big = np.zeros((3, 2)), np.array([[0.0], [-9.0], [8.0]])
         upper = GatedCell("gru", zero, big, np.array([0.0, -3.0, 0.0]), np.zeros(3))
     else:
-        upper = DrivenSystem(LureSystem.recurrent([[-1.0]], [[4.0]]).euler(0.25), "tanh", [[0.1, 0.1]])
-    stack = Cascade([small(rng, 1, 2), upper])
+        system = LureSystem.recurrent([[-1.0]], [[4.0]])
+        upper = DrivenSystem(system.euler(0.25) if top == "euler" else system.midpoint(0.25), "tanh", _read(top))
+    return Cascade([small(rng, 1, 2), upper])
+
+
+def _read(top):
+    return [[0.1, 0.1]] if top == "euler" else [[0.1, 0.1], [0.1, 0.1]]
+
+
+@pytest.mark.parametrize("top", ["gru", "euler", "midpoint"])
+def test_orbits_of_the_whole_stack_refute_what_cannot_be_merged(top, rng, tmp_path):
+    stack = latched(top, rng)
     assert merged(stack) is None
-    answer = refute(stack, time_limit=8.0)
-    assert answer.evidence == "replayed"
-    assert answer.proof.kind == "stack_trajectories"
-    assert "not proved" in answer.statement
+    answer = refute(stack)
+    assert answer.found
+    assert answer.proof.kind in ("stack_orbits", "stack_unstable")
     certificate = certify(stack)
     assert certificate.verdict is Verdict.REFUTED
+    assert certificate.evidence == "proved"
     assert verify(certificate.save(tmp_path / "c.json")).valid
+
+
+@pytest.mark.parametrize("top", ["gru", "euler", "midpoint"])
+def test_what_is_proved_of_a_stack_is_seen_in_simulation(top, rng):
+    stack = latched(top, rng)
+    u = np.array([[0.3]])
+    starts = np.array([[0.0, 0.0, 0.9], [0.0, 0.0, -0.9]])
+    for _ in range(6000):
+        starts = stack.advance(starts, np.broadcast_to(u, (2, 1)))
+    good = {"first": starts[:1] + 1e-6, "second": starts[1:], "input": u}
+    claim = witness_claim(stack, "stack_orbits", good)
+    assert claim.verdict is Verdict.REFUTED
+    assert verify_claim(stack, claim).valid
+    boxes = enclose_stack_orbit(stack, starts[:1], u)
+    ends = np.concatenate([part.points.mid[0] for part in boxes])
+    assert np.abs(ends - starts[0]).max() < 1e-9
+    assert max(part.points.rad.max() for part in boxes) < 1e-9
+    for part, layer, x, below in zip(boxes, stack.layers, (starts[0, :2], starts[0, 2:]), (u[0], starts[0, :2])):
+        expected = layer.jacobian(x, below)
+        assert (np.abs(part.jacobian.mid - expected) <= part.jacobian.rad + 1e-9).all()
+    for bent in (
+        {"second": starts[:1]},
+        {"first": starts[:1] + 0.1},
+        {"input": np.array([[0.8]])},
+        {"input": np.zeros((1, 2))},
+        {"first": starts[:1, :2]},
+    ):
+        assert not verify_claim(stack, witness_claim(stack, "stack_orbits", {**good, **bent})).valid, list(bent)
+    alone = {"first": starts[:1], "input": u}
+    assert not verify_claim(stack, witness_claim(stack, "stack_orbits", alone)).valid
+    other = latched(top, np.random.default_rng(77))
+    assert not verify_claim(other, witness_claim(other, "stack_orbits", good)).valid
+
+
+@pytest.mark.parametrize("slope", [0.999, 1.001])
+def test_a_stack_is_unstable_where_a_layer_is(slope):
+    """x+ = tanh(0.5 x + u), y+ = tanh(w y + x - x*) at its zero: multipliers 0.5 (1 - x*^2) and w."""
+    below, x = plain([[0.5]], [[1.0]], [0.25]), 0.0
+    for _ in range(200):
+        x = float(np.tanh(0.5 * x + 0.25))
+    stack = Cascade([below, plain([[slope]], [[1.0]], [-x])])
+    data = {"state": np.array([x, 0.0]), "input": np.zeros(1), "layer": 1, "eigenvalue": [slope, 0.0]}
+    assert verify_claim(stack, witness_claim(stack, "stack_unstable", data)).valid is (slope > 1)
+    for bent in ({"layer": 0}, {"layer": 2}, {"eigenvalue": [1.2, 0.0]}, {"state": np.array([x, 0.1])}):
+        assert not verify_claim(stack, witness_claim(stack, "stack_unstable", {**data, **bent})).valid, bent
+
+
+def test_no_jacobian_at_a_kink():
+    stack = Cascade([plain([[0.5]], [[1.0]]), plain([[3.0]], [[1.0]], None, "relu")])
+    data = {"state": np.zeros(2), "input": np.zeros(1), "layer": 1}
+    assert "kink" in verify_claim(stack, witness_claim(stack, "stack_unstable", data)).reason
+    two = Cascade(stack.layers, directions=2)
+    assert "one direction" in verify_claim(two, witness_claim(two, "stack_unstable", data)).reason
 
 
 def test_an_upper_layer_that_is_never_driven_there_refutes_nothing(rng):
     """Alone it has two equilibria for inputs near -9; the tanh below puts out no more than one."""
     upper = plain([[3.0]], [[1.0]], [9.0])
-    assert refute(upper, time_limit=2.0).found
+    assert refute(upper).found
     stack = Cascade([small(rng, 1, 1), upper])
-    assert not refute(stack, time_limit=2.0).found
-    assert certify(stack, time_limit=4.0).verdict is Verdict.INCONCLUSIVE
+    assert not refute(stack).found
+    assert certify(stack).verdict is Verdict.INCONCLUSIVE
 
 
 def test_a_contracting_stack_is_not_refuted(rng):
     stack = Cascade([small(rng, 2, 3), small(rng, 3, 3)])
-    assert not refute(stack, time_limit=2.0).found
+    assert refute(stack).proof is None
 
 
 def test_forged_runs_are_refused(rng):
@@ -127,4 +191,4 @@ def test_forged_runs_are_refused(rng):
         "stack_trajectories",
         {**good, "first": np.zeros(1), "second": np.ones(1), "inputs": np.full((1, 1), 2.0)},
     )
-    assert "outside the box" in RULES["stack_trajectories"](Cascade([boxed]), outside)[1]
+    assert "outside the cell's input box" in RULES["stack_trajectories"](Cascade([boxed]), outside)[1]
