@@ -27,7 +27,8 @@ NAMES = [
     '"', "\\", "<", "#", "..", "...", "a b", " lead", "'", "&amp;&lt;", "l" * 200, "\u05d0\u05d1\u05d2 \u05d3",
     "\u0627\u0644\u0639", "\u202eevil\u202c", "\U0001f680\U0001f468\u200d\U0001f469", "模型 \"α\" & <script>alert(1)<",
     f'x">{ALERT}', f"'>{ALERT}", f"</title>{ALERT}", f"</text></svg>{ALERT}", "--><script>alert(2)</script>",
-    "]]><script>alert(3)</script>", "\x9b31m", "</style><script>alert(4)</script>", "javascript:alert(5)", "{{ 7 * 7 }}",
+    "]]><script>alert(3)</script>", "\x9b31m", "</style><script>alert(4)</script>", "javascript:alert(5)",
+    "{{ 7 * 7 }}",
     "{% raw %}", r"run\d1", r"\g<0>", "var(--evil) #f10000", "url(#x)", "a\nb", "a\x1b]0;owned\x07b", "_hidden",
     "$x^2$", "%s%n", "e\u0301" * 60, "\ufeff\u200b", "x\udcff", 'a" style="background:url(//e)" b="',
 ]  # fmt: skip
