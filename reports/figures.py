@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from .collect import ModelRecord, select
 from .formatting import metric_word, number
 from .svg import INK, MUTED, label, panel, series_color, to_svg
-from .words import NAMES, UNITS
+from .words import NAMES
 
 __all__ = [
     "curves",
@@ -149,7 +149,7 @@ def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | No
         axes.set_xlim(-reach, reach)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         _plain_ticks(axes, "x")
-        axes.set_xlabel(f"← fails | {UNITS.get(criterion, 'margin')} | holds →")
+        axes.set_xlabel("← fails | margin | holds →")
         text = f"Margins of the criterion {NAMES.get(criterion, criterion)}; the numbers stand in the table"
         return to_svg(figure, name, text, titles(m for _, m, _ in known))
 

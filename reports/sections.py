@@ -70,7 +70,7 @@ def _margins(report: Report) -> Section | None:
         "prove nothing. A ✓ was found in floating-point arithmetic; what certifies is the proof on the model's card. "
         "Every criterion has a unit of its own and a panel of its own: margins of two criteria do not compare.",
         (table, explained),
-        draw(*((figures.margin(report.models, n, f"margin-{k}"), "") for k, n in enumerate(drawn))),
+        draw(*((figures.margin(report.models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn))),
     )
 
 

@@ -224,7 +224,7 @@ def reason(summary: Mapping[str, Any] | None) -> str:
         return ""
     if found == "certified":
         name = str(summary.get("criterion"))
-        return f"By the criterion {NAMES.get(name, name)}: {CRITERIA.get(name, 'see the certificate')}."
+        return f"By this criterion: {CRITERIA.get(name, 'see the certificate')}."
     if found in ("refuted", "replayed"):
         return str(summary["statement"])
     tried = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
