@@ -113,6 +113,8 @@ def _all_steps(gain: float, growth: float, horizon: float | None) -> float:
     if horizon is None:
         return math.inf
     factor = _largest_power(growth, horizon)
+    if factor == math.inf:
+        return math.inf
     total, r = horizon * factor * factor, growth * growth
     if abs(r - 1.0) > 1e-6:
         total = min(total, (1.0 - r**horizon) / (1.0 - r))
