@@ -52,31 +52,38 @@ def test_the_published_theorem_1b_is_false():
     assert verify(refuted).valid
 
 
-@given(seed=st.integers(0, 100_000))
-def test_implications_between_criteria(seed):
-    A, W = _near_boundary(np.random.default_rng(seed))
-    system = LureSystem.recurrent(A, W)
-    found = theorem1(A, W)
-    circle = circle_criterion(system, rate="any")
-    multiplier = multiplier_criterion(system, rate="any")
-    if found.a.holds and found.a.margin > 1e-6:
-        assert circle.holds
-    if (circle.holds and circle.margin > 1e-6) or found.b_sound.holds:
-        assert multiplier.holds
+def test_implications_between_criteria(rng):
+    by_theorem = by_another = 0
+    for _ in range(40):
+        A, W = _near_boundary(rng)
+        system = LureSystem.recurrent(A, W)
+        found = theorem1(A, W)
+        circle = circle_criterion(system, rate="any")
+        multiplier = multiplier_criterion(system, rate="any")
+        if found.a.holds and found.a.margin > 1e-6:
+            by_theorem += 1
+            assert circle.holds
+        if (circle.holds and circle.margin > 1e-6) or found.b_sound.holds:
+            by_another += 1
+            assert multiplier.holds
+    assert by_theorem >= 1
+    assert by_another >= 8
 
 
-@given(seed=st.integers(0, 100_000), driven=st.booleans())
-def test_nothing_unstable_is_certified_and_every_answer_verifies(seed, driven):
-    rng = np.random.default_rng(seed)
-    A, W = _near_boundary(rng)
-    system = LureSystem.recurrent(A, W)
-    subject = DrivenSystem(system, "tanh", rng.normal(size=(len(A), 2))) if driven else system
-    certificate = certify(subject, rate="any", time_limit=3.0)
-    unstable = max(np.linalg.eigvals(A + W * rng.random(len(A))[None, :].T).real.max() for _ in range(50)) > 0
-    if unstable:
-        assert certificate.verdict is not Verdict.CERTIFIED
-    if certificate.verdict is not Verdict.INCONCLUSIVE:
+@pytest.mark.parametrize("driven", [False, True])
+def test_nothing_unstable_is_certified_and_every_answer_verifies(driven, rng):
+    certified = not_stable = 0
+    for _ in range(20):
+        A, W = _near_boundary(rng)
+        system = LureSystem.recurrent(A, W)
+        subject = DrivenSystem(system, "tanh", rng.normal(size=(len(A), 2))) if driven else system
+        certificate = certify(subject, rate="any", time_limit=60.0)
         assert verify(certificate).valid
+        unstable = max(np.linalg.eigvals(A + W * rng.random(len(A))[None, :].T).real.max() for _ in range(50)) > 0
+        assert not (unstable and certificate.verdict is Verdict.CERTIFIED)
+        certified, not_stable = certified + (certificate.verdict is Verdict.CERTIFIED), not_stable + unstable
+    assert certified >= 4
+    assert not_stable >= 2
 
 
 @pytest.mark.parametrize("normal", [np.diag([-0.5, -2.0]), np.array([[-0.3, 2.0], [-2.0, -0.3]])])

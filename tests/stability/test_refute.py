@@ -156,6 +156,7 @@ class TestSoundness:
 
 class TestLinear:
     def test_verdict_is_the_sign_of_the_leading_eigenvalue(self, rng):
+        stable = unstable = 0
         for _ in range(150):
             n = int(rng.integers(1, 7))
             A = rng.normal(size=(n, n)) - rng.uniform(0, 2) * np.eye(n)
@@ -165,6 +166,8 @@ class TestLinear:
             size = np.abs(values).max() - 1 if discrete else values.real.max()
             if abs(size) > 1e-9:
                 assert refute(system).found == (size > 0)
+                stable, unstable = stable + (size < 0), unstable + (size > 0)
+        assert min(stable, unstable) >= 30
 
     @pytest.mark.parametrize(
         ("A", "dt"),
