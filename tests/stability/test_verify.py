@@ -73,23 +73,37 @@ def test_float_and_exact_verifiers_agree(index, rng):
     assert verify(certificate, method="exact").valid
 
 
-def test_no_float_proof_that_exact_arithmetic_denies(rng):
-    """Rates within rounding of the boundary: the float verifier may say no too early, never yes too late."""
-    yes = no = 0
-    for _ in range(60):
-        n = int(rng.integers(1, 5))
-        system = LureSystem.recurrent(-np.diag(rng.uniform(1, 2, n)), np.zeros((n, n)))
-        edge = float(-system.A.max(initial=-np.inf, where=np.eye(n, dtype=bool)))
-        rate = edge * (1.0 - 10.0 ** float(rng.uniform(-17, -9)))
-        L = np.full(n, 1e3 / edge)
-        data = {"P": np.eye(n), "L": L, "rate": rate, "overshoot": 1.01, "p_min": 0.99, "p_max": 1.005}
-        claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate)
-        if check_lmi(system, np.eye(n), L, rate)[0]:
-            yes += 1
-            assert check_exact(system, claim)[0]
-        else:
-            no += 1
-    assert no > 0
+@pytest.mark.parametrize("kind", ["lure", "euler", "midpoint"])
+def test_no_float_proof_that_exact_arithmetic_denies(kind, rng):
+    """The last rate that the float check accepts for a given ``(P, L)``: exact arithmetic agrees, and denies a rate
+    faster by a millionth. In coordinates stretched ten thousandfold the entries cancel, which is where errors show.
+    """
+    agreed = 0
+    for stretch in (1.0, 1e-2, 1e-4) * 5:
+        turn = np.linalg.qr(rng.normal(size=(2, 2)))[0] * [1.0, stretch]
+        back = np.linalg.inv(turn)
+        a = -np.eye(2) + 0.15 * rng.normal(size=(2, 2))
+        b, c = 0.2 * rng.normal(size=(2, 2)), 0.2 * rng.normal(size=(2, 2))
+        system = LureSystem(turn @ a @ back, turn @ b, c @ back)
+        system = system if kind == "lure" else system.discretise(kind, 0.1)
+        P, L = back.T @ back, np.ones(system.channels)
+        P = 0.5 * (P + P.T)
+        yes, no = (0.0, 5.0) if kind == "lure" else (1.0, 0.1)
+        if not check_lmi(system, P, L, yes)[0]:
+            continue
+        while (middle := 0.5 * (yes + no)) not in (yes, no):
+            yes, no = (middle, no) if check_lmi(system, P, L, middle)[0] else (yes, middle)
+        assert _exactly(system, P, L, yes)[0]
+        assert not _exactly(system, P, L, yes * (1 + 1e-6 if kind == "lure" else 1 - 1e-6))[0] or stretch < 1e-3
+        agreed += 1
+    assert agreed >= 6
+
+
+def _exactly(system, P, L, rate):
+    values = np.linalg.eigvalsh(P)
+    low, high = 0.9 * float(values[0]), 1.1 * float(values[-1])
+    data = {"P": P, "L": L, "rate": rate, "overshoot": 1.1 * float(np.sqrt(high / low)), "p_min": low, "p_max": high}
+    return check_exact(system, Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate))
 
 
 @pytest.mark.parametrize("system", [LureSystem.linear([[3.0]], dt=1.0), LureSystem.linear([[1.0]])])
