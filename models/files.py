@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError, NonFiniteError, StabilityError
+from stability.wire import write_bytes
 
 from .deep import DeepNetwork
 from .network import SequenceModel
@@ -181,7 +180,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         header["__metadata__"] = dict(sorted(metadata.items()))
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # the numbers stay aligned
-    _write_aside(path, struct.pack("<Q", len(text)) + text, raw[8 + size :])
+    write_bytes(path, struct.pack("<Q", len(text)) + text, raw[8 + size :])
 
 
 def load(path: str | Path) -> nn.Module:
@@ -283,19 +282,3 @@ def _integers(value: Any) -> Iterator[int]:
             yield from _integers(item)
     elif isinstance(value, int):
         yield value
-
-
-def _write_aside(path: Path, *pieces: bytes | memoryview) -> None:
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as handle:
-            temporary = handle.name
-            handle.writelines(pieces)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise FileFormatError(f"cannot write {path}: {error.strerror or error}") from error

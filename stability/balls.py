@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from stability.errors import UnsupportedError
+
 __all__ = ["EPS", "TINY", "Ball", "activation_slopes", "activation_values", "row_sum_norm", "system_balls"]
 
 Array = np.ndarray
@@ -174,6 +176,8 @@ def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:
     identity = np.eye(base.states)
     if system.origin.method == "euler":
         A, B, C, D = identity + step * a, step * b, c, d
+    elif system.origin.method != "midpoint":
+        raise UnsupportedError(f"there is no error-bounded form of the integrator {system.origin.method!r}")
     else:
         A = identity + step * a + (step * half) * (a @ a)
         B = Ball.stack([[(step * half) * (a @ b), step * b]])

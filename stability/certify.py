@@ -39,7 +39,6 @@ from stability.tradeoff import calmer_claims, contraction_claim, open_claim
 __all__ = ["CRITERIA", "certify"]
 
 CRITERIA = ("auto", "theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear", "interval", "cascade")
-_SECONDS = 10.0
 _LARGE = 256
 """Beyond this many states, ``auto`` leaves out the criteria that the multiplier inequality contains."""
 
@@ -291,7 +290,7 @@ def _certify_lure(subject: Any, question: _Question, refute: bool, witness: Any)
             extra = (*calmer_claims(subject, claim, time_limit=question.deadline), *extra)
         return Certificate(subject, claim, finding.criterion, claim.value, overshoot, tuple(findings), extra)
     if refute and not question.deadline.stops("refutation"):
-        limit = question.deadline.share(0.6)
+        limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
         result = search_witness(subject, seed=question.seed, time_limit=limit, **question.use)
         findings += list(result.findings)
         if result.proof is not None:
@@ -353,7 +352,7 @@ def _certify_gated(cell: GatedCell, question: _Question, refute: bool) -> Certif
             tuple(findings),
         )
     if refute and not question.deadline.stops("refutation"):
-        limit = min(_SECONDS, question.deadline.left())
+        limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
         result = search_witness(cell, seed=question.seed, time_limit=limit, **question.use)
         findings += list(result.findings)
         if result.proof is not None:
@@ -390,7 +389,7 @@ def _certify_cascade(cascade: Cascade, question: _Question, refute: bool, own: A
     unproved = claim is None or claim.verdict is Verdict.INCONCLUSIVE
     unproved = unproved and any(part.verdict is not Verdict.CERTIFIED for part in parts)
     if unproved and refute and not question.deadline.stops("refutation"):
-        limit = min(_SECONDS, question.deadline.left())
+        limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
         result = search_stack(cascade, search_witness, seed=question.seed, time_limit=limit, lowest=False)
         if result.proof is not None and (claim is None or result.found):
             return Certificate(cascade, result.claim or open_claim(cascade), result.proof.kind, None, None, findings)

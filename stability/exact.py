@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
+from stability.errors import UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = ["MAX_STATES", "check_exact", "is_positive_definite", "rational"]
@@ -42,6 +43,8 @@ def _exact_system(system: LureSystem) -> tuple[Matrix, Matrix, Matrix, Matrix]:
     identity = rational(np.eye(base.states))
     if system.origin.method == "euler":
         return identity + dt * a, dt * b, c, d
+    if system.origin.method != "midpoint":
+        raise UnsupportedError(f"there is no error-bounded form of the integrator {system.origin.method!r}")
     zero = rational(np.zeros(base.D.shape))
     return (
         identity + dt * a + dt * half * (a @ a),

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from stability.activations import activation as lookup
-from stability.door import as_matrix, as_slope, is_well_posed
+from stability.door import as_matrix, as_slope, check_integrator, is_well_posed
 from stability.errors import ConfigurationError, DimensionError, IllPosedError
+from stability.implicit import solve_channels
 from stability.parts import as_part
 from stability.wire import subject
 
@@ -31,6 +32,9 @@ class Discretisation:
     base: LureSystem
     method: str
     dt: float
+
+    def __post_init__(self) -> None:
+        check_integrator(self.method)
 
 
 @subject("lure")
@@ -234,8 +238,7 @@ class LureSystem:
         Raises:
             ConfigurationError: for any other name.
         """
-        if method not in ("euler", "midpoint"):
-            raise ConfigurationError(f"unknown integrator {method!r}; the known ones are euler, midpoint")
+        check_integrator(method)
         return self.euler(dt) if method == "euler" else self.midpoint(dt)
 
     def jacobian(self, K: Any) -> Array:
@@ -350,17 +353,11 @@ class DrivenSystem:
 
     def channel(self, x: Array, u: Array) -> Array:
         """Pre-activations ``z`` at states ``x (..., n)`` and inputs ``u (..., p)``, shape ``(..., m)``."""
-        phi = lookup(self.activation).function
-        system = self.system
-        free = x @ system.C.T + u @ self.E.T + self.b
-        z = free
-        if system.D.any():  # acyclic D: at most m sweeps; otherwise a contraction to rounding
-            for _ in range(200 + system.channels):
-                new = free + phi(z) @ system.D.T
-                if np.array_equal(new, z):
-                    break
-                z = new
-        return z
+        free = x @ self.system.C.T + u @ self.E.T + self.b
+        if not self.system.D.any():
+            return free
+        phi = lookup(self.activation)
+        return solve_channels(free, self.system.D, phi.function, phi.derivative)
 
     def advance(self, x: Array, u: Array) -> Array:
         """The right-hand side (continuous time) or the next state (discrete time); ``(..., n)``, ``(..., p)``."""

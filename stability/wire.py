@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import json
 import math
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = [
     "read_json",
     "seal",
     "subject",
+    "write_bytes",
     "write_text",
 ]
 
@@ -273,29 +275,26 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_text(path: str | Path, text: str) -> Path:
+    """``write_bytes`` of a text in UTF-8."""
+    return write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
     """Write a file aside and rename it into place: afterwards it is whole, or what was there before.
 
     Raises:
         FileFormatError: when the place cannot be written to.
     """
     path = Path(path)
-    temporary = None
+    temporary = path.parent / f".{secrets.token_hex(12)}.partial"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as handle:
-            temporary = handle.name
-            handle.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())
+        with open(os.open(temporary, flags, 0o666), "wb") as handle:  # less what the umask of the process takes away
+            handle.writelines(pieces)
         os.replace(temporary, path)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         raise FileFormatError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
     return path
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -67,8 +67,22 @@ def default_tolerance(system: LureSystem) -> float:
     return 1e-6 if system.states <= _SMALL else 1e-3
 
 
-def rate_ceiling(system: LureSystem, samples: int = 8, seed: int = 0, *, deadline: Deadline | None = None) -> float:
+def rate_ceiling(
+    system: LureSystem,
+    samples: int = 8,
+    seed: int = 0,
+    *,
+    deadline: Deadline | None = None,
+    enough: float = np.inf,
+) -> float:
     """No rate beyond this can be certified: the slowest decay over some constant slopes.
+
+    Args:
+        system: the system.
+        samples: random vertices of the slopes to try, beside their ends and middle.
+        seed: of those.
+        deadline: asked before each eigenvalue problem but the first.
+        enough: an abscissa (a radius) at which no more slopes need be tried.
 
     Returns:
         An upper bound of ``lambda`` (continuous) or a lower bound of ``rho`` (discrete).
@@ -78,8 +92,8 @@ def rate_ceiling(system: LureSystem, samples: int = 8, seed: int = 0, *, deadlin
     picks += [np.where(rng.random(system.channels) < 0.5, system.alpha, system.beta) for _ in range(samples)]
     worst = -np.inf
     for k in picks:
-        if deadline is not None and deadline.over and np.isfinite(worst):  # fewer slopes: a ceiling all the same
-            break
+        if worst >= enough or (deadline is not None and worst > -np.inf and deadline.over):
+            break  # fewer slopes: a ceiling all the same
         eigenvalues = np.linalg.eigvals(system.jacobian(k))
         worst = max(worst, float(np.abs(eigenvalues).max() if system.is_discrete else eigenvalues.real.max()))
     return worst if system.is_discrete else -worst

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stability.certificate import Claim, Verdict
+from stability.errors import UnsupportedError
 from stability.rigor import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
 from stability.rules.registry import Outcome, rule
 from stability.statements import contraction, decays
@@ -60,6 +61,8 @@ def majorant(system: LureSystem) -> Majorant:
     identity = np.eye(base.states)
     if system.origin.method == "euler":
         return Majorant(identity + dt * a, dt * b, c, d, 3)
+    if system.origin.method != "midpoint":
+        raise UnsupportedError(f"there is no error-bounded form of the integrator {system.origin.method!r}")
     zero = np.zeros_like(d)
     return Majorant(
         identity + dt * a + dt * half * (a @ a),

@@ -108,6 +108,23 @@ def test_a_rate_that_is_not_reached_leaves_the_proof_of_the_best_one(criterion):
     assert "asked_rate" not in certify(system, rate="any", criterion=criterion).meta
 
 
+@pytest.mark.parametrize("solver", ["riccati", "cvxpy"])
+@pytest.mark.parametrize("criterion", ["auto", "circle", "kyp", "multiplier", "linear", "theorem1a", "theorem1b"])
+@pytest.mark.parametrize("rate", ["any", "slowest", "best"])
+def test_what_holds_at_no_stated_rate_still_has_a_rate_that_verifies(criterion, solver, rate):
+    flow = LureSystem.recurrent(-3.0 * np.eye(2), -0.5 * np.eye(2))
+    linear = LureSystem.linear(-np.eye(2))
+    for system in (flow, flow.euler(0.1), linear, LureSystem.linear(0.5 * np.eye(2), 1.0)):
+        if criterion == "linear" and system.channels:
+            continue
+        asked = rate if rate != "slowest" else 1.0 if system.is_discrete else 0.0
+        certificate = certify(system, criterion=criterion, rate=asked, solver=solver, tol=1e-2)
+        if certificate.verdict is Verdict.CERTIFIED:
+            assert verify(certificate).valid
+            assert certificate.rate < 1.0 if system.is_discrete else certificate.rate > 0.0
+        assert certificate.verdict is Verdict.CERTIFIED or criterion not in ("auto", "multiplier")
+
+
 def test_a_rate_asked_of_what_is_not_stable_is_not_reached():
     certificate = certify(LureSystem.recurrent([[-1.0]], [[2.0]]), rate=0.5)
     assert certificate.verdict is Verdict.REFUTED
@@ -183,7 +200,7 @@ def test_a_users_own_class_enters_by_one_call():
 def test_orthogonal_networks_are_non_expansive_and_no_contractions():
     q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))
     cell = DrivenSystem(LureSystem(np.zeros((4, 4)), np.eye(4), q, slope=(0.1, 1.0), dt=1.0), "leaky_relu", np.eye(4))
-    certificate = certify(cell)
+    certificate = certify(cell, refute=False)
     assert certificate.verdict is not Verdict.CERTIFIED
     (claim,) = [c for c in certificate.claims if c.name == "nonexpansive"]
     assert claim.value <= 1 + 1e-6

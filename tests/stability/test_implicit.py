@@ -1,0 +1,81 @@
+"""The channel equation with cycles in D: against exact solutions and a slow iteration; which D are well posed."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from stability import UnsupportedError
+from stability.activations import ACTIVATIONS
+from stability.door import is_well_posed
+from stability.implicit import solve_channels
+from stability.systems import DrivenSystem, LureSystem
+
+
+def relu(z):
+    return np.maximum(z, 0.0)
+
+
+def step(z):
+    return (z > 0) * 1.0
+
+
+def test_the_known_fixed_point():
+    swap = np.array([[0.0, 0.99], [0.99, 0.0]])
+    assert solve_channels(np.ones(2), swap, relu, step) == pytest.approx([100.0, 100.0], rel=1e-12)
+    system = LureSystem(np.zeros((2, 2)), np.eye(2), np.zeros((2, 2)), swap, (0.0, 1.0), 1.0)
+    network = DrivenSystem(system, "relu", np.zeros((2, 1)), np.ones(2))
+    assert network.advance(np.zeros(2), np.zeros(1)) == pytest.approx([100.0, 100.0], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "leaky_relu"])
+@pytest.mark.parametrize("radius", [0.3, 0.95, 0.998])
+def test_the_residual_is_at_its_rounding_errors(name, radius):
+    phi = ACTIVATIONS[name]
+    rng = np.random.default_rng(7)
+    for m, batch in ((1, ()), (3, (5,)), (8, (2, 6))):
+        D = rng.normal(size=(m, m))
+        D *= radius / np.abs(np.linalg.eigvals(np.abs(D))).max()
+        free = 3.0 * rng.normal(size=(*batch, m))
+        z = solve_channels(free, D, phi.function, phi.derivative)
+        assert z.shape == free.shape
+        slow = free
+        for _ in range(20_000 if radius > 0.99 else 1_000):
+            slow = free + phi.function(slow) @ D.T
+        assert z == pytest.approx(slow, rel=1e-9, abs=1e-9)
+
+
+def test_without_cycles_the_sweeps_are_exact():
+    rng = np.random.default_rng(1)
+    order = rng.permutation(6)
+    D = np.tril(rng.normal(size=(6, 6)), -1)[np.ix_(order, order)]
+    free = rng.normal(size=(4, 6))
+    z = solve_channels(free, D, np.tanh, lambda z: 1 - np.tanh(z) ** 2)
+    assert np.array_equal(z, free + np.tanh(z) @ D.T)
+
+
+def test_rows_that_overflow_are_left_alone():
+    D = np.array([[0.0, 0.5], [0.5, 0.0]])
+    with np.errstate(all="ignore"):
+        z = solve_channels(np.array([[np.inf, 1.0], [1.0, 1.0], [np.nan, 0.0]]), D, relu, step)
+    assert z[1] == pytest.approx([2.0, 2.0])
+
+
+def test_what_cannot_be_solved_is_refused():
+    with pytest.raises(UnsupportedError, match="cycles"):
+        solve_channels(np.ones(2), np.array([[0.0, 1.0], [1.0, 0.0]]), relu, step)  # no solution at all
+
+
+def test_a_graph_without_cycles_is_well_posed_whatever_its_weights():
+    """Against the definition: the adjacency matrix is nilpotent."""
+    rng = np.random.default_rng(3)
+    seen = set()
+    for _, density in itertools.product(range(60), (0.15, 0.3)):
+        m = int(rng.integers(1, 8))
+        D = 1e6 * rng.normal(size=(m, m)) * (rng.random((m, m)) < density)
+        acyclic = not np.linalg.matrix_power((D != 0).astype(float), m).any()
+        seen.add(acyclic)
+        assert is_well_posed(D, np.zeros(m), np.ones(m)) == acyclic
+    assert seen == {True, False}

@@ -1,0 +1,181 @@
+"""A time limit may end a call at any of the moments at which it asks the clock: it answers with its best so far.
+
+The clock here is a countdown: it stands still for a number of readings and is then far beyond every limit. So every
+place where time can run out is visited, on any machine, however slow.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stability import LureSystem, Verdict, certify, incremental_gain, verify
+from stability.bounded import bounded
+from stability.certificate import Certificate
+from stability.criteria.circle import bounded_real_lmi, circle_criterion
+from stability.criteria.interval import gated_findings
+from stability.criteria.kyp import kyp_criterion, kyp_lmi
+from stability.criteria.multiplier import multiplier_criterion
+from stability.criteria.theorem1 import theorem1
+from stability.deadline import STOPPED
+from stability.extremes import largest_step, smallest_overshoot
+from stability.gated import GatedCell
+from stability.nonexpansive import nonexpansive
+from stability.regional import regional
+from stability.rules.multiplier_lmi import check_lmi
+from stability.stack_gain import stack_gain
+from stability.stacks import Cascade
+from stability.systems import DrivenSystem
+
+
+class Countdown:
+    """Stands still for ``readings`` readings, then is an hour later."""
+
+    def __init__(self, readings: float) -> None:
+        self.readings, self.asked = readings, 0
+
+    def __call__(self) -> float:
+        self.asked += 1
+        return 1000.0 + (3600.0 if self.asked > self.readings else 0.0)
+
+
+@pytest.fixture
+def countdown(monkeypatch):
+    def start(readings: float) -> Countdown:
+        clock = Countdown(readings)
+        monkeypatch.setattr("stability.deadline.monotonic", clock)
+        return clock
+
+    return start
+
+
+def system(n: int = 4, gain: float = 0.9, dt: float | None = None) -> LureSystem:
+    rng = np.random.default_rng(n)
+    flow = LureSystem.recurrent(0.3 * rng.normal(size=(n, n)) - 2.0 * np.eye(n), gain * rng.normal(size=(n, n)))
+    return flow if dt is None else flow.euler(dt)
+
+
+def network(n: int = 4, gain: float = 0.9) -> DrivenSystem:
+    return DrivenSystem(system(n, gain, 0.1), "tanh", np.ones((n, 2)), 0.1 * np.ones(n))
+
+
+def ode() -> DrivenSystem:
+    return DrivenSystem(LureSystem.recurrent([[0.0]], [[-1.0]]), "tanh", [[1.0]])
+
+
+def cell() -> GatedCell:
+    rng = np.random.default_rng(2)
+    return GatedCell("gru", 0.4 * rng.normal(size=(9, 2)), 0.3 * rng.normal(size=(9, 3)), input_low=-1, input_high=1)
+
+
+def stack() -> Cascade:
+    return Cascade([network(3), DrivenSystem(system(2, 0.5, 0.1), "tanh", np.ones((2, 3)))])
+
+
+CALLS = {
+    "certify a flow": lambda t: certify(system(), refute=False, time_limit=t),
+    "certify a network": lambda t: certify(network(), refute=False, time_limit=t),
+    "certify an unstable network": lambda t: certify(network(gain=9.0), refute=False, time_limit=t),
+    "certify at a rate": lambda t: certify(system(), rate=0.05, refute=False, time_limit=t),
+    "certify beyond every rate": lambda t: certify(system(), rate=50.0, refute=False, time_limit=t),
+    "certify by an SDP": lambda t: certify(system(2), criterion="multiplier", solver="cvxpy", tol=1e-2, time_limit=t),
+    "certify a cell": lambda t: certify(cell(), refute=False, time_limit=t),
+    "certify a stack": lambda t: certify(stack(), refute=False, time_limit=t),
+    "circle": lambda t: circle_criterion(system(), time_limit=t),
+    "circle by an SDP": lambda t: circle_criterion(system(2, 0.3), method="lmi", time_limit=t),
+    "bounded real": lambda t: bounded_real_lmi([[-2.0]], [[1.0]], [[1.0]], time_limit=t),
+    "kyp": lambda t: kyp_criterion(system(), time_limit=t),
+    "kyp inequality": lambda t: kyp_lmi([[-1.0]], [[1.0]], [[1.0]], time_limit=t),
+    "theorem 1": lambda t: theorem1([[-3.0, 0.1], [0.0, -3.0]], -np.eye(2), time_limit=t),
+    "multiplier": lambda t: multiplier_criterion(system(6), time_limit=t),
+    "gated": lambda t: gated_findings(cell(), time_limit=t),
+    "gain": lambda t: incremental_gain(system(3), time_limit=t),
+    "gain by Riccati": lambda t: incremental_gain(system(1), solver="riccati", time_limit=t),
+    "stack gain": lambda t: stack_gain(stack(), time_limit=t),
+    "bounded": lambda t: bounded(network(), time_limit=t),
+    "regional": lambda t: regional(ode(), time_limit=t),
+    "nonexpansive": lambda t: nonexpansive(LureSystem(0 * np.eye(2), np.eye(2), np.eye(2), dt=1.0), time_limit=t),
+    "largest step": lambda t: largest_step(system(2), tol=0.05, time_limit=t),
+    "smallest overshoot": lambda t: smallest_overshoot(system(2), 0.3, time_limit=t),
+}
+
+
+def certificates(answer: object) -> list[Certificate]:
+    found = answer if isinstance(answer, Certificate) else getattr(answer, "certificate", None)
+    return [found] if isinstance(found, Certificate) else []
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_time_may_run_out_at_any_moment(name, countdown):
+    clock = countdown(math.inf)
+    whole = certificates(CALLS[name](60.0))
+    asked = clock.asked
+    assert asked >= 2, "the clock is asked at the door and at least once more"
+    cut = 0
+    for readings in sorted({1, 2, 3, 5, *np.geomspace(4, asked, 5).astype(int).tolist(), asked - 1}):
+        countdown(readings)
+        for certificate in certificates(CALLS[name](60.0)):
+            assert verify(certificate).valid or certificate.verdict is Verdict.INCONCLUSIVE
+            cut += "cut" in certificate.meta
+            if "cut" not in certificate.meta:  # the last reading was none that decides: then nothing is missing
+                assert (certificate.rate, certificate.overshoot) == (whole[0].rate, whole[0].overshoot)
+    assert cut >= 2 * len(whole)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_time_at_all_is_an_answer(name):
+    for certificate in certificates(CALLS[name](0)):
+        assert certificate.verdict is Verdict.INCONCLUSIVE
+        assert certificate.meta["cut"]
+
+
+def test_the_rate_grows_with_the_time_and_says_when_it_was_cut(countdown):
+    clock = countdown(math.inf)
+    whole = multiplier_criterion(system(6), time_limit=1.0)
+    asked, rates = clock.asked, []
+    for readings in range(1, asked, max(asked // 12, 1)):
+        countdown(readings)
+        found = multiplier_criterion(system(6), time_limit=1.0)
+        if found.holds:
+            assert check_lmi(system(6), found.witness["P"], found.witness["L"], found.rate)[0]
+            assert STOPPED in found.detail
+            rates.append(found.rate)
+    assert len(rates) > 5
+    assert rates == sorted(rates)
+    assert rates[-1] == pytest.approx(whole.rate, rel=1e-6)
+    assert STOPPED not in whole.detail
+
+
+def test_without_a_limit_the_answer_does_not_depend_on_the_clock(monkeypatch, tmp_path: Path):
+    """A clock that leaps an hour at every reading stands for a machine under any load."""
+    files = []
+    for leap in (0.0, 3600.0):
+        now = [1000.0]
+
+        def clock(now: list[float] = now, leap: float = leap) -> float:
+            now[0] += leap
+            return now[0]
+
+        with monkeypatch.context() as patch:
+            patch.setattr("time.monotonic", clock)
+            patch.setattr("stability.deadline.monotonic", clock)
+            patch.setattr("time.perf_counter", clock)
+            made = [CALLS[name](None) for name in CALLS if name.startswith("certify") and "SDP" not in name]
+        for k, certificate in enumerate(made):
+            assert "cut" not in certificate.meta
+            timeless = {key: value for key, value in certificate.meta.items() if key != "seconds"}
+            object.__setattr__(certificate, "meta", timeless)
+            files.append(certificate.save(tmp_path / f"{leap:g}-{k}.json").read_bytes())
+    half = len(files) // 2
+    assert files[:half] == files[half:]
+
+
+def test_a_file_tells_what_was_cut(countdown, tmp_path: Path):
+    countdown(5)
+    certificate = certify(system(), refute=False, time_limit=1.0)
+    again = Certificate.load(certificate.save(tmp_path / "c.json"))
+    assert again.meta["cut"] == certificate.meta["cut"]
+    assert set(again.meta["cut"]) <= {"theorem1", "circle", "kyp", "multiplier", "further claims", "slower rates"}
