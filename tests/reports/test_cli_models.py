@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 import re
 from pathlib import Path
 
@@ -152,7 +153,7 @@ def test_compare_ranks_by_drift_and_writes_its_figure(
     assert all(m["verdict"] in ("certified", "refuted", "inconclusive") for m in document["models"])
     svg = (out / "norm-drift.svg").read_text()
     assert "var(" not in svg
-    assert svg.startswith("<svg xmlns=")
+    assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
     assert cli.run(["compare", *models, "--time-limit", "0", "--samples", "4"]) == 0
     text = capsys.readouterr().out
     assert "Ranked by doublings" in text
