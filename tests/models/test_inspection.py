@@ -42,6 +42,32 @@ class Called(nn.GRU):
         return outputs, 2 * h
 
 
+class CalledInside(nn.GRU):
+    def _call_impl(self, *args):
+        outputs, h = super()._call_impl(*args)
+        return outputs, 2 * h
+
+
+class Looked(nn.GRU):
+    def __getattr__(self, name):
+        return super().__getattr__(name)
+
+
+class LookedFirst(nn.GRU):
+    def __getattribute__(self, name):
+        return super().__getattribute__(name)
+
+
+class Wrapped(nn.GRU):
+    def _wrapped_call_impl(self, *args):
+        return super()._wrapped_call_impl(*args)
+
+
+class Checked(nn.RNN):
+    def check_forward_args(self, *args):
+        return None
+
+
 class Permuted(nn.LSTM):
     def permute_hidden(self, state, order):
         return state
@@ -61,6 +87,23 @@ class Same(nn.RNN):
 class LoudElman(ElmanRNN):
     def transition(self, drive, state, prepared):
         return 2 * super().transition(drive, state, prepared)
+
+
+def overriding(method):
+    """A subclass that overrides one method of the contract of layers, whatever it does there."""
+
+    def other(self, *args, **options):
+        return getattr(ElmanRNN, method)(self, *args, **options)
+
+    return type(f"With_{method}", (ElmanRNN,), {method: other})
+
+
+@pytest.mark.parametrize(
+    "method", ["forward", "step", "transition", "drive", "prepare", "output", "emit", "begin", "initial_state"]
+)
+def test_every_method_of_the_contract_counts(method):
+    with pytest.raises(UnsupportedError, match=f"With_{method} overrides ElmanRNN.{method}"):
+        as_subject(overriding(method)(2, 3))
 
 
 class QuietElman(ElmanRNN):
@@ -83,6 +126,11 @@ class OwnWords(ElmanRNN):
         (Residual(2, 3), "Residual overrides RNNCell.forward"),
         (Scaled(2, 3), "Scaled overrides RNN.forward"),
         (Called(2, 3), "Called overrides GRU.__call__"),
+        (CalledInside(2, 3), "CalledInside overrides GRU._call_impl"),
+        (Looked(2, 3), "Looked overrides GRU.__getattr__"),
+        (LookedFirst(2, 3), "LookedFirst overrides GRU.__getattribute__"),
+        (Wrapped(2, 3), "Wrapped overrides GRU._wrapped_call_impl"),
+        (Checked(2, 3), "Checked overrides RNN.check_forward_args"),
         (Permuted(2, 3), "Permuted overrides LSTM.permute_hidden"),
         (LoudElman(2, 3), "LoudElman overrides ElmanRNN.transition"),
         (Stack([ElmanRNN(2, 2), LoudElman(2, 2)]), "LoudElman overrides"),
