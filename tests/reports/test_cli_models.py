@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
