@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from stability.balls import system_balls
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.intervals import Interval, upper_product
@@ -105,17 +106,19 @@ def _input_action(layer: Layer, data: Any) -> Array | None:
             inner = reach["n"] + upper_product(np.abs(recurrent), 0.25 * size * reach["r"])
         return (inner + 0.25 * (1.0 + size) * reach["z"]) * GROW
     system = layer.system
+    _, B, _, D = system_balls(system)  # the stored product may have cancelled what the exact one keeps
+    entry, feed = B.upper(), D.upper()
     slope = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     term = slope * np.sqrt((layer.E**2).sum(axis=1)) * GROW
-    total = term
-    for _ in range(max(system.channels, 1)):  # (I - |K| |D|)^{-1}: ends early for the acyclic D of every network here
-        if not system.D.any() or not term.any():
-            break
-        term = slope * upper_product(np.abs(system.D), term) * GROW
-        total = total + term
-    else:
-        return None
-    return (upper_product(np.abs(system.B), total) + np.sqrt((layer.F**2).sum(axis=1))) * GROW
+    total, pattern = term, (feed > 0.0).astype(np.float64)
+    further, rounds = pattern, 0  # (I - |K| |D|)^{-1} ends where no channel feeds another any more
+    while further.any():
+        term = slope * upper_product(feed, term) * GROW
+        total, rounds = total + term, rounds + 1
+        if rounds > system.channels:
+            return None
+        further = (further @ pattern > 0.0).astype(np.float64)
+    return (upper_product(entry, total) + np.sqrt((layer.F**2).sum(axis=1))) * GROW
 
 
 def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
