@@ -130,7 +130,10 @@ class Work:
 
 
 def _certificate(work: Work) -> None:
-    work.certificate = certify(work.subject, seed=work.seed, time_limit=work.budget.seconds)
+    use: dict[str, Any] = {}  # counter-examples are looked for where the data are, and said to lie there or not
+    if work.task is not None:
+        use = {"input_range": data_range(work.task), "horizon": int(work.task.test[0].shape[1])}
+    work.certificate = certify(work.subject, seed=work.seed, time_limit=work.budget.seconds, **use)
     work.certificate.save(work.folder / "certificate.json")
 
 

@@ -90,7 +90,7 @@ def certify(
     )
     status("", quiet or as_json)
     summary = view(certificate)
-    missed = summary["meta"].get("asked_rate_reached") is False
+    missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
     discrete = is_discrete(certificate.subject)
     if output is not None:
         certificate.save(output)

@@ -302,11 +302,11 @@ def notes(summary: Mapping[str, Any] | None, inputs: Sequence[float] | None = No
 def _witness(witness: Mapping[str, Any]) -> list[str]:
     """Where a counter-example's input lies, and whether its states can come about."""
     inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
-    where = {
+    where: dict[Any, str] = {
         True: "The input of the counter-example lies in the range of the data.",
         False: "The input of the counter-example lies outside the range of the data.",
     }
-    states = {
+    states: dict[Any, str] = {
         True: "Its states can be reached from the initial state within the trained length.",
         False: "Its states cannot be reached from the initial state within the trained length.",
         None: "Whether its states can be reached from the initial state within the trained length is not known.",

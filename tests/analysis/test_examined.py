@@ -100,6 +100,20 @@ def test_gated_cells_are_asked_about_inputs_in_the_range_of_the_data(tmp_path: P
     assert subject.input_high.tolist() == [high] * 2
 
 
+def test_a_witness_is_looked_for_where_the_data_are(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = SequenceModel(ElmanRNN(7, 3), 10)
+    with torch.no_grad():
+        model.layer.weight_hh.copy_(2.5 * torch.eye(3))
+        model.layer.bias.zero_()
+    task = make_task("digits", **DIGITS)
+    analyse(tmp_path, model, model=model, task=task, title="T", source="s", budget=SMALL)
+    certificate = Certificate.load(tmp_path / "certificate.json")
+    assert str(certificate.verdict) == "refuted"
+    assert certificate.meta["witness"]["input_in_data_range"] is True
+    assert set(certificate.meta["witness"]) == {"input_in_data_range", "states_reachable"}
+
+
 def shear(features: int) -> ElmanRNN:
     layer = ElmanRNN(features, 2)
     with torch.no_grad():

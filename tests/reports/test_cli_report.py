@@ -51,6 +51,44 @@ def test_given_models_of_every_kind(here: Path, capsys: pytest.CaptureFixture[st
     assert "bare system" in (here / "r" / "report.html").read_text()
 
 
+def test_a_regression_is_measured_by_its_error(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    adding = ["--task", "adding", "--task-set", "steps=6", "--task-set", "train=40", "--task-set", "test=20"]
+    command = ["train", "--model", "elman", "--hidden", "4", "--epochs", "1", "--out", "run", *adding]
+    assert cli.run(command) == 0
+    assert "held-out mean squared error " in capsys.readouterr().out
+    assert cli.run(["report", "run", "--quick", "--out", "r"]) == 0
+    text = capsys.readouterr().out
+    assert "held-out mean squared error " in text
+    assert "needs one class label per sequence" in text
+    page = (here / "r" / "report.html").read_text(encoding="utf-8")
+    body = page[page.index('id="verdicts"') : page.index('id="made"')]
+    assert "Mean squared error on held-out data" in body
+    assert "ccuracy" not in body
+    assert " %<" not in body[body.index('id="training"') :]
+
+
+def test_a_retrained_model_is_never_shown_with_old_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["report", "m.npz", "--quick", "--out", "r", "--json"]
+    verdicts = []
+    for weight in (0.5, 1.5):
+        np.savez(here / "m.npz", A=-1.0 * np.eye(2), W=weight * np.eye(2))
+        assert cli.run(command) == 0
+        verdicts.append(json.loads(capsys.readouterr().out)["models"][0]["verdict"])
+    assert verdicts == ["certified", "refuted"]
+
+
+def test_a_report_of_the_folder_above(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``..`` is a fine name for a run directory, and a bad one for a folder below ``models``."""
+    assert cli.run(["train", "--model", "elman", "--hidden", "4", "--epochs", "1", "--out", "run", "-q", *TINY]) == 0
+    (here / "run" / "below").mkdir()
+    monkeypatch.chdir(here / "run" / "below")
+    assert cli.run(["report", "..", "--quick", "--out", "r", "-q"]) == 0
+    assert sorted(p.name for p in Path("r").iterdir()) == [
+        "models", "report-settings.json", "report.html", "report.json", "tables",
+    ]  # fmt: skip
+    assert [p.name for p in Path("r/models").iterdir()] == ["run"]
+
+
 def test_done_again_it_only_draws(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["report", "stable.npz", "--quick", "--out", "r", "--json"]
     assert cli.run(command) == 0

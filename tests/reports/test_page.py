@@ -79,6 +79,6 @@ def test_nothing_sticks_out_and_the_verdicts_are_there(drawn: Path, tmp_path: Pa
         "certified stable",
         "refuted",
         "inconclusive",
-        "halves every",
+        "distance is at most half",
     ):
         assert words in seen["text"]
