@@ -127,6 +127,20 @@ class TestNamed:
             )
             assert 0.1 * NEAR * e < found < e
 
+    @pytest.mark.parametrize("discrete", [False, True])
+    def test_a_small_excess_under_a_larger_ball(self, discrete):
+        """``[[a, w], [-w, a]] +- r I``: beyond ``r`` equal to the excess the ball holds a matrix on the boundary."""
+        for excess in (1e-8, 1e-7):
+            a, w = (1.0 + excess, 0.0) if discrete else (excess, 1.0)
+            mid = np.diag([a, -0.3]) if discrete else np.array([[a, w], [-w, a]])
+            weights = np.diag([1.0, 0.0]) if discrete else np.eye(2)
+
+            def proved(r, mid=mid, weights=weights, value=complex(a, w)):
+                return enclose_unstable(matrix(mid, r * weights), discrete, value) is not None
+
+            found = last(proved, 0.0, 2 * excess)
+            assert 0.2 * excess < found <= excess * (1 + 1e-7)
+
     def test_newton_kantorovich_at_its_edge(self):
         """``[[1, 1], [s^2 -+ r, 1]]``: eigenvalues ``1 +- sqrt(s^2 -+ r)``, complex beyond ``r = s^2``.
 
