@@ -350,3 +350,12 @@ def test_the_differential_equation_of_an_altered_layer_is_refused_too(monkeypatc
     layer.register_forward_hook(ten_times)
     with pytest.raises(UnsupportedError, match="ten_times"):
         sources.load_subject("layer", continuous=True)
+
+
+def test_dropout_that_drops_nothing_is_none():
+    module = nn.GRU(2, 3)
+    module.drop = nn.Dropout(0.0)
+    assert as_subject(module).inputs == 2
+    module.drop = nn.Dropout2d(1e-3)
+    with pytest.raises(UnsupportedError, match="drop is in training mode with dropout"):
+        as_subject(module)
