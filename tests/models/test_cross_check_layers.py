@@ -137,3 +137,28 @@ def test_quantised_modules_are_run_too(make, dtype):
     with pytest.raises(UnsupportedError, match="forward hook"):
         as_subject(module)
     assert subject.inputs == 3
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_the_order_of_the_states_of_several_layers_matters(seed):
+    """One weight of one layer moved: the layers' states must be compared where they belong."""
+    torch.manual_seed(seed)
+    for layer in (LSTM(3, 4, num_layers=2), GRU(3, 4, num_layers=2), Stack([LRU(3, 4), LRU(3, 4)])):
+        layer.double()
+        subject = layer.driven()
+        with torch.no_grad():
+            next(layer.parameters()).view(-1)[0] += 1e-2
+        with pytest.raises(DisagreementError, match="in training mode does not compute"):
+            cross_check_layer(layer, subject)
+
+
+def test_weights_of_torch_itself_are_compared_in_double_precision_whatever_their_own():
+    """Only what computes its matrices in single precision may differ by single precision."""
+    from stability.models.cross_check import cross_check
+
+    module = nn.GRU(3, 4)
+    subject = as_subject(module)
+    with torch.no_grad():
+        module.weight_hh_l0[0, 0] += 1e-5
+    with pytest.raises(DisagreementError):
+        cross_check(module, subject)
