@@ -177,6 +177,7 @@ class LureSystem:
             return float(self.alpha[0]), float(self.beta[0])
         return self.alpha, self.beta
 
+    @np.errstate(all="ignore")  # what overflows is refused as not finite
     def euler(self, dt: float) -> LureSystem:
         """Forward Euler with the input held: ``x+ = (I + dt A) x + dt B phi(C x + D w)``.
 
@@ -188,6 +189,7 @@ class LureSystem:
 
         Raises:
             ConfigurationError: when this system is discrete already or dt is not positive.
+            NonFiniteError: when an entry of the map is beyond float64.
         """
         dt = self._step(dt)
         return LureSystem(
@@ -201,6 +203,7 @@ class LureSystem:
             part=self.part,
         )
 
+    @np.errstate(all="ignore")
     def midpoint(self, dt: float) -> LureSystem:
         r"""Explicit midpoint (RK2) with the input held; it has ``2 m`` channels.
 
@@ -215,6 +218,7 @@ class LureSystem:
 
         Raises:
             ConfigurationError: when this system is discrete already or dt is not positive.
+            NonFiniteError: when an entry of the map is beyond float64.
         """
         dt = self._step(dt)
         half = 0.5 * dt

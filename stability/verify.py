@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import stability.rules  # noqa: F401 - fills the table of rules
 from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.errors import ConfigurationError, StabilityError
@@ -117,6 +119,7 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
     return rule(subject, claim)
 
 
+@np.errstate(all="ignore")
 def verify(certificate: Certificate | str | Path, *, method: str = "float") -> Verification:
     """Re-check a certificate from scratch, rounding errors included, without a solver.
 

@@ -120,3 +120,10 @@ def test_matrices_are_copies_that_cannot_be_changed(rng):
     assert system.A[0, 0] != 99.0
     with pytest.raises(ValueError, match="read-only"):
         system.A[0, 0] = 1.0
+
+
+@pytest.mark.parametrize("method", ["euler", "midpoint"])
+def test_a_map_beyond_float64_is_refused_without_a_warning(method):
+    flow = LureSystem.recurrent(np.diag([-1e200, -1.0]), np.eye(2))
+    with pytest.raises(NonFiniteError):
+        flow.discretise(method, 1e200)
