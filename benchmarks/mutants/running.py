@@ -97,16 +97,19 @@ class Runner:
         reach = selecting.load(path, mark)
         if reach is None:
             print(f"measuring which of {len(session.items)} tests reach what ...", flush=True)
-            pid = os.fork()
-            if pid == 0:
-                with _last_act():
-                    log = path.with_suffix(".log")
-                    log.unlink(missing_ok=True)
-                    found = selecting.measure(self.root, session.items, self.files, self.failures, log)
-                    selecting.save(found, path, mark)
-                    os._exit(0)
-            if os.waitpid(pid, 0)[1] != 0:
+            parts = [path.with_suffix(f".{number}") for number in range(self.jobs)]
+            pids = []
+            for number, part in enumerate(parts):
+                pids.append(os.fork())
+                if pids[-1] == 0:
+                    with _last_act():
+                        items = session.items[number :: self.jobs]
+                        selecting.save(selecting.measure(self.root, items, self.files, self.failures, part), part, mark)
+                        os._exit(0)
+            statuses = [os.waitpid(pid, 0)[1] for pid in pids]
+            if any(statuses):
                 raise RuntimeError("the measuring of the tests broke down")
+            selecting.save(selecting.join([selecting.load(part, mark) for part in parts]), path, mark)
             reach = selecting.load(path, mark)
         assert reach is not None
         return reach

@@ -69,14 +69,17 @@ def digest(root: Path, folders: tuple[str, ...]) -> str:
 
 
 def measure(root: Path, items: list[pytest.Item], files: list[str], failures: list[str], log: Path) -> Reach:
-    """Run every test once, alone with its fixtures, noting lines and time; ``failures`` grows when one fails."""
+    """Run every test once, alone with its fixtures, noting lines and time; ``failures`` grows when one fails.
+
+    ``log`` tells meanwhile how far it is.
+    """
     reach = Reach()
     watch = coverage.Coverage(
         data_file=None, config_file=False, include=[str(root / file) for file in files], messages=False
     )
     signal.signal(signal.SIGPROF, _too_slow)
     watch.start()
-    for item in items:
+    for number, item in enumerate(items):
         before, failed = time.process_time(), len(failures)
         watch.switch_context(item.nodeid)
         try:
@@ -89,8 +92,7 @@ def measure(root: Path, items: list[pytest.Item], files: list[str], failures: li
             reach.slow.append(item.nodeid)
             continue
         took = time.process_time() - before
-        with log.open("a", encoding="utf-8") as file:
-            file.write(f"{took:.2f} {item.nodeid}\n")
+        log.write_text(f"{number} of {len(items)}: {item.nodeid} took {took:.2f} s\n", encoding="utf-8")
         if took > LONGEST:
             reach.slow.append(item.nodeid)
         elif len(failures) > failed:
@@ -105,6 +107,20 @@ def measure(root: Path, items: list[pytest.Item], files: list[str], failures: li
             line: [test for test in tests if test in reach.seconds] for line, tests in by_line.items() if line
         }
     return reach
+
+
+def join(parts: list[Reach | None]) -> Reach:
+    """One reach of those that were measured side by side."""
+    whole = Reach()
+    for part in parts:
+        assert part is not None
+        whole.seconds |= part.seconds
+        whole.failed += part.failed
+        whole.slow += part.slow
+        for file, by_line in part.lines.items():
+            for line, tests in by_line.items():
+                whole.lines.setdefault(file, {}).setdefault(line, []).extend(tests)
+    return whole
 
 
 def _too_slow(signum: int, frame: object) -> None:
