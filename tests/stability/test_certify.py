@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from stability import (
     theorem1,
     verify,
 )
+from stability.certificate import Finding
 
 A_CASE = np.array([[-1, 13, 29], [-8, -26, -5], [-30, 18, -2]]) / 40
 W_CASE = np.array([[-15, 8, 21], [24, -19, 25], [-9, -31, -16]]) / 8
@@ -209,3 +211,16 @@ def test_orthogonal_networks_are_non_expansive_and_no_contractions():
 def test_summary_is_plain_json(tmp_path: Path):
     certificate = certify(LureSystem.recurrent([[-2.0]], [[1.0]]))
     assert json.loads(json.dumps(certificate.summary(), allow_nan=False))["verdict"] == "certified"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_of_proofs_as_fast_the_one_of_the_smallest_overshoot_counts(order, monkeypatch):
+    made = [
+        Finding(name, True, 1.0, "", rate, {"P": np.diag([1.0, p]), "L": np.zeros(0)})
+        for name, p, rate in (("kyp", 100.0, 0.5), ("circle", 1.0, 0.5), ("linear", 1.0, 0.3))
+    ]
+    room = importlib.import_module("stability.certify")
+    monkeypatch.setattr(room, "_lure_findings", lambda *_: [made[i] for i in order])
+    certificate = certify(LureSystem.linear(-np.eye(2)))
+    assert (certificate.criterion, certificate.rate) == ("circle", 0.5)
+    assert 1.0 <= certificate.overshoot < 1.0001
