@@ -299,7 +299,7 @@ def _shortfall(search: Search) -> float | None:
     excess = float(np.abs(values).max() - 1.0 if search.system.is_discrete else np.real(values).max())
     if excess >= 0.0:
         return -excess
-    if search.samples is None or search.deadline.over:
+    if search.samples is None or not search.channels or search.deadline.over:
         return None
     gain = optimise_scaling(search.samples.at(1.0 if search.system.is_discrete else 0.0), search.x)[1]
     return min(1.0 - gain, 0.0) if np.isfinite(gain) else None
