@@ -148,6 +148,15 @@ def total(chunks: dict[str, dict]) -> list[dict]:
     return rows
 
 
+def _processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--share", type=float, default=1.0, help="of the full counts")
@@ -159,7 +168,8 @@ def main() -> None:
     kept = json.loads(options.out.read_text()) if options.out.exists() else {}
     unfinished = isinstance(kept, dict) and kept.get("asked") == asked and "chunks" in kept
     chunks: dict[str, dict] = kept["chunks"] if unfinished else {}
-    machine = {"machine": platform.processor() or platform.machine(), "cpus": os.cpu_count(), "numpy": np.__version__}
+    machine = {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()}
+    machine["numpy"] = np.__version__
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for part in options.parts:
         for chunk in range(CHUNKS[part]):
@@ -172,7 +182,7 @@ def main() -> None:
             chunks[name] = {key: v if isinstance(v, str) else int(v) for key, v in found.items()}
             chunks[name]["cpu_seconds"] = round(time.process_time() - start, 2)
             print(name, json.dumps(chunks[name]), flush=True)
-            written = {"asked": asked, **machine, "chunks": chunks, "rows": total(chunks)}
+            written = {"machine": machine, "asked": asked, "rows": total(chunks), "chunks": chunks}
             options.out.write_text(json.dumps(written, indent=1) + "\n")
     rows = total(chunks)
     print(*(json.dumps(row) for row in rows), sep="\n")

@@ -21,7 +21,7 @@ from stability.systems import DrivenSystem
 
 from .systems import contracts_no_faster, worst_slopes
 
-__all__ = ["contradicted"]
+__all__ = ["contradicted", "is_unstable"]
 
 Array = np.ndarray
 Rng = np.random.Generator
@@ -191,7 +191,7 @@ def is_unstable(system: LureSystem, K: Array) -> bool:
         k, one = mpmath.diag(list(map(float, K))), mpmath.eye(system.channels)
         A, B, C, D = (mpmath.matrix(x.tolist()) for x in (system.A, system.B, system.C, system.D))
         J = A + B * k * mpmath.inverse(one - D * k) * C
-        values = mpmath.eig(J, left=False, right=False)
+        values = mpmath.eig(J, left=False, right=False) if system.states > 1 else [J[0, 0]]
         if system.is_discrete:
             return max(abs(v) for v in values) >= 1 - mpmath.mpf(10) ** -30
         return max(mpmath.re(v) for v in values) >= -(mpmath.mpf(10) ** -30)

@@ -301,5 +301,8 @@ def _shortfall(search: Search) -> float | None:
         return -excess
     if search.samples is None or not search.channels or search.deadline.over:
         return None
-    gain = optimise_scaling(search.samples.at(1.0 if search.system.is_discrete else 0.0), search.x)[1]
+    samples = search.samples.at(1.0 if search.system.is_discrete else 0.0)
+    if not len(samples):  # the time was over before the first
+        return None
+    gain = optimise_scaling(samples, search.x)[1]
     return min(1.0 - gain, 0.0) if np.isfinite(gain) else None
