@@ -242,24 +242,13 @@ def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:
         ends = np.cumsum([body.sizes[name] for name in names])[:-1]
         return {name: shaped(name, part) for name, part in zip(names, np.split(row, ends))}
 
-    others = {v.name: _untouched(v) for v in proto.input if v.name not in (*states, *body.inputs)}
-
     def run(x: Array, start: list[Array]) -> tuple[None, list[Array]]:
         rows = []
         for sample, state in enumerate(start[0]):
             for step in x:
-                feeds = {**others, **split(state, states), **split(step[sample], body.inputs)}
+                feeds = {**split(state, states), **split(step[sample], body.inputs)}
                 state = np.concatenate([v.reshape(-1) for v in body.graph.run([r for _, r in pairs], feeds)])
             rows.append(state)
         return None, [np.array(rows)]
 
     return run
-
-
-def _untouched(value: Any) -> Array:
-    """For a value that the states do not read (a counter, a condition, an unused input): any will do."""
-    from onnx import helper
-
-    kind = value.type.tensor_type.elem_type
-    dims = [int(d.dim_value) or 1 for d in value.type.tensor_type.shape.dim]
-    return np.ones(dims, dtype=helper.tensor_dtype_to_np_dtype(kind) if kind else np.float64)

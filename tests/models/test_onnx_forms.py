@@ -7,6 +7,7 @@ import pytest
 
 from stability.errors import DisagreementError, UnsupportedError
 from stability.models import onnx_files
+from stability.models.onnx_graph import Graph
 from stability.models.sources import load_subject
 from stability.systems import LureSystem
 
@@ -204,3 +205,53 @@ def test_a_state_that_is_only_scaled_is_linear(tmp_path):
     assert isinstance(subject.system, LureSystem)
     assert subject.system.channels == 0
     np.testing.assert_array_equal(subject.system.A, np.eye(N) / 2)
+
+
+def array(value, kind=np.float64):
+    return np.asarray(value, dtype=kind)
+
+
+FOLDED = {
+    "Identity": (["a"], {}, lambda a: a),
+    "Transpose": (["a"], {}, lambda a: a.T),
+    "Reshape": (["a", "target"], {}, lambda a: a.reshape(3, 2)),
+    "Cast": (["a"], {"to": TensorProto.FLOAT}, lambda a: a.astype(np.float32)),
+    "Dropout": (["a"], {}, lambda a: a),
+    "Flatten": (["a"], {"axis": 0}, lambda a: a.reshape(1, 6)),
+    "Concat": (["a", "a"], {"axis": 1}, lambda a: np.hstack([a, a])),
+    "Slice": (["a", "one", "two", "one"], {}, lambda a: a[:, 1:2]),
+    "Gather": (["a", "one"], {"axis": 1}, lambda a: a[:, [1]]),
+    "Add": (["a", "a"], {}, lambda a: a + a),
+    "Sub": (["a", "b"], {}, lambda a: a - 3.0),
+    "Mul": (["a", "b"], {}, lambda a: a * 3.0),
+    "Div": (["a", "b"], {}, lambda a: a / 3.0),
+    "Neg": (["a"], {}, lambda a: -a),
+    "Shape": (["a"], {}, lambda a: np.array([2, 3])),
+    "ConstantOfShape": (["target"], {}, lambda a: np.zeros((3, 2), dtype=np.float32)),
+    "Expand": (["b", "target"], {}, lambda a: np.full((3, 2), 3.0)),
+    "Unsqueeze": (["a", "one"], {}, lambda a: a[:, None]),
+}
+
+
+@pytest.mark.parametrize("op", FOLDED)
+def test_constants_are_folded_through_what_exporters_write(op):
+    names, options, expected = FOLDED[op]
+    a = array([[1.5, -2.0, 0.25], [4.0, 0.0, -7.0]])
+    constants = {
+        "a": a,
+        "b": array(3.0),
+        "target": array([3, 2], np.int64),
+        "one": array([1], np.int64),
+        "two": array([2], np.int64),
+    }
+    stored = [numpy_helper.from_array(v, k) for k, v in constants.items()]
+    graph = helper.make_graph([helper.make_node(op, names, ["y"], **options)], "g", [], [], stored)
+    folded = Graph(graph, None, [helper.make_opsetid("", 17)]).constant("y")
+    np.testing.assert_array_equal(folded, expected(a))
+    assert folded.dtype == expected(a).dtype
+
+
+def test_constants_are_folded_by_the_operators_of_the_files_version():
+    stored = [numpy_helper.from_array(np.ones((1, 3, 1)), "a")]
+    graph = helper.make_graph([helper.make_node("Squeeze", ["a"], ["y"], axes=[0])], "g", [], [], stored)
+    assert Graph(graph, None, [helper.make_opsetid("", 11)]).constant("y").shape == (3, 1)
