@@ -148,7 +148,7 @@ def _proofs(driven: DrivenSystem, first: Array, second: Array, inputs: Array, de
         yield from _orbit_witnesses(driven, first, second, inputs)
     else:
         states = [newton(driven, state, inputs[0], 8) for state in (first, second)]
-        if states[0] is not None and states[1] is not None:
+        if states[0] is not None and states[1] is not None and _differ(states[0], states[1]):
             yield "two_equilibria", {"state1": states[0], "state2": states[1], "input": inputs[0]}
     for state in (first, second):
         if not deadline.stops("trajectories"):
@@ -161,9 +161,9 @@ def _proofs(driven: DrivenSystem, first: Array, second: Array, inputs: Array, de
 def _orbit_witnesses(driven: DrivenSystem, first: Array, second: Array, inputs: Array) -> Iterator[Witness]:
     orbits = [orbit_of(driven, state, inputs) for state in (first, second)]
     for orbit in orbits:
-        if orbit is not None and len(orbit) > len(inputs):
+        if orbit is not None and len(orbit) > len(inputs) and _differ(orbit[0], orbit[len(inputs)]):
             yield "periodic_orbits", {"first": orbit, "input": inputs}
-    if orbits[0] is not None and orbits[1] is not None:
+    if orbits[0] is not None and orbits[1] is not None and _differ(orbits[0][0], orbits[1][0]):
         if len(orbits[0]) == len(orbits[1]) == 1:
             yield "two_equilibria", {"state1": orbits[0][0], "state2": orbits[1][0], "input": inputs[0]}
         else:
@@ -171,8 +171,12 @@ def _orbit_witnesses(driven: DrivenSystem, first: Array, second: Array, inputs: 
     for orbit, state in zip(orbits, (first, second)):
         for repelling in close_returns(driven, state, inputs) if orbit is None else ():
             yield from _unstable(driven, repelling, inputs)
-            if len(repelling) > len(inputs):
+            if len(repelling) > len(inputs) and _differ(repelling[0], repelling[len(inputs)]):
                 yield "periodic_orbits", {"first": repelling, "input": inputs}
+
+
+def _differ(first: Array, second: Array) -> bool:
+    return bool(np.abs(first - second).max() > 1e-7 * (1.0 + np.abs(first).max()))
 
 
 def _unstable(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Witness]:
@@ -225,8 +229,13 @@ def _replay(
             data = {"first": first, "second": second, "time": total, "steps": steps, "gap": gap}
             return {**data, "input": inputs if len(inputs) > 1 else inputs[0]}
         still = np.abs(np.log(seen[0].beside[:, -1])) < 0.5
-        if still.any() or not np.isfinite(seen[0].last).all():
-            return None  # a neighbour that has hardly moved will not be told in a few times the steps
+        half = steps // 2
+        if (
+            still.any()
+            or not np.isfinite(seen[0].last).all()
+            or seen[0].gaps[half:].min() < 0.5 * seen[0].gaps[:half].min()
+        ):
+            return None  # neighbours that hardly move, or runs that meet: more of the same steps will not tell more
         first, second = np.ascontiguousarray(seen[0].last[0]), np.ascontiguousarray(seen[0].last[1])
         inputs = np.roll(inputs, -(steps % len(inputs)), axis=0)
     return None
