@@ -128,14 +128,14 @@ def check_exact(subject: Any, claim: Claim) -> tuple[bool, str]:
     n, m = system.states, system.channels
     if P.shape != (n, n) or L.shape != (m,) or (P != P.T).any() or any(x < 0 for x in L):
         return False, "P must be symmetric, L not negative, both of the system's sizes"
-    if claim.value != data["rate"] or (not 0 < rate <= 1 if system.is_discrete else rate < 0):
-        return False, "the rate is not the claim's, or is none"
+    if claim.value != data["rate"] or (not 0 < rate < 1 if system.is_discrete else rate <= 0):
+        return False, "the rate is not the claim's, or is no exponential decay"
     p_min, p_max, overshoot = (Fraction(float(data[k])) for k in ("p_min", "p_max", "overshoot"))
     identity = rational(np.eye(n))
     if p_min <= 0 or not is_positive_definite(P - p_min * identity) or not is_positive_definite(p_max * identity - P):
         return False, "P does not lie strictly between p_min and p_max (exact arithmetic)"
-    if overshoot * overshoot * p_min < p_max:
-        return False, "the overshoot is smaller than sqrt(p_max / p_min)"
+    if overshoot < 1 or overshoot * overshoot * p_min < p_max:
+        return False, "the overshoot is smaller than one or than sqrt(p_max / p_min)"
     if not is_positive_definite(-_lmi(system, P, L, rate)):
         return False, "the matrix inequality does not hold (exact arithmetic)"
     return True, "the matrix inequality holds (exact arithmetic)"
