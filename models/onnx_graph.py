@@ -237,7 +237,7 @@ def refuse_rounding(graph: Graph, node: Any, where: str) -> None:
 
     options = attributes(node)
     if node.op_type == "Cast" and options.get("to") not in (TensorProto.FLOAT, TensorProto.DOUBLE):
-        to = {value: key for key, value in TensorProto.DataType.items()}.get(options.get("to"), "nothing")
+        to = {value: key for key, value in TensorProto.DataType.items()}.get(options.get("to", -1), "nothing")
         raise UnsupportedError(
             f"{where}: a Cast to {to} rounds what passes through it; only casts to FLOAT and DOUBLE are read as the "
             "identity"

@@ -175,9 +175,8 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
     if len(steps) > 1:
         raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {shown(own)}")
     single = f"{prefix}bias"
-    if single in state and steps == {True} and f"{prefix}bias_ih" not in state:
-        own[single] = None
-    rest = [key for key in map(str, state) if key not in own]
+    one = {single} if single in state and steps == {True} and f"{prefix}bias_ih" not in state else set()
+    rest = [key for key in map(str, state) if key not in own and key not in one]
     inside = [key for key in rest if key.startswith(prefix)]
     if inside:
         raise UnsupportedError(
