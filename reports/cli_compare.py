@@ -28,7 +28,7 @@ def compare(
     steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
     time_limit: Annotated[
         float, typer.Option(help="Seconds at most for each certificate; 0 for no certificates.")
-    ] = 20.0,
+    ] = 300.0,
     task: TaskName = None,
     task_settings: TaskOptions = None,
     out: Out = None,

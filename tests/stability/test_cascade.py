@@ -56,6 +56,8 @@ def test_a_certified_stack_keeps_its_promise_in_simulation(name, rng, tmp_path):
     stack = Cascade(STACKS[name](rng))
     certificate = certify(stack)
     assert certificate.verdict is Verdict.CERTIFIED, certificate.findings
+    for finding in certificate.findings:  # what is left of a rate to one (to zero, in continuous time) is the margin
+        assert finding.margin == pytest.approx(1.0 - finding.rate if certificate.subject.is_discrete else finding.rate)
     checked = verify(certificate.save(tmp_path / "c.json"))
     assert checked.valid, checked.reason
     low, high = (np.zeros((200, stack.states)) for _ in range(2))

@@ -127,3 +127,22 @@ def test_a_map_beyond_float64_is_refused_without_a_warning(method):
     flow = LureSystem.recurrent(np.diag([-1e200, -1.0]), np.eye(2))
     with pytest.raises(NonFiniteError):
         flow.discretise(method, 1e200)
+
+
+def test_an_integrator_that_nobody_knows_is_refused_by_all_who_would_form_it():
+    from stability import certify
+    from stability.balls import system_balls
+    from stability.errors import StabilityError
+    from stability.exact import check_exact
+    from stability.rules.multiplier_lmi import majorant
+    from stability.systems import Discretisation
+
+    flow = LureSystem.recurrent([[-2.0]], [[1.0]])
+    with pytest.raises(StabilityError, match="heun"):
+        Discretisation(flow, "heun", 0.1)
+    step = flow.euler(0.1)
+    claim = certify(step, refute=False).claim
+    object.__setattr__(step.origin, "method", "heun")  # as a third integrator would be that a reader forgot
+    for reader in (system_balls, majorant, lambda s: check_exact(s, claim)):
+        with pytest.raises(StabilityError, match="heun"):
+            reader(step)
