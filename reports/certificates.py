@@ -65,8 +65,9 @@ def view(certificate: Certificate) -> dict[str, Any]:
 
     Example:
         >>> from stability import LureSystem, certify
-        >>> view(certify(LureSystem.recurrent([[-2.0]], [[1.0]])))["pairs"]
-        [[1.0, 1.0]]
+        >>> ((rate, overshoot),) = view(certify(LureSystem.recurrent([[-2.0]], [[1.0]])))["pairs"]
+        >>> round(rate, 6), round(overshoot, 6)
+        (1.0, 1.0)
     """
     claims = (certificate.claim, *certificate.claims)
     proved = [
