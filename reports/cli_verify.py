@@ -39,7 +39,14 @@ def verify(
     result = check(certificate, method=method)
     if as_json:
         checks = [
-            {"claim": c.claim, "verdict": c.verdict, "evidence": c.evidence, "valid": c.valid, "reason": c.reason}
+            {
+                "claim": c.claim,
+                "verdict": c.verdict,
+                "evidence": c.evidence,
+                "valid": c.valid,
+                "reason": c.reason,
+                "statement": c.statement if c.valid else "",
+            }
             for c in result.checks
         ]
         show_json(
@@ -84,6 +91,8 @@ def _text(path: Path, result: Verification) -> str:
         mark = "✓" if c.valid else "✗"
         text = f"{mark} {c.claim.replace('_', ' ')} {c.verdict}: {c.reason}"
         lines.append(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    "))
+        if c.valid and c.evidence == "proved" and c.statement != result.statement:
+            lines.append(textwrap.fill(c.statement, width, initial_indent="      ", subsequent_indent="      "))
     return "\n".join(lines)
 
 
