@@ -136,13 +136,15 @@ def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
 
 
 def prove(system: LureSystem, P: Array, L: Array, rate: float) -> Witness:
-    """The witness at this rate if the rigorous check accepts it, P scaled by a power of two to unit size.
+    """The witness at this rate if the rigorous check accepts it, P scaled by a power of two to about unit size.
 
     At the rate that means no more than stability (0, or 1 per step) the witness is of a rate strictly inside.
     """
     if not (np.isfinite(P).all() and np.isfinite(L).all()):
         return Witness()
-    size = float(np.abs(P).max())
+    size, least = float(np.abs(P).max()), float(np.diagonal(P).min())
+    if 0.0 < least < 1e-30 * size:  # far apart: one in the middle, so that neither end leaves the checker's range
+        size = float(np.sqrt(size) * np.sqrt(least))
     unit = 2.0 ** -np.round(np.log2(size)) if 1e-280 < size < 1e280 else 1.0
     rate = float(rate)
     p = np.ascontiguousarray(0.5 * unit * (P + P.T))

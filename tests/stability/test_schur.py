@@ -234,3 +234,13 @@ def test_layers_without_gaps_though_a_channel_is_gone():
     finding = schur_criterion(system, rate="any")
     assert finding.holds
     assert check_lmi(system, finding.witness["P"], finding.witness["L"], finding.rate)[0]
+
+
+def test_a_metric_that_spans_fifty_orders_of_magnitude_is_bracketed():
+    """All twelve units are slow, one drives the next: the overshoot is beyond 1e20, and it is stated."""
+    sign = np.random.default_rng(1).choice([-1.0, 1.0], 12)
+    W = np.triu(np.random.default_rng(0).normal(size=(12, 12)), 1) + np.diag(0.99 * sign)
+    certificate = certify(LureSystem(np.zeros((12, 12)), np.eye(12), W, dt=1.0), rate="any")
+    assert certificate.verdict is Verdict.CERTIFIED
+    assert verify(certificate).valid
+    assert certificate.overshoot > 1e20
