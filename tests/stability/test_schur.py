@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stability import certify, verify
+from stability import LureSystem, Verdict, certify, verify
 from stability.criteria.schur import schur_criterion, schur_tests
 from stability.overshoot import spectrum_bracket
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.comparison import Comparison, parts_in_order
-from stability.systems import LureSystem
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from honesty.constructions import KINDS, draw, triangular
