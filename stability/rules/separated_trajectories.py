@@ -41,13 +41,6 @@ def periodic_input(data: Any, key: str, size: int) -> np.ndarray | None:
     return value if good else None
 
 
-def holds_apart(gaps: np.ndarray, gap: float) -> bool:
-    """Whether distances stay at or above ``gap`` and do not shrink, where nothing else is known of a run."""
-    half = len(gaps) // 2
-    first, last = float(gaps[:half].min()), float(gaps[half:].min())
-    return bool(np.isfinite(gaps).all() and min(first, last) >= gap > 0.0 and last >= (1.0 - 1e-6) * first)
-
-
 def runs(subject: DrivenSystem, first: Any, second: Any, inputs: Any, step: float, steps: int) -> Iterator[Replay]:
     """The replay; in continuous time then a second one with half the step."""
     for refine in (1,) if subject.system.is_discrete else (1, 2):
