@@ -28,7 +28,7 @@ def _decimal(value: float, places: int) -> str:
 
 def _number(value: complex) -> str:
     """Six digits of the larger part, the other part to the same place."""
-    places = 5 - math.floor(math.log10(abs(value)))
+    places = 5 - math.floor(math.log10(max(abs(value.real), abs(value.imag))))
     real, imag = _decimal(value.real, places), _decimal(abs(value.imag), places)
     if not float(imag):
         return real

@@ -188,7 +188,7 @@ def optimise_scaling(
     active = np.zeros(len(samples), dtype=bool)
     sharpness = 60.0
     for _ in range(2 * rounds):
-        if best < target or m < 2 or deadline.over:
+        if best < target or not best > 0.0 or m < 2 or deadline.over:
             break
         active |= sigma > 0.8 * best
         chosen = samples[active]

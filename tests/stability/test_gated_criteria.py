@@ -325,7 +325,8 @@ def test_tampered_proofs_are_refused(criterion, rng):
     assert verify_claim(cell, claim).valid
     for name, subject, data, value in tampered(cell, finding):
         draft = Claim("contraction", "", Verdict.CERTIFIED, Proof(claim.proof.kind, data), value)
-        bent = replace(draft, statement=STATEMENTS[claim.proof.kind](subject, draft))
+        about = subject if isinstance(subject, GatedCell) else cell
+        bent = replace(draft, statement=STATEMENTS[claim.proof.kind](about, draft))
         assert not verify_claim(subject, bent).valid, name
     assert set(RULES) >= {"interval_jacobian", "interval_lmi", "gated_orbits", "cascade"}
     assert not verify_claim(cell, replace(claim, statement="It is stable.")).valid

@@ -187,3 +187,9 @@ def test_extreme_entries_give_an_answer(system, rate):
         for slopes in (system.alpha, system.beta):
             values = np.linalg.eigvals(system.jacobian(slopes))
             assert np.abs(values).max() < 1 if system.is_discrete else values.real.max() < 0
+
+
+def test_channels_that_do_not_feed_back_need_no_scaling():
+    x, peak = optimise_scaling(np.zeros((3, 2, 2), dtype=complex))
+    assert peak == 0.0
+    assert np.isfinite(x).all()
