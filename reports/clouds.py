@@ -114,7 +114,7 @@ def cloud(
                 axes.axvline(edge, color=MUTED, linewidth=1, linestyle=(0, (4, 2)))
         if region is not None:
             border = region.border()
-            axes.add_artist(Line2D(border.real, border.imag, color=INK, linewidth=1))  # it does not widen the view
+            axes.add_artist(Line2D(np.real(border), np.imag(border), color=INK, linewidth=1))  # it does not widen the view
         axes.axvline(0, color=MUTED, linewidth=0.7)
         for rank, step in enumerate(steps):
             rows = select(shown, step=step)

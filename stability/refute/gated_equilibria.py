@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigs
+from scipy.sparse.linalg import ArpackError, aslinearoperator, eigs
 
 from stability.deadline import Deadline
 from stability.gated import GatedCell
@@ -85,13 +85,13 @@ def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
     n, values = len(matrix), None
     if n > DENSE:
         try:
-            action = LinearOperator(matrix.shape, matvec=matrix.dot, dtype=matrix.dtype)
+            action = aslinearoperator(matrix)
             values = eigs(action, k=2 * count, v0=np.ones(n), return_eigenvectors=False)
         except ArpackError:
             values = None
     if values is None:
         values = np.linalg.eigvals(matrix)
-    upper = sorted((complex(x) for x in values if x.imag >= 0.0), key=lambda x: -abs(x))
+    upper = sorted((x for x in map(complex, values) if x.imag >= 0.0), key=lambda x: -abs(x))
     return upper[:count]
 
 
@@ -190,4 +190,4 @@ def ascend(cell: GatedCell, at: Steady, low: Array, high: Array, steps: int, dea
 def _followed(cell: GatedCell, at: Steady, u: Array, expected: complex) -> Steady | None:
     point = equilibrium(cell, at.state, u)
     pair = None if point is None else _eigenpair(cell.jacobian(point, u), expected)
-    return None if pair is None else Steady(point, u, complex(pair[0].real, abs(pair[0].imag)))
+    return None if pair is None or point is None else Steady(point, u, complex(pair[0].real, abs(pair[0].imag)))

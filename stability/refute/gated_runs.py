@@ -80,10 +80,9 @@ def orbit_near(cell: GatedCell, state: Array, inputs: Array) -> Array | None:
 def box_pair(cell: GatedCell, first: Array, second: Array, inputs: Array) -> Iterator[Candidate]:
     """Two disjoint boxes around two runs that no step leaves, under every input where that is so."""
     cells = [cell.with_inputs(u, u) for u in inputs]
-    boxes = [_kept_box(cells, state, inputs) for state in (first, second)]
-    if boxes[0] is None or boxes[1] is None:
+    one, two = (_kept_box(cells, state, inputs) for state in (first, second))
+    if one is None or two is None:
         return
-    (one, two) = boxes
     if not (np.maximum(two.low - one.high, one.low - two.high) > 0.0).any():
         return
     data = {"first_low": one.low, "first_high": one.high, "second_low": two.low, "second_high": two.high}

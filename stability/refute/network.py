@@ -82,7 +82,7 @@ def refute_network(
                 answer = _in_order(driven, rng, deadline, found, region, 0.3 * effort if edge else effort)
             answer = answer if answer is not None and answer.found else edge or answer
     if answer is None or answer.proof is None:
-        return Refutation(None, "", findings, f"{NOTHING} ({findings[0].detail})")
+        return Refutation(None, "", findings, f"{NOTHING} ({'; '.join(f.detail for f in findings)})")
     data = answer.proof.data
     return replace(
         answer,

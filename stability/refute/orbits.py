@@ -167,10 +167,10 @@ def disjoint_box_data(driven: DrivenSystem, first: Array, second: Array, inputs:
     boxes = [_hulls(driven, state, inputs) for state in (first, second)]
     if not box_distance(boxes[0][0][0], boxes[0][1][0], boxes[1][0][0], boxes[1][1][0]) > 0.0:
         return None
-    grown = [_grown(driven, low, high, inputs) for low, high in boxes]
-    if grown[0] is None or grown[1] is None:
+    one, two = (_grown(driven, low, high, inputs) for low, high in boxes)
+    if one is None or two is None:
         return None
-    (low1, high1), (low2, high2) = grown
+    (low1, high1), (low2, high2) = one, two
     gap = box_distance(low1[0], high1[0], low2[0], high2[0])
     if not gap > 0.0:
         return None

@@ -53,8 +53,8 @@ def _statement(subject: Any, claim: Claim) -> str:
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: the ends (n,) of both boxes; ``input`` (p,) or (q, p), without it the boxes are kept under every input."""
     names = ("first_low", "first_high", "second_low", "second_high")
-    ends = [vector(data, key, subject.states) for key in names]
-    if any(end is None or not (np.abs(end) <= LIMIT).all() for end in ends):
+    ends = [end for key in names if (end := vector(data, key, subject.states)) is not None]
+    if len(ends) < len(names) or not all((np.abs(end) <= LIMIT).all() for end in ends):
         return False, f"the ends of the boxes must be vectors of {subject.states} entries"
     one_low, one_high, two_low, two_high = ends
     if not ((one_low <= one_high).all() and (two_low <= two_high).all()):

@@ -164,6 +164,6 @@ def _perron(m: Array, enough: float) -> tuple[float, float, Array]:
         x = np.maximum(y / y.max(), 1e-250)
         if k == 40 and len(m) <= _DENSE:
             values, vectors = np.linalg.eig(m)
-            best = np.abs(vectors[:, int(np.argmax(values.real))].real)
+            best = np.abs(np.real(vectors[:, int(np.argmax(np.real(values)))]))
             x = best / best.max() if (best > 0).all() else x
     return low, high, x
