@@ -114,7 +114,8 @@ def cloud(
                 axes.axvline(edge, color=MUTED, linewidth=1, linestyle=(0, (4, 2)))
         if region is not None:
             border = region.border()
-            axes.add_artist(Line2D(np.real(border), np.imag(border), color=INK, linewidth=1))  # it does not widen the view
+            line = Line2D(np.real(border), np.imag(border), color=INK, linewidth=1)
+            axes.add_artist(line)  # so it does not widen the view
         axes.axvline(0, color=MUTED, linewidth=0.7)
         for rank, step in enumerate(steps):
             rows = select(shown, step=step)
