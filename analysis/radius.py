@@ -29,6 +29,7 @@ from .stepbound import SLACK, horizon_gain, pair_gains, step_bound
 __all__ = ["CertifiedRadius", "certified_radius"]
 
 Array = NDArray[np.float64]
+GIVEN = "; a gain from the input to the logits that was proved otherwise can be given in Python as gain="
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +88,12 @@ def _witness(model: SequenceModel, certificate: Any, subject: DrivenSystem) -> M
 
 def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem]:
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, RecurrentLayer):
-        raise UnsupportedError(f"{type(model).__name__} is no SequenceModel: pass gain=, from its input to its logits")
+        raise UnsupportedError(f"{type(model).__name__} is no SequenceModel{GIVEN}")
     if model.reduction == "all" or type(model.layer).emit is not RecurrentLayer.emit:
-        raise UnsupportedError("the logits are no linear function of the last (or mean) state: pass gain=")
+        raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
     subject = model.layer.driven()
     if not isinstance(subject, DrivenSystem):
-        raise UnsupportedError(f"{type(model.layer).__name__} is no Lur'e system: pass gain=")
+        raise UnsupportedError(f"{type(model.layer).__name__} is no Lur'e system{GIVEN}")
     return model, subject
 
 

@@ -69,7 +69,7 @@ def _feedback_gain(system: LureSystem) -> float:
         reach = reach @ power
     if _norm(power) < 1:
         return slope / (1 - _norm(power))
-    raise UnsupportedError("the channel equation is not acyclic: pass gain=")
+    raise UnsupportedError("the channel equation is not acyclic; in Python a proved gain can be given as gain=")
 
 
 def step_bound(subject: DrivenSystem, witness: Mapping[str, Any] | None = None) -> StepBound:

@@ -61,8 +61,10 @@ def at_least(value: Any, near: float | None = None) -> str:
 
 
 def _rounded(value: Any, direction: str, near: float | None) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value == 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return repr(value)
+    if value == 0:
+        return "0"
     exact = Decimal(value)
     last = exact.adjusted() - DIGITS + 1
     gap = abs(exact - Decimal(near)) if near is not None else Decimal(0)
@@ -142,7 +144,8 @@ def _stored(system: LureSystem, what: str) -> str:
     """What is stored: the map itself, or the flow whose discretisation is meant."""
     if system.origin is None:
         return f"its stored {what}"
-    return f"the {system.origin.method} map, step {exactly(system.origin.dt)}, of its stored {what}"
+    method = {"euler": "Euler"}.get(system.origin.method, system.origin.method)
+    return f"the {method} map, step {exactly(system.origin.dt)}, of its stored {what}"
 
 
 def describe(subject: Any) -> str:

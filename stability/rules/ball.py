@@ -45,7 +45,10 @@ def bounded_statement(subject: Any, claim: Claim) -> str:
     """The sentence of a boundedness claim, the same for balls and boxes."""
     data = claim.proof.data if claim.proof is not None else {}
     bound = data.get("input_bound")
-    inputs = "every input" if bound is None else f"every input with entries in [-{at_least(bound)}, {at_least(bound)}]"
+    if bound is None:
+        inputs = "every input"
+    else:
+        inputs = f"every input with entries in [{'-' * (bound != 0)}{at_least(bound)}, {at_least(bound)}]"
     return (
         f"{describe(subject)} is bounded: under {inputs} every trajectory ends in the ball "
         f"|h| <= {at_most(data.get('radius'))}."

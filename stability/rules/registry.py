@@ -23,6 +23,7 @@ Body = Callable[[Any, Claim, Mapping[str, Any]], Outcome]
 RULES: dict[str, Rule] = {}
 STATEMENTS: dict[str, Callable[[Any, Claim], str]] = {}
 EXACT_INTEGERS = 2**53
+LARGEST = 1e100  # of a pair that names an eigenvalue
 
 
 def _is_number(value: Any) -> bool:
@@ -38,9 +39,11 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_pair(value: Any) -> bool:
-    if _is_array(value):
-        return value.shape == (2,)
-    return isinstance(value, (list, tuple)) and len(value) == 2 and all(_is_number(x) for x in value)
+    if isinstance(value, np.ndarray):
+        return _is_array(value) and value.shape == (2,) and bool((np.abs(value) <= LARGEST).all())
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        return False
+    return all(_is_number(x) and abs(x) <= LARGEST for x in value)
 
 
 FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -49,7 +52,7 @@ FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "count": ("a positive integer", lambda v: type(v) is int and 0 < v <= EXACT_INTEGERS),
     "index": ("an integer from zero", lambda v: type(v) is int and 0 <= v <= EXACT_INTEGERS),
     "array": ("an array of finite numbers", _is_array),
-    "pair": ("a pair of finite numbers", _is_pair),
+    "pair": ("a pair of numbers up to 1e100", _is_pair),
     "text": ("a string", lambda v: isinstance(v, str)),
     "mapping": ("a mapping", lambda v: isinstance(v, Mapping)),
     "list": ("a list", lambda v: isinstance(v, (list, tuple))),

@@ -122,7 +122,7 @@ def test_what_is_stored_is_what_is_claimed():
     for subject in (flow, DrivenSystem(flow, "tanh", np.eye(2)), small_cell("lstm"), Cascade([small_cell("gru")])):
         assert "stored" in subject_phrase(subject)
         assert "exact arithmetic" in subject_phrase(subject)
-    assert "euler map, step 0.1, of its stored matrices" in subject_phrase(flow.euler(0.1))
+    assert "Euler map, step 0.1, of its stored matrices" in subject_phrase(flow.euler(0.1))
     assert "midpoint map, step 0.25, of its stored weights" in subject_phrase(
         DrivenSystem(flow.midpoint(0.25), "tanh", np.ones((4, 1)))
     )

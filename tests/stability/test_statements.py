@@ -35,7 +35,7 @@ def test_a_rate_below_one_stays_below_one(gap):
 
 
 def test_simple_numbers_stay_simple():
-    assert (at_most(0.5), at_most(1.0), at_most(2.0), at_least(0.25), at_most(0.0)) == ("0.5", "1", "2", "0.25", "0.0")
+    assert (at_most(0.5), at_most(1.0), at_most(2.0), at_least(0.25), at_most(0.0)) == ("0.5", "1", "2", "0.25", "0")
     assert decay_factor(0.95, True) == "0.95^k"
     assert decay_factor(1.25, False) == "exp(-1.25 t)"
 
