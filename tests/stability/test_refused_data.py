@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from specimens import remade, specimens
 
-from stability.certificate import Certificate, Finding
+from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
+from stability.certify import certify
+from stability.gain import incremental_gain
+from stability.refute.answer import witness_claim
 from stability.rules.ball import bounded_statement
+from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
 from stability.wire import seal
@@ -152,3 +156,66 @@ def test_gains_out_of_range_and_other_inputs():
 def test_a_discrete_proof_of_nonexpansion_is_about_no_flow():
     flow = LureSystem.recurrent(-2.0 * np.eye(2), np.zeros((2, 2)))
     assert "maps" in refusal("nonexpansive", subject=flow)
+
+
+def test_an_eigenvalue_on_the_circle_does_not_make_an_equilibrium_or_an_orbit_unstable():
+    edge = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[-1.0]], dt=1.0), "tanh", [[1.0]])
+    beyond = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[-1.001]], dt=1.0), "tanh", [[1.0]])
+    for kind, data in (
+        ("unstable_equilibrium", {"state": np.zeros(1), "input": np.zeros(1)}),
+        ("unstable_orbit", {"orbit": np.zeros((1, 1)), "input": np.zeros((1, 1))}),
+    ):
+        assert verify_claim(beyond, witness_claim(beyond, kind, data)).valid
+        assert not verify_claim(edge, witness_claim(edge, kind, data)).valid
+
+
+def test_an_open_claim_is_about_contraction_and_has_no_value():
+    subject = specimens()["contraction of flow"].subject
+    words = undecided(subject)
+    assert verify_claim(subject, Claim("contraction", words, Verdict.INCONCLUSIVE)).valid
+    for name, value in (("equilibrium", None), ("contraction", 0.5), ("gain", 1.0)):
+        assert not verify_claim(subject, Claim(name, words, Verdict.INCONCLUSIVE, None, value)).valid
+
+
+def test_rate_one_a_step_proves_no_equilibrium_of_a_map():
+    flow = specimens()["equilibrium"]
+    euler = DrivenSystem(flow.subject.system.euler(0.1), "tanh", flow.subject.E, flow.subject.b)
+    proof = certify(euler, rate="any", refute=False).claim.proof
+    data = {key: proof.data[key] for key in ("P", "L", "rate")}
+    draft = Claim("equilibrium", "", Verdict.CERTIFIED, Proof("attracting_equilibrium", data))
+    assert verify_claim(euler, remade(euler, draft)).valid
+    assert "no exponential decay" in verify_claim(euler, remade(euler, draft, data={"rate": 1.0})).reason
+    assert not verify_claim(euler, remade(euler, draft, data={"rate": 1.0})).valid
+
+
+def test_a_replay_against_the_lowest_layer_is_a_replay_of_the_stack():
+    held, stack = specimens()["held cell"], specimens()["lowest layer"].subject
+    data = {"layer": 0, "kind": "gated_trajectories", "data": dict(held.claim.proof.data)}
+    claim = witness_claim(stack, "cascade_layer", data)
+    assert (claim.verdict, claim.evidence) == (Verdict.INCONCLUSIVE, "replayed")
+    assert "was not seen to contract, since layer 0, of its lowest level, was not: " in claim.statement
+    assert verify_claim(stack, claim).valid
+    assert not verify_claim(stack, remade(stack, claim, verdict=Verdict.REFUTED)).valid
+    proved = specimens()["lowest layer"].claim
+    assert "does not contract, since layer 0, of its lowest level, does not: " in proved.statement
+    assert not verify_claim(stack, remade(stack, proved, verdict=Verdict.INCONCLUSIVE)).valid
+
+
+def test_the_gain_of_a_stack_takes_no_gain_over_a_finite_horizon():
+    specimen = specimens()["gain of a stack"]
+    first, second = specimen.claim.proof.data["layers"]
+    for measure, horizon, valid in (("l2", None, True), ("l2", 5, False), ("final", None, False), ("final", 5, False)):
+        gain = incremental_gain(specimen.subject.layers[0], output="state", measure=measure, horizon=horizon)
+        part = {"kind": "gain_lmi", "data": dict(gain.claim.proof.data), "rate": gain.claim.value}
+        bent = remade(specimen.subject, specimen.claim, data={"layers": [part, second], "gain": 50.0}, value=50.0)
+        assert verify_claim(specimen.subject, bent).valid is valid, (measure, horizon)
+    assert "outputs of the last level" in specimen.claim.statement
+    head = remade(specimen.subject, specimen.claim, data={"head": np.eye(2)})
+    assert "under the linear head" in head.statement
+    assert first["rate"] > 0
+
+
+def test_an_input_may_be_written_as_one_row():
+    specimen = specimens()["separated"]
+    row = specimen.claim.proof.data["input"][None, :]
+    assert verify_claim(specimen.subject, remade(specimen.subject, specimen.claim, data={"input": row})).valid
