@@ -11,25 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from stability.errors import FileFormatError
-from stability.wire import digest_of
+from stability.wire import digest_of, file_digest
 
 from .runs import model_description
 
 __all__ = ["file_digest", "file_digests", "model_digest"]
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal.
-
-    Raises:
-        FileFormatError: when it cannot be read.
-    """
-    try:
-        with path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:

@@ -9,7 +9,6 @@ printable here, once.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,12 @@ from typing import Any, cast
 import pandas as pd
 
 from stability.errors import FileFormatError
-from stability.wire import read_json
+from stability.wire import file_digest, read_json
 
 from .certificates import check_file, state
 from .names import clean, printable
 
-__all__ = ["FRAMES", "ModelRecord", "Report", "collect", "digest", "read_model", "select"]
+__all__ = ["FRAMES", "ModelRecord", "Report", "collect", "read_model", "select"]
 
 SETTINGS = "report-settings.json"
 FRAMES = (
@@ -230,19 +229,6 @@ def _frame(path: Path) -> pd.DataFrame | None:
     return None if frame.empty else frame
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal.
-
-    Raises:
-        FileFormatError: when it cannot be read.
-    """
-    try:
-        with path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-
-
 def _changed(folder: Path) -> list[str]:
     """Files of the folder that are not those that ``analysis.json`` recorded."""
     path = folder / "analysis.json"
@@ -251,7 +237,7 @@ def _changed(folder: Path) -> list[str]:
         return []
     known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", "model.safetensors"]
     known = [n for n in known if n != "analysis.json" and (folder / n).is_file()]
-    return [n for n in known if recorded.get(n) != digest(folder / n)]
+    return [n for n in known if recorded.get(n) != file_digest(folder / n)]
 
 
 def read_model(folder: Path) -> ModelRecord:

@@ -28,6 +28,7 @@ __all__ = [
     "decode",
     "digest_of",
     "encode",
+    "file_digest",
     "is_sealed",
     "read_document",
     "read_json",
@@ -162,6 +163,19 @@ def digest_of(value: Any) -> str:
         FileFormatError: for a value that the format has no place for.
     """
     return _hash(json.dumps(encode(value), ensure_ascii=False, allow_nan=False, sort_keys=True))
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        FileFormatError: when it cannot be read.
+    """
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def seal(document: Mapping[str, Any]) -> str:

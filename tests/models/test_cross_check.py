@@ -26,6 +26,7 @@ from stability.models.cross_check import (
 from stability.stacks import Cascade
 from stability.subjects import as_subject
 from stability.systems import DrivenSystem, LureSystem
+from stability.wire import digest_of
 
 
 @pytest.fixture
@@ -194,13 +195,14 @@ def test_rounding_of_wild_weights_is_no_disagreement(scale):
 
 def test_a_default_dtype_autocast_and_inference_mode_change_nothing():
     module = nn.GRU(3, 4)
+    plain = digest_of(as_subject(module))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        as_subject(module)
+        assert digest_of(as_subject(module)) == plain
     with torch.inference_mode():
-        as_subject(module)
+        assert digest_of(as_subject(module)) == plain
     torch.set_default_dtype(torch.float64)
     try:
-        as_subject(module)
+        assert digest_of(as_subject(module)) == plain
     finally:
         torch.set_default_dtype(torch.float32)
 
