@@ -218,6 +218,7 @@ def _norms(work: Work) -> None:
             "trained_length": result.length,
             "extension": result.extension,
             "sequences": result.sequences,
+            "sources": result.sources,
             "start": float(result.mean[-1, 0]),
             "end": float(result.mean[-1, -1]),
         },

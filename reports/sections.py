@@ -27,6 +27,19 @@ def _missing(models: Sequence[ModelRecord], step: str) -> tuple[str, ...]:
     )
 
 
+def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
+    """What the expected norm and the proved bound of each model come from, or why there is none."""
+    names = {"expected": "expected norm", "envelope": "proved bound"}
+    told = [(m.title, m.documents.get("drift", {}).get("sources")) for m in models]
+    return tuple(
+        f"{title}, {names[line]}: {sources[line]}"
+        for title, sources in told
+        if isinstance(sources, dict)
+        for line in names
+        if line in sources
+    )
+
+
 def _margin_cell(finding: Mapping[str, Any] | None) -> Cell:
     if finding is None:
         return Cell("–", "quiet")
@@ -259,7 +272,7 @@ def _dynamics(report: Report) -> Section | None:
         if rows
         else (),
         panels,
-        _missing(report.models, "norms") + _missing(report.models, "lyapunov"),
+        _lines_of_theory(report.models) + _missing(report.models, "norms") + _missing(report.models, "lyapunov"),
     )
 
 

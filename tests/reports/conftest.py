@@ -173,8 +173,9 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
     pd.DataFrame({"layer": 0, "t": t, "mean": h, "q10": 0.8 * h, "q50": h, "q90": 1.2 * h}).to_csv(
         folder / "norms.csv", index=False
     )
+    sources = {"expected": f"none of {accuracy}: not white", "envelope": "rate and overshoot"}
     (folder / "drift.json").write_text(
-        json.dumps({"trained_length": 98, "slope": 1e-5, "drift_index": 0.2, "start": 0.1, "end": 2.0})
+        json.dumps({"trained_length": 98, "slope": 1e-5, "drift_index": 0.2, "start": 0.1, "end": 2.0, "sources": sources})
     )
     pd.DataFrame({"index": np.arange(1, 33), "per_step": -0.05 * np.arange(1, 33)}).to_csv(
         folder / "lyapunov.csv", index=False

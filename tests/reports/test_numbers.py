@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -80,6 +81,13 @@ def test_norms_and_exponents(page: Tables, drawn: Path) -> None:
         assert row["doublings"] == number(drift["drift_index"])
         assert row["largest exponent"] == signed(exponent["largest"])
         assert row["certified bound, log ρ + log(C) / steps"] == signed(exponent["bound"])
+
+
+def test_where_the_lines_of_theory_come_from(drawn: Path) -> None:
+    text = html.unescape((drawn / "report.html").read_text(encoding="utf-8"))
+    for title, drift in stored(drawn, "drift.json").items():
+        assert f"<li>{title}, expected norm: {drift['sources']['expected']}</li>" in text
+        assert f"<li>{title}, proved bound: {drift['sources']['envelope']}</li>" in text
 
 
 def test_hessian(page: Tables, drawn: Path) -> None:
