@@ -192,7 +192,7 @@ def test_rounding_of_wild_weights_is_no_disagreement(scale):
                 value.mul_(scale)
         subject = as_subject(module)  # raises where the two disagree
         first = subject.layers[0] if isinstance(subject, Cascade) else subject
-        read = first.w_hh if isinstance(first, GatedCell) else first.system.W
+        read = first.w_hh if isinstance(first, GatedCell) else first.system.C
         assert abs(read).max() == module.weight_hh_l0.abs().max().item()
 
 

@@ -175,7 +175,9 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
     )
     sources = {"expected": f"none of {accuracy}: not white", "envelope": "rate and overshoot"}
     (folder / "drift.json").write_text(
-        json.dumps({"trained_length": 98, "slope": 1e-5, "drift_index": 0.2, "start": 0.1, "end": 2.0, "sources": sources})
+        json.dumps(
+            {"trained_length": 98, "slope": 1e-5, "drift_index": 0.2, "start": 0.1, "end": 2.0, "sources": sources}
+        )
     )
     pd.DataFrame({"index": np.arange(1, 33), "per_step": -0.05 * np.arange(1, 33)}).to_csv(
         folder / "lyapunov.csv", index=False
