@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import lzma
+import io
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -15,10 +16,14 @@ from stability.activations import activation
 from stability.errors import DimensionError, FileFormatError
 from stability.systems import DrivenSystem, LureSystem
 
+from .archives import members_of
+from .limits import NUMBERS
+
 __all__ = ["KEYS", "npz_subject", "read_npz"]
 
 KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation")
-MAX_BYTES = 512 * 1024**2
+_HEADER = 10_000
+_PIECE = 2**20
 _ONLY_WITH = {
     ("W", "C"): ("B", "D", "slope", "U", "E", "b", "F", "activation"),
     ("U", "E"): ("b", "F", "activation"),
@@ -32,8 +37,8 @@ _DAMAGED = (
     RuntimeError,
     SyntaxError,
     MemoryError,
+    NotImplementedError,
     zlib.error,
-    lzma.LZMAError,
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
 )
@@ -43,50 +48,74 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays of an archive, each header checked against the bytes behind it before memory is taken.
 
     Raises:
-        FileFormatError: missing, damaged, too large, pickled, with a member twice, or a header that claims more or less
-            than the file holds.
+        FileFormatError: missing, damaged, too large, pickled, with a member twice or over another, or a header that
+            claims more or less than the file holds.
     """
-    out = {}
+    members = members_of(path)
+    odd = next((m.filename for m in members if not m.filename.endswith(".npy")), None)
+    if odd is not None:
+        raise FileFormatError(f"{path} holds {odd[:60]!a}, which is no array")
+    out: dict[str, np.ndarray] = {}
+    left = NUMBERS
     try:
         with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            names = [m.filename for m in members]
-            odd = [n for n in names if not n.endswith(".npy") or names.count(n) > 1]
-            if odd:
-                what = "twice" if odd[0].endswith(".npy") else "which is no array"
-                raise FileFormatError(f"{path} holds {odd[0]!a}, {what}")
-            if sum(m.file_size for m in members) > MAX_BYTES:
-                raise FileFormatError(f"{path} claims more than {MAX_BYTES // 1024**2} MiB of arrays")
             for member in members:
                 name = member.filename[: -len(".npy")]
                 with archive.open(member) as handle:
-                    out[name] = _read_array(handle, member.file_size, f"{ascii(name)[1:-1]} in {path}")
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+                    array = _read_array(handle, member.file_size, left, f"{ascii(name[:60])[1:-1]} in {path}")
+                out[name] = array
+                left -= array.size
     except FileFormatError:
         raise
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
     except _DAMAGED as error:
-        raise FileFormatError(f"{path} is not a whole .npz file of plain arrays ({error})") from error
+        raise FileFormatError(f"{path} is not a whole .npz file of plain arrays ({str(error)[:160]})") from error
     return out
 
 
-def _read_array(handle: Any, size: int, where: str) -> np.ndarray:
+def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
+    """One array.
+
+    Args:
+        handle: at the beginning of the member.
+        size: bytes that the member claims to unpack to.
+        room: numbers that may still be read.
+        where: what errors call it.
+    """
     version = np.lib.format.read_magic(handle)
     if version not in ((1, 0), (2, 0)):
         raise FileFormatError(f"{where} has .npy version {version}, which is not read here")
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = header(handle)
+    width = 2 if version == (1, 0) else 4
+    length = int.from_bytes(head := handle.read(width), "little")
+    if length > _HEADER:
+        raise FileFormatError(f"{where} has a header of {length} bytes; at most {_HEADER} are read")
+    header = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = header(io.BytesIO(head + handle.read(length)))
     if dtype.hasobject:
         raise FileFormatError(f"{where} holds pickled objects, which are never read here")
-    count = int(np.prod([int(s) for s in shape], dtype=object)) if shape else 1
-    if count < 0 or count * dtype.itemsize > size:
-        raise FileFormatError(f"{where} claims the shape {shape}, more than the {size} bytes of the file hold")
-    raw = handle.read(count * dtype.itemsize)
-    if len(raw) != count * dtype.itemsize:
-        raise FileFormatError(f"{where} is truncated")
+    if dtype.kind not in "biufcUS" or dtype.itemsize > 4 * _HEADER:
+        raise FileFormatError(f"{where} holds entries of the type {str(dtype)[:60]}, neither numbers nor names")
+    if min(shape, default=0) < 0 or not all(isinstance(s, int) for s in shape):
+        raise FileFormatError(f"{where} claims the shape {str(shape)[:60]}")
+    count = math.prod(shape)
+    if count * dtype.itemsize > size:
+        raise FileFormatError(
+            f"{where} claims the shape {str(shape)[:60]}, more than the {size} bytes of the file hold"
+        )
+    if count > room or count * dtype.itemsize > 8 * room:
+        raise FileFormatError(f"{where} claims {count} numbers; an archive may hold {NUMBERS} in all")
+    flat = np.empty(count, dtype=dtype)
+    raw, filled = memoryview(flat.view(np.uint8)) if flat.nbytes else memoryview(b""), 0
+    while filled < flat.nbytes:  # in pieces: nothing is copied twice, and a false claim costs what is there
+        piece = handle.read(min(flat.nbytes - filled, _PIECE))
+        if not piece:
+            raise FileFormatError(f"{where} is truncated")
+        raw[filled : filled + len(piece)] = piece
+        filled += len(piece)
     if handle.read(1):
-        raise FileFormatError(f"{where} holds more bytes than its shape {shape} needs")
-    flat = np.frombuffer(raw, dtype=dtype, count=count)
+        raise FileFormatError(f"{where} holds more bytes than its shape {str(shape)[:60]} needs")
+    flat.setflags(write=False)
     return flat.reshape(shape, order="F" if fortran else "C")
 
 

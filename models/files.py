@@ -7,9 +7,11 @@ a bare layer has the first two only.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import struct
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,15 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as registration
 
 from stability.errors import ConfigurationError, FileFormatError, NonFiniteError, StabilityError
-from stability.wire import write_bytes
+from stability.wire import parse_json, write_bytes
 
 from .deep import DeepNetwork
 from .network import SequenceModel
 from .recurrent import LAYERS, RecurrentLayer
+from .safetensors_files import read_header, read_tensors
 from .stack import Stack
 
 __all__ = ["FORMAT", "MODEL_FILE", "VERSION", "build", "describe", "load", "save", "write_tensors"]
@@ -208,16 +212,16 @@ def load(path: str | Path) -> nn.Module:
     """
     path = Path(path)
     path = path / MODEL_FILE if path.is_dir() else path
-    metadata, tensors = _read(path)
+    metadata = read_header(path).metadata
     if metadata.get("format") != FORMAT:
         raise FileFormatError(f"{path} is a safetensors file without a model description of this toolkit")
     if metadata.get("version") != str(VERSION):
         raise FileFormatError(f"{path} has format version {metadata.get('version')!r}; this release reads {VERSION}")
-    try:
-        description = json.loads(metadata.get("model", ""))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise FileFormatError(f"{path} holds a model description that is not JSON") from error
-    return _fill(path, description, tensors)
+    unknown = sorted(set(metadata) - {"format", "version", "model"})
+    if unknown:
+        raise FileFormatError(f"{path} holds metadata that are not known here: {', '.join(map(ascii, unknown[:3]))}")
+    description = parse_json(metadata.get("model", "").encode(), path, "a model description that is not JSON")
+    return _fill(path, description, read_tensors(path))
 
 
 def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module:
@@ -226,7 +230,7 @@ def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module
     if any(value > max(numbers, 64) for value in _integers(description)):
         raise FileFormatError(f"{path} describes a model larger than the {numbers} numbers that it holds")
     try:
-        with torch.device("meta"):  # sizes first: a hostile description must not cost memory
+        with torch.device("meta"), _at_most(len(tensors), path):  # sizes first: a description must not cost memory
             expected = {name: tuple(value.shape) for name, value in build(description).state_dict().items()}
         _check_shapes(path, expected, tensors)
         with torch.random.fork_rng(devices=[]):  # loading must not move the caller's random state
@@ -235,7 +239,7 @@ def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module
         raise
     except StabilityError as error:
         raise FileFormatError(f"{path} describes a model that cannot be built: {error}") from error
-    except (MemoryError, RuntimeError, OverflowError) as error:
+    except (MemoryError, RuntimeError, OverflowError, TypeError, ArithmeticError, LookupError) as error:
         raise FileFormatError(f"{path} describes a model that cannot be built") from error
     for name, value in tensors.items():
         if not torch.isfinite(value).all():
@@ -249,6 +253,36 @@ def _fill(path: Path, description: Any, tensors: dict[str, Tensor]) -> nn.Module
     return model
 
 
+@contextlib.contextmanager
+def _at_most(tensors: int, path: Path) -> Iterator[None]:
+    """Stop the building of a model, in this thread, that has more tensors than its file, or modules without end."""
+    left, me = {"tensors": 2 * tensors + 16, "modules": 4 * tensors + 100}, threading.get_ident()
+
+    def count(kind: str) -> None:
+        if threading.get_ident() == me:
+            left[kind] -= 1
+            if left[kind] < 0:
+                raise FileFormatError(
+                    f"{path} describes a model of more parts than the {tensors} tensors that it holds"
+                )
+
+    def parameter(_: nn.Module, name: str, value: Any) -> None:
+        count("tensors" if value is not None else "modules")
+
+    def part(_: nn.Module, name: str, value: Any) -> None:
+        count("modules")
+
+    hooks = [
+        registration.register_module_parameter_registration_hook(parameter),
+        registration.register_module_module_registration_hook(part),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def _check_shapes(path: Path, expected: dict[str, tuple[int, ...]], tensors: dict[str, Tensor]) -> None:
     missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     if missing or extra:
@@ -259,19 +293,6 @@ def _check_shapes(path: Path, expected: dict[str, tuple[int, ...]], tensors: dic
     for name, shape in expected.items():
         if tuple(tensors[name].shape) != shape:
             raise FileFormatError(f"{path}: {name} must have shape {shape}, got {tuple(tensors[name].shape)}")
-
-
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata and tensors of a safetensors file."""
-    try:
-        with safetensors.safe_open(str(path), framework="pt", device="cpu") as handle:
-            return dict(handle.metadata() or {}), {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except safetensors.SafetensorError as error:
-        raise FileFormatError(f"{path} is not a whole safetensors file ({error})") from error
-    except (MemoryError, RuntimeError) as error:
-        raise FileFormatError(f"{path} holds tensors that do not fit into memory or have an unknown type") from error
 
 
 def _integers(value: Any) -> Iterator[int]:

@@ -10,16 +10,15 @@ import importlib
 import os
 import pickle
 import stat
-import struct
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
 from torch import Tensor, nn
 
@@ -30,8 +29,11 @@ from stability.subjects import as_subject
 from stability.wire import SUBJECTS
 
 from .adapters import refuse_altered_layer
+from .archives import members_of
 from .arrays import npz_subject, read_npz
 from .files import FORMAT, MODEL_FILE, load
+from .pickles import check_pickle
+from .safetensors_files import read_header, read_tensors
 from .state_dicts import shown, state_dict_subject
 
 __all__ = ["Source", "load_module", "load_subject"]
@@ -46,20 +48,6 @@ _HOLDERS = (
     "network",
     "weights",
     "params",
-)
-_BROKEN = (
-    RuntimeError,
-    EOFError,
-    ValueError,
-    KeyError,
-    AttributeError,
-    TypeError,
-    IndexError,
-    MemoryError,
-    OverflowError,
-    AssertionError,
-    struct.error,
-    zipfile.BadZipFile,
 )
 
 
@@ -193,17 +181,16 @@ def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
 
 
 def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise FileFormatError(f"{path} is a damaged or truncated archive ({error})") from error
+    members = members_of(path)
     names = [m.filename for m in members]
     if any(n.endswith(("data.pkl", "constants.pkl")) for n in names):
         stored = sum(m.file_size for m in members)
         if stored > 2 * path.stat().st_size + 2**20:  # torch writes its members uncompressed
             raise FileFormatError(f"{path} claims {stored} bytes of content in a file of {path.stat().st_size}")
-        return _from_torch(path, cell, part)
+        pickles = [m for m in members if m.filename.endswith("data.pkl")]
+        if len(pickles) != 1 and not any(n.endswith("constants.pkl") for n in names):
+            raise FileFormatError(f"{path} holds {len(pickles)} lists of tensors: {shown(m.filename for m in pickles)}")
+        return _from_torch(path, cell, part, pickles)
     if names and all(n.endswith(".npy") for n in names):
         arrays = read_npz(path)
         if any("weight_hh" in key for key in arrays):
@@ -212,11 +199,35 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
     raise FileFormatError(f"{path} is an archive, but neither a torch file nor .npz")
 
 
-def _from_torch(path: Path, cell: str | None, part: str | None) -> Source:
+def _check_pickles(path: Path, pickles: Sequence[zipfile.ZipInfo]) -> None:
+    """Look at what lists the tensors, before any is made: a member of the archive, or what a file of torch before 1.6
+    begins with (magic number, version, system, tensors, names of storages).
+    """
+    try:
+        if pickles:
+            with zipfile.ZipFile(path) as archive:
+                for member in pickles:
+                    with archive.open(member) as stream:
+                        check_pickle(stream, str(path))  # type: ignore[arg-type]
+            return
+        with path.open("rb") as stream:
+            for _ in range(5):
+                if not check_pickle(stream, str(path)):
+                    return
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:
+        if isinstance(error, StabilityError):
+            raise
+        raise FileFormatError(f"{path} is damaged, truncated or no torch file ({_short(error)})") from error
+
+
+def _from_torch(path: Path, cell: str | None, part: str | None, pickles: Sequence[zipfile.ZipInfo] = ()) -> Source:
+    _check_pickles(path, pickles)
     try:
         with warnings.catch_warnings():  # about foreign pickles, which are refused anyway
             warnings.simplefilter("ignore")
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True if pickles else None)
     except pickle.UnpicklingError as error:
         raise FileFormatError(
             f"{path} holds pickled code or objects, which are never executed here: save model.state_dict() instead "
@@ -224,7 +235,9 @@ def _from_torch(path: Path, cell: str | None, part: str | None) -> Source:
         ) from error
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except _BROKEN as error:
+    except StabilityError:
+        raise
+    except Exception as error:  # whatever a hostile file makes torch do
         raise FileFormatError(f"{path} is damaged, truncated or no torch file ({_short(error)})") from error
     return _state_dict(_tensors(content, path), path, cell, part, "torch state dict")
 
@@ -241,32 +254,20 @@ def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
             break
         if any(isinstance(v, Tensor) for v in content.values()):
             return content
-        holder = next((k for k in _HOLDERS if isinstance(content.get(k), Mapping)), None)
-        if holder is None:
+        holders = [k for k in _HOLDERS if isinstance(content.get(k), Mapping)]
+        if not holders:
             break
-        content = content[holder]
+        if len(holders) > 1:
+            raise ConfigurationError(f"{path} holds several models, {shown(holders)}: save the state dict of one alone")
+        content = content[holders[0]]
     what = f"a dictionary of {shown(content)}" if isinstance(content, Mapping) else type(content).__name__
     raise FileFormatError(f"{path} holds no dictionary of tensors but {what}: save model.state_dict()")
 
 
 def _from_safetensors(path: Path, cell: str | None, part: str | None) -> Source:
-    with path.open("rb") as raw:
-        (length,) = struct.unpack("<Q", raw.read(8))
-    if length + 8 > path.stat().st_size:
-        raise FileFormatError(
-            f"{path} claims a header of {length} bytes in a file of {path.stat().st_size}: truncated or hostile"
-        )
-    try:
-        with safetensors.safe_open(str(path), framework="pt", device="cpu") as handle:
-            ours = (handle.metadata() or {}).get("format") == FORMAT
-            tensors = {} if ours else {name: handle.get_tensor(name) for name in sorted(handle.keys())}
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except (safetensors.SafetensorError, *_BROKEN) as error:
-        raise FileFormatError(f"{path} is not a whole safetensors file ({_short(error)})") from error
-    if ours:
+    if read_header(path).metadata.get("format") == FORMAT:
         return _module(load(path), {"form": "model file", "path": str(path)})
-    return _state_dict(tensors, path, cell, part, "safetensors state dict")
+    return _state_dict(read_tensors(path), path, cell, part, "safetensors state dict")
 
 
 def _from_onnx(path: Path, cell: str | None, part: str | None) -> Source:

@@ -9,6 +9,7 @@ name. Beside the part, the weights of plain layers (a head, an embedding) are ta
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from stability.errors import (
 from stability.parts import of_part
 
 from .cross_check import cross_check
+from .limits import NUMBERS
 from .torch_modules import as_array, assemble, stacked
 
 __all__ = ["CELLS", "shown", "state_dict_parts", "state_dict_subject"]
@@ -55,18 +57,14 @@ def state_dict_parts(state: Mapping[str, Any]) -> Parts:
     parts: Parts = {}
     for key, value in state.items():
         match = _KEY.fullmatch(str(key))
-        if match is None or not isinstance(value, (Tensor, np.ndarray)):
+        if match is None or not _is_array(value):
             continue
         place = (int((match["layer"] or "_l0").removesuffix("_reverse")[2:]), bool(match["back"]))
         parts.setdefault(match["path"].removesuffix("."), {}).setdefault(place, {})[match["name"]] = value
     parts = {path: places for path, places in parts.items() if any("weight_hh" in p for p in places.values())}
     for path, places in parts.items():
         single = state.get(f"{path}.bias" if path else "bias")  # one bias for both: the layers of this toolkit
-        if (
-            set(places) == {(0, False)}
-            and "bias_ih" not in places[0, False]
-            and isinstance(single, (Tensor, np.ndarray))
-        ):
+        if set(places) == {(0, False)} and "bias_ih" not in places[0, False] and _is_array(single):
             places[0, False]["bias_ih"] = single
     return parts
 
@@ -106,6 +104,9 @@ def state_dict_subject(
     if cell is not None and cell not in (*CELLS, "rnn"):
         raise ConfigurationError(f"unknown cell {cell!r}; the known ones are {', '.join(CELLS)}")
     cell = "rnn_tanh" if cell == "rnn" else cell
+    odd = [k for k, v in state.items() if not isinstance(k, str) or (_KEY.fullmatch(k) and not _is_array(v))]
+    if odd:
+        raise FileFormatError(f"{where} holds, under {shown(odd)}, something else than a tensor with a name")
     parts = state_dict_parts(state)
     if not parts:
         raise _nothing(state, where)
@@ -119,7 +120,7 @@ def state_dict_subject(
         raise FileFormatError(f"{where}: layers or directions of {ascii(path)[1:-1] or 'the module'} are missing")
     kind = _kind(places[0, False], cell, where)
     label = {"rnn_tanh": "RNN", "rnn_relu": "RNN (ReLU)", "lstm": "LSTM", "gru": "GRU"}[kind]
-    subjects, weights_of = [], []
+    subjects, weights_of, numbers = [], [], 0
     for layer, back in expected:
         weights = places[layer, back]
         if "weight_hr" in weights:
@@ -127,6 +128,9 @@ def state_dict_subject(
                 f"{where} holds an LSTM with projections (weight_hr), for which there is no criterion"
             )
         _check(weights, kind, f"{where}, layer {layer}")
+        numbers += sum(math.prod(value.shape) for value in weights.values())
+        if numbers > NUMBERS:
+            raise FileFormatError(f"{where}: {ascii(path)[1:-1] or 'the module'} has more than {NUMBERS} numbers")
         arrays = [
             None if n not in weights else _array(weights[n], n, where)
             for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -217,6 +221,10 @@ def shown(names: Iterable[Any]) -> str:
     return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")
 
 
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray))
+
+
 def _array(value: Any, name: str, where: str) -> np.ndarray:
     if isinstance(value, Tensor) and value.layout is not torch.strided:
         raise UnsupportedError(
@@ -226,6 +234,8 @@ def _array(value: Any, name: str, where: str) -> np.ndarray:
         raise FileFormatError(
             f"{where}: {name} claims the shape {tuple(value.shape)}, more numbers than the file holds"
         )
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "fiu":
+        raise FileFormatError(f"{where}: {name} must hold real numbers, got {value.dtype}")
     try:
         return as_array(value, name)
     except (TypeError, ValueError, RuntimeError, MemoryError) as error:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import FileFormatError, StabilityError
+from stability.limits import DEPTH, DIGITS, DOCUMENT_BYTES, DOCUMENT_VALUES
 
 __all__ = [
     "SUBJECTS",
@@ -30,6 +31,7 @@ __all__ = [
     "encode",
     "file_digest",
     "is_sealed",
+    "parse_json",
     "read_document",
     "read_json",
     "seal",
@@ -39,9 +41,6 @@ __all__ = [
 ]
 
 SUBJECTS: dict[str, type] = {}
-MAX_BYTES = 1024**3
-MAX_DEPTH = 64
-MAX_DIGITS = 40
 BLANK = "0" * 64
 
 
@@ -217,8 +216,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        raise FileFormatError(f"the file holds an integer of {len(text)} characters; at most {MAX_DIGITS} are read")
+    if len(text) > DIGITS:
+        raise FileFormatError(f"the file holds an integer of {len(text)} characters; at most {DIGITS} are read")
     return int(text)
 
 
@@ -230,11 +229,11 @@ def _float(text: str) -> float:
 
 
 def _check_tree(document: Any, path: str | Path) -> None:
-    """Refuse nesting beyond ``MAX_DEPTH`` and strings that are no text; no recursion."""
+    """Refuse nesting beyond ``DEPTH`` and strings that are no text; no recursion."""
     level, depth = [document], 0
     while level:
-        if depth > MAX_DEPTH:
-            raise FileFormatError(f"{path} is nested more than {MAX_DEPTH} deep")
+        if depth > DEPTH:
+            raise FileFormatError(f"{path} is nested more than {DEPTH} deep")
         below: list[Any] = []
         for value in level:
             if isinstance(value, dict):
@@ -250,10 +249,44 @@ def _check_tree(document: Any, path: str | Path) -> None:
         level, depth = below, depth + 1
 
 
+def parse_json(raw: bytes, path: str | Path, wrong: str = "not a JSON document") -> Any:
+    """Read one JSON text strictly: what every reader of it reads the same.
+
+    Args:
+        raw: UTF-8.
+        path: what errors call it.
+        wrong: what errors call a text that is no JSON.
+
+    Returns:
+        The value.
+
+    Raises:
+        FileFormatError: no JSON, a key that stands twice, a number beyond float64, an integer of too many digits, too
+            many values, or nesting beyond ``DEPTH``.
+    """
+    values = sum(raw.count(sign) for sign in (b",", b":", b"{", b"["))
+    if values > DOCUMENT_VALUES:
+        raise FileFormatError(f"{path} holds about {values} values; a document here has at most {DOCUMENT_VALUES}")
+    try:
+        document = json.loads(
+            raw.decode("utf-8"),
+            parse_constant=_no_constant,
+            parse_int=_integer,
+            parse_float=_float,
+            object_pairs_hook=_unique,
+        )
+    except FileFormatError as error:
+        raise error if str(path) in str(error) else FileFormatError(f"{path}: {error}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise FileFormatError(f"{path} is {wrong} ({str(error)[:200]})") from error
+    _check_tree(document, path)
+    return document
+
+
 def read_document(path: str | Path) -> tuple[Any, str]:
     """Read one JSON document; returns it with its text.
 
-    Keys that stand twice, numbers beyond float64, integers of too many digits and nesting beyond ``MAX_DEPTH`` are
+    Keys that stand twice, numbers beyond float64, integers of too many digits and nesting beyond ``DEPTH`` are
     refused, so that every reader of the file reads the same.
 
     Raises:
@@ -263,20 +296,12 @@ def read_document(path: str | Path) -> tuple[Any, str]:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(f"{path} is no regular file")
-        if status.st_size > MAX_BYTES:
-            raise FileFormatError(f"{path} has {status.st_size} bytes; a document here has at most {MAX_BYTES}")
-        text = Path(path).read_bytes().decode("utf-8")
-        document = json.loads(
-            text, parse_constant=_no_constant, parse_int=_integer, parse_float=_float, object_pairs_hook=_unique
-        )
-    except FileFormatError as error:
-        raise error if str(path) in str(error) else FileFormatError(f"{path}: {error}") from error
+        if status.st_size > DOCUMENT_BYTES:
+            raise FileFormatError(f"{path} has {status.st_size} bytes; a document here has at most {DOCUMENT_BYTES}")
+        raw = Path(path).read_bytes()
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise FileFormatError(f"{path} is not a JSON document ({str(error)[:200]})") from error
-    _check_tree(document, path)
-    return document, text
+    return parse_json(raw, path), raw.decode("utf-8")
 
 
 def read_json(path: str | Path) -> Any:

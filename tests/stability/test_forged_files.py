@@ -14,9 +14,10 @@ from specimens import specimens
 
 from stability.certificate import Certificate, Claim, Verdict
 from stability.errors import FileFormatError
+from stability.limits import DEPTH
 from stability.statements import undecided
 from stability.verify import verify
-from stability.wire import MAX_DEPTH, read_document, seal
+from stability.wire import read_document, seal
 
 QUICK = (  # kinds whose re-check takes milliseconds
     *("contraction of flow", "contraction of euler", "contraction of uneven slopes", "contraction of gru box"),
@@ -162,7 +163,7 @@ def test_numbers_that_are_none_are_answered(number, tmp_path):
                 assert not answer.valid or (number == "1" + "0" * 39 and start > text.index('"meta"'))
 
 
-@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 400, 700, 5000, 200_000])
+@pytest.mark.parametrize("depth", [DEPTH + 1, 400, 700, 5000, 200_000])
 @pytest.mark.parametrize("brackets", ["[]", "{}"])
 def test_nesting_is_answered(depth, brackets, tmp_path):
     honest = document("contraction of flow", tmp_path)

@@ -1,0 +1,78 @@
+"""Zip archives (``.npz``, ``.pt``) whose directory is looked at before anything in them is read."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+from stability.errors import FileFormatError
+
+from .limits import MEMBERS
+
+__all__ = ["members_of"]
+
+_END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x06"
+_ENTRY = 46 + 2**10
+"""Bytes of the directory that an entry may take: its fixed part, its name and its extras."""
+
+
+def members_of(path: str | Path) -> list[zipfile.ZipInfo]:
+    """The members of an archive, which are stored side by side or deflated, and none of them twice.
+
+    Args:
+        path: the file.
+
+    Returns:
+        One entry a member, in the order of the directory.
+
+    Raises:
+        FileFormatError: missing or damaged; members that overlap, have one name, are encrypted or packed in another
+            way; too many.
+    """
+    try:
+        with Path(path).open("rb") as handle:
+            size = _directory_size(handle)
+            if size > MEMBERS * _ENTRY:
+                raise FileFormatError(f"{path} has a directory of {size} bytes, for more than {MEMBERS} members")
+            with zipfile.ZipFile(handle) as archive:
+                members = archive.infolist()
+    except FileFormatError:
+        raise
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, NotImplementedError, struct.error, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+        raise FileFormatError(f"{path} is a damaged or truncated archive ({error})") from error
+    if len(members) > MEMBERS:
+        raise FileFormatError(f"{path} has {len(members)} members; at most {MEMBERS} are read")
+    seen: set[str] = set()
+    for member in members:
+        if member.filename in seen:
+            raise FileFormatError(f"{path} holds {member.filename[:60]!a}, twice")
+        seen.add(member.filename)
+        if member.flag_bits & 0x1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FileFormatError(f"{path}: {member.filename[:60]!a} is encrypted or packed in a way not read here")
+    placed = sorted(members, key=lambda m: m.header_offset)
+    for before, after in pairwise(placed):
+        if before.header_offset + 30 + len(before.filename) + before.compress_size > after.header_offset:
+            raise FileFormatError(
+                f"{path}: its members {before.filename[:60]!a} and {after.filename[:60]!a} share bytes"
+            )
+    return members
+
+
+def _directory_size(handle: BinaryIO) -> int:
+    """Bytes of the directory, as the end of the archive states them; the length of the file where it states none."""
+    length = handle.seek(0, 2)
+    handle.seek(max(0, length - 2**16 - 128))
+    tail = handle.read()
+    at = tail.rfind(_END)
+    size = struct.unpack_from("<L", tail, at + 12)[0] if 0 <= at <= len(tail) - 16 else length
+    wide = tail.rfind(_ZIP64)
+    if size == 0xFFFFFFFF or wide >= 0:
+        size = max(
+            0 if size == 0xFFFFFFFF else size, struct.unpack_from("<Q", tail, wide + 40)[0] if wide >= 0 else length
+        )
+    return size

@@ -1,0 +1,20 @@
+"""What the readers of the ground floor take at most. Sizes are computed, and refused, before memory is taken.
+
+Every floor has such a file; ``README.md`` shows them in one table.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CLAIMS", "DEPTH", "DIGITS", "DOCUMENT_BYTES", "DOCUMENT_VALUES"]
+
+DOCUMENT_BYTES = 512 * 2**20
+"""Of a JSON document. Its text, its strings and the arrays decoded from them are in memory at once."""
+DOCUMENT_VALUES = 2**20
+"""Commas, colons and brackets of a JSON document: each value costs about a hundred bytes, whatever it takes in the
+file. Arrays are strings, so that no certificate comes near."""
+DEPTH = 64
+"""Of nested lists and mappings."""
+DIGITS = 40
+"""Of an integer."""
+CLAIMS = 64
+"""Further claims of a certificate: each is proved again."""
