@@ -21,7 +21,7 @@ from stability.errors import ConfigurationError
 from stability.refute import witness_claim
 from stability.refute.linear import unstable_linear_data
 from stability.rules.ball import push_bounds
-from stability.rules.registry import RULES, STATEMENTS
+from stability.rules.registry import RULES, worded
 from stability.subjects import as_subject
 from stability.systems import DrivenSystem
 
@@ -94,8 +94,7 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
     found = [(kind, {**data, **extra}) for kind, data in (c for c in candidates if c is not None)]
     for kind, data in sorted(found, key=lambda item: item[1]["radius"]):
         proof = Proof(kind, data)
-        draft = Claim("bounded", "", Verdict.CERTIFIED, proof, data["radius"])
-        claim = Claim("bounded", STATEMENTS[kind](driven, draft), Verdict.CERTIFIED, proof, data["radius"])
+        claim = worded(driven, Claim("bounded", "", Verdict.CERTIFIED, proof, data["radius"]))
         if RULES[kind](driven, claim)[0]:
             return claim
     return _open("The linear part is not proved stable, so no bound on the state is known.")
@@ -212,7 +211,5 @@ def equilibrium_claim(subject: Any, contraction: Claim) -> Claim | None:
     proof = contraction.proof
     if contraction.verdict is not Verdict.CERTIFIED or proof is None or proof.kind != "multiplier_lmi":
         return None
-    kind = "attracting_equilibrium"
-    proof = Proof(kind, {key: proof.data[key] for key in ("P", "L", "rate")})
-    draft = Claim("equilibrium", "", Verdict.CERTIFIED, proof)
-    return Claim("equilibrium", STATEMENTS[kind](subject, draft), Verdict.CERTIFIED, proof)
+    proof = Proof("attracting_equilibrium", {key: proof.data[key] for key in ("P", "L", "rate")})
+    return worded(subject, Claim("equilibrium", "", Verdict.CERTIFIED, proof))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.rules.cascade import GROW, compose, layer_claim, pack
-from stability.rules.registry import RULES, STATEMENTS
+from stability.rules.registry import RULES, worded
 from stability.stacks import Cascade
 
 __all__ = ["Cascade", "cascade_claim"]
@@ -51,5 +50,5 @@ def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: 
 def _accepted(cascade: Cascade, draft: Claim) -> Claim | None:
     """The claim in the words of the rule, if the rule accepts it."""
     kind = draft.proof.kind if draft.proof is not None else ""
-    claim = replace(draft, statement=STATEMENTS[kind](cascade, draft))
+    claim = worded(cascade, draft)
     return claim if RULES[kind](cascade, claim)[0] else None

@@ -21,7 +21,8 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.errors import ConfigurationError, DimensionError
-from stability.rules.gain_lmi import bound, check_gain, statement
+from stability.rules.gain_lmi import bound, check_gain
+from stability.rules.registry import worded
 from stability.solve.attempts import solver_order
 from stability.solve.coordinates import balanced
 from stability.solve.forms import gain_form, least_gain
@@ -62,8 +63,7 @@ class Gain:
         """The claim that a certificate can carry."""
         if self.proof is None:
             return Claim("gain", "No incremental gain was found.", Verdict.INCONCLUSIVE)
-        draft = Claim("gain", "", Verdict.CERTIFIED, self.proof, self.value)
-        return Claim("gain", statement(self.subject, draft), Verdict.CERTIFIED, self.proof, self.value)
+        return worded(self.subject, Claim("gain", "", Verdict.CERTIFIED, self.proof, self.value))
 
     def radius(self, margin: float) -> float:
         """The l2 radius of input changes that cannot turn a decision with this margin between two outputs.

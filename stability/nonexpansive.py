@@ -13,8 +13,8 @@ import numpy as np
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.deadline import Deadline, TimeLimit
-from stability.rules.growth_lmi import statement
 from stability.rules.multiplier_lmi import check_lmi
+from stability.rules.registry import worded
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = ["EPSILONS", "nonexpansive"]
@@ -51,6 +51,5 @@ def nonexpansive(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
             multipliers = factor * column / room
             if check_lmi(system, p, multipliers, 1.0 + epsilon, limit=2.0)[0]:
                 proof = Proof("growth_lmi", {"L": multipliers, "factor": 1.0 + epsilon})
-                draft = Claim("nonexpansive", "", Verdict.CERTIFIED, proof, 1.0 + epsilon)
-                return Claim("nonexpansive", statement(subject, draft), Verdict.CERTIFIED, proof, 1.0 + epsilon)
+                return worded(subject, Claim("nonexpansive", "", Verdict.CERTIFIED, proof, 1.0 + epsilon))
     return None

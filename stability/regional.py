@@ -22,7 +22,7 @@ from stability.refute.manifold import newton
 from stability.refute.spectrum import excess
 from stability.region import Region, slope_range
 from stability.rules.regional_lmi import regional_system
-from stability.rules.registry import RULES, STATEMENTS
+from stability.rules.registry import RULES, worded
 from stability.subjects import as_subject
 from stability.systems import DrivenSystem
 
@@ -219,6 +219,5 @@ def _attempt(
         "input_bound": bound,
     }
     proof = Proof("regional_lmi", data)
-    draft = Claim("regional", "", Verdict.CERTIFIED, proof, rate)
-    claim = Claim("regional", STATEMENTS["regional_lmi"](driven, draft), Verdict.CERTIFIED, proof, rate)
+    claim = worded(driven, Claim("regional", "", Verdict.CERTIFIED, proof, rate))
     return (claim if RULES["regional_lmi"](driven, claim)[0] else None), shape

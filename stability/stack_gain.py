@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from stability.errors import UnsupportedError
 from stability.gain import incremental_gain
 from stability.gated import GatedCell
 from stability.rules.cascade import GROW, pack
-from stability.rules.registry import RULES, STATEMENTS
+from stability.rules.registry import RULES, worded
 from stability.rules.stack_gain import as_stack, combined, gain_part, layer_gain
 from stability.stacks import Cascade, Layer, outputs_of
 from stability.subjects import as_subject
@@ -79,7 +78,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) 
     if H is not None:
         data["head"] = H
     draft = Claim("gain", "", Verdict.CERTIFIED, Proof("stack_gain", data), total)
-    claim = replace(draft, statement=STATEMENTS["stack_gain"](target, draft))
+    claim = worded(target, draft)
     valid, reason = RULES["stack_gain"](target, claim)
     return claim if valid else Claim("gain", f"No incremental gain was proved: {reason}.", Verdict.INCONCLUSIVE)
 

@@ -16,7 +16,7 @@ import stability.rules  # noqa: F401 - fills the table of rules
 from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.errors import ConfigurationError, StabilityError
 from stability.exact import check_exact
-from stability.rules.registry import RULES
+from stability.rules.registry import RULES, worded
 from stability.statements import undecided, who
 from stability.wire import digest_of
 
@@ -114,7 +114,7 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
     problem = rule.refusal(subject, claim)
     if problem is not None:
         return False, problem
-    if claim.statement != rule.statement(subject, claim):
+    if claim.statement != worded(subject, claim).statement:
         return False, "the sentence of the claim is not the one that this proof supports"
     return rule(subject, claim)
 

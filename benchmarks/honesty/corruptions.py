@@ -6,6 +6,7 @@ a run against it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.nonexpansive import nonexpansive
 from stability.regional import regional
-from stability.rules.registry import RULES, STATEMENTS
+from stability.rules.registry import RULES, worded
 from stability.stack_gain import stack_gain
 from stability.stacks import Cascade
 from stability.systems import DrivenSystem
@@ -118,11 +119,9 @@ def corrupt(subject: Any, claim: Claim, rng: Rng) -> Pair:
     elif repeated == "" and value is not None and rng.random() < 0.5:
         value = _number(value, rng)
     draft = replace(claim, proof=Proof(claim.proof.kind, data), value=value)
-    try:
-        words = STATEMENTS[claim.proof.kind](subject, draft)
-    except NO_SENTENCE:  # such data have none: nothing to put above them
-        words = claim.statement
-    return subject, replace(draft, statement=words)
+    with contextlib.suppress(NO_SENTENCE):  # such data have none: nothing to put above them
+        draft = worded(subject, draft)
+    return subject, draft
 
 
 def _number(x: float, rng: Rng) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from stability.certificate import Claim, Verdict
 from stability.flow import advance_many
 from stability.gated import GatedCell
 from stability.refute.answer import witness_claim
-from stability.rules.registry import RULES, STATEMENTS
+from stability.rules.registry import RULES, worded
 from stability.stacks import Cascade
 from stability.systems import DrivenSystem
 from stability.verify import verify_claim
@@ -65,10 +64,8 @@ def run_borrowed(count: int, rng: Rng) -> list[Tally]:
             for _ in range(20):
                 other, bent = corrupt(subject, claim, rng) if rng.random() < 0.7 else (subject, claim)
                 other = _tamed(other)
-                words = bent.statement
                 with contextlib.suppress(NO_SENTENCE):
-                    words = STATEMENTS[claim.proof.kind](other, bent)
-                bent = replace(bent, statement=words)
+                    bent = worded(other, bent)
                 tally.corruptions += 1
                 if verify_claim(other, bent).valid:
                     tally.accepted += 1

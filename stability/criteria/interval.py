@@ -16,7 +16,6 @@ networks", Systems & Control Letters 157 (2021), theorem 2 (delta-ISS, GRU).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -181,7 +180,7 @@ def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Fi
     Returns:
         The certified claim with the finding behind it, or ``None``.
     """
-    from stability.rules.registry import RULES, STATEMENTS
+    from stability.rules.registry import RULES, worded
 
     usable = [f for f in findings if f.holds and f.rate is not None and f.rate < 1.0]
     for finding in sorted(usable, key=lambda f: f.rate or 1.0):
@@ -193,7 +192,7 @@ def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Fi
                 continue
             data["p_min"], data["p_max"], data["overshoot"] = bracket
         draft = Claim("contraction", "", Verdict.CERTIFIED, Proof(kind, data), data["rate"])
-        claim = replace(draft, statement=STATEMENTS[kind](cell, draft))
+        claim = worded(cell, draft)
         if RULES[kind](cell, claim)[0]:
             return claim, finding
     return None

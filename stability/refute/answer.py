@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from stability.certificate import Claim, Evidence, Finding, Proof
-from stability.rules.registry import RULES, STATEMENTS, verdict_of
+from stability.rules.registry import RULES, verdict_of, worded
 
 __all__ = ["NOTHING", "Refutation", "accepted", "witness_claim"]
 
@@ -70,9 +70,7 @@ def witness_claim(subject: Any, kind: str, data: Mapping[str, Any], name: str = 
     Returns:
         The claim, unchecked.
     """
-    proof = Proof(kind, data)
-    draft = Claim(name, "", verdict_of(kind, data), proof)
-    return replace(draft, statement=STATEMENTS[kind](subject, draft))
+    return worded(subject, Claim(name, "", verdict_of(kind, data), Proof(kind, data)))
 
 
 def accepted(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:

@@ -21,7 +21,7 @@ from stability.systems import DrivenSystem, LureSystem
 __all__ = ["check"]
 
 
-def _statement(subject: Any, claim: Claim) -> str:
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return (
         f"For {whom(subject)}: for every constant input there is exactly one equilibrium, and it attracts every "
         "trajectory."

@@ -41,9 +41,8 @@ Array = np.ndarray
 BOUNDED: dict[str, Any] = {"subject": DrivenSystem, "claim": "bounded", "verdict": Verdict.CERTIFIED, "value": "radius"}
 
 
-def bounded_statement(subject: Any, claim: Claim) -> str:
+def bounded_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     """The sentence of a boundedness claim, the same for balls and boxes."""
-    data = claim.proof.data if claim.proof is not None else {}
     bound = data.get("input_bound")
     if bound is None:
         inputs = "every input"
@@ -51,7 +50,7 @@ def bounded_statement(subject: Any, claim: Claim) -> str:
         inputs = f"every input with entries in [{'-' * (bound != 0)}{at_least(bound)}, {at_least(bound)}]"
     return (
         f"{describe(subject)} is bounded: under {inputs} every trajectory ends in the ball "
-        f"|h| <= {at_most(data.get('radius'))}."
+        f"|h| <= {at_most(data['radius'])}."
     )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from stability.balls import system_balls
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.intervals import Interval, upper_product
-from stability.rules.registry import RULES, STATEMENTS, Outcome, rule
+from stability.rules.registry import RULES, Outcome, rule, worded
 from stability.stacks import Cascade, Layer, is_discrete, output_bound, outputs_of, states_of
 from stability.statements import at_most, decay_factor, decays, describe, inputs_phrase, who
 
@@ -80,14 +80,12 @@ def part_problem(packed: Any) -> str | None:
 def layer_claim(layer: Layer, packed: Any) -> Claim:
     """The claim that a packed proof supports, in its rule's words; the rule has yet to check it."""
     proof = Proof(packed["kind"], packed["data"])
-    draft = Claim("contraction", "", Verdict.CERTIFIED, proof, packed["rate"])
-    return replace(draft, statement=STATEMENTS[proof.kind](layer, draft))
+    return worded(layer, Claim("contraction", "", Verdict.CERTIFIED, proof, packed["rate"]))
 
 
 def inner_claim(subject: Any, verdict: Verdict, data: Mapping[str, Any]) -> Claim:
     """The claim behind a witness inside another one, in its rule's words; the rule has yet to check it."""
-    draft = Claim("contraction", "", verdict, Proof(data["kind"], data["data"]))
-    return replace(draft, statement=STATEMENTS[data["kind"]](subject, draft))
+    return worded(subject, Claim("contraction", "", verdict, Proof(data["kind"], data["data"])))
 
 
 def _input_action(layer: Layer, data: Any) -> Array | None:
@@ -123,8 +121,9 @@ def _input_action(layer: Layer, data: Any) -> Array | None:
 
 def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
     """The norm in which a layer's proved claim contracts, or why it states none."""
-    data = claim.proof.data if claim.proof is not None else {}
-    kind = claim.proof.kind if claim.proof is not None else ""
+    if claim.proof is None:
+        return "there is no proof"
+    kind, data = claim.proof.kind, claim.proof.data
     action = _input_action(layer, data)
     rate = float(claim.value or 0.0)
     if action is None or not np.isfinite(action).all():
@@ -226,12 +225,11 @@ def boxes_fit(cascade: Cascade, claims: list[Claim]) -> str | None:
     return None
 
 
-def _statement(subject: Cascade, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Cascade, claim: Claim, data: Mapping[str, Any]) -> str:
     first = subject.layers[0]
     gated = any(isinstance(layer, GatedCell) for layer in subject.layers)
     start = " that start in the invariant boxes of the proof" if gated else ""
-    rate, overshoot = data.get("rate"), data.get("overshoot")
+    rate, overshoot = data["rate"], data["overshoot"]
     slow = at_most(rate, near=1.0)
     if subject.directions == 2:
         decay = f"({slow}^k + {slow}^(T-k)) |d(0)| at step k of T, d(0) that at the starts of both directions"
@@ -289,8 +287,7 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     return True, f"all {len(claims)} layers are proved to contract, and so does the stack"
 
 
-def _layer_statement(subject: Cascade, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _layer_statement(subject: Cascade, claim: Claim, data: Mapping[str, Any]) -> str:
     index = data["layer"]
     inner = inner_claim(subject.layers[index], claim.verdict, data)
     answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"

@@ -29,8 +29,7 @@ from stability.systems import LureSystem
 __all__ = ["check"]
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     value = eigenvalue_phrase(data, subject.is_discrete, strict=False)
     if subject.channels == 0:
         return f"{describe(subject)} is not exponentially stable: A has {value}."

@@ -47,8 +47,7 @@ def is_invariant(subject: DrivenSystem, low: Array, high: Array, inputs: Array) 
     return True
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     period = len(data["input"])
     when = "at every step" if subject.system.is_discrete else "at every time"
     under, span = ("the constant input", when) if period == 1 else (f"the input of period {period}", "once a period")

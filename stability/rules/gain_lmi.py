@@ -31,7 +31,7 @@ from stability.rules.registry import Outcome, rule
 from stability.statements import at_least, at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 
-__all__ = ["bound", "check", "check_gain", "statement"]
+__all__ = ["bound", "check", "check_gain"]
 
 Array = np.ndarray
 
@@ -270,10 +270,8 @@ def check_gain(
     return True, f"the gain inequality holds, rounding errors of {outcome.shift:.1e} (scaled) included"
 
 
-def statement(subject: Any, claim: Claim) -> str:
-    """The claim in one sentence."""
-    data = claim.proof.data if claim.proof is not None else {}
-    horizon = data.get("horizon")
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
+    horizon = data["horizon"]
     value = float(claim.value if claim.value is not None else math.inf)
     end = "at the last of" if data["measure"] == "final" else "over"
     unit = "steps" if _system(subject).is_discrete else "units of time"
@@ -301,7 +299,7 @@ def _system(subject: Any) -> LureSystem:
         "horizon": "number or null",
     },
     value="",
-    statement=statement,
+    statement=_statement,
 )
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """The claim: an incremental gain (``docs/certificate-format.md``)."""

@@ -32,8 +32,7 @@ def is_kept(cell: GatedCell, box: Interval) -> bool:
     return box.contains(bounds["n"] if cell.kind == "gru" else bounds["next"])
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     inputs = f"the {input_phrase(data)}" if "input" in data else inputs_phrase(subject)
     return (
         f"{describe(subject)} does not contract: under {inputs} it never leaves either of the two boxes of states of "

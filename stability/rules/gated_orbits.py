@@ -99,8 +99,7 @@ def orbits_phrase(data: Data) -> str:
     return f"two orbits of periods {lengths[0]} and {lengths[1]}, which never approach each other"
 
 
-def _orbits_statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _orbits_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return f"{describe(subject)} does not contract: under the {input_phrase(data)} it has {orbits_phrase(data)}."
 
 
@@ -145,8 +144,7 @@ def multiplier_phrase(data: Data) -> str:
     return f"an orbit of period {length} along which the product of the Jacobians has {which}"
 
 
-def _unstable_statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _unstable_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return (
         f"{describe(subject)} does not contract: under the {input_phrase(data)} it has {multiplier_phrase(data)}, "
         "so trajectories that start next to it leave it."

@@ -58,8 +58,7 @@ def twice_apart(
     return None
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return (
         f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the "
         f"{input_phrase(data)} two trajectories stay at least {at_least(data['gap'])} apart for {data['steps']} steps."

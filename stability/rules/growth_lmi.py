@@ -13,18 +13,16 @@ from stability.rules.registry import Outcome, rule
 from stability.statements import at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 
-__all__ = ["LARGEST_FACTOR", "check", "statement"]
+__all__ = ["LARGEST_FACTOR", "check"]
 
 LARGEST_FACTOR = 1.0 + 1e-6
 """What the rounding of orthogonal weights to float32 or float64 can cost; more would be growth by another name."""
 
 
-def statement(subject: Any, claim: Claim) -> str:
-    """The only sentence such a proof may carry."""
-    factor = claim.proof.data["factor"] if claim.proof is not None else None
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return (
         f"For {subject_phrase(subject)}: no step stretches the difference of two trajectories by more than "
-        f"the factor {at_most(factor, near=1.0)}, which is within 1e-6 of non-expansion."
+        f"the factor {at_most(data['factor'], near=1.0)}, which is within 1e-6 of non-expansion."
     )
 
 
@@ -35,7 +33,7 @@ def statement(subject: Any, claim: Claim) -> str:
     verdict=Verdict.CERTIFIED,
     fields={"factor": "number", "L": "array"},
     value="factor",
-    statement=statement,
+    statement=_statement,
 )
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """The multiplier inequality with ``P = I`` at ``rho = factor``, slightly above one."""

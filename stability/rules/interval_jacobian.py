@@ -38,8 +38,7 @@ def box_phrase(subject: Any, data: Mapping[str, Any]) -> str:
     )
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return (
         f"For {subject_phrase(subject)}: {box_phrase(subject, data)} |d| <= {at_most(data['overshoot'])} * "
         f"{decay_factor(data['rate'], True)} |d(0)| after k steps, in the infinity norm."

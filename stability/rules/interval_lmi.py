@@ -23,8 +23,7 @@ from stability.statements import at_most, decay_factor, subject_phrase
 __all__ = ["check"]
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return (
         f"For {subject_phrase(subject)}: {box_phrase(subject, data)} |d| <= {at_most(data['overshoot'])} * "
         f"{decay_factor(data['rate'], True)} |d(0)| after k steps, in the Euclidean norm."

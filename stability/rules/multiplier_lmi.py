@@ -193,8 +193,7 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
     return True, f"the matrix inequality holds, rounding errors of {outcome.shift:.1e} (scaled) included"
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return contraction(subject, float(data["rate"]), float(data["overshoot"]))
 
 

@@ -68,8 +68,7 @@ def _under(data: Mapping[str, Any]) -> str:
     return "the constant input" if period == 1 else f"the input of period {period}"
 
 
-def _orbits_statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _orbits_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     first, inputs = len(data["first"]), len(data["input"])
     if "second" in data:
         what = f"two different orbits of periods {first} and {len(data['second'])}, which never approach each other"
@@ -114,8 +113,7 @@ def check_orbits(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome
     return True, f"orbits proved to exist; two trajectories on them come back to a distance of at least {gap:.3g}"
 
 
-def _unstable_statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _unstable_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return (
         f"{describe(subject)} is not contracting: under {_under(data)} of the proof it has an orbit of period "
         f"{len(data['orbit'])} whose linearisation, step by step, has {eigenvalue_phrase(data, True)}, so trajectories "

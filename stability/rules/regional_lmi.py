@@ -35,18 +35,17 @@ __all__ = ["check", "regional_system"]
 Array = np.ndarray
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     discrete = isinstance(subject, DrivenSystem) and subject.system.is_discrete
-    decay = decay_factor(data.get("rate"), discrete)
-    bound = data.get("input_bound")
-    moves = f"every input with |u_j - u0_j| <= {at_least(bound)} at all times"
-    inputs = "the constant input u0" if bound == 0 else moves
+    decay = decay_factor(data["rate"], discrete)
+    bound = data["input_bound"]
+    moves = f"every input with |u_j - u0_j| <= {at_least(bound)} at all times, u0 that of the proof,"
+    inputs = "the constant input u0 of the proof" if bound == 0 else moves
     return (
-        f"{describe(subject)} contracts regionally: under {inputs} of the proof the ellipsoid "
+        f"{describe(subject)} contracts regionally: under {inputs} the ellipsoid "
         f"(h - c)^T P (h - c) <= l of the proof is never left, and any two trajectories that start "
-        f"in it satisfy |d| <= {at_most(data.get('overshoot'))} * {decay} |d(0)|. It contains the ball "
-        f"|h - c| <= {at_least(data.get('radius'))}; nothing is said about states outside the ellipsoid."
+        f"in it satisfy |d| <= {at_most(data['overshoot'])} * {decay} |d(0)|. It contains the ball "
+        f"|h - c| <= {at_least(data['radius'])}; nothing is said about states outside the ellipsoid."
     )
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 
-__all__ = ["FIELDS", "RULES", "STATEMENTS", "Outcome", "Rule", "rule", "verdict_of"]
+__all__ = ["FIELDS", "RULES", "Outcome", "Rule", "rule", "verdict_of", "worded"]
 
 Outcome = tuple[bool, str]
 Body = Callable[[Any, Claim, Mapping[str, Any]], Outcome]
+Words = Callable[[Any, Claim, Mapping[str, Any]], str]
 RULES: dict[str, Rule] = {}
-STATEMENTS: dict[str, Callable[[Any, Claim], str]] = {}
 EXACT_INTEGERS = 2**53
 LARGEST = 1e100  # of a pair that names an eigenvalue
 
@@ -73,7 +73,7 @@ class Rule:
         optional: those it may hold.
         value: the datum that must equal the claim's value; ``None`` for a claim without a value; ``""`` where the
             body compares it.
-        statement: ``(subject, claim) -> str``, the only sentence that such a proof may carry.
+        statement: ``(subject, claim, data) -> str``, the only sentence that such a proof may carry.
         body: ``(subject, claim, data) -> (valid, reason)``, run on what has passed the preamble.
     """
 
@@ -84,7 +84,7 @@ class Rule:
     fields: Mapping[str, str]
     optional: Mapping[str, str]
     value: str | None
-    statement: Callable[[Any, Claim], str]
+    statement: Words
     body: Body
 
     def __call__(self, subject: Any, claim: Claim) -> Outcome:
@@ -137,7 +137,7 @@ def rule(
     claim: str | tuple[str, ...],
     verdict: Verdict | tuple[Verdict, ...],
     fields: Mapping[str, str],
-    statement: Callable[[Any, Claim], str],
+    statement: Words,
     optional: Mapping[str, str] | None = None,
     value: str | None = None,
 ) -> Callable[[Body], Rule]:
@@ -177,10 +177,28 @@ def rule(
             function,
         )
         RULES[kind] = made
-        STATEMENTS[kind] = statement
         return made
 
     return register
+
+
+def worded(subject: Any, claim: Claim) -> Claim:
+    """A claim under the only sentence that its proof may carry.
+
+    Args:
+        subject: what it is about.
+        claim: the claim, with a proof of a kind that has a rule; whether it is valid is the rule's to say.
+
+    Returns:
+        The same claim, its statement replaced.
+
+    Raises:
+        ValueError: it has no proof.
+        KeyError: no rule knows the proof's kind, or a datum that the sentence names is missing.
+    """
+    if claim.proof is None:
+        raise ValueError(f"no sentence for a claim of {claim.name} without a proof")
+    return replace(claim, statement=RULES[claim.proof.kind].statement(subject, claim, claim.proof.data))
 
 
 def verdict_of(kind: str, data: Mapping[str, Any]) -> Verdict:

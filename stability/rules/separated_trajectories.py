@@ -53,8 +53,7 @@ def runs(subject: DrivenSystem, first: Any, second: Any, inputs: Any, step: floa
         yield seen
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     inputs = data["input"]
     what = "constant input" if inputs.ndim < 2 or len(inputs) == 1 else f"input of period {len(inputs)}"
     span = f"for {data['steps']!r} steps" if subject.system.is_discrete else f"over the time {at_least(data['time'])}"

@@ -19,7 +19,7 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.intervals import upper_product
 from stability.rules.cascade import CONTRACTING, GROW, boxes_fit, layer_claim, layer_norm, part_problem
-from stability.rules.registry import RULES, STATEMENTS, Outcome, rule
+from stability.rules.registry import RULES, Outcome, rule, worded
 from stability.stacks import Cascade, Layer, is_discrete, outputs_of
 from stability.statements import at_most, inputs_phrase, who
 
@@ -37,9 +37,7 @@ def gain_part(layer: Layer, packed: Any) -> Claim:
     """The claim behind one layer's part of the proof, in its rule's words; the rule has yet to check it."""
     if packed["kind"] != "gain_lmi":
         return layer_claim(layer, packed)
-    proof = Proof("gain_lmi", packed["data"])
-    draft = Claim("gain", "", Verdict.CERTIFIED, proof, packed["rate"])
-    return Claim("gain", STATEMENTS["gain_lmi"](layer, draft), Verdict.CERTIFIED, proof, packed["rate"])
+    return worded(layer, Claim("gain", "", Verdict.CERTIFIED, Proof("gain_lmi", packed["data"]), packed["rate"]))
 
 
 def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
@@ -88,15 +86,15 @@ def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float
     return total if math.isfinite(total) else "the bound overflows"
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     stack = as_stack(subject)
     gated = any(isinstance(layer, GatedCell) for layer in stack.layers)
     runs = "two runs from one state" + (" in the invariant boxes of the proof" if gated else "")
     output = "the outputs under the linear head of the proof" if "head" in data else "the outputs of the last level"
+    inputs = inputs_phrase(stack.layers[0]).replace("every input", "inputs", 1)
     return (
-        f"For {who(subject)}, {runs} and any two sequences u1, u2 of {inputs_phrase(stack.layers[0])} with difference "
-        f"u = u1 - u2: {output} differ by at most {at_most(data.get('gain'))} |u|, in the l2 norm "
+        f"For {who(subject)}, {runs} and any two sequences u1, u2 of {inputs}, with difference "
+        f"u = u1 - u2: {output} differ by at most {at_most(data['gain'])} |u|, in the l2 norm "
         "over the whole sequence."
     )
 

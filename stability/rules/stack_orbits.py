@@ -52,8 +52,7 @@ def _at(parts: list[LayerOrbit], index: int) -> Ball:
     return Ball(np.concatenate([p.mid for p in points]), np.concatenate([p.rad for p in points]))
 
 
-def _orbits_statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _orbits_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return f"{describe(subject)} does not contract: under the {input_phrase(data)} it has {orbits_phrase(data)}."
 
 
@@ -90,8 +89,7 @@ def check_orbits(subject: Any, claim: Claim, data: Data) -> Outcome:
     return True, f"orbits proved to exist, their points at least {gap:.3g} apart"
 
 
-def _unstable_statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _unstable_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return (
         f"{describe(subject)} does not contract: under the {input_phrase(data)} it has {multiplier_phrase(data)} (that "
         f"of layer {data['layer']}), so runs that start next to it leave it."

@@ -47,8 +47,8 @@ def _inner(subject: Cascade, claim: Claim, data: Mapping[str, Any]) -> tuple[Any
     return whole, inner_claim(whole, claim.verdict, data)
 
 
-def _merged_statement(subject: Any, claim: Claim) -> str:
-    inner = _inner(subject, claim, claim.proof.data if claim.proof is not None else {})
+def _merged_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
+    inner = _inner(subject, claim, data)
     if inner is None:
         return "A statement about stacks of layers."
     answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"
@@ -84,8 +84,7 @@ def work(cascade: Cascade) -> float:
     return total
 
 
-def _trajectories_statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _trajectories_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     return (
         f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the "
         f"{input_phrase(data, 'inputs')} two runs of it stay at least {at_least(data['gap'])} apart for "

@@ -20,7 +20,7 @@ from stability.systems import DrivenSystem
 __all__ = ["check"]
 
 
-def _statement(subject: Any, claim: Claim) -> str:
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     what = (
         "contracting"
         if claim.name == "contraction"

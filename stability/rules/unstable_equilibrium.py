@@ -36,8 +36,7 @@ def smooth_slopes(name: str, channels: Ball) -> Ball | str:
     return slopes
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     what = "contracting" if claim.name == "contraction" else "globally asymptotically stable for every constant input"
     return (
         f"{describe(subject)} is not {what}: under the constant input of the proof it has an equilibrium "

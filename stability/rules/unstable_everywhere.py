@@ -28,8 +28,7 @@ __all__ = ["check", "why_not_everywhere"]
 SMOOTH = ("tanh", "identity")  # phi(0) = 0 and phi'(0) = 1
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     what = "contracting" if claim.name == "contraction" else "globally asymptotically stable for any constant input"
     return (
         f"{describe(subject)} is not {what}: under every constant input it has an equilibrium whose Jacobian has "

@@ -34,8 +34,7 @@ from stability.systems import DrivenSystem
 __all__ = ["check"]
 
 
-def _statement(subject: Any, claim: Claim) -> str:
-    data = claim.proof.data if claim.proof is not None else {}
+def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     who, bounded = describe(subject), "" if subject.system.channels == 0 else " and the activation is bounded"
     value = eigenvalue_phrase(data, subject.system.is_discrete, strict="difference" in data)
     if "difference" in data:

@@ -17,7 +17,7 @@ from stability.gated import GatedCell
 from stability.nonexpansive import nonexpansive
 from stability.refute.answer import witness_claim
 from stability.regional import regional
-from stability.rules.registry import RULES
+from stability.rules.registry import RULES, worded
 from stability.stack_gain import stack_gain
 from stability.stacks import Cascade
 from stability.statements import undecided
@@ -54,9 +54,8 @@ def remade(subject: Any, claim: Claim, **changes: Any) -> Claim:
     for key in changes.pop("without", ()):
         data.pop(key, None)
     bent = replace(claim, proof=Proof(changes.pop("kind", claim.proof.kind), data), **changes)
-    rule = RULES.get(bent.proof.kind)
     try:
-        return replace(bent, statement=rule.statement(subject, bent)) if rule is not None else bent
+        return worded(subject, bent) if bent.proof.kind in RULES else bent
     except Exception:  # noqa: BLE001 - bent data may break the sentence in any way; the rule has to refuse them
         return bent
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ from stability.certify import certify
 from stability.errors import ConfigurationError, DimensionError
 from stability.gated import GatedCell
 from stability.rules.cascade import compose, layer_claim, pack
-from stability.rules.registry import STATEMENTS
+from stability.rules.registry import worded
 from stability.stacks import states_of
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
@@ -150,7 +148,7 @@ def test_a_refuted_lowest_layer_refutes_the_stack(rng):
     assert above.verdict is Verdict.INCONCLUSIVE  # the layer below may never produce the input that refutes it
     data = dict(certificate.proof.data)
     draft = Claim("contraction", "", Verdict.REFUTED, Proof("cascade_layer", {**data, "layer": 1}))
-    bent = replace(draft, statement=STATEMENTS["cascade_layer"](above.subject, draft))
+    bent = worded(above.subject, draft)
     assert "lowest level" in verify_claim(above.subject, bent).reason
 
 
@@ -181,7 +179,7 @@ def test_tampered_stacks_are_refused(rng):
     }
     for name, (subject, changed, value) in cases.items():
         draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", changed), value)
-        bent = replace(draft, statement=STATEMENTS["cascade"](stack if subject is not open_cell else subject, draft))
+        bent = worded(stack if subject is not open_cell else subject, draft)
         assert not verify_claim(subject, bent).valid, name
 
 
@@ -190,7 +188,7 @@ def test_a_larger_overshoot_and_a_slower_rate_are_true_as_well(rng):
     certificate = certify(stack)
     data = {**certificate.proof.data, "overshoot": 2 * certificate.overshoot, "rate": 0.99}
     draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", data), 0.99)
-    assert verify_claim(stack, replace(draft, statement=STATEMENTS["cascade"](stack, draft))).valid
+    assert verify_claim(stack, worded(stack, draft)).valid
 
 
 def test_composition_grows_with_the_coupling(rng):

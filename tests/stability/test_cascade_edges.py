@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +12,7 @@ from stability import Cascade, certify
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.rules.cascade import compose, layer_norm
-from stability.rules.registry import RULES, STATEMENTS
+from stability.rules.registry import RULES, worded
 from stability.systems import DrivenSystem, LureSystem
 
 BIG = 40.0  # a gate with this bias is 0 or 1 to 1e-17
@@ -38,7 +37,7 @@ def proof_of_linear(layer) -> Claim:
         "p_max": 1 + 1e-9,
     }
     draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate)
-    claim = replace(draft, statement=STATEMENTS["multiplier_lmi"](layer, draft))
+    claim = worded(layer, draft)
     valid, reason = RULES["multiplier_lmi"](layer, claim)
     assert valid, reason
     return claim

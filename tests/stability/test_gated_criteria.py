@@ -142,10 +142,10 @@ def test_no_certificate_on_a_small_box_of_a_bistable_cell(kind):
         data |= {"d": d, "overshoot": 1.0 + 1e-12}
     else:
         data |= {"P": np.eye(2), "L": np.ones(8), "overshoot": 1.01, "p_min": 0.999, "p_max": 1.001}
-    from stability.rules.registry import STATEMENTS
+    from stability.rules.registry import worded
 
     draft = Claim("contraction", "", Verdict.CERTIFIED, Proof(kind, data), rate)
-    claim = replace(draft, statement=STATEMENTS[kind](cell, draft))
+    claim = worded(cell, draft)
     assert "|h| <= 0.02" in claim.statement
     checked = verify_claim(cell, claim)
     assert not checked.valid
@@ -320,13 +320,13 @@ def test_tampered_proofs_are_refused(criterion, rng):
     cell = random_cell("gru", True, rng, 0.1)
     finding = criterion(cell)
     claim, _ = gated_proof(cell, [finding])
-    from stability.rules.registry import RULES, STATEMENTS
+    from stability.rules.registry import RULES, worded
 
     assert verify_claim(cell, claim).valid
     for name, subject, data, value in tampered(cell, finding):
         draft = Claim("contraction", "", Verdict.CERTIFIED, Proof(claim.proof.kind, data), value)
         about = subject if isinstance(subject, GatedCell) else cell
-        bent = replace(draft, statement=STATEMENTS[claim.proof.kind](about, draft))
+        bent = worded(about, draft)
         assert not verify_claim(subject, bent).valid, name
     assert set(RULES) >= {"interval_jacobian", "interval_lmi", "gated_orbits", "cascade"}
     assert not verify_claim(cell, replace(claim, statement="It is stable.")).valid

@@ -13,7 +13,7 @@ from stability.certify import certify
 from stability.gated import GatedCell
 from stability.gated_balls import enclose_orbit, orbit_jacobian, step_and_jacobian
 from stability.refute import refute
-from stability.rules.registry import RULES, STATEMENTS, verdict_of
+from stability.rules.registry import RULES, verdict_of, worded
 from stability.verify import verify, verify_claim
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
@@ -45,7 +45,7 @@ def flipper() -> GatedCell:
 def claimed(cell, kind, data) -> Claim:
     draft = Claim("contraction", "", verdict_of(kind, data), Proof(kind, data))
     refused = RULES[kind].refusal(cell, draft)
-    return draft if refused else replace(draft, statement=STATEMENTS[kind](cell, draft))
+    return draft if refused else worded(cell, draft)
 
 
 @pytest.mark.parametrize(("kind", "reset_after"), KINDS)

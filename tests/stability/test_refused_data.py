@@ -13,7 +13,6 @@ from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
 from stability.certify import certify
 from stability.gain import incremental_gain
 from stability.refute.answer import witness_claim
-from stability.rules.ball import bounded_statement
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
@@ -49,9 +48,9 @@ def test_inputs_that_enter_the_state_need_a_bound():
     for bound in (-1.0, -1e-300):
         assert "input_bound" in refusal("box", subject=pushed, data={"input_bound": bound})
     claim = remade(pushed, specimens()["box"].claim, data={"input_bound": 0.0})
-    assert "entries in [0, 0]" in bounded_statement(pushed, claim)
+    assert "entries in [0, 0]" in claim.statement
     claim = remade(pushed, specimens()["box"].claim, data={"input_bound": 0.5})
-    assert "entries in [-0.5, 0.5]" in bounded_statement(pushed, claim)
+    assert "entries in [-0.5, 0.5]" in claim.statement
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0])

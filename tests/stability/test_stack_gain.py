@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,7 @@ from stability.errors import DimensionError, UnsupportedError
 from stability.gain import incremental_gain
 from stability.gated import GatedCell
 from stability.models.adapters import recurrent_subject
-from stability.rules.registry import STATEMENTS
+from stability.rules.registry import worded
 from stability.stack_gain import stack_gain
 from stability.stacks import Cascade
 from stability.verify import verify_claim
@@ -90,7 +88,7 @@ def test_bent_proofs_are_refused(rng):
     }
     for name, (changed, value) in cases.items():
         draft = Claim("gain", "", Verdict.CERTIFIED, Proof("stack_gain", changed), value)
-        bent = replace(draft, statement=STATEMENTS["stack_gain"](subject, draft))
+        bent = worded(subject, draft)
         assert not verify_claim(subject, bent).valid, name
     assert not verify_claim(subject.with_inputs(-3.0, 3.0), claim).valid
 

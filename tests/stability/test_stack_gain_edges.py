@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from stability import Cascade, certify
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.rules.cascade import pack
-from stability.rules.registry import RULES, STATEMENTS
+from stability.rules.registry import RULES, worded
 from stability.rules.stack_gain import combined, layer_gain
 from stability.systems import DrivenSystem, LureSystem
 
@@ -36,7 +34,7 @@ def proof_of_linear(layer) -> Claim:
         "p_max": 1 + 1e-9,
     }
     draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate)
-    claim = replace(draft, statement=STATEMENTS["multiplier_lmi"](layer, draft))
+    claim = worded(layer, draft)
     valid, reason = RULES["multiplier_lmi"](layer, claim)
     assert valid, reason
     return claim
@@ -98,7 +96,7 @@ def test_levels_multiply_and_layers_side_by_side_add_in_squares():
 def told(stack, claims, gain) -> Claim:
     data = {"layers": [pack(claim) for claim in claims], "gain": gain}
     draft = Claim("gain", "", Verdict.CERTIFIED, Proof("stack_gain", data), gain)
-    return replace(draft, statement=STATEMENTS["stack_gain"](stack, draft))
+    return worded(stack, draft)
 
 
 def test_the_least_accepted_gain_is_the_bound():

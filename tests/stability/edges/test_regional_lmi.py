@@ -10,16 +10,14 @@ import pytest
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.region import region_bounds, slope_range
-from stability.rules.registry import STATEMENTS
+from stability.rules.registry import worded
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 
 
 def claim(driven, **data) -> Claim:
     """A regional claim with the sentence that belongs to it."""
-    draft = Claim("regional", "", Verdict.CERTIFIED, Proof("regional_lmi", data), data["rate"])
-    sentence = STATEMENTS["regional_lmi"](driven, draft)
-    return Claim("regional", sentence, Verdict.CERTIFIED, draft.proof, data["rate"])
+    return worded(driven, Claim("regional", "", Verdict.CERTIFIED, Proof("regional_lmi", data), data["rate"]))
 
 
 def accepts(driven, **changes) -> bool:

@@ -1,0 +1,205 @@
+"""Every sentence a proof may carry, letter by letter: what is read here is what the certificates say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from specimens import latch, network_map, plain_map, small_cell, two_levels
+
+from stability.certificate import Claim, Proof, Verdict
+from stability.gated import GatedCell
+from stability.parts import of_part
+from stability.rules.registry import RULES, verdict_of, worded
+from stability.stacks import Cascade
+from stability.statements import undecided
+from stability.systems import DrivenSystem, LureSystem
+
+HALF = [[0.5, 0.0], [0.0, 0.5]]
+FLOW = LureSystem.recurrent(-2.0 * np.eye(2), HALF)
+NETWORK = DrivenSystem(FLOW, "tanh", np.eye(2))
+EULER, MIDPOINT = FLOW.euler(0.1), FLOW.midpoint(0.25)
+LINEAR = LureSystem.linear([[-1.0, 1.0], [0.0, -2.0]])
+UNEVEN = LureSystem(-np.eye(2), np.eye(2), np.eye(2), slope=([0.0, 0.25], [0.1, 1.0]))
+MANY = LureSystem(-np.eye(5), np.eye(5), np.eye(5), slope=(np.zeros(5), np.array([0.5, 0.1, 0.2, 0.3, 0.4])))
+FOUR = LureSystem(-np.eye(4), np.eye(4), np.eye(4), slope=(np.zeros(4), np.array([0.1, 0.2, 0.3, 0.4])))
+IDENTITY = DrivenSystem(LINEAR, "identity", np.zeros((0, 2)), F=np.eye(2))
+MAP = network_map()
+GRU, LSTM, FREE = small_cell("gru"), small_cell("lstm", box=0.5), small_cell("gru", box=None)
+ODD = GatedCell("gru", np.zeros((3, 2)), np.zeros((3, 1)), input_low=[-1.0, 0.0], input_high=[1.0, 0.5])
+STACK = Cascade([plain_map(), FREE])
+PLAIN = Cascade([plain_map(), two_levels()])
+FLOWS = Cascade([NETWORK, NETWORK])
+BOTH = Cascade([plain_map(), plain_map()], directions=2)
+PART = of_part(GRU, "cell", "Net")
+LMI = {"rate": 0.5, "overshoot": 3.0}
+ONE, TWO, THREE = np.zeros((1, 2)), np.zeros((2, 2)), np.zeros((3, 2))
+SCALAR, PAIR = np.zeros((1, 1)), np.array([[-0.25], [0.123456]])
+PLUS, ROOT = {"eigenvalue": [1.25, 0.0]}, {"eigenvalue": [0.5, -2.0]}
+BOX = {"low": np.array([-0.3, -0.2]), "high": np.array([0.1, 0.25])}
+DEEP = {"low": np.array([-0.3, -0.2, -2.0, -1.0]), "high": np.array([0.1, 0.2, 1.5, 0.5])}
+HELD = {"first": np.zeros((1, 1)), "second": np.ones((1, 1)), "input": SCALAR}
+RUNS = {"first": np.zeros(2), "second": np.ones(2), "time": 12.345678, "steps": 1500, "gap": 0.123456}
+GAIN = {"mode": "running", "measure": "l2", "horizon": None}
+REGION = {**LMI, "level": 1.0, "radius": 0.123456, "input_bound": 0.0}
+PAIRS = np.zeros((2, 3))
+
+CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
+    "a flow": (FLOW, "multiplier_lmi", LMI, "contraction", None),
+    "a network": (NETWORK, "multiplier_lmi", LMI, "contraction", None),
+    "a map": (MAP, "multiplier_lmi", {"rate": 0.98765432, "overshoot": 1.0}, "contraction", None),
+    "an Euler map": (EULER, "multiplier_lmi", LMI, "contraction", None),
+    "a midpoint map": (MIDPOINT, "multiplier_lmi", LMI, "contraction", None),
+    "a linear system": (LINEAR, "multiplier_lmi", LMI, "contraction", None),
+    "uneven slopes": (UNEVEN, "multiplier_lmi", LMI, "contraction", None),
+    "four intervals of slopes": (FOUR, "multiplier_lmi", LMI, "contraction", None),
+    "five intervals of slopes": (MANY, "multiplier_lmi", LMI, "contraction", None),
+    "a part that is a network": (of_part(NETWORK, "cell", "Net"), "multiplier_lmi", LMI, "contraction", None),
+    "a GRU": (GRU, "interval_jacobian", {**LMI, **BOX}, "contraction", None),
+    "an LSTM": (LSTM, "interval_lmi", {**LMI, **DEEP}, "contraction", None),
+    "an uneven box of inputs": (
+        ODD, "interval_lmi", {**LMI, "low": -np.ones(1), "high": np.ones(1)}, "contraction", None,
+    ),
+    "a part that is a cell": (PART, "interval_jacobian", {**LMI, **BOX}, "contraction", None),
+    "a stack of maps": (PLAIN, "cascade", LMI, "contraction", None),
+    "a stack with a cell": (STACK, "cascade", LMI, "contraction", None),
+    "a part that is a stack": (of_part(STACK, "rnn", "Net"), "cascade", LMI, "contraction", None),
+    "a stack of flows": (FLOWS, "cascade", LMI, "contraction", None),
+    "both directions": (BOTH, "cascade", LMI, "contraction", None),
+    "an equilibrium": (NETWORK, "attracting_equilibrium", {}, "equilibrium", None),
+    "an equilibrium of every activation": (FLOW, "attracting_equilibrium", {}, "equilibrium", None),
+    "a ball": (NETWORK, "ball", {"radius": 1.23456}, "bounded", None),
+    "a box": (MAP, "box", {"radius": 1.23456, "input_bound": 0.56789}, "bounded", None),
+    "a box without input": (MAP, "box", {"radius": 1.23456, "input_bound": 0.0}, "bounded", None),
+    "a region": (NETWORK, "regional_lmi", REGION, "regional", None),
+    "a region of a map, moved": (MAP, "regional_lmi", {**REGION, "input_bound": 0.56789}, "regional", None),
+    "non-expansive": (MAP, "growth_lmi", {"factor": 1.0000001}, "nonexpansive", None),
+    "a gain": (NETWORK, "gain_lmi", GAIN, "gain", 1.23456),
+    "a gain at the end": (MAP, "gain_lmi", {**GAIN, "measure": "final", "horizon": 5}, "gain", 1.23456),
+    "a gain over a time": (FLOW, "gain_lmi", {**GAIN, "horizon": 2.56789}, "gain", 1.23456),
+    "a gain of a cell": (GRU, "stack_gain", {"gain": 1.23456}, "gain", None),
+    "a gain of a stack": (PLAIN, "stack_gain", {"gain": 1.23456, "head": np.eye(1)}, "gain", None),
+    "slopes": (FLOW, "destabilising_slopes", {"K": np.ones(2), **ROOT}, "contraction", None),
+    "slopes without a name": (EULER, "destabilising_slopes", {"K": np.ones(2)}, "contraction", None),
+    "a linear system's eigenvalue": (LINEAR, "destabilising_slopes", {"K": np.zeros(0), **PLUS}, "contraction", None),
+    "growing differences": (
+        NETWORK, "unstable_linear", {**PLUS, "difference": np.ones(2)}, "contraction", None,
+    ),
+    "growing without a bound": (
+        NETWORK, "unstable_linear", {**PLUS, "difference": np.ones(2)}, "bounded", None,
+    ),
+    "no uniform rate": (MAP, "unstable_linear", {}, "contraction", None),
+    "a linear network": (
+        IDENTITY, "unstable_linear", {"difference": np.ones(2)}, "contraction", None,
+    ),
+    "unstable everywhere": (NETWORK, "unstable_everywhere", PLUS, "contraction", None),
+    "no equilibrium attracts": (MAP, "unstable_everywhere", {}, "equilibrium", None),
+    "an unstable equilibrium": (NETWORK, "unstable_equilibrium", PLUS, "contraction", None),
+    "an equilibrium that does not attract": (MAP, "unstable_equilibrium", ROOT, "equilibrium", None),
+    "two equilibria": (NETWORK, "two_equilibria", {}, "contraction", None),
+    "two equilibria, neither attracting all": (NETWORK, "two_equilibria", {}, "equilibrium", None),
+    "an orbit": (MAP, "periodic_orbits", {"first": TWO, "input": ONE}, "contraction", None),
+    "an orbit under a periodic input": (
+        MAP, "periodic_orbits", {"first": np.zeros((6, 2)), "input": THREE}, "contraction", None,
+    ),
+    "two orbits": (
+        MAP, "periodic_orbits", {"first": TWO, "second": np.zeros((4, 2)), "input": TWO}, "contraction", None,
+    ),
+    "an unstable orbit": (MAP, "unstable_orbit", {"orbit": TWO, "input": ONE, **PLUS}, "contraction", None),
+    "disjoint boxes": (NETWORK, "disjoint_boxes", {"input": ONE, "gap": 0.123456}, "contraction", None),
+    "disjoint boxes of a map": (MAP, "disjoint_boxes", {"input": ONE, "gap": 0.123456}, "contraction", None),
+    "disjoint boxes, period 3": (MAP, "disjoint_boxes", {"input": THREE, "gap": 0.123456}, "contraction", None),
+    "kept boxes": (GRU, "gated_boxes", {}, "contraction", None),
+    "kept boxes under one input": (FREE, "gated_boxes", {"input": np.array([0.5, -0.25])}, "contraction", None),
+    "equilibria of a cell": (latch(), "gated_orbits", HELD, "contraction", None),
+    "an orbit of a cell": (latch(), "gated_orbits", {"first": PAIR, "input": SCALAR}, "contraction", None),
+    "an orbit of a cell, period 2": (
+        latch(), "gated_orbits", {"first": np.zeros((4, 1)), "input": PAIR}, "contraction", None,
+    ),
+    "two orbits of a cell": (
+        latch(), "gated_orbits", {"first": SCALAR, "second": PAIR, "input": SCALAR}, "contraction", None,
+    ),
+    "a cell without inputs": (
+        latch(), "gated_orbits", {**HELD, "input": np.zeros((1, 0))}, "contraction", None,
+    ),
+    "an unstable equilibrium of a cell": (
+        latch(), "gated_unstable", {"state": np.zeros(1), "input": np.zeros(1), **PLUS}, "contraction", None,
+    ),
+    "an unstable orbit of a cell": (
+        latch(), "gated_unstable", {"state": PAIR, "input": PAIR}, "contraction", None,
+    ),
+    "equilibria of a stack": (STACK, "stack_orbits", {**HELD, "input": ONE}, "contraction", None),
+    "an unstable stack": (
+        STACK, "stack_unstable", {"state": PAIRS[:1], "input": ONE, "layer": 1, **PLUS}, "contraction", None,
+    ),
+    "an unstable orbit of a stack": (
+        STACK, "stack_unstable", {"state": PAIRS, "input": ONE, "layer": 0}, "contraction", None,
+    ),
+    "a layer of a stack": (
+        PLAIN, "cascade_layer", {"layer": 0, "kind": "two_equilibria", "data": {}}, "contraction", None,
+    ),
+    "a layer of a stack, seen": (
+        PLAIN,
+        "cascade_layer",
+        {"layer": 0, "kind": "separated_trajectories", "data": {**RUNS, "input": np.zeros(2)}},
+        "contraction",
+        None,
+    ),
+    "a merged stack": (PLAIN, "merged_stack", {"kind": "unstable_equilibrium", "data": PLUS}, "contraction", None),
+    "a merged stack, seen": (
+        PLAIN,
+        "merged_stack",
+        {"kind": "separated_trajectories", "data": {**RUNS, "input": np.zeros(2)}},
+        "contraction",
+        None,
+    ),
+    "a stack that is no network": (
+        STACK, "merged_stack", {"kind": "unstable_equilibrium", "data": PLUS}, "contraction", None,
+    ),
+    "replayed": (NETWORK, "separated_trajectories", {**RUNS, "input": np.zeros(2)}, "contraction", None),
+    "replayed, a row": (MAP, "separated_trajectories", {**RUNS, "input": ONE}, "contraction", None),
+    "replayed, period 2": (MAP, "separated_trajectories", {**RUNS, "input": TWO}, "contraction", None),
+    "replayed, a cell": (
+        FREE, "gated_trajectories", {**RUNS, "input": np.array([0.123456, -0.654321])}, "contraction", None,
+    ),
+    "replayed, a stack": (STACK, "stack_trajectories", {**RUNS, "inputs": TWO}, "contraction", None),
+}  # fmt: skip
+
+SENTENCES = dict(
+    line.split(" | ", 1) for line in (Path(__file__).parent / "sentences.txt").read_text(encoding="utf-8").splitlines()
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_sentence_of_a_proof(name):
+    subject, kind, data, about, value = CASES[name]
+    draft = Claim(about, "", verdict_of(kind, data), Proof(kind, data), value)
+    claim = worded(subject, draft)
+    assert claim.statement == SENTENCES[name]
+    assert claim.proof is draft.proof
+    assert (claim.name, claim.verdict, claim.value) == (about, draft.verdict, value)
+
+
+def test_every_kind_of_proof_is_read():
+    assert {kind for _, kind, *_ in CASES.values()} == set(RULES)
+    assert set(SENTENCES) == set(CASES)
+    assert all(verdict in {verdict_of(kind, data) for _, kind, data, *_ in CASES.values()} for verdict in Verdict)
+
+
+WHOM = {
+    "this linear system (its stored matrices, exact arithmetic) under every input": LINEAR,
+    "this GRU cell (its stored weights and biases, exact arithmetic) under every input with entries in [-1, 1]": GRU,
+    "this stack of 2 layers (their stored weights and biases, exact arithmetic) under every input": STACK,
+}
+
+
+@pytest.mark.parametrize("whom", WHOM)
+def test_an_open_claim(whom):
+    assert undecided(WHOM[whom]) == f"Whether trajectories of {whom} approach each other exponentially is open."
+
+
+def test_no_sentence_without_a_proof():
+    with pytest.raises(ValueError, match="without a proof"):
+        worded(FLOW, Claim("contraction", "", Verdict.INCONCLUSIVE))
