@@ -178,14 +178,15 @@ def places(root: Path, file: str) -> tuple[cst.Module, list[_Place]]:
 def sample(root: Path, files: list[str], count: int, seed: int) -> tuple[list[Mutant], int]:
     """``count`` mutants, drawn over all files in proportion to their places; the second number is that of all places.
 
-    A file of few places still gives ten of them (or all that it has).
+    A file of few places still gives ten of them (or all that it has). The lot of a place is drawn from its key alone, so
+    that an edit elsewhere in the file leaves the sample as it is.
     """
     modules = {}
     drawn: list[tuple[str, _Place]] = []
     by_file: defaultdict[str, list[_Place]] = defaultdict(list)
     for file in files:
         modules[file], by_file[file] = places(root, file)
-        random.Random(f"{seed} {file}").shuffle(by_file[file])
+        by_file[file].sort(key=lambda place: hashlib.sha256(f"{seed} {place.key}".encode()).digest())
     total = sum(map(len, by_file.values()))
     for file, all_places in by_file.items():
         share = max(10, -(-count * len(all_places) // max(total, 1)))
