@@ -13,6 +13,11 @@ __all__ = [
     "GRAPH_NODES",
     "GRAPH_PACKED",
     "HEADER_BYTES",
+    "LAYERS",
+    "LOOP_ENTRIES",
+    "LOOP_NODES",
+    "LOOP_VALUES",
+    "LOOP_WIDTH",
     "MEMBERS",
     "NUMBERS",
     "PICKLE_BYTES",
@@ -42,5 +47,15 @@ GRAPH_PACKED = 2**26
 GRAPH_NODES = 20_000
 GRAPH_DEPTH = 16
 """Of graphs inside graphs."""
-UNFOLDED = 2**24
-"""Numbers that the constants of a graph, or what is followed through the body of a loop, unfold to in all."""
+UNFOLDED = 2**26
+"""Numbers that the constants of a graph unfold to in all, beside those that the file holds."""
+LOOP_NODES = 4096
+"""Of the body of a loop."""
+LOOP_VALUES = 256
+"""Values that a loop carries or reads."""
+LOOP_WIDTH = 6144
+"""Entries of all states, inputs and activations of a loop: the matrices of its system have no more columns."""
+LOOP_ENTRIES = 2**26
+"""Of all matrices that are followed through the body of a loop."""
+LAYERS = 256
+"""Recurrent layers of one model file."""

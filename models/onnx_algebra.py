@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.errors import UnsupportedError
+from stability.errors import FileFormatError, StabilityError, UnsupportedError
 
+from .limits import LOOP_ENTRIES, LOOP_WIDTH
 from .onnx_graph import DOMAINS, Graph, attributes, refuse_rounding
 
 __all__ = ["SAME", "Affine", "Body"]
@@ -27,8 +28,6 @@ _ATTRIBUTES = {
     "Reshape": {"allowzero", "shape"},
     "Dropout": {"ratio", "seed", "is_test"},
 }
-_WIDEST = 4096
-"""Of a vector inside a loop: each is followed through matrices with as many columns."""
 
 
 @dataclass
@@ -68,6 +67,7 @@ class Body:
     channels: list[tuple[str, str, Affine]] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     casts: bool = False
+    spent: int = 0
 
     def refuse(self, what: str) -> UnsupportedError:
         """The error that says what was met, and what is known."""
@@ -77,25 +77,64 @@ class Body:
 
     def symbol(self, name: str, size: int) -> Affine:
         """A new variable."""
-        if size > _WIDEST:
-            raise self.refuse(f"{name} has {size} entries, at most {_WIDEST} are read")
+        together = size + sum(self.sizes.values())
+        if together > LOOP_WIDTH:
+            raise self.refuse(f"with {name} its values have {together} entries, at most {LOOP_WIDTH} are read")
+        self._take(size * size, name)
         self.sizes[name] = size
         return Affine(size, {name: np.eye(size)})
 
+    def _take(self, entries: int, name: str) -> None:
+        self.spent += entries
+        if self.spent > LOOP_ENTRIES:
+            raise self.refuse(
+                f"{name} unfolds to matrices of {self.spent} entries, at most {LOOP_ENTRIES} are followed"
+            )
+
     def read(self, name: str) -> Affine | Array:
-        """The value of a name: an expression, or a constant."""
-        if name in self.values:
-            return self.values[name]
+        """The value of a name: an expression, or a constant. What it depends on is read first, one after the other."""
+        path, on_path = [name], {name}
+        while path:
+            top = path[-1]
+            if top in self.values or self._constant(top):
+                on_path.discard(path.pop())
+                continue
+            node = self.graph.producer(top)
+            if node is None:
+                raise self.refuse(f"the value {top} comes from outside the loop and has an unknown size")
+            if node.output[0] != top:
+                raise self.refuse(f"it reads {top}, a further output of {node.op_type}")
+            needed = node.input[:1] if node.op_type in SAME else node.input
+            below = next((i for i in needed if i not in self.values and not self._constant(i)), None)
+            if below in on_path:
+                raise FileFormatError(f"{self.where}: the value {top} is computed in a circle")
+            if below is not None:
+                path.append(below)
+                on_path.add(below)
+                continue
+            value = self._applied(node)
+            terms = value.terms.values() if isinstance(value, Affine) else [value]
+            self._take(sum(m.size for m in terms) if node.op_type not in SAME else 0, top)
+            self.values[top] = value
+        return self.values[name]
+
+    def _applied(self, node: Any) -> Affine | Array:
+        try:
+            return self.apply(node)
+        except StabilityError:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            raise self.refuse(f"{node.op_type} is not as its operator is ({str(error)[:80]})") from error
+
+    def _constant(self, name: str) -> bool:
+        """Whether a name is a constant, which is then among the values."""
         constant = self.graph.constant(name)
         if constant is not None:
-            return np.asarray(constant, dtype=np.float64)
-        node = self.graph.producer(name)
-        if node is None:
-            raise self.refuse(f"the value {name} comes from outside the loop and has an unknown size")
-        value = self.apply(node)
-        if isinstance(value, Affine):
-            self.values[name] = value
-        return value
+            if constant.dtype.kind not in "biuf":
+                raise self.refuse(f"the constant {name} holds {constant.dtype}, no real numbers")
+            self._take(constant.size, name)
+            self.values[name] = np.asarray(constant, dtype=np.float64)
+        return constant is not None
 
     def apply(self, node: Any) -> Affine | Array:
         """The first output of a node.
@@ -157,7 +196,9 @@ class Body:
             return a.plus(b)
         if isinstance(a, Affine):
             return a.plus(Affine(a.size, {}, self._vector(b, a.size)))  # type: ignore[arg-type]
-        return self._add(b, a) if isinstance(b, Affine) else a + b
+        if isinstance(b, Affine):
+            return self._add(b, a)
+        raise self.refuse("constants are added that do not fit together")
 
     def _product(self, a: Affine | Array, b: Affine | Array, op: str) -> Affine | Array:
         if isinstance(b, Affine) and (isinstance(a, Affine) or op == "Div"):
@@ -165,7 +206,7 @@ class Body:
         if isinstance(b, Affine):
             a, b = b, a
         if not isinstance(a, Affine):
-            return a * b if op == "Mul" else a / b
+            raise self.refuse("constants are multiplied or divided that do not fit together")
         factor = self._vector(b, a.size)  # type: ignore[arg-type]
         return a.scaled(factor if op == "Mul" else 1.0 / factor)
 
@@ -184,4 +225,5 @@ class Body:
         out = self._product(out, np.float64(options.get("alpha", 1.0)), "Mul")  # type: ignore[arg-type]
         if len(parts) < 3:
             return out
-        return self._add(out, self._product(parts[2], np.float64(options.get("beta", 1.0)), "Mul"))  # type: ignore[arg-type]
+        beta = np.float64(options.get("beta", 1.0))
+        return self._add(out, parts[2] * beta if isinstance(parts[2], np.ndarray) else parts[2].scaled(beta))

@@ -6,6 +6,7 @@ each reading the whole output of the one before, becomes a stack.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from stability.parts import of_part
 from stability.stacks import Cascade
 
 from .cross_check import GRAPH_ADVICE, Run, compare
+from .limits import LAYERS, UNFOLDED
 from .onnx_graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
 from .onnx_loops import loop_subject
 from .state_dicts import shown
@@ -58,15 +60,18 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
     graph = Graph.read(Path(path))
     try:
         return _part(graph, str(path), part)
-    except RecursionError as error:
-        raise FileFormatError(f"{path} is nested too deeply, or its graph runs in a circle") from error
-    except MemoryError as error:
-        raise FileFormatError(f"{path} asks for more memory than there is") from error
+    except StabilityError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, MemoryError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:120]}"  # attributes of other types, inputs that are not there
+        raise FileFormatError(f"{path} holds a graph that is not as ONNX has it ({reason})") from error
 
 
 def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
     known = [n for n in graph.nodes if n.domain in DOMAINS]
     nodes = [n for n in known if n.op_type in _GATES]
+    if len(nodes) > LAYERS:
+        raise FileFormatError(f"{path} has {len(nodes)} recurrent nodes; at most {LAYERS} are read")
     loops = [n for n in known if n.op_type in ("Scan", "Loop")]
     names = {name_of(n): n for n in (*nodes, *loops)}
     if len(names) < len(nodes) + len(loops):
@@ -133,6 +138,8 @@ def _check_link(graph: Graph, before: Any, node: Any) -> None:
     first = bool(attributes(before).get("layout", 0))
     shape = (*outer, directions, hidden) if first else (outer[0], directions, outer[1], hidden)
     values = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape) / 8.0
+    if math.prod(shape) > UNFOLDED:
+        raise FileFormatError(f"{where} values of {math.prod(shape)} entries are declared; at most {UNFOLDED} are read")
     W = graph.constant(before.input[1])
     feeds = {before.output[0]: values, before.input[0]: np.ones((*outer, W.shape[2]))}  # type: ignore[union-attr]
     (got,) = graph.run([node.input[0]], feeds)
@@ -144,6 +151,8 @@ def _check_link(graph: Graph, before: Any, node: Any) -> None:
 def _cells(graph: Graph, node: Any) -> list[Subject]:
     """One subject a direction, each run beside the node in onnx's reference evaluator."""
     name, options = name_of(node), attributes(node)
+    if len(node.input) > (8 if node.op_type == "LSTM" else 6):
+        raise FileFormatError(f"{node.op_type} node {name} has {len(node.input)} inputs, more than the operator takes")
     arrays: dict[int, np.ndarray | None] = {}
     for k in (1, 2, 3, 7):
         key = node.input[k] if k < len(node.input) else ""

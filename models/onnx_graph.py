@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.errors import FileFormatError, StabilityError, UnsupportedError
+
+from .limits import UNFOLDED
+from .onnx_sizes import FOLDED, RUN, Budget, entries_of
+from .onnx_wire import read_model
 
 __all__ = ["DOMAINS", "Graph", "attributes", "name_of", "refuse_rounding"]
 
 DOMAINS = ("", "ai.onnx")
-_FOLDED = (
-    "Identity",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "Reshape",
-    "Cast",
-    "Dropout",
-    "Flatten",
-    "Concat",
-    "Slice",
-    "Gather",
-    "Split",
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Neg",
-    "Shape",
-    "ConstantOfShape",
-    "Expand",
-)
-_BIG = 2**31
-_ENTRIES = 2**26
-"""Of a folded constant, at most."""
 
 
 class Graph:
@@ -52,9 +32,25 @@ class Graph:
     def __init__(self, proto: Any, outer: Graph | None = None, opsets: Sequence[Any] = ()) -> None:
         self.proto, self.outer, self.nodes = proto, outer, list(proto.node)
         self.opsets: tuple[Any, ...] = tuple(opsets) if outer is None else outer.opsets
-        self.producers = {name: node for node in self.nodes for name in node.output if name}
-        self.initializers = {tensor.name: tensor for tensor in proto.initializer}
+        self.budget: Budget = Budget() if outer is None else outer.budget
+        self.producers: dict[str, Any] = {}
+        self.initializers: dict[str, Any] = {}
+        for tensor in proto.initializer:
+            self._refuse_second(tensor.name)
+            self.initializers[tensor.name] = tensor
+        for node in self.nodes:
+            for name in filter(None, node.output):
+                self._refuse_second(name)
+                self.producers[name] = node
+        for value in proto.input:
+            if value.name in self.producers:
+                raise FileFormatError(f"the ONNX value {value.name[:60]!a} is an input and computed as well")
         self._cache: dict[str, np.ndarray | None] = {}
+        self._evaluators: dict[Any, Any] = {}
+
+    def _refuse_second(self, name: str) -> None:
+        if name in self.producers or name in self.initializers:
+            raise FileFormatError(f"the ONNX value {name[:60]!a} is given twice")
 
     @classmethod
     def read(cls, path: Path) -> Graph:
@@ -62,30 +58,18 @@ class Graph:
 
         Raises:
             ConfigurationError: ``onnx`` is not installed.
-            FileFormatError: no ONNX model.
+            FileFormatError: no ONNX model, too large, or with operators of its own in the place of standard ones.
         """
-        try:
-            import onnx
-            from google.protobuf.message import DecodeError
-        except ImportError as error:
-            raise ConfigurationError(
-                "reading .onnx files needs the package onnx: pip install 'rnn-stability[onnx]'"
-            ) from error
-        try:
-            if path.stat().st_size >= _BIG:
-                raise FileFormatError(f"{path} has 2 GiB or more, beyond what an ONNX message can hold")
-            model = onnx.load(str(path))
-        except OSError as error:
-            raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-        except FileFormatError:
-            raise
-        except (DecodeError, ValueError, RuntimeError, TypeError, onnx.checker.ValidationError) as error:
-            raise FileFormatError(
-                f"{path} is damaged, truncated or no ONNX model ({str(error).splitlines()[0][:120]})"
-            ) from error
+        model = read_model(path)
         if not model.graph.node:
             raise FileFormatError(f"{path} is no ONNX model, or its graph is empty")
-        return cls(model.graph, None, model.opset_import)
+        own = [f.name for f in model.functions if f.domain in DOMAINS]
+        if own:
+            raise FileFormatError(f"{path} defines the standard operator {own[0][:60]!a} itself")
+        try:
+            return cls(model.graph, None, model.opset_import)
+        except FileFormatError as error:
+            raise FileFormatError(f"{path}: {error}") from error
 
     def producer(self, name: str) -> Any:
         """The node that makes a value here, or ``None``."""
@@ -93,59 +77,74 @@ class Graph:
 
     def constant(self, name: str) -> np.ndarray | None:
         """The value of a name when it does not depend on any input, else ``None``."""
-        if name not in self._cache:
-            self._cache[name] = None  # a cycle, which no valid graph has, is no constant
-            self._cache[name] = self._fold(name)
+        path = [name]
+        on_path = {name}
+        while path:
+            top = path[-1]
+            if top not in self._cache:
+                below = next((i for i in self._folds(top) if i not in self._cache and i not in on_path), None)
+                if below is not None:
+                    path.append(below)
+                    on_path.add(below)
+                    continue
+                self._cache[top] = self._fold(top)  # a cycle, which no valid graph has, is no constant
+            on_path.discard(path.pop())
         return self._cache[name]
 
-    def _fold(self, name: str) -> np.ndarray | None:
-        from onnx import numpy_helper
+    def _folds(self, name: str) -> list[str]:
+        """What must be constant for a name to be."""
+        node = None if name in self.initializers else self.producers.get(name)
+        if node is None or node.op_type not in FOLDED or node.domain not in DOMAINS:
+            return []
+        return [i for i in node.input if i]
 
+    def _fold(self, name: str) -> np.ndarray | None:
         if name in self.initializers:
-            tensor = self.initializers[name]
-            count = int(np.prod([int(d) for d in tensor.dims], dtype=object)) if tensor.dims else 1
-            if count < 0 or count > tensor.ByteSize() * 2 + 8:
-                raise FileFormatError(
-                    f"the ONNX constant {name} claims the shape {tuple(tensor.dims)}, more than it holds"
-                )
-            try:
-                return np.asarray(numpy_helper.to_array(tensor))
-            except (ValueError, TypeError, KeyError, RuntimeError) as error:
-                raise FileFormatError(f"the ONNX constant {name} is damaged ({error})") from error
+            return _stored(self.initializers[name], name)
         node = self.producers.get(name)
         if node is None:
             return None if self.outer is None else self.outer.constant(name)
-        if node.op_type == "Constant":
-            return self._evaluate(node, {}, name)
-        if node.op_type not in _FOLDED or node.domain not in DOMAINS:
+        if node.domain not in DOMAINS or node.op_type not in (*FOLDED, "Constant"):
             return None
-        values = {}
-        for item in node.input:
-            if item:
-                values[item] = self.constant(item)
-                if values[item] is None:
-                    return None
-        _refuse_large(node, values)
-        return self._evaluate(node, values, name)
+        values = {i: self._cache.get(i) for i in node.input if i}
+        if node.op_type == "Identity" and len(node.input) == 1:
+            return self._cache.get(node.input[0])
+        return None if any(v is None for v in values.values()) else self._evaluate(node, values, name)
 
     def _evaluate(self, node: Any, values: dict[str, Any], name: str) -> np.ndarray | None:
-        from onnx import helper
+        from onnx import TensorProto, helper
         from onnx.reference import ReferenceEvaluator
         from onnx.reference.op_run import RuntimeTypeError
 
-        inputs = [
-            helper.make_value_info(
-                key, helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-            )
-            for key, v in values.items()
-        ]
-        graph = helper.make_graph([node], "one", inputs, [helper.make_empty_tensor_value_info(name)])
-        model = helper.make_model(graph, opset_imports=self.opsets or None)
         try:
-            (result,) = ReferenceEvaluator(model).run([name], values)
-            return np.asarray(result)
-        except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeTypeError):
+            options = attributes(node)
+            if node.op_type == "Constant":
+                if list(options) == ["value"]:
+                    return _stored(options["value"], name)
+                if "sparse_value" in options:
+                    return None
+            if node.op_type == "Cast" and options.get("to") == TensorProto.STRING:
+                return None
+            entries = entries_of(node, [values.get(i) for i in node.input], options)
+            self.budget.take(entries, name)
+            inputs = [
+                helper.make_value_info(
+                    key, helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+                )
+                for key, v in values.items()
+            ]
+            graph = helper.make_graph([node], "one", inputs, [helper.make_empty_tensor_value_info(name)])
+            model = helper.make_model(graph, opset_imports=self.opsets or None)
+            with np.errstate(all="ignore"):
+                (result,) = ReferenceEvaluator(model).run([name], values)
+        except FileFormatError:
+            raise
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeTypeError):
             return None
+        result = np.asarray(result)
+        if any(np.may_share_memory(result, v) for v in values.values()):
+            self.budget.left += entries  # another view of the same numbers
+        return result
 
     def sizes(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """The declared shape of a value; the default's entries where a size is not declared."""
@@ -168,10 +167,37 @@ class Graph:
         Raises:
             UnsupportedError: a value that is neither fed nor constant, or an operator that cannot be evaluated.
         """
-        from onnx import helper, numpy_helper
+        key = (tuple(outputs), *((name, value.shape, value.dtype) for name, value in feeds.items()))
+        try:
+            if key not in self._evaluators:
+                self._evaluators[key] = self._piece(outputs, feeds)
+            operators, constants = self._evaluators[key]
+            results: dict[str, Any] = {"": None, **constants, **feeds}
+            with np.errstate(all="ignore"):
+                for operator in operators:
+                    node = operator.onnx_node
+                    given = [results[i] for i in node.input]
+                    entries = entries_of(node, given, attributes(node))
+                    if entries > UNFOLDED:
+                        raise FileFormatError(f"the ONNX value {node.output[0][:60]!a} has {entries} entries")
+                    results.update(zip(node.output, operator.run(*given)))
+            return [np.asarray(results[name]) for name in outputs]
+        except StabilityError:
+            raise
+        except Exception as error:
+            reason = next(iter(str(error).strip().splitlines()), "")[:120]
+            raise UnsupportedError(
+                f"onnx's reference evaluator cannot run it: {type(error).__name__}: {reason}"
+            ) from error
+
+    def _piece(
+        self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]
+    ) -> tuple[list[Any], dict[str, np.ndarray]]:
+        """The operators between what is fed and what is wanted, made once, and the constants that they read."""
+        from onnx import helper
         from onnx.reference import ReferenceEvaluator
 
-        wanted, seen, constants = list(outputs), set(feeds), []
+        wanted, seen, constants = list(outputs), set(feeds), {}
         needed: set[int] = set()
         while wanted:
             name = wanted.pop()
@@ -180,46 +206,37 @@ class Graph:
             seen.add(name)
             constant, node = self.constant(name), self.producer(name)
             if constant is not None:
-                constants.append(numpy_helper.from_array(np.ascontiguousarray(constant), name))
+                constants[name] = np.ascontiguousarray(constant)
             elif node is None:
                 raise UnsupportedError(f"the value {name} comes from outside and cannot be run beside its system")
+            elif node.op_type not in RUN or node.domain not in DOMAINS:
+                raise UnsupportedError(f"the operator {node.op_type} is not run beside a system")
             else:
                 needed.add(id(node))
                 wanted.extend(node.input)
         nodes = [node for node in self.nodes if id(node) in needed]
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-            for name, value in feeds.items()
+            for name, value in {**feeds, **constants}.items()
         ]
         ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
-        graph = helper.make_graph(nodes, "piece", inputs, ends, constants)
-        try:
-            with np.errstate(all="ignore"):
-                evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=self.opsets or None))
-                return [np.asarray(value) for value in evaluator.run(list(outputs), dict(feeds))]
-        except Exception as error:
-            reason = next(iter(str(error).strip().splitlines()), "")[:120]
-            raise UnsupportedError(
-                f"onnx's reference evaluator cannot run it: {type(error).__name__}: {reason}"
-            ) from error
+        model = helper.make_model(helper.make_graph(nodes, "piece", inputs, ends), opset_imports=self.opsets or None)
+        return list(ReferenceEvaluator(model).rt_nodes_), constants
 
 
-def _refuse_large(node: Any, values: Mapping[str, np.ndarray]) -> None:
-    """Refuse a constant that would unfold to far more than the file holds, before it does."""
-    entries = sum(values[name].size for name in node.input if name)
-    shapes = [values[name].shape for name in node.input if name]
-    try:
-        if node.op_type in ("ConstantOfShape", "Expand"):
-            entries = int(np.prod([int(d) for d in values[node.input[-1]].reshape(-1)], dtype=object))
-            entries *= int(np.prod(shapes[0], dtype=object)) if node.op_type == "Expand" else 1
-        elif node.op_type in ("Add", "Sub", "Mul", "Div"):
-            entries = int(np.prod(np.broadcast_shapes(*shapes), dtype=object))
-    except (ValueError, TypeError, OverflowError):
-        return  # no valid operands: the evaluation says so
-    if entries > _ENTRIES:
+def _stored(tensor: Any, name: str) -> np.ndarray:
+    """The numbers of a stored tensor, whose shape must be that of its bytes."""
+    from onnx import numpy_helper
+
+    count = math.prod(int(d) for d in tensor.dims)
+    if count < 0 or min(tensor.dims, default=0) < 0 or count > tensor.ByteSize() * 2 + 8:
         raise FileFormatError(
-            f"the ONNX constant {node.output[0]} unfolds to {entries} entries; at most {_ENTRIES} are read"
+            f"the ONNX constant {name[:60]!a} claims the shape {tuple(tensor.dims)[:8]}, more than it holds"
         )
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, LookupError, RuntimeError, AttributeError, ArithmeticError) as error:
+        raise FileFormatError(f"the ONNX constant {name[:60]!a} is damaged ({str(error)[:120]})") from error
 
 
 def name_of(node: Any) -> str:
@@ -257,4 +274,7 @@ def attributes(node: Any) -> dict[str, Any]:
             return value.decode("utf-8", "replace")
         return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
+    names = [a.name for a in node.attribute]
+    if len(set(names)) < len(names):
+        raise FileFormatError(f"the ONNX node {name_of(node)[:60]!a} has the same attribute twice")
     return {a.name: plain(helper.get_attribute_value(a)) for a in node.attribute}

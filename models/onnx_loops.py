@@ -17,12 +17,17 @@ from stability.errors import DisagreementError, FileFormatError, StabilityError,
 from stability.systems import DrivenSystem, LureSystem
 
 from .cross_check import GRAPH_ADVICE, Run, compare
+from .limits import LOOP_NODES, LOOP_VALUES
 from .onnx_algebra import SAME, Affine, Body
 from .onnx_graph import Graph, attributes, name_of
 
 __all__ = ["loop_subject"]
 
 Array = np.ndarray
+_ATTRIBUTES = {
+    *("body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes"),
+    *("scan_output_directions", "directions"),
+}
 
 
 def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
@@ -44,10 +49,21 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
     scanned = int(options.get("num_scan_inputs", 0))
     if proto is None or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
         raise FileFormatError(f"{where} has no body, or does not say what it reads")
+    if not hasattr(proto, "node") or len(proto.node) > LOOP_NODES or len(proto.input) > LOOP_VALUES:
+        raise FileFormatError(
+            f"{where}: of the body of a loop at most {LOOP_NODES} nodes and {LOOP_VALUES} inputs are read"
+        )
+    unknown = sorted(set(options) - _ATTRIBUTES)
+    if unknown:
+        raise UnsupportedError(f"{where} has the attribute {unknown[0][:60]!a}, which is not known here")
     body = Body(Graph(proto, graph), where)
     names = [value.name for value in proto.input]
+    if len(set(names)) < len(names):
+        raise FileFormatError(f"{where}: two inputs of its body have one name")
     if node.op_type == "Scan":
         carried = names[: len(names) - scanned]
+        if len(proto.output) < len(carried):
+            raise FileFormatError(f"{where}: its body gives fewer values than it carries")
         results = [value.name for value in proto.output][: len(carried)]
         entries = names[len(carried) :]
     else:
@@ -126,10 +142,12 @@ def _inputs(node: Any) -> list[str]:
 
 
 def _same(graph: Graph, result: str, state: str) -> bool:
+    seen: set[str] = set()
     while result != state:
         node = graph.producer(result)
-        if node is None or node.op_type != "Identity":
+        if node is None or node.op_type != "Identity" or result in seen or not node.input:
             return False
+        seen.add(result)
         result = node.input[0]
     return True
 

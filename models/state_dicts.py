@@ -28,7 +28,7 @@ from stability.errors import (
 from stability.parts import of_part
 
 from .cross_check import cross_check
-from .limits import NUMBERS
+from .limits import LAYERS, NUMBERS
 from .torch_modules import as_array, assemble, stacked
 
 __all__ = ["CELLS", "shown", "state_dict_parts", "state_dict_subject"]
@@ -115,6 +115,8 @@ def state_dict_subject(
     _refuse_further(state, path, part is not None, where)
     directions = 2 if any(back for _, back in places) else 1
     levels = max(layer for layer, _ in places) + 1
+    if levels * directions > LAYERS:
+        raise FileFormatError(f"{where}: {levels} layers are named; at most {LAYERS} are read")
     expected = [(layer, back) for layer in range(levels) for back in (False, True)[:directions]]
     if sorted(places) != expected or not all("weight_hh" in weights for weights in places.values()):
         raise FileFormatError(f"{where}: layers or directions of {ascii(path)[1:-1] or 'the module'} are missing")

@@ -315,9 +315,7 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     E, F = data["E"], data["F"]
     if isinstance(subject, DrivenSystem) and not (np.array_equal(E, subject.E) and np.array_equal(F, subject.F)):
         return False, "the input matrices are not those of the network"
-    valid, reason = check_gain(
-        system, data["P"], data["L"], E, F, data["H"], gain=gain, growth=growth, mode=mode
-    )
+    valid, reason = check_gain(system, data["P"], data["L"], E, F, data["H"], gain=gain, growth=growth, mode=mode)
     if not valid:
         return valid, reason
     proved = bound(mode, measure, gain, growth, horizon, system.is_discrete)

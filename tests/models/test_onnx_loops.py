@@ -296,16 +296,25 @@ def test_attributes_that_are_missing(w, tmp_path):
             load_subject(tmp_path / "n.onnx")
 
 
-@pytest.mark.parametrize("wide", [10**6, 2**40, 4097])
+@pytest.mark.parametrize("wide", [10**6, 2**40, 6145])
 def test_an_absurd_width_costs_nothing(wide, tmp_path):
-    with pytest.raises(UnsupportedError, match=r"has \d+ entries, at most 4096"):
+    with pytest.raises(UnsupportedError, match=r"have \d+ entries, at most 6144"):
         read(tmp_path / "m.onnx", [node("Mul", "h half", "next")], shape=(1, wide), half=np.float64(0.5))
+
+
+def test_a_body_of_thousands_of_nodes_is_followed_without_recursion(tmp_path):
+    chain = [node("Neg", "h" if k == 0 else f"t{k - 1}", f"t{k}") for k in range(3000)]
+    system = read(tmp_path / "m.onnx", [*chain, node("Mul", "t2999 half", "next")], half=np.float64(0.5)).system
+    assert np.array_equal(system.A, 0.5 * np.eye(3))  # an even number of signs
 
 
 def test_depth_and_circles_are_one_line(w, tmp_path):
     chain = [node("Tanh", "h" if k == 0 else f"t{k - 1}", f"t{k}") for k in range(3000)]
-    with pytest.raises(FileFormatError, match="nested too deeply"):
+    with pytest.raises(UnsupportedError, match=r"have \d+ entries, at most 6144"):
         read(tmp_path / "m.onnx", [*chain, node("Identity", "t2999", "next")])
+    chain = [node("Neg", "h" if k == 0 else f"t{k - 1}", f"t{k}") for k in range(5000)]
+    with pytest.raises(FileFormatError, match="at most 4096 nodes"):
+        read(tmp_path / "m.onnx", [*chain, node("Identity", "t4999", "next")])
     circle = [node("Add", "h b2", "b1"), node("Add", "h b1", "b2"), node("Add", "h b1", "next")]
     with pytest.raises(FileFormatError, match="in a circle"):
         read(tmp_path / "m.onnx", circle)
