@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,25 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError
+from stability.storage.folder import claim, refuse
 from stability.wire import read_json, write_text
 
 from ..models.files import describe, load, save, write_tensors
 from .spectra import EIGENVALUE_COLUMNS, SPECTRA_COLUMNS
-from .tables import read_csv
+from .tables import check_single, read_csv
 from .tasks import Task, make_task
 
 __all__ = [
+    "ANALYSIS",
     "FORMAT",
     "METRIC_COLUMNS",
     "PROBE",
     "RUN_FILE",
+    "RUN_FILES",
+    "TRAINING",
     "Run",
+    "new_run",
+    "old_run",
     "read_checkpoint",
     "read_run",
     "write_checkpoint",
@@ -46,20 +53,9 @@ CHECKPOINT = "checkpoint.safetensors"
 PROBE = "tracker.probe"  # the tensor of a checkpoint that holds the sequences along which Jacobians are taken
 METRIC_COLUMNS = ("epoch", "train_loss", "train_metric", "test_loss", "test_metric", "seconds")
 VALIDATION_COLUMNS = ("validation_loss", "validation_metric")
-STALE = (
-    "analysis.json",
-    "certificate.json",
-    "hessian.json",
-    "density.csv",
-    "attacks.csv",
-    "noise.csv",
-    "norms.csv",
-    "drift.json",
-    "lyapunov.csv",
-    "exponents.json",
-    "robustness.csv",
-    "radius.json",
-)
+RUN_FILES = ("model.safetensors", RUN_FILE, "metrics.csv", "spectra.csv", "eigenvalues.csv", CHECKPOINT)
+"""Files that training writes."""
+TRAINING, ANALYSIS = "train", "analysis"  # who makes a file, in the folder's list
 FIELDS = ("model", "task", "training", "result", "environment")
 
 
@@ -125,8 +121,14 @@ class Run:
         return read_csv(self.path / "metrics.csv", columns)
 
     def spectra(self) -> pd.DataFrame:
-        """Long table ``step, epoch, matrix, quantity, value``; empty when training was not tracked."""
-        return self._tracked("spectra.csv", SPECTRA_COLUMNS)
+        """Long table ``step, epoch, matrix, quantity, value``; empty when training was not tracked.
+
+        Raises:
+            FileFormatError: damaged, or with rows that stand twice.
+        """
+        table = self._tracked("spectra.csv", SPECTRA_COLUMNS)
+        check_single(table, SPECTRA_COLUMNS[:4], self.path / "spectra.csv")
+        return table
 
     def eigenvalues(self) -> pd.DataFrame:
         """Table ``step, epoch, matrix, real, imag``; empty when training was not tracked."""
@@ -176,30 +178,54 @@ def read_run(path: str | Path) -> Run:
     return Run(path, document)
 
 
-def prepare_folder(path: str | Path, overwrite: bool) -> Path:
-    """Make the folder of a new run.
+@contextmanager
+def new_run(path: str | Path, overwrite: bool) -> Iterator[Path]:
+    """Own the folder of a new run for the time of a block.
 
     Args:
         path: the folder.
-        overwrite: whether an earlier run in it may be replaced; what analyzers found about that one is
-            removed.
+        overwrite: whether an earlier run in it, and other files of the names that a run has, may be replaced. What
+            analyzers found about that run is removed; all other files stay.
 
     Raises:
-        ConfigurationError: when there is an earlier run and it may not.
+        ConfigurationError: when there is an earlier run, or other files, and they may not be replaced.
+        FolderInUseError: another process writes there.
         FileFormatError: when the folder cannot be made or written to.
     """
     path = Path(path)
+    _check_new(path, overwrite)
+    with claim(path, "train") as folder:
+        _check_new(path, overwrite)
+        folder.reserve(RUN_FILES, TRAINING, overwrite=overwrite)
+        folder.remove([*folder.own(ANALYSIS), *RUN_FILES])
+        folder.reserve(RUN_FILES, TRAINING, overwrite=overwrite)
+        yield path
+
+
+def _check_new(path: Path, overwrite: bool) -> None:
     if (path / RUN_FILE).exists() and not overwrite:
         raise ConfigurationError(f"{path} holds a run already: resume it, choose another folder, or allow overwriting")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
         if not os.access(path, os.W_OK):
             raise FileFormatError(f"cannot write to {path}: permission denied")
-        for name in (*STALE, CHECKPOINT, "spectra.csv", "eigenvalues.csv"):
-            (path / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise FileFormatError(f"cannot write to {path}: {error.strerror or error}") from error
-    return path
+        refuse(path, RUN_FILES, TRAINING, None, overwrite)
+
+
+@contextmanager
+def old_run(path: str | Path) -> Iterator[Path]:
+    """Own the folder of a run that goes on for the time of a block.
+
+    In a folder without a list of its files (of an earlier release) those that a run has are its own.
+
+    Raises:
+        ConfigurationError: a file of another origin has a name that the run needs.
+        FolderInUseError: another process writes there.
+        FileFormatError: a folder that holds no run, or cannot be written to.
+    """
+    path = read_run(path).path
+    with claim(path, "train --resume") as folder:
+        folder.reserve(RUN_FILES, TRAINING, adopt=True)
+        yield path
 
 
 def model_description(model: nn.Module) -> dict[str, Any]:

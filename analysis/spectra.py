@@ -15,7 +15,7 @@ Under the matrix name ``margins``: ``theorem1a``, ``theorem1b_published``, ``the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, UnsupportedError
+from stability.storage.folder import claim
 
 from ..models.antisymmetric import AntisymmetricRNN
 from ..models.lipschitz import LipschitzRNN
 from ..models.parametrizations.symmetric_skew import proposition1_bounds, published_proposition1_bounds
 from ..models.recurrent import to_numpy
 from .margins import MARGINS, layer_margins, why_no_margin
-from .tables import CsvLog
+from .tables import CsvLog, Mark
 from .unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
 
 __all__ = ["EIGENVALUE_COLUMNS", "SPECTRA_COLUMNS", "SpectrumTracker", "matrix_quantities"]
@@ -173,7 +174,7 @@ class SpectrumTracker:
         if not any(recurrent_matrices(layer) for _, layer in self._layers):
             raise UnsupportedError(f"{type(model).__name__} has no recurrent matrices that could be tracked")
         self.margins = self._recordable(margins)
-        self._spectra = CsvLog(SPECTRA_COLUMNS)
+        self._spectra = CsvLog(SPECTRA_COLUMNS, SPECTRA_COLUMNS[:4])
         self._eigenvalues = CsvLog(EIGENVALUE_COLUMNS) if eigenvalues else None
         self._handle: Any = None
         self._started: float | None = None
@@ -311,9 +312,8 @@ class SpectrumTracker:
 
     def rewind(self, step: int) -> None:
         """Forget what was recorded after a step, in memory and in the files, and count on from there."""
-        for log in (self._spectra, self._eigenvalues):
-            if log is not None:
-                log.rewind(step)
+        for _, log in self._logs():
+            log.rewind(step)
         self.step = step
 
     def frame(self) -> pd.DataFrame:
@@ -324,19 +324,33 @@ class SpectrumTracker:
         """All eigenvalues: columns ``step, epoch, matrix, real, imag``; empty when they were not kept."""
         return CsvLog(EIGENVALUE_COLUMNS).frame() if self._eigenvalues is None else self._eigenvalues.frame()
 
-    def write_to(self, out: str | Path, *, keep_until: int | None = None) -> None:
+    def marks(self) -> dict[str, Mark]:
+        """How far each file is, to the byte: by these, ``write_to`` goes on exactly there."""
+        return {name: log.mark for name, log in self._logs() if log.mark is not None}
+
+    def _logs(self) -> list[tuple[str, CsvLog]]:
+        logs = (("spectra.csv", self._spectra), ("eigenvalues.csv", self._eigenvalues))
+        return [(name, log) for name, log in logs if log is not None]
+
+    def write_to(
+        self, out: str | Path, *, keep_until: int | None = None, marks: Mapping[str, Mark] | None = None
+    ) -> None:
         """Write all records so far into a folder, and append every further one there at once.
 
         Args:
             out: an existing folder.
             keep_until: first take over the records up to this step that the folder has already (to go on
                 after an interruption), and continue counting from there.
+            marks: how far the files were then; without these, what they hold up to that step is taken.
 
         Raises:
-            FileFormatError: a folder that cannot be written to, or records in it that cannot be read.
+            ConfigurationError: files of these names that no training made are in the way.
+            FileFormatError: a folder that cannot be written to, or records in it that cannot be read or were changed.
+            FolderInUseError: another process writes there.
         """
-        for log, name in ((self._spectra, "spectra.csv"), (self._eigenvalues, "eigenvalues.csv")):
-            if log is not None:
-                log.open(Path(out) / name, keep_until)
+        with claim(out, "spectra") as folder:
+            folder.reserve([name for name, _ in self._logs()], "train", adopt=keep_until is not None)
+            for name, log in self._logs():
+                log.open(Path(out) / name, keep_until, None if keep_until is None else (marks or {}).get(name))
         if keep_until is not None:
             self.step = keep_until

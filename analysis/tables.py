@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import math
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from stability.errors import FileFormatError
-from stability.wire import write_text
+from stability.wire import write_bytes
 
-__all__ = ["CsvLog", "csv_text", "read_csv"]
+__all__ = ["CsvLog", "Mark", "check_single", "csv_text", "read_csv"]
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]], header: bool = True) -> str:
@@ -60,13 +62,30 @@ def read_csv(path: str | Path, columns: Sequence[str]) -> pd.DataFrame:
     Raises:
         FileFormatError: missing, unreadable, or with another header.
     """
+    data = _read(Path(path))
+    if b"\n" not in data:
+        _text(data, path)  # no table, but perhaps no text either
+    return _table(data[: data.rfind(b"\n") + 1], path, columns)
+
+
+def _read(path: Path) -> bytes:
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        if not path.is_file():
+            raise FileFormatError(f"cannot read {path}: {'no plain file' if path.exists() else 'it is not there'}")
+        return path.read_bytes()
     except OSError as error:
         raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _text(data: bytes, path: str | Path) -> str:
+    try:
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is no text file") from error
-    text = text[: text.rfind("\n") + 1]
+
+
+def _table(data: bytes, path: str | Path, columns: Sequence[str]) -> pd.DataFrame:
+    text = _text(data, path)
     lines = list(csv.reader(io.StringIO(text)))
     if not lines or lines[0] != list(columns):
         raise FileFormatError(f"{path} must begin with the columns {','.join(columns)}")
@@ -76,25 +95,65 @@ def read_csv(path: str | Path, columns: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame({name: _parse(values) for name, values in zip(columns, fields)}, columns=list(columns))
 
 
+def check_single(table: pd.DataFrame, key: Sequence[str], path: str | Path) -> None:
+    """Refuse a table that counts something twice.
+
+    Args:
+        table: the table.
+        key: columns that no two rows share.
+        path: for the message.
+
+    Raises:
+        FileFormatError: two rows with the same key.
+
+    Example:
+        >>> check_single(pd.DataFrame({"step": [0, 1], "value": [2.0, 2.0]}), ["step"], "x.csv")
+    """
+    twice = int(table.duplicated(list(key)).sum())
+    if twice:
+        raise FileFormatError(f"{path} counts {twice} rows twice, those of equal {', '.join(key)}: it had two writers")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far a growing table is, to the byte.
+
+    Attributes:
+        size: bytes of the file.
+        digest: SHA-256 of them.
+    """
+
+    size: int
+    digest: str
+
+
 class CsvLog:
     """A growing table in memory and, once opened, in a file too.
 
     Args:
         columns: names; the first is the step.
+        key: columns that no two rows share, where there are such.
 
     Attributes:
         last: the step of the last record, or ``None``.
+        mark: how far the file is, ``None`` for one in memory.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = tuple(columns)
+    def __init__(self, columns: Sequence[str], key: Sequence[str] = ()) -> None:
+        self.columns, self.key = tuple(columns), tuple(key)
         self.rows: list[tuple[Any, ...]] = []
         self._path: Path | None = None
+        self._size, self._hash = 0, hashlib.sha256()
 
     @property
     def last(self) -> int | None:
         """The step of the last record."""
         return self.rows[-1][0] if self.rows else None
+
+    @property
+    def mark(self) -> Mark | None:
+        """Size and digest of the file as it was written here."""
+        return None if self._path is None else Mark(self._size, self._hash.hexdigest())
 
     def append(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add records, and append them to the file in one write.
@@ -107,27 +166,43 @@ class CsvLog:
             return
         data = csv_text(self.columns, rows, header=False).encode()
         try:
-            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
             try:
-                os.write(handle, data)
+                rest = memoryview(data)
+                while len(rest):
+                    rest = rest[os.write(handle, rest) :]
             finally:
                 os.close(handle)
         except OSError as error:
             raise FileFormatError(f"cannot write {self._path}: {error.strerror or error}") from error
+        self._count(data)
 
-    def open(self, path: Path, keep_until: int | None = None) -> None:
+    def open(self, path: Path, keep_until: int | None = None, mark: Mark | None = None) -> None:
         """From now on keep the records in a file as well; what is there already is replaced.
 
         Args:
             path: the file.
             keep_until: take over the file's records up to this step first (and drop those in memory).
+            mark: take over exactly what the file held when this was its mark, instead.
+
+        Raises:
+            FileFormatError: the file is not as it was then, counts something twice, or cannot be written to.
         """
-        if keep_until is not None and path.exists():
+        if mark is not None:
+            data = _read(path)[: mark.size]
+            if Mark(len(data), hashlib.sha256(data).hexdigest()) != mark:
+                raise FileFormatError(
+                    f"{path} was changed: it does not begin with the {mark.size} bytes that training had written"
+                )
+            self._take(_table(data, path, self.columns))
+        elif keep_until is not None and path.exists():
             table = read_csv(path, self.columns)
             table = table[table[self.columns[0]] <= keep_until]
-            self.rows = [tuple(row) for row in table.itertuples(index=False, name=None)]
-        write_text(path, csv_text(self.columns, self.rows))
+            if self.key:
+                check_single(table, self.key, path)
+            self._take(table)
         self._path = path
+        self._write()
 
     def rewind(self, step: int) -> None:
         """Drop the records after a step."""
@@ -135,7 +210,21 @@ class CsvLog:
         if len(kept) < len(self.rows):
             self.rows = kept
             if self._path is not None:
-                write_text(self._path, csv_text(self.columns, self.rows))
+                self._write()
+
+    def _take(self, table: pd.DataFrame) -> None:
+        self.rows = [tuple(row) for row in table.itertuples(index=False, name=None)]
+
+    def _write(self) -> None:
+        assert self._path is not None
+        data = csv_text(self.columns, self.rows).encode()
+        write_bytes(self._path, data)
+        self._size, self._hash = 0, hashlib.sha256()
+        self._count(data)
+
+    def _count(self, data: bytes) -> None:
+        self._size += len(data)
+        self._hash.update(data)
 
     def frame(self) -> pd.DataFrame:
         """The records as a table."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError, NonFiniteError
+from stability.errors import ConfigurationError, FileFormatError, NonFiniteError
 
 from .environment import environment
 from .guard import in_evaluation
@@ -35,7 +35,7 @@ from .runs import (
 )
 from .settings import Settings
 from .spectra import SpectrumTracker
-from .tables import csv_text
+from .tables import Mark, csv_text
 from .tasks import Task
 
 __all__ = ["Trainer", "evaluate"]
@@ -115,6 +115,7 @@ class Trainer:
         self.model, self.task, self.settings = model, task, settings
         self.tracker, self.progress, self.time_limit = tracker, progress, time_limit
         self.out: Path | None = None
+        self.marks: dict[str, Mark] = {}
         self.optimizer = settings.make_optimizer(model)
         self.device = next(model.parameters()).device
         self.earlier = 0.0
@@ -183,7 +184,7 @@ class Trainer:
         tracker = self.tracker
         if self.out is not None:
             if tracker is not None:
-                tracker.write_to(self.out, keep_until=self.done.steps if self.done.history else None)
+                tracker.write_to(self.out, keep_until=self.done.steps if self.done.history else None, marks=self.marks)
             self._save("interrupted", "training is going on, or its process has died")
         if tracker is not None:
             tracker.epoch = len(self.done.history)
@@ -288,6 +289,7 @@ class Trainer:
             "bad": done.bad,
             "steps": done.steps,
             "started": self.started,
+            "tables": {} if self.tracker is None else {n: vars(m) for n, m in self.tracker.marks().items()},
         }
         tensors = {f"model.{name}": value for name, value in done.weights.items()}
         if done.best is not None:
@@ -358,8 +360,20 @@ class Trainer:
         self.earlier = history[-1].seconds if history else 0.0
         if self.tracker is not None:
             self.tracker.step = int(state["steps"])
+            self.marks = _marks(state.get("tables", {}), path)
         best = {name[5:]: value.to(self.device) for name, value in tensors.items() if name.startswith("best.")}
         self.done = self._snapshot(history, int(state["bad"]), best or None)
+
+
+def _marks(values: Any, path: Path) -> dict[str, Mark]:
+    """How far the tables were at a checkpoint; none in one of an earlier release."""
+    try:
+        marks = {str(name): Mark(**value) for name, value in values.items()}
+        if all(type(m.size) is int and m.size >= 0 and isinstance(m.digest, str) for m in marks.values()):
+            return marks
+    except (AttributeError, TypeError):
+        pass
+    raise FileFormatError(f"cannot go on from {path}: the checkpoint does not say how far its tables were")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from stability.errors import ConfigurationError, FileFormatError
 from .guard import check_model, check_number
 from .margins import why_no_margin
 from .outcome import Epoch, Progress, TrainResult
-from .runs import PROBE, prepare_folder, read_checkpoint, read_run
+from .runs import PROBE, new_run, old_run, read_checkpoint, read_run
 from .settings import Settings
 from .spectra import SpectrumTracker
 from .tasks import Task
@@ -76,7 +76,8 @@ def train(
         margin_target: the gap it aims at.
         tracker: records spectra along the way; it is attached for the time of training.
         out: a folder for the run's files, see ``stability.analysis.runs``.
-        overwrite: whether ``out`` may hold an earlier run, which is then replaced.
+        overwrite: whether ``out`` may hold an earlier run, or other files of the names that a run has, which are then
+            replaced; no other file is touched.
         resume: a run directory to go on from (all else as it was, except ``epochs``): the result is, to the
             last bit, that of training which was never interrupted. Its files are continued, ``out`` stays
             ``None``.
@@ -91,6 +92,7 @@ def train(
     Raises:
         ConfigurationError: bad options, or a run to resume that was made with others.
         FileFormatError: a folder that cannot be written to or read.
+        FolderInUseError: another process writes in the folder.
         NonFiniteError: weights or data that are not finite before training starts.
         DimensionError: a model that does not fit the task.
         UnsupportedError: a margin penalty on a model without a contraction gap.
@@ -126,9 +128,13 @@ def train(
         raise ConfigurationError("a resumed run goes on in its own folder: leave out= away")
     trainer = Trainer(check_model(model), task, settings, tracker, progress, time_limit)
     if resume is not None:
-        trainer.take_up(Path(resume))
-    elif out is not None:
-        trainer.out = prepare_folder(out, overwrite)
+        with old_run(resume) as folder:
+            trainer.take_up(folder)
+            return trainer.run()
+    if out is not None:
+        with new_run(out, overwrite) as folder:
+            trainer.out = folder
+            return trainer.run()
     return trainer.run()
 
 
@@ -169,27 +175,30 @@ def resume_run(
         >>> result.epochs
         2
     """
-    run = read_run(path)
-    options = dict(run.document["training"])
-    tracked = options.pop("tracker", None)
-    model = run.model().to(device)
-    tracker = None if tracked is None else _same_tracker(model, tracked, run.path, device)
-    if epochs is not None:
-        options["epochs"] = epochs
-    try:
-        Settings(**options)
-    except TypeError as error:
-        raise ConfigurationError(f"{path} was trained with options that this release does not have: {error}") from error
-    result = train(
-        model,
-        run.task(data_dir),
-        resume=path,
-        tracker=tracker,
-        progress=progress,
-        time_limit=time_limit,
-        **options,
-    )
-    return model, result
+    with old_run(path) as folder:
+        run = read_run(folder)
+        options = dict(run.document["training"])
+        tracked = options.pop("tracker", None)
+        model = run.model().to(device)
+        tracker = None if tracked is None else _same_tracker(model, tracked, run.path, device)
+        if epochs is not None:
+            options["epochs"] = epochs
+        try:
+            Settings(**options)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"{path} was trained with options that this release does not have: {error}"
+            ) from error
+        result = train(
+            model,
+            run.task(data_dir),
+            resume=run.path,
+            tracker=tracker,
+            progress=progress,
+            time_limit=time_limit,
+            **options,
+        )
+        return model, result
 
 
 def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, device: Any) -> SpectrumTracker:

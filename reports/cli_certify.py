@@ -64,10 +64,12 @@ def certify(
 
     A rate that was asked for and is not reached ends with 1, and the proof of the best one is kept.
     """
-    from .sources import open_subject, there, writable
+    from stability.storage.writing import reserve
+
+    from .sources import open_subject, there
 
     if output is not None:
-        writable(output)
+        reserve(output)
     wanted = _rate(rate)
     there(model)
     status("loading ...", quiet or as_json)

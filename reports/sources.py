@@ -8,7 +8,7 @@ from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
 
-__all__ = ["open_model", "open_subject", "there", "writable"]
+__all__ = ["open_model", "open_subject", "there"]
 
 
 def open_subject(
@@ -76,18 +76,3 @@ def there(name: str) -> None:
         return
     if ":" not in name or name.startswith((".", "/")):
         raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
-
-
-def writable(path: Path) -> None:
-    """Refuse a place that cannot be written to before the work, not after.
-
-    Raises:
-        FileFormatError: saying what is wrong with the place.
-    """
-    folder = path.parent
-    if path.is_dir():
-        raise FileFormatError(f"cannot write {path}: it is a directory")
-    if not folder.is_dir():
-        raise FileFormatError(f"cannot write {path}: there is no directory {folder}")
-    if not os.access(folder, os.W_OK):
-        raise FileFormatError(f"cannot write {path}: no permission in {folder}")

@@ -7,6 +7,7 @@ __all__ = [
     "DimensionError",
     "DisagreementError",
     "FileFormatError",
+    "FolderInUseError",
     "IllPosedError",
     "NonFiniteError",
     "RankError",
@@ -43,6 +44,10 @@ class RankError(StabilityError):
 
 class ConfigurationError(StabilityError):
     """An option, a name or a combination of options is not one that exists."""
+
+
+class FolderInUseError(ConfigurationError):
+    """Another process writes in the folder; the text names it, its machine, and since when."""
 
 
 class UnsupportedError(StabilityError):

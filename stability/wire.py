@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ import numpy as np
 
 from stability.errors import FileFormatError, StabilityError
 from stability.limits import DEPTH, DIGITS, DOCUMENT_BYTES, DOCUMENT_VALUES
+from stability.storage.writing import write_bytes, write_text
 
 __all__ = [
     "SUBJECTS",
@@ -311,29 +310,3 @@ def read_json(path: str | Path) -> Any:
         FileFormatError: missing, unreadable, too large, or not JSON.
     """
     return read_document(path)[0]
-
-
-def write_text(path: str | Path, text: str) -> Path:
-    """``write_bytes`` of a text in UTF-8."""
-    return write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
-    """Write a file aside and rename it into place: afterwards it is whole, or what was there before.
-
-    Raises:
-        FileFormatError: when the place cannot be written to.
-    """
-    path = Path(path)
-    temporary = path.parent / f".{secrets.token_hex(12)}.partial"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-    try:
-        with open(os.open(temporary, flags, 0o666), "wb") as handle:  # less what the umask of the process takes away
-            handle.writelines(pieces)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise FileFormatError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-    return path

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
 import torch
 
-from stability.analysis import SpectrumTracker, evaluate, make_task, read_run, train
+from stability.analysis import SpectrumTracker, evaluate, make_task, read_run, resume_run, train
 from stability.analysis.runs import METRIC_COLUMNS, pack_optimizer, unpack_optimizer
 from stability.analysis.tables import CsvLog, csv_text, read_csv
-from stability.errors import FileFormatError
+from stability.errors import ConfigurationError, FileFormatError
 from stability.models import ElmanRNN, LipschitzRNN, SequenceModel
 
 
@@ -66,7 +69,7 @@ def test_the_document_holds_what_the_format_promises(trained):
     assert fields | {"interrupted"} <= set(document["result"])
     assert {"versions", "seed", "machine", "started", "finished"} <= set(document["environment"])
     assert "continue" not in document
-    names = {p.name for p in path.iterdir()}
+    names = {p.name for p in path.iterdir() if p.name != ".stability.json"}
     tables = {"metrics.csv", "spectra.csv", "eigenvalues.csv"}
     assert names == {"run.json", "model.safetensors", "checkpoint.safetensors"} | tables
 
@@ -212,3 +215,95 @@ def test_an_optimizer_goes_on_where_it_was(make):
         step(a, optimizer)
         step(b, other)
     assert torch.equal(a, b)
+
+
+class TestWhoseFiles:
+    """A run touches the files that it made, and no other."""
+
+    OTHERS = ("noise.csv", "attacks.csv", "certificate.json", "analysis.json")
+
+    def small(self, path, **options):
+        torch.manual_seed(0)
+        task = make_task("adding", steps=5, train=8, test=4)
+        model = SequenceModel(LipschitzRNN(2, 3), 1)
+        return train(model, task, epochs=1, out=path, tracker=SpectrumTracker(model, every=1), **options)
+
+    def test_files_that_are_somebodys_stay(self, tmp_path):
+        for name in self.OTHERS:
+            (tmp_path / name).write_text("mine")
+        self.small(tmp_path)
+        self.small(tmp_path, overwrite=True)
+        assert {(tmp_path / name).read_text() for name in self.OTHERS} == {"mine"}
+
+    def test_files_in_the_way_are_named_and_kept(self, tmp_path):
+        for name in (*self.OTHERS, "metrics.csv", "spectra.csv"):
+            (tmp_path / name).write_text("mine")
+        with pytest.raises(ConfigurationError, match=r"holds metrics\.csv, spectra\.csv, not made by this command"):
+            self.small(tmp_path)
+        assert {p.read_text() for p in tmp_path.iterdir()} == {"mine"}
+        self.small(tmp_path, overwrite=True)
+        assert {(tmp_path / name).read_text() for name in self.OTHERS} == {"mine"}
+        assert len(read_run(tmp_path).metrics()) == 1
+
+    def test_a_run_of_an_earlier_release_has_no_list_and_goes_on(self, tmp_path):
+        self.small(tmp_path)
+        (tmp_path / ".stability.json").unlink()
+        (tmp_path / "noise.csv").write_text("mine")
+        resume_run(tmp_path, epochs=2)
+        assert len(read_run(tmp_path).metrics()) == 2
+        assert (tmp_path / "noise.csv").read_text() == "mine"
+
+    def test_only_one_writes(self, tmp_path):
+        """Training into a folder that is trained in: refused, and the first one does not notice."""
+        seen = []
+
+        def again(news):
+            if news.finished is not None and not seen:
+                code = (
+                    "import sys\nfrom stability.analysis import resume_run\n"
+                    "try:\n    resume_run(sys.argv[1])\n"
+                    "except Exception as error:\n    print(type(error).__name__, error)"
+                )
+                done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+                seen.append(done.stdout)
+
+        self.small(tmp_path, progress=again)
+        assert len(seen) == 1
+        assert seen[0].startswith("FolderInUseError")
+        assert f"process {os.getpid()} on" in seen[0]
+
+    def test_rows_that_stand_twice_are_refused(self, tmp_path):
+        """As two writers at once left them; also after the checkpoint that knows nothing of its tables."""
+        self.small(tmp_path)
+        text = (tmp_path / "spectra.csv").read_text()
+        (tmp_path / "spectra.csv").write_text(text + "".join(text.splitlines(keepends=True)[-3:]))
+        with pytest.raises(FileFormatError, match="counts 3 rows twice"):
+            read_run(tmp_path).spectra()
+        resume_run(tmp_path, epochs=2)  # what was added after the checkpoint is not its own
+        assert (tmp_path / "spectra.csv").read_text().startswith(text)
+        read_run(tmp_path).spectra()
+
+    def test_a_table_that_was_changed_is_not_taken_for_the_run_s_own(self, tmp_path):
+        self.small(tmp_path)
+        for change in (
+            lambda t: t[: len(t) // 2],
+            lambda t: t.replace("A,max_real,0", "A,max_real,1", 1),
+            lambda t: "",
+        ):
+            text = (tmp_path / "spectra.csv").read_text()
+            assert change(text) != text
+            (tmp_path / "spectra.csv").write_text(change(text))
+            with pytest.raises(FileFormatError, match=r"spectra\.csv was changed"):
+                resume_run(tmp_path, epochs=2)
+            (tmp_path / "spectra.csv").write_text(text)
+        resume_run(tmp_path, epochs=2)
+
+    def test_doubled_rows_of_an_earlier_release_are_refused(self, tmp_path):
+        log = CsvLog(("step", "name", "value"), ("step", "name"))
+        (tmp_path / "x.csv").write_text(
+            csv_text(log.columns, [(0, "a", 1.0), (1, "a", 2.0), (1, "a", 2.0), (2, "a", 0.5)])
+        )
+        with pytest.raises(FileFormatError, match="counts 1 rows twice"):
+            log.open(tmp_path / "x.csv", keep_until=1)
+        log.open(tmp_path / "x.csv", keep_until=0)
+        assert log.rows == [(0, "a", 1.0)]

@@ -27,6 +27,7 @@ from stability.errors import (
     StabilityError,
 )
 from stability.models import ElmanRNN, LipschitzRNN, SequenceModel
+from stability.storage.folder import claim
 
 
 @pytest.fixture(scope="module")
@@ -243,11 +244,15 @@ class TestBadInput:
 
     def test_folders(self, task, tmp_path):
         train(new_model(task), task, epochs=1, out=tmp_path / "run")
-        (tmp_path / "run" / "certificate.json").write_text("{}")
+        with claim(tmp_path / "run", "analysis") as folder:
+            folder.reserve(["certificate.json"], "analysis")
+        for name in ("certificate.json", "noise.csv"):
+            (tmp_path / "run" / name).write_text("{}")
         with pytest.raises(ConfigurationError, match="a run already"):
             train(new_model(task), task, epochs=1, out=tmp_path / "run")
         train(new_model(task), task, epochs=1, out=tmp_path / "run", overwrite=True)
         assert not (tmp_path / "run" / "certificate.json").exists()  # it was about another model
+        assert (tmp_path / "run" / "noise.csv").exists()  # nobody here made it
         (tmp_path / "file").write_text("")
         with pytest.raises(FileFormatError, match="cannot write"):
             train(new_model(task), task, epochs=1, out=tmp_path / "file" / "run")

@@ -1,0 +1,276 @@
+"""A folder that a command writes in: one writer at a time, and a list of the files that are its own.
+
+``.stability.json`` names every file before it is written, and the work that writes it. What stands in the folder and
+not on the list belongs to somebody else: it is neither replaced, unless that is asked for, nor ever removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from stability.errors import ConfigurationError, FileFormatError, FolderInUseError
+from stability.storage.locking import LOCK_FILE, RECORD_FILE, Lock, acquire
+from stability.storage.writing import is_partial, write_text
+from stability.wire import read_json
+
+__all__ = ["LIST", "Folder", "claim", "in_the_way", "is_listed", "listed"]
+
+LIST = ".stability.json"
+FORMAT, VERSION = "stability-files", 1
+
+_held: dict[tuple[int, int], Folder] = {}
+
+
+class Folder:
+    """A folder that this process, and those that it starts, write in; made by ``claim``.
+
+    Attributes:
+        path: the folder.
+        files: by whom each of its own files is written, by name.
+    """
+
+    def __init__(self, path: Path, lock: Lock, key: tuple[int, int]) -> None:
+        self.path, self.files = path, listed(path)
+        self._lock, self._key, self._depth = lock, key, 1
+        self._of = (os.getpid(), threading.get_ident())
+        self._fresh = not is_listed(path)
+        if lock.inherited:
+            _sweep(path)
+
+    @property
+    def descriptor(self) -> int | None:
+        """What holds the lock for a process that inherits it; ``None`` where the file system has no locks."""
+        return self._lock.descriptor
+
+    def own(self, by: str) -> list[str]:
+        """Names of the files that a kind of work made, or was about to make."""
+        return [name for name, who in self.files.items() if who == by]
+
+    def reserve(self, names: Iterable[str], by: str, *, overwrite: bool = False, adopt: bool = False) -> None:
+        """Put files on the list, before they are written.
+
+        Args:
+            names: relative to the folder, with ``/``.
+            by: the work that writes them.
+            overwrite: whether files of the same names that are not its own may be replaced.
+            adopt: in a folder without a list (of an earlier release), take such files for its own.
+
+        Raises:
+            ConfigurationError: a file stands in the way that may not be replaced; nothing was changed.
+        """
+        names = [_checked(name) for name in names]
+        known = {**dict.fromkeys(names, by), **self.files} if adopt and self._fresh else self.files
+        refuse(self.path, names, by, known, overwrite)
+        for name in names:
+            place = self.path / name
+            if place.is_symlink():  # to be replaced: what it leads to is not ours
+                place.unlink()
+            if self._lock.inherited and "/" in name:
+                _sweep(place.parent)
+        changed = {**self.files, **dict.fromkeys(names, by)}
+        if changed != self.files or self._fresh:
+            self.files = changed
+            self._write()
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files that are on the list, and folders that are empty then; what is not on it stays."""
+        gone = [_checked(name) for name in names if name in self.files]
+        for name in gone:
+            place = self.path / name
+            if _real_parents(self.path, name) and (place.is_file() or place.is_symlink()):
+                place.unlink()
+            with contextlib.suppress(OSError):
+                if "/" in name:
+                    place.parent.rmdir()
+        if gone:
+            self.files = {k: v for k, v in self.files.items() if k not in gone}
+            self._write()
+
+    def _write(self) -> None:
+        document = {"format": FORMAT, "version": VERSION, "files": self.files}
+        write_text(self.path / LIST, json.dumps(document, indent=1) + "\n")
+        self._fresh = False
+
+    def _release(self) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        _held.pop(self._key, None)
+        self._lock.release()
+
+
+def is_listed(path: Path) -> bool:
+    """Whether a folder has a list of the files that were made in it."""
+    return (path / LIST).is_file() and not (path / LIST).is_symlink()
+
+
+def listed(path: Path) -> dict[str, str]:
+    """The list of a folder: by whom each file is written; empty where there is none.
+
+    Raises:
+        FileFormatError: a list that cannot be read.
+    """
+    if not is_listed(path):
+        return {}
+    document = read_json(path / LIST)
+    files = document.get("files") if isinstance(document, dict) and document.get("format") == FORMAT else None
+    if not isinstance(files, dict) or not all(isinstance(by, str) for by in files.values()):
+        raise FileFormatError(f"{path / LIST} is no list of files of this toolkit: delete it to go on without it")
+    return {_checked(name): by for name, by in files.items()}
+
+
+def in_the_way(
+    path: Path, names: Iterable[str], by: str, files: Mapping[str, str] | None = None
+) -> tuple[list[str], ...]:
+    """What stands where files are to be written.
+
+    Args:
+        path: the folder; it need not exist.
+        names: of the files.
+        by: the work that would write them.
+        files: the folder's list, read when it is not given.
+
+    Returns:
+        Names of files that are not its own, and of things that can not be replaced at all.
+    """
+    files = listed(path) if files is None else files
+    strange, never = [], []
+    for name in names:
+        if not _real_parents(path, name):
+            never.append(name)
+            continue
+        try:
+            mode = os.lstat(path / name).st_mode
+        except OSError:
+            continue
+        if stat.S_ISLNK(mode) or (stat.S_ISREG(mode) and files.get(name) != by):
+            strange.append(name)
+        elif not stat.S_ISREG(mode):
+            never.append(name)
+    return strange, never
+
+
+def refuse(path: Path, names: Iterable[str], by: str, files: Mapping[str, str] | None, overwrite: bool) -> None:
+    """Raise when something stands in the way that may not be replaced.
+
+    Raises:
+        ConfigurationError: naming it.
+    """
+    strange, never = in_the_way(path, names, by, files)
+    if never:
+        raise ConfigurationError(f"{path} holds {_some(never)}, no plain file of a plain folder: choose another folder")
+    if strange and not overwrite:
+        raise ConfigurationError(
+            f"{path} holds {_some(strange)}, not made by this command, which would replace "
+            f"{'it' if len(strange) == 1 else 'them'}: choose another folder, or allow it with --overwrite"
+        )
+
+
+@contextlib.contextmanager
+def claim(path: str | Path, work: str) -> Iterator[Folder]:
+    """Own a folder for the time of a block: no other process writes there meanwhile.
+
+    A folder that is owned already by this thread may be claimed again within.
+
+    Args:
+        path: the folder; made when it is missing, and taken away again when nothing was written.
+        work: what is done there, for others to read.
+
+    Yields:
+        The folder.
+
+    Raises:
+        FolderInUseError: another process, or another thread, writes there.
+        FileFormatError: the folder cannot be made or written to.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     with claim(place, "example") as folder:
+        ...         folder.reserve(["table.csv"], "example")
+        ...     listed(Path(place))
+        {'table.csv': 'example'}
+    """
+    path = Path(path)
+    try:
+        made = [p for p in (path, *path.parents) if not p.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FileFormatError(f"cannot write to {path}: cannot make the folder ({why})") from error
+    try:
+        folder = _enter(path, work)
+        try:
+            yield folder
+        finally:
+            folder._release()
+    finally:
+        for place in made:  # empty ones only
+            with contextlib.suppress(OSError):
+                place.rmdir()
+
+
+def _enter(path: Path, work: str) -> Folder:
+    status = os.stat(path)
+    key = (status.st_dev, status.st_ino)
+    held = _held.get(key)
+    if held is not None and held._of[0] == os.getpid():
+        if held._of[1] != threading.get_ident():
+            raise FolderInUseError(f"{path} is being written by another thread of this process")
+        held._depth += 1
+        return held
+    try:
+        lock = acquire(path, work)
+    except OSError as error:
+        raise FileFormatError(f"cannot write to {path}: {error.strerror or error}") from error
+    try:
+        _held[key] = Folder(path, lock, key)
+    except BaseException:
+        lock.release()
+        raise
+    return _held[key]
+
+
+def _checked(name: str) -> str:
+    """A name that stays in its folder.
+
+    Raises:
+        FileFormatError: any other.
+    """
+    parts = PurePosixPath(name).parts
+    if (
+        not parts
+        or parts[0] in ("/", LIST, LOCK_FILE, RECORD_FILE)
+        or ".." in parts
+        or str(PurePosixPath(*parts)) != name
+        or "\0" in name
+    ):
+        raise FileFormatError(f"{name[:80]!r} is no name of a file below the folder")
+    return name
+
+
+def _real_parents(path: Path, name: str) -> bool:
+    """Whether the folders between are folders, not links to places elsewhere, as far as they exist."""
+    for part in list(PurePosixPath(name).parents)[:-1]:
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISDIR(os.lstat(path / part).st_mode):
+                return False
+    return True
+
+
+def _sweep(folder: Path) -> None:
+    """Take away what a writer that was killed had not finished."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if is_partial(entry.name) and entry.is_file(follow_symlinks=False):
+                os.unlink(entry.path)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,228 @@
+"""The one writer: a regular file is replaced as a whole, anything else is written through or refused, never replaced.
+
+What stands at a path decides. A regular file (or nothing): written aside and renamed. A symbolic link: its target, the
+link stays. A character device, a descriptor of this process (``/dev/stdout``, ``/dev/fd/N``, process substitution), a
+named pipe with a reader: written through. A folder, a socket, a block device, a pipe that nobody reads: refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import select
+import stat
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from stability.errors import FileFormatError
+
+__all__ = ["is_partial", "reserve", "write_bytes", "write_text"]
+
+STALLED = 60.0
+"""Seconds that the reader of a named pipe may take none of it before it is given up."""
+LINKS = 40
+PARTIAL = re.compile(r"\.[0-9a-f]{24}\.partial")
+DESCRIPTORS = re.compile(r"/dev/fd|/proc/(self|thread-self|\d+)(/task/\d+)?/fd")
+REFUSED = ((stat.S_ISDIR, "a directory"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"))
+
+_pipes: dict[tuple[int, int], int] = {}  # named pipes that were reserved: closed and opened again, the reader would end
+
+
+def is_partial(name: str) -> bool:
+    """Whether a file's name is that of one that was being written aside.
+
+    Example:
+        >>> is_partial(".0123456789abcdef01234567.partial"), is_partial("notes.partial")
+        (True, False)
+    """
+    return PARTIAL.fullmatch(name) is not None
+
+
+def reserve(path: str | Path) -> Path:
+    """Refuse a place that cannot be written to before the work, not after it.
+
+    Args:
+        path: where a file is to go; nothing is changed there. A named pipe is held open until it is written to.
+
+    Returns:
+        The path.
+
+    Raises:
+        FileFormatError: saying what is wrong with the place.
+    """
+    path = Path(path)
+    with _told(path):
+        descriptor = _own_descriptor(path)
+        if descriptor is not None:
+            _check_descriptor(path, descriptor)
+            return path
+        target, status = _target(path)
+        if status is None or stat.S_ISREG(status.st_mode):
+            folder = target.parent
+            if not folder.is_dir():
+                raise FileFormatError(f"cannot write {path}: there is no directory {folder}")
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise FileFormatError(f"cannot write {path}: no permission in {folder}")
+            if status is not None and not os.access(target, os.W_OK):
+                raise FileFormatError(f"cannot write {path}: it is write-protected")
+        elif stat.S_ISFIFO(status.st_mode):
+            _pipes.setdefault((status.st_dev, status.st_ino), _open_through(target))
+        else:
+            os.close(_open_through(target))
+    return path
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """``write_bytes`` of a text in UTF-8."""
+    return write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
+    """Write a file: afterwards a regular file is whole, or what was there before; anything else is written through.
+
+    Args:
+        path: where; see the head of this module for what is done with devices, links and pipes.
+        *pieces: the content, one piece after the other.
+
+    Returns:
+        The path.
+
+    Raises:
+        FileFormatError: when the place cannot be written to.
+    """
+    path = Path(path)
+    with _told(path):
+        descriptor = _own_descriptor(path)
+        if descriptor is not None:
+            _check_descriptor(path, descriptor)
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    stream.flush()  # what was printed before comes before
+            _pour(descriptor, pieces)
+            return path
+        target, status = _target(path)
+        if status is None or stat.S_ISREG(status.st_mode):
+            _replace(target, pieces)
+            return path
+        kept = _pipes.pop((status.st_dev, status.st_ino), None)
+        handle = _open_through(target) if kept is None else kept
+        try:
+            if not stat.S_ISFIFO(status.st_mode):
+                os.set_blocking(handle, True)
+            _pour(handle, pieces)
+        finally:
+            os.close(handle)
+    return path
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileFormatError(f"cannot write {path}: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL or a lone surrogate in the name
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(f"cannot write {str(path)!r}: {error}") from error
+
+
+def _own_descriptor(path: Path) -> int | None:
+    """The number behind ``/dev/stdout``, ``/dev/fd/N`` and their like.
+
+    To be written to as it is: opened by its name, a file would be written from its start again, or be replaced.
+    """
+    for _ in range(LINKS):
+        if path.name.isdecimal():
+            folder = os.path.realpath(path.parent)
+            found = DESCRIPTORS.fullmatch(folder) or DESCRIPTORS.fullmatch(str(path.parent))
+            if found is not None:
+                ours = found[1] in (None, "self", "thread-self", str(os.getpid()))
+                return int(path.name) if ours else None
+        if not path.is_symlink():
+            return None
+        path = path.parent / os.readlink(path)
+    return None
+
+
+def _check_descriptor(path: Path, descriptor: int) -> None:
+    try:
+        status = os.fstat(descriptor)
+    except (OSError, OverflowError) as error:
+        raise FileFormatError(f"cannot write {path}: this process has no open file {descriptor}") from error
+    for kind, name in REFUSED[::2]:  # a socket that is open is a connection, and may be written to
+        if kind(status.st_mode):
+            raise FileFormatError(f"cannot write {path}: it is {name}")
+    with contextlib.suppress(ImportError):
+        import fcntl
+
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise FileFormatError(f"cannot write {path}: it is open for reading only")
+
+
+def _target(path: Path) -> tuple[Path, os.stat_result | None]:
+    """Where the last link leads, and what stands there; ``None`` for nothing yet.
+
+    Raises:
+        FileFormatError: a folder, a socket, a block device, a link whose folder is missing.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        if not path.is_symlink():
+            return path, None
+        target = Path(os.path.realpath(path))
+        if not target.parent.is_dir():
+            raise FileFormatError(
+                f"cannot write {path}: it is a link to {target}, and there is no directory {target.parent}"
+            ) from None
+        return target, None
+    for kind, name in REFUSED:
+        if kind(status.st_mode):
+            raise FileFormatError(f"cannot write {path}: it is {name}")
+    linked = stat.S_ISREG(status.st_mode) and path.is_symlink()
+    return (Path(os.path.realpath(path)) if linked else path), status
+
+
+def _open_through(target: Path) -> int:
+    """Open a device or a named pipe for writing, without waiting for anybody."""
+    flags = os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        return os.open(target, flags)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise FileFormatError(f"cannot write {target}: it is a pipe or device that nobody reads") from error
+        raise
+
+
+def _pour(handle: int, pieces: Sequence[bytes | memoryview]) -> None:
+    """Write everything, however little is taken at a time."""
+    for piece in pieces:
+        rest = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
+        waited = time.monotonic()
+        while len(rest):
+            try:
+                rest = rest[os.write(handle, rest) :]
+                waited = time.monotonic()
+            except BlockingIOError:
+                if time.monotonic() - waited > STALLED:
+                    raise OSError(errno.ETIMEDOUT, f"nothing was read from it for {STALLED:g} s") from None
+                select.select([], [handle], [], 1.0)
+
+
+def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
+    """Write aside and rename into place."""
+    temporary = path.parent / f".{secrets.token_hex(12)}.partial"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        with open(os.open(temporary, flags, 0o666), "wb") as handle:  # less what the umask of the process takes away
+            handle.writelines(pieces)
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
