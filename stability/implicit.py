@@ -8,7 +8,7 @@ import numpy as np
 
 from stability.errors import UnsupportedError
 
-__all__ = ["solve_channels"]
+__all__ = ["closed", "solve_channels"]
 
 Array = np.ndarray
 _SWEEPS, _ROUNDS = 200, 400
@@ -80,3 +80,29 @@ def solve_channels(
         "the channel equation z = free + D phi(z) could not be solved to its rounding errors: its D has cycles of a "
         "gain too close to one; give the network with an explicit (acyclic) direct term"
     )
+
+
+def closed(D: Array, k: Array, right: Array) -> Array:
+    r"""What the channels see when their loop is closed by slopes: :math:`(I - D K)^{-1} X` for ``K = diag(k)``.
+
+    Where no channel both reads others and is read, as in the gates of an LSTM, ``(D K)^2 = 0`` and no equation is solved.
+
+    Args:
+        D: ``(m, m)``.
+        k: ``(m,)`` slopes.
+        right: ``(m, n)``, the matrix ``X``.
+
+    Returns:
+        ``(m, n)``.
+
+    Example:
+        >>> closed(np.array([[0.0, 3.0], [0.0, 0.0]]), np.array([1.0, 0.5]), np.eye(2))
+        array([[1. , 1.5],
+               [0. , 1. ]])
+    """
+    reading, read = D.any(axis=1), D.any(axis=0)
+    if (reading & read).any():
+        return np.linalg.solve(np.eye(len(D)) - D * k, right)
+    out = np.array(right)
+    out[reading] += (D[np.ix_(reading, read)] * k[read]) @ right[read]
+    return out

@@ -16,7 +16,7 @@ import numpy as np
 from stability.activations import activation as lookup
 from stability.door import as_matrix, as_slope, check_integrator, is_well_posed
 from stability.errors import ConfigurationError, DimensionError, IllPosedError
-from stability.implicit import solve_channels
+from stability.implicit import closed, solve_channels
 from stability.parts import as_part
 from stability.wire import subject
 
@@ -257,7 +257,7 @@ class LureSystem:
         k = np.asarray(K, dtype=np.float64)
         if not self.D.any():
             return self.A + (self.B * k) @ self.C
-        return self.A + (self.B * k) @ np.linalg.solve(np.eye(self.channels) - self.D * k, self.C)
+        return self.A + (self.B * k) @ closed(self.D, k, self.C)
 
     def payload(self) -> dict[str, Any]:
         """What a file keeps: the matrices, or for a discretised system the continuous one, method and step."""

@@ -14,7 +14,7 @@ import numpy as np
 from stability.certificate import Finding
 from stability.criteria.linear import linear_criterion
 from stability.criteria.witness import crawl, start_rate
-from stability.deadline import STOPPED, Deadline, TimeLimit
+from stability.deadline import STOPPED, Deadline, TimeLimit, TimeOverError
 from stability.errors import ConfigurationError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.between import condition_number
@@ -301,8 +301,9 @@ def _shortfall(search: Search) -> float | None:
         return -excess
     if search.samples is None or not search.channels or search.deadline.over:
         return None
-    samples = search.samples.at(1.0 if search.system.is_discrete else 0.0)
-    if not len(samples):  # the time was over before the first
+    try:
+        samples = search.samples.at(1.0 if search.system.is_discrete else 0.0, search.deadline)
+    except TimeOverError:
         return None
-    gain = optimise_scaling(samples, search.x)[1]
+    gain = optimise_scaling(samples, search.x, deadline=search.deadline)[1]
     return min(1.0 - gain, 0.0) if np.isfinite(gain) else None

@@ -7,19 +7,22 @@ a proposal, and the bounded real lemma at these multipliers decides.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg import schur, solve_triangular
 from scipy.optimize import minimize
 
-from stability.deadline import Deadline
+from stability.deadline import Deadline, TimeOverError
 from stability.solve.loop import Loop
 
 __all__ = ["FrequencySamples", "optimise_scaling", "osborne"]
 
 Array = np.ndarray
 _DECOMPOSED, _BLOCK = 24, 6
+_MOST = 2**29
+"""Bytes that the samples may take."""
 _FLOOR = 1e-5
 """Entries below this share of the largest count as this share: a reducible loop has no best balance."""
 
@@ -45,11 +48,13 @@ class FrequencySamples:
         count: number of sample points.
 
     Cost:
-        One complex Schur form, then ``4 n^2 m`` flops a point and rate; memory ``16 count m^2`` bytes.
+        One complex Schur form, then ``4 n^2 m`` flops a point and rate; memory ``16 count m^2`` bytes, half a gigabyte
+        at most (fewer points, down to four) where there are thousands of channels.
     """
 
     def __init__(self, loop: Loop, count: int = 32) -> None:
         self.loop = loop
+        count = max(4, min(count, int(_MOST // (8 * max(loop.B.shape[1], 1) ** 2))))
         t, u = schur(loop.A, output="complex")[:2]
         self._t, self._b, self._c = t, u.conj().T @ loop.B, loop.C @ u
         self.eigenvalues = np.diagonal(t).copy()
@@ -59,13 +64,20 @@ class FrequencySamples:
         """One more sample point, where a peak was missed."""
         self.omega = np.unique(np.append(self.omega, abs(omega)))
 
-    def at(self, rate: float) -> Array:
-        """Samples ``(count, m, m)`` along the axis that belongs to a rate."""
+    def at(self, rate: float, deadline: Deadline | None = None) -> Array:
+        """Samples ``(count, m, m)`` along the axis that belongs to a rate, in single precision where they are many.
+
+        Raises:
+            TimeOverError: when the deadline comes before the last of them.
+        """
         n = self._t.shape[0]
         eye = np.eye(n)
         points = rate * np.exp(1j * self.omega) if self.loop.is_discrete else 1j * self.omega - rate
-        out = np.empty((len(points), self.loop.C.shape[0], self.loop.B.shape[1]), dtype=complex)
+        shape = (len(points), self.loop.C.shape[0], self.loop.B.shape[1])
+        out = np.empty(shape, dtype=np.complex128 if 16 * np.prod(shape) <= _MOST else np.complex64)
         for k, s in enumerate(points):
+            if deadline is not None:
+                deadline.require()
             out[k] = self._c @ solve_triangular(s * eye - self._t, self._b) + self.loop.D
         return out
 
@@ -102,12 +114,13 @@ class _Peak:
     (block power steps that start from the last point's vectors).
     """
 
-    def __init__(self, samples: Array, sharpness: float, steps: int, level: float = 1.0, seed: int = 0) -> None:
-        self.samples = samples
-        self.adjoint = np.ascontiguousarray(samples.conj().transpose(0, 2, 1))
+    def __init__(
+        self, samples: Array, sharpness: float, steps: int, level: float = 1.0, deadline: Deadline | None = None
+    ) -> None:
+        self.samples, self.deadline = samples, deadline or Deadline()
         self.sharpness, self.steps = sharpness / level, steps  # level: fixed, so that the gradient is exact
         self.exact = samples.shape[1] <= _DECOMPOSED
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         self.v = rng.standard_normal((samples.shape[0], samples.shape[2], min(_BLOCK, samples.shape[2]))).astype(
             samples.dtype
         )
@@ -120,8 +133,10 @@ class _Peak:
             return sigma, u, vh.conj().transpose(0, 2, 1)
         v = self.v
         for _ in range(steps):
+            self.deadline.require()
             u = np.linalg.qr(scale * (self.samples @ (v / scale)))[0]
-            v = np.linalg.qr((self.adjoint @ (scale * u)) / scale)[0]
+            back = (scale * u).conj().transpose(0, 2, 1) @ self.samples  # no adjoint of the samples is stored
+            v = np.linalg.qr(back.conj().transpose(0, 2, 1) / scale)[0]
         self.v = v
         image = scale * (self.samples @ (v / scale))
         values, w = np.linalg.eigh(image.conj().transpose(0, 2, 1) @ image)
@@ -156,7 +171,8 @@ def optimise_scaling(
         start: where to start; zero or Osborne's balancing, whichever is better, by default.
         target: stop early once the peak is below it.
         rounds: of descent on the samples that are near the peak, each followed by a look at all of them.
-        deadline: asked at every step of the descent, which ends there with what it has.
+        deadline: asked at every product with the samples; the best so far is the answer, of infinite gain where none
+            was judged.
 
     Returns:
         ``log Delta`` with mean zero and the peak gain reached (on the samples).
@@ -167,9 +183,30 @@ def optimise_scaling(
         >>> round(peak, 3)
         0.4
     """
+    found = _Best(start if start is not None else np.zeros(samples.shape[1]))
+    try:
+        _descend(samples, start is None or not start.any(), found, target, rounds, deadline or Deadline())
+    except TimeOverError:
+        pass
+    return found.x, found.peak
+
+
+@dataclass
+class _Best:
+    """The best scaling so far, which is there whenever the time is over."""
+
+    x: Array
+    peak: float = np.inf
+
+    def offer(self, x: Array, peak: float) -> None:
+        if peak < self.peak:
+            self.x, self.peak = x, peak
+
+
+def _descend(samples: Array, balance: bool, found: _Best, target: float, rounds: int, deadline: Deadline) -> None:
+    """Descent on the samples that are near the peak, round by round, each judged on all of them."""
     m = samples.shape[1]
-    judge = _Peak(samples, 300.0, 30)
-    deadline = deadline or Deadline()
+    judge = _Peak(samples, 300.0, 30, deadline=deadline)
 
     def look(x: Array) -> Array:
         return judge.largest(x, 8)
@@ -178,37 +215,36 @@ def optimise_scaling(
         if deadline.over:
             raise StopIteration  # the descent ends with the point it has
 
-    x = start if start is not None else np.zeros(m)
+    x = found.x
     sigma = look(x)
-    if start is None or not x.any():
+    if balance:
         other = osborne(samples)
         if look(other).max() < sigma.max():
             x, sigma = other, look(other)
-    best = float(sigma.max())
+    found.offer(x, float(sigma.max()))
     active = np.zeros(len(samples), dtype=bool)
     sharpness = 60.0
     for _ in range(2 * rounds):
+        best = found.peak
         if best < target or not best > 0.0 or m < 2 or deadline.over:
             break
         active |= sigma > 0.8 * best
         chosen = samples[active]
         if not judge.exact:
-            chosen = chosen.astype(np.complex64)  # single precision steers well enough
-        peak = _Peak(chosen, sharpness, 2, best)
+            chosen = chosen.astype(np.complex64, copy=False)  # single precision steers well enough
+        peak = _Peak(chosen, sharpness, 2, best, deadline)
         peak.v = judge.v[active].astype(chosen.dtype)
         result = minimize(peak, x, jac=True, method="L-BFGS-B", callback=onward, options={"maxiter": 40, "maxcor": 20})
         trial = result.x - result.x.mean()
         sigma_trial = look(trial)
         value = float(sigma_trial.max())
         missed = ~active & (sigma_trial > 0.9 * value)
+        found.offer(trial, value)
         if missed.any():  # the descent pushed other samples up: they join, at the same sharpness
             active |= missed
         elif sharpness >= 600.0 or (sharpness > 60.0 and best - value < 1e-4 * best):
-            if value < best:
-                x, best = trial, value
             break
         else:
             sharpness *= 2.5
         if value < best:
-            x, best, sigma = trial, value, sigma_trial
-    return x, best
+            x, sigma = trial, sigma_trial

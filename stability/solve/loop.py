@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.implicit import closed
 from stability.systems import LureSystem
 
 __all__ = ["Loop", "centre", "times"]
@@ -110,7 +111,6 @@ def centre(system: LureSystem) -> Loop:
             system.D,
             system.is_discrete,
         )
-    inverse = np.linalg.inv(np.eye(system.channels) - system.D * middle)
-    c, d = inverse @ system.C, inverse @ system.D
+    c, d = closed(system.D, middle, system.C), closed(system.D, middle, system.D)
     bm = system.B * middle
     return Loop(system.A + bm @ c, system.B + bm @ d, radius[:, None] * c, radius[:, None] * d, system.is_discrete)

@@ -208,6 +208,9 @@ class Search:
         if self.samples is None:
             n = self.system.states
             self.samples = FrequencySamples(self.loop, 40 if n <= 128 else 24 if n <= 512 else 12)
-        x, gain = optimise_scaling(self.samples.at(rate), self.x, target=target, deadline=self.deadline)
-        self.x = x
+        try:
+            samples = self.samples.at(rate, self.deadline)
+        except TimeOverError:
+            return np.inf
+        self.x, gain = optimise_scaling(samples, self.x, target=target, deadline=self.deadline)
         return gain

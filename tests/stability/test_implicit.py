@@ -10,7 +10,7 @@ import pytest
 from stability import UnsupportedError
 from stability.activations import ACTIVATIONS
 from stability.door import is_well_posed
-from stability.implicit import solve_channels
+from stability.implicit import closed, solve_channels
 from stability.systems import DrivenSystem, LureSystem
 
 
@@ -79,3 +79,15 @@ def test_a_graph_without_cycles_is_well_posed_whatever_its_weights():
         seen.add(acyclic)
         assert is_well_posed(D, np.zeros(m), np.ones(m)) == acyclic
     assert seen == {True, False}
+
+
+def test_the_closed_loop_of_the_channels(rng):
+    """Against the inverse: D without cycle of length two (nothing to solve), a longer chain, a cycle, and none."""
+    chain = np.diag(rng.normal(size=4), 1)
+    hears = np.zeros((5, 5))
+    hears[3:, :3] = rng.normal(size=(2, 3))
+    alone = np.diag([0.0, 0.3, 0.0])
+    for D in (hears, hears.T, chain, alone, 0.2 * rng.normal(size=(4, 4)), np.zeros((3, 3))):
+        k, X = rng.uniform(-1.0, 2.0, size=len(D)), rng.normal(size=(len(D), 2))
+        expected = np.linalg.inv(np.eye(len(D)) - D @ np.diag(k)) @ X
+        assert closed(D, k, X) == pytest.approx(expected, rel=1e-12, abs=1e-12)
