@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
 from stability.rules.cascade import GROW, compose, layer_claim, pack
 from stability.rules.registry import RULES, worded
 from stability.stacks import Cascade
 
-__all__ = ["Cascade", "cascade_claim"]
+__all__ = ["Cascade", "cascade_claim", "layer_findings"]
 
 
 def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
@@ -45,6 +45,28 @@ def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: 
     rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
     data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
     return _accepted(cascade, Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", data), rate))
+
+
+def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Finding, ...]:
+    """What became of every layer by itself, as findings about the stack.
+
+    Args:
+        parts: one certificate a layer.
+        discrete: whether rates are per step.
+
+    Returns:
+        One finding a layer.
+    """
+    return tuple(
+        Finding(
+            f"layer {k + 1}",
+            part.verdict is Verdict.CERTIFIED,
+            None if part.rate is None else 1.0 - part.rate if discrete else part.rate,
+            f"{part.verdict} ({part.criterion})",
+            part.rate,
+        )
+        for k, part in enumerate(parts)
+    )
 
 
 def _accepted(cascade: Cascade, draft: Claim) -> Claim | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stability.bounded import bounded, equilibrium_claim
-from stability.cascade import Cascade, cascade_claim
+from stability.cascade import Cascade, cascade_claim, layer_findings
 from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.criteria.circle import circle_criterion
 from stability.criteria.interval import gated_findings, gated_proof
@@ -29,6 +29,7 @@ from stability.gated import GatedCell
 from stability.nonexpansive import nonexpansive
 from stability.refute import Refutation
 from stability.refute import refute as search_witness
+from stability.refute.inputs import input_range as checked_range
 from stability.refute.stack import search_stack
 from stability.regional import regional
 from stability.rules.multiplier_lmi import check_lmi
@@ -363,7 +364,7 @@ def _certify_gated(cell: GatedCell, question: _Question, refute: bool) -> Certif
 
 def _certify_layer(layer: Any, question: _Question, refute: bool, own: Any) -> Certificate:
     """One layer of a stack by itself, from the proof that it carries where it has one."""
-    part = replace(question, use={}, criterion="auto", rate="any" if question.rate == "any" else "best", further=False)
+    part = replace(question, criterion="auto", rate="any" if question.rate == "any" else "best", further=False)
     if isinstance(layer, GatedCell):
         return _certify_gated(layer, part, refute)
     return _certify_lure(layer, part, refute, own)
@@ -373,27 +374,25 @@ def _certify_cascade(cascade: Cascade, question: _Question, refute: bool, own: A
     """A stack: every layer by itself, then the composition."""
     carried = own.get("layers", ()) if isinstance(own, dict) else ()
     carried = carried if len(carried) == len(cascade.layers) else (None,) * len(cascade.layers)
-    parts = tuple(_certify_layer(layer, question, refute, one) for layer, one in zip(cascade.layers, carried))
-    discrete = cascade.is_discrete
-    findings = tuple(
-        Finding(
-            f"layer {k + 1}",
-            part.verdict is Verdict.CERTIFIED,
-            None if part.rate is None else 1.0 - part.rate if discrete else part.rate,
-            f"{part.verdict} ({part.criterion})",
-            part.rate,
-        )
-        for k, part in enumerate(parts)
-    )
+    parts: list[Certificate] = []
+    for k, (layer, one) in enumerate(zip(cascade.layers, carried)):
+        share = question.deadline.share(1.0 / (len(carried) + 1 - k))  # as much for every layer and for the whole
+        region = question.use.get("input_range") if k < cascade.directions else None  # who reads the inputs themselves
+        use = {} if region is None else {"input_range": region}
+        parts.append(_certify_layer(layer, replace(question, deadline=share, use=use), refute, one))
+    findings = layer_findings(parts, cascade.is_discrete)
     claim = cascade_claim(cascade, parts)
     unproved = claim is None or claim.verdict is Verdict.INCONCLUSIVE
     unproved = unproved and any(part.verdict is not Verdict.CERTIFIED for part in parts)
     if unproved and refute and not question.deadline.stops("refutation"):
         limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
-        result = search_stack(cascade, search_witness, seed=question.seed, time_limit=limit, lowest=False)
+        seen = checked_range(question.use.get("input_range"), cascade.inputs)
+        result = search_stack(cascade, search_witness, seed=question.seed, time_limit=limit, lowest=False, region=seen)
         if result.proof is not None and (claim is None or result.found):
-            return Certificate(cascade, result.claim or open_claim(cascade), result.proof.kind, None, None, findings)
+            claim, meta = result.claim or open_claim(cascade), _witness_meta(result, question)
+            return Certificate(cascade, claim, result.proof.kind, None, None, findings, meta=meta)
     if claim is None:
         return Certificate(cascade, open_claim(cascade), None, None, None, findings)
     kind, overshoot = (claim.proof.kind, claim.proof.data.get("overshoot")) if claim.proof else (None, None)
-    return Certificate(cascade, claim, kind, claim.value, overshoot, findings)
+    meta = parts[claim.proof.data["layer"]].meta if claim.proof is not None and kind == "cascade_layer" else {}
+    return Certificate(cascade, claim, kind, claim.value, overshoot, findings, meta=meta)

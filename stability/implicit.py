@@ -85,7 +85,7 @@ def solve_channels(
 def closed(D: Array, k: Array, right: Array) -> Array:
     r"""What the channels see when their loop is closed by slopes: :math:`(I - D K)^{-1} X` for ``K = diag(k)``.
 
-    Where no channel both reads others and is read, as in the gates of an LSTM, ``(D K)^2 = 0`` and no equation is solved.
+    Where no channel both reads others and is read, as in an LSTM, ``(D K)^2 = 0`` and no equation is solved.
 
     Args:
         D: ``(m, m)``.

@@ -7,6 +7,7 @@ a proposal, and the bounded real lemma at these multipliers decides.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,10 +185,8 @@ def optimise_scaling(
         0.4
     """
     found = _Best(start if start is not None else np.zeros(samples.shape[1]))
-    try:
+    with contextlib.suppress(TimeOverError):
         _descend(samples, start is None or not start.any(), found, target, rounds, deadline or Deadline())
-    except TimeOverError:
-        pass
     return found.x, found.peak
 
 

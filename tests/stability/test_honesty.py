@@ -84,15 +84,15 @@ def test_what_contracts_is_not_refuted(kind):
     rng = np.random.default_rng([1, *kind.encode()])
     for exponent in (2, 5, 8, 10, 11, 12):
         made = draw(kind, rng, int(rng.integers(1, 4)), 10.0**-exponent)
-        assert refute(made.system, time_limit=0.1).proof is None
+        assert refute(made.system).proof is None
         network = drive(made.system, rng)
         if network is not None and exponent in (2, 10):
             assert isinstance(network, DrivenSystem)
-            assert not refute(network, time_limit=0.2).found
+            assert not refute(network).found
 
 
 def test_cells_and_stacks_that_contract_are_not_refuted():
     rng = np.random.default_rng(4)
     for exponent in (1, 4, 8, 11):
         for subject in (gated_cell(rng, 10.0**-exponent), stack(rng, 10.0**-exponent)):
-            assert certify(subject, rate="any", time_limit=1.0).verdict != "refuted"
+            assert certify(subject, rate="any").verdict != "refuted"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import numpy as np
 import pytest
@@ -100,7 +99,7 @@ class TestPublishedCounterexample:
 
     def test_without_bias_and_input_slopes_are_a_finding_and_no_refutation(self):
         driven = DrivenSystem(LureSystem.recurrent(COUNTER_A, COUNTER_W), "tanh", np.zeros((3, 1)))
-        answer = refute(driven, time_limit=3.0)
+        answer = refute(driven)
         assert answer.proof is None
         (finding,) = answer.findings
         assert finding.criterion == "destabilising_slopes"
@@ -133,25 +132,25 @@ class TestSoundness:
     def test_bare_systems(self, rng):
         for _ in range(25):
             system, margin = self.contracting(rng, int(rng.integers(1, 8)))
-            assert refute(system, time_limit=2.0).proof is None
+            assert refute(system).proof is None
             size = np.linalg.norm(system.A, 2) + np.linalg.norm(system.C, 2)
             map_ = system.euler(margin / size**2)  # |I + dt J|^2 <= 1 - 2 dt margin + dt^2 |J|^2 < 1
-            assert refute(map_, time_limit=2.0).proof is None
+            assert refute(map_).proof is None
 
     def test_networks(self, rng):
         for _ in range(10):
             system, _ = self.contracting(rng, int(rng.integers(1, 6)))
             n = system.states
             driven = DrivenSystem(system, "tanh", rng.normal(size=(n, 2)), rng.normal(size=n))
-            assert refute(driven, time_limit=2.0).proof is None
+            assert refute(driven).proof is None
 
     def test_slow_contraction_is_not_taken_for_none(self):
         for rate in (1e-2, 1e-4, 1e-6):
             spin = np.array([[-rate, 1.0], [-1.0, -rate]])
             system = LureSystem(spin, np.zeros((2, 1)), np.zeros((1, 2)))
-            assert refute(DrivenSystem(system, "tanh", [[0.0]]), time_limit=3.0).proof is None
+            assert refute(DrivenSystem(system, "tanh", [[0.0]])).proof is None
             scaled = LureSystem(np.eye(1) * (1 - rate), np.zeros((1, 1)), np.zeros((1, 1)), dt=1.0)
-            assert refute(DrivenSystem(scaled, "tanh", [[0.0]]), time_limit=3.0).proof is None
+            assert refute(DrivenSystem(scaled, "tanh", [[0.0]])).proof is None
 
 
 class TestLinear:
@@ -223,7 +222,7 @@ class TestNetworks:
         flow = LureSystem.recurrent(np.zeros((2, 2)), W)
         for system in (flow, flow.euler(0.1)):
             driven = DrivenSystem(system, "tanh", np.eye(2))
-            answer = refute(driven, time_limit=3.0)
+            answer = refute(driven)
             assert answer.proof.kind == "unstable_linear"
             assert "uniform" in answer.statement
             assert replayed(driven, answer).valid
@@ -263,7 +262,7 @@ class TestNetworks:
             W = 1.5 * rng.normal(size=(n, n)) / np.sqrt(n)
             system = LureSystem(np.zeros((n, n)), np.eye(n), W, dt=1.0)
             driven = DrivenSystem(system, "tanh", rng.normal(size=(n, 2)), rng.normal(size=n))
-            answer = refute(driven, time_limit=5.0)
+            answer = refute(driven)
             if answer.found:
                 found += 1
                 assert replayed(driven, answer).valid
@@ -317,15 +316,8 @@ class TestParts:
         n = 40
         system = LureSystem.recurrent(-np.eye(n), 0.9 * rng.normal(size=(n, n)) / np.sqrt(n))
         K = np.array(refute(LureSystem.recurrent(-np.eye(n), 4 * np.eye(n))).proof.data["K"])
-        answer = refute(system, hint=K, time_limit=2.0)
+        answer = refute(system, hint=K)
         assert answer.findings[0].margin >= leading_value(system, np.clip(K, 0, 1))[0] - 1e-9
-
-    def test_time_limit(self, rng):
-        n = 150
-        system = LureSystem.recurrent(-3 * np.eye(n), rng.normal(size=(n, n)) / np.sqrt(n))
-        start = time.monotonic()
-        assert refute(DrivenSystem(system, "tanh", rng.normal(size=(n, 3))), time_limit=0.3).proof is None
-        assert time.monotonic() - start < 15
 
     def test_no_search_for_a_subject_proves_nothing(self):
         layer = DrivenSystem(LureSystem.recurrent([[-2.0]], [[1.0]]), "tanh", [[1.0]])
@@ -361,8 +353,8 @@ class TestParts:
             LureSystem.recurrent(-scale * np.eye(2), scale * np.eye(2)),
             LureSystem(scale * np.eye(2), np.eye(2), np.eye(2), dt=1.0),
         ):
-            answer = refute(system, time_limit=1.0)
+            answer = refute(system)
             assert not answer.found or replayed(system, answer).valid
             driven = DrivenSystem(system, "tanh", np.ones((2, 1)))
-            answer = refute(driven, time_limit=1.0)
+            answer = refute(driven)
             assert not answer.found or replayed(driven, answer).valid

@@ -96,7 +96,7 @@ def test_bent_proofs_are_refused(rng):
 def test_open_layers_and_other_subjects():
     cell = GatedCell("gru", np.ones((3, 1)), np.zeros((3, 1)))
     loud = GatedCell("gru", 5 * np.ones((3, 1)), 9 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
-    assert stack_gain(loud, time_limit=1.0).verdict is Verdict.INCONCLUSIVE
+    assert stack_gain(loud).verdict is Verdict.INCONCLUSIVE
     with pytest.raises(DimensionError):
         stack_gain(cell, head=np.ones((1, 2)))
     with pytest.raises(UnsupportedError, match="incremental_gain"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stability import LureSystem, Verdict, certify, incremental_gain, verify
+from stability import LureSystem, Verdict, certify, incremental_gain, refute, verify
 from stability.bounded import bounded
 from stability.certificate import Certificate
 from stability.criteria.circle import bounded_real_lmi, circle_criterion
@@ -75,6 +75,15 @@ def stack() -> Cascade:
     return Cascade([network(3), DrivenSystem(system(2, 0.5, 0.1), "tanh", np.ones((2, 3)))])
 
 
+def open_network() -> DrivenSystem:
+    """Neither certified nor refuted, so that all of the search is made."""
+    return DrivenSystem(LureSystem([[0.0]], [[1.0]], [[-1.0]], dt=1.0), "tanh", [[1.0]])
+
+
+def small_cell(gain: float, **box: float) -> GatedCell:
+    return GatedCell("gru", [[0.5], [0.0], [0.2]], [[gain], [-2.0 * gain], [2.0 * gain]], **box)
+
+
 CALLS = {
     "certify a flow": lambda t: certify(system(), refute=False, time_limit=t),
     "certify a network": lambda t: certify(network(), refute=False, time_limit=t),
@@ -102,6 +111,17 @@ CALLS = {
     "smallest overshoot": lambda t: smallest_overshoot(system(2), 0.3, time_limit=t),
 }
 
+SEARCHES = {
+    "certify or refute a flow": lambda t: certify(system(gain=9.0), time_limit=t),
+    "certify or refute a stack": lambda t: certify(
+        Cascade([small_cell(0.1, input_low=-1, input_high=1), small_cell(1.0)]), input_range=(-1, 1), time_limit=t
+    ),
+    "refute a flow": lambda t: refute(system(gain=1.5), time_limit=t),
+    "refute a network": lambda t: refute(open_network(), effort=0.05, time_limit=t),
+    "refute a cell": lambda t: refute(small_cell(0.5), time_limit=t),
+    "refute a stack": lambda t: refute(Cascade([small_cell(0.1), small_cell(1.0)]), input_range=(-1, 1), time_limit=t),
+}
+
 
 def certificates(answer: object) -> list[Certificate]:
     found = answer if isinstance(answer, Certificate) else getattr(answer, "certificate", None)
@@ -123,6 +143,24 @@ def test_time_may_run_out_at_any_moment(name, countdown):
             if "cut" not in certificate.meta:  # the last reading was none that decides: then nothing is missing
                 assert (certificate.rate, certificate.overshoot) == (whole[0].rate, whole[0].overshoot)
     assert cut >= 2 * len(whole)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_for_counter_examples_may_run_out_of_time(name, countdown):
+    """What it had found by then is the answer; it is proved or none, and once the time is over little more is done."""
+    whole = SEARCHES[name](None)
+    clock = countdown(math.inf)
+    SEARCHES[name](60.0)
+    asked = clock.asked
+    assert asked > 5
+    for readings in (1, 3, asked // 10, asked // 2):
+        clock = countdown(readings)
+        answer = SEARCHES[name](60.0)
+        assert clock.asked < readings + 60, "it goes on although the time is over"
+        assert answer.evidence in ("none", whole.evidence)
+        if isinstance(answer, Certificate):
+            assert verify(answer).valid or answer.evidence == "none"
+            assert answer.meta["cut"] or answer.evidence == "proved"
 
 
 @pytest.mark.parametrize("name", CALLS)
