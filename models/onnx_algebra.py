@@ -145,8 +145,10 @@ class Body:
         op, options = node.op_type, attributes(node)
         if node.domain not in DOMAINS:
             raise self.refuse(f"it contains the operator {node.domain}.{op}")
+        if op not in SAME and op not in _KNOWN:
+            raise self.refuse(f"it contains the operator {op}")
         unknown = sorted(set(options) - _ATTRIBUTES.get(op, set()))
-        if unknown and (op in SAME or op in _KNOWN):
+        if unknown:
             raise self.refuse(f"{op} has the attribute {unknown[0]}, which is not known here")
         if op in SAME:
             refuse_rounding(self.graph, node, self.where)
@@ -166,9 +168,7 @@ class Body:
             return self._product(parts[0], parts[1], op)
         if op == "MatMul":
             return self._matmul(parts[0], parts[1])
-        if op == "Gemm":
-            return self._gemm(parts, options)
-        raise self.refuse(f"it contains the operator {op}")
+        return self._gemm(parts, options)
 
     def _channel(self, node: Any, op: str, options: dict[str, Any]) -> Affine:
         z = self.read(node.input[0])

@@ -133,13 +133,15 @@ class Graph:
                 )
                 for key, v in values.items()
             ]
-            graph = helper.make_graph([node], "one", inputs, [helper.make_empty_tensor_value_info(name)])
+            graph = helper.make_graph([node], node.op_type, inputs, [helper.make_empty_tensor_value_info(name)])
             model = helper.make_model(graph, opset_imports=self.opsets or None)
             with np.errstate(all="ignore"):
                 (result,) = ReferenceEvaluator(model).run([name], values)
         except FileFormatError:
             raise
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeTypeError):
+            return None
+        if result is None:
             return None
         result = np.asarray(result)
         if any(np.may_share_memory(result, v) for v in values.values()):
@@ -185,7 +187,7 @@ class Graph:
         except StabilityError:
             raise
         except Exception as error:
-            reason = next(iter(str(error).strip().splitlines()), "")[:120]
+            reason = str(error).strip().partition("\n")[0][:120]
             raise UnsupportedError(
                 f"onnx's reference evaluator cannot run it: {type(error).__name__}: {reason}"
             ) from error
@@ -220,7 +222,9 @@ class Graph:
             for name, value in {**feeds, **constants}.items()
         ]
         ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
-        model = helper.make_model(helper.make_graph(nodes, "piece", inputs, ends), opset_imports=self.opsets or None)
+        model = helper.make_model(
+            helper.make_graph(nodes, self.proto.name, inputs, ends), opset_imports=self.opsets or None
+        )
         return list(ReferenceEvaluator(model).rt_nodes_), constants
 
 
@@ -228,8 +232,8 @@ def _stored(tensor: Any, name: str) -> np.ndarray:
     """The numbers of a stored tensor, whose shape must be that of its bytes."""
     from onnx import numpy_helper
 
-    count = math.prod(int(d) for d in tensor.dims)
-    if count < 0 or min(tensor.dims, default=0) < 0 or count > tensor.ByteSize() * 2 + 8:
+    count = math.prod(tensor.dims)
+    if any(d < 0 for d in tensor.dims) or count > tensor.ByteSize() * 2:  # nothing is narrower than half a byte
         raise FileFormatError(
             f"the ONNX constant {name[:60]!a} claims the shape {tuple(tensor.dims)[:8]}, more than it holds"
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stability.errors import DisagreementError, UnsupportedError
-from stability.models import onnx_files
+from stability.models import onnx_files, onnx_sizes
 from stability.models.onnx_graph import Graph
 from stability.models.sources import load_subject
 from stability.systems import LureSystem
@@ -230,7 +230,13 @@ FOLDED = {
     "ConstantOfShape": (["target"], {}, lambda a: np.zeros((3, 2), dtype=np.float32)),
     "Expand": (["b", "target"], {}, lambda a: np.full((3, 2), 3.0)),
     "Unsqueeze": (["a", "one"], {}, lambda a: a[:, None]),
+    "Squeeze": (["row", "zero"], {}, lambda a: np.array([1, 2])),
+    "Split": (["a", "three"], {"axis": 1}, lambda a: a),
 }
+
+
+def test_every_operator_that_is_folded_has_its_numbers_below():
+    assert set(FOLDED) == set(onnx_sizes.FOLDED)
 
 
 @pytest.mark.parametrize("op", FOLDED)
@@ -243,6 +249,9 @@ def test_constants_are_folded_through_what_exporters_write(op):
         "target": array([3, 2], np.int64),
         "one": array([1], np.int64),
         "two": array([2], np.int64),
+        "three": array([3], np.int64),
+        "zero": array([0], np.int64),
+        "row": array([[1, 2]], np.int64),
     }
     stored = [numpy_helper.from_array(v, k) for k, v in constants.items()]
     graph = helper.make_graph([helper.make_node(op, names, ["y"], **options)], "g", [], [], stored)

@@ -1,0 +1,148 @@
+"""What stands between the nodes of a chain, where time and batch lie, and what a node may say of itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stability.errors import DisagreementError, StabilityError, UnsupportedError
+from stability.models.sources import load_subject
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def node(op, inputs, outputs, **options):
+    return helper.make_node(op, inputs.split(), outputs.split(), **options)
+
+
+def write(path, nodes, shape, constants):
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("X", TensorProto.DOUBLE, shape)],
+        [helper.make_tensor_value_info("Y", TensorProto.DOUBLE, None)],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
+    return path
+
+
+def chain(path, rng, between, *, layouts=(0, 0), directions=1, shape=("T", "B", 2), **constants):
+    """Two GRU nodes of three units, with something between ``Y1`` and ``Z``."""
+    way = ("forward", "bidirectional")[directions - 1]
+    for k, width in (("1", 2), ("2", 3 * directions)):
+        constants |= {
+            f"W{k}": rng.normal(size=(directions, 9, width)),
+            f"R{k}": rng.normal(size=(directions, 9, 3)),
+            f"B{k}": rng.normal(size=(directions, 18)),
+        }
+    lower = node("GRU", "X W1 R1 B1", "Y1", name="lower", hidden_size=3, direction=way, layout=layouts[0])
+    upper = node("GRU", "Z W2 R2 B2", "Y", name="upper", hidden_size=3, direction=way, layout=layouts[1])
+    return write(path, [lower, *between, upper], shape, constants)
+
+
+def between(*steps):
+    """Operators one after the other, from ``Y1`` to ``Z``: ``(op, further input, options)``."""
+    names = ["Y1", *(f"s{k}" for k in range(len(steps) - 1)), "Z"]
+    return [
+        node(op, f"{names[k]} {further}", names[k + 1], **options) for k, (op, further, options) in enumerate(steps)
+    ]
+
+
+PLAIN = {
+    "time first": (between(("Squeeze", "axes", {})), {"axes": [1]}, {}),
+    "batch first": (between(("Squeeze", "axes", {})), {"axes": [2]}, {"layouts": (1, 1)}),
+    "both directions": (
+        between(("Transpose", "", {"perm": [0, 2, 1, 3]}), ("Reshape", "to", {})),
+        {"to": [0, 0, -1]},
+        {"directions": 2},
+    ),
+    "both directions, batch first": (
+        between(("Reshape", "to", {})),
+        {"to": [0, 0, -1]},
+        {"directions": 2, "layouts": (1, 1)},
+    ),
+    "single precision": (
+        between(
+            ("Squeeze", "axes", {}), ("Cast", "", {"to": TensorProto.FLOAT}), ("Cast", "", {"to": TensorProto.DOUBLE})
+        ),
+        {"axes": [1]},
+        {},
+    ),
+    "a batch of two": (between(("Reshape", "to", {})), {"to": [-1, 2, 3]}, {"shape": ("T", 2, 2)}),
+    "three steps": (between(("Reshape", "to", {})), {"to": [3, -1, 3]}, {"shape": (3, "B", 2)}),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_outputs_that_are_handed_on_as_they_are_make_a_stack(name, tmp_path, rng):
+    nodes, constants, options = PLAIN[name]
+    path = chain(tmp_path / "m.onnx", rng, nodes, **options, **{k: np.array(v) for k, v in constants.items()})
+    stack = load_subject(path).subject
+    assert (stack.levels, stack.directions) == (2, options.get("directions", 1))
+
+
+OTHER = {
+    "directions behind the features": (
+        between(("Transpose", "", {"perm": [0, 1, 3, 2]}), ("Reshape", "to", {})),
+        {"to": [0, 0, -1]},
+        {"directions": 2, "layouts": (1, 1)},
+    ),
+    "steps and samples in one axis": (between(("Reshape", "to", {})), {"to": [-1, 2, 3]}, {}),
+    "one row too many": (between(("Squeeze", "axes", {}), ("Unsqueeze", "first", {})), {"axes": [1], "first": [0]}, {}),
+    "time and batch changed": (
+        between(("Squeeze", "axes", {}), ("Transpose", "", {"perm": [1, 0, 2]})),
+        {"axes": [2]},
+        {"layouts": (1, 1)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_outputs_that_are_rearranged_make_none(name, tmp_path, rng):
+    nodes, constants, options = OTHER[name]
+    path = chain(tmp_path / "m.onnx", rng, nodes, **options, **{k: np.array(v) for k, v in constants.items()})
+    with pytest.raises(DisagreementError, match="between the nodes lower and upper the outputs are not handed on"):
+        load_subject(path)
+
+
+@pytest.mark.parametrize("layouts", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_node_that_takes_the_batch_for_the_time_makes_no_stack(layouts, turned, tmp_path, rng):
+    """The upper node would run over the samples: what it computes is not the stack."""
+    nodes = between(("Squeeze", "axes", {}), *[("Transpose", "", {"perm": [1, 0, 2]})] * turned)
+    path = chain(tmp_path / "m.onnx", rng, nodes, layouts=layouts, axes=np.array([1 + layouts[0]]))
+    with pytest.raises(UnsupportedError, match="mixes nodes that read the time first and nodes that read the batch"):
+        load_subject(path)
+    assert load_subject(f"{path}#upper").subject.kind == "gru"
+
+
+SAID = {
+    "RNN": {"activations": ["Tanh"], "direction": "reverse", "hidden_size": 3, "layout": 1, "output_sequence": 1},
+    "GRU": {"activations": ["Sigmoid", "Tanh"], "linear_before_reset": 1, "layout": 1, "output_sequence": 0},
+    "LSTM": {"activations": ["Sigmoid", "Tanh", "Tanh"], "input_forget": 0, "layout": 0},
+}
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_what_a_node_may_say_is_read_and_anything_else_is_refused(op, tmp_path, rng):
+    rows = GATES[op] * 3
+    w = {"W": rng.normal(size=(1, rows, 2)), "R": rng.normal(size=(1, rows, 3))}
+    for options in ({}, *({name: value} for name, value in SAID[op].items())):
+        path = write(tmp_path / "m.onnx", [node(op, "X W R", "Y", name="cell", **options)], ("T", 1, 2), w)
+        assert load_subject(path).subject.inputs == 2
+    for name in ("outputsequence", "LAYOUT", "Hidden_size", "activation_beta", "XXdirectionXX"):
+        path = write(tmp_path / "m.onnx", [node(op, "X W R", "Y", name="cell", **{name: 1})], ("T", 1, 2), w)
+        with pytest.raises(UnsupportedError, match=f"{op} node cell has the attributes '{name}'"):
+            load_subject(path)
+
+
+@pytest.mark.parametrize("gap", [{"R": None}, {"W": None}])
+def test_a_node_without_its_weights_is_refused(gap, tmp_path, rng):
+    w = {"W": rng.normal(size=(1, 9, 2)), "R": rng.normal(size=(1, 9, 3))}
+    names = " ".join(name for name in ("X", "W", "R") if name not in gap)
+    with pytest.raises(StabilityError):
+        load_subject(write(tmp_path / "m.onnx", [node("GRU", names, "Y", name="cell")], ("T", 1, 2), w))
