@@ -19,7 +19,7 @@ from stability.systems import DrivenSystem, LureSystem
 from .cross_check import GRAPH_ADVICE, Run, compare
 from .limits import LOOP_NODES, LOOP_VALUES
 from .onnx_algebra import SAME, Affine, Body
-from .onnx_graph import Graph, attributes, name_of
+from .onnx_graph import DOMAINS, Graph, attributes, name_of
 
 __all__ = ["loop_subject"]
 
@@ -145,7 +145,7 @@ def _same(graph: Graph, result: str, state: str) -> bool:
     seen: set[str] = set()
     while result != state:
         node = graph.producer(result)
-        if node is None or node.op_type != "Identity" or result in seen or not node.input:
+        if node is None or node.op_type != "Identity" or node.domain not in DOMAINS or result in seen or not node.input:
             return False
         seen.add(result)
         result = node.input[0]
@@ -153,20 +153,16 @@ def _same(graph: Graph, result: str, state: str) -> bool:
 
 
 def _gathered(graph: Graph, counter: str, carried: list[str]) -> list[str]:
-    """Values that a ``Loop`` picks from outside by its counter: the inputs of this step."""
+    """Values that a ``Loop`` picks from outside by its counter: the inputs of this step.
+
+    What is picked by a carried value as well is no input: it is fed back.
+    """
     found = []
     for node in graph.nodes:
-        if node.op_type == "Gather" and graph.producer(node.input[0]) is None and node.input[0] not in carried:
-            seen, stack = set(), [node.input[1]]
-            while stack:
-                name = stack.pop()
-                if name == counter:
-                    found.append(node.output[0])
-                    break
-                source = graph.producer(name)
-                if source is not None and name not in seen:
-                    seen.add(name)
-                    stack.extend(source.input)
+        if node.op_type == "Gather" and node.domain in DOMAINS and len(node.input) == 2 and node.output:
+            read = _reads(graph, node.output[0])
+            if graph.producer(node.input[0]) is None and counter in read and not read & set(carried):
+                found.append(node.output[0])
     return found
 
 

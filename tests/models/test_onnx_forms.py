@@ -93,6 +93,26 @@ def test_a_value_that_is_picked_by_no_counter_comes_from_outside(w, tmp_path):
         load_subject(loop(tmp_path / "m.onnx", nodes, index="k", k=np.int64(1), **w))
 
 
+def test_a_value_that_is_picked_by_the_state_is_fed_back_and_no_input(w, tmp_path):
+    """Looked up by the counter and by the state: what it is, the state decides."""
+    pick = [
+        node("Cast", "h", "whole", to=TensorProto.INT64),
+        node("Gather", "whole zero", "row", axis=0),
+        node("Gather", "row zero", "first", axis=0),
+        node("Add", "i first", "j"),
+    ]
+    nodes = [*pick, node("MatMul", "h W", "hw"), node("MatMul", "x U", "xu"), *TAIL]
+    with pytest.raises(UnsupportedError, match="operator Gather|comes from outside"):
+        load_subject(loop(tmp_path / "m.onnx", nodes, index="j", zero=np.int64(0), **w))
+
+
+def test_what_another_domain_calls_gather_is_no_input(w, tmp_path):
+    nodes = [node("Gather", "X i", "other", domain="my.own"), node("MatMul", "other U", "ou")]
+    nodes += [node("MatMul", "h W", "hw"), node("Add", "hw ou", "z"), node("Tanh", "z", "next")]
+    with pytest.raises(UnsupportedError, match="the value X comes from outside"):
+        load_subject(loop(tmp_path / "m.onnx", nodes, **w))
+
+
 def test_an_input_that_is_never_read(w, tmp_path):
     path = loop(tmp_path / "m.onnx", [node("MatMul", "h W", "z"), node("Tanh", "z", "next")], W=w["W"])
     assert load_subject(path).subject.inputs == 0

@@ -225,6 +225,34 @@ def test_two_values_that_go_round_together_are_both_states(w, tmp_path):
     assert np.count_nonzero(subject.system.A) == N * N
 
 
+def test_three_values_that_go_round_are_three_states(w, tmp_path):
+    """Each is cut out of the state where it belongs, to be run beside the system."""
+    nodes = [
+        node("MatMul", "k W", "z"),
+        node("Tanh", "z", "next"),
+        node("Mul", "m half", "k_next"),
+        node("MatMul", "h W", "m_next"),
+    ]
+    subject = read(tmp_path / "m.onnx", nodes, extra=("k", "m"), half=np.float64(0.5), **w)
+    assert subject.system.states == 3 * N
+    np.testing.assert_array_equal(subject.system.C, np.hstack([np.zeros((N, N)), w["W"].T, np.zeros((N, N))]))
+    np.testing.assert_array_equal(subject.system.A[N : 2 * N, 2 * N :], np.eye(N) / 2)
+    np.testing.assert_array_equal(subject.system.A[2 * N :, :N], w["W"].T)
+
+
+def test_a_memory_that_another_domain_calls_identity_is_not_overlooked(tmp_path):
+    nodes = [node("Mul", "h half", "next"), node("Identity", "k", "k_next", domain="my.domain")]
+    with pytest.raises(UnsupportedError, match=r"operator my\.domain\.Identity"):
+        read(tmp_path / "m.onnx", nodes, extra=("k",), domains=("my.domain",), half=np.float64(0.5))
+
+
+def test_a_value_that_is_handed_through_is_no_state(w, tmp_path):
+    """By any number of identities."""
+    nodes = [node("Mul", "h half", "next"), node("Identity", "k", "k1"), node("Identity", "k1", "k_next")]
+    subject = read(tmp_path / "m.onnx", nodes, extra=("k",), half=np.float64(0.5))
+    np.testing.assert_array_equal(subject.system.A, np.eye(N) / 2)
+
+
 def test_a_delayed_value_that_is_read_is_a_state_and_one_that_is_not_is_none(w, tmp_path):
     inputs = [node("MatMul", "x U", "k_next")]
     used = read(
