@@ -12,11 +12,13 @@ from stability.errors import StabilityError
 
 from . import cli_analyzers, cli_certify, cli_compare, cli_report, cli_study, cli_train, cli_verify
 from .console import Interrupted
-from .names import printable
+from .names import cut, printable
 
 __all__ = ["app", "main"]
 
 INTERRUPTED = 130
+LONGEST = 2000
+"""Letters of a message: names out of files stand in it."""
 # typer brings its own copy of click, or uses an installed one: the class is found through what typer exports.
 ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -86,7 +88,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(kind: str, text: str, code: int) -> int:
-    line = printable(" ".join(text.split()))
+    line = cut(printable(" ".join(cut(text, 10 * LONGEST).split())), LONGEST)
     typer.echo(f"stability: {kind}: {line}", err=True)
     return code
 

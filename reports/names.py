@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["clean", "columns", "printable", "shorten", "terminal_safe"]
+__all__ = ["clean", "columns", "cut", "printable", "shorten", "terminal_safe"]
 
 _JOINERS = "\u200c\u200d"  # part of words and of emoji; they move nothing
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -80,6 +80,19 @@ def columns(text: str) -> int:
         0 if unicodedata.combining(c) or c in _JOINERS else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
     )
+
+
+def cut(text: str, letters: int) -> str:
+    """The text in at most so many letters, its middle left out; for texts of any length.
+
+    Example:
+        >>> cut("a message of a file", 10)
+        'a mess…ile'
+    """
+    if len(text) <= letters:
+        return text
+    tail = letters // 3
+    return f"{text[: letters - tail - 1]}…{text[len(text) - tail :]}"
 
 
 def shorten(text: str, room: int) -> str:

@@ -52,10 +52,12 @@ class Outcome:
 
 def warm() -> None:
     """Import here what every call needs, so that no child has to."""
+    import stability.analysis.training
     import stability.certify
     import stability.models.sources
     import stability.reports.certificates
     import stability.reports.cli
+    import stability.reports.html
     import stability.verify  # noqa: F401
 
     with contextlib.suppress(ImportError):
@@ -183,7 +185,7 @@ def fault(outcome: Outcome, codes: tuple[int, ...]) -> str:
     if outcome.kind != "value":
         last = outcome.text.strip().splitlines()[-1:] or [""]
         return f"{outcome.kind} {outcome.error} {last[0][:300]} ({outcome.peak} MiB, {outcome.seconds:.0f} s)".strip()
-    code, out, err = outcome.value
+    code, out, err = outcome.value[:3]
     if code not in codes:
         return f"exit code {code}: {err[:300]}"
     if code == 2 and (not err.startswith("stability: ") or err.count("\n") != 1 or len(err) > 4096):
