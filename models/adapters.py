@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 Subject = Any
-_OURS = __package__ or "stability.models"
+_OURS = __name__.removesuffix("adapters")
 Step = Callable[[Any, Tensor, Tensor], Tensor]
 _ADAPTERS: dict[type, tuple[Callable[[Any], Subject], Step | None]] = {}
 
@@ -183,7 +183,7 @@ def _is_foreign(module: nn.Module) -> bool:
 
 
 def _is_ours(cls: type) -> bool:
-    return cls.__module__.startswith(f"{_OURS}.")
+    return cls.__module__.startswith(_OURS)
 
 
 def refuse_altered_layer(module: Any) -> None:
@@ -264,10 +264,10 @@ def certify_all(module: nn.Module, **options: Any) -> dict[str, Certificate]:
     return {path: certify(subject, **options) for path, subject in parts.items()}
 
 
-def _walk(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+def _walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Recurrent modules, not looking into those found; a module used twice comes once."""
     seen: set[int] = set()
-    stack = [(path, module)]
+    stack = [("", module)]
     while stack:
         where, part = stack.pop()
         if id(part) in seen:

@@ -96,7 +96,7 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
         raise FileFormatError(f"{where} holds pickled objects, which are never read here")
     if dtype.kind not in "biufcUS" or dtype.itemsize > 4 * _HEADER:
         raise FileFormatError(f"{where} holds entries of the type {str(dtype)[:60]}, neither numbers nor names")
-    if min(shape, default=0) < 0 or not all(isinstance(s, int) for s in shape):
+    if any(s < 0 for s in shape):
         raise FileFormatError(f"{where} claims the shape {str(shape)[:60]}")
     count = math.prod(shape)
     if count * dtype.itemsize > size:
@@ -116,7 +116,7 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
     if handle.read(1):
         raise FileFormatError(f"{where} holds more bytes than its shape {str(shape)[:60]} needs")
     flat.setflags(write=False)
-    return flat.reshape(shape, order="F" if fortran else "C")
+    return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
 
 
 def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") -> LureSystem | DrivenSystem:

@@ -168,7 +168,7 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
 def _random_like(state: Any, generator: torch.Generator) -> Any:
     if isinstance(state, (tuple, list)):
         return tuple(_random_like(leaf, generator) for leaf in state)
-    scale = torch.tensor(_SCALES, dtype=torch.float64).reshape(-1, *[1] * (state.dim() - 1))
+    scale = torch.tensor(_SCALES).reshape(-1, *[1] * (state.dim() - 1))
     return torch.randn(state.shape, dtype=state.dtype, generator=generator) * scale
 
 

@@ -139,7 +139,7 @@ def state_dict_subject(
         ]
         name = label if len(expected) == 1 else f"{label} l{layer}{'_reverse' if back else ''}"
         weights_of.append(arrays)
-        subjects.append(assemble(kind.split("_")[0], arrays, kind.partition("_")[2] or "tanh", name))
+        subjects.append(assemble(kind.partition("_")[0], arrays, kind.partition("_")[2], name))
     try:
         subject = stacked(subjects, directions, label)
     except StabilityError as error:
@@ -161,7 +161,7 @@ def _module(kind: str, weights: list[list[np.ndarray | None]], directions: int) 
     cls = {"lstm": nn.LSTM, "gru": nn.GRU}.get(kind)
     module = cls(inputs, hidden, **options) if cls else nn.RNN(inputs, hidden, nonlinearity=kind[4:], **options)
     with torch.no_grad():
-        for target, value in zip(module.parameters(), (array for layer in weights for array in layer), strict=True):
+        for target, value in zip(module.parameters(), (array for layer in weights for array in layer)):
             target.copy_(torch.zeros(()) if value is None else torch.from_numpy(value))
     return module.eval()
 
@@ -181,7 +181,7 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
     if len(steps) > 1:
         raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {shown(own)}")
     single = f"{prefix}bias"
-    one = {single} if single in state and steps == {True} and f"{prefix}bias_ih" not in state else set()
+    one = {single} if steps == {True} and f"{prefix}bias_ih" not in state else set()
     rest = [key for key in map(str, state) if key not in own and key not in one]
     inside = [key for key in rest if key.startswith(prefix)]
     if inside:
@@ -287,14 +287,13 @@ def _check(weights: Mapping[str, Any], kind: str, where: str) -> None:
     """Shapes before anything is copied."""
     if "weight_ih" not in weights or "weight_hh" not in weights:
         raise FileFormatError(f"{where}: weight_ih or weight_hh is missing")
-    rows, hidden = tuple(weights["weight_hh"].shape) if weights["weight_hh"].ndim == 2 else (0, 1)
+    entry, own = tuple(weights["weight_ih"].shape), tuple(weights["weight_hh"].shape)
     gates = {"lstm": 4, "gru": 3}.get(kind, 1)
-    entry = tuple(weights["weight_ih"].shape)
-    if rows != gates * hidden or len(entry) != 2 or entry[0] != rows:
-        raise FileFormatError(f"{where}: weight_ih {entry} and weight_hh {(rows, hidden)} do not fit a {kind}")
+    if len(own) != 2 or own[0] != gates * own[1] or len(entry) != 2 or entry[0] != own[0]:
+        raise FileFormatError(f"{where}: weight_ih {entry} and weight_hh {own} do not fit a {kind}")
     for name in ("bias_ih", "bias_hh"):
-        if name in weights and tuple(weights[name].shape) != (rows,):
-            raise DimensionError(f"{name} in {where}", (rows,), tuple(weights[name].shape))
+        if name in weights and tuple(weights[name].shape) != own[:1]:
+            raise DimensionError(f"{name} in {where}", own[:1], tuple(weights[name].shape))
 
 
 def _nothing(state: Mapping[str, Any], where: str) -> StabilityError:

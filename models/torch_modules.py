@@ -188,7 +188,7 @@ def _label(module: nn.Module) -> str:
     return f"{name} ({', '.join(kinds)} weights, converted exactly)" if kinds else name
 
 
-def assemble(kind: str, weights: list[Any], activation: str, name: str) -> Subject:
+def assemble(kind: str, weights: list[Any], activation: str | None, name: str) -> Subject:
     """One cell from its weights in torch's layout.
 
     Args:
@@ -208,21 +208,21 @@ def assemble(kind: str, weights: list[Any], activation: str, name: str) -> Subje
     # the two biases are added here, in one rounding of their last place: b is what the network is said to have
     given = [b for b in (b_ih, b_hh) if b is not None]
     bias = sum(given[1:], given[0]) if given else None
-    return rnn_subject(w_hh, w_ih, bias, activation, name)
+    return rnn_subject(w_hh, w_ih, bias, str(activation), name)
 
 
 def _cell(module: Any, kind: str) -> Subject:
-    return assemble(kind, _weights(module, _NAMES), getattr(module, "nonlinearity", "tanh"), _label(module))
+    return assemble(kind, _weights(module, _NAMES), getattr(module, "nonlinearity", None), _label(module))
 
 
 def _layers(module: Any, kind: str) -> Subject:
-    if getattr(module, "proj_size", 0):
+    if module.proj_size:
         raise UnsupportedError(
             f"an LSTM with projections (proj_size={module.proj_size}) is another cell, h+ = P (o tanh c+): there is no "
             "criterion for it here"
         )
     label = _label(module)
-    activation = getattr(module, "nonlinearity", "tanh")
+    activation = getattr(module, "nonlinearity", None)
     suffixes = ("", "_reverse") if module.bidirectional else ("",)
     parts = [
         assemble(kind, _weights(module, _NAMES, f"_l{layer}{suffix}"), activation, f"{label} l{layer}{suffix}")

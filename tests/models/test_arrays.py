@@ -79,9 +79,9 @@ def test_what_has_no_effect_without_an_input_is_refused(name, m):
         npz_subject(given)
 
 
-@pytest.mark.parametrize("name", ["B", "D", "slope", "U", "b", "F", "activation"])
+@pytest.mark.parametrize("name", ["B", "D", "slope", "U", "E", "b", "F", "activation"])
 def test_what_has_no_effect_without_channels_is_refused(name, m):
-    given = {**m, "slope": np.array([0.0, 1.0]), "activation": np.array("tanh")}
+    given = {**m, "E": m["U"], "slope": np.array([0.0, 1.0]), "activation": np.array("tanh")}
     with pytest.raises(FileFormatError, match=rf"without W there is no effect of {name}"):
         npz_subject({"A": m["A"], name: given[name]})
 
@@ -128,12 +128,41 @@ def test_without_b_the_rows_of_w_are_those_of_a(m):
         npz_subject({})
 
 
-def save(path, *members, compress=zipfile.ZIP_STORED):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"A": np.ones(3)},
+        {"A": np.ones((0, 0))},
+        {"A": np.ones((2, 3))},
+        {"A": np.ones((3, 3, 1))},
+        {"B": np.ones(3)},
+        {"B": np.ones((2, 2))},
+        {"W": np.ones(3)},
+    ],
+)
+def test_arrays_that_are_no_matrices_that_fit_are_refused(change):
+    square = {"A": -np.eye(3), "W": np.ones((3, 3))}
+    with pytest.raises(StabilityError):
+        npz_subject(square | change)
+    if "A" in change:
+        with pytest.raises(StabilityError):
+            npz_subject({**square, **change, "B": np.eye(3)})
+
+
+@pytest.mark.parametrize("kind", ["f4", "i2", "u1"])
+def test_a_time_step_is_any_real_number(kind):
+    assert npz_subject({"A": np.eye(2) / 2, "dt": np.array(2, dtype=kind)}).dt == 2.0
+    for other in (np.array(2, dtype=complex), np.array("2"), np.array([])):
+        with pytest.raises(FileFormatError, match="dt must be one number"):
+            npz_subject({"A": np.eye(2) / 2, "dt": other})
+
+
+def save(path, *members, compress=zipfile.ZIP_STORED, version=None):
     """An archive whose members may repeat."""
     with zipfile.ZipFile(path, "w", compress) as archive:
         for name, array in members:
             with archive.open(name, "w") as handle:
-                np.lib.format.write_array(handle, np.asarray(array), allow_pickle=False)
+                np.lib.format.write_array(handle, np.asarray(array), version, allow_pickle=False)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -166,8 +195,8 @@ def test_arrays_to_the_last_bit(order, dtype, tmp_path, rng):
     assert (out["s"].shape, float(out["s"]), out["e"].shape) == ((), 2.5, (0, 3))
 
 
-def header(shape, dtype="<f8", version=(1, 0)):
-    text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}, }}".ljust(118) + "\n"
+def header(shape, dtype="<f8", version=(1, 0), wide=119):
+    text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}, }}".ljust(wide - 1) + "\n"
     return b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(text)) + text.encode()
 
 
@@ -191,6 +220,61 @@ def test_hostile_headers(raw, text, tmp_path):
         archive.writestr("A.npy", raw)
     with pytest.raises(FileFormatError, match=text):
         read_npz(tmp_path / "m.npz")
+
+
+def test_arrays_of_both_versions_and_in_pieces(tmp_path, monkeypatch, rng):
+    monkeypatch.setattr(rooms, "_PIECE", 16)
+    A = rng.normal(size=(3, 5))
+    for version in ((1, 0), (2, 0)):
+        save(tmp_path / "m.npz", ("A.npy", A), ("W.npy", np.asfortranarray(A)), version=version)
+        for out in read_npz(tmp_path / "m.npz").values():
+            np.testing.assert_array_equal(out, A)
+            assert not out.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", ["?", "<i8", "<u4", "<f2", "<c16", "S3", "<U4", "<U10000", "S40000"])
+def test_numbers_and_names_of_every_kind_are_read(dtype, tmp_path):
+    array = np.zeros((2, 1), dtype=dtype)
+    save(tmp_path / "m.npz", ("A.npy", array))
+    np.testing.assert_array_equal(read_npz(tmp_path / "m.npz")["A"], array)
+
+
+@pytest.mark.parametrize("dtype", ["<M8[s]", "<m8[s]", "V8", "<U10001", "S40001", "f8,f8"])
+def test_neither_numbers_nor_names(dtype, tmp_path):
+    save(tmp_path / "m.npz", ("A.npy", np.zeros((2, 1), dtype=dtype)))
+    with pytest.raises(FileFormatError, match="A in .* neither numbers nor names"):
+        read_npz(tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize(("wide", "good"), [(10_000, True), (10_001, False)])
+def test_the_longest_header(wide, good, tmp_path):
+    with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:
+        archive.writestr("A.npy", header((1,), wide=wide) + bytes(8))
+    if good:
+        assert read_npz(tmp_path / "m.npz")["A"].tolist() == [0.0]
+    else:
+        with pytest.raises(FileFormatError, match="header of 10001 bytes; at most 10000 are read"):
+            read_npz(tmp_path / "m.npz")
+
+
+def test_the_room_of_an_archive_is_that_of_all_its_arrays(tmp_path, monkeypatch):
+    monkeypatch.setattr(rooms, "NUMBERS", 64)
+    for sizes, kind, good in (
+        ((64,), float, True),
+        ((65,), float, False),
+        ((40, 24), float, True),
+        ((40, 25), float, False),
+        ((32,), complex, True),
+        ((33,), complex, False),
+        ((64,), bool, True),
+        ((65,), bool, False),
+    ):
+        save(tmp_path / "m.npz", *((f"A{k}.npy", np.zeros(size, dtype=kind)) for k, size in enumerate(sizes)))
+        if good:
+            assert [a.size for a in read_npz(tmp_path / "m.npz").values()] == list(sizes)
+        else:
+            with pytest.raises(FileFormatError, match=r"claims \d+ numbers; an archive may hold 64 in all"):
+                read_npz(tmp_path / "m.npz")
 
 
 def test_a_bomb_is_refused_before_it_unfolds(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,15 @@ from torch import nn
 from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
 from stability.models import GRU, LAYERS, LRU, LSTM, ElmanRNN, LipschitzRNN, RotRNN, Stack
 from stability.models.adapters import _ADAPTERS, register_adapter
-from stability.models.cross_check import cross_check_layer, cross_check_quantised
+from stability.models.cross_check import (
+    _precision,
+    _random_like,
+    _rounding,
+    cross_check_layer,
+    cross_check_quantised,
+    follow,
+    samples,
+)
 from stability.subjects import as_subject
 from stability.systems import DrivenSystem, LureSystem
 
@@ -162,3 +172,95 @@ def test_weights_of_torch_itself_are_compared_in_double_precision_whatever_their
         module.weight_hh_l0[0, 0] += 1e-5
     with pytest.raises(DisagreementError):
         cross_check(module, subject)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "allowed"),
+    [(torch.float64, 1e-9), (torch.float32, 1e4 * 2.0**-23), (torch.bfloat16, 0.05), (torch.float16, 0.05)],
+)
+def test_rounding_is_allowed_in_the_precision_in_which_a_layer_computes_its_matrices(dtype, allowed):
+    assert _precision(ElmanRNN(2, 3).to(dtype)) == allowed
+    assert _precision(nn.RNN(2, 3).to(dtype)) == 1e-9, "its weights are read as they are"
+    mixed = ElmanRNN(2, 3)
+    mixed.bias = nn.Parameter(mixed.bias.detach().to(dtype))
+    assert _precision(mixed) == max(allowed, 1e4 * 2.0**-23), "the coarsest of them counts"
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e3])
+@pytest.mark.parametrize("relative", [1e-9, 1e-3])
+def test_the_allowance_is_that_of_rounding_and_hardly_more_where_nothing_is_amplified(relative, size):
+    """For a map that keeps its state: a hundred times what a thousandth of it changes is less than half of it."""
+    keeping = DrivenSystem(LureSystem.linear(np.eye(200), 1.0), "tanh", np.zeros((0, 1)))
+    x, state = np.zeros((1, 5, 1)), size * np.random.default_rng(3).choice([-1.0, 1.0], size=(5, 200))
+    allowed = _rounding(keeping, x, [state], follow(keeping, x, [state]), relative)
+    least = relative * (1.0 + size)
+    assert least <= allowed <= 1.5 * least
+    assert size == 0.0 or allowed > 1.1 * least
+
+
+def test_the_allowance_grows_with_what_a_map_makes_of_small_changes():
+    """``h+ = 1000 (h1 - h2)`` with equal entries is zero, and the rounding of its state is seen in it."""
+    A = 1e3 * np.array([[1.0, -1.0], [1.0, -1.0]])
+    system = DrivenSystem(LureSystem.linear(A, 1.0), "tanh", np.zeros((0, 1)))
+    x, state = np.zeros((1, 50, 1)), np.ones((50, 2))
+    allowed = _rounding(system, x, [state], follow(system, x, [state]), 1e-9)
+    assert 1e-7 < allowed < 1e-6
+    driven = DrivenSystem(LureSystem.linear(np.zeros((1, 1)), 1.0), "tanh", np.zeros((0, 2)), None, [[1e3, -1e3]])
+    x, state = np.ones((1, 50, 2)), np.zeros((50, 1))
+    assert 1e-7 < _rounding(driven, x, [state], follow(driven, x, [state]), 1e-9) < 1e-6
+
+
+def test_numbers_that_are_rounded_in_single_precision_are_no_disagreement_for_a_users_step(authors):
+    """The orthogonal matrix is computed in single precision by the user's class, and in double by its copy."""
+
+    def convert(m):
+        system = LureSystem(np.zeros((3, 3)), np.eye(3), m.W.detach().double().numpy().T, dt=1.0)
+        return DrivenSystem(system, "tanh", m.U.weight.detach().double().numpy(), m.U.bias.detach().double().numpy())
+
+    torch.manual_seed(0)
+    register_adapter(authors, step=lambda m, x, h: m(x, h))(convert)
+    module = authors()
+    torch.nn.utils.parametrizations.orthogonal(module, "W")
+    assert as_subject(module).inputs == 2
+
+
+def test_a_step_that_warns_is_run_and_a_long_reason_is_cut(authors):
+    def warns(m, x, h):
+        warnings.warn("slow", stacklevel=2)
+        return m(x, h)
+
+    def fails(m, x, h):
+        raise ValueError(f"  {'y' * 500}")
+
+    register_adapter(authors, step=warns)(adapter(right=True))
+    assert as_subject(authors()).inputs == 2
+    register_adapter(authors, step=fails, replace=True)(adapter(right=True))
+    with pytest.raises(UnsupportedError) as caught:
+        as_subject(authors())
+    assert str(caught.value).endswith(f"ValueError: {'y' * 160}")
+
+
+def test_a_step_that_ends_the_program_is_no_agreement(authors):
+    def leaves(m, x, h):
+        raise SystemExit(0)
+
+    register_adapter(authors, step=leaves)(adapter(right=True))
+    with pytest.raises(UnsupportedError, match="cannot be run beside its system: SystemExit: 0"):
+        as_subject(authors())
+
+
+def test_random_states_are_as_large_as_those_of_torchs_modules():
+    leaf = torch.zeros(6, 400, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    drawn = _random_like((leaf, [leaf.to(torch.complex64)]), generator)
+    for values, kind in ((drawn[0], torch.float64), (drawn[1][0], torch.complex64)):
+        assert values.dtype == kind
+        sizes = values.abs().square().mean(1).sqrt().numpy()
+        assert sizes[0] == 0.0
+        np.testing.assert_allclose(sizes, samples_scales(), rtol=0.25)
+
+
+def samples_scales():
+    """Of the states that are drawn for torch's own modules, from many of them."""
+    cell = DrivenSystem(LureSystem.linear(np.eye(400), 1.0), "tanh", np.zeros((0, 1)))
+    return np.sqrt(np.square(samples(cell, 1)[1][0]).mean(1))

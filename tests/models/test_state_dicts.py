@@ -120,6 +120,9 @@ def test_a_norm_beside_a_cell_may_act_between_its_steps(name):
         ({"weight": torch.ones(2, 2)}, "weight"),
         ({"attention.in_proj_weight": torch.ones(4, 4)}, r"attention\.in_proj_weight"),
         ({"other.weight_ih": torch.ones(4, 4)}, r"other\.weight_ih"),
+        ({"head.weight": torch.ones(2, 4), "head.bias": 5.0}, r"head\.bias"),
+        ({"head.weight": torch.ones(2, 4), "head.bias": torch.tensor(5.0)}, r"head\.bias"),
+        ({"bias": torch.ones(12)}, "bias"),
     ],
 )
 def test_strange_weights_beside_the_part_are_refused_by_name(further, named):
@@ -131,7 +134,15 @@ def test_strange_weights_beside_the_part_are_refused_by_name(further, named):
 
 @pytest.mark.parametrize(
     "further",
-    ["residual_scale", "layernorm_h.weight", "weight_hh_l0_g", "head.weight", "weight_hh_l00", "weight_hh_reverse"],
+    [
+        "residual_scale",
+        "layernorm_h.weight",
+        "weight_hh_l0_g",
+        "head.weight",
+        "weight_hh_l00",
+        "weight_hh_reverse",
+        "bias",
+    ],
 )
 @pytest.mark.parametrize("path", ["", "rnn."])
 def test_further_weights_inside_the_module_are_refused_by_name(further, path):
@@ -141,6 +152,16 @@ def test_further_weights_inside_the_module_are_refused_by_name(further, path):
             UnsupportedError, match=rf"holds '{path}{further}', so that it may run another map.*adapter"
         ):
             read(state, part=part)
+
+
+@pytest.mark.parametrize("path", ["", "rnn."])
+def test_a_third_bias_of_a_cell_is_refused_and_the_only_one_of_layers_too(path):
+    """A cell that has its two biases may add a further one; layers have no bias of that name."""
+    states = [nn.RNNCell(3, 4).state_dict(), nn.RNN(3, 4, bias=False).state_dict()]
+    for plain in states:
+        state = {f"{path}{key}": value for key, value in (plain | {"bias": torch.ones(4)}).items()}
+        with pytest.raises(UnsupportedError, match=f"holds '{path}bias', so that it may run another map"):
+            read(state, cell="rnn_tanh")
 
 
 def test_the_names_of_all_further_weights_are_shown_and_harmless():
@@ -166,7 +187,7 @@ def test_a_cell_and_layers_at_once():
 @pytest.mark.parametrize("layer", ["_l99999999999", "_l10000", "_l9999", "_l1"])
 def test_an_absurd_layer_costs_nothing(layer):
     state = dict(nn.GRU(3, 4).state_dict()) | {f"weight_hh{layer}": torch.ones(12, 4)}
-    with pytest.raises((FileFormatError, UnsupportedError), match="missing|weight_hh_l"):
+    with pytest.raises((FileFormatError, UnsupportedError), match="missing|weight_hh_l|10000 layers are named"):
         read(state)
 
 
@@ -196,11 +217,58 @@ def test_missing_weights():
         ({"weight_hh_l0": torch.ones(12, 4).to_sparse()}, UnsupportedError, r"weight_hh.*sparse.*to_dense\(\)"),
         ({"weight_hh_l0": torch.ones(12, 4, dtype=torch.int64)}, ConfigurationError, "real numbers"),
         ({"weight_hr_l0": torch.ones(2, 4)}, UnsupportedError, "projections"),
+        ({"weight_hh_l0": torch.ones(10, 4), "weight_hr_l0": torch.ones(2, 4)}, UnsupportedError, "projections"),
+        ({"weight_hh_l0": torch.ones(12, 4).bool()}, ConfigurationError, "real numbers"),
+        ({"weight_hh_l0": np.ones((12, 4), dtype=bool)}, FileFormatError, "real numbers, got bool"),
+        ({"weight_hh_l0": np.ones((12, 4), dtype=complex)}, FileFormatError, "real numbers, got complex128"),
     ],
 )
 def test_damaged_weights(change, error, text):
     with pytest.raises(error, match=text):
         read(dict(nn.GRU(3, 4).state_dict()) | change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weight_hh_l1": torch.ones(1)},
+        {"weight_hh_l1": torch.ones(1), "weight_ih_l1": torch.ones(1, 4)},
+        {"weight_hh_l1": torch.ones(4, 3), "weight_ih_l1": torch.ones(4, 4)},
+        {"weight_hh_l1": torch.ones(4, 4, 1)},
+        {"weight_ih_l1": torch.ones(4)},
+        {"weight_ih_l1": torch.ones(4, 4, 1)},
+        {"weight_ih_l1": torch.ones(5, 4)},
+    ],
+)
+def test_damaged_weights_of_an_upper_layer(change):
+    with pytest.raises(FileFormatError, match="layer 1: weight_ih .* and weight_hh .* do not fit a rnn_tanh"):
+        read(dict(nn.RNN(3, 4, 2, bias=False).state_dict()) | change, cell="rnn_tanh")
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i8"])
+def test_arrays_of_numpy_are_read_whatever_real_numbers_they_hold(dtype):
+    state = {"weight_ih": np.ones((4, 3), dtype), "weight_hh": np.eye(4, dtype=dtype)}
+    subject, info = state_dict_subject(state, cell="rnn_relu")
+    np.testing.assert_array_equal(subject.system.C, np.eye(4))
+    assert info["dtype"] == str(np.dtype(dtype))
+
+
+def test_every_kind_of_numbers_in_a_part_is_told_once():
+    state = dict(nn.GRU(3, 4).state_dict())
+    state["bias_hh_l0"] = state["bias_hh_l0"].double()
+    assert state_dict_subject(state)[1]["dtype"] == "float32, float64"
+
+
+def test_the_limit_of_numbers_counts_all_weights_of_all_layers(monkeypatch):
+    state = nn.GRU(3, 4, 2).state_dict()
+    numbers = sum(value.numel() for value in state.values())
+    monkeypatch.setattr(state_dicts, "NUMBERS", numbers)
+    assert read(state).levels == 2
+    monkeypatch.setattr(state_dicts, "NUMBERS", numbers - 1)
+    with pytest.raises(FileFormatError, match=f"the module has more than {numbers - 1} numbers"):
+        read(state)
+    with pytest.raises(FileFormatError, match=f"rnn has more than {numbers - 1} numbers"):
+        read({f"rnn.{key}": value for key, value in state.items()})
 
 
 def test_a_tensor_that_claims_more_than_it_holds():
@@ -236,6 +304,16 @@ def test_weights_behind_a_parametrisation():
     torch.nn.utils.parametrizations.orthogonal(module, "weight_hh_l0")
     with pytest.raises(UnsupportedError, match="parameters behind it"):
         read(module.state_dict(), cell="rnn_tanh")
+
+
+@pytest.mark.parametrize("layer", ["", "_l0", "_l1_reverse"])
+@pytest.mark.parametrize("behind", ["_orig", "_g", "_v", ".original", ".original0"])
+def test_every_name_behind_a_weight_is_known(behind, layer):
+    for path in ("", "parametrizations.", "encoder.rnn."):
+        with pytest.raises(UnsupportedError, match="parameters behind it"):
+            read({f"{path}weight_hh{layer}{behind}": torch.ones(3, 3)})
+    with pytest.raises(FileFormatError, match="no weight_hh"):
+        read({f"weight_ih{layer}{behind}": torch.ones(3, 3)})
 
 
 def test_the_grouping_of_names():
