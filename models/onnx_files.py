@@ -102,12 +102,12 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
 def _is_chain(graph: Graph, nodes: list[Any]) -> bool:
     """Whether each node reads the first output of the one before, through nothing but changes of shape."""
     for before, node in pairwise(nodes):
-        name, seen = node.input[0], 0
+        name, seen = node.input[0], set()
         while name != before.output[0]:
             source = graph.producer(name)
-            seen += 1
-            if source is None or source.op_type not in _SHAPES or source.domain not in DOMAINS or seen > 100:
+            if source is None or source.op_type not in _SHAPES or source.domain not in DOMAINS or name in seen:
                 return False
+            seen.add(name)
             refuse_rounding(graph, source, f"between the nodes {name_of(before)} and {name_of(node)}")
             name = source.input[0]
     return True

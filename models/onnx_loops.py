@@ -60,15 +60,13 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
     names = [value.name for value in proto.input]
     if len(set(names)) < len(names):
         raise FileFormatError(f"{where}: two inputs of its body have one name")
+    results = [value.name for value in proto.output]
     if node.op_type == "Scan":
-        carried = names[: len(names) - scanned]
-        if len(proto.output) < len(carried):
-            raise FileFormatError(f"{where}: its body gives fewer values than it carries")
-        results = [value.name for value in proto.output][: len(carried)]
-        entries = names[len(carried) :]
+        carried, entries = names[:-scanned], names[-scanned:]
     else:
-        carried, results = names[2:], [value.name for value in proto.output][1 : 1 + len(names) - 2]
-        entries = _gathered(body.graph, names[0], carried)
+        carried, entries, results = names[2:], _gathered(body.graph, names), results[1:]
+    if len(results) < len(carried):
+        raise FileFormatError(f"{where}: its body gives fewer values than it carries")
     pairs = _states(body.graph, carried, results)
     if not pairs:
         raise body.refuse("no carried value depends on its own past")
@@ -152,16 +150,17 @@ def _same(graph: Graph, result: str, state: str) -> bool:
     return True
 
 
-def _gathered(graph: Graph, counter: str, carried: list[str]) -> list[str]:
+def _gathered(graph: Graph, names: list[str]) -> list[str]:
     """Values that a ``Loop`` picks from outside by its counter: the inputs of this step.
 
-    What is picked by a carried value as well is no input: it is fed back.
+    What is picked by a carried value as well is no input: it is fed back. ``names`` are the counter, the condition and
+    the carried values.
     """
-    found = []
+    found, counter, carried = [], set(names[:1]), set(names[2:])
     for node in graph.nodes:
         if node.op_type == "Gather" and node.domain in DOMAINS and len(node.input) == 2 and node.output:
             read = _reads(graph, node.output[0])
-            if graph.producer(node.input[0]) is None and counter in read and not read & set(carried):
+            if graph.producer(node.input[0]) is None and read & counter and not read & carried:
                 found.append(node.output[0])
     return found
 
@@ -206,9 +205,8 @@ def _assemble(body: Body, pairs: list[tuple[str, str]], following: list[Affine])
     C, D, E = rows([z for _, _, z in body.channels])
     offset = np.concatenate([np.broadcast_to(v.offset, (v.size,)) for v in following])
     kinds = [kind for _, kind, z in body.channels for _ in range(z.size)]
-    slopes = [lookup(kind).slope for kind in kinds]
-    pair = (np.array([s[0] for s in slopes]), np.array([s[1] for s in slopes])) if slopes else (0.0, 1.0)
-    system = LureSystem(A, B, C, D, pair, 1.0)
+    alpha, beta = np.array([lookup(kind).slope for kind in kinds]).reshape(-1, 2).T
+    system = LureSystem(A, B, C, D, (alpha, beta), 1.0)
     b = np.concatenate([np.zeros(0)] + [np.broadcast_to(z.offset, (z.size,)) for _, _, z in body.channels])
     algebra = _Algebra(system, tuple(kinds), E, F, b, offset)
     # a cast to float32, or the slope 0.1 in float32, is read as if it did not round

@@ -108,6 +108,12 @@ def test_what_cannot_be_evaluated_is_no_constant():
     assert [graph.constant(name) for name in "bcd"] == [None] * 3
 
 
+def test_what_is_computed_in_a_circle_is_no_constant():
+    nodes = [helper.make_node("Add", ["a", "c"], ["b"]), helper.make_node("Neg", ["b"], ["c"])]
+    graph = graph_of([*nodes, helper.make_node("Neg", ["d"], ["d"])], a=np.ones(3))
+    assert [graph.constant(name) for name in "bcd"] == [None] * 3
+
+
 def test_each_output_of_an_operator_is_its_own():
     graph = graph_of([helper.make_node("Split", ["a", "n"], ["b", "c"])], a=np.arange(5.0), n=np.array([2, 3]))
     assert graph.constant("b").tolist() == [0.0, 1.0]

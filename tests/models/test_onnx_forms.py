@@ -280,6 +280,12 @@ def test_constants_are_folded_through_what_exporters_write(op):
     assert folded.dtype == expected(a).dtype
 
 
+def test_an_identity_of_a_constant_is_that_constant():
+    stored = [numpy_helper.from_array(np.ones(3), "a")]
+    graph = Graph(helper.make_graph([helper.make_node("Identity", ["a"], ["y"])], "g", [], [], stored))
+    assert graph.constant("y") is graph.constant("a")
+
+
 def test_constants_are_folded_by_the_operators_of_the_files_version():
     stored = [numpy_helper.from_array(np.ones((1, 3, 1)), "a")]
     graph = helper.make_graph([helper.make_node("Squeeze", ["a"], ["y"], axes=[0])], "g", [], [], stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.errors import DisagreementError, StabilityError, UnsupportedError
+from stability.errors import ConfigurationError, DisagreementError, FileFormatError, StabilityError, UnsupportedError
 from stability.models.sources import load_subject
 
 onnx = pytest.importorskip("onnx")
@@ -72,6 +72,17 @@ PLAIN = {
         {"axes": [1]},
         {},
     ),
+    "dropout that is switched off": (between(("Squeeze", "axes", {}), ("Dropout", "", {})), {"axes": [1]}, {}),
+    "an axis more and an axis less": (
+        between(("Squeeze", "axes", {}), ("Unsqueeze", "axes", {}), ("Squeeze", "axes", {}), ("Identity", "", {})),
+        {"axes": [1]},
+        {},
+    ),
+    "steps and samples in one axis and apart again": (
+        between(("Squeeze", "axes", {}), ("Flatten", "", {"axis": 2}), ("Reshape", "to", {})),
+        {"axes": [1], "to": [3, 2, 3]},
+        {"shape": (3, 2, 2)},
+    ),
     "a batch of two": (between(("Reshape", "to", {})), {"to": [-1, 2, 3]}, {"shape": ("T", 2, 2)}),
     "three steps": (between(("Reshape", "to", {})), {"to": [3, -1, 3]}, {"shape": (3, "B", 2)}),
 }
@@ -99,6 +110,18 @@ OTHER = {
         {"layouts": (1, 1)},
     ),
 }
+
+
+def test_a_direction_that_is_not_said_is_forward(tmp_path, rng):
+    path = chain(tmp_path / "m.onnx", rng, between(("Squeeze", "axes", {})), axes=np.array([1]))
+    for silent in (["lower"], ["lower", "upper"]):
+        model = onnx.load(str(path))
+        for made in model.graph.node:
+            kept = [a for a in made.attribute if made.name not in silent or a.name not in ("direction", "layout")]
+            del made.attribute[:]
+            made.attribute.extend(kept)
+        (tmp_path / "n.onnx").write_bytes(model.SerializeToString())
+        assert load_subject(tmp_path / "n.onnx").subject.levels == 2
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -133,11 +156,56 @@ def test_what_a_node_may_say_is_read_and_anything_else_is_refused(op, tmp_path, 
     w = {"W": rng.normal(size=(1, rows, 2)), "R": rng.normal(size=(1, rows, 3))}
     for options in ({}, *({name: value} for name, value in SAID[op].items())):
         path = write(tmp_path / "m.onnx", [node(op, "X W R", "Y", name="cell", **options)], ("T", 1, 2), w)
-        assert load_subject(path).subject.inputs == 2
+        source = load_subject(path)
+        assert (source.subject.inputs, source.subject.name) == (2, f"ONNX {op}")
+        assert (source.info["part"], source.info["nodes"]) == ("cell", op)
     for name in ("outputsequence", "LAYOUT", "Hidden_size", "activation_beta", "XXdirectionXX"):
         path = write(tmp_path / "m.onnx", [node(op, "X W R", "Y", name="cell", **{name: 1})], ("T", 1, 2), w)
         with pytest.raises(UnsupportedError, match=f"{op} node cell has the attributes '{name}'"):
             load_subject(path)
+
+
+def test_something_in_a_circle_or_of_another_domain_makes_no_chain(tmp_path, rng):
+    circle = [node("Identity", "a", "Z"), node("Identity", "Z", "a")]
+    other = [node("Squeeze", "Y1 axes", "Z", domain="my.own")]
+    for nodes in (circle, other):
+        path = chain(tmp_path / "m.onnx", rng, nodes, axes=np.array([1]))
+        with pytest.raises(ConfigurationError, match="2 recurrent nodes that form no plain chain"):
+            load_subject(path)
+
+
+def test_hundreds_of_shapes_in_between_are_followed(tmp_path, rng):
+    nodes = between(("Squeeze", "axes", {}), *[("Identity", "", {})] * 300)
+    assert load_subject(chain(tmp_path / "m.onnx", rng, nodes, axes=np.array([1]))).subject.levels == 2
+
+
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+def test_both_names_of_the_standard_mean_the_standard(domain, tmp_path, rng):
+    w = {"V": rng.normal(size=(9, 2, 1)), "R": rng.normal(size=(1, 9, 3))}
+    nodes = [
+        node("Transpose", "V", "W", perm=[2, 0, 1]),
+        node("GRU", "X W R", "Y", name="cell", domain=domain),
+    ]
+    subject = load_subject(write(tmp_path / "m.onnx", nodes, ("T", 1, 2), w)).subject
+    np.testing.assert_array_equal(subject.w_ih, w["V"][[*range(3, 6), *range(3), *range(6, 9)], :, 0])
+
+
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+def test_a_file_that_says_itself_what_an_operator_of_the_standard_does_is_refused(domain, tmp_path, rng):
+    """The runtime would take the body that the file gives; here the operator would be read by its name."""
+    w = {"W": rng.normal(size=(1, 9, 2)), "R": rng.normal(size=(1, 9, 3))}
+    path = write(tmp_path / "m.onnx", [node("GRU", "X W R", "Y", name="cell")], ("T", 1, 2), w)
+    model = onnx.load(str(path))
+    standard = [helper.make_opsetid("", 17)]
+    for name, home in (("Helper", "my.own"), ("GRU", domain)):
+        body = [node("Neg", "X", "Y")]
+        model.functions.append(helper.make_function(home, name, ["X", "W", "R"], ["Y"], body, standard))
+        path.write_bytes(model.SerializeToString())
+        if name == "Helper":
+            assert load_subject(path).subject.kind == "gru"
+        else:
+            with pytest.raises(FileFormatError, match="defines the standard operator 'GRU' itself"):
+                load_subject(path)
 
 
 @pytest.mark.parametrize("gap", [{"R": None}, {"W": None}])

@@ -302,7 +302,7 @@ def test_a_misread_number_is_noticed(field, w, tmp_path, monkeypatch):
 
     monkeypatch.setattr(onnx_loops, "_Algebra", misread)
     nodes = [*PLAIN, node("Tanh", "z", "t"), node("Sigmoid", "t", "u"), node("Sum", "t u h xu b", "next")]
-    with pytest.raises(DisagreementError, match="Scan node scan does not compute"):
+    with pytest.raises(DisagreementError, match=r"Scan node scan does not compute.*What is read from the graph is not"):
         read(tmp_path / "m.onnx", nodes, **w)
 
 
@@ -328,6 +328,19 @@ def test_attributes_that_are_missing(w, tmp_path):
 def test_an_absurd_width_costs_nothing(wide, tmp_path):
     with pytest.raises(UnsupportedError, match=r"have \d+ entries, at most 6144"):
         read(tmp_path / "m.onnx", [node("Mul", "h half", "next")], shape=(1, wide), half=np.float64(0.5))
+
+
+def test_what_a_loop_may_hold_is_counted_to_the_last_entry(w, tmp_path, monkeypatch):
+    """``next = tanh(h W) / 2``: the symbols h, x and w, two constants, a product of matrices and one of numbers."""
+    nodes = [node("MatMul", "h W", "z"), node("Tanh", "z", "t"), node("Mul", "t half", "next")]
+    entries = N * N + P * P + N * N + 1 + N * N + 2 * N * N + N * N
+    for room, good in ((entries, True), (entries - 1, False)):
+        monkeypatch.setattr(onnx_algebra, "LOOP_ENTRIES", room)
+        if good:
+            assert read(tmp_path / "m.onnx", nodes, half=np.float64(0.5), **w).inputs == P
+        else:
+            with pytest.raises(UnsupportedError, match=f"matrices of {entries} entries, at most {room} are followed"):
+                read(tmp_path / "m.onnx", nodes, half=np.float64(0.5), **w)
 
 
 def test_a_body_of_thousands_of_nodes_is_followed_without_recursion(tmp_path):
