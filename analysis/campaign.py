@@ -9,27 +9,37 @@ belong to the weights that they were computed from: a model that changed since t
 from __future__ import annotations
 
 import functools
-import json
-import re
-import shutil
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
-from stability.wire import read_json, write_text
+from stability.storage.folder import claim, is_inner, is_listed, listed
 
 from .digests import file_digest, file_digests, model_digest
-from .environment import environment
-from .pipeline import ANALYSIS_FILE, BUDGETS, INPUTS, analyse
+from .labels import names_for, titles_for
+from .pipeline import ANALYSIS_FILE, BUDGETS, analyse
 from .presets import PRESETS, train_preset
 from .processes import Outcome, run_jobs
+from .record import (
+    REPORT,
+    SETTINGS_FILE,
+    Session,
+    adopt_models,
+    can_go_on,
+    clear,
+    is_complete,
+    is_whole,
+    planned,
+    recorded,
+    refuse_model,
+    take_over,
+    write_settings,
+)
 from .results import plain_value
 from .runs import RUN_FILE, read_run
 from .tasks import make_task
@@ -37,20 +47,21 @@ from .training import resume_run
 
 __all__ = [
     "DEFAULT_MODELS",
+    "FINISHED",
     "SETTINGS_FILE",
     "Campaign",
     "Given",
     "finished",
+    "opened",
     "names_for",
     "plan",
     "run_campaign",
     "titles_for",
 ]
 
-SETTINGS_FILE = "report-settings.json"
 MODEL_FILE = "model.safetensors"
+FINISHED = "finished"
 DEFAULT_MODELS = ("contracting", "lstm", "lipschitz", "neural_ode", "antisymmetric")
-TITLE = "Stability of trained recurrent networks"
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,7 @@ class _Job:
     time_limit: float | None
     device: str
     given: Given | None
+    overwrite: bool
 
 
 @dataclass(frozen=True)
@@ -138,47 +150,71 @@ class Campaign:
         return "quick" if self.quick else "full"
 
 
-def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
-    """Make or re-open the campaign's directory.
+@contextmanager
+def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+    """Make or re-open the campaign's directory, and own it for the time of a block.
 
     Args:
         campaign: what is to be done.
-        overwrite: whether a report made with another plan may be replaced.
+        overwrite: whether a report made with another plan, and files of the names that a report has, may be replaced.
+            Files of other names are not touched.
+        pages: names of the files that the caller will write there, so that they are refused before the work, too.
 
-    Returns:
+    Yields:
         Names of the models that are finished already.
 
     Raises:
         ConfigurationError: an unknown preset, or a directory that holds another campaign or something else.
+        FolderInUseError: another process writes there.
         FileFormatError: a directory that cannot be written to.
     """
+    _check(campaign, overwrite)
+    with claim(campaign.folder, "report") as own:
+        _check(campaign, overwrite)  # as it is now that nobody else writes
+        if not is_listed(campaign.folder):
+            adopt_models(campaign.folder)
+        own.reserve([SETTINGS_FILE, *pages], REPORT, overwrite=overwrite, adopt=True)
+        same = planned(campaign.folder) == campaign.plan()
+        if not same:
+            for folder in sorted((campaign.folder / "models").glob("*")):
+                clear(folder)
+        _drop_stale(campaign)
+        if not same:
+            write_settings(campaign, {})
+        for name in campaign.models:
+            if name not in finished(campaign):
+                refuse_model(campaign.folder / "models" / name, overwrite)
+        yield finished(campaign)
+
+
+def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
+    """``opened``, and closed again.
+
+    Returns:
+        Names of the models that are finished already.
+    """
+    with opened(campaign, overwrite=overwrite) as done:
+        return done
+
+
+def _check(campaign: Campaign, overwrite: bool) -> None:
+    """Refuse what cannot be done before anything is changed."""
     trained = [n for n in campaign.models if n not in {g.name for g in campaign.given}]
     unknown = [n for n in trained if n not in PRESETS]
     if unknown:
         raise ConfigurationError(f"unknown model {unknown[0]!r}; the known ones are {', '.join(PRESETS)}")
     folder = campaign.folder
-    settings = folder / SETTINGS_FILE
     if folder.exists() and not folder.is_dir():
         raise FileFormatError(f"cannot write to {folder}: it is a file")
-    if settings.is_file():
-        same = read_json(settings).get("plan") == campaign.plan()
-        if not same and not overwrite:
+    if (folder / SETTINGS_FILE).is_file():
+        if planned(folder) != campaign.plan() and not overwrite:
             raise ConfigurationError(
                 f"{folder} holds a report made with other settings: choose another --out, or --overwrite"
             )
-        if not same:
-            shutil.rmtree(folder / "models", ignore_errors=True)
-    elif folder.is_dir() and any(folder.iterdir()):
+    elif (
+        folder.is_dir() and SETTINGS_FILE not in listed(folder) and any(not is_inner(p.name) for p in folder.iterdir())
+    ):
         raise ConfigurationError(f"{folder} is not empty and no report directory: choose another --out")
-    try:
-        (folder / "models").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileFormatError(f"cannot write to {folder}: {error.strerror or error}") from error
-    _drop_stale(campaign)
-    done = finished(campaign)
-    if not settings.is_file() or read_json(settings).get("plan") != campaign.plan():
-        _write_settings(campaign, {})
-    return done
 
 
 def _drop_stale(campaign: Campaign) -> None:
@@ -188,18 +224,17 @@ def _drop_stale(campaign: Campaign) -> None:
         folder = campaign.folder / "models" / name
         if not (folder / ANALYSIS_FILE).is_file():
             continue
-        document = read_json(folder / ANALYSIS_FILE)
-        known = document if isinstance(document, dict) else {}
+        known = recorded(folder)
         if name in given:
             if known.get("given") != given[name].digest:
-                shutil.rmtree(folder)
+                clear(folder)
         elif known.get("files", {}).get(MODEL_FILE) != file_digests(folder, [MODEL_FILE]).get(MODEL_FILE):
-            (folder / ANALYSIS_FILE).unlink()
+            clear(folder, ANALYSIS_FILE)
 
 
 def finished(campaign: Campaign) -> tuple[str, ...]:
-    """Names of the models whose files are complete."""
-    return tuple(n for n in campaign.models if (campaign.folder / "models" / n / ANALYSIS_FILE).is_file())
+    """Names of the models whose files are complete, and as the analysis left them."""
+    return tuple(n for n in campaign.models if is_complete(campaign.folder / "models" / n))
 
 
 def run_campaign(
@@ -208,69 +243,65 @@ def run_campaign(
     processes: int = 2,
     news: Callable[[str, str], Any] | None = None,
     command: str | None = None,
+    overwrite: bool = False,
 ) -> list[Outcome]:
     """Train and analyse what is not finished yet; ``plan`` comes first.
 
     Args:
         campaign: what is to be done.
         processes: models at a time, each in a process with one thread.
-        news: called with a model's name and what is being done.
+        news: called with a model's name and what is being done; in the end with ``FINISHED``.
         command: the command line, for the record.
+        overwrite: whether files in the way of the models' own may be replaced.
 
     Returns:
         One outcome a model; a mistake in one model's input does not stop the others.
 
     Raises:
         FileFormatError: a directory that cannot be written to.
+        FolderInUseError: another process writes there.
         KeyboardInterrupt: finished models and finished epochs are kept.
     """
-    begun = time.perf_counter()
-    started = datetime.now(UTC).isoformat(timespec="seconds")
     given = {g.name: g for g in campaign.given}
-    done = finished(campaign)
-    jobs = {
-        name: _Job(
-            name,
-            str(campaign.folder / "models" / name),
-            campaign.budget,
-            campaign.seed,
-            campaign.data_dir,
-            campaign.task,
-            campaign.train_seconds,
-            campaign.device,
-            given.get(name),
-        )
-        for name in campaign.models
-        if name not in done
-    }
-    outcomes = run_jobs(_work, jobs, processes=processes, news=news)
-    if jobs or "finished" not in read_json(campaign.folder / SETTINGS_FILE):
-        _write_settings(
-            campaign,
-            {
-                "finished": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
-                "seconds": time.perf_counter() - begun if jobs else None,
-                "processes": max(1, min(processes, len(jobs))),
-                "command": command,
-                "failed": {o.name: o.error for o in outcomes if o.error is not None},
-                "environment": environment(campaign.seed, torch.device(campaign.device), started),
-            },
-        )
-    return outcomes
+    with claim(campaign.folder, "report") as own:
+        done = finished(campaign)
+        jobs = {
+            name: _Job(
+                name,
+                str(campaign.folder / "models" / name),
+                campaign.budget,
+                campaign.seed,
+                campaign.data_dir,
+                campaign.task,
+                campaign.train_seconds,
+                campaign.device,
+                given.get(name),
+                overwrite,
+            )
+            for name in campaign.models
+            if name not in done
+        }
 
+        def note(outcome: Outcome) -> None:
+            session.note(outcome)
+            if news is not None:
+                news(outcome.name, FINISHED)
 
-def _write_settings(campaign: Campaign, more: Mapping[str, Any]) -> None:
-    document = {
-        "format": "stability-report-settings",
-        "version": 1,
-        "title": TITLE,
-        "models": list(campaign.models),
-        "seed": campaign.seed,
-        "quick": campaign.quick,
-        "plan": campaign.plan(),
-        **more,
-    }
-    write_text(campaign.folder / SETTINGS_FILE, json.dumps(plain_value(document), indent=1, allow_nan=False) + "\n")
+        session = Session(campaign, min(processes, len(campaign.models)), command, bool(jobs))
+        try:
+            outcomes = run_jobs(
+                _work,
+                jobs,
+                processes=processes,
+                news=news,
+                done=note,
+                descriptor=own.descriptor,
+                alone=len(campaign.models) > 1,
+            )
+            session.close()
+        finally:
+            session.write()
+        return outcomes
 
 
 def _work(job: _Job, tell: Callable[[str], None]) -> None:
@@ -283,6 +314,7 @@ def _work(job: _Job, tell: Callable[[str], None]) -> None:
 def _train(job: _Job, tell: Callable[[str], None]) -> None:
     """Train a preset, or go on with its training, then analyse."""
     folder = Path(job.folder)
+    is_trained = is_whole(folder)
 
     def progress(news: Any) -> None:
         if news.finished is not None:
@@ -290,7 +322,9 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
 
     name, options = job.task or ("digits", {})
     task = make_task(name, data_dir=job.data_dir, seed=job.seed, **options)
-    if (folder / RUN_FILE).is_file():
+    if is_trained:
+        model = read_run(folder).model().to(job.device)
+    elif can_go_on(folder, tell):
         model, result = resume_run(
             folder, data_dir=job.data_dir, progress=progress, time_limit=job.time_limit, device=job.device
         )
@@ -305,10 +339,11 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
             out=folder,
             progress=progress,
             time_limit=job.time_limit,
+            overwrite=job.overwrite,
         )
-    if result.interrupted:
+    if not is_trained and result.interrupted:
         raise KeyboardInterrupt
-    if result.epochs == 0:
+    if not is_trained and result.epochs == 0:
         raise UnsupportedError(f"training finished no epoch ({result.detail})")
     title = PRESETS[job.name].title or job.name
     analyse(
@@ -321,6 +356,8 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
         budget=job.budget,
         seed=job.seed,
         progress=tell,
+        overwrite=job.overwrite,
+        keep=True,
     )
 
 
@@ -332,9 +369,7 @@ def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
     if given.task is not None:
         task = make_task(given.task[0], data_dir=job.data_dir, seed=job.seed, **given.task[1])
     if (source / RUN_FILE).is_file():
-        for name in INPUTS:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, folder / name)
+        take_over(source, folder, job.overwrite)
         task = read_run(source).task(job.data_dir) if task is None else task
     model = given.subject.to(job.device) if isinstance(given.subject, nn.Module) else None
     analyse(
@@ -348,44 +383,6 @@ def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
         seed=job.seed,
         progress=tell,
         given=given.digest,
+        overwrite=job.overwrite,
+        keep=True,
     )
-
-
-def titles_for(paths: Sequence[str]) -> list[str]:
-    """How readers know models that were given as paths: the last part of the path, numbered where it is taken.
-
-    Example:
-        >>> titles_for(["runs/a/lstm", "nets/my cell.npz", "runs/b/lstm"])
-        ['lstm', 'my cell', 'lstm (2)']
-    """
-    out: list[str] = []
-    for path in paths:
-        name = Path(path).name
-        name = Path(path).resolve().name if name in ("", "..") else name
-        stem = name.removesuffix(".safetensors").removesuffix(".npz") or "model"
-        title, count = stem, 1
-        while title in out:
-            count += 1
-            title = f"{stem} ({count})"
-        out.append(title)
-    return out
-
-
-def names_for(paths: Sequence[str]) -> list[str]:
-    """Directory names for models that were given as paths, made here: ASCII letters, digits, ``-`` and ``_`` alone.
-
-    Unique also where the file system takes upper and lower case for the same.
-
-    Example:
-        >>> names_for(["runs/a/lstm", "nets/../my cell.npz", "runs/b/LSTM", '"><script>', "模型"])
-        ['lstm', 'my-cell', 'LSTM-2', 'script', 'model']
-    """
-    out: list[str] = []
-    for title in titles_for(paths):
-        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", re.sub(r" \(\d+\)$", "", title))[:40].strip("-") or "model"
-        name, count = stem, 1
-        while name.lower() in [n.lower() for n in out]:
-            count += 1
-            name = f"{stem}-{count}"
-        out.append(name)
-    return out

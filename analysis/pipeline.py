@@ -36,29 +36,20 @@ from ..models.network import SequenceModel
 from ..models.recurrent import to_numpy
 from .budgets import BUDGETS, Budget
 from .density import spectral_density
-from .digests import file_digests, model_digest
+from .digests import file_digests, inodes, model_digest
 from .environment import environment
 from .hessian import hessian_summary
 from .inputs import boxed, data_range
 from .lyapunov import certified_bound, lyapunov_exponents
 from .noise import noise_sweep
 from .norms import norm_drift
+from .owned import ANALYSIS_FILE, INPUTS, RESULTS, begin_analysis, owned
 from .radius import certified_radius
 from .results import plain_value
-from .runs import RUN_FILE
 from .sweep import attack_sweep
 from .tasks import Task
 
 __all__ = ["BUDGETS", "STEPS", "Budget", "Work", "analyse"]
-
-ANALYSIS_FILE = "analysis.json"
-INPUTS = ("model.safetensors", RUN_FILE, "metrics.csv", "spectra.csv", "eigenvalues.csv")
-"""Files of a run directory that training left behind."""
-RESULTS = (
-    "certificate.json", "noise.csv", "attacks.csv", "robustness.csv", "radius.json", "norms.csv", "drift.json",
-    "lyapunov.csv", "exponents.json", "hessian.json", "density.csv",
-)  # fmt: skip
-"""Files that the steps write."""
 
 
 @dataclass
@@ -291,6 +282,7 @@ def is_discrete(subject: Any) -> bool:
     return bool(getattr(getattr(subject, "system", subject), "is_discrete", True))
 
 
+@owned
 def analyse(
     folder: str | Path,
     subject: Any,
@@ -303,6 +295,8 @@ def analyse(
     seed: int = 0,
     progress: Callable[[str], Any] | None = None,
     given: str | None = None,
+    overwrite: bool = False,
+    keep: bool = False,
 ) -> dict[str, Any]:
     """Run every analyzer on one model and write the files of this module's list.
 
@@ -317,6 +311,9 @@ def analyse(
         seed: of everything random.
         progress: called with each step's name before it starts.
         given: by what a campaign recognises the same model later, for the record.
+        overwrite: whether files of those names that no analysis made may be replaced.
+        keep: take over steps of an earlier analysis of the same model, with the same seed and budget, whose files are
+            as it left them; whether the data are the same is for the caller to know.
 
     Returns:
         The content of ``analysis.json``. A step without an answer for this model is recorded with its reason.
@@ -326,14 +323,23 @@ def analyse(
     """
     budget = BUDGETS[budget] if isinstance(budget, str) else budget
     folder = Path(folder)
+    digest = model_digest(subject if model is None else model)
+    same = {"digest": digest, "seed": seed, "given": given, "budget": asdict(budget)}
+    kept = begin_analysis(folder, same, keep=keep)
     device = torch.device("cpu") if model is None else next((p.device for p in model.parameters()), torch.device("cpu"))
     target, box = boxed(subject, task)
     work = Work(folder, target, model, None if task is None else task.to(device), budget, seed, box)
     started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
     steps: dict[str, dict[str, Any]] = {}
     for name, run in STEPS.items():
+        if name in kept:
+            steps[name] = kept[name]
+            if name == "certificate":
+                work.certificate = Certificate.load(folder / "certificate.json")
+            continue
         if progress is not None:
             progress(name)
+        before = inodes(folder)
         begun = time.perf_counter()
         try:
             run(work)
@@ -342,7 +348,8 @@ def analyse(
         except StabilityError as error:
             steps[name] = {"status": "unavailable", "reason": str(error)}
         else:
-            steps[name] = {"status": "done"}
+            written = [n for n, inode in inodes(folder).items() if before.get(n) != inode]
+            steps[name] = {"status": "done", "files": written}
         steps[name]["seconds"] = time.perf_counter() - begun
     described = work.certificate.subject if work.certificate is not None else subject
     document = {
@@ -359,7 +366,7 @@ def analyse(
         "input_range": None if task is None else data_range(task),
         "input_box": box,
         "given": given,
-        "digest": model_digest(subject if model is None else model),
+        "digest": digest,
         "files": file_digests(folder, (*INPUTS, *RESULTS)),
         "steps": steps,
         "environment": environment(seed, device, started),

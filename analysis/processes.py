@@ -6,15 +6,17 @@ which stops them, and end when it is gone. What a job finished on disk stays the
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import multiprocessing
 import os
 import pickle
-import queue
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing import reduction
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -54,15 +56,42 @@ def _end_with_the_parent() -> None:
         os._exit(1)
 
 
-def _child(work: Callable[[Any, Tell], None], name: str, packed: bytes, folder: str, news: Any) -> None:
+def _killed_with_the_parent() -> None:
+    """Ask the kernel, where it is Linux: a thread has to wait for its turn, and a long computation lets none run."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    parent = multiprocessing.parent_process()
+    if parent is not None and wait([parent.sentinel], timeout=0):  # it was gone before that
+        os._exit(1)
+
+
+class _Held:
+    """A descriptor that a process inherits as it is started: what it locks stays locked until that one ends, too."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self.descriptor = descriptor
+
+    def __reduce__(self) -> Any:
+        return _hold, (None if self.descriptor is None else reduction.DupFd(self.descriptor),)
+
+
+def _hold(inherited: Any) -> _Held:
+    descriptor = None if inherited is None else inherited.detach()
+    if descriptor is not None:
+        os.set_inheritable(descriptor, False)  # by this process, not by those that it starts
+    return _Held(descriptor)
+
+
+def _child(work: Callable[[Any, Tell], None], name: str, packed: bytes, folder: str, news: Any, held: _Held) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _killed_with_the_parent()
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(1)
     sys.path.insert(0, folder)  # classes of the user's own, from where the command was given
     job = pickle.loads(packed)
-    news.put(_carry_out(work, name, job, lambda text: news.put((name, text))))
+    news.send(_carry_out(work, name, job, news.send))
 
 
 def run_jobs(
@@ -71,37 +100,45 @@ def run_jobs(
     *,
     processes: int = 2,
     news: Callable[[str, str], Any] | None = None,
+    done: Callable[[Outcome], Any] | None = None,
+    descriptor: int | None = None,
+    alone: bool = False,
 ) -> list[Outcome]:
     """Carry jobs out, at most ``processes`` at a time, in the order given.
 
     Args:
         work: ``work(job, tell)``, importable by name; ``tell(text)`` reports progress.
         jobs: by name; each is pickled to its process, and one that cannot be is done in this process.
-        processes: at most so many at a time; 1 stays in this process, and so does everything on a machine without
-            the shared memory that processes need to talk.
+        processes: at most so many at a time; 1 stays in this process.
         news: called with a job's name and its progress.
+        done: called with each outcome, as soon as it is there.
+        descriptor: an open file that the processes hold open with this one, such as the lock of a folder.
+        alone: whether a single job is given a process, too: what is left of several is then computed as all of them
+            would have been, with one thread, to the same last bit.
 
     Returns:
         One outcome a job, in the order in which they ended.
 
     Raises:
         RuntimeError: when a process died from anything but a mistake in the input (its own traceback is on
-            standard error), or ended without a word.
+            standard error) or a signal, or ended without a word.
         KeyboardInterrupt: after the running processes were stopped.
     """
     told = news if news is not None else lambda name, text: None
-    packed = {} if processes <= 1 or len(jobs) <= 1 else {name: _packed(job) for name, job in jobs.items()}
+    packed = (
+        {} if processes <= 1 or len(jobs) <= (0 if alone else 1) else {name: _packed(job) for name, job in jobs.items()}
+    )
     apart = {name: data for name, data in packed.items() if data is not None}
+    ended = done if done is not None else lambda outcome: None
     outcomes: list[Outcome] = []
-    try:
-        box = multiprocessing.get_context("spawn").Queue() if len(apart) > 1 else None
-    except OSError:  # no /dev/shm
-        box = None
-    if box is not None:
-        outcomes = _apart(work, apart, processes, told, box)
-    done = {o.name for o in outcomes}
-    here = [(name, job) for name, job in jobs.items() if name not in done]
-    return outcomes + [_carry_out(work, n, job, lambda text, name=n: told(name, text)) for n, job in here]
+    if len(apart) > (0 if alone else 1):
+        outcomes = _apart(work, apart, processes, told, ended, _Held(descriptor))
+    known = {o.name for o in outcomes}
+    for name, job in jobs.items():
+        if name not in known:
+            outcomes.append(_carry_out(work, name, job, lambda text, name=name: told(name, text)))
+            ended(outcomes[-1])
+    return outcomes
 
 
 def _packed(job: Any) -> bytes | None:
@@ -117,34 +154,57 @@ def _apart(
     jobs: Mapping[str, bytes],
     processes: int,
     told: Callable[[str, str], Any],
-    box: Any,
+    done: Callable[[Outcome], Any],
+    held: _Held,
 ) -> list[Outcome]:
-    """Each job in a process of its own."""
+    """Each job in a process of its own, with a pipe of its own: one that is killed can leave no other waiting."""
     context = multiprocessing.get_context("spawn")
-    waiting, running, outcomes = list(jobs), {}, []
+    waiting, outcomes = list(jobs), []
+    running: dict[Any, tuple[str, Any]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < processes:
                 name = waiting.pop(0)
-                arguments = (work, name, jobs[name], os.getcwd(), box)
-                running[name] = context.Process(target=_child, args=arguments, name=name)
-                running[name].start()
-            ended = [name for name, process in running.items() if process.exitcode is not None]
-            try:
-                item = box.get(timeout=0.5)
-            except queue.Empty:
-                for name in ended:  # it had ended before the box was found empty: nothing more comes from it
-                    code = running[name].exitcode
-                    raise RuntimeError(f"the process that worked on {name} died with exit code {code}") from None
-                continue
-            if isinstance(item, Outcome):
-                outcomes.append(item)
-                running.pop(item.name).join()
-            else:
-                told(*item)
+                ours, theirs = context.Pipe(duplex=False)
+                arguments = (work, name, jobs[name], os.getcwd(), theirs, held)
+                process = context.Process(target=_child, args=arguments, name=name)
+                running[ours] = (name, process)
+                process.start()
+                theirs.close()  # so that its end is seen here
+            for pipe in wait(list(running)):
+                name, process = running[pipe]
+                try:
+                    item = pipe.recv()
+                except (EOFError, OSError):
+                    process.join()
+                    item = _without_a_word(name, process.exitcode)
+                if isinstance(item, Outcome):
+                    del running[pipe]
+                    pipe.close()
+                    process.join()
+                    outcomes.append(item)
+                    done(item)
+                else:
+                    told(name, item)
     finally:
-        for process in running.values():
+        started = [process for _, process in running.values() if process.pid is not None]
+        for process in started:
             process.terminate()
-        for process in running.values():
+        for process in started:
             process.join()
     return outcomes
+
+
+def _without_a_word(name: str, code: int | None) -> Outcome:
+    """A process that ended before it said how its job went: killed, its job has failed; all else is a mistake here.
+
+    Raises:
+        RuntimeError: it was not killed.
+    """
+    if code is None or code >= 0:
+        raise RuntimeError(f"the process that worked on {name} died with exit code {code}")
+    try:
+        by = signal.Signals(-code).name
+    except ValueError:
+        by = f"signal {-code}"
+    return Outcome(name, f"its process was ended by {by}, as happens for want of memory; the same command tries again")

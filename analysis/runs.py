@@ -26,7 +26,7 @@ from stability.wire import read_json, write_text
 
 from ..models.files import describe, load, save, write_tensors
 from .spectra import EIGENVALUE_COLUMNS, SPECTRA_COLUMNS
-from .tables import check_single, read_csv
+from .tables import Mark, check_single, read_csv, read_prefix
 from .tasks import Task, make_task
 
 __all__ = [
@@ -40,7 +40,9 @@ __all__ = [
     "Run",
     "new_run",
     "old_run",
+    "check_run",
     "read_checkpoint",
+    "read_marks",
     "read_run",
     "write_checkpoint",
     "write_run",
@@ -208,7 +210,7 @@ def _check_new(path: Path, overwrite: bool) -> None:
     if path.is_dir():
         if not os.access(path, os.W_OK):
             raise FileFormatError(f"cannot write to {path}: permission denied")
-        refuse(path, RUN_FILES, TRAINING, None, overwrite)
+        refuse(path, RUN_FILES, TRAINING, overwrite)
 
 
 @contextmanager
@@ -226,6 +228,34 @@ def old_run(path: str | Path) -> Iterator[Path]:
     with claim(path, "train --resume") as folder:
         folder.reserve(RUN_FILES, TRAINING, adopt=True)
         yield path
+
+
+def check_run(path: Path) -> None:
+    """Whether training could go on from a folder: ``run.json``, checkpoint and tables are whole and belong together.
+
+    Raises:
+        FileFormatError: saying what is damaged.
+    """
+    read_run(path)
+    _, state = read_checkpoint(path)
+    for name, mark in read_marks(state, path).items():
+        read_prefix(path / name, mark)
+
+
+def read_marks(state: Mapping[str, Any], path: Path) -> dict[str, Mark]:
+    """How far the tables were at a checkpoint; none in one of an earlier release.
+
+    Raises:
+        FileFormatError: a damaged checkpoint.
+    """
+    values = state.get("tables", {}) if isinstance(state, dict) else None
+    try:
+        marks = {str(name): Mark(**value) for name, value in values.items()}  # type: ignore[union-attr]
+        if all(type(m.size) is int and m.size >= 0 and isinstance(m.digest, str) for m in marks.values()):
+            return marks
+    except (AttributeError, TypeError):
+        pass
+    raise FileFormatError(f"cannot go on from {path}: the checkpoint does not say how far its tables were")
 
 
 def model_description(model: nn.Module) -> dict[str, Any]:

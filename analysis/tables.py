@@ -17,7 +17,7 @@ import pandas as pd
 from stability.errors import FileFormatError
 from stability.wire import write_bytes
 
-__all__ = ["CsvLog", "Mark", "check_single", "csv_text", "read_csv"]
+__all__ = ["CsvLog", "Mark", "check_single", "csv_text", "read_csv", "read_prefix"]
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]], header: bool = True) -> str:
@@ -127,6 +127,20 @@ class Mark:
     digest: str
 
 
+def read_prefix(path: Path, mark: Mark) -> bytes:
+    """What a growing table held when this was its mark; what came after is left out.
+
+    Raises:
+        FileFormatError: it does not begin with that.
+    """
+    data = _read(path)[: mark.size]
+    if Mark(len(data), hashlib.sha256(data).hexdigest()) != mark:
+        raise FileFormatError(
+            f"{path} was changed: it does not begin with the {mark.size} bytes that training had written"
+        )
+    return data
+
+
 class CsvLog:
     """A growing table in memory and, once opened, in a file too.
 
@@ -189,12 +203,7 @@ class CsvLog:
             FileFormatError: the file is not as it was then, counts something twice, or cannot be written to.
         """
         if mark is not None:
-            data = _read(path)[: mark.size]
-            if Mark(len(data), hashlib.sha256(data).hexdigest()) != mark:
-                raise FileFormatError(
-                    f"{path} was changed: it does not begin with the {mark.size} bytes that training had written"
-                )
-            self._take(_table(data, path, self.columns))
+            self._take(_table(read_prefix(path, mark), path, self.columns))
         elif keep_until is not None and path.exists():
             table = read_csv(path, self.columns)
             table = table[table[self.columns[0]] <= keep_until]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError, FileFormatError, NonFiniteError
+from stability.errors import ConfigurationError, NonFiniteError
 
 from .environment import environment
 from .guard import in_evaluation
@@ -29,6 +29,7 @@ from .runs import (
     model_description,
     pack_optimizer,
     read_checkpoint,
+    read_marks,
     unpack_optimizer,
     write_checkpoint,
     write_run,
@@ -360,20 +361,9 @@ class Trainer:
         self.earlier = history[-1].seconds if history else 0.0
         if self.tracker is not None:
             self.tracker.step = int(state["steps"])
-            self.marks = _marks(state.get("tables", {}), path)
+            self.marks = read_marks(state, path)
         best = {name[5:]: value.to(self.device) for name, value in tensors.items() if name.startswith("best.")}
         self.done = self._snapshot(history, int(state["bad"]), best or None)
-
-
-def _marks(values: Any, path: Path) -> dict[str, Mark]:
-    """How far the tables were at a checkpoint; none in one of an earlier release."""
-    try:
-        marks = {str(name): Mark(**value) for name, value in values.items()}
-        if all(type(m.size) is int and m.size >= 0 and isinstance(m.digest, str) for m in marks.values()):
-            return marks
-    except (AttributeError, TypeError):
-        pass
-    raise FileFormatError(f"cannot go on from {path}: the checkpoint does not say how far its tables were")
 
 
 @contextmanager

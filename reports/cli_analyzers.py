@@ -12,7 +12,7 @@ import typer
 from stability.errors import ConfigurationError
 from stability.wire import write_text
 
-from .console import DataDir, Device, Json, Out, Quiet, Seed, say, show_json, status
+from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
 from .data import TaskName, TaskOptions, classification, open_with_task
 from .formatting import number, percent, table
 from .plain import plain
@@ -34,7 +34,6 @@ def _write(out: Path | None, stem: str, document: Mapping[str, Any], frame: Any)
     """Write result and table into a folder; returns the line that says so."""
     if out is None:
         return ""
-    out.mkdir(parents=True, exist_ok=True)
     write_text(out / f"{stem}.json", json.dumps(plain(document), indent=1, allow_nan=False) + "\n")
     write_text(out / f"{stem}.csv", frame.to_csv(index=False))
     return f"\n\nWritten to {out / stem}.json and .csv"
@@ -55,6 +54,7 @@ def _sweep(stem: str, result: Any, label: str, out: Path | None, as_json: bool, 
 
 
 def hessian(
+    context: typer.Context,
     model: Model,
     method: Annotated[str, typer.Option(help="lanczos, pyhessian, dense.")] = "lanczos",
     parameters: Annotated[str, typer.Option(help="all or recurrent.")] = "all",
@@ -62,6 +62,7 @@ def hessian(
     task: TaskName = None,
     task_settings: TaskOptions = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     data_dir: DataDir = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -69,6 +70,7 @@ def hessian(
     quiet: Quiet = False,
 ) -> None:
     """Ends of the spectrum and trace of the Hessian of the training loss."""
+    results(context, out, ("hessian.json", "hessian.csv"), overwrite)
     from ..analysis import hessian_summary
 
     subject = open_with_task(model, task=task, options=task_settings, data_dir=data_dir, seed=seed, device=device)
@@ -104,6 +106,7 @@ def hessian(
 
 
 def attack(
+    context: typer.Context,
     model: Model,
     attack: Annotated[str, typer.Option(help="pgd, apgd, fgsm, deepfool.")] = "pgd",
     norm: Annotated[str, typer.Option(help="linf or l2, over the whole sequence.")] = "linf",
@@ -113,6 +116,7 @@ def attack(
     task: TaskName = None,
     task_settings: TaskOptions = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     data_dir: DataDir = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -120,6 +124,7 @@ def attack(
     quiet: Quiet = False,
 ) -> None:
     """Accuracy under an adversary with full knowledge of the network."""
+    results(context, out, ("attack.json", "attack.csv"), overwrite)
     from ..analysis import attack_sweep
 
     radii = _numbers("--epsilons", epsilons)
@@ -135,6 +140,7 @@ def attack(
 
 
 def noise(
+    context: typer.Context,
     model: Model,
     kind: Annotated[str, typer.Option(help="white or salt_pepper.")] = "white",
     levels: Annotated[str, typer.Option(help="Levels, with commas between them.")] = "0,0.1,0.2,0.3,0.4",
@@ -143,6 +149,7 @@ def noise(
     task: TaskName = None,
     task_settings: TaskOptions = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     data_dir: DataDir = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -150,6 +157,7 @@ def noise(
     quiet: Quiet = False,
 ) -> None:
     """Accuracy under random noise on the input."""
+    results(context, out, ("noise.json", "noise.csv"), overwrite)
     from ..analysis import noise_sweep
 
     grid = _numbers("--levels", levels)

@@ -11,7 +11,7 @@ import typer
 from stability.errors import ConfigurationError, StabilityError
 from stability.wire import write_text
 
-from .console import DataDir, Device, Json, Out, Quiet, Seed, say, show_json, status
+from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
 from .data import TaskName, TaskOptions, open_with_task
 from .formatting import number, signed, table, verdict_word
 from .plain import plain
@@ -21,6 +21,7 @@ __all__ = ["compare", "register"]
 
 
 def compare(
+    context: typer.Context,
     models: Annotated[list[str], typer.Argument(help="Run directories or model files.", metavar="MODEL MODEL ...")],
     factor: Annotated[int, typer.Option(min=1, help="Follow the state so many times longer than the sequences.")] = 10,
     extension: Annotated[str, typer.Option(help="How sequences go on: repeat, zero, hold, noise.")] = "repeat",
@@ -32,6 +33,7 @@ def compare(
     task: TaskName = None,
     task_settings: TaskOptions = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     data_dir: DataDir = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -41,6 +43,7 @@ def compare(
     """Hidden-state norm drift and margins across models, ranked by how constant the norm stays."""
     if len(models) < 2:
         raise ConfigurationError(f"compare takes at least two models, got {len(models)}")
+    results(context, out, ("compare.json", "norms.csv", "norm-drift.svg"), overwrite)
     from ..analysis import norm_drift
 
     subjects = [
@@ -207,7 +210,6 @@ def _write(out: Path, document: dict[str, Any], drifts: list[Any]) -> str:
     from .svg import standalone
 
     frames = {d.model: d.frame() for d in drifts}
-    out.mkdir(parents=True, exist_ok=True)
     write_text(out / "compare.json", json.dumps(plain(document), indent=1, allow_nan=False) + "\n")
     write_text(out / "norms.csv", pd.concat(frames.values(), ignore_index=True).to_csv(index=False))
     drawn = [(i, name, frame) for i, (name, frame) in enumerate(frames.items())]

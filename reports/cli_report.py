@@ -32,7 +32,10 @@ def report(
         bool, typer.Option("--quick", help="Short trainings and small samples: a look in a minute.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The report's directory.", show_default=False)] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a report made with other settings.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace a report made with other settings, and files in the way of its own."),
+    ] = False,
     redraw: Annotated[
         Path | None,
         typer.Option(help="Only draw the page of this directory again, from its files.", show_default=False),
@@ -50,31 +53,30 @@ def report(
     if redraw is not None:
         from .html import render
 
-        _finish(render(redraw), {}, as_json, quiet)
+        _finish(render(redraw, overwrite=overwrite), {}, as_json, quiet)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
     campaign = _campaign(models or [], train_models, quick, folder, task, task_settings or [], data_dir, seed, device)
-    from ..analysis.campaign import finished, plan, run_campaign
+    from ..analysis.campaign import FINISHED, finished, opened, run_campaign
+    from .html import page_files, render
 
-    plan(campaign, overwrite=overwrite)
     board: dict[str, str] = {}
 
     def news(name: str, text: str) -> None:
         board[name] = text
-        done = finished(campaign)
-        busy = " · ".join(f"{k}: {v}" for k, v in board.items() if k not in done)
-        status(f"{len(done)}/{len(campaign.models)} models  {busy}", quiet or as_json)
+        busy = [f"{k}: {v}" for k, v in board.items() if v != FINISHED]
+        count = len(done) + len(board) - len(busy)
+        status(f"{count}/{len(campaign.models)} models  {' · '.join(busy)}", quiet or as_json)
 
     command = shlex.join(["stability", *sys.argv[1:]])
     try:
-        outcomes = run_campaign(campaign, processes=processes, news=news, command=command)
-        status("drawing the report ...", quiet or as_json)
-        failed = {o.name: o.error for o in outcomes if o.error is not None}
-        if len(failed) == len(campaign.models):
-            raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
-        from .html import render
-
-        page = render(folder)
+        with opened(campaign, overwrite=overwrite, pages=page_files()) as done:
+            outcomes = run_campaign(campaign, processes=processes, news=news, command=command, overwrite=overwrite)
+            status("drawing the report ...", quiet or as_json)
+            failed = {o.name: o.error for o in outcomes if o.error is not None}
+            if len(failed) == len(campaign.models):
+                raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
+            page = render(folder, overwrite=overwrite)
     except KeyboardInterrupt as stop:
         kept = ", ".join(finished(campaign)) or "none yet"
         again = command if out is not None else shlex.join(["stability", *sys.argv[1:], "--out", str(folder)])

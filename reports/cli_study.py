@@ -20,6 +20,9 @@ def study(
     listing: Annotated[bool, typer.Option("--list", help="List the studies and what they rerun.")] = False,
     quick: Annotated[bool, typer.Option(help="A small version: the shape of the result in a minute.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the results.", show_default=False)] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files in the folder that no study made, where names are equal.")
+    ] = False,
     data_dir: DataDir = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -46,6 +49,7 @@ def study(
             data_dir=data_dir,
             seed=seed,
             device=device,
+            overwrite=overwrite,
             progress=lambda text: status(f"{name}: {text}", quiet),
         )
     except KeyboardInterrupt as stop:

@@ -22,7 +22,7 @@ from stability.wire import file_digest, read_json
 from .certificates import check_file, state
 from .names import clean, printable
 
-__all__ = ["FRAMES", "ModelRecord", "Report", "collect", "read_model", "select"]
+__all__ = ["FRAMES", "ModelRecord", "Report", "check_folder", "collect", "read_model", "select"]
 
 SETTINGS = "report-settings.json"
 FRAMES = (
@@ -230,14 +230,16 @@ def _frame(path: Path) -> pd.DataFrame | None:
 
 
 def _changed(folder: Path) -> list[str]:
-    """Files of the folder that are not those that ``analysis.json`` recorded."""
+    """Files that are not those that ``analysis.json`` recorded, or are gone (weights may be left out)."""
     path = folder / "analysis.json"
     recorded = _document(path).get("files") if path.is_file() else None
     if not isinstance(recorded, dict):  # an analysis of an earlier release, which recorded none
         return []
     known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", "model.safetensors"]
-    known = [n for n in known if n != "analysis.json" and (folder / n).is_file()]
-    return [n for n in known if recorded.get(n) != file_digest(folder / n)]
+    known = [n for n in known if n != "analysis.json"]
+    there = [n for n in known if (folder / n).is_file()]
+    gone = [n for n in known if n in recorded and n not in there and n not in ABOUT]
+    return [n for n in there if recorded.get(n) != file_digest(folder / n)] + gone
 
 
 def read_model(folder: Path) -> ModelRecord:
@@ -284,6 +286,16 @@ def read_model(folder: Path) -> ModelRecord:
     )
 
 
+def check_folder(folder: str | Path) -> None:
+    """Refuse a directory that no report wrote.
+
+    Raises:
+        FileFormatError: it has no settings.
+    """
+    if not (Path(folder) / SETTINGS).is_file():
+        raise FileFormatError(f"{folder} is no report directory: it has no {SETTINGS}; `stability report` writes one")
+
+
 def collect(folder: str | Path) -> Report:
     """Read a report directory.
 
@@ -297,8 +309,7 @@ def collect(folder: str | Path) -> Report:
         FileFormatError: when it is none, or a file in it cannot be read.
     """
     folder = Path(folder)
-    if not (folder / SETTINGS).is_file():
-        raise FileFormatError(f"{folder} is no report directory: it has no {SETTINGS}; `stability report` writes one")
+    check_folder(folder)
     settings = _document(folder / SETTINGS)
     listed = settings.get("models", ())
     if not isinstance(listed, list) or not all(isinstance(n, str) and Path(n).name == n for n in listed):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from stability.errors import ConfigurationError
+from stability.storage.folder import claim, refuse
 
 from .names import printable, shorten, terminal_safe
 
@@ -21,9 +22,11 @@ __all__ = [
     "Interrupted",
     "Json",
     "Out",
+    "Overwrite",
     "Quiet",
     "Seed",
     "assignments",
+    "results",
     "say",
     "show_json",
     "status",
@@ -35,10 +38,35 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 ...")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Where the results go.", show_default=False)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make.")
+]
 DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Folder with the full data set in its standard files.", show_default=False),
 ]
+
+
+def results(context: typer.Context, out: Path | None, names: Sequence[str], overwrite: bool) -> None:
+    """Own the folder of a command's results until the command ends.
+
+    Args:
+        context: of the command.
+        out: the folder, ``None`` for none.
+        names: files that will be written there.
+        overwrite: whether files of these names that the command did not make may be replaced.
+
+    Raises:
+        ConfigurationError: they may not.
+        FolderInUseError: another process writes there.
+        FileFormatError: the folder cannot be made or written to.
+    """
+    if out is None:
+        return
+    by = str(context.info_name)
+    if out.is_dir():
+        refuse(out, names, by, overwrite)
+    context.with_resource(claim(out, by)).reserve(names, by, overwrite=overwrite)
 
 
 class Interrupted(Exception):

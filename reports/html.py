@@ -8,11 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,16 +16,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stability.errors import FileFormatError
+from stability.storage.folder import Folder, claim
 from stability.wire import write_text
 
-from .collect import ModelRecord, Report, collect
+from .collect import FRAMES, ModelRecord, Report, check_folder, collect
 from .formatting import FILTERS
 from .made import lead, made, not_run
 from .plain import plain
 from .sections import sections
 from .words import GLOSSARY, meaning, notes, reason, sentence, weaker
 
-__all__ = ["environment", "policy", "render"]
+__all__ = ["environment", "page_files", "policy", "render"]
 
 
 def environment() -> Environment:
@@ -46,18 +42,22 @@ def environment() -> Environment:
     return env
 
 
-def render(run_dir: str | Path) -> Path:
+def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
     """Draw the report of a directory again from its stored files.
 
     Args:
         run_dir: a report directory (``stability report`` wrote it).
+        overwrite: whether files of the names that are written here may be replaced where no report made them. All other
+            files stay as they are.
 
     Returns:
         Path of ``report.html``; ``report.json`` and ``tables/*.csv`` are written beside it.
 
     Raises:
+        ConfigurationError: files that no report made are in the way.
         FileFormatError: when the directory is none, a file in it cannot be read, or nothing can be written
-        there.
+            there.
+        FolderInUseError: another process writes there.
 
     Example:
         >>> render("no-such-directory")
@@ -65,11 +65,14 @@ def render(run_dir: str | Path) -> Path:
         ...
         stability.errors.FileFormatError: no-such-directory is no report directory: it has no ...
     """
-    report = collect(run_dir)
-    page = _page(report)
-    write_text(report.folder / "report.json", json.dumps(plain(report.to_dict()), indent=1, allow_nan=False) + "\n")
-    _write_tables(report)
-    return write_text(report.folder / "report.html", page)
+    check_folder(run_dir)
+    with claim(run_dir, "report --redraw") as own:
+        own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
+        report = collect(run_dir)
+        page = _page(report)
+        write_text(own.path / "report.json", json.dumps(plain(report.to_dict()), indent=1, allow_nan=False) + "\n")
+        _write_tables(own, report)
+        return write_text(own.path / "report.html", page)
 
 
 def _card(m: ModelRecord) -> dict[str, Any]:
@@ -121,24 +124,18 @@ def policy(css: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-@contextmanager
-def _aside(target: Path) -> Iterator[Path]:
-    """A folder that takes the place of ``target`` when the block ends well, and leaves no trace otherwise."""
+def page_files() -> tuple[str, ...]:
+    """Names of all files that drawing a report may write."""
+    stems = (*FRAMES, "margins", "claims", "models")
+    return ("report.html", "report.json", *(f"tables/{stem}.csv" for stem in stems))
+
+
+def _write_tables(own: Folder, report: Report) -> None:
+    tables = {f"tables/{name}.csv": frame for name, frame in report.tables().items()}
+    own.remove([name for name in page_files() if name.startswith("tables/") and name not in tables])
     try:
-        aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        try:
-            yield aside
-            os.chmod(aside, 0o755)
-            if target.exists():
-                shutil.rmtree(target)
-            os.replace(aside, target)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+        (own.path / "tables").mkdir(exist_ok=True)
     except OSError as error:
-        raise FileFormatError(f"cannot write {target}: {error.strerror or error}") from error
-
-
-def _write_tables(report: Report) -> None:
-    with _aside(report.folder / "tables") as folder:
-        for name, frame in report.tables().items():
-            frame.to_csv(folder / f"{name}.csv", index=False)
+        raise FileFormatError(f"cannot write to {own.path}: {error.strerror or error}") from error
+    for name, frame in tables.items():
+        write_text(own.path / name, frame.to_csv(index=False))

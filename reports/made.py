@@ -12,7 +12,7 @@ from .page import Cell, Table
 
 __all__ = ["Made", "lead", "made", "not_run"]
 
-CHANGED = "changed after the analysis wrote it"
+CHANGED = "changed or removed after the analysis wrote it: the command that made the report does that step again"
 
 STEPS = {
     "training": "training",

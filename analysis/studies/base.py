@@ -18,13 +18,18 @@ import pandas as pd
 import torch
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.wire import read_json, write_text
+from stability.storage.folder import claim, is_listed, listed, refuse
+from stability.wire import digest_of, read_json, write_text
 
 from ..environment import environment
 from ..results import Record, plain_value
 from ..tables import csv_text
 
 __all__ = ["STUDIES", "Study", "StudyResult", "keep_part", "register_study", "run_study"]
+
+
+STUDY = "study"
+FILES = ("study.json", "table.csv", "curves.csv")
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,7 @@ def run_study(
     data_dir: str | Path | None = None,
     device: str | torch.device = "cpu",
     progress: Callable[[str], None] | None = None,
+    overwrite: bool = False,
 ) -> StudyResult:
     """Run a study and write ``study.json`` and ``table.csv`` into a folder.
 
@@ -117,37 +123,50 @@ def run_study(
         data_dir: folder with data, for the studies that read any.
         device: where to train.
         progress: called with one line of news now and then.
+        overwrite: whether files of the names that a study writes may be replaced where no study made them.
 
     Returns:
         The result.
 
     Raises:
-        ConfigurationError: an unknown study, or a bad option.
+        ConfigurationError: an unknown study, a bad option, or files of another origin in the way.
         FileFormatError: a folder that cannot be written to.
+        FolderInUseError: another process writes there.
     """
     if not isinstance(name, str) or name not in STUDIES:
         raise ConfigurationError(f"unknown study {name!r}; the known ones are {', '.join(STUDIES)}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
     out = Path(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileFormatError(f"cannot make the folder {out}: {error.strerror or error}") from error
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     device = torch.device(device)
     tell = progress or (lambda text: None)
-    result = STUDIES[name].run(out, seed=seed, quick=quick, data_dir=data_dir, device=device, progress=tell)
-    result = StudyResult(
-        **{
-            **vars(result),
-            "environment": environment(seed, device, started),
-            "seconds": time.perf_counter() - clock,
-        }
-    )
-    write_text(out / "study.json", json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
-    write_table(out / "table.csv", result.rows)
+    if out.is_dir():
+        refuse(out, FILES, STUDY, overwrite, _before(out))
+    with claim(out, f"study {name}") as own:
+        own.take(_before(out), STUDY)
+        own.reserve(FILES, STUDY, overwrite=overwrite)
+        result = STUDIES[name].run(out, seed=seed, quick=quick, data_dir=data_dir, device=device, progress=tell)
+        result = StudyResult(
+            **{
+                **vars(result),
+                "environment": environment(seed, device, started),
+                "seconds": time.perf_counter() - clock,
+            }
+        )
+        write_text(out / "study.json", json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
+        write_table(out / "table.csv", result.rows)
     return result
+
+
+def _before(out: Path) -> dict[str, str]:
+    """The list of a study's folder; for one of an earlier release, which has none, what a study made there."""
+    if is_listed(out) or not out.is_dir():
+        return listed(out)
+    made = [p.relative_to(out).as_posix() for p in out.glob("parts/*.json") if "outcome" in _kept(p)]
+    if (out / "study.json").is_file() and _kept(out / "study.json").get("study") in STUDIES:
+        made += [name for name in FILES if (out / name).is_file()]
+    return dict.fromkeys(made, STUDY)
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -174,13 +193,32 @@ def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callabl
         >>> keep_part(folder, "one", {"seed": 0}, lambda: [1.0]), keep_part(folder, "one", {"seed": 0}, list)
         ([1.0], [1.0])
     """
-    path = out / "parts" / f"{key}.json"
+    name = f"parts/{key}.json"
+    path = out / name
     settings = plain_value(dict(settings))
-    if path.exists():
+    with claim(out, "study") as own:
+        own.reserve([name], STUDY)
+        if path.exists():
+            kept = _kept(path)
+            if kept.get("settings") == settings and "outcome" in kept:
+                return kept["outcome"]
+        part: dict[str, Any] = {"settings": settings, "outcome": plain_value(compute())}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps({**part, "digest": digest_of(_text(part))}, allow_nan=False) + "\n")
+    return part["outcome"]
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    """A kept part; nothing where the file was torn or changed (earlier releases gave no digest)."""
+    try:
         kept = read_json(path)
-        if isinstance(kept, dict) and kept.get("settings") == settings and "outcome" in kept:
-            return kept["outcome"]
-    outcome = plain_value(compute())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps({"settings": settings, "outcome": outcome}, allow_nan=False) + "\n")
-    return outcome
+    except FileFormatError:
+        return {}
+    if not isinstance(kept, dict):
+        return {}
+    digest = kept.pop("digest", None)
+    return kept if digest is None or digest == digest_of(_text(kept)) else {}
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    return json.dumps(part, sort_keys=True, allow_nan=False)

@@ -19,7 +19,7 @@ from stability.storage.locking import LOCK_FILE, RECORD_FILE, Lock, acquire
 from stability.storage.writing import is_partial, write_text
 from stability.wire import read_json
 
-__all__ = ["LIST", "Folder", "claim", "in_the_way", "is_listed", "listed"]
+__all__ = ["LIST", "Folder", "claim", "in_the_way", "is_inner", "is_listed", "listed", "refuse"]
 
 LIST = ".stability.json"
 FORMAT, VERSION = "stability-files", 1
@@ -66,7 +66,7 @@ class Folder:
         """
         names = [_checked(name) for name in names]
         known = {**dict.fromkeys(names, by), **self.files} if adopt and self._fresh else self.files
-        refuse(self.path, names, by, known, overwrite)
+        refuse(self.path, names, by, overwrite, known)
         for name in names:
             place = self.path / name
             if place.is_symlink():  # to be replaced: what it leads to is not ours
@@ -77,6 +77,11 @@ class Folder:
         if changed != self.files or self._fresh:
             self.files = changed
             self._write()
+
+    def take(self, names: Iterable[str], by: str) -> None:
+        """Put files on the list that stand there already, where it is known who made them."""
+        self.files = {**self.files, **dict.fromkeys((_checked(n) for n in names), by)}
+        self._write()
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files that are on the list, and folders that are empty then; what is not on it stays."""
@@ -91,6 +96,9 @@ class Folder:
         if gone:
             self.files = {k: v for k, v in self.files.items() if k not in gone}
             self._write()
+        if not self.files:
+            (self.path / LIST).unlink(missing_ok=True)
+            self._fresh = True
 
     def _write(self) -> None:
         document = {"format": FORMAT, "version": VERSION, "files": self.files}
@@ -102,7 +110,15 @@ class Folder:
         if self._depth:
             return
         _held.pop(self._key, None)
+        if not self._fresh and not any(os.path.lexists(self.path / name) for name in self.files):
+            with contextlib.suppress(OSError):  # nothing came of it
+                (self.path / LIST).unlink()
         self._lock.release()
+
+
+def is_inner(name: str) -> bool:
+    """Whether a name is one of those that are used here, so that a folder with nothing else counts as empty."""
+    return name in (LIST, LOCK_FILE, RECORD_FILE) or is_partial(name)
 
 
 def is_listed(path: Path) -> bool:
@@ -156,8 +172,8 @@ def in_the_way(
     return strange, never
 
 
-def refuse(path: Path, names: Iterable[str], by: str, files: Mapping[str, str] | None, overwrite: bool) -> None:
-    """Raise when something stands in the way that may not be replaced.
+def refuse(path: Path, names: Iterable[str], by: str, overwrite: bool, files: Mapping[str, str] | None = None) -> None:
+    """Raise when something stands in the way that may not be replaced; see ``in_the_way``.
 
     Raises:
         ConfigurationError: naming it.

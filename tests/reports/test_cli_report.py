@@ -84,7 +84,7 @@ def test_a_report_of_the_folder_above(here: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(here / "run" / "below")
     assert cli.run(["report", "..", "--quick", "--out", "r", "-q"]) == 0
     assert sorted(p.name for p in Path("r").iterdir()) == [
-        "models", "report-settings.json", "report.html", "report.json", "tables",
+        ".stability.json", "models", "report-settings.json", "report.html", "report.json", "tables",
     ]  # fmt: skip
     assert [p.name for p in Path("r/models").iterdir()] == ["run"]
 

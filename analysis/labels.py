@@ -1,0 +1,49 @@
+"""Names of models that were given as paths: for readers, and for folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["names_for", "titles_for"]
+
+
+def titles_for(paths: Sequence[str]) -> list[str]:
+    """How readers know models that were given as paths: the last part of the path, numbered where it is taken.
+
+    Example:
+        >>> titles_for(["runs/a/lstm", "nets/my cell.npz", "runs/b/lstm"])
+        ['lstm', 'my cell', 'lstm (2)']
+    """
+    out: list[str] = []
+    for path in paths:
+        name = Path(path).name
+        name = Path(path).resolve().name if name in ("", "..") else name
+        stem = name.removesuffix(".safetensors").removesuffix(".npz") or "model"
+        title, count = stem, 1
+        while title in out:
+            count += 1
+            title = f"{stem} ({count})"
+        out.append(title)
+    return out
+
+
+def names_for(paths: Sequence[str]) -> list[str]:
+    """Directory names for models that were given as paths, made here: ASCII letters, digits, ``-`` and ``_`` alone.
+
+    Unique also where the file system takes upper and lower case for the same.
+
+    Example:
+        >>> names_for(["runs/a/lstm", "nets/../my cell.npz", "runs/b/LSTM", '"><script>', "模型"])
+        ['lstm', 'my-cell', 'LSTM-2', 'script', 'model']
+    """
+    out: list[str] = []
+    for title in titles_for(paths):
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", re.sub(r" \(\d+\)$", "", title))[:40].strip("-") or "model"
+        name, count = stem, 1
+        while name.lower() in [n.lower() for n in out]:
+            count += 1
+            name = f"{stem}-{count}"
+        out.append(name)
+    return out
