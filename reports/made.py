@@ -12,7 +12,7 @@ from .page import Cell, Table
 
 __all__ = ["Made", "lead", "made", "not_run"]
 
-CHANGED = "changed or removed after the analysis wrote it: the command that made the report does that step again"
+CHANGED = "changed after the analysis wrote it, or removed: the command that made the report does that step again"
 
 STEPS = {
     "training": "training",

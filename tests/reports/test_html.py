@@ -13,10 +13,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from stability.errors import FileFormatError
+from stability.errors import ConfigurationError, FileFormatError
 from stability.reports import render
 from stability.reports.collect import collect
 from stability.reports.formatting import number, percent
+from stability.storage.folder import claim
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 
@@ -220,11 +221,52 @@ def test_no_finished_model_is_an_error_that_says_how_to_go_on(small_dir: Path) -
         render(small_dir)
 
 
-def test_tables_are_replaced_as_a_whole(small_dir: Path) -> None:
+def test_tables_of_its_own_are_replaced_and_others_stay(small_dir: Path) -> None:
     render(small_dir)
-    (small_dir / "tables" / "old.csv").write_text("left over")
+    (small_dir / "tables" / "mine.csv").write_text("mine")
+    next(small_dir.glob("models/*/noise.csv")).unlink()
+    for folder in small_dir.glob("models/*"):
+        (folder / "noise.csv").unlink(missing_ok=True)
     render(small_dir)
     names = {p.name for p in (small_dir / "tables").iterdir()}
-    assert "old.csv" not in names
-    assert {"models.csv", "margins.csv", "claims.csv", "noise.csv", "norms.csv"} <= names
-    assert not [p for p in small_dir.iterdir() if p.name.startswith(".")]
+    assert {"mine.csv", "models.csv", "margins.csv", "claims.csv", "norms.csv"} <= names
+    assert "noise.csv" not in names  # it was a report's, and there is none now
+    assert [p.name for p in small_dir.iterdir() if p.name.startswith(".")] == [".stability.json"]
+
+
+def test_files_in_the_way_of_a_redrawing_are_named_and_kept(small_dir: Path) -> None:
+    render(small_dir)
+    with claim(small_dir, "report") as own:
+        own.remove(["report.json", "tables/norms.csv"])
+    for name in ("report.json", "tables/norms.csv"):
+        (small_dir / name).write_text("mine")
+    before = {p: p.read_bytes() for p in small_dir.rglob("*") if p.is_file()}
+    with pytest.raises(ConfigurationError, match=r"holds report\.json, tables/norms\.csv, not made by this command"):
+        render(small_dir)
+    assert {p: p.read_bytes() for p in small_dir.rglob("*") if p.is_file()} == before
+    render(small_dir, overwrite=True)
+    assert json.loads((small_dir / "report.json").read_text())["format"] == "stability-report"
+
+
+def test_a_report_of_an_earlier_release_has_no_list_and_is_drawn_again(small_dir: Path) -> None:
+    render(small_dir)
+    (small_dir / ".stability.json").unlink()
+    (small_dir / "report.html").write_text("old")
+    render(small_dir)
+    assert (small_dir / "report.html").read_text() != "old"
+
+
+def test_what_is_written_is_never_behind_a_link(small_dir: Path, tmp_path: Path) -> None:
+    """A report directory from elsewhere must not make a redrawing write outside it."""
+    render(small_dir)
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "norms.csv").write_text("precious")
+    (small_dir / "report.html").unlink()
+    (small_dir / "report.html").symlink_to(tmp_path / "victim" / "norms.csv")
+    with pytest.raises(ConfigurationError, match=r"holds report\.html"):
+        render(small_dir)
+    shutil.rmtree(small_dir / "tables")
+    (small_dir / "tables").symlink_to(tmp_path / "victim")
+    with pytest.raises(ConfigurationError, match=r"holds tables/.*no plain file"):
+        render(small_dir, overwrite=True)
+    assert (tmp_path / "victim" / "norms.csv").read_text() == "precious"
