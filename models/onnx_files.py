@@ -213,7 +213,7 @@ def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: lis
     lstm = node.op_type == "LSTM"
     names = ["X", "W", "R", "B", "", "h"] + ["c"] * lstm
     kept = {k: v for k, v in options.items() if k in _OWN[node.op_type]}
-    made = helper.make_node(node.op_type, names, ["Y", "Yh", "Yc"][: 2 + lstm], **kept)
+    made = helper.make_node(node.op_type, names, [f"Y{k}" for k in range(2 + lstm)], **kept)
     alone = Graph(helper.make_graph([made], node.op_type, [], []), None, graph.opsets)
     given = dict(zip("WRB", (np.asarray(w, dtype=np.float64)[None] for w in weights)))
 

@@ -259,7 +259,7 @@ def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:
         for sample, state in enumerate(start[0]):
             for step in x:
                 feeds = {**split(state, states), **split(step[sample], body.inputs)}
-                state = np.concatenate([v.reshape(-1) for v in body.graph.run([r for _, r in pairs], feeds)])
+                state = np.concatenate([v.ravel() for v in body.graph.run([r for _, r in pairs], feeds)])
             rows.append(state)
         return None, [np.array(rows)]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError, DisagreementError, FileFormatError, StabilityError, UnsupportedError
+from stability.models import onnx_files
 from stability.models.sources import load_subject
 
 onnx = pytest.importorskip("onnx")
@@ -211,6 +212,31 @@ def test_a_file_that_says_itself_what_an_operator_of_the_standard_does_is_refuse
 @pytest.mark.parametrize("gap", [{"R": None}, {"W": None}])
 def test_a_node_without_its_weights_is_refused(gap, tmp_path, rng):
     w = {"W": rng.normal(size=(1, 9, 2)), "R": rng.normal(size=(1, 9, 3))}
-    names = " ".join(name for name in ("X", "W", "R") if name not in gap)
+    names = ["" if name in gap else name for name in ("X", "W", "R")]
+    path = write(tmp_path / "m.onnx", [helper.make_node("GRU", names, ["Y"], name="cell")], ("T", 1, 2), w)
+    with pytest.raises(FileFormatError, match="GRU node cell: W and R must be stored arrays with three axes"):
+        load_subject(path)
+
+
+def test_a_shape_that_is_computed_from_the_outputs_is_run_and_one_in_a_circle_is_not(tmp_path, rng):
+    """What exporters write where steps and samples are not known."""
+    nodes = [
+        node("Shape", "Y1", "shape"),
+        node("Gather", "shape first", "outer", axis=0),
+        node("Concat", "outer rest", "to", axis=0),
+        node("Reshape", "Y1 to", "Z"),
+    ]
+    constants = {"first": np.array([0, 2]), "rest": np.array([-1])}
+    assert load_subject(chain(tmp_path / "m.onnx", rng, nodes, **constants)).subject.levels == 2
+    circle = [node("Add", "to shape", "a"), node("Neg", "a", "to"), node("Shape", "Y1", "shape")]
     with pytest.raises(StabilityError):
-        load_subject(write(tmp_path / "m.onnx", [node("GRU", names, "Y", name="cell")], ("T", 1, 2), w))
+        load_subject(chain(tmp_path / "m.onnx", rng, [*circle, node("Reshape", "Y1 to", "Z")]))
+
+
+def test_the_limit_of_layers_holds_to_the_last_one(tmp_path, rng, monkeypatch):
+    path = chain(tmp_path / "m.onnx", rng, between(("Squeeze", "axes", {})), axes=np.array([1]))
+    monkeypatch.setattr(onnx_files, "LAYERS", 2)
+    assert load_subject(path).subject.levels == 2
+    monkeypatch.setattr(onnx_files, "LAYERS", 1)
+    with pytest.raises(FileFormatError, match="at most 1 "):
+        load_subject(path)
