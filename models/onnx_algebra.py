@@ -166,9 +166,7 @@ class Body:
             return self._negative(parts[0])
         if op in ("Mul", "Div"):
             return self._product(parts[0], parts[1], op)
-        if op == "MatMul":
-            return self._matmul(parts[0], parts[1])
-        return self._gemm(parts, options)
+        return self._gemm(parts, options)  # a MatMul is a Gemm that says nothing
 
     def _channel(self, node: Any, op: str, options: dict[str, Any]) -> Affine:
         z = self.read(node.input[0])

@@ -68,6 +68,41 @@ def test_the_third_input_of_a_gemm_is_scaled_by_beta_whatever_it_is(w, tmp_path)
     np.testing.assert_array_equal(subject.F, w["U"].T / 4)
 
 
+def test_a_row_is_no_vector_that_a_matrix_takes_from_the_left(w, tmp_path):
+    """The runtime could not run it; the algebra alone would read it."""
+    nodes = [node("MatMul", "W h", "z"), node("Tanh", "z", "next")]
+    assert load_subject(scan(tmp_path / "m.onnx", nodes, shape=(N,), **w)).subject.system.states == N
+    with pytest.raises(UnsupportedError, match="cannot run it"):
+        load_subject(scan(tmp_path / "m.onnx", nodes, shape=(1, N), **w))
+
+
+def test_a_shape_that_is_computed_from_the_state_is_no_value_of_the_loop(w, tmp_path):
+    nodes = [
+        node("Shape", "h", "s"),
+        node("Reshape", "h s", "r"),
+        node("MatMul", "r W", "z"),
+        node("Tanh", "z", "next"),
+    ]
+    subject = load_subject(scan(tmp_path / "m.onnx", nodes, **w)).subject
+    np.testing.assert_array_equal(subject.system.C, w["W"].T)
+
+
+def test_a_value_that_is_handed_through_and_read_comes_from_outside(tmp_path):
+    half = numpy_helper.from_array(np.float64(0.5), "half")
+    nodes = [node("Mul", "h half", "n"), node("Add", "n k", "next"), node("Identity", "k", "same")]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [info("h", [1, N]), info("k", [1, N]), info("x", [1, P])],
+        [info("next", [1, N]), info("same", [1, N])],
+    )
+    made = helper.make_node("Scan", ["h0", "k0", "X"], ["out", "k1"], body=body, num_scan_inputs=1)
+    graph = helper.make_graph([made], "g", [info("h0", [1, N])], [info("out", None)], [half])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(tmp_path / "m.onnx"))
+    with pytest.raises(UnsupportedError, match="the value k comes from outside the loop"):
+        load_subject(tmp_path / "m.onnx")
+
+
 def test_a_size_that_is_declared_as_zero_is_not_known(w, tmp_path):
     """Exporters write zero for what they do not know; the matrix that the state meets tells."""
     nodes = [node("MatMul", "h W", "z"), node("Tanh", "z", "next")]

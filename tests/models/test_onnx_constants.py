@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stability.errors import FileFormatError, UnsupportedError
-from stability.models import onnx_sizes
+from stability.models import onnx_graph, onnx_sizes
 from stability.models.onnx_algebra import _KNOWN, SAME, Body
 from stability.models.onnx_graph import Graph
 
@@ -106,6 +106,53 @@ def test_what_cannot_be_evaluated_is_no_constant():
     ]
     graph = graph_of(nodes, a=np.ones(3), n=np.array([2, 2]))
     assert [graph.constant(name) for name in "bcd"] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        ({"value": numpy_helper.from_array(np.array([[0.5, 2.0]]))}, [[0.5, 2.0]]),
+        ({"value_float": 0.5}, 0.5),
+        ({"value_floats": [0.5, 2.0]}, [0.5, 2.0]),
+        ({"value_int": 7}, 7),
+        ({"value_ints": [7, 8]}, [7, 8]),
+    ],
+)
+def test_a_constant_is_read_in_each_of_its_forms(options, value):
+    graph = graph_of([helper.make_node("Constant", [], ["y"], **options)])
+    np.testing.assert_array_equal(graph.constant("y"), value)
+
+
+def test_a_constant_of_another_form_is_none_and_a_damaged_one_is_named():
+    one = numpy_helper.from_array(np.ones(1), "v")
+    sparse = helper.make_sparse_tensor(one, numpy_helper.from_array(np.zeros(1, dtype=np.int64), "i"), [10])
+    assert graph_of([helper.make_node("Constant", [], ["y"], sparse_value=sparse)]).constant("y") is None
+    assert graph_of([helper.make_node("Constant", [], ["y"])]).constant("y") is None
+    one.dims[:] = [10**6]
+    with pytest.raises(FileFormatError, match="the ONNX constant 'y' claims the shape"):
+        graph_of([helper.make_node("Constant", [], ["y"], value=one)]).constant("y")
+
+
+def test_the_room_for_constants_is_that_of_all_and_another_view_takes_none(monkeypatch):
+    monkeypatch.setattr(onnx_sizes, "UNFOLDED", 64)
+    nodes = [
+        helper.make_node("Reshape", ["a", "n"], ["view"]),
+        helper.make_node("Concat", ["view", "view"], ["c"], axis=0),
+        helper.make_node("Neg", ["a"], ["d"]),
+    ]
+    graph = graph_of(nodes, a=np.ones(30), n=np.array([2, 15]))
+    assert graph.constant("c").shape == (4, 15)
+    with pytest.raises(FileFormatError, match="'d' unfolds to 30 entries"):
+        graph.constant("d")
+
+
+def test_the_room_of_a_value_that_is_run_holds_to_the_last_entry(monkeypatch):
+    graph = graph_of([helper.make_node("Mul", ["X", "a"], ["y"])], a=np.ones(2))
+    monkeypatch.setattr(onnx_graph, "UNFOLDED", 2)
+    assert graph.run(["y"], {"X": np.ones(2)})[0].size == 2
+    monkeypatch.setattr(onnx_graph, "UNFOLDED", 1)
+    with pytest.raises(FileFormatError, match="the ONNX value 'y' has 2 entries"):
+        graph.run(["y"], {"X": np.ones(2)})
 
 
 def test_what_is_computed_in_a_circle_is_no_constant():

@@ -205,8 +205,20 @@ def test_a_file_that_says_itself_what_an_operator_of_the_standard_does_is_refuse
         if name == "Helper":
             assert load_subject(path).subject.kind == "gru"
         else:
-            with pytest.raises(FileFormatError, match="defines the standard operator 'GRU' itself"):
+            with pytest.raises(FileFormatError, match=r"m\.onnx defines the standard operator 'GRU' itself"):
                 load_subject(path)
+
+
+def test_the_file_is_named_where_it_holds_nothing_recurrent_or_too_much(tmp_path, rng):
+    path = write(tmp_path / "m.onnx", [node("Tanh", "X", "Y")], ("T", 1, 2), {})
+    with pytest.raises(FileFormatError, match=r"m\.onnx has no RNN, LSTM, GRU, Scan or Loop node"):
+        load_subject(path)
+    path = chain(tmp_path / "m.onnx", rng, [node("Relu", "Y1", "Z")])
+    with pytest.raises(ConfigurationError, match=r"m\.onnx has 2 recurrent nodes"):
+        load_subject(path)
+    path = chain(tmp_path / "m.onnx", rng, between(("Squeeze", "axes", {})), layouts=(0, 1), axes=np.array([1]))
+    with pytest.raises(UnsupportedError, match=r"m\.onnx mixes nodes that read"):
+        load_subject(path)
 
 
 @pytest.mark.parametrize("gap", [{"R": None}, {"W": None}])
@@ -216,6 +228,13 @@ def test_a_node_without_its_weights_is_refused(gap, tmp_path, rng):
     path = write(tmp_path / "m.onnx", [helper.make_node("GRU", names, ["Y"], name="cell")], ("T", 1, 2), w)
     with pytest.raises(FileFormatError, match="GRU node cell: W and R must be stored arrays with three axes"):
         load_subject(path)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_a_single_unit_is_a_cell(op, tmp_path, rng):
+    w = {"W": rng.normal(size=(1, GATES[op], 2)), "R": rng.normal(size=(1, GATES[op], 1))}
+    subject = load_subject(write(tmp_path / "m.onnx", [node(op, "X W R", "Y", name="cell")], ("T", 1, 2), w)).subject
+    assert getattr(subject, "hidden", 1) == 1
 
 
 def test_a_shape_that_is_computed_from_the_outputs_is_run_and_one_in_a_circle_is_not(tmp_path, rng):

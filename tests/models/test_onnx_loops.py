@@ -146,7 +146,7 @@ def test_columns_instead_of_rows(w, tmp_path):
 @pytest.mark.parametrize("op", ["INT64", "INT32", "BOOL", "FLOAT16", "BFLOAT16"])
 def test_a_cast_that_rounds_is_refused_by_name(op, w, tmp_path):
     nodes = [node("Cast", "h", "c1", to=getattr(TensorProto, op)), node("Cast", "c1", "c2", to=TensorProto.DOUBLE)]
-    with pytest.raises(UnsupportedError, match=rf"a Cast to {op} rounds"):
+    with pytest.raises(UnsupportedError, match=rf"Scan node scan: a Cast to {op} rounds"):
         read(tmp_path / "m.onnx", [*nodes, node("Mul", "c2 half", "next")], half=np.float64(0.5))
 
 
