@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import FileFormatError
+from stability.limits import CLAIMS
 from stability.wire import decode, encode, is_sealed, read_document, seal, write_text
 
 __all__ = ["FORMAT", "VERSION", "Certificate", "Claim", "Evidence", "Finding", "Proof", "Verdict", "plain"]
@@ -225,7 +226,7 @@ class Certificate:
                 rate=_number(document["rate"]),
                 overshoot=_number(document["overshoot"]),
                 findings=tuple(_finding(f) for f in _list(document["findings"], "findings")),
-                claims=tuple(_claim(c) for c in _list(document["claims"], "claims")),
+                claims=_claims(document["claims"]),
                 meta=_mapping(decode(document["meta"]), "meta"),
             )
         except FileFormatError as error:
@@ -341,6 +342,13 @@ def _claim_payload(claim: Claim) -> dict[str, Any]:
         "proof": proof,
         "value": plain(claim.value),
     }
+
+
+def _claims(value: Any) -> tuple[Claim, ...]:
+    further = _list(value, "claims")
+    if len(further) > CLAIMS:
+        raise FileFormatError(f"{len(further)} further claims; at most {CLAIMS} are read")
+    return tuple(_claim(c) for c in further)
 
 
 def _claim(value: Any) -> Claim:

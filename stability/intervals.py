@@ -17,7 +17,7 @@ import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
 
-__all__ = ["TANH_ULPS", "Interval", "affine", "hull", "sigmoid", "tanh", "upper_product"]
+__all__ = ["TANH_ULPS", "Interval", "affine", "hull", "length", "sigmoid", "tanh", "upper_product"]
 
 Array = np.ndarray
 TANH_ULPS = 16
@@ -131,6 +131,16 @@ def upper_product(matrix: Array, vector: Array) -> Array:
     terms = matrix.shape[1] + 4
     with np.errstate(over="ignore"):
         return _up((matrix @ vector) * (1.0 + 2.0 * terms * EPS) + terms * TINY)
+
+
+def length(array: Array) -> Array:
+    """Euclidean norms along the last axis, to their roundings; what squares lose by underflow is added.
+
+    Example:
+        >>> bool(length(np.array([3e-200, 4e-200])) >= 5e-200), float(length(np.array([3.0, 4.0])))
+        (True, 5.0)
+    """
+    return np.sqrt((array * array).sum(axis=-1)) + 1e-150
 
 
 def affine(matrix: Array, x: Interval, offset: Interval | None = None) -> Interval:

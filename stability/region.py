@@ -134,8 +134,8 @@ def region_bounds(
     slip = ((row.upper() * C.upper()).sum(axis=1) * (2 * len(P) + 8) * EPS) + (row.rad * C.upper()).sum(axis=1)
     slip = slip + (row.upper() * C.rad).sum(axis=1)
     norms = np.sqrt((C.upper() ** 2).sum(axis=1)) * np.sqrt((residual.upper() ** 2).sum(axis=0))
-    spread = (np.maximum(square, 0.0) + 2 * slip + norms / p_min) * (1 + (len(P) + 16) * EPS)
-    swing = np.sqrt(level * spread) * (1 + 8 * EPS)
+    spread = (np.maximum(square, 0.0) + 2 * slip + norms / p_min) * (1 + (len(P) + 16) * EPS) + TINY
+    swing = np.sqrt(level) * np.sqrt(spread) * (1 + 8 * EPS)
     steepest = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     gain = D.upper() * steepest[None, :]
     reach = _through_loop(gain, (gap + swing + turn) * (1 + 8 * EPS))

@@ -29,16 +29,13 @@ from stability.balls import EPS, Ball, system_balls
 from stability.certificate import Claim, Verdict
 from stability.rigor import prove_positive_definite, spectral_bounds
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import number, symmetric, vector
+from stability.rules.witness_data import symmetric, vector
 from stability.statements import at_least, at_most, describe
 from stability.systems import DrivenSystem
 
-__all__ = ["BOUNDED", "bounded_problem", "bounded_statement", "check", "prove_ball_positive", "push_bounds"]
+__all__ = ["bounded_problem", "bounded_statement", "check", "prove_ball_positive", "push_bounds"]
 
 Array = np.ndarray
-
-
-BOUNDED: dict[str, Any] = {"subject": DrivenSystem, "claim": "bounded", "verdict": Verdict.CERTIFIED, "value": "radius"}
 
 
 def bounded_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
@@ -60,7 +57,7 @@ def push_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball,
     bounds = np.full(subject.system.channels, activation(subject.activation).bound)
     if not subject.F.any():
         return B, bounds
-    size = math.inf if input_bound is None else input_bound
+    size = math.inf if input_bound is None else float(input_bound)
     return Ball.stack([[B, Ball.exact(subject.F)]]), np.concatenate([bounds, np.full(subject.inputs, size)])
 
 
@@ -80,13 +77,17 @@ def prove_ball_positive(matrix: Ball) -> bool:
     """Whether every symmetric matrix in the ball is positive definite."""
     middle = 0.5 * (matrix.mid + matrix.mid.T)
     asymmetry = np.abs(matrix.mid - matrix.mid.T)
-    rad = (np.maximum(matrix.rad, matrix.rad.T) + asymmetry + 4 * EPS * np.abs(middle)) * (1 + 8 * EPS)
-    return prove_positive_definite(middle, lambda s: (rad @ s) * (1 + (len(s) + 4) * EPS)).holds
+    # the rounded mean of two numbers lies between them; the proof has room for the few roundings of the radius itself
+    rad = np.maximum(matrix.rad, matrix.rad.T) + asymmetry
+    return prove_positive_definite(middle, lambda s: rad @ s).holds
 
 
 @rule(
     "ball",
-    **BOUNDED,
+    subject=DrivenSystem,
+    claim="bounded",
+    verdict=Verdict.CERTIFIED,
+    value="radius",
     fields={"Y": "array", "mu": "number", "tau": "array", "radius": "number"},
     optional={"input_bound": "number"},
     statement=bounded_statement,
@@ -97,30 +98,29 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     if problem is not None:
         return False, problem
     system = subject.system
-    with np.errstate(all="ignore"):
-        push, bounds = push_bounds(subject, number(data, "input_bound"))
-        Y, tau, mu = symmetric(data, "Y", system.states), vector(data, "tau", len(bounds)), number(data, "mu")
-        radius = float(data["radius"])
-        if Y is None or tau is None or mu is None:
-            return False, "Y, tau and mu must be finite, of the network's sizes, Y symmetric to the last bit"
-        if not np.isfinite(bounds).all():
-            return False, "the activation or the input is not bounded"
-        if not (tau > 0).all() or not 1e-30 < mu < (1.0 if system.is_discrete else 1e30):
-            return False, "tau must be positive and mu positive (below one in discrete time)"
-        if not float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0:
-            return False, "the weights tau do not admit every value of the activation and input"
-        A = system_balls(system)[0]
-        weights = Ball(1.0 / tau, 4 * EPS / tau)
-        reach = (push * weights[None, :]) @ push.T
-        over = Ball.exact(np.array(1.0 / mu)) * Ball(np.array(1.0), np.array(4 * EPS))
-        if system.is_discrete:
-            keep = Ball(np.array(1.0 / (1.0 - mu)), np.array(8 * EPS / (1.0 - mu)))
-            slack = Y - keep * (A @ (Y @ A.T)) - over * reach
-        else:
-            product = A @ Y
-            slack = -(product + product.T + mu * Ball.exact(Y) + over * reach)
-        if not prove_ball_positive(slack):
-            return False, "the matrix inequality for Y and mu is not proved"
+    push, bounds = push_bounds(subject, data.get("input_bound"))
+    Y, tau, mu = symmetric(data, "Y", system.states), vector(data, "tau", len(bounds)), float(data["mu"])
+    radius = float(data["radius"])
+    if Y is None or tau is None:
+        return False, "Y and tau must be of the network's sizes, Y symmetric to the last bit"
+    if not np.isfinite(bounds).all():
+        return False, "the activation or the input is not bounded"
+    if not (tau > 0).all() or not 1e-30 < mu < (1.0 if system.is_discrete else 1e30):
+        return False, "tau must be positive and mu positive (below one in discrete time)"
+    if not float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0:
+        return False, "the weights tau do not admit every value of the activation and input"
+    A = system_balls(system)[0]
+    weights = Ball(1.0 / tau, 4 * EPS / tau)
+    reach = (push * weights[None, :]) @ push.T
+    over = Ball.exact(np.array(1.0 / mu)) * Ball(np.array(1.0), np.array(4 * EPS))
+    if system.is_discrete:
+        keep = Ball(np.array(1.0 / (1.0 - mu)), np.array(8 * EPS / (1.0 - mu)))
+        slack = Y - keep * (A @ (Y @ A.T)) - over * reach
+    else:
+        product = A @ Y
+        slack = -(product + product.T + mu * Ball.exact(Y) + over * reach)
+    if not prove_ball_positive(slack):
+        return False, "the matrix inequality for Y and mu is not proved"
     outcome = spectral_bounds(Y, 0.0, radius * radius * (1 - 4 * EPS))
     if not outcome.holds:
         return False, f"Y does not lie between 0 and radius^2: {outcome.reason}"

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import system_balls
+from stability.balls import TINY, system_balls
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
-from stability.intervals import Interval, upper_product
+from stability.intervals import Interval, length, upper_product
 from stability.rules.registry import RULES, Outcome, rule, worded
 from stability.stacks import Cascade, Layer, is_discrete, output_bound, outputs_of, states_of
 from stability.statements import at_most, decay_factor, decays, describe, inputs_phrase, who
@@ -48,12 +48,15 @@ Array = np.ndarray
 CONTRACTING = ("multiplier_lmi", "interval_lmi", "interval_jacobian")
 """The proofs that state a norm in which a layer contracts."""
 GROW = 1.0 + 1e-9
-"""Covers the roundings in the few products, sums and roots of an overshoot."""
+"""Covers the roundings in the few products, sums and roots of an overshoot or a gain, once, at its end."""
 
 
 @dataclass(frozen=True)
 class Norm:
-    """``|x|_2 <= out V(x)`` and ``V(x) <= into |x|_2``, and what a unit of input adds to ``V`` in one step."""
+    """``|x|_2 <= out V(x)`` and ``V(x) <= into |x|_2``, and what a unit of input adds to ``V`` in one step.
+
+    To a few roundings: what is made of these numbers in the end is enlarged by ``GROW``.
+    """
 
     rate: float
     out: float
@@ -92,31 +95,31 @@ def _input_action(layer: Layer, data: Any) -> Array | None:
     """Entrywise bound of how far an input difference of Euclidean norm one moves the next state (or its derivative)."""
     if isinstance(layer, GatedCell):
         gates = "ifgo" if layer.kind == "lstm" else "rzn"
-        reach = {k: np.sqrt((layer.gate(k)[0] ** 2).sum(axis=1)) * GROW for k in gates}
+        reach = {k: length(layer.gate(k)[0]) for k in gates}
         size = np.maximum(np.abs(data["low"]), np.abs(data["high"]))
         if layer.kind == "lstm":
-            cell = (0.25 * size[layer.hidden :] * reach["f"] + 0.25 * reach["i"] + reach["g"]) * GROW
-            return np.concatenate([cell + 0.25 * reach["o"], cell]) * GROW
+            cell = 0.25 * size[layer.hidden :] * reach["f"] + 0.25 * reach["i"] + reach["g"]
+            return np.concatenate([cell + 0.25 * reach["o"], cell])
         _, recurrent, _, bias = layer.gate("n")
         if layer.reset_after:
             inner = reach["n"] + 0.25 * reach["r"] * (upper_product(np.abs(recurrent), size) + np.abs(bias))
         else:
             inner = reach["n"] + upper_product(np.abs(recurrent), 0.25 * size * reach["r"])
-        return (inner + 0.25 * (1.0 + size) * reach["z"]) * GROW
+        return inner + 0.25 * (1.0 + size) * reach["z"]
     system = layer.system
     _, B, _, D = system_balls(system)  # the stored product may have cancelled what the exact one keeps
     entry, feed = B.upper(), D.upper()
     slope = np.maximum(np.abs(system.alpha), np.abs(system.beta))
-    term = slope * np.sqrt((layer.E**2).sum(axis=1)) * GROW
+    term = slope * length(layer.E) + TINY
     total, pattern = term, (feed > 0.0).astype(np.float64)
     further, rounds = pattern, 0  # (I - |K| |D|)^{-1} ends where no channel feeds another any more
     while further.any():
-        term = slope * upper_product(feed, term) * GROW
+        term = slope * upper_product(feed, term) + TINY
         total, rounds = total + term, rounds + 1
         if rounds > system.channels:
             return None
         further = (further @ pattern > 0.0).astype(np.float64)
-    return (upper_product(entry, total) + np.sqrt((layer.F**2).sum(axis=1))) * GROW
+    return upper_product(entry, total) + length(layer.F)
 
 
 def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
@@ -131,16 +134,10 @@ def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
     n = states_of(layer)
     if kind == "interval_jacobian":
         d = data["d"]
-        return Norm(
-            rate,
-            math.sqrt(n) * float(d.max()) * GROW,
-            GROW / float(d.min()),
-            float((action / d).max()) * GROW,
-        )
+        return Norm(rate, math.sqrt(n) * float(d.max()), 1.0 / float(d.min()), float((action / d).max()))
     if kind in ("multiplier_lmi", "interval_lmi"):
-        low, high = float(data["p_min"]), float(data["p_max"])
-        top = math.sqrt(high) * GROW
-        return Norm(rate, GROW / math.sqrt(low), top, top * float(np.linalg.norm(action)) * GROW)
+        low, high = math.sqrt(data["p_min"]), math.sqrt(data["p_max"])
+        return Norm(rate, 1.0 / low, high, high * float(length(action)))
     return f"a proof of kind {kind} states no norm that a stack can use"
 
 
@@ -152,12 +149,12 @@ def _merge(own: float, below: float, tolerance: float, discrete: bool) -> tuple[
         if gap < tolerance * (1.0 - slow):
             slow = slow + tolerance * (1.0 - slow)
             gap = slow - max(own, below)
-        return slow, (slow / gap) * GROW if gap > 0 else math.inf
+        return slow, slow / gap if gap > 0 else math.inf
     slow, gap = min(own, below), abs(own - below)
     if gap < tolerance * slow:
         slow = slow - tolerance * slow
         gap = min(own, below) - slow
-    return slow, GROW / gap if gap > 0 else math.inf
+    return slow, 1.0 / gap if gap > 0 else math.inf
 
 
 def compose(cascade: Cascade, claims: list[Claim], tolerance: float) -> tuple[float, float] | str:
@@ -190,7 +187,7 @@ def compose(cascade: Cascade, claims: list[Claim], tolerance: float) -> tuple[fl
         new = np.zeros_like(spread)
         for row, (i, (_, factor)) in enumerate(zip(index, merged)):
             for below, j in enumerate(cascade.below(i)):
-                new[row] += norms[i].gain * factor * norms[j].out * spread[below] * GROW
+                new[row] += norms[i].gain * factor * norms[j].out * spread[below]
             new[row, i] += norms[i].into
             rows.append(norms[i].out * new[row])
         spread = new

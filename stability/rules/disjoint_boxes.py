@@ -77,11 +77,10 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     low1, high1, low2, high2 = (np.zeros(0) if corner is None else corner for corner in corners)
     if not ((low1 <= high1) & (low2 <= high2)).all():
         return False, "a box is empty"
-    with np.errstate(all="ignore"):
-        for name, low, high in (("first", low1, high1), ("second", low2, high2)):
-            if not is_invariant(subject, low, high, inputs):
-                return False, f"the {name} box is not proved to be invariant"
-        apart = box_distance(low1[0], high1[0], low2[0], high2[0])
+    for name, low, high in (("first", low1, high1), ("second", low2, high2)):
+        if not is_invariant(subject, low, high, inputs):
+            return False, f"the {name} box is not proved to be invariant"
+    apart = box_distance(low1[0], high1[0], low2[0], high2[0])
     if not 0.0 < gap <= apart:
         return False, f"the boxes are proved to be {apart:.3g} apart, not {gap:.3g}"
     return True, f"both boxes are invariant, at least {apart:.3g} apart"

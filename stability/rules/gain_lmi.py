@@ -91,7 +91,7 @@ def bound(mode: str, measure: str, gain: float, growth: float, horizon: float | 
     return math.inf if theorem is None else theorem(gain, growth, horizon)
 
 
-def _running(gain: float, growth: float, horizon: float | None, neutral: float) -> float:
+def _running(gain: float, growth: float, neutral: float) -> float:
     """``|y|_2 <= g |u|_2`` over every horizon, where the cost neither grows nor shrinks."""
     return gain if growth == neutral else math.inf
 
@@ -147,10 +147,10 @@ def _largest_exponential(growth: float, horizon: float | None) -> float:
 
 
 _THEOREMS: dict[tuple[str, str, bool], Callable[[float, float, float | None], float]] = {
-    ("running", "l2", True): lambda g, rho, T: _running(g, rho, T, 1.0),
+    ("running", "l2", True): lambda g, rho, T: _running(g, rho, 1.0),
     # one more step without an input difference puts the last output under the sum
-    ("running", "final", True): lambda g, rho, T: _running(g, rho, T, 1.0),
-    ("running", "l2", False): lambda g, rate, T: _running(g, rate, T, 0.0),
+    ("running", "final", True): lambda g, rho, T: _running(g, rho, 1.0),
+    ("running", "l2", False): lambda g, rate, T: _running(g, rate, 0.0),
     ("terminal", "final", True): _final_step,
     ("terminal", "final", False): _final_time,
     ("terminal", "l2", True): _all_steps,

@@ -125,9 +125,8 @@ def check_orbits(subject: Any, claim: Claim, data: Data) -> Outcome:
             "first and second must be orbits of the cell's size, as long as the input or a multiple of it; one alone "
             "must be longer than the input"
         )
-    with np.errstate(all="ignore"):
-        box = enclose_orbit(subject, first, inputs)
-        other = None if second is None else enclose_orbit(subject, second, inputs)
+    box = enclose_orbit(subject, first, inputs)
+    other = None if second is None else enclose_orbit(subject, second, inputs)
     if box is None or (second is not None and other is None):
         return False, "an orbit is not proved to exist"
     gap = least_distance(box[0], box[q] if other is None else other[0])
@@ -168,12 +167,11 @@ def check_unstable(subject: Any, claim: Claim, data: Data) -> Outcome:
     points = orbit_of(data["state"], subject.states, len(inputs))
     if points is None:
         return False, "state must be of the cell's size, one point or an orbit as long as the input or a multiple of it"
-    with np.errstate(all="ignore"):
-        box = enclose_orbit(subject, points, inputs)
-        if box is None:
-            return False, "no equilibrium or orbit is proved to exist at the stored states and input"
-        jacobian = orbit_jacobian(subject, box, inputs)
-        proved = prove_not_stable(Matrix(jacobian, np.ones(subject.states)), True, named(data), strict=True)
+    box = enclose_orbit(subject, points, inputs)
+    if box is None:
+        return False, "no equilibrium or orbit is proved to exist at the stored states and input"
+    jacobian = orbit_jacobian(subject, box, inputs)
+    proved = prove_not_stable(Matrix(jacobian, np.ones(subject.states)), True, named(data), strict=True)
     if proved is None:
         return False, "no multiplier outside the unit circle is proved near the stored one"
     what = "an equilibrium" if len(points) == 1 else "an orbit"

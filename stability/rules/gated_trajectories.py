@@ -47,14 +47,13 @@ def twice_apart(
     Returns:
         The reason, or ``None``.
     """
-    with np.errstate(all="ignore"):
-        length = steps - steps % len(inputs)
-        for _ in range(2):
-            run = replay(advance, first, second, inputs, length)
-            reason = why_not_apart(run, gap)
-            if reason is not None:
-                return reason
-            first, second = run.last
+    length = steps - steps % len(inputs)
+    for _ in range(2):
+        run = replay(advance, first, second, inputs, length)
+        reason = why_not_apart(run, gap)
+        if reason is not None:
+            return reason
+        first, second = run.last
     return None
 
 

@@ -51,11 +51,10 @@ def proved_box(cell: GatedCell, data: Any) -> tuple[Interval | None, str]:
     if low is None or high is None or not (low <= high).all():
         return None, f"low and high must be finite vectors of {cell.states} entries with low <= high"
     box = Interval(low, high)
-    with np.errstate(all="ignore"):
-        if not is_invariant(cell, box):
-            return None, "the state box is not proved to be invariant, or does not hold the zero state"
-        if not absorbs(cell, box):
-            return None, "not every trajectory is proved to enter the state box"
+    if not is_invariant(cell, box):
+        return None, "the state box is not proved to be invariant, or does not hold the zero state"
+    if not absorbs(cell, box):
+        return None, "not every trajectory is proved to enter the state box"
     return box, ""
 
 
@@ -82,8 +81,7 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     box, reason = proved_box(subject, data)
     if box is None:
         return False, reason
-    with np.errstate(all="ignore"):
-        image = JacobianBound(subject, box).apply(d)
+    image = JacobianBound(subject, box).apply(d)
     if not (image <= np.nextafter(rate * d, 0.0)).all():
         return False, f"sup |J| d <= {rate} d is not proved in row {int(np.argmax(image / d))}"
     return True, f"|J| d <= {rate:.6g} d over a box that every trajectory enters, rounded outwards"

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from stability.certificate import Claim, Verdict
 from stability.gated import GatedCell
 from stability.gated_bounds import embedding
@@ -44,7 +42,6 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     box, reason = proved_box(subject, data)
     if box is None:
         return False, reason
-    with np.errstate(all="ignore"):
-        system = embedding(subject, box)
+    system = embedding(subject, box)
     valid, reason = check_decay(system, data)
     return valid, f"over a box that every trajectory enters, {reason}" if valid else reason

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from stability.rules.witness_data import complex_number
-
 __all__ = ["OPTIONAL", "eigenvalue_phrase", "named"]
 
 OPTIONAL = {"eigenvalue": "pair"}
@@ -16,7 +14,8 @@ OPTIONAL = {"eigenvalue": "pair"}
 
 def named(data: Mapping[str, Any]) -> complex | None:
     """The eigenvalue that the proof names, or ``None``."""
-    return complex_number(data, "eigenvalue")
+    pair = data.get("eigenvalue")
+    return None if pair is None else complex(*pair)
 
 
 def _decimal(value: float, places: int) -> str:

@@ -95,19 +95,18 @@ def check_orbits(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome
     if problem is not None or inputs is None:
         return False, problem or "there is no input"
     boxes = []
-    with np.errstate(all="ignore"):
-        for orbit in orbits:
-            box = None if orbit is None else enclose_orbit(subject, orbit, inputs)
-            if box is None:
-                return False, "an orbit is not proved to exist"
-            boxes.append(box.states)
-        if len(boxes) == 2:
-            other = boxes[1][0]
-        elif len(boxes[0].mid) > len(inputs):
-            other = boxes[0][len(inputs)]
-        else:
-            return False, "one orbit alone must have a longer period than the input"
-        gap = distance(boxes[0][0], other)
+    for orbit in orbits:
+        box = None if orbit is None else enclose_orbit(subject, orbit, inputs)
+        if box is None:
+            return False, "an orbit is not proved to exist"
+        boxes.append(box.states)
+    if len(boxes) == 2:
+        other = boxes[1][0]
+    elif len(boxes[0].mid) > len(inputs):
+        other = boxes[0][len(inputs)]
+    else:
+        return False, "one orbit alone must have a longer period than the input"
+    gap = distance(boxes[0][0], other)
     if not gap > 0.0:
         return False, "the two starting points may be the same"
     return True, f"orbits proved to exist; two trajectories on them come back to a distance of at least {gap:.3g}"
@@ -136,14 +135,13 @@ def check_unstable(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outco
     problem = _problem(subject, inputs, orbit)
     if problem is not None or inputs is None or orbit is None:
         return False, problem or "there is no orbit"
-    with np.errstate(all="ignore"):
-        box = enclose_orbit(subject, orbit, inputs)
-        if box is None:
-            return False, "the orbit is not proved to exist"
-        slopes = smooth_slopes(subject.activation, box.channels)
-        if isinstance(slopes, str):
-            return False, slopes
-        proved = prove_not_stable(closed_loop_orbit(subject.system, slopes), True, named(data), strict=True)
+    box = enclose_orbit(subject, orbit, inputs)
+    if box is None:
+        return False, "the orbit is not proved to exist"
+    slopes = smooth_slopes(subject.activation, box.channels)
+    if isinstance(slopes, str):
+        return False, slopes
+    proved = prove_not_stable(closed_loop_orbit(subject.system, slopes), True, named(data), strict=True)
     if proved is None:
         return False, "no multiplier of the orbit outside the unit circle is proved"
     return True, f"an orbit within {float(box.states.rad.max()):.1e} of the stored one; step by step: {proved}"

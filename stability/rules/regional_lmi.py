@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import EPS
+from stability.balls import EPS, TINY
 from stability.certificate import Claim, Verdict
 from stability.errors import StabilityError
 from stability.region import Region, region_bounds
@@ -97,20 +97,19 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
         return False, f"P does not lie between p_min and p_max: {outcome.reason}"
     if not overshoot_fits(overshoot, p_min, p_max):
         return False, f"the overshoot {overshoot} is smaller than sqrt(p_max / p_min)"
-    if not radius * radius * p_max * (1.0 + 1e-14) <= level:
+    if not radius * math.sqrt(p_max) * (1.0 + 1e-14) <= math.sqrt(level):
         return False, "the ball of the stated radius does not fit into the ellipsoid"
-    with np.errstate(all="ignore"):
-        region = region_bounds(subject, P, p_min, level, centre, inputs, bound)
-        if region is None:
-            return False, "the bounds over the region cannot be computed"
-        squared = min(float(region.drift @ (np.abs(P) @ region.drift)), p_max * float(region.drift @ region.drift))
-        squared *= 1 + (2 * system.states + 16) * EPS
-        allowed = (1.0 - rate if system.is_discrete else rate) * math.sqrt(level) * (1 - 8 * EPS)
-        if not math.sqrt(squared) * (1 + 4 * EPS) < allowed:
-            return False, (
-                f"the region is not proved invariant: the drift at its centre is {math.sqrt(squared):.3g}, "
-                f"contraction undoes {allowed:.3g}"
-            )
+    region = region_bounds(subject, P, p_min, level, centre, inputs, bound)
+    if region is None:
+        return False, "the bounds over the region cannot be computed"
+    drift, most = region.drift, np.abs(P) @ region.drift
+    squared = min(float(drift @ most), float(drift @ (p_max * drift))) * (1 + (2 * system.states + 16) * EPS) + TINY
+    allowed = (1.0 - rate if system.is_discrete else rate) * math.sqrt(level) * (1 - 8 * EPS)
+    if not math.sqrt(squared) * (1 + 4 * EPS) < allowed:
+        return False, (
+            f"the region is not proved invariant: the drift at its centre is {math.sqrt(squared):.3g}, "
+            f"contraction undoes {allowed:.3g}"
+        )
     try:
         inner = regional_system(system, region)
     except StabilityError as error:

@@ -88,11 +88,15 @@ class Rule:
     body: Body
 
     def __call__(self, subject: Any, claim: Claim) -> Outcome:
-        """Decide a claim about a subject; what the theorem does not cover is refused."""
+        """Decide a claim about a subject; what the theorem does not cover is refused.
+
+        Bodies see no warnings of numpy: what overflows becomes infinite or NaN, which every comparison there refuses.
+        """
         problem = self.refusal(subject, claim)
         if problem is not None or claim.proof is None:
             return False, problem or "there is no proof"
-        return self.body(subject, claim, claim.proof.data)
+        with np.errstate(all="ignore"):
+            return self.body(subject, claim, claim.proof.data)
 
     def refusal(self, subject: Any, claim: Claim) -> str | None:
         """Why the theorem does not cover this claim about this subject, or ``None`` where it does."""

@@ -48,9 +48,7 @@ def runs(subject: DrivenSystem, first: Any, second: Any, inputs: Any, step: floa
         def advance(x: Any, u: Any, length: float = step / refine) -> Any:
             return advance_many(subject, x, u, length)
 
-        with np.errstate(all="ignore"):
-            seen = replay(advance, first, second, inputs, refine * steps)
-        yield seen
+        yield replay(advance, first, second, inputs, refine * steps)
 
 
 def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from stability.balls import TINY
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
-from stability.intervals import upper_product
+from stability.intervals import length, upper_product
 from stability.rules.cascade import CONTRACTING, GROW, boxes_fit, layer_claim, layer_norm, part_problem
 from stability.rules.registry import RULES, Outcome, rule, worded
 from stability.stacks import Cascade, Layer, is_discrete, outputs_of
@@ -41,7 +42,7 @@ def gain_part(layer: Layer, packed: Any) -> Claim:
 
 
 def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
-    """The gain to ``head @ output`` that a layer's proved claim gives, rounded up; or why there is none.
+    """The gain to ``head @ output`` that a layer's proved claim gives, to a few roundings; or why there is none.
 
     Args:
         layer: the layer.
@@ -61,15 +62,15 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
     if claim.proof.kind == "interval_jacobian":
         d = data["d"][: outputs_of(layer)]
         reach = d if head is None else upper_product(np.abs(head), d)
-        out = float(np.linalg.norm(reach)) * GROW
+        out = float(length(reach))
     else:
-        out = norm.out * (1.0 if head is None else float(np.linalg.norm(head)) * GROW)
+        out = norm.out * (1.0 if head is None else float(length(head.reshape(-1))))
     room = 1.0 - norm.rate if is_discrete(layer) else norm.rate
-    return out * norm.gain / room * GROW if room > 0 else "it does not contract strictly"
+    return max(out * norm.gain / room, TINY) if room > 0 else "it does not contract strictly"
 
 
 def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float | str:
-    """The gain of the stack from its layers' proved claims, or why there is none."""
+    """The gain of the stack from its layers' proved claims, rounded up, or why there is none."""
     total, wide = 1.0, cascade.directions
     for level in range(cascade.levels):
         last, at, gains = level == cascade.levels - 1, 0, []
@@ -82,7 +83,8 @@ def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float
             gains.append(gain)
             at += outputs_of(layer)
         # outputs side by side add in squares; under a head their images add up
-        total *= (sum(gains) if last and head is not None else math.hypot(*gains)) * GROW
+        total = max(total * (sum(gains) if last and head is not None else math.hypot(*gains)), TINY)
+    total *= GROW
     return total if math.isfinite(total) else "the bound overflows"
 
 

@@ -78,9 +78,8 @@ def check_orbits(subject: Any, claim: Claim, data: Data) -> Outcome:
             "first and second must be orbits of the stack's size, as long as the input or a multiple of it; one alone "
             "must be longer than the input"
         )
-    with np.errstate(all="ignore"):
-        one = enclose_stack_orbit(subject, first, inputs)
-        two = None if second is None else enclose_stack_orbit(subject, second, inputs)
+    one = enclose_stack_orbit(subject, first, inputs)
+    two = None if second is None else enclose_stack_orbit(subject, second, inputs)
     if one is None or (second is not None and two is None):
         return False, "an orbit is not proved to exist"
     gap = least_distance(_at(one, 0), _at(one, q) if two is None else _at(two, 0))
@@ -115,12 +114,11 @@ def check_unstable(subject: Any, claim: Claim, data: Data) -> Outcome:
         return False, "state must be of the stack's size, one point or an orbit, and layer one of its layers"
     if getattr(subject.layers[data["layer"]], "activation", "") in KINKED:
         return False, "that layer's activation has a kink, where there is no Jacobian"
-    with np.errstate(all="ignore"):
-        parts = enclose_stack_orbit(subject, points, inputs)
-        if parts is None:
-            return False, "no equilibrium or orbit is proved to exist at the stored states and input"
-        jacobian = parts[data["layer"]].jacobian
-        proved = prove_not_stable(Matrix(jacobian, np.ones(jacobian.shape[0])), True, named(data), strict=True)
+    parts = enclose_stack_orbit(subject, points, inputs)
+    if parts is None:
+        return False, "no equilibrium or orbit is proved to exist at the stored states and input"
+    jacobian = parts[data["layer"]].jacobian
+    proved = prove_not_stable(Matrix(jacobian, np.ones(jacobian.shape[0])), True, named(data), strict=True)
     if proved is None:
         return False, "no multiplier of that layer outside the unit circle is proved near the stored one"
     what = "an equilibrium" if len(points) == 1 else "an orbit"

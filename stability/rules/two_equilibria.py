@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from stability.certificate import Claim, Verdict
 from stability.krawczyk import distance, enclose_equilibrium
 from stability.rules.registry import Outcome, rule
@@ -45,15 +43,14 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     inputs = vector(data, "input", subject.inputs)
     states = [vector(data, key, subject.system.states) for key in ("state1", "state2")]
     boxes = []
-    with np.errstate(all="ignore"):
-        for place, state in zip(("first", "second"), states):
-            if inputs is None or state is None:
-                return False, "state1, state2 and input must be finite vectors of the network's sizes"
-            box = enclose_equilibrium(subject, state, inputs)
-            if box is None:
-                return False, f"no equilibrium is proved to exist at the {place} state"
-            boxes.append(box.states)
-        gap = distance(*boxes)
+    for place, state in zip(("first", "second"), states):
+        if inputs is None or state is None:
+            return False, "state1, state2 and input must be finite vectors of the network's sizes"
+        box = enclose_equilibrium(subject, state, inputs)
+        if box is None:
+            return False, f"no equilibrium is proved to exist at the {place} state"
+        boxes.append(box.states)
+    gap = distance(*boxes)
     if not gap > 0.0:
         return False, "the two boxes overlap: the equilibria may be the same"
     return True, f"two equilibria proved to exist, at least {gap:.3g} apart"

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from stability.balls import Ball, activation_slopes
 from stability.certificate import Claim, Verdict
 from stability.enclosures import closed_loop_orbit
@@ -59,15 +57,14 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     state, inputs = vector(data, "state", subject.system.states), vector(data, "input", subject.inputs)
     if state is None or inputs is None:
         return False, "state and input must be finite and of the network's sizes"
-    with np.errstate(all="ignore"):
-        found = enclose_equilibrium(subject, state, inputs)
-        if found is None:
-            return False, "no equilibrium is proved to exist at the stored state and input"
-        slopes = smooth_slopes(subject.activation, found.channels)
-        if isinstance(slopes, str):
-            return False, slopes
-        matrix = closed_loop_orbit(subject.system, slopes)
-        proved = prove_not_stable(matrix, subject.system.is_discrete, named(data), strict=True)
+    found = enclose_equilibrium(subject, state, inputs)
+    if found is None:
+        return False, "no equilibrium is proved to exist at the stored state and input"
+    slopes = smooth_slopes(subject.activation, found.channels)
+    if isinstance(slopes, str):
+        return False, slopes
+    matrix = closed_loop_orbit(subject.system, slopes)
+    proved = prove_not_stable(matrix, subject.system.is_discrete, named(data), strict=True)
     if proved is None:
         return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
     where = float(found.states.rad.max())

@@ -69,12 +69,11 @@ def why_not_everywhere(subject: DrivenSystem) -> str | None:
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``eigenvalue`` (re, im) where the sentence names it."""
     system = subject.system
-    with np.errstate(all="ignore"):
-        problem = why_not_everywhere(subject)
-        if problem is not None:
-            return False, problem
-        matrix = closed_loop(system, Ball.exact(np.ones(system.channels)))
-        proved = prove_not_stable(matrix, system.is_discrete, named(data), strict=True)
+    problem = why_not_everywhere(subject)
+    if problem is not None:
+        return False, problem
+    matrix = closed_loop(system, Ball.exact(np.ones(system.channels)))
+    proved = prove_not_stable(matrix, system.is_discrete, named(data), strict=True)
     if proved is None:
         return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
     return True, f"every constant input has an equilibrium; its Jacobian: {proved}"

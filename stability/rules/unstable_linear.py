@@ -70,25 +70,23 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
         return False, f"the activation {subject.activation!r} is not bounded"
     A, B, _, _ = system_balls(system)
     left = Matrix(A.T, np.ones(system.states))
-    with np.errstate(all="ignore"):
-        if not grows:
-            proved = prove_not_stable(left, system.is_discrete, value)
-            if proved is None:
-                return False, "the eigenvalue of A on or beyond the boundary of stability is not proved"
-            return True, f"for A: {proved}"
-        difference = vector(data, "difference", system.states)
-        if difference is None or value is None:
-            return False, f"difference must be a finite vector of {system.states} entries, with an eigenvalue"
-        pair = enclose_unstable(left, system.is_discrete, value)
-        if pair is None:
-            return False, "the eigenvalue of A is not proved, or not proved unstable"
-        w = Ball(pair.vector, np.full(system.states, pair.vector_radius))
-        push = float((w @ B).upper().sum()) * 2.0 * bound * (1 + (system.channels + 8) * EPS)
-        y = w @ difference
-        y_size = float(np.abs(y.mid)) * (1 - 4 * EPS) - float(y.rad) * (1 + 4 * EPS)
-        growth = (abs(pair.value) * (1 - 4 * EPS) - 1.0 if system.is_discrete else pair.value.real) - pair.radius
-    if not y_size > 0:
-        return False, "the difference does not excite the eigenvalue"
+    if not grows:
+        proved = prove_not_stable(left, system.is_discrete, value)
+        if proved is None:
+            return False, "the eigenvalue of A on or beyond the boundary of stability is not proved"
+        return True, f"for A: {proved}"
+    difference = vector(data, "difference", system.states)
+    if difference is None or value is None:
+        return False, f"difference must be a finite vector of {system.states} entries, with an eigenvalue"
+    pair = enclose_unstable(left, system.is_discrete, value)
+    if pair is None:
+        return False, "the eigenvalue of A is not proved, or not proved unstable"
+    w = Ball(pair.vector, np.full(system.states, pair.vector_radius))
+    push = float((w @ B).upper().sum()) * 2.0 * bound * (1 + (system.channels + 8) * EPS)
+    y = w @ difference
+    y_size = float(np.abs(y.mid)) * (1 - 4 * EPS) - float(y.rad) * (1 + 4 * EPS)
+    growth = (abs(pair.value) * (1 - 4 * EPS) - 1.0 if system.is_discrete else pair.value.real) - pair.radius
+    # push is not negative and growth positive, so a difference that does not excite the eigenvalue ends here as well
     if not growth * y_size * (1 - 8 * EPS) > push:
         return False, "the first difference is too small to outgrow what the activation can do"
     return (

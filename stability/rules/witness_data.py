@@ -1,19 +1,21 @@
-"""What the rules for witnesses share: reading untrusted data, and the subject they are about."""
+"""What rules share: data of the right size, and the subject they are about.
+
+That arrays are float64 and finite, and numbers numbers, is what the preamble in ``stability.rules.registry`` has seen.
+"""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from stability.rigor import is_symmetric
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = [
-    "complex_number",
     "eigenvalue_text",
     "lure_of",
-    "number",
     "symmetric",
     "vector",
 ]
@@ -22,50 +24,25 @@ Array = np.ndarray
 LIMIT = 1e100
 
 
-def vector(data: Any, key: str, size: int) -> Array | None:
-    """``data[key]`` when it is a finite float64 vector of this size, else ``None``."""
-    value = data.get(key)
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != (size,):
-        return None
-    return value if bool((np.abs(value) <= LIMIT).all()) else None
+def vector(data: Mapping[str, Any], key: str, size: int) -> Array | None:
+    """``data[key]``, an array of finite numbers, when it is a vector of this size, else ``None``."""
+    value = data[key]
+    return value if value.shape == (size,) and bool((np.abs(value) <= LIMIT).all()) else None
 
 
-def symmetric(data: Any, key: str, size: int) -> Array | None:
-    """``data[key]`` when it is a finite symmetric float64 matrix of this size, else ``None``."""
-    value = data.get(key)
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != (size, size):
-        return None
-    return value if bool((np.abs(value) <= LIMIT).all() and (value == value.T).all()) else None
-
-
-def number(data: Any, key: str) -> float | None:
-    """``data[key]`` when it is a finite number, else ``None``."""
-    value = data.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def complex_number(data: Any, key: str) -> complex | None:
-    """``data[key]`` when it is a pair of finite numbers ``(re, im)`` (or an array of two), else ``None``."""
-    value = data.get(key)
-    pair = value.tolist() if isinstance(value, np.ndarray) and value.shape == (2,) else value
-    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-        return None
-    if any(isinstance(x, bool) or not isinstance(x, (int, float)) or not abs(x) <= LIMIT for x in pair):
-        return None
-    return complex(float(pair[0]), float(pair[1]))
-
-
-def eigenvalue_text(value: complex | None) -> str:
-    """An eigenvalue in words, the same wherever a sentence names it."""
-    if value is None:
-        return "an unreadable eigenvalue"
+def symmetric(data: Mapping[str, Any], key: str, size: int) -> Array | None:
+    """``data[key]``, an array of finite numbers, when it is a symmetric matrix of this size, else ``None``."""
+    value = data[key]
     return (
-        f"{value.real:.6g}"
-        if value.imag == 0
-        else f"{value.real:.6g} {'+' if value.imag > 0 else '-'} {abs(value.imag):.6g}i"
+        value if value.shape == (size, size) and is_symmetric(value) and bool((np.abs(value) <= LIMIT).all()) else None
     )
+
+
+def eigenvalue_text(value: complex) -> str:
+    """An eigenvalue in words."""
+    if value.imag == 0:
+        return f"{value.real:.6g}"
+    return f"{value.real:.6g} {'+' if value.imag > 0 else '-'} {abs(value.imag):.6g}i"
 
 
 def lure_of(subject: LureSystem | DrivenSystem) -> LureSystem:

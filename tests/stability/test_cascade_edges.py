@@ -11,7 +11,7 @@ import pytest
 from stability import Cascade, certify
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
-from stability.rules.cascade import compose, layer_norm
+from stability.rules.cascade import _merge, compose, layer_norm
 from stability.rules.registry import RULES, worded
 from stability.systems import DrivenSystem, LureSystem
 
@@ -208,3 +208,58 @@ def test_a_stack_with_a_midpoint_layer_is_certified(rng):
         u = rng.normal(size=(50, 1))
         x, y = stack.advance(x, u), stack.advance(y, u)
         assert (np.linalg.norm(x - y, axis=1) <= certificate.overshoot * certificate.rate**k * start).all()
+
+
+# ---- rates that meet, and roundings -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_rates_closer_than_the_tolerance_are_kept_apart(swap):
+    """In binary fractions everything is exact: ``R`` and ``R / |R - rho|`` (``1 / |R - lambda|``)."""
+
+    def merge(own, below, tolerance, discrete):
+        return _merge(*((below, own) if swap else (own, below)), tolerance, discrete)
+
+    assert merge(0.5, 0.375, 0.25, True) == (0.5, 4.0)  # just far enough apart
+    assert merge(0.5, 0.375, 0.5, True) == (0.75, 3.0)
+    assert merge(0.5, 0.5, 0.25, True) == (0.625, 5.0)
+    assert merge(0.5, 0.625, 0.25, False) == (0.5, 8.0)
+    assert merge(0.5, 0.625, 0.5, False) == (0.25, 4.0)
+    assert merge(2.0, 2.0, 0.25, False) == (1.5, 2.0)
+    for discrete in (True, False):  # a tolerance that rounding swallows keeps nothing apart
+        assert merge(0.5, 0.5, 1e-300, discrete) == (0.5, math.inf)
+    layers = [linear(0.7, 1.0), linear(0.7, 2.0)]
+    with np.errstate(invalid="ignore"):  # as in a rule
+        assert "finite overshoot" in composed(layers, 1e-300)
+
+
+def test_the_overshoot_of_one_layer_is_rounded_up_once():
+    layer = linear(0.5, 1.0)
+    data = {"P": np.eye(1), "p_min": 0.3, "p_max": 7.1}
+    claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), 0.5)
+    rate, overshoot = compose(Cascade([layer]), [claim], 0.1)
+    square = Fraction(7.1) / Fraction(0.3)
+    assert rate == 0.5
+    assert square < Fraction(overshoot) ** 2 < square * (1 + Fraction(3, 10**9))
+    cell = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))
+    d = {"low": np.full(1, -0.5), "high": np.full(1, 0.5), "d": np.full(1, 3.0)}
+    claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("interval_jacobian", d), 0.75)
+    assert compose(Cascade([cell]), [claim], 0.1) == (0.75, 1.0 + 1e-9)
+    assert layer_norm(layer, Claim("contraction", "", Verdict.CERTIFIED)) == "there is no proof"
+
+
+def test_a_wide_layer_between_the_norms_of_its_entries():
+    """``|x|_2 <= sqrt(n) max d V`` and ``V <= |x|_2 / min d``; the gain is the largest ``action / d``."""
+    cell = GatedCell("gru", np.array([[0.0], [0.0], [0.0], [0.0], [1.0], [3.0]]), np.zeros((6, 2)))
+    data = {"low": np.zeros(2), "high": np.zeros(2), "d": np.array([0.5, 4.0])}
+    norm = layer_norm(cell, Claim("contraction", "", Verdict.CERTIFIED, Proof("interval_jacobian", data), 0.5))
+    assert (norm.rate, norm.into) == (0.5, 2.0)
+    assert norm.out == pytest.approx(math.sqrt(2.0) * 4.0, rel=1e-14)
+    assert norm.gain == pytest.approx(2.0, rel=1e-14)
+    data = {"P": np.eye(2), "p_min": 0.25, "p_max": 9.0}
+    flow = DrivenSystem(LureSystem(-np.eye(2), np.eye(2), np.zeros((2, 2))), "tanh", np.array([[3.0], [4.0]]))
+    norm = layer_norm(flow, Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), 0.5))
+    assert (norm.into, norm.out) == (3.0, 2.0)
+    odd = Claim("contraction", "", Verdict.CERTIFIED, Proof("unknown", data), 0.5)
+    assert layer_norm(flow, odd) == "a proof of kind unknown states no norm that a stack can use"
+    assert norm.gain == pytest.approx(15.0, rel=1e-14)

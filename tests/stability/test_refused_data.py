@@ -13,6 +13,7 @@ from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
 from stability.certify import certify
 from stability.gain import incremental_gain
 from stability.refute.answer import witness_claim
+from stability.stacks import Cascade
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
@@ -166,6 +167,27 @@ def test_an_eigenvalue_on_the_circle_does_not_make_an_equilibrium_or_an_orbit_un
     ):
         assert verify_claim(beyond, witness_claim(beyond, kind, data)).valid
         assert not verify_claim(edge, witness_claim(edge, kind, data)).valid
+
+
+@pytest.mark.parametrize("a", [-1.0, 1.0])
+def test_a_linear_map_on_the_circle_is_exactly_on_it(a):
+    """Here no slope is rounded: the trace alone says ``|multiplier| >= 1``, which is not enough."""
+
+    def refuted(a: float, kind: str) -> bool:
+        layer = DrivenSystem(LureSystem.linear([[a]], 1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
+        data = {
+            "unstable_orbit": {"orbit": np.zeros((1, 1)), "input": np.zeros((1, 1))},
+            "unstable_equilibrium": {"state": np.zeros(1), "input": np.zeros(1)},
+            "unstable_linear": {},
+            "stack_unstable": {"state": np.zeros(1), "input": np.zeros(1), "layer": 0},
+        }[kind]
+        subject = Cascade([layer]) if kind == "stack_unstable" else layer
+        return verify_claim(subject, witness_claim(subject, kind, data)).valid
+
+    for kind in ("unstable_orbit", "unstable_equilibrium", "stack_unstable"):
+        assert refuted(a * 1.001, kind)
+        assert not refuted(a, kind)
+    assert refuted(a, "unstable_linear")  # no uniform rate: that much is true on the circle
 
 
 def test_an_open_claim_is_about_contraction_and_has_no_value():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from stability import Cascade, certify
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
-from stability.rules.cascade import pack
+from stability.rules.cascade import GROW, pack
 from stability.rules.registry import RULES, worded
 from stability.rules.stack_gain import combined, layer_gain
 from stability.systems import DrivenSystem, LureSystem
@@ -134,3 +136,37 @@ def test_what_a_gated_layer_may_read_lies_in_the_box_of_its_proof(below):
         outcome = RULES["stack_gain"](stack, told(stack, claims, gain))
         assert outcome[0] is valid, (low, high, outcome)
         assert valid or "outside its input box" in outcome[1]
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e-200, 1e-300])
+def test_an_input_that_hardly_acts_has_a_gain_that_is_not_zero(size):
+    """Squares of such weights are zero in float64; the state still moves by ``w / 2`` of what the input does."""
+    cell = GatedCell("gru", size * np.ones((3, 1)), 0.1 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
+    lstm = GatedCell("lstm", size * np.ones((4, 1)), 0.1 * np.ones((4, 1)), input_low=-1.0, input_high=1.0)
+    maps = linear(0.5, size), DrivenSystem(LureSystem([[0.5]], [[1.0]], [[0.0]], dt=1.0), "tanh", [[size]])
+    claims = [proof_of(cell), proof_of(lstm), proof_of_linear(maps[0]), proof_of(maps[1])]
+    for layer, claim in zip((cell, lstm, *maps), claims):
+        gain = layer_gain(layer, claim, None)
+        assert size / 4 <= gain < 1e-100
+        stack = Cascade([layer])
+        assert RULES["stack_gain"](stack, told(stack, [claim], 1e-100))[0]
+        for less in (0.0, 0.1 * size):
+            assert "more than" in RULES["stack_gain"](stack, told(stack, [claim], less))[1]
+        assert layer_gain(layer, claim, np.full((1, 1), 1e-200)) > 0.0
+    twice = Cascade([maps[0], maps[0]])
+    assert combined(twice, [claims[2]] * 2, None) > 0.0
+
+
+def test_the_gain_is_rounded_up_once():
+    """Parts whose gains are exact numbers: products and roots of them, never below, and by 1e-9 above."""
+    one, two = linear(0.5, 3.0), linear(0.75, 2.0)
+    gains = []
+    for gain in (7.3, 8.9):
+        data = {"measure": "l2", "horizon": None, "H": np.eye(1)}
+        gains.append(Claim("gain", "", Verdict.CERTIFIED, Proof("gain_lmi", data), gain))
+    exact = Fraction(7.3) * Fraction(8.9)
+    assert exact < Fraction(combined(Cascade([one, two]), gains, None)) < exact * (1 + Fraction(2, 10**9))
+    square = Fraction(7.3) ** 2 + Fraction(8.9) ** 2
+    pair = Fraction(combined(Cascade([one, two], directions=2), gains, None)) ** 2
+    assert square < pair < square * (1 + Fraction(3, 10**9))
+    assert GROW == 1 + 1e-9

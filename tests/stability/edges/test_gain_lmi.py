@@ -18,7 +18,7 @@ from stability.systems import LureSystem
 KINDS = ("flow", "map", "euler", "midpoint")
 
 
-def skewed(seed: int, kind: str, spread: float, n: int = 2, m: int = 2, p: int = 1):
+def skewed(seed: int, kind: str, spread: float, n: int = 2, m: int = 2, p: int = 1, slope=(0.0, 1.0)):
     """A contracting system with input and output in coordinates stretched by ``10**spread``."""
     rng = np.random.default_rng(seed)
     one, two = (np.linalg.qr(rng.normal(size=(n, n)))[0] for _ in range(2))
@@ -27,7 +27,7 @@ def skewed(seed: int, kind: str, spread: float, n: int = 2, m: int = 2, p: int =
     a = (0.3 if kind == "map" else 1.0) * (-np.eye(n) + 0.15 * rng.normal(size=(n, n)))
     b, c = 0.2 * rng.normal(size=(n, m)), 0.2 * rng.normal(size=(m, n))
     e, f, h = 0.2 * rng.normal(size=(m, p)), rng.normal(size=(n, p)), 0.3 * rng.normal(size=(2, n))
-    system = LureSystem(turn @ a @ back, turn @ b, c @ back, dt=1.0 if kind == "map" else None)
+    system = LureSystem(turn @ a @ back, turn @ b, c @ back, slope=slope, dt=1.0 if kind == "map" else None)
     if kind in ("euler", "midpoint"):
         system, e = system.discretise(kind, 0.1), np.vstack([e] * (2 if kind == "midpoint" else 1))
         f, h = 0.1 * f, 0.2 * h
@@ -68,8 +68,8 @@ def test_the_least_accepted_gain_is_true_in_rationals(spread, mode, kind, exact)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["running", "terminal"])
 def test_every_entry_is_computed_within_its_bound(mode, kind, exact, monkeypatch):
-    for seed in range(3):
-        system, P, L, E, F, H = skewed(seed, kind, 3)
+    for seed, slope in enumerate([(0.0, 1.0), (0.3, 0.7), (-0.8, 0.6)]):
+        system, P, L, E, F, H = skewed(seed, kind, 3, slope=slope)
         asked, prove = [], gain_lmi.prove_positive_definite
 
         def watch(matrix, action=None, asked=asked, prove=prove, **options):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from stability.certificate import Claim, Proof, Verdict
-from stability.region import region_bounds, slope_range
+from stability.region import Region, region_bounds, slope_range
+from stability.rules.regional_lmi import regional_system
 from stability.rules.registry import worded
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
@@ -191,3 +192,64 @@ def test_a_large_condition_number_is_inside_the_reach(exact):
         c[i] * Fraction(int(inverse[i, j].p), int(inverse[i, j].q)) * c[j] for i in range(size) for j in range(size)
     )
     assert true <= Fraction(region.reach[0]) ** 2 <= true * Fraction(11, 10)
+
+
+def test_the_radius_fits_to_the_last_bit():
+    driven, rng = linear(0.5, 1.0, False), np.random.default_rng(0)
+    for p_max, level in rng.uniform(1.1, 3.0, size=(20, 2)):
+        root, seen = np.sqrt(level / p_max), []
+        for ulps in (*range(-30, 11, 5), -200):
+            radius = float(root * (1 + ulps * 2.0**-52))
+            seen.append(accepts(driven, rate=0.4, level=level, p_min=0.9, p_max=p_max, overshoot=2.0, radius=radius))
+            assert not seen[-1] or Fraction(radius) ** 2 * Fraction(p_max) <= Fraction(level)
+        assert seen[-1]
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_drift_of_many_states_is_added_up_above_the_truth(turned, discrete, exact):
+    """``sqrt(F^T P F) u`` against what the rate undoes, in rationals: each of sixty squares is rounded."""
+    n, rng = 60, np.random.default_rng(1)
+    a = 0.5 * np.eye(n) if discrete else -np.eye(n)
+    driven = DrivenSystem(
+        LureSystem.linear(a, 1.0 if discrete else None), "identity", np.zeros((0, 1)), F=rng.uniform(0.1, 1, (n, 1))
+    )
+    P = np.diag(rng.uniform(0.5, 2.0, size=n)) if turned else np.eye(n)
+    rate = 0.5 + 1e-9 if discrete else 1.0 - 1e-9
+    last = exact.bisect(lambda u: accepts(driven, P=P, rate=rate, input_bound=u), 0.0, 10.0)
+    f = exact.of(driven.F)[:, 0]
+    drift = Fraction(last) ** 2 * sum(f * exact.of(np.diagonal(P)) * f)
+    room = (1 - Fraction(rate) if discrete else Fraction(rate)) ** 2
+    assert room * (1 - Fraction(1, 10**10)) <= drift <= room
+
+
+def test_copies_of_a_channel_share_the_slopes_of_both():
+    """The midpoint rule evaluates each channel twice; its base has each once, with the wider interval."""
+    base = LureSystem.recurrent(-np.eye(2), np.eye(2))
+    low, high = np.array([0.2, 0.5, 0.3, 0.1]), np.array([0.6, 0.7, 0.4, 0.9])
+    region = Region(np.zeros(4), np.zeros(4), low, high, np.zeros(2))
+    inner = regional_system(base.midpoint(0.1), region)
+    assert inner.alpha.tolist() == [0.2, 0.1, 0.2, 0.1]
+    assert inner.beta.tolist() == [0.6, 0.9, 0.6, 0.9]
+    assert inner.origin.method == "midpoint"
+    assert np.array_equal(inner.A, base.midpoint(0.1).A)
+    one = Region(np.zeros(2), np.zeros(2), low[:2], high[:2], np.zeros(2))
+    for system in (base, base.euler(0.1)):
+        inner = regional_system(system, one)
+        assert inner.alpha.tolist() == [0.2, 0.5]
+        assert inner.beta.tolist() == [0.6, 0.7]
+
+
+def test_what_squares_lose_by_underflow_is_not_lost(exact):
+    """A centre that drifts by 1e-170, a radius of 1e-165, channels of 1e-170: none of them is nothing."""
+    still = DrivenSystem(LureSystem.linear([[-1.0]]), "identity", np.zeros((0, 1)), F=[[1e-170]])
+    data = {"P": np.full((1, 1), 1e30), "p_min": 9e29, "p_max": 1e30 * 1.0001, "overshoot": 2.0, "rate": 0.5}
+    assert not accepts(still, **{**data, "p_max": 1e30, "p_min": 9e29}, level=5e-324, radius=1e-200, input_bound=1.0)
+    data |= {"p_max": 1e30, "P": np.full((1, 1), 9.9e29)}
+    assert accepts(still, **data, level=1.0, radius=9.9e-16)
+    for level, radius in ((1.0, 1.01e-15), (1e-200, 1e-114), (1e-320, 1e-165)):
+        assert not accepts(still, **data, level=level, radius=radius)
+    small = DrivenSystem(LureSystem([[-1.0]], [[1.0]], [[1e-170]]), "relu", [[0.0]])
+    region = region_bounds(small, np.eye(1), 0.9, 1.0, np.zeros(1), np.zeros(1), 0.0)
+    assert region.reach[0] >= 1e-170
+    assert region.low[0] == 0.0
