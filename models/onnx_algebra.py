@@ -183,7 +183,7 @@ class Body:
 
     def _vector(self, value: Array, size: int) -> Array:
         flat = np.squeeze(value)
-        if flat.ndim > 1 or (flat.ndim == 1 and flat.size not in (1, size)):
+        if flat.shape not in ((), (size,)):
             raise self.refuse(f"a constant of shape {value.shape} meets a vector of {size} entries")
         return np.broadcast_to(flat, (size,))
 

@@ -191,7 +191,7 @@ def _cells(graph: Graph, node: Any) -> list[Subject]:
         bias = np.zeros(2 * gates * hidden) if B is None else np.asarray(B[k], dtype=np.float64)
         weights = [W[k], R[k], bias[: gates * hidden], bias[gates * hidden :]]
         label = f"ONNX {node.op_type}" + ("" if directions == 1 else (" forward", " backward")[k])
-        cell = _cell(node, options, k, weights, hidden, label)
+        cell = _cell(node, options, (k, directions), weights, hidden, label)
         if node.op_type != "RNN" or cell.activation == "tanh":  # the reference evaluator knows no other
             run = _reference(graph, node, options, [W[k], R[k], bias])
             compare(run, cell, f"{node.op_type} node {name}", advice=GRAPH_ADVICE)
@@ -226,10 +226,14 @@ def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: lis
     return run
 
 
-def _cell(node: Any, options: dict[str, Any], k: int, weights: list[np.ndarray], hidden: int, label: str) -> Subject:
+def _cell(
+    node: Any, options: dict[str, Any], place: tuple[int, int], weights: list[np.ndarray], hidden: int, label: str
+) -> Subject:
+    """The subject of one direction; ``place``: which one it is, and of how many."""
+    k, directions = place
     given = [str(a).lower() for a in options.get("activations", [])]
     usual = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}[node.op_type]
-    if given and len(given) != len(usual) * _directions(node, options):
+    if given and len(given) != len(usual) * directions:
         raise FileFormatError(
             f"{node.op_type} node {name_of(node)} has {len(given)} activations, {len(usual)} a direction are needed"
         )

@@ -87,6 +87,21 @@ def test_a_shape_that_is_computed_from_the_state_is_no_value_of_the_loop(w, tmp_
     np.testing.assert_array_equal(subject.system.C, w["W"].T)
 
 
+@pytest.mark.parametrize("options", [{}, {"to": 99}])
+def test_a_cast_that_does_not_say_to_what_is_refused(options, w, tmp_path):
+    nodes = [node("Cast", "h", "c", **options), node("Tanh", "c", "next")]
+    with pytest.raises(UnsupportedError, match="a Cast to nothing rounds"):
+        load_subject(scan(tmp_path / "m.onnx", nodes, **w))
+
+
+@pytest.mark.parametrize("constant", [np.ones((N, N)), np.ones(2), np.ones((2, 1, N)), np.ones((1, 0))])
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+def test_what_does_not_fit_a_vector_is_refused_by_its_shape(constant, op, w, tmp_path):
+    nodes = [node(op, "h c", "z"), node("Tanh", "z", "next")]
+    with pytest.raises(UnsupportedError, match="a constant of shape .* meets a vector of 3 entries"):
+        load_subject(scan(tmp_path / "m.onnx", nodes, c=constant, **w))
+
+
 def test_a_value_that_is_handed_through_and_read_comes_from_outside(tmp_path):
     half = numpy_helper.from_array(np.float64(0.5), "half")
     nodes = [node("Mul", "h half", "n"), node("Add", "n k", "next"), node("Identity", "k", "same")]

@@ -231,6 +231,21 @@ def test_a_node_without_its_weights_is_refused(gap, tmp_path, rng):
 
 
 @pytest.mark.parametrize("op", GATES)
+def test_weights_of_single_precision_are_added_in_double(op, tmp_path, rng):
+    rows = GATES[op] * 3
+    w = {"W": (1, rows, 2), "R": (1, rows, 3), "B": (1, 2 * rows)}
+    w = {name: rng.normal(size=shape).astype(np.float32) for name, shape in w.items()}
+    subject = load_subject(write(tmp_path / "m.onnx", [node(op, "X W R B", "Y", name="cell")], ("T", 1, 2), w)).subject
+    given = w["B"][0].astype(np.float64)
+    if op == "RNN":
+        np.testing.assert_array_equal(subject.b, given[:3] + given[3:])
+        np.testing.assert_array_equal(subject.system.C, w["R"][0])
+    else:
+        np.testing.assert_array_equal(np.sort([*subject.b_ih, *subject.b_hh]), np.sort(given))
+        np.testing.assert_array_equal(np.sort(subject.w_hh, axis=0), np.sort(w["R"][0].astype(np.float64), axis=0))
+
+
+@pytest.mark.parametrize("op", GATES)
 def test_a_single_unit_is_a_cell(op, tmp_path, rng):
     w = {"W": rng.normal(size=(1, GATES[op], 2)), "R": rng.normal(size=(1, GATES[op], 1))}
     subject = load_subject(write(tmp_path / "m.onnx", [node(op, "X W R", "Y", name="cell")], ("T", 1, 2), w)).subject
@@ -246,6 +261,8 @@ def test_a_shape_that_is_computed_from_the_outputs_is_run_and_one_in_a_circle_is
         node("Reshape", "Y1 to", "Z"),
     ]
     constants = {"first": np.array([0, 2]), "rest": np.array([-1])}
+    assert load_subject(chain(tmp_path / "m.onnx", rng, nodes, **constants)).subject.levels == 2
+    nodes[0], constants["first"] = node("Shape", "X", "shape"), np.array([0, 1])
     assert load_subject(chain(tmp_path / "m.onnx", rng, nodes, **constants)).subject.levels == 2
     circle = [node("Add", "to shape", "a"), node("Neg", "a", "to"), node("Shape", "Y1", "shape")]
     with pytest.raises(StabilityError):

@@ -259,6 +259,15 @@ def test_every_kind_of_numbers_in_a_part_is_told_once():
     assert state_dict_subject(state)[1]["dtype"] == "float32, float64"
 
 
+def test_the_limit_of_layers_counts_both_directions(monkeypatch):
+    state = nn.GRU(3, 4, 2, bidirectional=True).state_dict()
+    monkeypatch.setattr(state_dicts, "LAYERS", 4)
+    assert read(state).levels == 2
+    monkeypatch.setattr(state_dicts, "LAYERS", 3)
+    with pytest.raises(FileFormatError, match="layers are named; at most 3 are read"):
+        read(state)
+
+
 def test_the_limit_of_numbers_counts_all_weights_of_all_layers(monkeypatch):
     state = nn.GRU(3, 4, 2).state_dict()
     numbers = sum(value.numel() for value in state.values())
