@@ -21,6 +21,9 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from stability.errors import StabilityError
+from stability.foreign import raised_at, told
+
+from ..models.factories import PATHS
 
 __all__ = ["Outcome", "run_jobs"]
 
@@ -33,7 +36,7 @@ class Outcome:
 
     Attributes:
         name: the job.
-        error: ``None`` when all went well, else what the input's mistake was.
+        error: ``None`` when all went well, else what went wrong: a mistake in the input, or how its process ended.
     """
 
     name: str
@@ -45,6 +48,12 @@ def _carry_out(work: Callable[[Any, Tell], None], name: str, job: Any, tell: Tel
         work(job, tell)
     except StabilityError as error:
         return Outcome(name, str(error))
+    except Exception as error:
+        if os.environ.get("STABILITY_TRACEBACK"):
+            raise
+        return Outcome(name, f"unexpected {told(error)} (at {raised_at(error)})")
+    except SystemExit as error:
+        return Outcome(name, f"the model's code ended the program (sys.exit({error.code!r:.80}))")
     return Outcome(name)
 
 
@@ -82,16 +91,22 @@ def _hold(inherited: Any) -> _Held:
     return _Held(descriptor)
 
 
-def _child(work: Callable[[Any, Tell], None], name: str, packed: bytes, folder: str, news: Any, held: _Held) -> None:
+def _child(
+    work: Callable[[Any, Tell], None], name: str, packed: bytes, folders: list[str], news: Any, held: _Held
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _killed_with_the_parent()
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(1)
-    sys.path.insert(0, folder)  # classes of the user's own, from where the command was given
-    job = pickle.loads(packed)
-    news.send(_carry_out(work, name, job, news.send))
+    os.dup2(2, 1)  # what a model's code prints is no result
+    sys.path[:0] = [f for f in folders if f not in sys.path]  # classes of the user's own, from where they came
+
+    def unpacked(data: bytes, tell: Tell) -> None:
+        work(pickle.loads(data), tell)
+
+    news.send(_carry_out(unpacked, name, packed, news.send))
 
 
 def run_jobs(
@@ -120,8 +135,6 @@ def run_jobs(
         One outcome a job, in the order in which they ended.
 
     Raises:
-        RuntimeError: when a process died from anything but a mistake in the input (its own traceback is on
-            standard error) or a signal, or ended without a word.
         KeyboardInterrupt: after the running processes were stopped.
     """
     told = news if news is not None else lambda name, text: None
@@ -166,7 +179,7 @@ def _apart(
             while waiting and len(running) < processes:
                 name = waiting.pop(0)
                 ours, theirs = context.Pipe(duplex=False)
-                arguments = (work, name, jobs[name], os.getcwd(), theirs, held)
+                arguments = (work, name, jobs[name], [os.getcwd(), *PATHS], theirs, held)
                 process = context.Process(target=_child, args=arguments, name=name)
                 running[ours] = (name, process)
                 process.start()
@@ -196,13 +209,9 @@ def _apart(
 
 
 def _without_a_word(name: str, code: int | None) -> Outcome:
-    """A process that ended before it said how its job went: killed, its job has failed; all else is a mistake here.
-
-    Raises:
-        RuntimeError: it was not killed.
-    """
+    """A process that ended before it said how its job went: its job has failed."""
     if code is None or code >= 0:
-        raise RuntimeError(f"the process that worked on {name} died with exit code {code}")
+        return Outcome(name, f"its process ended without a word (exit code {code})")
     try:
         by = signal.Signals(-code).name
     except ValueError:

@@ -6,11 +6,9 @@ never run (``torch.load`` with ``weights_only=True`` reads tensors and nothing e
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import stat
-import sys
 import warnings
 import zipfile
 import zlib
@@ -26,11 +24,11 @@ from stability.cascade import Cascade
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.gated import GatedCell
 from stability.subjects import as_subject
-from stability.wire import SUBJECTS
 
 from .adapters import refuse_altered_layer
 from .archives import members_of
 from .arrays import npz_subject, read_npz
+from .factories import from_factory, is_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .pickles import check_pickle
 from .safetensors_files import read_header, read_tensors
@@ -102,9 +100,9 @@ def load_subject(
                 f"{spec} is not a layer with a differential equation behind it: leave continuous out"
             )
         refuse_altered_layer(source.module)
-        source = Source(driven(True), source.module, source.info)
+        source = Source(_subject_of(source, lambda: driven(True)), source.module, source.info)
     else:
-        source = Source(as_subject(source.subject), source.module, source.info)
+        source = Source(_subject_of(source, lambda: as_subject(source.subject)), source.module, source.info)
     if input_box is None:
         return source
     if not isinstance(source.subject, (GatedCell, Cascade)):
@@ -137,7 +135,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
     path, _, part = (name, "", "") if os.path.exists(name) else name.rpartition("#") if "#" in name else (name, "", "")
     if os.path.exists(path):
         return _from_path(Path(path), cell, part or None)
-    if ":" in name and not name.startswith((".", "/")):
+    if is_factory(name):
         return _from_factory(name)
     raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
 
@@ -287,31 +285,13 @@ def _module(module: nn.Module, info: Mapping[str, Any]) -> Source:
 
 
 def _from_factory(name: str) -> Source:
-    """``package.module:factory``, importable from the working directory too; this runs the user's own code."""
-    package, _, attribute = name.partition(":")
-    here = os.getcwd()
-    added = here not in sys.path
-    try:
-        if added:
-            sys.path.insert(0, here)
-        value: Any = importlib.import_module(package)
-        for step in attribute.split("."):
-            value = getattr(value, step)
-        if callable(value) and not isinstance(value, nn.Module) and type(value) not in SUBJECTS.values():
-            value = value()
-    except StabilityError:
-        raise
-    except SystemExit as error:  # whatever its code, no model came out: 0 would read as "certified"
-        raise ConfigurationError(
-            f"{name} cannot be used as a factory: it ended the program (sys.exit({error.code!r})) before giving a "
-            'model. Put what it runs as a script under if __name__ == "__main__"'
-        ) from error
-    except Exception as error:
-        raise ConfigurationError(
-            f"{name} cannot be used as a factory: {type(error).__name__}: {_short(error)}"
-        ) from error
-    finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
-    module = value if isinstance(value, nn.Module) else None
-    return Source(value, module, {"form": "factory", "path": name})
+    value = from_factory(name)
+    return Source(value, value if isinstance(value, nn.Module) else None, {"form": "factory", "path": name})
+
+
+def _subject_of(source: Source, read: Callable[[], Any]) -> Any:
+    """The subject; a factory's model brings code of its own along, and is asked as carefully as the factory."""
+    if source.info.get("form") != "factory":
+        return read()
+    with users_code(str(source.info["path"]), "gives a model that cannot be read"):
+        return read()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -9,16 +11,20 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import StabilityError
+from stability.foreign import raised_at, told
 
 from . import cli_analyzers, cli_certify, cli_compare, cli_report, cli_study, cli_train, cli_verify
 from .console import Interrupted
 from .names import cut, printable
+from .supervisor import needs_a_watcher, watched
 
 __all__ = ["app", "main"]
 
 INTERRUPTED = 130
 LONGEST = 2000
 """Letters of a message: names out of files stand in it."""
+TRACEBACK = "STABILITY_TRACEBACK"
+"""Environment variable that lets faults of this program through, to find them."""
 # typer brings its own copy of click, or uses an installed one: the class is found through what typer exports.
 ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -60,8 +66,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         arguments: what stands behind ``stability``; those of the process by default.
 
     Returns:
-        The exit code. Mistakes in the input end as one line on standard error and 2; other errors are not
-        hidden.
+        The exit code. Mistakes in the input end as one line on standard error and 2, faults of this program too: a
+        line that says where.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -82,17 +88,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
             typer.echo(error.format_message())  # type: ignore[attr-defined]
             return 2
         return _complain("error", error.format_message(), 2)  # type: ignore[attr-defined]
+    except BaseException as error:
+        if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
+            raise
+        place = f"at {raised_at(error)}; {TRACEBACK}=1 shows the way there"
+        return _complain("error", f"unexpected {told(error)} ({place})", 2)
     if code == INTERRUPTED:
         return _complain("interrupted", "nothing was written", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
 def _complain(kind: str, text: str, code: int) -> int:
+    """One line on standard error; where that is closed, the exit code alone."""
     line = cut(printable(" ".join(cut(text, 10 * LONGEST).split())), LONGEST)
-    typer.echo(f"stability: {kind}: {line}", err=True)
+    with contextlib.suppress(OSError, ValueError):
+        typer.echo(f"stability: {kind}: {line}", err=True)
     return code
 
 
 def main() -> None:
     """Entry of the console script."""
-    sys.exit(run())
+    sys.exit(watched(run) if needs_a_watcher(sys.argv[1:]) else run())

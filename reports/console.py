@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -47,6 +47,10 @@ DataDir = Annotated[
 ]
 
 
+OUTPUT: TextIO | None = None
+"""Where results go; ``None`` for standard output. Set where a user's own code runs in this process and may print."""
+
+
 def results(context: typer.Context, out: Path | None, names: Sequence[str], overwrite: bool) -> None:
     """Own the folder of a command's results until the command ends.
 
@@ -76,7 +80,7 @@ class Interrupted(Exception):
 def say(text: str, quiet: bool = False) -> None:
     """Print a result on standard output; nothing in it steers the terminal."""
     if not quiet:
-        typer.echo(terminal_safe(text))
+        typer.echo(terminal_safe(text), file=OUTPUT)
 
 
 def show_json(value: Mapping[str, Any]) -> None:
@@ -87,7 +91,7 @@ def show_json(value: Mapping[str, Any]) -> None:
     from .plain import plain
 
     text = json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False)
-    typer.echo("\n".join(_escaped(line) for line in text.split("\n")))
+    typer.echo("\n".join(_escaped(line) for line in text.split("\n")), file=OUTPUT)
 
 
 def _escaped(line: str) -> str:

@@ -19,6 +19,9 @@ settings.register_profile(
 settings.load_profile("stability")
 
 
+os.environ.setdefault("STABILITY_TRACEBACK", "1")  # faults of the program are seen, here and in its processes
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     np.random.seed(0)  # noqa: NPY002 - libraries that still use the global state

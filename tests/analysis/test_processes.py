@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,15 +16,28 @@ from stability.analysis.processes import run_jobs
 def _silent(job: str, tell) -> None:
     if job == "silent":
         os._exit(0)
+    if job == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if job == "leaves":
+        sys.exit(0)
+    if job == "raises":
+        raise KeyError("a")
 
 
 def _tell_class(job, tell) -> None:
     tell(type(job).__name__)
 
 
-def test_a_process_that_ends_without_a_word_is_no_success() -> None:
-    with pytest.raises(RuntimeError, match="exit code 0"):
-        run_jobs(_silent, {"a": "silent", "b": "good"}, processes=2)
+def test_a_process_that_ends_without_a_word_is_no_success_and_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STABILITY_TRACEBACK", raising=False)
+    jobs = {"a": "silent", "b": "good", "c": "killed"}
+    outcomes = {o.name: o.error for o in run_jobs(_silent, jobs, processes=2)}
+    assert outcomes["b"] is None
+    assert outcomes["a"] == "its process ended without a word (exit code 0)"
+    assert str(outcomes["c"]).startswith("its process was ended by SIGKILL, as happens for want of memory")
+    here = {o.name: o.error for o in run_jobs(_silent, {"d": "leaves", "e": "raises"}, processes=1)}
+    assert here["d"] == "the model's code ended the program (sys.exit(0))"
+    assert str(here["e"]).startswith("unexpected KeyError: 'a' (at ")
 
 
 def test_classes_from_where_the_command_was_given_reach_the_processes(

@@ -1,0 +1,48 @@
+"""Code that is not ours: who is told when it runs, and what it raised, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["WATCHERS", "raised_at", "told"]
+
+WATCHERS: list[Callable[[str], Any]] = []
+"""Called with the name of what begins to run, and with ``""`` when it has ended."""
+
+
+def told(error: BaseException) -> str:
+    r"""Type and text of anything that was raised, in one line of bounded length; nothing in it can fail.
+
+    Args:
+        error: from code that is not ours, or a fault of ours.
+
+    Returns:
+        ``"KeyError: 'weights'"``; the text up to its first full stop, at most 160 characters of it.
+
+    Example:
+        >>> told(KeyError("weights")), told(ValueError("no.\nSecond line"))
+        ("KeyError: 'weights'", 'ValueError: no.')
+    """
+    kind = type(error).__name__[:80]
+    try:
+        text = str(error)[:10_000]
+    except BaseException:  # noqa: BLE001 - a text that raises
+        return f"{kind} (whose text cannot be shown)"
+    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
+    return f"{kind}: {line.split('. ')[0][:160]}" if line else kind
+
+
+def raised_at(error: BaseException) -> str:
+    """The file and line that raised it, the innermost ones.
+
+    Args:
+        error: as it was caught.
+
+    Returns:
+        ``"model.py:12"``, or nothing where it was never raised.
+    """
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return "" if at is None else f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}"
