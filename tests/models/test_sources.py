@@ -182,7 +182,7 @@ def test_a_factory(tmp_path, monkeypatch):
     for bad in ("my_networks_here:absent", "no_such_module_at_all:make"):
         with pytest.raises(ConfigurationError):
             load_subject(bad)
-    with pytest.raises(UnsupportedError):
+    with pytest.raises(ConfigurationError, match="it gives a value of type int"):
         load_subject("my_networks_here:nothing")
     assert sys.path == before
 
