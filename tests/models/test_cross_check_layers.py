@@ -13,6 +13,7 @@ from stability.errors import ConfigurationError, DisagreementError, UnsupportedE
 from stability.models import GRU, LAYERS, LRU, LSTM, ElmanRNN, LipschitzRNN, RotRNN, Stack
 from stability.models.adapters import _ADAPTERS, register_adapter
 from stability.models.cross_check import (
+    _coarse,
     _precision,
     _random_like,
     _rounding,
@@ -258,6 +259,18 @@ def test_random_states_are_as_large_as_those_of_torchs_modules():
         sizes = values.abs().square().mean(1).sqrt().numpy()
         assert sizes[0] == 0.0
         np.testing.assert_allclose(sizes, samples_scales(), rtol=0.25)
+
+
+@pytest.mark.parametrize("size", [0.01, 1.0, 50.0])
+def test_quantised_numbers_are_moved_one_by_one_and_by_one_step_at_most(size):
+    array = size * np.linspace(-1.0, 0.5, 4000).reshape(2, 20, 100)
+    steps = (_coarse(array, np.random.default_rng(5)) - array) * 127.0 / size
+    assert np.abs(steps).max() <= 1.0 + 1e-9
+    assert steps.max() > 0.99
+    assert steps.min() < -0.99
+    for axis in range(3):
+        assert np.abs(np.diff(steps, axis=axis)).max() > 1.0, "neighbours along no axis move together"
+    np.testing.assert_allclose(np.mean(np.square(steps)), 1 / 3, rtol=0.1)
 
 
 def samples_scales():
