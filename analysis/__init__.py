@@ -13,7 +13,7 @@ from .radius import CertifiedRadius, certified_radius
 from .runs import Run, read_run
 from .spectra import SpectrumTracker
 from .sweep import SweepResult, attack_sweep, over_models
-from .tasks import TASKS, Task, make_task
+from .tasks import TASKS, Task, make_task, task_from_arrays
 from .threat import AttackResult
 from .training import evaluate, resume_run, train
 
@@ -55,6 +55,7 @@ __all__ = [
     "read_run",
     "resume_run",
     "spectral_density",
+    "task_from_arrays",
     "train",
     "train_preset",
 ]

@@ -21,6 +21,7 @@ from stability.errors import ConfigurationError, FileFormatError, UnsupportedErr
 from stability.storage.folder import claim, is_inner, is_listed, listed
 
 from .digests import file_digest, file_digests, model_digest
+from .fitting import examined_on, fitted
 from .labels import names_for, titles_for
 from .pipeline import ANALYSIS_FILE, BUDGETS, analyse
 from .presets import PRESETS, train_preset
@@ -42,7 +43,7 @@ from .record import (
 )
 from .results import plain_value
 from .runs import RUN_FILE, read_run
-from .tasks import make_task
+from .tasks import identity, make_task
 from .training import resume_run
 
 __all__ = [
@@ -138,8 +139,8 @@ class Campaign:
                 "quick": self.quick,
                 "seed": self.seed,
                 "data_dir": self.data_dir,
-                "task": list(self.task),
-                "tasks": {g.name: list(g.task) for g in self.given if g.task is not None},
+                "task": identity(self.task),
+                "tasks": {g.name: identity(g.task) for g in self.given if g.task is not None},
                 "budget": asdict(BUDGETS[self.budget]),
             }
         )
@@ -365,13 +366,13 @@ def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
     """Analyse a model that was given; its run directory's files are taken over."""
     folder, source = Path(job.folder), Path(given.path)
     folder.mkdir(parents=True, exist_ok=True)
-    task = None
-    if given.task is not None:
-        task = make_task(given.task[0], data_dir=job.data_dir, seed=job.seed, **given.task[1])
+    task = None if given.task is None else examined_on(given.task, source, job.data_dir, job.seed)
     if (source / RUN_FILE).is_file():
         take_over(source, folder, job.overwrite)
         task = read_run(source).task(job.data_dir) if task is None else task
     model = given.subject.to(job.device) if isinstance(given.subject, nn.Module) else None
+    if task is not None and model is not None:
+        task = fitted(task, model, given.path)
     analyse(
         folder,
         given.subject if model is None else model,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 __all__ = [
+    "answer",
     "check_batch",
     "check_int",
     "check_kind",
@@ -89,6 +90,22 @@ def untouched(model: nn.Module) -> Iterator[nn.Module]:
                 for buffer, value in buffers:
                     if not torch.equal(buffer, value):
                         buffer.copy_(value)
+
+
+def answer(model: nn.Module, x: Tensor, name: str) -> Any:
+    """What a model puts out for sequences ``(batch, time, features)``, in evaluation mode, without a graph.
+
+    Raises:
+        ConfigurationError: whatever the model raises, in one line.
+    """
+    try:
+        with in_evaluation(model), torch.no_grad():
+            return model(x)
+    except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
+        line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")[:200]
+        raise ConfigurationError(
+            f"{name} does not take sequences {tuple(x.shape)} (batch, time, features): {type(error).__name__}: {line}"
+        ) from error
 
 
 def check_model(model: Any) -> nn.Module:

@@ -29,7 +29,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from ..models.recurrent import check_sequence
 from .guard import check_int, check_model, check_number
 from .results import Record, plain_value
-from .unroll import flat_state, only_layer, step_jacobians
+from .unroll import flat_state, layer_inputs, only_layer, step_jacobians
 
 __all__ = ["LyapunovSpectrum", "certified_bound", "lyapunov_exponents"]
 
@@ -182,8 +182,8 @@ def lyapunov_exponents(
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
-        x: ``(batch, time, features)``; one trajectory a sequence, from the layer's own initial state. Short sequences
-            show the transient from there, not the long run.
+        x: ``(batch, time, features)``, what the model takes; one trajectory a sequence of what the layer reads, from
+            the layer's own initial state. Short sequences show the transient from there, not the long run.
         k: how many exponents, the largest ones; ``None`` for all.
         skip: steps at the beginning that do not count, while the frame finds its directions; by default a tenth.
         seed: of the initial frame.
@@ -205,6 +205,7 @@ def lyapunov_exponents(
         ((3,), 45, 5)
     """
     layer = copy.deepcopy(only_layer(check_model(model))).double().eval()
+    x = layer_inputs(model, x)
     if not isinstance(x, Tensor) or x.is_complex() or x.dim() != 3 or 0 in x.shape:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise DimensionError("x", "(batch, time, features)", got, "no axis may be empty")

@@ -24,7 +24,7 @@ from ..models.recurrent import check_sequence
 from .envelope import expected_rms, norm_bound
 from .guard import check_batch, check_int, check_model, untouched
 from .results import Record
-from .unroll import flat_state, hidden_states, leaves, only_layer
+from .unroll import flat_state, hidden_states, layer_inputs, leaves, only_layer
 
 __all__ = ["EXTENSIONS", "NORM_COLUMNS", "NormDrift", "extend", "norm_drift"]
 
@@ -171,7 +171,7 @@ def norm_drift(
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn``'s included); of a ``DeepNetwork`` each
             recurrent layer by itself on what it reads there, without gradients, expected norms and envelope.
-        x: ``(batch, time, features)``.
+        x: ``(batch, time, features)``, what the model takes; measured is the layer on what it reads of them.
         y: targets; with them ``L`` is the loss of each sequence under the model's head.
         loss: ``loss(outputs, targets)``, such as ``task.loss``; needed with ``y``.
         factor: how many times as long as given the sequences shall run.
@@ -204,7 +204,7 @@ def norm_drift(
     if deep and y is not None:
         raise ConfigurationError("gradient norms are not for deep networks: leave the targets out")
     gradients = gradients and not deep
-    x = check_sequence(check_batch(layer, x), layer.input_size)
+    x = check_sequence(check_batch(layer, x if deep else layer_inputs(model, x)), layer.input_size)
     if y is not None and (loss is None or not hasattr(model, "head")):
         raise ConfigurationError("targets need loss= (such as task.loss) and a SequenceModel with a head")
     if y is not None and len(y) != len(x):

@@ -21,8 +21,8 @@ ANALYSIS_FILE = "analysis.json"
 INPUTS = ("model.safetensors", RUN_FILE, "metrics.csv", "spectra.csv", "eigenvalues.csv")
 """Files of a run directory that training left behind."""
 RESULTS = (
-    "certificate.json", "noise.csv", "attacks.csv", "robustness.csv", "radius.json", "norms.csv", "drift.json",
-    "lyapunov.csv", "exponents.json", "hessian.json", "density.csv",
+    "certificate.json", "performance.json", "noise.csv", "attacks.csv", "robustness.csv", "radius.json", "norms.csv",
+    "drift.json", "lyapunov.csv", "exponents.json", "hessian.json", "density.csv",
 )  # fmt: skip
 """Files that the steps write."""
 

@@ -3,6 +3,7 @@
 Reports read these files and nothing else:
 
 - ``certificate.json``: the certificate;
+- ``performance.json``: accuracy or error on the test sequences, by class where there are classes;
 - ``noise.csv``, ``attacks.csv``: accuracy against the size of a perturbation, with confidence intervals;
 - ``robustness.csv``, ``radius.json``: certified accuracy against the radius, gain and radii;
 - ``norms.csv``, ``drift.json``: norm of the hidden state over time;
@@ -14,23 +15,21 @@ Reports read these files and nothing else:
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from stability.certificate import Certificate, Verdict
 from stability.certify import certify
-from stability.errors import FileFormatError, StabilityError, UnsupportedError
+from stability.errors import FileFormatError, StabilityError
 from stability.gain import incremental_gain
-from stability.wire import write_text
 
 from ..models.network import SequenceModel
 from ..models.recurrent import to_numpy
@@ -38,105 +37,44 @@ from .budgets import BUDGETS, Budget
 from .density import spectral_density
 from .digests import file_digests, inodes, model_digest
 from .environment import environment
+from .fitting import answers_of
 from .hessian import hessian_summary
-from .inputs import boxed, data_range
+from .inputs import boxed, data_range, part_range
 from .lyapunov import certified_bound, lyapunov_exponents
 from .noise import noise_sweep
 from .norms import norm_drift
 from .owned import ANALYSIS_FILE, INPUTS, RESULTS, begin_analysis, owned
+from .performance import performance
 from .radius import certified_radius
-from .results import plain_value
 from .sweep import attack_sweep
 from .tasks import Task
+from .work import NoDataError, Work
 
 __all__ = ["BUDGETS", "STEPS", "Budget", "Work", "analyse"]
-
-
-@dataclass
-class Work:
-    """What the steps work on; the certificate is added when it is there.
-
-    Attributes:
-        folder: where the files go.
-        subject: what ``certify`` gets: the module, or a system; of LSTM and GRU with the range of the data as box.
-        model: the module, or ``None``.
-        task: its data, or ``None``.
-        budget: how much.
-        seed: of everything random.
-        input_box: the range of the data, where the claims are about inputs within it only.
-        certificate: the outcome of the first step.
-    """
-
-    folder: Path
-    subject: Any
-    model: nn.Module | None
-    task: Task | None
-    budget: Budget
-    seed: int
-    input_box: tuple[float, float] | None = None
-    certificate: Certificate | None = None
-
-    def classifier(self, size: int) -> tuple[nn.Module, Tensor, Tensor, tuple[float, float]]:
-        """Model, test sequences, labels and bounds of a classification task with one label a sequence.
-
-        Raises:
-            UnsupportedError: when the model is none, or comes without data.
-        """
-        model, task = self.with_data()
-        if task.kind != "classes" or task.reduction != "last":
-            raise UnsupportedError(f"needs one class label per sequence, which the task {task.name} does not have")
-        x, y = task.test
-        bounds = task.bounds or (float(x.min()), float(x.max()))
-        return model, x[:size], y[:size], bounds
-
-    def with_data(self) -> tuple[nn.Module, Task]:
-        """Model and task.
-
-        Raises:
-            UnsupportedError: when there is no model or no data.
-        """
-        if self.model is None:
-            raise UnsupportedError("a bare system has no network to run")
-        if self.task is None:
-            raise UnsupportedError("no data are known for this model: name them with --task")
-        return self.model, self.task
-
-    def layer(self) -> nn.Module:
-        """The recurrent layer.
-
-        Raises:
-            UnsupportedError: for a bare system.
-        """
-        if self.model is None:
-            raise UnsupportedError("a bare system has no network to run")
-        return getattr(self.model, "layer", self.model)
-
-    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write one JSON document, whole or not at all."""
-        write_text(self.folder / name, json.dumps(plain_value(dict(value)), indent=1, allow_nan=False) + "\n")
-
-    def write_table(self, name: str, frame: pd.DataFrame) -> None:
-        """Write one table, whole or not at all."""
-        write_text(self.folder / name, frame.to_csv(index=False))
 
 
 def _certificate(work: Work) -> None:
     use: dict[str, Any] = {}  # counter-examples are looked for where the data are, and said to lie there or not
     if work.task is not None:
-        use = {"input_range": data_range(work.task), "horizon": int(work.task.test[0].shape[1])}
+        use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
     work.certificate = certify(work.subject, seed=work.seed, time_limit=work.budget.seconds, **use)
     work.certificate.save(work.folder / "certificate.json")
 
 
+def _performance(work: Work) -> None:
+    work.write_json("performance.json", performance(*work.with_data()))
+
+
 def _noise(work: Work) -> None:
     model, x, y, bounds = work.classifier(work.budget.samples)
+    width = bounds[1] - bounds[0]
     sweeps = [
         noise_sweep(
             model,
             x,
             y,
             kind=kind,
-            levels=work.budget.levels,
+            levels=[level * (width if kind == "white" else 1.0) for level in work.budget.levels],
             draws=work.budget.draws,
             bounds=bounds,
             seed=work.seed,
@@ -148,20 +86,31 @@ def _noise(work: Work) -> None:
 
 def _attacks(work: Work) -> None:
     model, x, y, bounds = work.classifier(work.budget.attacked)
+    width = bounds[1] - bounds[0]
     plans: tuple[tuple[str, str, tuple[float, ...], dict[str, Any]], ...] = (
         ("pgd", "linf", work.budget.epsilons_linf, {"steps": work.budget.steps}),
         ("pgd", "l2", work.budget.epsilons_l2, {"steps": work.budget.steps}),
         ("deepfool", "l2", work.budget.epsilons_l2, {}),
     )
     sweeps = [
-        attack_sweep(model, x, y, epsilons=epsilons, attack=attack, norm=norm, bounds=bounds, seed=work.seed, **options)
+        attack_sweep(
+            model,
+            x,
+            y,
+            epsilons=[e * width for e in epsilons],
+            attack=attack,
+            norm=norm,
+            bounds=bounds,
+            seed=work.seed,
+            **options,
+        )
         for attack, norm, epsilons, options in plans
     ]
     work.write_table("attacks.csv", pd.concat([s.frame() for s in sweeps], ignore_index=True))
 
 
 def _robustness(work: Work) -> None:
-    model, x, y, _ = work.classifier(work.budget.samples)
+    model, x, y, bounds = work.classifier(work.budget.samples)
     stated = work.certificate  # without one the norms of the weights give a bound too, however small
     certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
@@ -178,7 +127,8 @@ def _robustness(work: Work) -> None:
         if gain.proof is not None:  # one inequality for the whole sequence is mostly, not always, the sharper bound
             result = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each sequence
     largest = float(result.radius.max(initial=0.0))
-    grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in work.budget.epsilons_l2 if e <= largest)])
+    attacked = [e * (bounds[1] - bounds[0]) for e in work.budget.epsilons_l2]
+    grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in attacked if e <= largest)])
     share = [result.accuracy_at(float(r)) for r in grid]
     work.write_table("robustness.csv", pd.DataFrame({"radius": grid, "certified_accuracy": share}))
     work.write_json(
@@ -243,6 +193,7 @@ def _certified_bound(certificate: Certificate | None, steps: int) -> float | Non
 
 def _hessian(work: Work) -> None:
     model, task = work.with_data()
+    answers_of(model, task)
     x, y = (part[: work.budget.curved] for part in task.train)
     summary = hessian_summary(
         model,
@@ -268,6 +219,7 @@ def _hessian(work: Work) -> None:
 
 STEPS: dict[str, Callable[[Work], None]] = {
     "certificate": _certificate,
+    "performance": _performance,
     "noise": _noise,
     "attacks": _attacks,
     "robustness": _robustness,
@@ -280,6 +232,12 @@ STEPS: dict[str, Callable[[Work], None]] = {
 def is_discrete(subject: Any) -> bool:
     """Whether a subject advances in steps (gated cells and stacks of layers do)."""
     return bool(getattr(getattr(subject, "system", subject), "is_discrete", True))
+
+
+def _without_place(described: dict[str, Any]) -> dict[str, Any]:
+    """A task's description without where a file of one's own lies: its digest says which it is."""
+    parts = {k: {n: v for n, v in described[k].items() if n != "file"} for k in ("options", "data")}
+    return {**described, **parts}
 
 
 @owned
@@ -313,7 +271,7 @@ def analyse(
         given: by what a campaign recognises the same model later, for the record.
         overwrite: whether files of those names that no analysis made may be replaced.
         keep: take over steps of an earlier analysis of the same model, with the same seed and budget, whose files are
-            as it left them; whether the data are the same is for the caller to know.
+            as it left them, on the same data.
 
     Returns:
         The content of ``analysis.json``. A step without an answer for this model is recorded with its reason.
@@ -324,11 +282,14 @@ def analyse(
     budget = BUDGETS[budget] if isinstance(budget, str) else budget
     folder = Path(folder)
     digest = model_digest(subject if model is None else model)
-    same = {"digest": digest, "seed": seed, "given": given, "budget": asdict(budget)}
+    described_task = None if task is None else _without_place(task.describe())
+    same = {"digest": digest, "seed": seed, "given": given, "budget": asdict(budget), "task": described_task}
     kept = begin_analysis(folder, same, keep=keep)
     device = torch.device("cpu") if model is None else next((p.device for p in model.parameters()), torch.device("cpu"))
-    target, box = boxed(subject, task)
-    work = Work(folder, target, model, None if task is None else task.to(device), budget, seed, box)
+    task = None if task is None else task.to(device)
+    span, part = (None, "") if task is None else part_range(subject, model, task)
+    target, box = boxed(subject, span)
+    work = Work(folder, target, model, task, budget, seed, box, span)
     started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
     steps: dict[str, dict[str, Any]] = {}
     for name, run in STEPS.items():
@@ -347,6 +308,8 @@ def analyse(
             raise  # a disk that cannot be written to is no property of the model
         except StabilityError as error:
             steps[name] = {"status": "unavailable", "reason": str(error)}
+            if isinstance(error, NoDataError):
+                steps[name]["needs"] = "data"
         else:
             written = [n for n, inode in inodes(folder).items() if before.get(n) != inode]
             steps[name] = {"status": "done", "files": written}
@@ -365,6 +328,8 @@ def analyse(
         "sequence_length": None if task is None else int(task.test[0].shape[1]),
         "input_range": None if task is None else data_range(task),
         "input_box": box,
+        "input_of": part,
+        "task": described_task,
         "given": given,
         "digest": digest,
         "files": file_digests(folder, (*INPUTS, *RESULTS)),

@@ -92,11 +92,12 @@ class Run:
         """
         return load(self.path)
 
-    def task(self, data_dir: str | Path | None = None) -> Task:
+    def task(self, data_dir: str | Path | None = None, file: str | Path | None = None) -> Task:
         """The task that it was trained on, made again.
 
         Args:
             data_dir: where the data lie now; by default where they lay then.
+            file: where the ``.npz`` file of data of one's own lies now; it must be the same file.
 
         Raises:
             FileFormatError: data that are gone, or a description that makes no task.
@@ -105,7 +106,12 @@ class Run:
         data = spec.get("data", {})
         try:
             folder = data.get("folder") if data_dir is None else data_dir
-            return make_task(spec["name"], data_dir=folder, seed=int(data.get("seed", 0)), **spec.get("options", {}))
+            options = dict(spec.get("options", {}))
+            if file is not None:
+                if spec["name"] != "data":
+                    raise ConfigurationError(f"it was trained on the task {spec['name']}, not on a file")
+                options["file"] = str(file)
+            return make_task(spec["name"], data_dir=folder, seed=int(data.get("seed", 0)), **options)
         except (ConfigurationError, TypeError, KeyError, AttributeError) as error:
             raise FileFormatError(
                 f"{self.path / RUN_FILE} describes no task that can be made again: {error}"

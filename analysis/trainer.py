@@ -37,7 +37,7 @@ from .runs import (
 from .settings import Settings
 from .spectra import SpectrumTracker
 from .tables import Mark, csv_text
-from .tasks import Task
+from .tasks import Task, identity
 
 __all__ = ["Trainer", "evaluate"]
 
@@ -332,7 +332,8 @@ class Trainer:
     def _identity(self) -> dict[str, Any]:
         described = self.task.describe()
         seed = described.pop("data").get("seed")
-        return plain_value({**described, "seed": seed})
+        options = identity((self.task.name, described["options"]))[1]
+        return plain_value({**described, "options": options, "seed": seed})
 
     def take_up(self, path: Path) -> None:
         """Go on from the checkpoint of a run.

@@ -143,6 +143,7 @@ def resume_run(
     *,
     epochs: int | None = None,
     data_dir: str | Path | None = None,
+    file: str | Path | None = None,
     progress: Callable[[Progress], Any] | None = None,
     time_limit: float | None = None,
     device: str | torch.device = "cpu",
@@ -153,6 +154,7 @@ def resume_run(
         path: the run directory.
         epochs: epochs in all; by default what was asked for at first.
         data_dir: where the data lie now, if not where they lay then.
+        file: where the ``.npz`` file lies now that a run on data of one's own began with.
         progress: as for ``train``.
         time_limit: as for ``train``.
         device: where to train.
@@ -191,7 +193,7 @@ def resume_run(
             ) from error
         result = train(
             model,
-            run.task(data_dir),
+            run.task(data_dir, file),
             resume=run.path,
             tracker=tracker,
             progress=progress,

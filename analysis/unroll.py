@@ -10,18 +10,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from stability.errors import ConfigurationError, UnsupportedError
 
 from ..models.elman import ElmanRNN
 from ..models.gated import GRU, LSTM
+from ..models.network import SequenceModel
 from ..models.recurrent import RecurrentLayer
 from ..models.stack import Stack
+from .guard import answer
 
 __all__ = [
     "as_layer",
     "flat_state",
     "hidden_states",
+    "layer_inputs",
     "only_layer",
     "recurrent_layers",
     "recurrent_matrices",
@@ -142,6 +146,54 @@ def only_layer(model: nn.Module) -> RecurrentLayer:
         names = ", ".join(name for name, _ in found) or "none"
         raise UnsupportedError(f"{type(model).__name__} must hold one recurrent layer, found {len(found)}: {names}")
     return as_layer(found[0][1])
+
+
+def layer_inputs(model: nn.Module, x: Any) -> Any:
+    """The sequences that a model's one recurrent layer reads when the model runs on ``x``.
+
+    Args:
+        model: a recurrent layer, or a model that holds one.
+        x: what the model takes, ``(batch, time, features)``; token numbers for a model that embeds them.
+
+    Returns:
+        ``(batch, time, layer's input_size)``; ``x`` itself where nothing stands before the layer.
+
+    Raises:
+        UnsupportedError: a layer that is not reached, more than once, or with sequences of several lengths.
+        ConfigurationError: a model that does not take ``x``.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.GRU(3, 4, batch_first=True))
+        >>> layer_inputs(model, torch.zeros(5, 7, 2)).shape
+        torch.Size([5, 7, 3])
+    """
+    found = recurrent_layers(model)
+    if isinstance(model, SequenceModel) or len(found) != 1 or not found[0][0]:
+        return x
+    module, seen = found[0][1], []
+
+    def look(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        seen.append(next(iter((*arguments, *keywords.values())), None))
+
+    handle = module.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        answer(model, x, type(model).__name__)
+    finally:
+        handle.remove()
+    if isinstance(module, nn.RNNCellBase) and seen and all(isinstance(u, Tensor) and u.dim() == 2 for u in seen):
+        return torch.stack(seen, dim=1).detach()
+    u = seen[0] if len(seen) == 1 else None
+    if isinstance(u, PackedSequence):
+        u, lengths = pad_packed_sequence(u, batch_first=True)
+        u = u if int(lengths.min()) == int(lengths.max()) else None
+    elif isinstance(u, Tensor) and u.dim() == 3 and not getattr(module, "batch_first", True):
+        u = u.transpose(0, 1)
+    if not isinstance(u, Tensor) or u.dim() != 3:
+        raise UnsupportedError(
+            f"{type(model).__name__} runs its recurrent layer {found[0][0]} {len(seen)} times, or on sequences of "
+            "several lengths: measure the layer itself, on the sequences that it reads"
+        )
+    return u.detach()
 
 
 def hidden_states(layer: RecurrentLayer, state: Any) -> list[Tensor]:

@@ -10,6 +10,8 @@ from typing import Any
 
 from stability.certificate import Certificate, Verdict
 from stability.errors import StabilityError
+from stability.gated import GatedCell
+from stability.stacks import Cascade
 from stability.verify import Verification, verify
 
 from .names import clean
@@ -61,7 +63,8 @@ def view(certificate: Certificate) -> dict[str, Any]:
 
     Returns:
         ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of
-        contraction, and ``modulus``: of the eigenvalue that a refutation names, or ``None``.
+        contraction, ``modulus``: of the eigenvalue that a refutation names, or ``None``, and ``needs_box``: whether it
+        is about gated cells under every input, which no criterion certifies.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -76,7 +79,14 @@ def view(certificate: Certificate) -> dict[str, Any]:
         if c.name == "contraction" and c.verdict is Verdict.CERTIFIED and c.value is not None and c.proof is not None
         if isinstance(c.proof.data.get("overshoot"), (int, float))
     ]
-    return {**clean(certificate.summary()), "pairs": [list(p) for p in proved], "modulus": _modulus(certificate)}
+    more = {"modulus": _modulus(certificate), "needs_box": _needs_box(certificate.subject)}
+    return {**clean(certificate.summary()), "pairs": [list(p) for p in proved], **more}
+
+
+def _needs_box(subject: Any) -> bool:
+    """Whether a gated cell reads the input of a network about which nothing is promised."""
+    parts = subject.layers[: subject.directions] if isinstance(subject, Cascade) else (subject,)
+    return any(isinstance(part, GatedCell) and part.input_low is None for part in parts)
 
 
 def _modulus(certificate: Certificate) -> float | None:

@@ -13,12 +13,14 @@ from stability.errors import ConfigurationError
 from stability.wire import write_text
 
 from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
-from .data import TaskName, TaskOptions, classification, open_with_task
+from .data import DataFile, TaskName, TaskOptions, classification, open_with_task
 from .formatting import number, percent, table
 from .plain import plain
 
 __all__ = ["attack", "hessian", "noise", "register"]
 
+RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
+LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
 Model = Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")]
 Samples = Annotated[int, typer.Option(min=1, help="How many sequences.")]
 
@@ -61,6 +63,7 @@ def hessian(
     samples: Samples = 256,
     task: TaskName = None,
     task_settings: TaskOptions = None,
+    data: DataFile = None,
     out: Out = None,
     overwrite: Overwrite = False,
     data_dir: DataDir = None,
@@ -73,7 +76,9 @@ def hessian(
     results(context, out, ("hessian.json", "hessian.csv"), overwrite)
     from ..analysis import hessian_summary
 
-    subject = open_with_task(model, task=task, options=task_settings, data_dir=data_dir, seed=seed, device=device)
+    subject = open_with_task(
+        model, task=task, options=task_settings, data=data, data_dir=data_dir, seed=seed, device=device
+    )
     where = next(subject.model.parameters()).device
     x, y = (part[:samples].to(where) for part in subject.task.train)
     status("Hessian-vector products ...", quiet or as_json)
@@ -110,11 +115,18 @@ def attack(
     model: Model,
     attack: Annotated[str, typer.Option(help="pgd, apgd, fgsm, deepfool.")] = "pgd",
     norm: Annotated[str, typer.Option(help="linf or l2, over the whole sequence.")] = "linf",
-    epsilons: Annotated[str, typer.Option(help="Radii, with commas between them.")] = "0,0.01,0.02,0.05,0.1",
+    epsilons: Annotated[
+        str | None,
+        typer.Option(
+            help="Radii, with commas between them. [default: 0,0.01,0.02,0.05,0.1 times the inputs' range]",
+            show_default=False,
+        ),
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the attack.", show_default=False)] = None,
     samples: Samples = 200,
     task: TaskName = None,
     task_settings: TaskOptions = None,
+    data: DataFile = None,
     out: Out = None,
     overwrite: Overwrite = False,
     data_dir: DataDir = None,
@@ -127,9 +139,12 @@ def attack(
     results(context, out, ("attack.json", "attack.csv"), overwrite)
     from ..analysis import attack_sweep
 
-    radii = _numbers("--epsilons", epsilons)
-    subject = open_with_task(model, task=task, options=task_settings, data_dir=data_dir, seed=seed, device=device)
+    radii = None if epsilons is None else _numbers("--epsilons", epsilons)
+    subject = open_with_task(
+        model, task=task, options=task_settings, data=data, data_dir=data_dir, seed=seed, device=device
+    )
     x, y, bounds = classification(subject, samples)
+    radii = [e * (bounds[1] - bounds[0]) for e in RADII] if radii is None else radii
     status(f"attacking {len(x)} sequences at {len(radii)} radii ...", quiet or as_json)
     options: dict[str, Any] = {} if steps is None else {"steps": steps}
     result = attack_sweep(
@@ -143,11 +158,19 @@ def noise(
     context: typer.Context,
     model: Model,
     kind: Annotated[str, typer.Option(help="white or salt_pepper.")] = "white",
-    levels: Annotated[str, typer.Option(help="Levels, with commas between them.")] = "0,0.1,0.2,0.3,0.4",
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            help="Levels, with commas between them. [default: 0,0.1,0.2,0.3,0.4, for white noise times the "
+            "inputs' range]",
+            show_default=False,
+        ),
+    ] = None,
     draws: Annotated[int, typer.Option(min=1, help="Independent noises per level.")] = 5,
     samples: Samples = 500,
     task: TaskName = None,
     task_settings: TaskOptions = None,
+    data: DataFile = None,
     out: Out = None,
     overwrite: Overwrite = False,
     data_dir: DataDir = None,
@@ -160,9 +183,12 @@ def noise(
     results(context, out, ("noise.json", "noise.csv"), overwrite)
     from ..analysis import noise_sweep
 
-    grid = _numbers("--levels", levels)
-    subject = open_with_task(model, task=task, options=task_settings, data_dir=data_dir, seed=seed, device=device)
+    grid = None if levels is None else _numbers("--levels", levels)
+    subject = open_with_task(
+        model, task=task, options=task_settings, data=data, data_dir=data_dir, seed=seed, device=device
+    )
     x, y, bounds = classification(subject, samples)
+    grid = [v * (bounds[1] - bounds[0] if kind == "white" else 1.0) for v in LEVELS] if grid is None else grid
     status(f"{len(x)} sequences at {len(grid)} levels ...", quiet or as_json)
     result = noise_sweep(subject.model, x, y, kind=kind, levels=grid, draws=draws, bounds=bounds, seed=seed)
     status("", quiet or as_json)

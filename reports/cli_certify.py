@@ -15,6 +15,7 @@ from .certificates import state
 from .console import Json, Quiet, Seed, say, show_json, status
 from .formatting import half_life, signed, table, time_to, verdict_word
 from .names import printable
+from .reasons import advice
 from .words import CRITERIA, mark, meaning, notes, reason, sentence, weaker
 
 __all__ = ["certify", "register", "screen"]
@@ -96,6 +97,9 @@ def certify(
     discrete = is_discrete(certificate.subject)
     if output is not None:
         certificate.save(output)
+    options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
+    options += ["--input-box", *(f"{end:g}" for end in input_box)] if input_box is not None else []
+    hints = advice(summary, shlex.join([printable(model), *options]), time_limit)
     if as_json:
         show_json(
             {
@@ -104,13 +108,14 @@ def certify(
                 "state": state(summary),
                 "discrete": discrete,
                 "certificate": output,
+                "advice": [{"why": why, "command": command} for why, command in hints],
                 "half_life": half_life(summary["rate"], discrete),
                 "below_start_after": time_to(1.0, summary["pairs"], discrete),
                 "below_half_after": time_to(0.5, summary["pairs"], discrete),
             }
         )
     else:
-        say(screen(model, summary, discrete, output), quiet)
+        say(screen(model, summary, discrete, output, hints), quiet)
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
 
 
@@ -129,7 +134,13 @@ def is_discrete(subject: Any) -> bool:
     return bool(getattr(system, "is_discrete", True))
 
 
-def screen(model: str, summary: Mapping[str, Any], discrete: bool, saved: Path | None) -> str:
+def screen(
+    model: str,
+    summary: Mapping[str, Any],
+    discrete: bool,
+    saved: Path | None,
+    hints: Sequence[tuple[str, str]] = (),
+) -> str:
     """The certificate as one screen of text.
 
     Args:
@@ -137,6 +148,7 @@ def screen(model: str, summary: Mapping[str, Any], discrete: bool, saved: Path |
         summary: ``certificates.view``.
         discrete: whether rates are per step.
         saved: where the file is, if it was written.
+        hints: what would lead further, each with its command.
 
     Returns:
         The text.
@@ -162,6 +174,7 @@ def screen(model: str, summary: Mapping[str, Any], discrete: bool, saved: Path |
     if found == "inconclusive":
         facts.append(("margins", reason(summary)))
     facts += [("note", text) for text in notes(summary)]
+    facts += [("next", f"{why}: {command}") for why, command in hints]
     room = max(len(name) for name, _ in facts) + 2 if width >= 60 else 2
     lines += [wrap(f"{name:<{room}}{text}", hang=room if width >= 60 else 2) for name, text in facts]
     if summary["findings"]:

@@ -12,7 +12,7 @@ from stability.errors import ConfigurationError, StabilityError
 from stability.wire import write_text
 
 from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
-from .data import TaskName, TaskOptions, open_with_task
+from .data import OWN, DataFile, TaskName, TaskOptions, open_with_task
 from .formatting import number, signed, table, verdict_word
 from .plain import plain
 from .words import mark
@@ -32,6 +32,7 @@ def compare(
     ] = 300.0,
     task: TaskName = None,
     task_settings: TaskOptions = None,
+    data: DataFile = None,
     out: Out = None,
     overwrite: Overwrite = False,
     data_dir: DataDir = None,
@@ -46,10 +47,9 @@ def compare(
     results(context, out, ("compare.json", "norms.csv", "norm-drift.svg"), overwrite)
     from ..analysis import norm_drift
 
-    subjects = [
-        open_with_task(m, task=task, options=task_settings, data_dir=data_dir, seed=seed, device=device, required=False)
-        for m in models
-    ]
+    use: dict[str, Any] = {"task": task, "options": task_settings, "data": data, "data_dir": data_dir}
+    use |= {"seed": seed, "device": device, "required": False, "answers": False}
+    subjects = [open_with_task(m, **use) for m in models]
     x, inputs = _inputs(subjects, samples, steps, seed)
     names = _names(models)
     rows, drifts = [], []
@@ -57,7 +57,8 @@ def compare(
         status(f"{name} ...", quiet or as_json)
         certificate, margins = _margins(subject.model, time_limit, seed)
         options: dict[str, Any] = {"factor": factor, "extension": extension, "seed": seed, "certificate": certificate}
-        drift = norm_drift(subject.model, x.to(device), name=name, **options)
+        here = next((p for p in subject.model.parameters() if p.is_floating_point()), x)
+        drift = norm_drift(subject.model, x.to(device, here.dtype), name=name, **options)
         drifts.append(drift)
         rows.append({"model": name, "path": subject.name, **_drift_row(drift), **margins})
     status("", quiet or as_json)
@@ -81,16 +82,19 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
     import torch
 
     sizes = {s.name: getattr(s.model, "input_size", None) for s in subjects}
-    if len(set(sizes.values())) > 1:
+    if len(set(sizes.values()) - {None}) > 1:
         listed = ", ".join(f"{k} takes {v}" for k, v in sizes.items())
         raise ConfigurationError(f"the models do not take the same inputs ({listed} features per step)")
     task = next((s.task for s in subjects if s.task is not None), None)
     if task is not None:
         x = task.test[0][:samples]
-        return x, f"{len(x)} held-out sequences of {task.name}, {x.shape[1]} steps"
+        which = task.data.get("what", task.data.get("source")) if task.name == "data" else task.name
+        held = "" if task.test[0] is task.train[0] else "held-out "
+        return x, f"{len(x)} {held}sequences of {which}, {x.shape[1]} steps"
+    silent = [name for name, n in sizes.items() if n is None]
+    if silent:
+        raise ConfigurationError(f"{silent[0]} does not say what inputs it takes: name a task with --task, or {OWN}")
     size = next(iter(sizes.values()))
-    if size is None:
-        raise ConfigurationError("these models do not say what inputs they take: name a task with --task")
     x = torch.randn(samples, steps, size, generator=torch.Generator().manual_seed(seed))
     return x, f"{samples} sequences of white noise, {steps} steps"
 

@@ -12,9 +12,9 @@ import typer
 
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
 
-from .console import DataDir, Device, Interrupted, Json, Quiet, Seed, assignments, say, show_json, status
-from .data import TaskName, TaskOptions
-from .formatting import duration, metric, metric_word, verdict_word
+from .console import DataDir, Device, Interrupted, Json, Quiet, Seed, say, show_json, status
+from .data import DataFile, TaskName, TaskOptions
+from .formatting import duration, metric, verdict_word
 
 __all__ = ["register", "report"]
 
@@ -43,6 +43,7 @@ def report(
     processes: Annotated[int, typer.Option(min=1, help="Models at a time.")] = 2,
     task: TaskName = None,
     task_settings: TaskOptions = None,
+    data: DataFile = None,
     data_dir: DataDir = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -56,7 +57,10 @@ def report(
         _finish(render(redraw, overwrite=overwrite), {}, as_json, quiet)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
-    campaign = _campaign(models or [], train_models, quick, folder, task, task_settings or [], data_dir, seed, device)
+    from .data import HELD_OUT, chosen
+
+    named = chosen(task, task_settings, data, data_dir, None if models else HELD_OUT)
+    campaign = _campaign(models or [], train_models, quick, folder, named, data_dir, seed, device)
     from ..analysis.campaign import FINISHED, finished, opened, run_campaign
     from .html import page_files, render
 
@@ -90,15 +94,13 @@ def _campaign(
     train_models: str | None,
     quick: bool,
     folder: Path,
-    task: str | None,
-    options: list[str],
+    named: tuple[str, dict[str, Any]] | None,
     data_dir: Path | None,
     seed: int,
     device: str,
 ) -> Any:
     from .sources import there
 
-    chosen = None if task is None else (task, assignments("--task-set", options))
     if paths and train_models is not None:
         raise ConfigurationError("either name models to examine, or --models to train, not both")
     for path in paths:
@@ -115,12 +117,31 @@ def _campaign(
     }
     if paths:
         called = zip(names_for(paths), titles_for(paths), paths)
-        given = tuple(Given(name, path, _given(path), chosen, title) for name, title, path in called)
+        given = tuple(Given(name, path, _given(path), named, title) for name, title, path in called)
+        if named is not None and named[0] == "data":
+            _check_data(given, named[1], seed)
+        elif named is None and data_dir is not None and not any((Path(p) / "run.json").is_file() for p in paths):
+            raise ConfigurationError("nothing is read from --data-dir: name the task that reads it with --task")
         return Campaign(folder, tuple(g.name for g in given), given, **common)
     names = DEFAULT_MODELS if train_models is None else tuple(n.strip() for n in train_models.split(",") if n.strip())
     if not names or len(set(names)) < len(names):
         raise ConfigurationError(f"--models takes different names with commas between them, got {train_models!r}")
-    return Campaign(folder, names, task=chosen or ("digits", {}), **common)
+    return Campaign(folder, names, task=named or ("digits", {}), **common)
+
+
+def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
+    """Refuse data that do not fit a model before anything is written."""
+    from torch import nn
+
+    from ..analysis.fitting import check_features, fitted
+    from ..analysis.tasks import make_task
+
+    task = make_task("data", seed=seed, **options)
+    for g in given:
+        if isinstance(g.subject, nn.Module):
+            fitted(task, g.subject, g.path)
+        else:
+            check_features(g.subject, task, g.path)
 
 
 def _given(path: str) -> Any:
@@ -136,24 +157,24 @@ def _given(path: str) -> Any:
 def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> None:
     """Say where the report is and what it says."""
     from .collect import collect
-    from .made import not_run
+    from .performance import score
+    from .reasons import missing, model_advice, told
     from .words import notes, reason
 
     result = collect(page.parent)
     if as_json:
-        show_json({"report": page, "failed": failed, **result.to_dict()})
+        show_json({"report": page, **result.to_dict(), "failed": {**result.failed, **failed}})
         return
-    lines = []
+    lines, base = [], str(page.parent / "models")
     for m in result.models:
-        outcome = m.run.get("result", {})
-        score = ""
-        if outcome.get("test_metric") is not None:
-            score = f", held-out {metric_word(m.metric)} {metric(outcome['test_metric'], m.metric)}"
+        found = score(m)
+        said = "" if found is None else f", {found.label} {metric(found.value, found.metric)}"
         why = m.refused or reason(m.certificate) or m.step("certificate").get("reason", "")
-        lines += [f"{m.title}: {verdict_word(m.state)}{score}", f"  {why}"]
+        lines += [f"{m.title}: {verdict_word(m.state)}{said}", f"  {why}"]
         lines += [f"  {note}" for note in notes(m.certificate)]
-        lines += [f"  not run: {', '.join(steps)} ({cause})" for cause, steps in not_run(m).items() if cause != why]
-    lines += [f"{name}: failed ({why})" for name, why in failed.items()]
+        lines += [f"  {hint}: {command}" for hint, command in model_advice(m, base)]
+        lines += [f"  not run: {', '.join(i.steps)} ({told(i)})" for i in missing(m, base=base) if i.reason != why]
+    lines += [f"{name}: failed ({why})" for name, why in {**result.failed, **failed}.items()]
     seconds = result.settings.get("seconds")
     took = f" (in {duration(seconds)})" if seconds is not None else ""
     say("\n".join(lines) + f"\n\nReport{took}: {page}", quiet)

@@ -10,6 +10,7 @@ import typer
 from stability.errors import ConfigurationError
 
 from .console import DataDir, Device, Interrupted, Json, Out, Quiet, Seed, assignments, say, show_json, status
+from .data import HELD_OUT, DataFile, chosen
 from .formatting import duration, metric, metric_word, number
 
 __all__ = ["register", "train"]
@@ -20,8 +21,12 @@ def train(
         str, typer.Option("--model", help="Layer by name: lipschitz, contracting, lstm ...")
     ] = "lipschitz",
     task: Annotated[
-        str, typer.Option("--task", help="Task by name: digits, adding, listops, pathfinder ...")
-    ] = "digits",
+        str | None,
+        typer.Option(
+            "--task", help="Task by name: digits, adding, listops, pathfinder ... [default: digits]", show_default=False
+        ),
+    ] = None,
+    data: DataFile = None,
     hidden: Annotated[int, typer.Option(help="Size of the hidden state.")] = 64,
     settings: Annotated[
         list[str] | None,
@@ -74,13 +79,12 @@ def train(
         folder, where = resume, check_device(device)
         kind = _metric_of(resume)
         _, result = training.resume_run(
-            resume, epochs=epochs, data_dir=data_dir, progress=progress, time_limit=time_limit, device=where
+            resume, epochs=epochs, data_dir=data_dir, file=data, progress=progress, time_limit=time_limit, device=where
         )
     else:
-        folder = out or Path("runs") / f"{task}-{model}-seed{seed}"
-        network, made, tracker = _prepare(
-            model, task, hidden, settings or [], task_settings or [], track_every, data_dir, seed, device
-        )
+        named = chosen(task or ("digits" if data is None else None), task_settings, data, data_dir, HELD_OUT)
+        folder = out or Path("runs") / f"{named[0] if data is None else data.stem}-{model}-seed{seed}"
+        network, made, tracker = _prepare(model, named, hidden, settings or [], track_every, data_dir, seed, device)
         kind = made.metric_name
         result = training.train(
             network,
@@ -115,10 +119,9 @@ def train(
 
 def _prepare(
     model: str,
-    task: str,
+    task: tuple[str, dict[str, Any]],
     hidden: int,
     settings: list[str],
-    task_settings: list[str],
     track_every: int,
     data_dir: Path | None,
     seed: int,
@@ -135,7 +138,7 @@ def _prepare(
         raise ConfigurationError(f"unknown model {model!r}; the known ones are {', '.join(LAYERS)}")
     where = check_device(device)
     options = assignments("--set", settings)
-    made = make_task(task, data_dir=data_dir, seed=seed, **assignments("--task-set", task_settings))
+    made = make_task(task[0], data_dir=data_dir, seed=seed, **task[1])
     torch.manual_seed(seed)
     network: Any = build(
         {

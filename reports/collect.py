@@ -10,7 +10,7 @@ printable here, once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from stability.wire import file_digest, read_json
 
 from .certificates import check_file, state
 from .names import clean, printable
+from .reasons import as_values
 
 __all__ = ["FRAMES", "ModelRecord", "Report", "check_folder", "collect", "read_model", "select"]
 
@@ -36,7 +37,7 @@ FRAMES = (
     "lyapunov",
     "robustness",
 )
-DOCUMENTS = ("run", "analysis", "hessian", "drift", "exponents", "radius")
+DOCUMENTS = ("run", "analysis", "performance", "hessian", "drift", "exponents", "radius")
 ABOUT = ("model.safetensors", "run.json")
 """Files that say which model it is: where one is another than the analysis saw, its results are about other weights."""
 
@@ -111,6 +112,11 @@ class ModelRecord:
         steps = self.documents.get("drift", {}).get("trained_length") or self.analysis.get("sequence_length")
         return int(steps) if isinstance(steps, (int, float)) else None
 
+    @property
+    def performance(self) -> Mapping[str, Any]:
+        """``performance.json``: accuracy or error on the data that the model was examined on."""
+        return self.documents.get("performance", {})
+
     def step(self, name: str) -> Mapping[str, Any]:
         """Status, reason and seconds of one analysis step."""
         steps = self.analysis.get("steps", {})
@@ -124,6 +130,8 @@ class Report:
     folder: Path
     settings: Mapping[str, Any]
     models: tuple[ModelRecord, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Models that there is nothing to show of, and why."""
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """One long table for each kind of measurement, with the model's name in the first column."""
@@ -156,6 +164,7 @@ class Report:
             "format": "stability-report",
             "version": 2,
             "settings": dict(self.settings),
+            "failed": dict(self.failed),
             "models": [
                 {
                     "name": m.name,
@@ -166,6 +175,7 @@ class Report:
                     "checked": m.checked,
                     "refused": m.refused,
                     "changed": list(m.changed),
+                    "not_shown": as_values(m),
                     "subject": m.subject,
                     "certificate": None if m.certificate is None else dict(m.certificate),
                     **{stem: dict(m.documents[stem]) for stem in DOCUMENTS if stem in m.documents},
@@ -320,4 +330,8 @@ def collect(folder: str | Path) -> Report:
     )
     if not models:
         raise FileFormatError(f"{folder} holds no finished model: run `stability report --out {folder}` to go on")
-    return Report(folder, settings, models)
+    told = settings.get("failed")
+    told = told if isinstance(told, dict) else {}
+    shown = {m.name for m in models}
+    failed = {n: str(told.get(n, "not finished: the same command goes on")) for n in names if n not in shown}
+    return Report(folder, settings, models, failed)

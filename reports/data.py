@@ -8,12 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
-from stability.errors import ConfigurationError, DimensionError
+from stability.errors import ConfigurationError
 
 from .console import assignments
 from .sources import open_model
 
-__all__ = ["Subject", "TaskName", "TaskOptions", "check_device", "classification", "open_with_task"]
+__all__ = [
+    "HELD_OUT",
+    "OWN",
+    "DataFile",
+    "Subject",
+    "TaskName",
+    "TaskOptions",
+    "check_device",
+    "chosen",
+    "classification",
+    "open_with_task",
+]
 
 TaskName = Annotated[
     str | None,
@@ -23,6 +34,18 @@ TaskOptions = Annotated[
     list[str] | None,
     typer.Option("--task-set", help="Option of the task, name=value; may be repeated.", show_default=False),
 ]
+DataFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; "
+        "optionally x_test, y_test, classes, lower, upper.",
+        show_default=False,
+    ),
+]
+HELD_OUT = 0.2
+"""Share of one's own data that training never sees, where the file has no test part of its own."""
+OWN = "data of your own with --data FILE.npz, x (n, time, features) and y (n,)"
 
 
 @dataclass(frozen=True)
@@ -51,15 +74,45 @@ def check_device(name: str) -> Any:
     return device
 
 
+def chosen(
+    task: str | None, options: list[str] | None, data: Path | None, data_dir: Path | None, held_out: float | None = None
+) -> tuple[str, dict[str, Any]] | None:
+    """Name and options of the task that the command line names; ``None`` where it names none.
+
+    Args:
+        task: name of a task.
+        options: its options, ``name=value``.
+        data: file with data of one's own.
+        data_dir: folder with the full data of a task.
+        held_out: share of one's own data to be held out for tests where the file has no test part of its own.
+
+    Raises:
+        ConfigurationError: options that contradict each other, or would have no effect.
+        FileFormatError: a data file that cannot be read.
+    """
+    if data is not None:
+        for option, given in (("--task", task), ("--task-set", options), ("--data-dir", data_dir)):
+            if given:
+                raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
+        from ..analysis.tasks import data_options
+
+        return "data", data_options(data, held_out)
+    if options and task is None:
+        raise ConfigurationError("--task-set gives options of a task: name it with --task")
+    return None if task is None else (task, assignments("--task-set", options or []))
+
+
 def open_with_task(
     name: str,
     *,
     task: str | None = None,
     options: list[str] | None = None,
+    data: Path | None = None,
     data_dir: Path | None = None,
     seed: int = 0,
     device: str = "cpu",
     required: bool = True,
+    answers: bool = True,
 ) -> Subject:
     """Load a model and the data to examine it on.
 
@@ -67,10 +120,12 @@ def open_with_task(
         name: a run directory or a model file.
         task: name of the task; by default that of the run.
         options: the task's options, ``name=value``.
+        data: file with data of one's own, in place of a task.
         data_dir: folder with the full data.
         seed: of the task.
         device: where the model goes.
         required: whether a model without known data is an error.
+        answers: whether what the model puts out matters.
 
     Returns:
         Model and task.
@@ -79,20 +134,22 @@ def open_with_task(
         ConfigurationError: no data are known, or they do not fit the model.
         FileFormatError: something cannot be read.
     """
+    wanted = chosen(task, options, data, data_dir)
+    from ..analysis.fitting import examined_on, fitted
     from ..analysis.runs import RUN_FILE, read_run
-    from ..analysis.tasks import make_task
 
     model = open_model(name).to(check_device(device))
     made = None
-    if task is not None:
-        made = make_task(task, data_dir=data_dir, seed=seed, **assignments("--task-set", options or []))
+    if wanted is not None:
+        made = examined_on(wanted, Path(name), None if data_dir is None else str(data_dir), seed)
     elif (Path(name) / RUN_FILE).is_file():
         made = read_run(name).task(data_dir)
+    elif data_dir is not None:
+        raise ConfigurationError(f"nothing of {name} is read from --data-dir: name the task that reads it with --task")
     elif required:
-        raise ConfigurationError(f"no data are known for {name}: name a task, for example --task digits")
-    size = getattr(model, "input_size", None)
-    if made is not None and size is not None and size != made.input_size:
-        raise DimensionError(f"the input of {name}", f"(..., {made.input_size}) for task {made.name}", f"(..., {size})")
+        raise ConfigurationError(f"no data are known for {name}: name a task, for example --task digits, or {OWN}")
+    if made is not None:
+        made = fitted(made, model, name, answers=answers)
     return Subject(name, model, made)
 
 
@@ -105,7 +162,8 @@ def classification(subject: Subject, samples: int) -> tuple[Any, Any, tuple[floa
     task = subject.task
     if task.kind != "classes" or task.reduction != "last":
         raise ConfigurationError(
-            f"task {task.name} has no class label per sequence; accuracy needs one (task digits has)"
+            f"accuracy needs one class label per sequence; task {task.name} has "
+            + ("values, no classes" if task.kind == "values" else "a class at every step")
         )
     device = next(subject.model.parameters()).device
     x, y = (part[:samples].to(device) for part in task.test)

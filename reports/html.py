@@ -21,8 +21,10 @@ from stability.wire import write_text
 
 from .collect import FRAMES, ModelRecord, Report, check_folder, collect
 from .formatting import FILTERS
-from .made import lead, made, not_run
+from .made import lead, made
+from .performance import score
 from .plain import plain
+from .reasons import missing, model_advice
 from .sections import sections
 from .words import GLOSSARY, meaning, notes, reason, sentence, weaker
 
@@ -77,16 +79,18 @@ def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
 
 def _card(m: ModelRecord) -> dict[str, Any]:
     """Everything that stands on one model's card."""
-    box = m.analysis.get("input_box")
+    box, part = m.analysis.get("input_box"), str(m.analysis.get("input_of") or "")
     return {
         "record": m,
         "sentence": m.refused or sentence(m.certificate, m.is_discrete),
         "statement": None if m.certificate is None else m.certificate["statement"],
         "reason": reason(m.certificate) if m.state in ("certified", "inconclusive") else "",
-        "notes": notes(m.certificate, box if isinstance(box, list) and len(box) == 2 else None),
+        "notes": notes(m.certificate, box if isinstance(box, list) and len(box) == 2 else None, part),
+        "advice": model_advice(m),
         "facts": meaning(m.certificate, m.is_discrete, m.length),
         "weaker": weaker(m.certificate),
-        "missing": not_run(m),
+        "missing": missing(m),
+        "score": score(m),
     }
 
 

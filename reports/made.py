@@ -7,24 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .collect import ModelRecord, Report
-from .formatting import WORDS, count, duration, verdict_word
+from .formatting import WORDS, count, duration, number, verdict_word
 from .page import Cell, Table
+from .reasons import STEPS, missing, model_advice
 
-__all__ = ["Made", "lead", "made", "not_run"]
+__all__ = ["Made", "lead", "made"]
 
 CHANGED = "changed after the analysis wrote it, or removed: the command that made the report does that step again"
-
-STEPS = {
-    "training": "training",
-    "certificate": "certificate",
-    "hessian": "Hessian",
-    "noise": "noise",
-    "attacks": "attacks",
-    "robustness": "certified radius",
-    "norms": "norm drift",
-    "lyapunov": "Lyapunov exponents",
-}
-
 
 TOLD = (
     "epochs",
@@ -59,6 +48,8 @@ def lead(report: Report) -> str:
     total = len(report.models)
     noun = "recurrent network" if total == 1 else "recurrent networks"
     what = f"{total} {noun}, examined for global stability and robustness: {'; '.join(parts)}."
+    if report.failed:
+        what += f" Not examined: {', '.join(report.failed)}; the reasons stand at the end."
     return f"{what} {_rechecked(report)}".strip()
 
 
@@ -72,29 +63,47 @@ def _rechecked(report: Report) -> str:
     return f"{what} checked again when this page was drawn{f': {bad} did not verify' if bad else ''}."
 
 
-def not_run(model: ModelRecord) -> dict[str, list[str]]:
-    """Analyses that gave no answer for a model, by the reason why.
-
-    Args:
-        model: the record.
-
-    Returns:
-        Names of the steps by reason, in the order of the steps.
-    """
-    out: dict[str, list[str]] = {}
-    for step, name in STEPS.items():
-        found = model.step(step)
-        if found["status"] not in ("done", "missing"):
-            out.setdefault(str(found.get("reason", "")), []).append(name)
-    return out
-
-
 def _not_run(report: Report) -> Table | None:
     rows = [
-        (Cell(m.title), Cell(", ".join(steps)), Cell(why)) for m in report.models for why, steps in not_run(m).items()
+        (Cell(m.title), Cell(", ".join(item.steps)), Cell(item.reason), Cell(item.command))
+        for m in report.models
+        for item in missing(m)
     ]
-    rows += [(Cell(m.title), Cell(", ".join(m.changed)), Cell(CHANGED)) for m in report.models if m.changed]
-    return Table("What is not shown, and why", ("model", "what", "reason"), tuple(rows)) if rows else None
+    rows += [
+        (Cell(m.title), Cell("more than this"), Cell(why), Cell(how))
+        for m in report.models
+        for why, how in model_advice(m)
+    ]
+    rows += [(Cell(m.title), Cell(", ".join(m.changed)), Cell(CHANGED), Cell("")) for m in report.models if m.changed]
+    rows += [(Cell(name), Cell("everything"), Cell(why), Cell("")) for name, why in report.failed.items()]
+    header = ("model", "what", "reason", "command that would give it")
+    return Table("What is not shown, and why", header, tuple(rows)) if rows else None
+
+
+def _data(report: Report) -> Table | None:
+    """Files of one's own that models were examined or trained on."""
+    rows = []
+    for m in report.models:
+        task = m.analysis.get("task")
+        data = task.get("data") if isinstance(task, dict) else None
+        if not isinstance(task, dict) or not isinstance(data, dict) or data.get("source") != "arrays":
+            continue
+        ends = m.analysis.get("input_range")
+        span = f"{number(ends[0])} to {number(ends[1])}" if isinstance(ends, list) and len(ends) == 2 else ""
+        parts = f"{count(task.get('test'))} to test, {count(task.get('train'))} to train"
+        size = f"{count(task.get('steps'))} steps of {count(task.get('input_size'))} features"
+        rows.append(
+            (
+                Cell(m.title),
+                Cell(str(data.get("what", "arrays"))),
+                Cell(f"{parts}; {data.get('held_out', '')}"),
+                Cell(size),
+                Cell(span),
+                Cell(str(data.get("digest", ""))),
+            )
+        )
+    header = ("model", "file", "sequences", "each", "inputs from", "SHA-256 of the file")
+    return Table("Data of one's own", header, tuple(rows)) if rows else None
 
 
 def _seconds(report: Report) -> Table | None:
@@ -167,7 +176,7 @@ def made(report: Report) -> Made:
         for k, v in environment.items()
         if k not in ("versions", "seed")
     ]
-    tables = [t for t in (_not_run(report), _models(report), _seconds(report)) if t is not None]
+    tables = [t for t in (_not_run(report), _data(report), _models(report), _seconds(report)) if t is not None]
     if rows:
         tables.append(Table("Programs and machine", ("what", "version or value"), tuple(rows)))
     commands = [

@@ -9,8 +9,9 @@ from . import figures
 from .along import along_training, clouds
 from .collect import ModelRecord, Report
 from .formatting import count, duration, metric, metric_word, number, percent, signed
-from .made import STEPS
 from .page import Cell, Section, Table, draw
+from .performance import performances
+from .reasons import missing, told
 from .words import CRITERIA, NAMES, UNITS, UNSOUND, WITNESSES, mark, weaker
 
 __all__ = ["sections"]
@@ -18,13 +19,9 @@ __all__ = ["sections"]
 BEHIND = "about the differential equation"  # how a finding says that it is not about the map that runs
 
 
-def _missing(models: Sequence[ModelRecord], step: str) -> tuple[str, ...]:
-    """A note for every model that an analyzer could not answer for."""
-    return tuple(
-        f"{m.title}, {STEPS[step]}: {m.step(step)['reason']}"
-        for m in models
-        if m.step(step)["status"] not in ("done", "missing")
-    )
+def _missing(models: Sequence[ModelRecord], *steps: str) -> tuple[str, ...]:
+    """A note for every model and reason why an analyzer could not answer."""
+    return tuple(f"{m.title}, {', '.join(item.steps)}: {told(item)}" for m in models for item in missing(m, steps))
 
 
 def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
@@ -38,6 +35,11 @@ def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
         for line in names
         if line in sources
     )
+
+
+def _nothing(anchor: str, title: str, notes: tuple[str, ...]) -> Section | None:
+    """A section that says why it is empty; none where nothing was asked for."""
+    return Section(anchor, title, "There is nothing to show here, for these reasons.", notes=notes) if notes else None
 
 
 def _margin_cell(finding: Mapping[str, Any] | None) -> Cell:
@@ -125,7 +127,7 @@ HESSIAN = (
 def _hessian(report: Report) -> Section | None:
     models = [m for m in report.models if "hessian" in m.documents]
     if not models:
-        return None
+        return _nothing("hessian", "Curvature of the loss", _missing(report.models, "hessian"))
     columns = [(k, title) for k, title in HESSIAN if any(m.documents["hessian"].get(k) is not None for m in models)]
     rows = tuple(
         (
@@ -152,6 +154,16 @@ def _hessian(report: Report) -> Section | None:
         draw(*((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models))),
         _missing(report.models, "hessian"),
     )
+
+
+def _ranges(models: Sequence[ModelRecord]) -> str:
+    """Where the sizes of perturbations are not those of inputs in [0, 1]: what they are shares of."""
+    found = [e for m in models if "attacks" in m.frames and isinstance(e := m.analysis.get("input_range"), list)]
+    ends = {(e[0], e[1]) for e in found if len(e) == 2 and all(isinstance(v, (int, float)) for v in e)}
+    told = [f"[{number(low)}, {number(high)}]" for low, high in sorted(ends) if (low, high) != (0, 1)]
+    if not told:
+        return ""
+    return f" Inputs lie in {' or '.join(told)}; sizes are in their unit, attacks stay in that range."
 
 
 def _robustness(report: Report) -> Section | None:
@@ -201,17 +213,18 @@ def _robustness(report: Report) -> Section | None:
         if rows
         else ()
     )
+    notes = _missing(models, "noise", "attacks", "robustness")
     if not panels and not tables:
-        return None
+        return _nothing("robustness", "Noise and attack", notes)
     return Section(
         "robustness",
         "Accuracy under noise and attack",
-        "Accuracy on the same held-out sequences when they are disturbed at random and when they are "
+        "Accuracy on the same test sequences when they are disturbed at random and when they are "
         "disturbed on purpose, with full knowledge of the network. Bands are 95 % confidence intervals "
-        "for the sampling of test sequences; two trainings of one model can differ by more.",
+        "for the sampling of test sequences; two trainings of one model can differ by more." + _ranges(models),
         tables,
         panels,
-        _missing(models, "noise") + _missing(models, "attacks") + _missing(models, "robustness"),
+        notes,
     )
 
 
@@ -242,8 +255,9 @@ def _dynamics(report: Report) -> Section | None:
         if (drift := m.documents.get("drift", {})) or m.documents.get("exponents")
         for exponent in (m.documents.get("exponents", {}),)
     )
+    notes = _missing(report.models, "norms", "lyapunov")
     if not panels and not rows:
-        return None
+        return _nothing("dynamics", "Hidden state over time", notes)
     return Section(
         "dynamics",
         "Hidden state over time",
@@ -272,7 +286,7 @@ def _dynamics(report: Report) -> Section | None:
         if rows
         else (),
         panels,
-        _lines_of_theory(report.models) + _missing(report.models, "norms") + _missing(report.models, "lyapunov"),
+        _lines_of_theory(report.models) + notes,
     )
 
 
@@ -330,6 +344,7 @@ BUILDERS: tuple[Callable[[Report], Section | None], ...] = (
     clouds,
     along_training,
     _hessian,
+    performances,
     _robustness,
     _dynamics,
     _training,

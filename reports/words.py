@@ -228,6 +228,8 @@ def reason(summary: Mapping[str, Any] | None) -> str:
     if found in ("refuted", "replayed"):
         return str(summary["statement"])
     tried = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
+    if summary.get("needs_box"):
+        return "No criterion holds for an LSTM or GRU under every input: it needs a range that inputs stay in."
     if not any(f["margin"] is not None for f in tried):
         return "No criterion applies to this kind of model."
     last = next((f for f in tried if f["criterion"] == "multiplier" and f["margin"] is not None), None)
@@ -273,29 +275,33 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
     return facts
 
 
-def notes(summary: Mapping[str, Any] | None, inputs: Sequence[float] | None = None) -> list[str]:
+def notes(summary: Mapping[str, Any] | None, inputs: Sequence[float] | None = None, part: str = "") -> list[str]:
     """What else a reader must know beside the verdict.
 
     Args:
         summary: ``certificates.view``.
         inputs: ends of the box that inputs were said to stay in, where the claim is about such inputs only.
+        part: path of the part that the claim is about, where others stand before it and it does not get the data
+            themselves.
 
     Example:
-        >>> for note in notes({"verdict": "certified", "meta": {"cut": ["multiplier"]}}, (0, 1)): print(note)
-        Inputs in [0, 1], the range of the data.
-        Stopped by the time limit: multiplier LMI. With more time the answer may be better.
+        >>> notes({"verdict": "certified"}, (0, 1)), notes({"verdict": "certified"}, (-2, 2), "rnn")[0][:25]
+        (['Inputs in [0, 1], the range of the data.'], 'Inputs of rnn in [-2, 2],')
     """
     if summary is None:
         return []
     meta = summary.get("meta") or {}
-    out = [] if inputs is None else [f"Inputs in [{number(inputs[0])}, {number(inputs[1])}], the range of the data."]
+    out = []
+    if inputs is not None:
+        ends = f"[{number(inputs[0])}, {number(inputs[1])}]"
+        out.append(
+            f"Inputs of {part} in {ends}, the range of what it gets on the data."
+            if part
+            else f"Inputs in {ends}, the range of the data."
+        )
     witness = meta.get("witness")
     if isinstance(witness, Mapping) and state(summary) in ("refuted", "replayed"):
         out += _witness(witness)
-    cut = meta.get("cut")
-    if isinstance(cut, (list, tuple)) and cut:
-        names = ", ".join(NAMES.get(str(c), str(c).replace("_", " ")) for c in cut)
-        out.append(f"Stopped by the time limit: {names}. With more time the answer may be better.")
     return out
 
 

@@ -1,6 +1,8 @@
 """Tasks: sequences with targets, a loss, a metric and a chance level, by name through ``make_task``."""
 
-from .base import TASKS, Task, make_task, register_task
+from .archive import data, data_options
+from .arrays import task_from_arrays
+from .base import TASKS, Task, identity, make_task, register_task
 from .excerpts import generation
 from .idx import read_idx
 from .images import digits, fashion
@@ -17,12 +19,15 @@ __all__ = [
     "adding",
     "associative_recall",
     "characters",
+    "data",
+    "data_options",
     "copying",
     "digits",
     "fashion",
     "listops",
     "listops_expression",
     "generation",
+    "identity",
     "make_task",
     "pathfinder",
     "pendulum",
@@ -32,4 +37,5 @@ __all__ = [
     "solve_listops",
     "solve_pathfinder",
     "spoken",
+    "task_from_arrays",
 ]

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from stability.errors import ConfigurationError, DimensionError
 
-__all__ = ["TASKS", "Task", "check_fraction", "check_size", "generated_parts", "make_task", "register_task"]
+__all__ = ["TASKS", "Task", "check_fraction", "check_size", "generated_parts", "identity", "make_task", "register_task"]
 
 Pair = tuple[Tensor, Tensor]
 MAX_NUMBERS = 2**30
@@ -46,6 +46,7 @@ class Task:
         data: where the data came from.
         scored: which steps the metric counts, ``(time,)`` bool; ``None`` for all.
         bounds: the interval that the inputs live in, for attacks; ``None`` where there is none.
+        classes: names of the classes, where they have some.
         sample: ``sample(n, seed) -> (x, y)`` for generated tasks: as many fresh sequences as one asks for.
         prepare: raw records to ``x``, the same function for every part; ``None`` for generated tasks.
     """
@@ -63,6 +64,7 @@ class Task:
     data: Mapping[str, Any] = field(default_factory=dict)
     scored: Tensor | None = None
     bounds: tuple[float, float] | None = None
+    classes: tuple[str, ...] | None = None
     sample: Callable[[int, int], Pair] | None = None
     prepare: Callable[[np.ndarray], Tensor] | None = None
 
@@ -128,6 +130,7 @@ class Task:
             "chance": self.chance,
             "train": len(self.train[0]),
             "test": len(self.test[0]),
+            **({} if self.classes is None else {"classes": list(self.classes)}),
         }
 
     def _check(self, outputs: Tensor, targets: Tensor) -> None:
@@ -171,7 +174,8 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
         ((8, 20, 2), 'mse')
     """
     if not isinstance(name, str) or name not in TASKS:
-        raise ConfigurationError(f"unknown task {name!r}; the known ones are {', '.join(TASKS)}")
+        own = "; a file of one's own is named with --data" * str(name).endswith(".npz")
+        raise ConfigurationError(f"unknown task {name!r}; the known ones are {', '.join(TASKS)}{own}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
     maker = TASKS[name]
@@ -184,6 +188,17 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
     elif data_dir is not None:
         raise ConfigurationError(f"task {name!r} is generated and reads no data; leave data_dir out")
     return maker(seed=seed, **options)
+
+
+def identity(task: tuple[str, dict[str, Any]]) -> list[Any]:
+    """What decides a task: of a file of one's own its digest, not where it lies.
+
+    Example:
+        >>> identity(("data", {"file": "d.npz", "digest": "ab"}))
+        ['data', {'digest': 'ab'}]
+    """
+    name, options = task
+    return [name, {k: v for k, v in options.items() if name != "data" or k != "file"}]
 
 
 def generated_parts(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from stability.reports import words
+from stability.reports import reasons, words
 from stability.reports.formatting import bound_at, time_to, verdict_word
 
 FINDINGS = [
@@ -117,10 +117,22 @@ def test_where_a_counter_example_lies_is_said(inside: bool, reach: bool | None) 
 
 
 def test_a_search_that_was_cut_says_so() -> None:
-    said = words.notes(summary("certified", 0.5, meta={"cut": ["multiplier", "two_equilibria"]}))
-    assert said == [
-        "Stopped by the time limit: multiplier LMI, two equilibria. With more time the answer may be better."
+    cut = summary("certified", 0.5, meta={"cut": ["multiplier", "two_equilibria"]})
+    assert reasons.advice(cut, "net.npz", 3.0) == [
+        (
+            "Stopped by the time limit: multiplier LMI, two equilibria. With more time the answer may be better",
+            "stability certify net.npz --time-limit 30",
+        )
     ]
+    assert reasons.advice(cut, "net.npz")[0][1].endswith(" SECONDS")
+    assert reasons.advice(summary("certified", 0.5), "net.npz") == []
+
+
+@pytest.mark.parametrize("found", ["certified", "refuted", "inconclusive"])
+def test_gated_cells_under_every_input_are_pointed_to_the_box(found: str) -> None:
+    hints = reasons.advice(summary(found, 0.5, needs_box=True), "'my lstm.pt'")
+    assert [h for _, h in hints] == ["stability certify 'my lstm.pt' --input-box LOW HIGH"] * (found != "certified")
+    assert reasons.advice(summary(found, 0.5, needs_box=False), "lstm.pt") == []
 
 
 @pytest.mark.parametrize("verdict", ["certified", "refuted", "inconclusive", "seen, not proved", "does not verify"])

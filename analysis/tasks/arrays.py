@@ -1,0 +1,235 @@
+"""Data of one's own as a task. Everything is checked before anything is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+
+from .base import Pair, Task, check_fraction
+
+__all__ = ["task_from_arrays"]
+
+MOST_CLASSES = 100_000
+
+
+def task_from_arrays(
+    x: Any,
+    y: Any,
+    *,
+    x_test: Any = None,
+    y_test: Any = None,
+    classes: Sequence[str] | None = None,
+    bounds: tuple[float, float] | None = None,
+    held_out: float | None = None,
+    seed: int = 0,
+    name: str = "data",
+) -> Task:
+    """A task from arrays of one's own.
+
+    Integer targets are classes (cross entropy, accuracy), floating ones values (mean squared error). The sequences are
+    put into an order drawn with ``seed``, since analyzers take the first so many, and files are often sorted by class.
+
+    Args:
+        x: ``(n, time, features)`` floating; kept as float32.
+        y: ``(n,)`` integers (or booleans): classes from 0; ``(n, time)`` integers: a class at every step; ``(n,)``,
+            ``(n, k)`` or ``(n, time, k)`` floating: values.
+        x_test: ``(m, time, features)``, never trained on; comes with ``y_test``.
+        y_test: targets of ``x_test``, of the kind of ``y``.
+        classes: names of the classes, in the order of their numbers.
+        bounds: the interval that inputs can lie in, which no attack leaves; by default the range of ``x``.
+        held_out: share of the sequences to be held out as test part where there is no ``x_test``; ``None``: all of
+            them serve as both parts (to examine a model that exists).
+        seed: of order and split.
+        name: of the task.
+
+    Returns:
+        The task.
+
+    Raises:
+        ConfigurationError: arrays of a wrong kind, labels that are no classes, ``x`` outside the bounds.
+        DimensionError: shapes that do not fit together.
+        NonFiniteError: NaN or infinite entries.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> task = task_from_arrays(rng.random((40, 5, 3)), np.arange(40) % 4, held_out=0.25)
+        >>> tuple(task.train[0].shape), tuple(task.test[0].shape), task.metric_name, task.chance
+        ((30, 5, 3), (10, 5, 3), 'accuracy', 0.4)
+    """
+    if (x_test is None) != (y_test is None):
+        raise ConfigurationError("x_test and y_test come together: one of them is missing")
+    inputs, targets = _inputs("x", x), _targets("y", y)
+    _same_length("x", inputs, "y", targets)
+    rng = np.random.default_rng(seed)
+    parts = [(inputs, targets)]
+    if x_test is not None:
+        parts.append((_inputs("x_test", x_test), _targets("y_test", y_test)))
+        _same_length("x_test", parts[1][0], "y_test", parts[1][1])
+        _same_form(inputs, targets, *parts[1])
+        told = "x_test is held out"
+    parts = [_shuffled(pair, rng) for pair in parts]
+    if x_test is None and held_out is None:
+        parts = [parts[0], parts[0]]
+        told = "all sequences serve; whether the model was trained on them is not known"
+    elif x_test is None:
+        parts = _split(*parts[0], check_fraction("held_out", held_out))
+        told = f"{len(parts[1][0])} of the sequences, drawn with seed {seed}, are held out"
+    kind = "values" if targets.dtype.is_floating_point else "classes"
+    names = _class_names(classes, kind)
+    size = _classes_of([t for _, t in parts], names) if kind == "classes" else _values_of(targets)
+    per_step = targets.dim() == (2 if kind == "classes" else 3)
+    if per_step and targets.shape[1] != inputs.shape[1]:
+        hint = "a target at every step; one-hot rows are classes after argmax(1)"
+        raise DimensionError("y", (len(inputs), inputs.shape[1]), tuple(targets.shape), hint)
+    if kind == "values" and not per_step and targets.dim() == 1:
+        parts = [(p, t[:, None]) for p, t in parts]
+    return Task(
+        name=name,
+        input_size=inputs.shape[2],
+        output_size=size,
+        steps=inputs.shape[1],
+        reduction="all" if per_step else "last",
+        kind=kind,
+        chance=_chance(parts[1][1], kind),
+        train=parts[0],
+        test=parts[1],
+        data={"source": "arrays", "seed": seed, "held_out": told},
+        bounds=_bounds(bounds, [p for p, _ in parts]),
+        classes=names,
+    )
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ConfigurationError(f"{name} is no array: its rows differ in length") from error
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise ConfigurationError(f"{name} must hold numbers of at most 64 bits, it has dtype {array.dtype}")
+    if 0 in array.shape:
+        raise DimensionError(name, "no empty axis", array.shape)
+    return array
+
+
+def _inputs(name: str, value: Any) -> Tensor:
+    array = _array(name, value)
+    if array.dtype.kind != "f":
+        if array.ndim == 2:
+            raise ConfigurationError(
+                f"{name} holds integers of shape {array.shape}, tokens: what is measured here needs real inputs. Save "
+                f"the embedded sequences, model.embedding({name}), and name a factory that gives the network behind "
+                "the embedding"
+            )
+        raise ConfigurationError(f"{name} must be floating, it is {array.dtype}: save {name}.astype('float32')")
+    if array.ndim != 3:
+        hint = f"one feature is {name}[:, :, None]" if array.ndim == 2 else "sequences, time steps, features"
+        raise DimensionError(name, "(n, time, features)", array.shape, hint)
+    return _float32(name, array)
+
+
+def _float32(name: str, array: np.ndarray) -> Tensor:
+    if not np.isfinite(array).all():
+        raise NonFiniteError(name, "clean the data first")
+    with np.errstate(over="ignore"):
+        out = torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
+    if not torch.isfinite(out).all():
+        raise ConfigurationError(f"{name} holds numbers beyond float32 (3.4e38): scale the data")
+    return out
+
+
+def _targets(name: str, value: Any) -> Tensor:
+    array = _array(name, value)
+    if array.ndim not in (1, 2, 3):
+        raise DimensionError(name, "(n,), (n, k) or one target a step", array.shape)
+    if array.dtype.kind == "f":
+        return _float32(name, array)
+    if array.ndim == 3:
+        raise DimensionError(name, "(n,) or (n, time)", array.shape, "integers are classes: one-hot ones after argmax")
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= MOST_CLASSES:
+        raise ConfigurationError(
+            f"{name} spans {low} to {high}: integers are classes, numbered from 0 (below {MOST_CLASSES}); values are "
+            f"floating, {name}.astype('float32')"
+        )
+    return torch.from_numpy(np.array(array, dtype=np.int64, order="C"))
+
+
+def _same_length(one: str, x: Tensor, other: str, y: Tensor) -> None:
+    if len(x) != len(y):
+        raise DimensionError(other, f"({len(x)}, ...)", tuple(y.shape), f"one target a sequence of {one}")
+
+
+def _same_form(x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor) -> None:
+    if x.shape[1:] != x_test.shape[1:]:
+        raise DimensionError("x_test", ("m", *x.shape[1:]), tuple(x_test.shape), "the steps and features of x")
+    if y.shape[1:] != y_test.shape[1:] or y.dtype != y_test.dtype:
+        raise ConfigurationError(
+            f"y_test is {tuple(y_test.shape)} {y_test.dtype}, y is {tuple(y.shape)} {y.dtype}: both are of one kind"
+        )
+
+
+def _shuffled(pair: Pair, rng: np.random.Generator) -> Pair:
+    order = torch.from_numpy(rng.permutation(len(pair[0])))
+    return pair[0][order], pair[1][order]
+
+
+def _split(x: Tensor, y: Tensor, share: float) -> list[Pair]:
+    if len(x) < 2:
+        raise ConfigurationError("one sequence cannot be split: give x_test and y_test")
+    held = min(len(x) - 1, max(1, round(share * len(x))))
+    return [(x[held:], y[held:]), (x[:held], y[:held])]
+
+
+def _class_names(classes: Any, kind: str) -> tuple[str, ...] | None:
+    if classes is None:
+        return None
+    if kind == "values":
+        raise ConfigurationError("classes are named, but y is floating: classes are integers, y.astype('int64')")
+    if isinstance(classes, str) or not all(isinstance(n, str) and n for n in classes):
+        raise ConfigurationError("classes must be a list of names, one a class")
+    if len(set(classes)) < len(classes):
+        raise ConfigurationError("classes holds a name twice")
+    return tuple(classes)
+
+
+def _classes_of(targets: list[Tensor], names: tuple[str, ...] | None) -> int:
+    seen = torch.unique(torch.cat([t.flatten() for t in targets]))
+    if len(seen) < 2:
+        raise ConfigurationError(f"y holds the class {int(seen[0])} alone: accuracy means nothing with one class")
+    if names is not None and int(seen[-1]) >= len(names):
+        raise ConfigurationError(f"y goes up to {int(seen[-1])}, but {len(names)} classes are named")
+    return int(seen[-1]) + 1 if names is None else len(names)
+
+
+def _values_of(targets: Tensor) -> int:
+    return 1 if targets.dim() == 1 else int(targets.shape[-1])
+
+
+def _chance(targets: Tensor, kind: str) -> float:
+    if kind == "values":
+        return float((targets - targets.mean(0)).double().square().mean())
+    _, counts = torch.unique(targets, return_counts=True)
+    return int(counts.max()) / int(counts.sum())
+
+
+def _bounds(bounds: Any, inputs: list[Tensor]) -> tuple[float, float]:
+    low, high = min(float(x.min()) for x in inputs), max(float(x.max()) for x in inputs)
+    if low == high:
+        raise ConfigurationError(f"every entry of x is {low:g}: there is nothing to tell sequences apart")
+    if bounds is None:
+        return low, high
+    try:
+        lower, upper = (float(np.float32(end)) for end in bounds)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"bounds must be two numbers (lower, upper), got {bounds!r}") from error
+    if not (np.isfinite([lower, upper]).all() and lower <= low and high <= upper):
+        raise ConfigurationError(f"x spans [{low:g}, {high:g}] and must lie in its bounds, [{lower:g}, {upper:g}]")
+    return lower, upper
