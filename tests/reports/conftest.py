@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -233,3 +234,18 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_report_dir(tmp_path_factory.mktemp("drawn") / "report")
     render(folder)
     return folder
+
+
+@pytest.fixture
+def own_nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder with a module of networks and a file of data that fit."""
+    from stability.analysis.pipeline import BUDGETS  # what loads torch stays out of the tests that only draw
+
+    from .own_nets import MODULE, SMALL, arrays
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(BUDGETS, "quick", SMALL)
+    (tmp_path / "ownnets.py").write_text(MODULE)
+    np.savez(tmp_path / "good.npz", **arrays(classes=np.array(["walk", "run", "sit"])))
+    yield tmp_path
+    sys.modules.pop("ownnets", None)
