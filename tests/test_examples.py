@@ -15,6 +15,7 @@ import pytest
 from stability.certificate import Verdict
 from stability.certify import certify
 from stability.models.sources import load_subject
+from stability.reports.cli import run
 from stability.verify import verify
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -66,6 +67,21 @@ def test_a_class_of_ones_own_is_certified(tmp_path, monkeypatch, capsys):
     out = play("own_module.py", tmp_path, monkeypatch, capsys)
     assert out.startswith("certified: rate 0.9")
     assert "matrix inequality holds" in out
+
+
+def test_a_network_and_data_of_ones_own_from_python_and_from_the_file(tmp_path, monkeypatch, capsys):
+    out = play("own_data.py", tmp_path, monkeypatch, capsys)
+    accuracy = float(out.split()[1].rstrip(","))
+    assert accuracy > 0.8
+    monkeypatch.chdir(tmp_path)
+    command = ["noise", "own_data:load", "--data", "sensor.npz", "--levels", "0", "--json"]
+    try:
+        assert run(command) == 0
+    finally:
+        sys.modules.pop("own_data", None)
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["accuracy"] == [pytest.approx(accuracy, abs=6e-4)]
+    assert answer["n"] == 100
 
 
 def test_growing_gain_goes_from_certified_to_refuted_in_this_order(tmp_path, monkeypatch):
