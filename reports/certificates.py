@@ -15,6 +15,7 @@ from stability.stacks import Cascade
 from stability.verify import Verification, verify
 
 from .names import clean
+from .shapes import SHAPES, misfit
 
 __all__ = ["Checked", "check_file", "state", "view"]
 
@@ -79,8 +80,11 @@ def view(certificate: Certificate) -> dict[str, Any]:
         if c.name == "contraction" and c.verdict is Verdict.CERTIFIED and c.value is not None and c.proof is not None
         if isinstance(c.proof.data.get("overshoot"), (int, float))
     ]
+    summary = clean(certificate.summary())
+    if misfit(summary["meta"], SHAPES["meta"]) is not None:  # nothing in it is proved
+        summary["meta"] = {}
     more = {"modulus": _modulus(certificate), "needs_box": _needs_box(certificate.subject)}
-    return {**clean(certificate.summary()), "pairs": [list(p) for p in proved], **more}
+    return {**summary, "pairs": [list(p) for p in proved], **more}
 
 
 def _needs_box(subject: Any) -> bool:

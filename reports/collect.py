@@ -17,11 +17,14 @@ from typing import Any, cast
 import pandas as pd
 
 from stability.errors import FileFormatError
-from stability.wire import file_digest, read_json
+from stability.wire import file_digest
 
 from .certificates import check_file, state
-from .names import clean, printable
+from .frames import read_table
+from .limits import LETTERS, MODELS
+from .names import cut, printable
 from .reasons import as_values
+from .shapes import read_shaped
 
 __all__ = ["FRAMES", "ModelRecord", "Report", "check_folder", "collect", "read_model", "select"]
 
@@ -73,7 +76,7 @@ class ModelRecord:
     @property
     def title(self) -> str:
         """The name for readers."""
-        return printable(self.analysis.get("title") or self.name)
+        return cut(printable(self.analysis.get("title") or self.name), LETTERS)
 
     @property
     def analysis(self) -> Mapping[str, Any]:
@@ -218,31 +221,10 @@ def _row(m: ModelRecord) -> dict[str, Any]:
     }
 
 
-def _document(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise FileFormatError(f"{path} does not hold a JSON object")
-    return clean(value)
-
-
-def _frame(path: Path) -> pd.DataFrame | None:
-    try:
-        frame = pd.read_csv(path)
-    except pd.errors.EmptyDataError:
-        return None
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"{path} is not a readable table ({error})") from error
-    frame.columns = [printable(c) for c in frame.columns]
-    for column in frame.columns:
-        if not pd.api.types.is_numeric_dtype(frame[column]):
-            frame[column] = [printable(v) if isinstance(v, str) else v for v in frame[column]]
-    return None if frame.empty else frame
-
-
 def _changed(folder: Path) -> list[str]:
     """Files that are not those that ``analysis.json`` recorded, or are gone (weights may be left out)."""
     path = folder / "analysis.json"
-    recorded = _document(path).get("files") if path.is_file() else None
+    recorded = read_shaped(path).get("files") if path.is_file() else None
     if not isinstance(recorded, dict):  # an analysis of an earlier release, which recorded none
         return []
     known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", "model.safetensors"]
@@ -268,13 +250,13 @@ def read_model(folder: Path) -> ModelRecord:
     stale = any(n in changed for n in ABOUT)
     here = [f"{s}.json" for s in DOCUMENTS if (folder / f"{s}.json").is_file()]
     if stale:
-        analysis = _document(folder / "analysis.json")
+        analysis = read_shaped(folder / "analysis.json")
         why = "the weights beside these results are not the ones that they are about: run the report again"
         known = {k: analysis[k] for k in ("title", "source") if k in analysis}
         return ModelRecord(folder.name, folder, None, {"analysis": known}, {}, refused=why, stale=True)
-    documents = {n.removesuffix(".json"): _document(folder / n) for n in here if n not in changed}
+    documents = {n.removesuffix(".json"): read_shaped(folder / n) for n in here if n not in changed}
     stems = [s for s in FRAMES if (folder / f"{s}.csv").is_file() and f"{s}.csv" not in changed]
-    frames = {s: f for s in stems if (f := _frame(folder / f"{s}.csv")) is not None}
+    frames = {s: f for s in stems if (f := read_table(folder / f"{s}.csv")) is not None}
     path = folder / "certificate.json"
     others = tuple(n for n in changed if n != path.name)
     if not path.is_file():
@@ -320,10 +302,12 @@ def collect(folder: str | Path) -> Report:
     """
     folder = Path(folder)
     check_folder(folder)
-    settings = _document(folder / SETTINGS)
+    settings = read_shaped(folder / SETTINGS)
     listed = settings.get("models", ())
     if not isinstance(listed, list) or not all(isinstance(n, str) and Path(n).name == n for n in listed):
         raise FileFormatError(f"{folder / SETTINGS} does not list the names of folders below models")
+    if len(set(listed)) > MODELS:
+        raise FileFormatError(f"{folder / SETTINGS} lists {len(set(listed))} models; at most {MODELS} are drawn")
     names = [n for n in dict.fromkeys(listed) if n not in ("", ".", "..")]
     models = tuple(
         read_model(folder / "models" / n) for n in names if (folder / "models" / n / "analysis.json").is_file()

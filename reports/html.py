@@ -21,7 +21,9 @@ from stability.wire import write_text
 
 from .collect import FRAMES, ModelRecord, Report, check_folder, collect
 from .formatting import FILTERS
+from .limits import LETTERS
 from .made import lead, made
+from .names import cut
 from .performance import score
 from .plain import plain
 from .reasons import missing, model_advice
@@ -99,7 +101,7 @@ def _page(report: Report) -> str:
     css = str((env.loader.get_source(env, "report.css"))[0])  # type: ignore[union-attr]
     return env.get_template("report.html.j2").render(
         report=report,
-        title=str(report.settings.get("title", "Stability report")),
+        title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
         models=[_card(m) for m in report.models],
         sections=sections(report),
         lead=lead(report),

@@ -1,0 +1,78 @@
+"""What the tables of a run look like: one with other columns, or of other types, is refused as a whole."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from stability.errors import FileFormatError
+
+from .limits import COLUMNS, GROUPS, LARGEST, ROWS, TABLE_BYTES
+from .names import printable
+
+__all__ = ["TABLES", "read_table"]
+
+_SWEEP = ("accuracy", "ci_low", "ci_high")
+TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "metrics": (("epoch",), (), ()),
+    "spectra": (("step", "value"), (), ("matrix", "quantity")),
+    "eigenvalues": (("step", "real", "imag"), (), ("matrix",)),
+    "density": (("eigenvalue", "density"), (), ()),
+    "attacks": (("epsilon",), _SWEEP, ("attack", "norm")),
+    "noise": (("level",), _SWEEP, ("noise",)),
+    "norms": (("layer", "t"), ("q10", "q50", "q90"), ()),
+    "lyapunov": (("index",), ("per_step",), ()),
+    "robustness": (("radius", "certified_accuracy"), (), ()),
+}
+"""Columns of a table: numbers that every row must have, numbers that a row may lack, names of what is drawn."""
+
+
+def read_table(path: Path) -> pd.DataFrame | None:
+    """A table of a run with the columns that the page draws; numbers that cannot be drawn are left blank.
+
+    Returns:
+        The table; ``None`` for one without a row.
+
+    Raises:
+        FileFormatError: unreadable, too large, or of other columns or types.
+    """
+    try:
+        if not path.is_file() or path.stat().st_size > TABLE_BYTES:
+            raise FileFormatError(f"{path} is no table of at most {TABLE_BYTES // 2**20} MiB")
+        raw = path.read_bytes()
+        if raw.count(b"\n") > ROWS or raw[: raw.find(b"\n")].count(b",") >= COLUMNS:
+            raise FileFormatError(f"{path} is no table of at most {ROWS} rows and {COLUMNS} columns")
+        frame = pd.read_csv(io.BytesIO(raw), low_memory=False)
+    except pd.errors.EmptyDataError:
+        return None
+    except FileFormatError:
+        raise
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise FileFormatError(f"{path} is not a readable table ({str(error)[:120]})") from error
+    frame.columns = [printable(c) for c in frame.columns]
+    whole, partial, names = TABLES.get(path.stem, ((), (), ()))
+    missing = [c for c in (*whole, *partial, *names) if c not in frame.columns]
+    if missing:
+        raise FileFormatError(f"{path} has no column {', '.join(missing)}")
+    for column in frame.columns:
+        numeric = pd.api.types.is_numeric_dtype(frame[column]) and not pd.api.types.is_bool_dtype(frame[column])
+        if column in names:
+            frame[column] = [printable(v) for v in frame[column]]
+            if frame[column].nunique() > GROUPS:
+                raise FileFormatError(f"{path} names more than {GROUPS} of {column}")
+        elif numeric:
+            if pd.api.types.is_float_dtype(frame[column]):
+                wild = frame[column].abs() > LARGEST
+                frame.loc[wild & (column != "per_step"), column] = np.nan
+        elif column in whole or (column in partial and not frame[column].isna().all()):
+            raise FileFormatError(f"{path}: the column {column} holds something else than numbers")
+        else:
+            frame[column] = [printable(v) if isinstance(v, str) else v for v in frame[column]]
+    frame = frame.dropna(subset=list(whole)).reset_index(drop=True)
+    drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
+    return None if frame.empty or (drawn and frame[drawn].isna().all(axis=None)) else frame
