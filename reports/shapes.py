@@ -31,6 +31,7 @@ _SECONDS = "seconds"
 _MAP = _Each(dict, _ANY)
 _ENVIRONMENT = {"versions": _MAP}
 _STEP = {"status": _TEXT, "reason": _TEXT, "seconds": _SECONDS}
+_CLASS = {"name": _ANY, "accuracy": _NUMBER, "sequences": _NUMBER, "taken_for": _ANY}
 _WITNESS = {"input_in_data_range": _FLAG, "states_reachable": _FLAG}
 SHAPES: dict[str, Mapping[str, Any]] = {
     "report-settings": {
@@ -40,7 +41,8 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "analysis": {
         "title": _TEXT, "source": _TEXT, "discrete": _FLAG, "parameters": _NUMBER, "sequence_length": _NUMBER,
         "input_box": _Each(list, _ANY), "steps": _Each(dict, _STEP), "environment": _ENVIRONMENT,
-        "files": _Each(dict, _TEXT),
+        "files": _Each(dict, _TEXT), "budget": _MAP, "input_range": _Each(list, _NUMBER),
+        "task": {"name": _TEXT, "data": _MAP, **dict.fromkeys(("test", "train", "steps", "input_size"), _NUMBER)},
     },
     "run": {
         "model": {"layer": _TEXT, "config": _MAP}, "task": {"name": _TEXT, "options": _MAP, "data": _MAP},
@@ -58,6 +60,9 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "hessian": {
         **dict.fromkeys(("lambda_max", "lambda_max_residual", "lambda_min", "lambda_min_residual", "trace"), _NUMBER),
         **dict.fromkeys(("trace_half_width", "condition_number", "gradient_norm", "n_parameters", "loss"), _NUMBER),
+    },
+    "performance": {
+        **dict.fromkeys(("value", "chance", "sequences"), _NUMBER), "metric": _TEXT, "by_class": _Each(list, _CLASS),
     },
     "radius": dict.fromkeys(("gain", "median", "largest", "clean_accuracy", "samples"), _NUMBER),
     "meta": {
