@@ -13,6 +13,7 @@ from stability.errors import ConfigurationError, DisagreementError, UnsupportedE
 from stability.models import GRU, LAYERS, LRU, LSTM, ElmanRNN, LipschitzRNN, RotRNN, Stack
 from stability.models.adapters import _ADAPTERS, register_adapter
 from stability.models.cross_check import (
+    _SMALL,
     _coarse,
     _precision,
     _random_like,
@@ -222,6 +223,8 @@ def test_numbers_that_are_rounded_in_single_precision_are_no_disagreement_for_a_
     register_adapter(authors, step=lambda m, x, h: m(x, h))(convert)
     module = authors()
     torch.nn.utils.parametrizations.orthogonal(module, "W")
+    with torch.no_grad():
+        module.parametrizations.W.original.add_(0.3 * torch.randn(3, 3))
     assert as_subject(module).inputs == 2
 
 
@@ -259,6 +262,30 @@ def test_random_states_are_as_large_as_those_of_torchs_modules():
         sizes = values.abs().square().mean(1).sqrt().numpy()
         assert sizes[0] == 0.0
         np.testing.assert_allclose(sizes, samples_scales(), rtol=0.25)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_quantised_module_that_amplifies_its_rounding_is_judged_by_one_step():
+    """After three steps of such weights nothing is left of what the roundings had in common."""
+    torch.manual_seed(1)
+    cell = nn.RNNCell(3, 16)
+    with torch.no_grad():
+        cell.weight_hh.copy_(2 * torch.randn(16, 16))
+    try:
+        module = torch.ao.quantization.quantize_dynamic(nn.Sequential(cell), {nn.RNNCell})[0]
+    except (AttributeError, RuntimeError) as error:
+        pytest.skip(f"this torch does not quantise: {error}")
+    assert as_subject(module).inputs == 3
+
+
+def test_samples_of_quantised_modules_hold_rest_and_stay_small():
+    """Their inputs and states are rounded to steps of the largest entry: large ones would hide small ones."""
+    cell = DrivenSystem(LureSystem.linear(np.eye(400), 1.0), "tanh", np.zeros((0, 2)))
+    x, (state,) = samples(cell, 1, _SMALL)
+    assert not x[:, 0].any()
+    assert not state[0].any()
+    assert 0.05 < state[1].std() < 0.2
+    assert 0.2 < state[1:].std() < 0.6
 
 
 @pytest.mark.parametrize("size", [0.01, 1.0, 50.0])
