@@ -85,7 +85,7 @@ def noise_sweep(
     y: Tensor,
     *,
     kind: str = "white",
-    levels: Sequence[float],
+    levels: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4),
     draws: int = 5,
     bounds: Bounds = (0.0, 1.0),
     clip: bool = False,
@@ -103,7 +103,8 @@ def noise_sweep(
         x: ``(batch, time, features)``.
         y: ``(batch,)`` class labels.
         kind: ``"white"`` or ``"salt_pepper"``.
-        levels: standard deviations, or shares of the entries (at most 1); 0 gives the clean accuracy.
+        levels: standard deviations, or shares of the entries (at most 1); 0 gives the clean accuracy. The default is
+            for inputs in [0, 1].
         draws: independent noises per level.
         bounds: pair of numbers or of tensors that broadcast to ``x``: salt and pepper, and what ``clip``
             clips to.

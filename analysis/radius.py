@@ -88,12 +88,14 @@ def _witness(model: SequenceModel, certificate: Any, subject: DrivenSystem) -> M
 
 def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem]:
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, RecurrentLayer):
-        raise UnsupportedError(f"{type(model).__name__} is no SequenceModel{GIVEN}")
+        what = f"{type(model).__name__} is no SequenceModel: where the logits come from is not known here"
+        raise UnsupportedError(what + GIVEN)
     if model.reduction == "all" or type(model.layer).emit is not RecurrentLayer.emit:
         raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
     subject = model.layer.driven()
     if not isinstance(subject, DrivenSystem):
-        raise UnsupportedError(f"{type(model.layer).__name__} is no Lur'e system{GIVEN}")
+        what = f"{type(model.layer).__name__} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
+        raise UnsupportedError(what + GIVEN)
     return model, subject
 
 

@@ -35,7 +35,7 @@ class NonFiniteError(StabilityError):
 
 
 class IllPosedError(StabilityError):
-    """The channel equation ``z = C x + D phi(z)`` may have no solution or several."""
+    """The channel equation ``z = C x + D phi(z)`` is not known to have one solution."""
 
 
 class RankError(StabilityError):

@@ -111,8 +111,8 @@ class LureSystem:
                 raise ConfigurationError(f"dt must be None (continuous) or a positive number, got {dt}")
         if not is_well_posed(d, alpha, beta):
             raise IllPosedError(
-                "z = C x + D phi(z) may have no solution or several: D must be strictly lower "
-                "block-triangular (up to a permutation) or have a spectral radius of |D| below 1 / slope"
+                "that z = C x + D phi(z) has one solution for every x is not established: D is accepted where it is "
+                "strictly lower block-triangular (up to a permutation) or |D| has a spectral radius below 1 / slope"
             )
         for name, value in zip(
             ("A", "B", "C", "D", "alpha", "beta", "dt", "origin", "part"),
