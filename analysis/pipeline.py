@@ -311,7 +311,7 @@ def analyse(
             if isinstance(error, NoDataError):
                 steps[name]["needs"] = "data"
         else:
-            written = [n for n, inode in inodes(folder).items() if before.get(n) != inode]
+            written = sorted(n for n, inode in inodes(folder).items() if before.get(n) != inode)
             steps[name] = {"status": "done", "files": written}
         steps[name]["seconds"] = time.perf_counter() - begun
     described = work.certificate.subject if work.certificate is not None else subject
