@@ -152,13 +152,13 @@ def check_record(folder: Path) -> None:
     assert settings["command"] in (folder / "report.html").read_text()
 
 
-def killed_at_every_write(server: Server, argv: list[str], tmp_path: Path) -> int:
-    """Each time at the next file that is moved into place, before it or after, until the command comes through."""
+def killed_at_writes(server: Server, argv: list[str], tmp_path: Path) -> int:
+    """Each time a little later, just before or after a file is moved into place, until the command comes through."""
     whole, broken = place(tmp_path / "whole"), place(tmp_path / "broken")
     assert server.run(argv, whole)["code"] == 0, (whole / "log").read_text()
     deaths = 0
     while True:
-        answer = server.run(again(argv, broken), broken, write=deaths + 1)
+        answer = server.run(again(argv, broken), broken, write=1 + 3 * deaths)
         if answer["code"] == 0:
             break
         assert answer["code"] == -9, (broken / "log").read_text()
@@ -171,26 +171,28 @@ def killed_at_every_write(server: Server, argv: list[str], tmp_path: Path) -> in
     return deaths
 
 
-def test_training_dies_at_every_write(server: Server, tmp_path: Path) -> None:
-    assert killed_at_every_write(server, TRAIN, tmp_path) > 15
+def test_training_dies_at_its_writes(server: Server, tmp_path: Path) -> None:
+    assert killed_at_writes(server, TRAIN, tmp_path) > 5
 
 
-def test_a_report_dies_at_every_write(server: Server, tmp_path: Path) -> None:
+def test_a_report_dies_at_its_writes(server: Server, tmp_path: Path) -> None:
     argv = ["report", "a.npz", "--quick", "-q", "--processes", "1", "--out", "r"]
-    assert killed_at_every_write(server, argv, tmp_path) > 20
+    assert killed_at_writes(server, argv, tmp_path) > 5
     check_record(tmp_path / "broken" / "r")
+
+
+@pytest.fixture(scope="module")
+def tally():
+    """What died how often: told at the end."""
+    counts: Counter[str] = Counter()
+    yield counts
+    sys.stderr.write(f"{dict(counts)}\n")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 class TestAHundredDeaths:
     """At random moments; seeded, and as long as the uninterrupted command takes."""
-
-    @pytest.fixture(scope="class")
-    def tally(self):
-        counts: Counter[str] = Counter()
-        yield counts
-        assert counts["kills"] >= 100, counts
 
     @pytest.mark.parametrize(
         ("argv", "victim", "kills"),
@@ -228,7 +230,8 @@ class TestAHundredDeaths:
             if argv[0] == "report":
                 check_record(broken / "r")
             assert "rror (" not in (broken / "log").read_text()
-        tally["kills"] += deaths
+        assert deaths >= kills
+        tally[f"{argv[0]}, kills of the {victim}"] += deaths
         tally["directories"] += rounds
 
     @pytest.mark.parametrize("argv", [TRAIN, REPORT, STUDY], ids=["train", "report", "study"])
