@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import TINY, system_balls
+from stability.balls import system_balls
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
 from stability.intervals import Interval, length, upper_product
@@ -110,11 +110,11 @@ def _input_action(layer: Layer, data: Any) -> Array | None:
     _, B, _, D = system_balls(system)  # the stored product may have cancelled what the exact one keeps
     entry, feed = B.upper(), D.upper()
     slope = np.maximum(np.abs(system.alpha), np.abs(system.beta))
-    term = slope * length(layer.E) + TINY
+    term = slope * length(layer.E)  # the slopes hold those of the activation: nothing underflows
     total, pattern = term, (feed > 0.0).astype(np.float64)
     further, rounds = pattern, 0  # (I - |K| |D|)^{-1} ends where no channel feeds another any more
     while further.any():
-        term = slope * upper_product(feed, term) + TINY
+        term = slope * upper_product(feed, term)
         total, rounds = total + term, rounds + 1
         if rounds > system.channels:
             return None
@@ -186,9 +186,9 @@ def compose(cascade: Cascade, claims: list[Claim], tolerance: float) -> tuple[fl
         ]
         new = np.zeros_like(spread)
         for row, (i, (_, factor)) in enumerate(zip(index, merged)):
-            for below, j in enumerate(cascade.below(i)):
-                new[row] += norms[i].gain * factor * norms[j].out * spread[below]
-            new[row, i] += norms[i].into
+            parts = (norms[j].out * spread[below] for below, j in enumerate(cascade.below(i)))
+            new[row] = norms[i].gain * factor * sum(parts)
+            new[row, i] = norms[i].into
             rows.append(norms[i].out * new[row])
         spread = new
         rates = [r for r, _ in merged]

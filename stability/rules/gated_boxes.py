@@ -27,9 +27,7 @@ Array = np.ndarray
 
 def is_kept(cell: GatedCell, box: Interval) -> bool:
     """Prove that no step from ``box`` leaves it, under any input of the cell's box."""
-    bounds = gate_bounds(cell, box)
-    # a GRU's next state lies between its candidate and its state
-    return box.contains(bounds["n"] if cell.kind == "gru" else bounds["next"])
+    return box.contains(gate_bounds(cell, box)["next"])
 
 
 def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:

@@ -59,8 +59,9 @@ def regional_system(system: LureSystem, region: Region) -> LureSystem:
     if system.origin is None:
         return LureSystem(system.A, system.B, system.C, system.D, (low, high), system.dt)
     base, method = system.origin.base, system.origin.method
-    low, high = low.reshape(-1, base.channels).min(axis=0), high.reshape(-1, base.channels).max(axis=0)
-    return LureSystem(base.A, base.B, base.C, base.D, (low, high)).discretise(method, system.origin.dt)
+    copies = (system.channels // base.channels, base.channels)
+    slopes = low.reshape(copies).min(axis=0), high.reshape(copies).max(axis=0)
+    return LureSystem(base.A, base.B, base.C, base.D, slopes).discretise(method, system.origin.dt)
 
 
 @rule(

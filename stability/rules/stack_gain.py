@@ -31,7 +31,7 @@ Array = np.ndarray
 
 def as_stack(subject: GatedCell | Cascade) -> Cascade:
     """A stack as it is, a single gated cell as a stack of one."""
-    return Cascade([subject], name=subject.name) if isinstance(subject, GatedCell) else subject
+    return Cascade([subject]) if isinstance(subject, GatedCell) else subject
 
 
 def gain_part(layer: Layer, packed: Any) -> Claim:
@@ -64,7 +64,7 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
         reach = d if head is None else upper_product(np.abs(head), d)
         out = float(length(reach))
     else:
-        out = norm.out * (1.0 if head is None else float(length(head.reshape(-1))))
+        out = norm.out * (1.0 if head is None else float(length(head.ravel())))
     room = 1.0 - norm.rate if is_discrete(layer) else norm.rate
     return max(out * norm.gain / room, TINY) if room > 0 else "it does not contract strictly"
 
@@ -93,7 +93,7 @@ def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     gated = any(isinstance(layer, GatedCell) for layer in stack.layers)
     runs = "two runs from one state" + (" in the invariant boxes of the proof" if gated else "")
     output = "the outputs under the linear head of the proof" if "head" in data else "the outputs of the last level"
-    inputs = inputs_phrase(stack.layers[0]).replace("every input", "inputs", 1)
+    inputs = inputs_phrase(stack.layers[0]).replace("every input", "inputs")
     return (
         f"For {who(subject)}, {runs} and any two sequences u1, u2 of {inputs}, with difference "
         f"u = u1 - u2: {output} differ by at most {at_most(data['gain'])} |u|, in the l2 norm "

@@ -11,7 +11,7 @@ import pytest
 from stability import Cascade, certify
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated import GatedCell
-from stability.rules.cascade import _merge, compose, layer_norm
+from stability.rules.cascade import _merge, compose, layer_norm, pack
 from stability.rules.registry import RULES, worded
 from stability.systems import DrivenSystem, LureSystem
 
@@ -231,6 +231,60 @@ def test_rates_closer_than_the_tolerance_are_kept_apart(swap):
     layers = [linear(0.7, 1.0), linear(0.7, 2.0)]
     with np.errstate(invalid="ignore"):  # as in a rule
         assert "finite overshoot" in composed(layers, 1e-300)
+
+
+def test_a_stack_whose_rates_cannot_be_told_apart_is_refused():
+    layers = [linear(0.7, 1.0), linear(0.7, 2.0)]
+    parts = [pack(proof_of_linear(layer)) for layer in layers]
+    for tolerance, valid in ((0.1, True), (1e-300, False)):
+        data = {"layers": parts, "rate": 0.75, "overshoot": 1e3, "tolerance": tolerance}
+        claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", data), 0.75)
+        answer = RULES["cascade"](Cascade(layers), claim)
+        assert answer[0] is valid
+        assert valid or answer[1] == "the layers' bounds do not give a finite overshoot and a rate"
+
+
+def test_inputs_by_both_doors_add_up():
+    """``x+ = 2 phi(3 u) + 5 u``: the two ways of the input into the state."""
+    layer = DrivenSystem(LureSystem([[0.0]], [[2.0]], [[0.0]], dt=1.0), "tanh", [[3.0]], F=[[5.0]])
+    data = {"P": np.eye(1), "p_min": 1.0, "p_max": 1.0}
+    norm = layer_norm(layer, Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), 0.5))
+    assert norm.gain == pytest.approx(11.0, rel=1e-14)
+
+
+def test_both_directions_of_a_level_read_both_of_the_level_below():
+    """Rates 1/2 below and 1/4 above: ``h = (1/2) / (1/4) = 2``; the rows of the bound are known entry by entry."""
+    below, above = (
+        linear(0.5, 1.0),
+        DrivenSystem(LureSystem.linear([[0.25]], 1.0), "identity", np.zeros((0, 2)), None, [[3.0, 4.0]]),
+    )
+    data = {"P": np.eye(1), "L": np.zeros(0), "p_min": 1.0, "p_max": 1.0}
+    claims = [
+        Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate)
+        for rate in (0.5, 0.5, 0.25, 0.25)
+    ]
+    rate, overshoot = compose(Cascade([below, below, above, above], directions=2), claims, 0.1)
+    rows = np.array([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [10.0, 10.0, 1.0, 0], [10.0, 10.0, 0, 1.0]])
+    assert rate == 0.5
+    assert overshoot == pytest.approx(float(np.linalg.norm(rows)) * (1 + 1e-9), rel=1e-14)
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_a_stack_decays_no_faster_than_its_slowest_level(discrete):
+    layers = [linear(0.7, 1.0, discrete=discrete), linear(0.3, 2.0, discrete=discrete)]
+    claims = [proof_of_linear(layer) for layer in layers]
+    rate, overshoot = compose(Cascade(layers), claims, 0.1)
+    data = {"layers": [pack(claim) for claim in claims], "overshoot": overshoot, "tolerance": 0.1}
+
+    def answer(rate: float) -> tuple[bool, str]:
+        claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", {**data, "rate": rate}), rate)
+        return RULES["cascade"](Cascade(layers), claim)
+
+    assert answer(rate)[0]
+    valid, reason = answer(float(np.nextafter(rate, 0.0 if discrete else 9.0)))
+    assert not valid
+    assert reason.startswith(f"the layers give the rate {rate}, not ")
+    assert answer(0.5 * (rate + 1.0) if discrete else 0.5 * rate)[0]
 
 
 def test_the_overshoot_of_one_layer_is_rounded_up_once():

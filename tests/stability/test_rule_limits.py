@@ -9,15 +9,18 @@ import pytest
 from specimens import bistable, plain_map, remade, small_cell, specimens
 
 from stability.balls import Ball
-from stability.certificate import Claim, Verdict
-from stability.rules import gated_trajectories, separated_trajectories, stack_witness
+from stability.certificate import Claim, Proof, Verdict
+from stability.refute.answer import witness_claim
+from stability.rules import gated_trajectories, registry, separated_trajectories, stack_witness
 from stability.rules.gated_orbits import MAX_UNKNOWNS, inputs_of, least_distance, orbit_of
 from stability.rules.multiplier_lmi import LMI_FIELDS, overshoot_fits
-from stability.rules.named_eigenvalue import named
+from stability.rules.named_eigenvalue import OPTIONAL, named
 from stability.rules.periodic_orbits import LONGEST, points
 from stability.rules.registry import FIELDS, RULES, verdict_of
 from stability.rules.separated_trajectories import periodic_input, runs
 from stability.rules.witness_data import LIMIT, eigenvalue_text, lure_of, symmetric, vector
+from stability.stacks import Cascade
+from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 
 BEYOND = float(np.nextafter(LIMIT, np.inf))
@@ -64,6 +67,9 @@ def test_all_proofs_by_a_multiplier_hold_the_same_data():
     for kind in ("multiplier_lmi", "interval_lmi", "regional_lmi"):
         assert LMI_FIELDS.items() <= RULES[kind].fields.items()
     assert set(LMI_FIELDS) == set(RULES["multiplier_lmi"].fields)
+    for kind in ("unstable_orbit", "unstable_equilibrium", "unstable_everywhere", "unstable_linear", "gated_unstable"):
+        assert OPTIONAL.items() <= RULES[kind].optional.items()
+    assert list(OPTIONAL) == ["eigenvalue"]
 
 
 def test_a_refusal_names_what_the_proof_is_about():
@@ -271,3 +277,79 @@ def test_every_verdict_of_a_witness_is_that_of_what_it_hands_on():
         assert verdict_of("merged_stack", odd) is Verdict.REFUTED
     nested = {"kind": "cascade_layer", "data": {"kind": "gated_trajectories", "data": {}}}
     assert verdict_of("merged_stack", nested) is Verdict.INCONCLUSIVE
+
+
+def test_what_speaks_about_a_network_speaks_about_a_stack_that_is_one():
+    against = {
+        kind
+        for kind, rule in RULES.items()
+        if DrivenSystem in rule.subject and "contraction" in rule.claim and Verdict.CERTIFIED not in rule.verdict
+    }
+    assert set(stack_witness.MERGED_KINDS) == against
+
+
+def test_a_proof_against_a_map_is_one_against_the_stack_of_that_layer():
+    seen = set()
+    for specimen in specimens().values():
+        if specimen.kind not in stack_witness.MERGED_KINDS or not specimen.subject.system.is_discrete:
+            continue
+        data = {"kind": specimen.kind, "data": dict(specimen.claim.proof.data)}
+        claim = witness_claim(stack := Cascade([specimen.subject]), "merged_stack", data)
+        assert claim.verdict is specimen.claim.verdict
+        assert verify_claim(stack, claim).valid
+        assert ", as one network: " in claim.statement
+        assert not verify_claim(stack, remade(stack, claim, data={"kind": "two_equilibria"})).valid
+        seen.add(specimen.kind)
+    assert {"unstable_equilibrium", "periodic_orbits", "unstable_orbit", "disjoint_boxes"} <= seen
+
+
+def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
+    monkeypatch.setattr(registry, "RULES", dict(RULES))
+
+    def register(kind: str, **changes):
+        words = {"subject": LureSystem, "claim": "contraction", "verdict": Verdict.REFUTED}
+        words |= {"fields": {"x": "number"}, "statement": lambda *_: "", **changes}
+        return registry.rule(kind, **words)(lambda subject, claim, data: (True, f"{data}"))
+
+    made = register("new", optional={"y": "count"}, value="x")
+    assert registry.RULES["new"] is made
+    assert (made.kind, made.subject, made.claim, made.verdict) == (
+        "new",
+        (LureSystem,),
+        ("contraction",),
+        (Verdict.REFUTED,),
+    )
+    assert (made.fields, made.optional, made.value) == ({"x": "number"}, {"y": "count"}, "x")
+    several = register("several", subject=(LureSystem, DrivenSystem), claim=["a", "b"], verdict=tuple(Verdict))
+    assert (several.subject, several.claim, several.verdict) == (
+        (LureSystem, DrivenSystem),
+        ("a", "b"),
+        tuple(Verdict),
+    )
+    assert (several.optional, several.value) == ({}, None)
+    for kind, changes in (
+        ("new", {}),
+        ("odd", {"fields": {"x": "integer"}}),
+        ("odd", {"optional": {"y": "integer"}}),
+    ):
+        with pytest.raises(ValueError, match="is there already, or one of its fields has no known type"):
+            register(kind, **changes)
+    assert "odd" not in registry.RULES
+    subject = specimens()["contraction of flow"].subject
+
+    def answer(data, value=None, rule=made):
+        return rule(subject, Claim("contraction", "", Verdict.REFUTED, Proof("new", data), value))
+
+    assert answer({"x": 1.0}, 1.0) == (True, "{'x': 1.0}")
+    assert answer({"x": 1.0, "y": 2}, 1.0)[0]
+    assert answer({"x": 1.0, "y": 2.0}, 1.0) == (False, "y must be a positive integer")
+    assert answer({"x": 1.0}, 2.0) == (False, "the claim says x 2.0, the proof 1.0")
+    assert answer({"x": 1.0}) == (False, "the claim says x None, the proof 1.0")
+    plain = register("plain")
+    assert answer({"x": 1.0}, rule=plain)[0]
+    assert answer({"x": 1.0}, 1.0, plain) == (False, "this claim has no value")
+    own = register("own", value="")
+    assert answer({"x": 1.0}, 7.0, own)[0]
+    assert own(subject, Claim("contraction", "", Verdict.REFUTED)) == (False, "there is no proof")
+    bare = Claim("contraction", "", Verdict.REFUTED, Proof("own", [1.0]))
+    assert own(subject, bare) == (False, "the proof's data are no mapping")

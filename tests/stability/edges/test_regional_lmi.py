@@ -225,14 +225,15 @@ def test_the_drift_of_many_states_is_added_up_above_the_truth(turned, discrete, 
 
 def test_copies_of_a_channel_share_the_slopes_of_both():
     """The midpoint rule evaluates each channel twice; its base has each once, with the wider interval."""
-    base = LureSystem.recurrent(-np.eye(2), np.eye(2))
+    base = LureSystem(-np.eye(2), np.eye(2), np.eye(2), [[0.0, 0.5], [0.0, 0.0]])
     low, high = np.array([0.2, 0.5, 0.3, 0.1]), np.array([0.6, 0.7, 0.4, 0.9])
     region = Region(np.zeros(4), np.zeros(4), low, high, np.zeros(2))
     inner = regional_system(base.midpoint(0.1), region)
     assert inner.alpha.tolist() == [0.2, 0.1, 0.2, 0.1]
     assert inner.beta.tolist() == [0.6, 0.9, 0.6, 0.9]
     assert inner.origin.method == "midpoint"
-    assert np.array_equal(inner.A, base.midpoint(0.1).A)
+    for key in "ABCD":
+        assert np.array_equal(getattr(inner, key), getattr(base.midpoint(0.1), key))
     one = Region(np.zeros(2), np.zeros(2), low[:2], high[:2], np.zeros(2))
     for system in (base, base.euler(0.1)):
         inner = regional_system(system, one)
@@ -253,3 +254,16 @@ def test_what_squares_lose_by_underflow_is_not_lost(exact):
     region = region_bounds(small, np.eye(1), 0.9, 1.0, np.zeros(1), np.zeros(1), 0.0)
     assert region.reach[0] >= 1e-170
     assert region.low[0] == 0.0
+
+
+@pytest.mark.parametrize("key", ["P", "L", "centre", "input"])
+def test_data_of_a_region_have_the_sizes_of_the_network(key):
+    driven = DrivenSystem(LureSystem.recurrent([[-1.0]], [[0.5]]), "tanh", [[1.0]])
+    assert accepts(driven, rate=0.2, L=np.full(1, 2.0))
+    data = {"P": np.eye(1), "L": np.full(1, 2.0), "centre": np.zeros(1), "input": np.zeros(1), "rate": 0.2, "level": 1.0}
+    data |= {"overshoot": 1.1, "p_min": 0.99, "p_max": 1.01, "radius": 0.9, "input_bound": 0.0}
+    assert verify_claim(driven, claim(driven, **data)).valid
+    bad = np.eye(2) if key == "P" else np.zeros(2)
+    check = verify_claim(driven, claim(driven, **{**data, key: bad}))
+    assert not check.valid
+    assert "P, L, centre and input must be of the network's sizes" in check.reason

@@ -1,0 +1,218 @@
+"""Bounds that a rule compares with numbers of the proof: equality is enough, one unit of the last place less is not."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from specimens import plain_map, remade, small_cell, specimens, two_levels
+
+from stability.rules.cascade import CONTRACTING, compose, layer_claim, part_problem
+from stability.rules.disjoint_boxes import MAX_STATES, box_distance
+from stability.rules.growth_lmi import LARGEST_FACTOR
+from stability.rules.periodic_orbits import MAX_UNKNOWNS, _problem
+from stability.rules.registry import RULES
+from stability.stacks import Cascade
+from stability.systems import DrivenSystem, LureSystem
+
+
+def answer(name: str, **changes) -> tuple[bool, str]:
+    """What the rule says of a specimen with other data; a claim's value follows its datum."""
+    specimen = specimens()[name]
+    value = RULES[specimen.kind].value
+    if value and value in changes.get("data", {}):
+        changes["value"] = changes["data"][value]
+    return RULES[specimen.kind](specimen.subject, remade(specimen.subject, specimen.claim, **changes))
+
+
+def why(name: str, **changes) -> str:
+    """Why the rule refuses it, and that it does."""
+    valid, reason = answer(name, **changes)
+    assert not valid
+    return reason
+
+
+def below(x: float) -> float:
+    return float(np.nextafter(x, -np.inf))
+
+
+def above(x: float) -> float:
+    return float(np.nextafter(x, np.inf))
+
+
+def test_rate_and_overshoot_of_a_stack_are_those_of_its_layers():
+    specimen = specimens()["contraction of stack"]
+    data = specimen.claim.proof.data
+    claims = [layer_claim(layer, part) for layer, part in zip(specimen.subject.layers, data["layers"])]
+    rate, overshoot = compose(specimen.subject, claims, data["tolerance"])
+    name, (first, second) = "contraction of stack", data["layers"]
+    assert answer(name, data={"rate": rate, "overshoot": overshoot})[0]
+    assert "the layers give the rate" in why("contraction of stack", data={"rate": below(rate)})
+    assert "the layers give the overshoot" in why("contraction of stack", data={"overshoot": below(overshoot)})
+    misfit = [first, {**second, "rate": 1}], [first, {**second, "note": 1.0}], [{}, second], [first, None]
+    for layers in misfit:
+        assert "a part of a proof holds" in (reason := why(name, data={"layers": layers})) or "rate must be" in reason
+    for odd in (0.0, 1.0, -0.5):
+        assert "exponential decay" in why("contraction of stack", data={"rate": odd})
+    for layers in ([], [first], [first, second, second]):
+        assert "one part for each of the 2 layers" in why("contraction of stack", data={"layers": layers})
+    assert "layer 0: " in why("contraction of stack", data={"layers": [{**first, "rate": 1e-9}, second]})
+    assert "layer 1: " in why("contraction of stack", data={"layers": [first, {**second, "rate": 1e-9}]})
+    for kind in ("gain_lmi", "cascade", "ball", ""):
+        reason = answer("contraction of stack", data={"layers": [first, {**second, "kind": kind}]})[1]
+        assert reason == f"layer 1: no layer is proved to contract by a {kind}"
+    assert set(CONTRACTING) == {"multiplier_lmi", "interval_lmi", "interval_jacobian"}
+
+
+def test_a_part_of_a_proof_is_kind_data_and_rate():
+    good = {"kind": "ball", "data": {}, "rate": 0.5}
+    assert part_problem(good) is None
+    for bad, word in (
+        (None, "nothing else"),
+        ([], "nothing else"),
+        ({**good, "note": 1}, "nothing else"),
+        ({"kind": "ball", "data": {}}, "nothing else"),
+        ({**good, "kind": 1}, "kind must be a string"),
+        ({**good, "data": []}, "data a mapping"),
+        ({**good, "rate": 1}, "floating-point"),
+        ({**good, "rate": None}, "floating-point"),
+    ):
+        assert word in part_problem(bad)
+
+
+def test_only_a_layer_of_the_lowest_level_speaks_about_the_stack():
+    specimen = specimens()["lowest layer"]
+    assert answer("lowest layer")[0]
+    for layer in (1, 2):
+        assert "only a layer of the lowest level" in why("lowest layer", data={"layer": layer})
+    for kind in ("cascade_layer", "merged_stack", "stack_orbits", "nothing", ""):
+        assert f"unknown kind of proof {kind!r}" in why("lowest layer", data={"kind": kind})
+    assert specimen.claim.proof.data["kind"] == "gated_orbits"
+
+
+def test_a_factor_of_growth_is_one_to_rounding():
+    assert answer("nonexpansive", data={"factor": LARGEST_FACTOR})[0]
+    for factor in (above(LARGEST_FACTOR), below(1.0), 0.5, -1.0):
+        assert "the factor must lie in" in why("nonexpansive", data={"factor": factor})
+    assert "the factor must lie in" not in answer("nonexpansive", data={"factor": 1.0})[1]
+    assert LARGEST_FACTOR == 1.000001
+
+
+def test_the_weights_of_a_cell_bound_its_overshoot():
+    name = "contraction of gru box"
+    data = specimens()[name].claim.proof.data
+    d, rng = data["d"], np.random.default_rng(0)
+    for scale in rng.uniform(0.9, 1.1, size=20):
+        weights = d * np.array([scale, 1.0])
+        ratio, seen = Fraction(float(weights.max())) / Fraction(float(weights.min())), []
+        for ulps in (-2, -1, 0, 1, 2, 4):
+            overshoot = float(weights.max() / weights.min() * (1 + ulps * 2.0**-52))
+            reason = answer(name, data={"d": weights, "overshoot": overshoot})[1]
+            seen.append("is smaller than max d / min d" not in reason)
+            assert not seen[-1] or Fraction(overshoot) >= ratio
+        assert seen[-1]
+    for rate in (0.0, 1.0, -0.1, 1.5):
+        assert "the rate must lie in (0, 1)" in why(name, data={"rate": rate})
+    for bad in (-d, np.array([1.0, 0.0]), np.array([1.0, 1e-100]), np.array([-1.0, -2.0])):
+        assert why(name, data={"d": bad}) == "d must be positive"
+    assert "must be a vector of 2 entries" in why(name, data={"d": np.ones(3)})
+    crossed = {"low": data["high"] + 0.1, "high": data["high"]}
+    assert "with low <= high" in why(name, data=crossed)
+    assert "not proved in row" in why(name, data={"rate": 1e-3})
+    higher = np.where(data["low"] < 0, 0.0, data["low"])
+    assert why(name, data={"low": higher + 1e-3}) == (
+        "the state box is not proved to be invariant, or does not hold the zero state"
+    )
+
+
+def test_boxes_are_apart_by_what_is_claimed():
+    data = specimens()["disjoint boxes"].claim.proof.data
+    low1, high1, low2, high2 = (data[key][0] for key in ("low1", "high1", "low2", "high2"))
+    apart = box_distance(low1, high1, low2, high2)
+    assert answer("disjoint boxes", data={"gap": apart})[0]
+    for gap in (above(apart), 0.0, -1.0):
+        assert "apart, not" in why("disjoint boxes", data={"gap": gap})
+    assert why("disjoint boxes", data={"low1": data["high1"], "high1": data["low1"]}) == "a box is empty"
+    assert why("disjoint boxes", data={"low2": data["high2"], "high2": data["low2"]}) == "a box is empty"
+    assert "the first box is not" in why("disjoint boxes", data={"high1": 0.5 * (data["low1"] + data["high1"])})
+    assert "the second box is not" in why("disjoint boxes", data={"low2": 0.5 * (data["low2"] + data["high2"])})
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        one, two = np.sort(rng.normal(size=(2, 3)), axis=0), np.sort(rng.normal(size=(2, 3)), axis=0)
+        exact = [[Fraction(float(x)) for x in row] for row in (*one, *two)]
+        true = max(max(a - d, c - b) for a, b, c, d in zip(*exact))
+        found = Fraction(box_distance(*one, *two))
+        if true > 0:
+            assert true * (1 - Fraction(1, 10**14)) <= found <= true
+        else:
+            assert found <= 0
+
+
+def test_boxes_are_for_networks_of_a_size_that_can_be_checked():
+    n = MAX_STATES + 1
+    wide = DrivenSystem(LureSystem(np.zeros((n, n)), np.eye(n), np.zeros((n, n)), dt=1.0), "tanh", np.zeros((n, 1)))
+    corners = {key: np.zeros((1, n)) for key in ("low1", "high1", "low2", "high2")}
+    claim = specimens()["disjoint boxes"].claim
+    bent = remade(wide, claim, data={**corners, "input": np.zeros((1, 1))})
+    assert RULES["disjoint_boxes"](wide, bent)[1] == "boxes are for networks of up to 256 states"
+
+
+def test_kept_boxes_are_disjoint_and_hold_something():
+    data = specimens()["kept boxes"].claim.proof.data
+    touching = {"second_high": data["first_low"]}
+    assert why("kept boxes", data=touching) == "the boxes are not disjoint"
+    assert "not disjoint" not in answer("kept boxes", data={"second_high": np.nextafter(data["first_low"], 0.0)})[1]
+    for name in ("first", "second"):
+        ends = {f"{name}_low": data[f"{name}_high"], f"{name}_high": data[f"{name}_low"]}
+        assert why("kept boxes", data=ends) == "a box is empty"
+        assert "vectors of 1 entries" in why("kept boxes", data={f"{name}_low": np.zeros(2)})
+    assert "1 to 24 vectors" in why("kept boxes", data={"input": np.zeros(2)})
+    assert answer("kept boxes", data={"input": np.zeros(1)})[0]
+
+
+def test_orbits_are_as_long_as_their_equations_can_be_solved():
+    def problem(rows: int, width: int = 20, period: int = 1) -> str | None:
+        network = DrivenSystem(
+            LureSystem(np.zeros((width, width)), np.eye(width), np.eye(width), dt=1.0), "tanh", np.eye(width)
+        )
+        return _problem(network, np.zeros((period, width)), np.zeros((rows, width)))
+
+    assert problem(MAX_UNKNOWNS // 40) is None
+    assert problem(MAX_UNKNOWNS // 40 + 1) == "an orbit has more than 1600 unknowns"
+    assert problem(4, period=2) is None
+    assert problem(3, period=2) == "the period of an orbit must be a multiple of the input's"
+    assert (
+        _problem(plain_map(), None, np.zeros((1, 2)))
+        == "orbits and input must hold 1 to 64 finite rows of the network's sizes"
+    )
+    assert _problem(plain_map(), np.zeros((1, 2)), np.zeros((1, 2)), None).startswith("orbits and input must")
+    flow = DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)), "tanh", np.eye(2))
+    assert _problem(flow, np.zeros((1, 2)), np.zeros((1, 2))) == "orbits step by step are for maps"
+
+
+def test_a_head_has_a_column_for_each_output():
+    specimen = specimens()["gain of a stack"]
+    for head in (np.ones((1, 3)), np.ones(2), np.ones((1, 1)), np.ones((2, 2, 1))):
+        assert "head must be a finite matrix with 2 columns" in why("gain of a stack", data={"head": head})
+    layers = list(specimen.claim.proof.data["layers"])
+    assert "one part for each of the 2 layers" in why("gain of a stack", data={"layers": layers[:1]})
+    assert "no gain is proved by a ball" in why(
+        "gain of a stack", data={"layers": [{**layers[0], "kind": "ball"}, layers[1]]}
+    )
+    for part in ({**layers[1], "rate": 1}, {**layers[1], "note": 1.0}, {}):
+        reason = why("gain of a stack", data={"layers": [layers[0], part]})
+        assert reason.startswith("layer 1: a part of a proof holds") or "rate must be" in reason
+    assert "layer 0: " in why("gain of a stack", data={"layers": [{**layers[0], "rate": 1e-9}, layers[1]]})
+    assert "the layers give the gain" in why("gain of a stack", data={"gain": 1e-3})
+
+
+@pytest.mark.parametrize("name", ["held stack", "orbits of a stack", "unstable stack"])
+def test_runs_and_orbits_of_stacks_are_those_of_discrete_ones_in_one_direction(name):
+    specimen = specimens()[name]
+    rule, claim = RULES[specimen.kind], specimen.claim
+    free = small_cell("gru", box=None)
+    flow = DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)), "tanh", np.eye(2))
+    for stack in (Cascade([free, free], directions=2), Cascade([flow, flow])):
+        assert "discrete stacks with one direction" in rule(stack, claim)[1]
+    assert two_levels().system.is_discrete
