@@ -66,7 +66,7 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
     else:
         out = norm.out * (1.0 if head is None else float(length(head.ravel())))
     room = 1.0 - norm.rate if is_discrete(layer) else norm.rate
-    return max(out * norm.gain / room, TINY) if room > 0 else "it does not contract strictly"
+    return max(out * norm.gain / room, TINY)
 
 
 def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float | str:

@@ -15,7 +15,7 @@ from stability.certificate import Certificate, Claim, Evidence, Finding, Proof, 
 from stability.errors import FileFormatError
 from stability.limits import CLAIMS
 from stability.stacks import Cascade
-from stability.statements import undecided
+from stability.statements import undecided, who
 from stability.systems import LureSystem
 from stability.verify import Check, Verification, describe_subject, verify, verify_claim
 from stability.wire import digest_of, seal
@@ -149,6 +149,7 @@ def test_a_subject_is_identified_by_kind_name_size_and_digest():
     assert ", 2 states, 2 channels, sha256 " in describe_subject(net)
     stack = Cascade([net], name="it's")
     assert '"it\'s"' in describe_subject(stack)
+    assert who(object()) == "this object"
 
 
 def test_a_summary_holds_every_number_and_no_matrix():

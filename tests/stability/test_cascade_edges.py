@@ -252,6 +252,15 @@ def test_inputs_by_both_doors_add_up():
     assert norm.gain == pytest.approx(11.0, rel=1e-14)
 
 
+def test_channels_that_feed_each_other_in_a_circle_have_no_bound():
+    data = {"P": np.eye(1), "p_min": 1.0, "p_max": 1.0}
+    claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), 0.5)
+    for D, known in (([[0.0, 0.0], [0.1, 0.0]], True), ([[0.0, 0.1], [0.1, 0.0]], False), ([[0.1, 0], [0, 0]], False)):
+        system = LureSystem([[0.0]], [[1.0, 1.0]], np.zeros((2, 1)), D, dt=1.0)
+        norm = layer_norm(DrivenSystem(system, "tanh", [[1.0], [1.0]]), claim)
+        assert (norm != "no bound is known for how the input acts on it") is known
+
+
 def test_both_directions_of_a_level_read_both_of_the_level_below():
     """Rates 1/2 below and 1/4 above: ``h = (1/2) / (1/4) = 2``; the rows of the bound are known entry by entry."""
     below, above = (

@@ -211,7 +211,16 @@ def test_bad_data_are_refused_not_raised(name):
     assert check_gain(system, **{**GOOD, "mode": "terminal"})[0] is True
     valid, reason = check_gain(system, **{**GOOD, **REFUSED[name]})
     assert valid is False
+    assert ("exceed H^T H: " in reason) is (name == "P below H^T H")
     assert isinstance(reason, str)
+
+
+def test_a_storage_that_is_negative_proves_nothing():
+    """With an unstable map the inequality itself holds for ``-P``: that ``P`` is positive is half of the theorem."""
+    system = LureSystem(2.0 * np.eye(2), 0.1 * np.eye(2), np.eye(2), dt=1.0)
+    valid, reason = check_gain(system, **{**GOOD, "P": -np.eye(2)})
+    assert not valid
+    assert reason.startswith("P is not proved to exceed zero: ")
 
 
 def test_the_largest_numbers_are_still_bounded():

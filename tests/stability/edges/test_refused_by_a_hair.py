@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from specimens import plain_map, remade, small_cell, specimens, two_levels
 
+from stability.gated_bounds import JacobianBound
+from stability.intervals import Interval
+from stability.refute.answer import witness_claim
 from stability.rules.cascade import CONTRACTING, compose, layer_claim, part_problem
 from stability.rules.disjoint_boxes import MAX_STATES, box_distance
 from stability.rules.growth_lmi import LARGEST_FACTOR
@@ -216,3 +219,61 @@ def test_runs_and_orbits_of_stacks_are_those_of_discrete_ones_in_one_direction(n
     for stack in (Cascade([free, free], directions=2), Cascade([flow, flow])):
         assert "discrete stacks with one direction" in rule(stack, claim)[1]
     assert two_levels().system.is_discrete
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_difference_outgrows_what_the_activation_can_do(channels, discrete, exact):
+    """``|y| (|lambda| - 1) > 2 sum |w^T B|`` (``|y| Re lambda``), exactly: below it two trajectories may meet."""
+    b = np.linspace(0.5, 1.5, channels)[None, :]
+    system = LureSystem([[1.5 if discrete else 0.5]], b, np.zeros((channels, 1)), dt=1.0 if discrete else None)
+    network = DrivenSystem(system, "tanh", np.zeros((channels, 1)))
+    edge = 4 * sum(exact.of(b)[0])
+
+    def accepts(size: float) -> bool:
+        data = {"eigenvalue": [1.5 if discrete else 0.5, 0.0], "difference": np.full(1, size)}
+        return RULES["unstable_linear"](network, witness_claim(network, "unstable_linear", data))[0]
+
+    last = Fraction(exact.bisect(accepts, 100.0, 0.0))
+    assert edge < last < edge * (1 + Fraction(1, 10**9))
+    assert not accepts(-1.0)
+    bare = DrivenSystem(LureSystem.linear([[1.5]], 1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
+    for size, valid in ((1e-9, True), (-1e-9, True), (0.0, False)):
+        data = {"eigenvalue": [1.5, 0.0], "difference": np.full(1, size)}
+        assert RULES["unstable_linear"](bare, witness_claim(bare, "unstable_linear", data))[0] is valid
+
+
+def test_an_equilibrium_under_every_input_is_left_strictly():
+    """``x' = tanh(W x)``: eigenvalues ``+-i`` are on the boundary, and nothing leaves."""
+    for bend, valid in ((0.0, False), (1e-3, True), (-1e-3, False)):
+        system = LureSystem.recurrent(np.zeros((2, 2)), [[bend, 1.0], [-1.0, bend]])
+        network = DrivenSystem(system, "tanh", np.eye(2))
+        claim = witness_claim(network, "unstable_everywhere", {})
+        assert RULES["unstable_everywhere"](network, claim)[0] is valid
+
+
+@pytest.mark.parametrize("name", ["orbits", "orbits of a stack"])
+def test_each_of_two_orbits_has_the_right_size(name):
+    data = specimens()[name].claim.proof.data
+    for key in ("first", "second"):
+        assert "must be orbits of the" in why(name, data={key: np.zeros((1, 7))})
+    assert "must be longer" in why(name, without=["second"])
+    assert "may be the same" in why(name, data={"second": data["first"]})
+
+
+@pytest.mark.parametrize("name", ["held cell", "held stack"])
+def test_each_of_two_runs_has_the_right_size(name):
+    for key in ("first", "second"):
+        assert "first and second must be vectors of" in why(name, data={key: np.zeros(7)})
+
+
+def test_a_jacobian_that_is_just_the_rate_is_enough():
+    cell = small_cell("gru")
+    one = specimens()["contraction of gru box"].claim
+    low, high = one.proof.data["low"], one.proof.data["high"]
+    image = JacobianBound(cell, Interval(low, high)).apply(np.ones(2))
+    rate = above(float(image.max()))  # the rule takes one unit of the last place off
+    data = {"low": low, "high": high, "d": np.ones(2), "overshoot": 1.1}
+    for number, valid in ((rate, True), (below(rate), False)):
+        claim = remade(cell, one, data={**data, "rate": number}, value=number)
+        assert RULES["interval_jacobian"](cell, claim)[0] is valid

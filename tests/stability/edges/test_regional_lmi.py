@@ -260,7 +260,14 @@ def test_what_squares_lose_by_underflow_is_not_lost(exact):
 def test_data_of_a_region_have_the_sizes_of_the_network(key):
     driven = DrivenSystem(LureSystem.recurrent([[-1.0]], [[0.5]]), "tanh", [[1.0]])
     assert accepts(driven, rate=0.2, L=np.full(1, 2.0))
-    data = {"P": np.eye(1), "L": np.full(1, 2.0), "centre": np.zeros(1), "input": np.zeros(1), "rate": 0.2, "level": 1.0}
+    data = {
+        "P": np.eye(1),
+        "L": np.full(1, 2.0),
+        "centre": np.zeros(1),
+        "input": np.zeros(1),
+        "rate": 0.2,
+        "level": 1.0,
+    }
     data |= {"overshoot": 1.1, "p_min": 0.99, "p_max": 1.01, "radius": 0.9, "input_bound": 0.0}
     assert verify_claim(driven, claim(driven, **data)).valid
     bad = np.eye(2) if key == "P" else np.zeros(2)
