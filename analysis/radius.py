@@ -90,12 +90,12 @@ def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem]:
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, RecurrentLayer):
         what = f"{type(model).__name__} is no SequenceModel: where the logits come from is not known here"
         raise UnsupportedError(what + GIVEN)
-    if model.reduction == "all" or type(model.layer).emit is not RecurrentLayer.emit:
-        raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
     subject = model.layer.driven()
     if not isinstance(subject, DrivenSystem):
         what = f"{type(model.layer).__name__} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
         raise UnsupportedError(what + GIVEN)
+    if model.reduction == "all" or type(model.layer).emit is not RecurrentLayer.emit:
+        raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
     return model, subject
 
 
