@@ -12,6 +12,7 @@ from stability.errors import (
     DimensionError,
     DisagreementError,
     FileFormatError,
+    StabilityError,
     UnsupportedError,
 )
 from stability.gated import GatedCell
@@ -257,6 +258,43 @@ def test_every_kind_of_numbers_in_a_part_is_told_once():
     state = dict(nn.GRU(3, 4).state_dict())
     state["bias_hh_l0"] = state["bias_hh_l0"].double()
     assert state_dict_subject(state)[1]["dtype"] == "float32, float64"
+
+
+GRU = nn.GRU(3, 4).state_dict()
+BROKEN = [
+    {},
+    {"weight_hh_l0_g": torch.ones(1)},
+    GRU | {3: torch.ones(1)},
+    GRU | {"weight_hh_l0": 3.0},
+    GRU | {"further": torch.ones(1)},
+    GRU | {"weight_hh": torch.ones(12, 4)},
+    {f"rnn.{key}": value for key, value in GRU.items()} | {"further": torch.ones(1)},
+    {f"{path}.{key}": value for key, value in GRU.items() for path in "ab"},
+    GRU | {"weight_hh_l2": torch.ones(12, 4)},
+    GRU | {"weight_hh_l999": torch.ones(12, 4)},
+    GRU | {"weight_hh_l0": torch.ones(12)},
+    GRU | {"weight_hh_l0": torch.ones(13, 4)},
+    GRU | {"weight_ih_l0": torch.ones(13, 3)},
+    GRU | {"bias_hh_l0": torch.ones(13)},
+    GRU | {"weight_hh_l0": torch.ones(12, 4).to_sparse()},
+    GRU | {"weight_hh_l0": np.ones((12, 4), dtype=bool)},
+    GRU | {"weight_hh_l0": torch.ones(1).expand(12, 4)},
+    GRU | {"weight_hr_l0": torch.ones(2, 4)},
+    GRU | {key.replace("l0", "l1"): value for key, value in GRU.items()},
+    nn.RNN(3, 4).state_dict(),
+]
+
+
+@pytest.mark.parametrize("state", BROKEN)
+def test_every_refusal_names_the_file(state):
+    with pytest.raises(StabilityError, match=r"m\.pt"):
+        read(state, where="m.pt")
+
+
+def test_a_name_that_is_none_and_a_weight_that_is_none_are_refused():
+    for change in ({3: torch.ones(1)}, {"weight_hh_l0": 3.0}, {"bias_hh_l1": None}):
+        with pytest.raises(FileFormatError, match=f"holds, under '{next(iter(change))}', something else than a tensor"):
+            read(GRU | change)
 
 
 def test_the_limit_of_layers_counts_both_directions(monkeypatch):
