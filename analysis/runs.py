@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import safetensors
 import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.folder import claim, refuse
-from stability.wire import read_json, write_text
+from stability.wire import parse_json, read_json, write_text
 
 from ..models.files import describe, load, save, write_tensors
+from ..models.safetensors_files import read_header, read_tensors
 from .spectra import EIGENVALUE_COLUMNS, SPECTRA_COLUMNS
 from .tables import Mark, check_single, read_csv, read_prefix
 from .tasks import Task, make_task
@@ -111,7 +111,7 @@ class Run:
                 if spec["name"] != "data":
                     raise ConfigurationError(f"it was trained on the task {spec['name']}, not on a file")
                 options["file"] = str(file)
-            return make_task(spec["name"], data_dir=folder, seed=int(data.get("seed", 0)), **options)
+            return make_task(spec["name"], data_dir=folder, seed=data.get("seed") or 0, **options)
         except (ConfigurationError, TypeError, KeyError, AttributeError) as error:
             raise FileFormatError(
                 f"{self.path / RUN_FILE} describes no task that can be made again: {error}"
@@ -310,15 +310,47 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     file = path / CHECKPOINT
     try:
-        with safetensors.safe_open(str(file), framework="pt", device="cpu") as handle:
-            state = json.loads((handle.metadata() or {})["checkpoint"])
-            return {name: handle.get_tensor(name) for name in handle.keys()}, state  # noqa: SIM118
-    except OSError as error:
-        raise FileFormatError(
-            f"cannot go on from {path}: cannot read {file.name}: {error.strerror or error}"
-        ) from error
-    except (safetensors.SafetensorError, KeyError, json.JSONDecodeError, RecursionError) as error:
+        header = read_header(file)
+        if set(header.metadata) != {"checkpoint"}:
+            raise FileFormatError(f"{file.name} holds no state of a training")
+        state = parse_json(header.metadata["checkpoint"].encode(), file)
+        wrong = _misfit(state)
+        if wrong:
+            raise FileFormatError(f"its {wrong} is not as a training writes it")
+        return read_tensors(file), state
+    except FileFormatError as error:
         raise FileFormatError(f"cannot go on from {path}: {file.name} is damaged ({error})") from error
+
+
+def _misfit(state: Any) -> str:
+    """The field of a checkpoint's state that is of another type or range; empty where all are as they should be."""
+    if not isinstance(state, dict):
+        return "state"
+    numbers = {"epoch", "train_loss", "train_metric", "test_loss", "test_metric", "seconds"}
+    held = {"validation_loss", "validation_metric"}
+    history, bad = state.get("history"), state.get("bad")
+
+    def real(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+    good = isinstance(history, list) and all(
+        isinstance(r, dict)
+        and numbers <= set(r) <= numbers | held
+        and all(real(r[k]) for k in numbers)
+        and all(r.get(k) is None or real(r[k]) for k in held)
+        and r["epoch"] == place
+        and r["seconds"] >= 0
+        for place, r in enumerate(history, start=1)
+    )
+    checks = {
+        "history": good,
+        "bad": type(bad) is int and good and 0 <= bad <= max(0, len(history) - 1),  # type: ignore[arg-type]
+        "steps": type(state.get("steps")) is int and 0 <= state["steps"] < 2**53,
+        "settings": isinstance(state.get("settings"), dict),
+        "task": isinstance(state.get("task"), dict),
+        "started": isinstance(state.get("started"), str),
+    }
+    return next((name for name, fits in checks.items() if not fits), "")
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -331,11 +363,32 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return packed
 
 
+_STATE = {
+    "Adam": {"step", "exp_avg", "exp_avg_sq"},
+    "SGD": {"momentum_buffer"},
+    "RMSprop": {"step", "square_avg"},
+}
+"""What each optimizer keeps of a parameter."""
+
+
 def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimizer, freshly made with the same settings, the state that ``pack_optimizer`` took."""
+    """Give an optimizer, freshly made with the same settings, the state that ``pack_optimizer`` took.
+
+    Raises:
+        FileFormatError: a tensor of no parameter, or of another shape than its parameter has.
+    """
+    known = [p for group in optimizer.param_groups for p in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for name, value in tensors.items():
         if name.startswith("optimizer."):
-            _, index, key = name.split(".", 2)
+            _, index, key = (*name.split(".", 2), "", "")[:3]
+            if not index.isdecimal() or len(index) > 9 or int(index) >= len(known) or not key:
+                raise FileFormatError(f"{name[:60]!a} belongs to no parameter that is trained")
+            shape = () if key == "step" else tuple(known[int(index)].shape)
+            if tuple(value.shape) != shape or not value.is_floating_point() or not torch.isfinite(value).all():
+                raise FileFormatError(f"{name} must hold finite numbers of shape {shape}, it has {tuple(value.shape)}")
             state.setdefault(int(index), {})[key] = value
+    wanted = _STATE[type(optimizer).__name__]
+    if any(set(entries) != wanted for entries in state.values()):
+        raise FileFormatError(f"the state of the optimizer must be {', '.join(sorted(wanted))} for each parameter")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -353,7 +353,9 @@ class Trainer:
                 raise ConfigurationError(f"{path} cannot be resumed with another {name}: {values}")
         weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
         own = self.model.state_dict()
-        if {n: v.shape for n, v in weights.items()} != {n: v.shape for n, v in own.items()}:
+        best = {name[5:]: value.to(self.device) for name, value in tensors.items() if name.startswith("best.")}
+        shapes = {n: v.shape for n, v in own.items()}
+        if any({n: v.shape for n, v in held.items()} != shapes for held in (weights, best or weights)):
             raise ConfigurationError(f"{path} was made by another model: names or shapes of its weights differ")
         self.model.load_state_dict(weights)
         unpack_optimizer(self.optimizer, tensors)
@@ -363,7 +365,6 @@ class Trainer:
         if self.tracker is not None:
             self.tracker.step = int(state["steps"])
             self.marks = read_marks(state, path)
-        best = {name[5:]: value.to(self.device) for name, value in tensors.items() if name.startswith("best.")}
         self.done = self._snapshot(history, int(state["bad"]), best or None)
 
 

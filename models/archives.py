@@ -33,6 +33,8 @@ def members_of(path: str | Path) -> list[zipfile.ZipInfo]:
             way; too many.
     """
     try:
+        if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for without end
+            raise FileFormatError(f"{path} is no regular file")
         with Path(path).open("rb") as handle:
             size = _directory_size(handle)
             if size > MEMBERS * _ENTRY:

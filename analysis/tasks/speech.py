@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import wave
-import zipfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,11 +12,13 @@ import torch
 
 from stability.errors import ConfigurationError, FileFormatError
 
+from ...models.arrays import read_npz
 from .base import Pair, Task, check_size, majority, register_task
 
 __all__ = ["spoken"]
 
 TEST_TAKES = 5  # takes 0 to 4 of every speaker and digit are the usual test part
+MAX_BYTES = 64 * 2**20
 NAME = re.compile(r"(\d)_(\w+)_(\d+)\.wav")
 
 
@@ -106,14 +107,11 @@ def spoken(
 
 
 def _bundle(path: Path) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    arrays = read_npz(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            names = ("samples", "offsets", "digit", "take")
-            samples, offsets, digit, take = (np.asarray(archive[name]) for name in names)
+        samples, offsets, digit, take = (arrays[name] for name in ("samples", "offsets", "digit", "take"))
     except KeyError as error:
         raise FileFormatError(f"{path} lacks an array: {error}") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise FileFormatError(f"{path} is no readable .npz bundle: {error}") from error
     integers = all(a.dtype.kind in "iu" and a.ndim == 1 for a in (offsets, digit, take))
     good = samples.dtype == np.int16 and samples.ndim == 1 and integers and len(offsets) > 1
     good = good and len(digit) == len(take) == len(offsets) - 1
@@ -134,6 +132,8 @@ def _waves(place: Path) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
 
 def _wave(path: Path) -> np.ndarray:
     try:
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            raise FileFormatError(f"{path} is no regular file of at most {MAX_BYTES} bytes")
         with wave.open(str(path), "rb") as file:
             if file.getnchannels() != 1 or file.getsampwidth() != 2 or file.getframerate() != 8000:
                 raise FileFormatError(f"{path} must be one channel of 16 bits at 8 kHz")

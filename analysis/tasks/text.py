@@ -114,6 +114,8 @@ def _find(place: Path, file: str | None) -> Path:
 
 def _read(path: Path) -> str:
     try:
+        if path.exists() and not path.is_file():
+            raise FileFormatError(f"{path} is no regular file")
         if path.stat().st_size > MAX_BYTES:
             raise FileFormatError(f"{path} has {path.stat().st_size} bytes; at most {MAX_BYTES} are read")
         return path.read_bytes().decode("utf-8")

@@ -13,6 +13,7 @@ from scipy.integrate import solve_ivp
 
 from stability.analysis.data.build import build
 from stability.analysis.tasks import TASKS, make_task, read_idx
+from stability.analysis.tasks.idx import MAX_ENTRIES
 from stability.analysis.tasks.images import image_sequences
 from stability.errors import ConfigurationError, DimensionError, FileFormatError, StabilityError
 
@@ -57,7 +58,7 @@ class TestIdx:
             (lambda d: d + b"\0", "goes on"),
             (lambda d: d[:4] + struct.pack(">I", 0) + d[8:], "empty"),
             (lambda d: d[:4] + b"\xff\xff\xff\xff" * 3 + d[16:], "claims"),
-            (lambda d: d[:4] + struct.pack(">I", 2**31 - 1) + struct.pack(">II", 1, 1) + d[16:], "truncated"),
+            (lambda d: d[:4] + struct.pack(">I", MAX_ENTRIES) + struct.pack(">II", 1, 1) + d[16:], "truncated"),
             (lambda d: gzip.compress(d)[:-20], "truncated|damaged|cannot read"),
             (lambda d: gzip.compress(d)[:30] + b"xxxx" + gzip.compress(d)[34:], "damaged|cannot read"),
         ],
@@ -339,7 +340,7 @@ class TestSpoken:
             ({"offsets": np.arange(21) * 10**6}, "fit together"),
             ({"digit": np.full(20, 12)}, "12"),
             ({"take": np.zeros(20, int)}, "no training recordings"),
-            ({"digit": np.array([object()] * 20)}, "readable"),
+            ({"digit": np.array([object()] * 20)}, "pickled objects"),
         ],
     )
     def test_bad_bundles(self, tmp_path, changes, says):
@@ -349,7 +350,7 @@ class TestSpoken:
 
     def test_no_zip_at_all(self, tmp_path):
         (tmp_path / "x.npz").write_bytes(b"PK nothing")
-        with pytest.raises(FileFormatError, match="readable"):
+        with pytest.raises(FileFormatError, match="damaged or truncated archive"):
             make_task("spoken", data_dir=tmp_path)
 
 
