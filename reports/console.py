@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +13,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.folder import claim, refuse
 
 from .names import printable, shorten, terminal_safe
@@ -80,7 +82,7 @@ class Interrupted(Exception):
 def say(text: str, quiet: bool = False) -> None:
     """Print a result on standard output; nothing in it steers the terminal."""
     if not quiet:
-        typer.echo(terminal_safe(text), file=OUTPUT)
+        _put(terminal_safe(text))
 
 
 def show_json(value: Mapping[str, Any]) -> None:
@@ -91,7 +93,23 @@ def show_json(value: Mapping[str, Any]) -> None:
     from .plain import plain
 
     text = json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False)
-    typer.echo("\n".join(_escaped(line) for line in text.split("\n")), file=OUTPUT)
+    _put("\n".join(_escaped(line) for line in text.split("\n")))
+
+
+def _put(text: str) -> None:
+    """On standard output, all of it.
+
+    Raises:
+        FileFormatError: it is full, or nobody reads it any more.
+    """
+    try:
+        typer.echo(text, file=OUTPUT)
+        (OUTPUT or sys.stdout or sys.stderr).flush()
+    except OSError as error:
+        if OUTPUT is None and sys.stdout is not None:  # what is left in its buffer would be tried again at the end
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise FileFormatError(f"cannot write the result to standard output: {error.strerror or error}") from error
 
 
 def _escaped(line: str) -> str:

@@ -191,3 +191,16 @@ def test_signals_reach_the_command_behind_its_watcher(number, here, tmp_path):
             break
         time.sleep(0.1)
     assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_result_that_cannot_be_written_is_no_success(monkeypatch, capsys):
+    """A full disk behind standard output: what nobody can read is not "certified"."""
+    from stability.errors import FileFormatError
+    from stability.reports import console
+
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(console, "OUTPUT", full)
+        with pytest.raises(FileFormatError, match="cannot write the result to standard output: No space left"):
+            console.say("certified")
+        monkeypatch.setattr(console, "OUTPUT", None)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())

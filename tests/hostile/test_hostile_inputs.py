@@ -1,0 +1,329 @@
+"""Seven hundred hostile inputs by seed: no traceback, no hang, bounded memory, nothing outside, no false verdict."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import makers
+import numpy as np
+import pytest
+from harness import command
+from makers import Case, Rng, edited, flip, written
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+LIMIT = 120.0
+"""Seconds that a case may take on a machine that does other things too; alone they take one or two."""
+TINY = ["--task-set", "limit=40", "--task-set", "test_limit=20", "--hidden", "3", "--batch-size", "20"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is spoiled: a run, a report of two models, a certificate."""
+    folder = tmp_path_factory.mktemp("made") / "work"
+    folder.mkdir()
+    np.savez(folder / "plain.npz", A=-np.eye(2), W=np.array([[0.1, 0.4], [-0.3, 0.2]]))
+    train = ["train", "--model", "elman", "--epochs", "1", "--out", "run", *TINY]
+    for arguments in (
+        ["certify", "plain.npz", "-o", "certificate.json"],
+        train,
+        ["report", "plain.npz", "run", "--quick", "--processes", "1", "--out", "report"],
+    ):
+        answer = command(arguments, folder, limit=600)
+        assert answer.code == 0, answer.err
+    return folder
+
+
+def _verify(rng: Rng, folder: Path, made: Path) -> Case:
+    text = (made / "certificate.json").read_text()
+    before = json.loads(text)
+    data = written(edited(before, rng) if rng.random() < 0.7 else before, rng)
+    (folder / "c.json").write_bytes(data)
+    same = data == json.dumps(before).encode()
+    return Case(["verify", "c.json", *(["--method", "exact"] if rng.random() < 0.3 else [])], "" if same else "invalid")
+
+
+BEGINS = [
+    "",
+    "print('begun')",
+    "import sys; sys.path.insert(0, 'lib')",
+    "import os; os.environ['A'] = '1'",
+    "1 / 0",
+    "import sys; sys.exit(0)",
+    "raise SystemExit",
+    "import os; os._exit(3)",
+    "def",
+    "import no_such_module",
+    "from stability.models import LSTM as x; raise MemoryError",
+    "raise KeyboardInterrupt",
+]
+MIDST = [
+    "pass",
+    "print('x' * 10**5)",
+    "import os; os.write(1, b'raw')",
+    "sys.exit(rng)",
+    "sys.exit(0)",
+    "os._exit(0)",
+    "raise StopIteration",
+    "raise type('B\\x1b[31m', (BaseException,), {})('t\\nu')",
+    "os.fork()",
+    "os.chdir('/')",
+    "os.kill(os.getpid(), 11)",
+    "os.kill(os.getpid(), 9)",
+    "torch.set_default_dtype(torch.float64)",
+    "threading.Thread(target=sys.exit).start()",
+    "sys.stdout.close()",
+    "sys.stdout = sys.stderr = None",
+    "time.sleep(600)",
+    "re.match('(a+)+$', 'a' * 60 + 'b')",
+    "sys.setrecursionlimit(30)",
+    "signal.alarm(1)",
+    "bytearray(10**15)",
+    "open('/dev/full', 'w').write('x' * 10**6)",
+    "raise ExceptionGroup('g', [OSError()])",
+    "subprocess.Popen(['sleep', '600'])",
+    "os.abort()",
+    "sys.stderr.write('said')",
+    "os.closerange(3, 64)",
+    "sys.modules.clear()",
+    "builtins.open = None",
+    "os.dup2(0, 1)",
+    "locale.setlocale(locale.LC_ALL, 'C')",
+]
+GIVES = [
+    "None",
+    "3",
+    "torch.zeros(3)",
+    "net",
+    "net",
+    "net",
+    "net",
+    "net.double()",
+    "net.half()",
+    "net.to('meta')",
+    "nn.RNN",
+    "object()",
+    "[net]",
+    "{'a': net}",
+    "net.state_dict()",
+    "(lambda: net)",
+    "wait()",
+    "each()",
+    "nn.Sequential(net)",
+    "nn.ModuleList([net, net])",
+    "nn.Sequential(nn.LazyLinear(2), net)",
+    "torch.jit.script(net)",
+    "float('nan')",
+    "nn.RNN(2, 3, dtype=torch.complex64)",
+    "Strange()",
+    "Rude(2, 3)",
+    "Proxy()",
+    "nan",
+]
+
+
+def _factory(rng: Rng, folder: Path, made: Path) -> Case:
+    begins, midst, gives = (str(rng.choice(part)) for part in (BEGINS, MIDST, GIVES))
+    begins = begins if rng.random() < 0.3 else ""
+    (folder / "own.py").write_text(
+        f"""{begins}
+import builtins, locale, os, re, signal, subprocess, sys, threading, time
+import torch
+from torch import nn
+rng = "\\x1b[31m many\\nlines"
+class Strange(nn.Module):
+    def __getattr__(self, name): raise ZeroDivisionError(name)
+class Rude(nn.RNN):
+    def driven(self): sys.exit(0)
+class Proxy:
+    @property
+    def __class__(self): raise LookupError("no class")
+async def wait(): return net
+def each(): yield net
+net = nn.RNN(2, 3)
+nn.init.eye_(net.weight_hh_l0).data.mul_(0.5)
+nan = nn.RNN(2, 3)
+nan.weight_hh_l0.data[0] = float("nan")
+def load():
+    {midst}
+    return {gives}
+"""
+    )
+    networks = ("net", "net.double()", "net.half()", "nn.Sequential(net)", "nn.ModuleList([net, net])")
+    lazy = "nn.Sequential(nn.LazyLinear(2), net)"
+    truth = "stable" if gives in (*networks, lazy) else "uncertified"
+    return Case(["certify", "own:load", "--json", "--time-limit", "5"], truth, f"{begins} | {midst} | {gives}")
+
+
+def _spoiled(path: Path, rng: Rng) -> str:
+    """One file of a folder changed in one of many ways."""
+    way = int(rng.integers(12))
+    if way == 0:
+        path.unlink()
+    elif way == 1:
+        path.unlink()
+        os.mkfifo(path)
+    elif way == 2:
+        path.unlink()
+        path.mkdir()
+    elif way == 3:
+        path.unlink()
+        path.symlink_to("/dev/zero" if rng.random() < 0.5 else path)
+    elif way == 4:
+        path.write_bytes(flip(path.read_bytes(), rng))
+    elif way == 5:
+        path.write_bytes(b"")
+    elif path.suffix == ".json":
+        path.write_bytes(written(edited(json.loads(path.read_text()), rng), rng))
+    elif path.suffix == ".csv":
+        rows = list(csv.reader(io.StringIO(path.read_text())))
+        for _ in range(int(rng.integers(1, 4))):
+            row = rows[int(rng.integers(len(rows)))]
+            values = ["", "inf", "nan", "-1", "1e308", "x\x1b[31m", "=1+1", "9" * 400]
+            if row:
+                row[int(rng.integers(len(row)))] = str(rng.choice(values))
+        out = io.StringIO()
+        csv.writer(out).writerows(rows if way % 2 else [row[:-1] for row in rows])
+        path.write_text(out.getvalue())
+    else:
+        path.write_bytes(flip(path.read_bytes(), rng))
+    return f"{path.name} way {way}"
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in (".json", ".csv", ".safetensors"))
+
+
+def _redraw(rng: Rng, folder: Path, made: Path) -> Case:
+    shutil.copytree(made / "report", folder / "report")
+    known = _files(folder / "report")
+    what = _spoiled(known[int(rng.integers(len(known)))], rng)
+    return Case(["report", "--redraw", "report"], "", what)
+
+
+def _resume(rng: Rng, folder: Path, made: Path) -> Case:
+    shutil.copytree(made / "run", folder / "run")
+    known = _files(folder / "run")
+    what = _spoiled(known[int(rng.integers(len(known)))], rng)
+    return Case(["train", "--resume", "run", "--epochs", "2", "-q"], "", what)
+
+
+def _idx(values: np.ndarray, rng: Rng, spoil: bool) -> bytes:
+    head = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
+    if spoil and rng.random() < 0.6:
+        at = 4 * int(rng.integers(len(head) // 4))
+        word = int(rng.choice([0, 1, 2**16, 2**31, 2**32 - 1]))
+        head = head[:at] + struct.pack(">I", word) + head[at + 4 :]
+    data = head + values.astype(np.uint8).tobytes()
+    return flip(data, rng) if spoil and rng.random() < 0.4 else data
+
+
+def _data(rng: Rng, folder: Path, made: Path) -> Case:
+    names = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
+    (folder / "data").mkdir()
+    spoiled = int(rng.integers(5))
+    for k, name in enumerate(names):
+        shape = (60,) if "labels" in name else (60, 28, 28)
+        values = rng.integers(0, 10 if "labels" in name else 256, size=shape)
+        (folder / "data" / name).write_bytes(_idx(values, rng, k == spoiled))
+    if spoiled < 4 and rng.random() < 0.3:
+        _spoiled(folder / "data" / names[spoiled], rng)
+    out = ["--model", "elman", "--epochs", "1", "--out", "new", "-q", *TINY]
+    return Case(["train", "--data-dir", "data", *out], "", names[spoiled] if spoiled < 4 else "valid")
+
+
+def _own_data(rng: Rng, folder: Path, made: Path) -> Case:
+    shutil.copytree(made / "run", folder / "run")
+    x, y = rng.normal(size=(20, 5, 1)), rng.integers(0, 10, size=20)
+    arrays = {"x": x, "y": y}
+    key = str(rng.choice(["x", "y"]))
+    ways = [
+        arrays[key],
+        arrays[key][:-1],
+        arrays[key][None],
+        arrays[key] * np.nan,
+        arrays[key] + 1j,
+        arrays[key].astype(str),
+        np.zeros(0),
+        arrays[key].astype(object),
+        np.float64(1.0),
+        arrays[key] * 1e300,
+        -arrays[key] - 1,
+    ]
+    arrays[key] = ways[int(rng.integers(len(ways)))]
+    if rng.random() < 0.2:
+        arrays[str(rng.choice(["z", "X", "\x1b[31m"]))] = x
+    data = makers._npz(arrays)
+    (folder / "own.npz").write_bytes(flip(data, rng) if rng.random() < 0.2 else data)
+    return Case([str(rng.choice(["noise", "attack"])), "run", "--data", "own.npz", "--samples", "10"], "", key)
+
+
+KINDS: dict[str, tuple[int, Callable[[Rng, Path, Path], Case], tuple[int, ...]]] = {
+    "npz": (100, lambda rng, folder, made: makers.npz(rng, folder), (0, 1, 2, 3)),
+    "pt": (80, lambda rng, folder, made: makers.pt(rng, folder), (0, 1, 2, 3)),
+    "safetensors": (80, lambda rng, folder, made: makers.safetensors(rng, folder), (0, 1, 2, 3)),
+    "onnx": (80, lambda rng, folder, made: makers.graph(rng, folder), (0, 1, 2, 3)),
+    "verify": (90, _verify, (0, 1, 2)),
+    "factories": (80, _factory, (0, 1, 2, 3, 130)),
+    "redraw": (60, _redraw, (0, 2)),
+    "resume": (50, _resume, (0, 2)),
+    "idx": (40, _data, (0, 2)),
+    "own data": (40, _own_data, (0, 2)),
+}
+BATCH = 20
+
+
+def _snapshot(folder: Path, but: Path) -> dict[str, tuple[int, int]]:
+    """Every path around a case but its own folder, with size and time of the last change."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path != but and but not in path.parents and not path.name.endswith((".out", ".err")):
+            status = path.lstat()
+            found[str(path)] = (status.st_size, 0 if path.is_dir() else status.st_mtime_ns)
+    return found
+
+
+def _false(case: Case, code: int) -> str:
+    """The verdict that cannot be true, if this is one."""
+    wrong = {
+        "stable": code == 3,
+        "unstable": code == 0,
+        "uncertified": code == 0,
+        "refused": code != 2,
+        "invalid": code == 0,
+    }
+    return f"exit code {code}, and it is {case.truth}" if wrong.get(case.truth, False) else ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"), [(kind, at) for kind, (count, _, _) in KINDS.items() for at in range(0, count, BATCH)]
+)
+def test_hostile_input(kind: str, first: int, made: Path, tmp_path: Path) -> None:
+    count, make, codes = KINDS[kind]
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "mine.txt").write_text("not yours")
+    failures = []
+    for seed in range(first, min(first + BATCH, count)):
+        folder = tmp_path / "work"
+        folder.mkdir()
+        case = make(np.random.default_rng([seed, *kind.encode()]), folder, made)
+        size = sum(p.lstat().st_size for p in folder.rglob("*"))
+        before = _snapshot(tmp_path, folder)
+        settings = {"STABILITY_FACTORY_SECONDS": "5", "HOME": str(tmp_path / "home"), "TMPDIR": str(folder)}
+        answer = command(case.arguments, folder, limit=LIMIT, settings=settings)
+        faults = answer.faults(size, codes)
+        if kind == "factories":  # they may print, and a fault of their own may be told where it was raised
+            faults = [f for f in faults if "lines of error" not in f]
+        faults += [wrong for wrong in [_false(case, answer.code)] if wrong]
+        if _snapshot(tmp_path, folder) != before:
+            faults.append("files outside its folder changed")
+        if faults:
+            failures.append(f"{kind} {seed} ({case.what}): {'; '.join(faults)} [{answer.err.strip()[-200:]!r}]")
+        shutil.rmtree(folder)
+    assert not failures, "\n" + "\n".join(failures)
