@@ -13,7 +13,6 @@ from scipy.integrate import solve_ivp
 
 from stability.analysis.data.build import build
 from stability.analysis.tasks import TASKS, make_task, read_idx
-from stability.analysis.tasks.idx import MAX_ENTRIES
 from stability.analysis.tasks.images import image_sequences
 from stability.errors import ConfigurationError, DimensionError, FileFormatError, StabilityError
 
@@ -58,7 +57,7 @@ class TestIdx:
             (lambda d: d + b"\0", "goes on"),
             (lambda d: d[:4] + struct.pack(">I", 0) + d[8:], "empty"),
             (lambda d: d[:4] + b"\xff\xff\xff\xff" * 3 + d[16:], "claims"),
-            (lambda d: d[:4] + struct.pack(">I", MAX_ENTRIES) + struct.pack(">II", 1, 1) + d[16:], "truncated"),
+            (lambda d: d[:4] + struct.pack(">I", 2**27) + struct.pack(">II", 1, 1) + d[16:], "truncated"),
             (lambda d: gzip.compress(d)[:-20], "truncated|damaged|cannot read"),
             (lambda d: gzip.compress(d)[:30] + b"xxxx" + gzip.compress(d)[34:], "damaged|cannot read"),
         ],
