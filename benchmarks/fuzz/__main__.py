@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -193,6 +194,8 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--out", type=Path, default=Path("runs/fuzz"))
     options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # in the background of a shell the first is ignored otherwise
+        signal.signal(number, signal.default_int_handler)
     warm()
     fuzzer = Fuzzer(options.out, options.seed, options.kinds)
     begun = last = time.monotonic()

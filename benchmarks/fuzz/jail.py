@@ -135,6 +135,7 @@ def _inside(call: Callable[[], Any], write: int, folder: str, memory: int, secon
     """The child's part; it never returns."""
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
