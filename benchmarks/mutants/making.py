@@ -178,8 +178,8 @@ def places(root: Path, file: str) -> tuple[cst.Module, list[_Place]]:
 def sample(root: Path, files: list[str], count: int, seed: int) -> tuple[list[Mutant], int]:
     """``count`` mutants, drawn over all files in proportion to their places; the second number is that of all places.
 
-    A file of few places still gives ten of them (or all that it has). The lot of a place is drawn from its key alone, so
-    that an edit elsewhere in the file leaves the sample as it is.
+    A file of few places still gives ten of them (or all that it has). The lot of a place is drawn from its key
+    alone, so that an edit elsewhere in the file leaves the sample as it is.
     """
     modules = {}
     drawn: list[tuple[str, _Place]] = []
