@@ -29,6 +29,12 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
 }
 """Columns of a table: numbers that every row must have, numbers that a row may lack, names of what is drawn."""
 
+_DRAWN = {
+    *("train_loss", "train_metric", "test_loss", "test_metric", "validation_loss", "validation_metric"),
+    *("expected", "envelope", "n"),
+}
+"""Columns that are drawn where a table has them."""
+
 
 def read_table(path: Path) -> pd.DataFrame | None:
     """A table of a run with the columns that the page draws; numbers that cannot be drawn are left blank.
@@ -69,7 +75,7 @@ def read_table(path: Path) -> pd.DataFrame | None:
             if pd.api.types.is_float_dtype(frame[column]):
                 wild = frame[column].abs() > LARGEST
                 frame.loc[wild & (column != "per_step"), column] = np.nan
-        elif column in whole or (column in partial and not frame[column].isna().all()):
+        elif column in whole or (column in _DRAWN.union(partial) and not frame[column].isna().all()):
             raise FileFormatError(f"{path}: the column {column} holds something else than numbers")
         else:
             frame[column] = [printable(v) if isinstance(v, str) else v for v in frame[column]]

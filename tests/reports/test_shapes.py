@@ -77,6 +77,15 @@ def test_tables_lack_no_column_and_hold_numbers_where_numbers_are_drawn(stem: st
             read_table(path)
 
 
+def test_columns_that_are_drawn_where_they_are_hold_numbers(tmp_path: Path) -> None:
+    table("metrics").assign(test_metric=["x", "0.5"]).to_csv(tmp_path / "metrics.csv", index=False)
+    with pytest.raises(FileFormatError, match="column test_metric holds something else"):
+        read_table(tmp_path / "metrics.csv")
+    table("norms").assign(expected=["9" * 400, "1"]).to_csv(tmp_path / "norms.csv", index=False)
+    with pytest.raises(FileFormatError, match="column expected holds something else"):
+        read_table(tmp_path / "norms.csv")
+
+
 def test_norms_that_are_all_infinite_are_no_norms(tmp_path: Path) -> None:
     frame = table("norms").assign(q10=float("inf"), q50=float("inf"), q90=float("inf"))
     frame.to_csv(tmp_path / "norms.csv", index=False)
