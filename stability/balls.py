@@ -67,6 +67,10 @@ class Ball:
         """Entrywise upper bound of the absolute value."""
         return (np.abs(self.mid) * (1 + 2 * EPS) + self.rad) * (1 + 2 * EPS)
 
+    def ends(self) -> tuple[Array, Array]:
+        """The least and the largest real array inside, rounded outwards."""
+        return np.nextafter(self.mid - self.rad, -np.inf), np.nextafter(self.mid + self.rad, np.inf)
+
     def __getitem__(self, key: Any) -> Ball:
         return Ball(self.mid[key], self.rad[key])
 
@@ -126,8 +130,12 @@ def row_sum_norm(ball: Ball) -> float:
     return float(size.max(initial=0.0))
 
 
-def activation_values(name: str, z: Ball) -> Ball | None:
-    """Range of the activation over a ball of pre-activations; ``None`` without a known error bound."""
+def activation_values(name: str, z: Ball) -> Ball:
+    """Range of the activation over a ball of pre-activations.
+
+    Raises:
+        UnsupportedError: for an activation without a known error bound.
+    """
     if name == "tanh":
         t = np.tanh(z.mid)
         return Ball(t, (z.rad + TANH_ULPS * EPS * np.abs(t)) * (1 + 8 * EPS) + TINY)
@@ -138,14 +146,19 @@ def activation_values(name: str, z: Ball) -> Ball | None:
         return Ball(np.maximum(z.mid, 0.0), z.rad)
     if name == "leaky_relu":
         return Ball(np.where(z.mid > 0, z.mid, 0.1 * z.mid), (z.rad + EPS * np.abs(z.mid)) * (1 + 4 * EPS) + TINY)
-    return Ball(z.mid * 1.0, z.rad) if name == "identity" else None
+    if name == "identity":
+        return Ball(z.mid * 1.0, z.rad)
+    raise _unknown(name)
 
 
-def activation_slopes(name: str, z: Ball) -> Ball | None:
+def activation_slopes(name: str, z: Ball) -> Ball:
     """Range of the derivative over a ball of pre-activations: the mean value theorem with the bound on
     ``phi''``.
 
     At a kink the range is the whole interval between the two slopes.
+
+    Raises:
+        UnsupportedError: for an activation without a known error bound.
     """
     if name == "tanh":  # |tanh''| <= 4 / (3 sqrt 3) < 0.77
         t = np.tanh(z.mid)
@@ -159,7 +172,13 @@ def activation_slopes(name: str, z: Ball) -> Ball | None:
         decided = np.abs(z.mid) > z.rad
         mid = np.where(decided, np.where(z.mid > 0, 1.0, low), 0.5 * (1.0 + low))
         return Ball(mid, np.where(decided, 0.0, 0.5 * (1.0 - low) + EPS))
-    return Ball(np.ones_like(z.mid), np.zeros_like(z.mid)) if name == "identity" else None
+    if name == "identity":
+        return Ball(np.ones_like(z.mid), np.zeros_like(z.mid))
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> UnsupportedError:
+    return UnsupportedError(f"no error bound is known of the activation {name!r}")
 
 
 def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stability.activations import activation
-from stability.balls import EPS, TINY, Ball, activation_values, system_balls
+from stability.balls import Ball, activation_values, system_balls
 
 __all__ = ["box_image", "is_left_nowhere"]
 
@@ -15,22 +15,21 @@ Array = np.ndarray
 
 
 def _ball(low: Array, high: Array) -> Ball:
-    mid = 0.5 * low + 0.5 * high
-    return Ball(mid, np.maximum(high - mid, mid - low) * (1 + 4 * EPS) + 4 * EPS * np.abs(mid) + TINY)
+    mid = 0.5 * low + 0.5 * high  # wherever rounding puts it, the radius reaches both ends
+    return Ball(mid, np.nextafter(np.maximum(high - mid, mid - low), np.inf))
 
 
-def _values(name: str, z: Ball) -> Ball | None:
+def _values(name: str, z: Ball) -> Ball:
     """Range of a rising activation over an interval, from its two ends."""
-    low, high = (activation_values(name, Ball.exact(z.mid + side * z.rad * (1 + 4 * EPS))) for side in (-1, 1))
-    if low is None or high is None:
-        return None
-    bottom, top = low.mid - low.rad, high.mid + high.rad
-    slip = 4 * EPS * (np.abs(low.mid) + np.abs(high.mid) + np.abs(z.mid)) + TINY  # of the sums above
-    return _ball(bottom - slip, top + slip)
+    low, high = (activation_values(name, Ball.exact(end)).ends() for end in z.ends())
+    return _ball(low[0], high[1])
 
 
 def _activated(driven: Any, x: Ball, u: Array, C: Ball, D: Ball) -> Ball | None:
-    """Range of ``phi(z)`` over a box of states: through the channel loop by sweeps from the activation's own range."""
+    """Range of ``phi(z)`` over a box of states: through the channel loop by sweeps from the activation's own range.
+
+    ``None`` for a loop through an activation that has no such range.
+    """
     name, m = driven.activation, driven.system.channels
     free = C @ x + Ball.exact(driven.E) @ u + driven.b
     if not (D.mid.any() or D.rad.any()):
@@ -38,9 +37,9 @@ def _activated(driven: Any, x: Ball, u: Array, C: Ball, D: Ball) -> Ball | None:
     bound = activation(name).bound
     if not np.isfinite(bound):
         return None
-    w: Ball | None = Ball(np.zeros(m), np.full(m, bound))
+    w = Ball(np.zeros(m), np.full(m, bound))
     for _ in range(min(m, 24) + 1):
-        w = None if w is None else _values(name, free + D @ w)
+        w = _values(name, free + D @ w)
     return w
 
 
@@ -54,7 +53,7 @@ def box_image(driven: Any, low: Array, high: Array, u: Array) -> tuple[Array, Ar
         u: ``(p,)`` the input, taken as exact.
 
     Returns:
-        Its two corners, rounded outwards; ``None`` where no enclosure is known.
+        Its two corners, rounded outwards; ``None`` where no enclosure is known (an unbounded activation in a loop).
 
     Example:
         >>> from stability import DrivenSystem, LureSystem
@@ -68,9 +67,7 @@ def box_image(driven: Any, low: Array, high: Array, u: Array) -> tuple[Array, Ar
     w = _activated(driven, x, u, C, D)
     if w is None:
         return None
-    after = A @ x + B @ w + Ball.exact(driven.F) @ u
-    slip = 4 * EPS * np.abs(after.mid) + TINY
-    return after.mid - after.rad * (1 + 4 * EPS) - slip, after.mid + after.rad * (1 + 4 * EPS) + slip
+    return (A @ x + B @ w + Ball.exact(driven.F) @ u).ends()
 
 
 def is_left_nowhere(driven: Any, low: Array, high: Array, u: Array) -> bool:

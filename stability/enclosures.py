@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import EPS, TINY, Ball, row_sum_norm, system_balls
+from stability.balls import Ball, row_sum_norm, system_balls
 
 __all__ = [
     "NEAR",
@@ -31,7 +31,7 @@ NEAR = 1e-6  # how far, relative to its modulus, an eigenvalue that a sentence n
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """The pencil ``M - s diag(mass)``: ``mass`` is all ones for an ordinary matrix.
+    """The pencil ``M - s diag(mass)``: ``mass`` is all ones for an ordinary matrix, and never holds but ones and zeros.
 
     With a ``D`` the linearised system is kept as the pencil of ``[[A, B K], [C, D K - I]]`` with masses one
     on the states and zero on the channels, which has the same eigenvalues and needs no inverse.
@@ -122,10 +122,10 @@ def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpai
     ball, mass = matrix.ball, matrix.mass
     size = ball.shape[0]
     norm = row_sum_norm(ball)
-    if not (math.isfinite(norm) and 1e-200 < norm < 1e200 and np.isfinite(vector).all() and vector.any()):
+    if not (1e-200 < norm < 1e200 and np.isfinite(vector).all() and vector.any()):
         return None
-    scale = math.ldexp(1.0, math.frexp(norm)[1])  # a power of two: dividing by it is exact
-    ball = Ball(ball.mid / scale, ball.rad / scale + TINY)
+    scale = math.ldexp(1.0, math.frexp(norm)[1])  # a power of two
+    ball = ball * (1.0 / scale)
     value = complex(value) / scale
     k = int(np.argmax(np.abs(vector)))
     y = vector / vector[k]
@@ -152,11 +152,11 @@ def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpai
         return None
     a = row_sum_norm(Ball.exact(inverse) @ residual)
     b = row_sum_norm(np.eye(size) - Ball.exact(inverse) @ Ball(mid, rad))
-    c = row_sum_norm(Ball.exact(inverse)) * float(np.abs(mass).max())
+    c = row_sum_norm(Ball.exact(inverse))
     if not (b < 0.9 and 4.1 * a * c <= (1.0 - b) ** 2):
         return None
-    radius = 2.0 * a / (1.0 - b) * (1 + 16 * EPS)
-    return Eigenpair(complex(value) * scale, radius * scale * (1 + 4 * EPS), y, radius)
+    radius = 2.0 * a / (1.0 - b)  # 4.1 above: every radius from 0.87 times this one on will do, which covers rounding
+    return Eigenpair(complex(value) * scale, math.nextafter(radius * scale, math.inf), y, radius)
 
 
 def is_near(pair: Eigenpair, value: complex) -> bool:
@@ -169,7 +169,7 @@ def inverse_iteration(matrix: Matrix, value: complex) -> Array | None:
     target: Any = value if complex(value).imag else complex(value).real
     mid, size = matrix.ball.mid, matrix.ball.shape[0]
     start = np.cos(np.arange(1.0, size + 1.0))
-    nudge = 1e-10 * max(abs(value), float(np.abs(mid).max(initial=0.0)), 1e-100)
+    nudge = 1e-10 * max(abs(value), float(np.abs(mid).max()))
     for shift in (target + nudge, target + 1e4 * nudge):
         y: Array | None = start
         try:

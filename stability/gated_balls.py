@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.linalg import block_diag
 
-from stability.balls import EPS, Ball, activation_slopes, activation_values, row_sum_norm
+from stability.balls import Ball, activation_slopes, activation_values, row_sum_norm
+from stability.enclosures import inverse_or_none
 from stability.gated import GATES, GatedCell
+from stability.krawczyk import MOVED, kept_radius
 
 __all__ = ["enclose", "enclose_orbit", "orbit_jacobian", "product_along", "polish_orbit", "step_and_jacobian"]
 
@@ -25,11 +28,8 @@ Step = Callable[[int, Ball], tuple[Ball, Ball]]
 
 
 def _squash(name: str, z: Ball) -> tuple[Ball, Ball]:
-    """Values and slopes of an activation that is known to have error bounds."""
-    value, slope = activation_values(name, z), activation_slopes(name, z)
-    assert value is not None
-    assert slope is not None
-    return value, slope
+    """Values and slopes of an activation."""
+    return activation_values(name, z), activation_slopes(name, z)
 
 
 def _diagonal(ball: Ball) -> Ball:
@@ -93,17 +93,10 @@ def _steps(cell: GatedCell, inputs: Array) -> Step:
 def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
     """``F(x_i, u_i) - x_{i+1}`` flattened, ``(k n,)``, and its derivative ``(k n, k n)``."""
     k, n = points.shape
-    parts = [step(i, points[i]) for i in range(k)]
-    value = _join(*(parts[i][0] - points[(i + 1) % k] for i in range(k)))
-    mid, rad = np.zeros((k * n, k * n)), np.zeros((k * n, k * n))
-    for i, (_, jacobian) in enumerate(parts):
-        rows, ahead = slice(i * n, (i + 1) * n), (i + 1) % k
-        mid[rows, rows], rad[rows, rows] = jacobian.mid, jacobian.rad
-        block = (rows, slice(ahead * n, (ahead + 1) * n))
-        mid[block] -= np.eye(n)
-        if k == 1:
-            rad[block] += 4 * EPS * (np.abs(mid[block]) + np.eye(n))
-    return value, Ball(mid, rad)
+    images, jacobians = zip(*(step(i, points[i]) for i in range(k)))
+    value = _join(*(image - points[(i + 1) % k] for i, image in enumerate(images)))
+    along = Ball(*(np.asarray(block_diag(*parts)) for parts in zip(*((j.mid, j.rad) for j in jacobians))))
+    return value, along - np.roll(np.eye(k * n), n, axis=1)  # the identity stands at the next point
 
 
 def orbit_jacobian(cell: GatedCell, points: Ball, inputs: Array) -> Ball:
@@ -154,8 +147,6 @@ def _polish(step: Step, points: Array, steps: int) -> Array | None:
         x = x - move
         if not np.isfinite(x).all():
             return None
-        if np.abs(move).max() <= 1e-14 * (1.0 + np.abs(x).max()):
-            break
     return x
 
 
@@ -186,22 +177,16 @@ def enclose(step: Step, points: Array) -> Ball | None:
     input sequence of that ball.
     """
     x = _polish(step, points, 3)
-    if x is None or not np.abs(x - points).max() <= 1e-3 * (1.0 + np.abs(x).max()):
+    if x is None or not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
         return None  # Newton's method went elsewhere: nothing is said about the given points
     value, derivative = _shooting(step, Ball.exact(x))
-    try:
-        inverse = np.linalg.inv(derivative.mid)
-    except np.linalg.LinAlgError:
+    inverse = inverse_or_none(derivative.mid)
+    if inverse is None:
         return None
-    if not np.isfinite(inverse).all():
-        return None
-    left = Ball.exact(inverse)
-    a = row_sum_norm(left @ value)
-    eye = np.eye(x.size)
-    for factor in (1.5, 4.0, 64.0):
-        radius = factor * a + 1e-290
-        _, slope = _shooting(step, Ball(x, np.full(x.shape, radius)))
-        b = row_sum_norm(eye - left @ slope)
-        if b < 1.0 and (a + b * radius) * (1 + 8 * EPS) <= radius:
-            return Ball(x, np.full(x.shape, radius))
-    return None
+    left, eye = Ball.exact(inverse), np.eye(x.size)
+
+    def spread(radius: float) -> float:
+        return row_sum_norm(eye - left @ _shooting(step, Ball(x, np.full(x.shape, radius)))[1])
+
+    radius = kept_radius(row_sum_norm(left @ value), spread)
+    return None if radius is None else Ball(x, np.full(x.shape, radius))

@@ -69,7 +69,7 @@ def gate_bounds(cell: GatedCell, box: Interval) -> Gates:
         following = out["o"] * t
         nxt = Interval(np.concatenate([following.low, after.low]), np.concatenate([following.high, after.high]))
         return {**out, "c": c, "t": t, "next": nxt}
-    rows = slice(2 * m, 3 * m)
+    rows = slice(2 * m, None)
     seen = h if cell.reset_after else out["r"] * h
     v = affine(cell.w_hh[rows], seen, Interval.point(cell.b_hh[rows]))
     n = tanh(_drive(cell, rows) + (out["r"] * v if cell.reset_after else v))
@@ -159,10 +159,7 @@ def absorbs(cell: GatedCell, box: Interval, *, sweeps: int = 300) -> bool:
         above[:m] |= box.high[:m] >= 1.0
         if below.all() and above.all():
             return True
-        new = _shrunk(cell, state)
-        if np.array_equal(new.low, state.low) and np.array_equal(new.high, state.high):
-            return False
-        state = new
+        state = _shrunk(cell, state)
     return False
 
 
@@ -201,16 +198,14 @@ def _with_cell_state(cell: GatedCell, h: Interval, rooms: float = 1.0) -> Interv
     return Interval(np.concatenate([h.low, low]), np.concatenate([h.high, high]))
 
 
-def _sup_gate(gate: Interval, direct: Array, gated: Array, rest: Array | None = None) -> Array:
+def _sup_gate(gate: Interval, direct: Array, gated: Array, rest: Array | float = 0.0) -> Array:
     """Upper bound of ``s direct + s (1 - s) gated + (1 - s) rest`` over ``s`` in ``gate``; all arguments >= 0.
 
     The function is concave in ``s``; a rounded maximiser costs a second-order error, which ``GROW`` covers.
     """
-    rest = np.zeros_like(direct) if rest is None else rest
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        peak = (direct - rest + gated) / (2.0 * gated)
-        peak = np.where(np.isfinite(peak), peak, np.where(direct >= rest, 1.0, 0.0))
-        candidates = (np.clip(peak, gate.low, gate.high), gate.low + 0 * peak, gate.high + 0 * peak)
+        peak = np.nan_to_num((direct - rest + gated) / (2.0 * gated))  # without a peak an end is the largest
+        candidates = (np.clip(peak, gate.low, gate.high), gate.low, gate.high)
         values = [s * direct + s * (1.0 - s) * gated + (1.0 - s) * rest for s in candidates]
     return np.nextafter(np.maximum.reduce(values) * GROW, np.inf)
 

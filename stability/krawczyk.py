@@ -5,6 +5,7 @@ Source: R. Krawczyk, "Newton-Algorithmen zur Bestimmung von Nullstellen mit Fehl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from stability.balls import EPS, Ball, activation_slopes, activation_values, row_sum_norm, system_balls
 from stability.enclosures import inverse_or_none
 
-__all__ = ["MOVED", "Orbit", "distance", "enclose_equilibrium", "enclose_orbit"]
+__all__ = ["MOVED", "Orbit", "distance", "enclose_equilibrium", "enclose_orbit", "kept_radius"]
 
 Array = np.ndarray
 MOVED = 1e-3  # Newton's method may move the given points this far, relative to one plus their size
@@ -38,10 +39,8 @@ class _Shooting:
         self.top = [Ball.exact(driven.F) @ u for u in inputs]
         self.free = [Ball.exact(driven.E) @ u + driven.b for u in inputs]
 
-    def residual(self, x: Array, z: Array) -> Ball | None:
+    def residual(self, x: Array, z: Array) -> Ball:
         w = activation_values(self.name, Ball.exact(z))
-        if w is None:
-            return None
         rows, channels = [], []
         for i in range(self.period):
             u = i % len(self.top)
@@ -51,10 +50,8 @@ class _Shooting:
         parts = rows + channels
         return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
 
-    def derivative(self, z: Ball) -> Ball | None:
+    def derivative(self, z: Ball) -> Ball:
         slopes = activation_slopes(self.name, z)
-        if slopes is None:
-            return None
         k, n, m = self.period, self.n, self.m
         size = k * (n + m)
         mid, rad = np.zeros((size, size)), np.zeros((size, size))
@@ -107,8 +104,6 @@ def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
     z = np.array([driven.channel(x[i], inputs[i % len(inputs)]) for i in range(k)]).reshape(k, m)
     for _ in range(4):
         value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
-        if value is None or slope is None:
-            return None
         try:
             step = np.linalg.solve(slope.mid, value.mid)
         except np.linalg.LinAlgError:
@@ -119,19 +114,34 @@ def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
     if not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
         return None  # Newton's method went elsewhere: nothing is said about the given points
     value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
-    inverse = None if slope is None else inverse_or_none(slope.mid)
-    if value is None or inverse is None:
+    inverse = inverse_or_none(slope.mid)
+    if inverse is None:
         return None
     left, eye = Ball.exact(inverse), np.eye(k * (n + m))
-    a = row_sum_norm(left @ value)
+
+    def spread(radius: float) -> float:
+        return row_sum_norm(eye - left @ equations.derivative(Ball(z, np.full(z.shape, radius))))
+
+    radius = kept_radius(row_sum_norm(left @ value), spread)
+    if radius is None:
+        return None
+    return Orbit(Ball(x, np.full(x.shape, radius)), Ball(z, np.full(z.shape, radius)))
+
+
+def kept_radius(move: float, spread: Callable[[float], float]) -> float | None:
+    """A radius ``r`` with ``move + spread(r) r < r``: the box of that radius goes into itself, and shrinks.
+
+    Args:
+        move: ``|R G|``, rounded up.
+        spread: ``r`` to ``|I - R J|`` over the box of radius ``r``, rounded up.
+
+    Returns:
+        The radius, or ``None`` where no trial was kept. Not being strict below, an infinite one is none.
+    """
     for factor in (1.5, 4.0, 64.0):
-        radius = factor * a + 1e-290
-        box = equations.derivative(Ball(z, np.full(z.shape, radius)))
-        if box is None:
-            return None
-        b = row_sum_norm(eye - left @ box)
-        if b < 1.0 and (a + b * radius) * (1 + 8 * EPS) <= radius:
-            return Orbit(Ball(x, np.full(x.shape, radius)), Ball(z, np.full(z.shape, radius)))
+        radius = factor * move + 1e-290
+        if (move + spread(radius) * radius) * (1 + 8 * EPS) < radius:
+            return radius
     return None
 
 
@@ -151,5 +161,5 @@ def enclose_equilibrium(driven: Any, state: Array, inputs: Array) -> Orbit | Non
 
 def distance(first: Ball, second: Ball) -> float:
     """A lower bound of the largest difference of an entry over all points of two boxes; not positive if they meet."""
-    apart = np.abs(first.mid - second.mid) * (1 - 4 * EPS) - (first.rad + second.rad) * (1 + 4 * EPS)
-    return float(apart.max(initial=-np.inf)) * (1 - 4 * EPS)
+    apart = first - second
+    return float(np.nextafter((np.abs(apart.mid) - apart.rad).max(), -np.inf))

@@ -26,12 +26,10 @@ def _estimate(p: Array) -> tuple[float, float] | None:
         return None
     rng = np.random.default_rng(0)
     big, small = rng.standard_normal(len(p)), rng.standard_normal(len(p))
-    top = bottom = 1.0
     for _ in range(25):
         big = p @ (big / np.linalg.norm(big))
         small = cho_solve(factor, small / np.linalg.norm(small), check_finite=False)
-        top, bottom = float(np.linalg.norm(big)), 1.0 / float(np.linalg.norm(small))
-    return 0.9 * bottom, 1.1 * top
+    return 0.9 / float(np.linalg.norm(small)), 1.1 * float(np.linalg.norm(big))
 
 
 def spectrum_bracket(p: Array) -> tuple[float, float, float] | None:
@@ -56,7 +54,7 @@ def spectrum_bracket(p: Array) -> tuple[float, float, float] | None:
         low, high = (1.0 - 1e-12) * float(diagonal.min()), (1.0 + 1e-12) * float(diagonal.max())
         return (low, high, math.sqrt(high / low) * (1.0 + 1e-13)) if spectral_bounds(p, low, high).holds else None
     estimate = _estimate(p)
-    if estimate is None or not estimate[1] > 0:
+    if estimate is None:
         return None
     low, high = estimate
     slack = 1e-12 * len(p) * high

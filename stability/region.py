@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.activations import activation
-from stability.balls import EPS, TINY, Ball, activation_slopes, activation_values, system_balls
+from stability.balls import Ball, activation_slopes, activation_values, system_balls
 from stability.systems import DrivenSystem
 
 __all__ = ["Region", "region_bounds", "slope_range"]
@@ -40,7 +40,7 @@ class Region:
     drift: Array
 
 
-def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array] | None:
+def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
     """Smallest and largest difference quotients of an activation on ``[centre - reach, centre + reach]``.
 
     Args:
@@ -49,7 +49,7 @@ def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array] |
         reach: ``(m,)``, >= 0.
 
     Returns:
-        Two vectors, rounded outwards; ``None`` for an activation without a known error bound.
+        Two vectors, rounded outwards.
 
     Example:
         >>> low, high = slope_range("tanh", np.zeros(1), np.ones(1))
@@ -58,17 +58,11 @@ def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array] |
     """
     bottom, top = activation(name).slope
     if name in ("tanh", "sigmoid"):  # the derivative falls with |z|
-        far = (np.abs(centre) + reach) * (1 + 4 * EPS)
-        near = np.maximum((np.abs(centre) - reach) - 4 * EPS * (np.abs(centre) + reach), 0.0)
-        steep, flat = activation_slopes(name, Ball.exact(near)), activation_slopes(name, Ball.exact(far))
-        if steep is None or flat is None:
-            return None
-        low, high = flat.mid - flat.rad, steep.mid + steep.rad
+        near, far = (np.maximum(end, 0.0) for end in Ball(np.abs(centre), reach).ends())
+        low, _ = activation_slopes(name, Ball.exact(far)).ends()
+        _, high = activation_slopes(name, Ball.exact(near)).ends()
     else:
-        over = activation_slopes(name, Ball(centre, reach))
-        if over is None:
-            return None
-        low, high = over.mid - over.rad, over.mid + over.rad
+        low, high = activation_slopes(name, Ball(centre, reach)).ends()
     return np.clip(low, bottom, top), np.clip(high, bottom, top)
 
 
@@ -78,13 +72,28 @@ def _through_loop(gain: Array, free: Array) -> Array | None:
     if not gain.any():
         return s
     for _ in range(300 + len(free)):
-        new = (free + gain @ s) * (1 + (len(free) + 8) * EPS) + TINY
+        new = (Ball.exact(gain) @ s + free).upper()
         if (new <= s).all():
             return s
         if not np.isfinite(new).all():
             return None
-        s = np.maximum(s, new * (1 + 1e-12) if (gain @ gain).any() else new)
+        s = new * (1 + 1e-12)
     return None
+
+
+def _root(x: Array) -> Array:
+    return np.nextafter(np.sqrt(x), np.inf)
+
+
+def _inner(x: Ball, y: Ball) -> Array:
+    """Upper bounds of the inner products ``|x_i y_i|`` of rows."""
+    return (x[:, None, :] @ y[:, :, None])[:, 0, 0].upper()
+
+
+def _lengths(x: Ball) -> Array:
+    """Upper bounds of the lengths of rows."""
+    size = Ball.exact(x.upper())
+    return _root(_inner(size, size))
 
 
 def region_bounds(
@@ -125,33 +134,30 @@ def region_bounds(
     turn = (size @ np.full(driven.inputs, float(input_bound))).upper()
     middle = driven.channel(centre, inputs)
     w = activation_values(name, Ball.exact(middle))
-    if w is None or not np.isfinite(middle).all():
+    if not np.isfinite(middle).all():
         return None
     gap = (C @ centre + D @ w + Ball.exact(driven.E) @ inputs + driven.b - middle).upper()
     residual = (np.eye(len(P)) - Ball.exact(P) @ inverse) @ C.T
-    row = C @ inverse
-    square = np.einsum("ij,ij->i", row.mid, C.mid)
-    slip = ((row.upper() * C.upper()).sum(axis=1) * (2 * len(P) + 8) * EPS) + (row.rad * C.upper()).sum(axis=1)
-    slip = slip + (row.upper() * C.rad).sum(axis=1)
-    norms = np.sqrt((C.upper() ** 2).sum(axis=1)) * np.sqrt((residual.upper() ** 2).sum(axis=0))
-    spread = (np.maximum(square, 0.0) + 2 * slip + norms / p_min) * (1 + (len(P) + 16) * EPS) + TINY
-    swing = np.sqrt(level) * np.sqrt(spread) * (1 + 8 * EPS)
+    norms = (Ball.exact(_lengths(C)) * _lengths(residual.T)).upper()
+    spread = Ball.exact(_inner(C @ inverse, C)) + np.nextafter(norms / p_min, np.inf)
+    swing = (
+        Ball.exact(_root(spread.upper())) * _root(np.float64(level))
+    ).upper()  # not the root of a product: underflow
     steepest = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     gain = D.upper() * steepest[None, :]
-    reach = _through_loop(gain, (gap + swing + turn) * (1 + 8 * EPS))
+    reach = _through_loop(gain, (Ball.exact(gap) + swing + turn).upper())
     shift = _through_loop(gain, turn)
     if reach is None or shift is None:
         return None
-    slopes = slope_range(name, middle, reach)
+    low, high = slope_range(name, middle, reach)
     start = _through_loop(gain, gap)
-    if slopes is None or start is None:
+    if start is None:
         return None
-    values = Ball(w.mid, w.rad + start)  # the activation at the exact pre-activations of the centre
+    values = w + Ball(np.zeros(len(start)), start)  # the activation at the exact pre-activations of the centre
     still = A @ centre + B @ values + Ball.exact(driven.F) @ inputs
     if system.is_discrete:
         still = still - centre
-    moved = Ball.exact(B.upper()) @ (steepest * shift * (1 + 4 * EPS)) + Ball.exact(np.abs(driven.F)) @ np.full(
-        driven.inputs, float(input_bound)
-    )
-    drift = (still.upper() + moved.upper()) * (1 + 4 * EPS)
-    return Region(middle, reach, slopes[0], slopes[1], drift)
+    push = Ball.exact(np.abs(driven.F)) @ np.full(driven.inputs, float(input_bound))
+    moved = Ball.exact(B.upper()) @ (Ball.exact(steepest) * shift) + push
+    drift = (moved + still.upper()).upper()
+    return Region(middle, reach, low, high, drift)

@@ -191,7 +191,7 @@ def _attempt(
     turn = np.abs(driven.E).sum(axis=1) * bound
     gain = np.abs(system.D) * np.maximum(np.abs(system.alpha), np.abs(system.beta))[None, :]
     slopes = slope_range(driven.activation, middle, np.linalg.solve(np.eye(len(middle)) - gain, swing + turn))
-    if slopes is None or not all(np.isfinite(s).all() for s in slopes):
+    if not all(np.isfinite(s).all() for s in slopes):
         return None, None
     inner = regional_system(system, Region(middle, swing, slopes[0], slopes[1], np.zeros(system.states)))
     finding = multiplier_criterion(inner, rate=rate, solver="riccati", time_limit=deadline)

@@ -41,8 +41,8 @@ def layer_step(layer: Layer, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
         u: ball of ``(p,)``.
 
     Returns:
-        Balls of ``(n,)`` and ``(n, n)``; ``None`` for a layer in continuous time, an activation without error bounds or
-        channels that feed each other more often than four times in a row.
+        Balls of ``(n,)`` and ``(n, n)``; ``None`` for a layer in continuous time or channels that feed each other more
+        often than four times in a row.
     """
     if isinstance(layer, GatedCell):
         return step_and_jacobian(layer, state, u)
@@ -64,10 +64,7 @@ def _driven(layer: DrivenSystem, state: Ball, u: Ball) -> tuple[Ball, Ball] | No
     w, dw = Ball.exact(np.zeros(m)), Ball.exact(np.zeros((m, layer.system.states)))
     for _ in range(rounds):
         z = base + D @ w
-        values, slopes = activation_values(layer.activation, z), activation_slopes(layer.activation, z)
-        if values is None or slopes is None:
-            return None
-        w, dw = values, slopes[:, None] * (C + D @ dw)
+        w, dw = activation_values(layer.activation, z), activation_slopes(layer.activation, z)[:, None] * (C + D @ dw)
     return A @ state + B @ w + Ball.exact(layer.F) @ u, A + B @ dw
 
 

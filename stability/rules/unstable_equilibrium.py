@@ -27,8 +27,6 @@ __all__ = ["check", "smooth_slopes"]
 def smooth_slopes(name: str, channels: Ball) -> Ball | str:
     """The activation's slopes over boxes of pre-activations, or why there is no Jacobian."""
     slopes = activation_slopes(name, channels)
-    if slopes is None:
-        return f"no error bound is known for the activation {name!r}"
     if name in ("relu", "leaky_relu") and slopes.rad.any():
         return "the orbit may pass a kink of the activation, where there is no Jacobian"
     return slopes
