@@ -137,16 +137,16 @@ def polish_orbit(cell: GatedCell, points: Array, inputs: Array, steps: int = 6) 
 
 
 def _polish(step: Step, points: Array, steps: int) -> Array | None:
-    x = np.array(points, dtype=np.float64)
+    x = points
     for _ in range(steps):
         value, derivative = _shooting(step, Ball.exact(x))
         try:
             move = np.linalg.solve(derivative.mid, value.mid).reshape(x.shape)
         except np.linalg.LinAlgError:
             return None
-        x = x - move
-        if not np.isfinite(x).all():
+        if not np.isfinite(move).all():
             return None
+        x = x - move
     return x
 
 

@@ -186,9 +186,7 @@ def _around_zero(x: Interval) -> Interval:
 
 def _with_cell_state(cell: GatedCell, h: Interval, rooms: float = 1.0) -> Interval | None:
     """The LSTM's box from that of its hidden units: ``|c|`` settles where ``f c + i g = c``."""
-    m = cell.hidden
-    state = Interval(np.concatenate([h.low, 0 * h.low[:m]]), np.concatenate([h.high, 0 * h.high[:m]]))
-    bounds = gate_bounds(cell, state)
+    bounds = gate_bounds(cell, Interval(np.tile(h.low, 2), np.tile(h.high, 2)))  # no gate reads the cell state
     forget, gain = bounds["f"].high, bounds["i"] * bounds["g"]
     if not (forget < 1.0).all():
         return None

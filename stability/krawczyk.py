@@ -100,7 +100,7 @@ def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
         return None
     m = driven.system.channels
     equations = _Shooting(driven, inputs, k)
-    x = np.array(points, dtype=np.float64)
+    x = points
     z = np.array([driven.channel(x[i], inputs[i % len(inputs)]) for i in range(k)]).reshape(k, m)
     for _ in range(4):
         value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
@@ -108,9 +108,9 @@ def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
             step = np.linalg.solve(slope.mid, value.mid)
         except np.linalg.LinAlgError:
             return None
-        x, z = x - step[: k * n].reshape(k, n), z - step[k * n :].reshape(k, m)
-        if not (np.isfinite(x).all() and np.isfinite(z).all()):
+        if not np.isfinite(step).all():
             return None
+        x, z = x - step[: k * n].reshape(k, n), z - step[k * n :].reshape(k, m)
     if not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
         return None  # Newton's method went elsewhere: nothing is said about the given points
     value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))

@@ -80,6 +80,19 @@ def test_channels_that_feed_channels_are_followed_to_the_last(exact):
     assert bottom[0] < top[0]
 
 
+@pytest.mark.parametrize("d", [-0.9, 0.5, 0.9])
+def test_a_loop_is_inside_its_box(d):
+    """``z = x + d tanh(z)``: whatever the sweeps leave, the solution is in it."""
+    driven = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[1.0]], [[d]], dt=1.0), "tanh", [[0.0]])
+    for x in (0.0, 0.3, -2.0):
+        w = 0.0
+        for _ in range(400):
+            w = np.tanh(x + d * w)
+        bottom, top = box_image(driven, np.array([x]), np.array([x]), np.zeros(1))
+        assert bottom[0] <= w <= top[0]
+        assert top[0] - bottom[0] < 2.0
+
+
 def test_a_loop_through_an_activation_without_bounds_has_no_box():
     loop = LureSystem([[0.0]], [[1.0]], [[1.0]], [[0.5]], dt=1.0)
     zero = np.zeros(1)

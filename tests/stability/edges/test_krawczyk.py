@@ -9,7 +9,8 @@ import pytest
 
 from stability.balls import EPS, Ball
 from stability.gated_balls import _polish, _shooting, enclose, product_along
-from stability.krawczyk import MOVED, distance, kept_radius
+from stability.krawczyk import MOVED, _Shooting, distance, enclose_orbit, kept_radius
+from stability.systems import DrivenSystem, LureSystem
 
 E = Fraction(EPS)
 TRIALS = (1.5, 4.0, 64.0)
@@ -156,6 +157,66 @@ def test_newtons_method_takes_the_steps_it_is_given():
     for steps in range(4):
         assert _polish(step, np.array([[1.0]]), steps)[0, 0] == pytest.approx(x, rel=1e-15)
         x = x - (x * x - 2.0) / (2.0 * x)
+
+
+# ---- orbits of networks ------------------------------------------------------------------------------------------
+
+
+def network(rng, discrete: bool) -> DrivenSystem:
+    """Affine, with a channel that feeds the other one."""
+    n, m, p = 2, 2, 1
+    system = LureSystem(
+        0.3 * rng.normal(size=(n, n)), 0.3 * rng.normal(size=(n, m)), rng.normal(size=(m, n)), [[0.0, 0.0], [0.6, 0.0]],
+        dt=1.0 if discrete else None,
+    )  # fmt: skip
+    return DrivenSystem(system, "identity", rng.normal(size=(m, p)), rng.normal(size=m), F=rng.normal(size=(n, p)))
+
+
+def defects(driven, x, z, u, exact):
+    """What the equations of an orbit leave, in rationals: the rows of all steps, then all channels."""
+    a, b, c, d = exact.discretised(driven.system)
+    rows, channels, k = [], [], len(x)
+    for i in range(k):
+        v = exact.of(u[i % len(u)])
+        after = a @ x[i] + b @ z[i] + exact.of(driven.F) @ v
+        rows.append(after - x[(i + 1) % k] if driven.system.is_discrete else after)
+        channels.append(c @ x[i] + d @ z[i] + exact.of(driven.E) @ v + exact.of(driven.b) - z[i])
+    return np.concatenate(rows + channels)
+
+
+@pytest.mark.parametrize(("period", "turns", "discrete"), [(1, 1, False), (1, 1, True), (2, 1, True), (3, 3, True)])
+def test_the_equations_of_an_orbit_and_their_derivative(period, turns, discrete, exact, rng):
+    driven, n, m = network(rng, discrete), 2, 2
+    x, z, u = rng.normal(size=(period, n)), rng.normal(size=(period, m)), rng.normal(size=(turns, 1))
+    equations = _Shooting(driven, u, period)
+    residual, slope = equations.residual(x, z), equations.derivative(Ball(z, np.ones(z.shape)))
+    true = defects(driven, exact.of(x), exact.of(z), u, exact)
+    assert (abs(exact.of(residual.mid) - true) <= exact.of(residual.rad)).all()
+    assert (residual.rad < 1e-13).all()
+    for j in range(period * (n + m)):
+        moved = exact.of(np.concatenate([x.ravel(), z.ravel()]))
+        moved[j] = moved[j] + 1
+        away = defects(driven, moved[: period * n].reshape(period, n), moved[period * n :].reshape(period, m), u, exact)
+        assert (abs(exact.of(slope.mid[:, j]) - (away - true)) <= exact.of(slope.rad[:, j])).all()
+        assert (slope.rad[:, j] < 1e-13).all()
+    found = enclose_orbit(driven, np.zeros((period, n)), u)
+    assert found is None  # Newton's method goes farther than it may
+
+
+def test_a_flow_has_equilibria_alone():
+    flow = DrivenSystem(LureSystem([[-1.0]], [[1.0]], [[0.5]]), "tanh", [[0.0]])
+    zero = np.zeros((1, 1))
+    assert enclose_orbit(flow, zero, zero) is not None
+    for k in (2, 3):
+        assert enclose_orbit(flow, np.zeros((k, 1)), zero) is None
+
+
+@pytest.mark.parametrize("centre", [0.0, 100.0])
+@pytest.mark.parametrize("away", [0.99, 1.01])
+def test_an_equilibrium_lies_where_it_was_sought(away, centre):
+    linear = DrivenSystem(LureSystem.linear([[-1.0]]), "tanh", np.zeros((0, 1)), F=[[1.0]])
+    start = np.array([[centre + away * MOVED * (1.0 + centre)]])
+    assert (enclose_orbit(linear, start, np.array([[centre]])) is not None) is (away < 1)
 
 
 # ---- boxes apart ---------------------------------------------------------------------------------------------------
