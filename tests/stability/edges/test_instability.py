@@ -1,0 +1,240 @@
+"""Growing forms and enclosed eigenpairs at their edges, judged in rationals."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from stability.balls import EPS, Ball
+from stability.enclosures import Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none
+from stability.instability import _form_from_equation, _form_from_vectors, _grows, enclose_unstable, prove_not_stable
+
+E, SPARE = Fraction(EPS), Fraction(1, 10**6)  # the latter is added to error bounds in proofs of definiteness
+
+
+def matrix(values, rad=None) -> Matrix:
+    mid = np.array(values, dtype=float)
+    return Matrix(Ball(mid, np.zeros(mid.shape) if rad is None else np.array(rad, dtype=float)), np.ones(len(mid)))
+
+
+def scalar(a: float, r: float) -> Ball:
+    return Ball(np.array([[a]]), np.array([[r]]))
+
+
+ONE = np.ones(1)
+
+# ---- forms that grow ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("a", "s"), [(1.0, 0.0), (1.0, 0.5), (1e-6, 1e-7), (3e5, 1.0)])
+def test_the_rate_of_growth_of_a_number(a, s, exact):
+    """``x' = (a +- r) x`` grows at the rate ``s`` for all of them as long as ``a - r > s``."""
+    last = exact.bisect(lambda r: _grows(scalar(a, r), np.eye(1), s, False, ONE), 0.0, 2 * a)
+    room = Fraction(a) - Fraction(s)
+    assert Fraction(last) < room
+    assert Fraction(last) > room * (1 - 2 * SPARE) - 64 * E * (Fraction(a) + Fraction(s))
+
+
+@pytest.mark.parametrize(("a", "s"), [(1.5, 1.0), (-1.5, 1.2), (1.0 + 1e-6, 1.0), (300.0, 2.0)])
+def test_the_growth_of_a_number_in_one_step(a, s, exact):
+    """``|a| - r > s``; the ball of the square is ``2 |a| r + r^2`` wide."""
+    last = exact.bisect(lambda r: _grows(scalar(a, r), np.eye(1), s, True, ONE), 0.0, 2 * abs(a))
+    size, r = abs(Fraction(a)), Fraction(last)
+    room = size**2 - 2 * size * r - r**2 - Fraction(s) ** 2
+    assert size - r > Fraction(s)
+    assert 0 < room < 2 * SPARE * (2 * size * r + r**2) + 100 * E * size**2
+
+
+def test_a_form_that_grows_by_less_than_nothing_proves_nothing():
+    """``x' = -x``, ``x+ = x / 2`` satisfy the inequality at a rate below the edge, and are stable."""
+    for discrete, a, below, edge in ((False, -1.0, -2.0, 0.0), (True, 0.5, 0.25, 1.0)):
+        assert not _grows(scalar(a, 0.0), np.eye(1), below, discrete, ONE)
+        assert not _grows(scalar(edge + 1.0, 0.0), np.eye(1), float(np.nextafter(edge, -1)), discrete, ONE)
+        assert _grows(scalar(edge + 1.0, 0.0), np.eye(1), edge, discrete, ONE)
+        assert not _grows(scalar(edge + 1.0, 0.0), np.eye(1), np.nan, discrete, ONE)
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_the_form_must_be_positive_somewhere(discrete):
+    """``-x^2`` grows under a stable system: it says nothing without a vector at which it is positive."""
+    ball, edge = scalar(0.5 if discrete else -1.0, 0.0), 1.0 if discrete else 0.0
+    assert not _grows(ball, -np.eye(1), edge, discrete, ONE)
+    assert not _grows(ball, -np.eye(1), edge, discrete, 0 * ONE)
+    for form in (np.zeros((1, 1)), np.full((1, 1), np.nan), np.full((1, 1), np.inf)):
+        assert not _grows(scalar(3.0, 0.0), form, edge, discrete, ONE)
+    two, axis = Ball.exact(np.diag([3.0, 0.1 if discrete else -1.0])), np.eye(2)
+    assert _grows(two, np.diag([1.0, -1.0]), edge, discrete, axis[0])
+    assert not _grows(two, np.diag([1.0, -1.0]), edge, discrete, axis[1])
+    assert not _grows(two, np.diag([1.0, -1.0]), edge, discrete, np.ones(2))  # zero there, exactly
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_matrix_of_the_last_accepted_ball_grows(discrete, seed, exact):
+    """A form of both signs, radii that differ, a scale that is none: signs of the errors drawn, and all of one kind."""
+    rng = np.random.default_rng(seed)
+    n, s, scale = 3, 1.3 if discrete else 0.4, 2.0 ** rng.integers(-30, 30)
+    basis = np.linalg.qr(rng.normal(size=(n, n)))[0] + 0.2 * rng.normal(size=(n, n))
+    values = [2.0, 1.7, 0.6] if discrete else [1.5, 0.9, -1.0]
+    mid = basis @ np.diag(values) @ np.linalg.inv(basis)
+    form = _form_from_vectors(basis.astype(complex), np.array([1.0, 1.0, -1.0])) * scale
+    weights = rng.random((n, n))
+
+    def accepted(r: float) -> bool:
+        return _grows(Ball(mid, r * weights), form, s, discrete, basis[:, 0].copy())
+
+    last = exact.bisect(accepted, 0.0, 2.0)
+    assert last > 1e-3
+    X = exact.of((form + form.T) / (2 * np.abs(form).max()))
+    for signs in (np.ones((n, n)), -np.ones((n, n)), *np.sign(rng.normal(size=(20, n, n)))):
+        A = exact.of(mid) + exact.of(signs) * exact.of(last * weights)
+        if discrete:
+            growth = A.T @ X @ A - Fraction(s * s) * X
+        else:
+            growth = A.T @ X + X @ A - 2 * Fraction(s) * X
+        assert exact.is_definite(growth)
+
+
+@pytest.mark.parametrize(
+    ("values", "discrete"),
+    [
+        ([2.5, 2.5, 1.0, -9.0], False),  # the form is negative at the slow unstable direction
+        ([1.5, 1.5, 1.1, -0.9, -0.9, -0.9], True),
+        ([1e-3, 1e-3, -1.0], False),
+    ],
+)
+def test_growth_faster_than_the_slower_directions(values, discrete):
+    reason = prove_not_stable(matrix(np.diag(values)), discrete, None, strict=True)
+    assert reason == "a quadratic form grows along every trajectory and is positive somewhere"
+
+
+def test_a_jordan_block_needs_the_equation():
+    """Too few eigenvectors: the form comes from the Lyapunov (Stein) equation, for both kinds of time."""
+    block = np.array([[0.7, 9.0, 0.0], [0.0, 0.7, 0.0], [0.0, 0.0, -5.0]])
+    assert prove_not_stable(matrix(block), False, None)
+    assert prove_not_stable(matrix(block - np.diag([0.8, 0.8, 0.0])), False, None) is None
+    assert prove_not_stable(matrix([[1.2, 9.0], [0.0, 1.2]] @ np.diag([1.0, -1.0])), True, None)
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_the_equation_is_solved(discrete, rng):
+    n, s = 4, 1.25
+    mid = rng.normal(size=(n, n))
+    X = _form_from_equation(mid, s, discrete)
+    if discrete:
+        np.testing.assert_allclose(mid.T @ X @ mid / s**2 - X, np.eye(n), atol=1e-9 * np.abs(X).max())
+    else:
+        np.testing.assert_allclose(mid.T @ X + X @ mid - 2 * s * X, np.eye(n), atol=1e-9 * np.abs(X).max())
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_where_the_equation_has_no_solution(discrete):
+    assert _form_from_equation(2.0 * np.eye(2), 2.0, discrete) is None
+
+
+def test_the_equation_is_for_small_matrices():
+    assert _form_from_equation(2.0 * np.eye(24), 0.0, False).shape == (24, 24)
+    assert _form_from_equation(2.0 * np.eye(25), 0.0, False) is None
+
+
+def test_the_form_of_the_vectors_has_their_signs(rng):
+    vectors, signs = rng.normal(size=(4, 4)), np.array([1.0, -1.0, 1.0, -1.0])
+    X = _form_from_vectors(vectors, signs)
+    np.testing.assert_allclose(vectors.T @ X @ vectors, np.diag(signs), atol=1e-10)
+    turning = np.array([[1.0, 1.0], [1j, -1j]])
+    X = _form_from_vectors(turning, np.ones(2))
+    np.testing.assert_allclose(turning.conj().T @ X @ turning, np.eye(2), atol=1e-12)
+    assert _form_from_vectors(np.ones((2, 2)), np.ones(2)) is None
+    assert inverse_or_none(np.array([[5e-324]])) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "discrete", "value", "strict", "start", "end"),
+    [
+        ([[7.0]], False, 7.0, True, "an eigenvalue of positive real part within ", " of 7"),
+        ([[-7.0]], True, -7.0, True, "an eigenvalue of modulus above 1 within ", " of -7"),
+        ([[1.0, 2.0], [-2.0, 1.0]], False, 1 + 2j, True, "an eigenvalue of positive real part within ", " of 1 +2i"),
+        ([[1.0, 2.0], [-2.0, 1.0]], False, 1 - 2j, True, "an eigenvalue of positive real part within ", " of 1 -2i"),
+        ([[7.0]], False, None, True, "the trace forces an eigenvalue of real part > 0", ""),
+        ([[7.0]], False, None, False, "the trace forces an eigenvalue of real part >= 0", ""),
+        ([[7.0]], True, None, True, "the trace forces an eigenvalue of modulus > 1", ""),
+        ([[7.0]], True, None, False, "the trace forces an eigenvalue of modulus >= 1", ""),
+    ],
+)
+def test_what_was_proved_in_a_clause(values, discrete, value, strict, start, end):
+    reason = prove_not_stable(matrix(values), discrete, value, strict)
+    assert reason.startswith(start)
+    assert reason.endswith(end)
+    if value is not None:
+        assert 0.0 < float(reason[len(start) : -len(end)]) < 1e-12
+
+
+# ---- enclosed eigenpairs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("top", [1e-199, 1e-30, 1.0, 1e30, 4e199])
+def test_pairs_at_every_size(top, exact):
+    """The radius is of the size of rounding, and the eigenvalue inside."""
+    pair = enclose_eigenpair(matrix([[top, 0.5 * top], [0.0, -top]]), 1.0001 * top, np.array([1.0, 1e-4]))
+    assert abs(Fraction(pair.value.real) - Fraction(top)) <= Fraction(pair.radius)
+    assert pair.radius <= 1e-14 * top
+    assert pair.vector_radius <= 1e-14
+    assert pair.value.imag == 0.0
+
+
+@pytest.mark.parametrize(
+    ("top", "proved"), [(0.99e-200, False), (1.01e-200, True), (0.99e200, True), (1.01e200, False)]
+)
+def test_beyond_two_hundred_orders_of_magnitude_nothing_is_proved(top, proved):
+    assert (enclose_eigenpair(matrix([[top]]), top, ONE) is not None) is proved
+
+
+def test_vectors_that_are_none():
+    two = matrix(np.diag([2.0, -1.0]))
+    for vector in ([0.0, 0.0], [np.nan, 1.0], [1.0, np.inf]):
+        assert enclose_eigenpair(two, 2.0, np.array(vector)) is None
+    for bad in (np.nan, np.inf):
+        assert enclose_eigenpair(matrix([[bad, 0.0], [0.0, 1.0]]), 1.0, np.array([0.0, 1.0])) is None
+
+
+def test_a_ball_beyond_newton_and_kantorovich():
+    """``[[e, +-r], [d, -1]]`` holds a stable matrix once ``r d > e``, also where ``|I - R J|`` exceeds one."""
+    e, d = 0.1, 0.2
+    for r in np.concatenate([np.linspace(0.0, 6.0, 121), [10.0, 50.0]]):
+        found = enclose_unstable(matrix([[e, 0.0], [d, -1.0]], [[0.0, r], [0.0, 0.0]]), False, e)
+        assert found is None or r * d < e, r
+    assert enclose_unstable(matrix([[e, 0.0], [d, -1.0]], [[0.0, 1e-9], [0.0, 0.0]]), False, e)
+
+
+def test_double_eigenvalues_are_not_enclosed():
+    for twice in (np.eye(2), np.array([[1.0, 1.0], [0.0, 1.0]])):
+        assert enclose_eigenpair(matrix(twice), 1.0, np.array([1.0, 0.0])) is None
+
+
+@pytest.mark.parametrize("value", [2.0, -3.0, 0.5 + 2.0j, 0.5 - 2.0j])
+def test_inverse_iteration_finds_the_vector(value, rng):
+    blocks = np.zeros((4, 4))
+    blocks[0, 0], blocks[1, 1], blocks[2:, 2:] = 2.0, -3.0, [[0.5, 2.0], [-2.0, 0.5]]
+    basis = rng.normal(size=(4, 4))
+    mid = basis @ blocks @ np.linalg.inv(basis)
+    y = inverse_iteration(matrix(mid), value * (1 + 1e-7))
+    assert np.abs(mid @ y - value * y).max() < 1e-9
+    assert np.abs(y).max() == pytest.approx(1.0)
+    assert np.iscomplexobj(y) == isinstance(value, complex)
+
+
+def test_inverse_iteration_on_a_pencil(rng):
+    """Two states and a channel without a mass: the vector solves ``M y = s diag(1, 1, 0) y``."""
+    mid, mass = rng.normal(size=(3, 3)), np.array([1.0, 1.0, 0.0])
+    schur = mid[:2, :2] - np.outer(mid[:2, 2], mid[2, :2]) / mid[2, 2]
+    value = np.linalg.eigvals(schur)[0]
+    y = inverse_iteration(Matrix(Ball.exact(mid), mass), value)
+    assert np.abs(mid @ y - value * mass * y).max() < 1e-9 * (1 + abs(value))
+
+
+def test_inverse_iteration_on_what_has_no_vector():
+    with np.errstate(all="ignore"):
+        assert inverse_iteration(matrix(np.zeros((2, 2))), 0.0) is None
+        assert inverse_iteration(matrix([[np.nan]]), 1.0) is None
