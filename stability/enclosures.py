@@ -139,10 +139,10 @@ def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpai
             correction = np.linalg.solve(bordered, ball.mid @ y - value * (mass * y))
         except np.linalg.LinAlgError:
             return None
+        if not np.isfinite(correction).all():
+            return None
         value = value - correction[k]
         y = np.where(index == k, 1.0, y - correction)
-    if not (np.isfinite(y).all() and np.isfinite(value)):
-        return None
     shifted = ball - np.diag(mass * value)
     residual = shifted @ y
     mid, rad = shifted.mid.copy(), shifted.rad.copy()

@@ -27,12 +27,10 @@ def prove_trace(matrix: Matrix, discrete: bool, strict: bool = False) -> bool:
     diagonal, rad = np.diagonal(matrix.ball.mid), np.diagonal(matrix.ball.rad)
     if not float(np.abs(diagonal).max() + rad.max()) < 1e290:
         return False
-    threshold = -float(len(diagonal)) if discrete else 0.0
-    slack = math.fsum(rad) * (1 + 4 * EPS)
+    threshold = float(len(diagonal)) if discrete else 0.0
     sides = (diagonal, -diagonal) if discrete else (diagonal,)
-    # fsum rounds once, so the sign of an exact sum is never wrong
-    over = [math.fsum([*side, threshold]) * (1 - 2 * EPS) - slack for side in sides]
-    return max(over) > 0 if strict else max(over) >= 0
+    over = max(math.fsum([*side, *-rad, -threshold]) for side in sides)  # rounded once: its sign is the exact one
+    return over > 0 if strict else over >= 0
 
 
 def enclose_unstable(matrix: Matrix, discrete: bool, value: complex) -> Eigenpair | None:
@@ -51,10 +49,12 @@ def enclose_unstable(matrix: Matrix, discrete: bool, value: complex) -> Eigenpai
         return None
     vector = inverse_iteration(matrix, value)
     pair = None if vector is None else enclose_eigenpair(matrix, value, vector)
-    if pair is None or not is_near(pair, value):
-        return None
+    return None if pair is None or not (is_near(pair, value) and _is_outside(pair, discrete)) else pair
+
+
+def _is_outside(pair: Eigenpair, discrete: bool) -> bool:
     size = (abs(pair.value) * (1 - 4 * EPS) - 1.0) if discrete else pair.value.real
-    return pair if size > pair.radius else None
+    return size > pair.radius
 
 
 def prove_not_stable(matrix: Matrix, discrete: bool, value: complex | None, strict: bool = False) -> str | None:
@@ -113,12 +113,10 @@ def _expanding_form(ball: Ball, discrete: bool) -> bool:
     gaps = np.diff(levels)
     at = int(np.argmax(gaps))
     s = 0.5 * (levels[at] + levels[at + 1])
-    signs = np.where(measure > s, 1.0, -1.0)
-    best = vectors[:, int(np.argmax(measure))]
-    parts = np.real(best), np.imag(best)
-    v = parts[0] if np.abs(parts[0]).max() >= np.abs(parts[1]).max() else parts[1]
+    signs = np.sign(measure - s)
+    v = np.ascontiguousarray(np.real(vectors[:, np.argmax(measure)]))
     for form in (_form_from_vectors(vectors, signs), _form_from_equation(mid, s, discrete)):
-        if form is not None and _grows(ball, form, s, discrete, np.ascontiguousarray(v)):
+        if form is not None and _grows(ball, form, s, discrete, v):
             return True
     return False
 
@@ -143,7 +141,7 @@ def _form_from_equation(mid: Array, s: float, discrete: bool) -> Array | None:
         solution = np.linalg.solve(operator, eye.reshape(-1))
     except np.linalg.LinAlgError:
         return None
-    return solution.reshape(size, size) if np.isfinite(solution).all() else None
+    return solution.reshape(size, size)
 
 
 def _grows(ball: Ball, form: Array, s: float, discrete: bool, v: Array) -> bool:

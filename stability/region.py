@@ -14,6 +14,7 @@ import numpy as np
 
 from stability.activations import activation
 from stability.balls import Ball, activation_slopes, activation_values, system_balls
+from stability.enclosures import inverse_or_none
 from stability.systems import DrivenSystem
 
 __all__ = ["Region", "region_bounds", "slope_range"]
@@ -67,8 +68,10 @@ def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
 
 
 def _through_loop(gain: Array, free: Array) -> Array | None:
-    """``s >= free + gain s`` for a well-posed loop with ``gain >= 0``: above every ``d <= free + gain d``."""
-    s = free.copy()
+    """``s >= free + gain s``, column by column, for a well-posed loop with ``gain >= 0``: above every
+    ``d <= free + gain d``.
+    """
+    s = free
     if not gain.any():
         return s
     for _ in range(300 + len(free)):
@@ -124,18 +127,12 @@ def region_bounds(
     """
     system, name = driven.system, driven.activation
     A, B, C, D = system_balls(system)
-    try:
-        inverse = np.linalg.inv(P)
-    except np.linalg.LinAlgError:
+    inverse, middle = inverse_or_none(P), driven.channel(centre, inputs)
+    if inverse is None or not np.isfinite(middle).all():
         return None
-    if not np.isfinite(inverse).all():
-        return None
-    size = Ball.exact(np.abs(driven.E))
-    turn = (size @ np.full(driven.inputs, float(input_bound))).upper()
-    middle = driven.channel(centre, inputs)
     w = activation_values(name, Ball.exact(middle))
-    if not np.isfinite(middle).all():
-        return None
+    aside = np.full(driven.inputs, float(input_bound))
+    turn = (Ball.exact(np.abs(driven.E)) @ aside).upper()
     gap = (C @ centre + D @ w + Ball.exact(driven.E) @ inputs + driven.b - middle).upper()
     residual = (np.eye(len(P)) - Ball.exact(P) @ inverse) @ C.T
     norms = (Ball.exact(_lengths(C)) * _lengths(residual.T)).upper()
@@ -145,19 +142,15 @@ def region_bounds(
     ).upper()  # not the root of a product: underflow
     steepest = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     gain = D.upper() * steepest[None, :]
-    reach = _through_loop(gain, (Ball.exact(gap) + swing + turn).upper())
-    shift = _through_loop(gain, turn)
-    if reach is None or shift is None:
+    through = _through_loop(gain, np.stack([(Ball.exact(gap) + swing + turn).upper(), turn, gap], axis=1))
+    if through is None:
         return None
+    reach, shift, start = through.T
     low, high = slope_range(name, middle, reach)
-    start = _through_loop(gain, gap)
-    if start is None:
-        return None
     values = w + Ball(np.zeros(len(start)), start)  # the activation at the exact pre-activations of the centre
     still = A @ centre + B @ values + Ball.exact(driven.F) @ inputs
     if system.is_discrete:
         still = still - centre
-    push = Ball.exact(np.abs(driven.F)) @ np.full(driven.inputs, float(input_bound))
-    moved = Ball.exact(B.upper()) @ (Ball.exact(steepest) * shift) + push
+    moved = Ball.exact(B.upper()) @ (Ball.exact(steepest) * shift) + Ball.exact(np.abs(driven.F)) @ aside
     drift = (moved + still.upper()).upper()
     return Region(middle, reach, low, high, drift)

@@ -69,6 +69,20 @@ def test_what_the_theorem_does_not_cover_is_refused(name):
     assert not decide(MAP, **REFUSED[name])
 
 
+def test_each_condition_has_its_own_reason():
+    """A multiplier may be zero: then it is the inequality that fails, as it must."""
+    for changes, reason in (
+        ({"L": np.zeros(1)}, "the matrix inequality does not hold (exact arithmetic)"),
+        ({"L": np.array([-5e-324])}, "P must be symmetric, L not negative, both of the system's sizes"),
+        ({"rate": 0.0}, "the rate is not the claim's, or is no exponential decay"),
+        ({"p_min": 0.0}, "P does not lie strictly between p_min and p_max (exact arithmetic)"),
+        ({"overshoot": one_below(2.0)}, "the overshoot is smaller than one or than sqrt(p_max / p_min)"),
+    ):
+        data = {"P": np.eye(1), "L": np.ones(1), "rate": 0.5, "overshoot": 2.0, "p_min": 0.5, "p_max": 2.0, **changes}
+        claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), data["rate"])
+        assert check_exact(FLOW, claim) == (False, reason)
+
+
 def test_symmetry_is_to_the_last_bit():
     two = LureSystem.linear(-np.eye(2))
     assert decide(two, P=np.array([[1.0, 0.25], [0.25, 1.0]]))

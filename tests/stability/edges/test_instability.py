@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from stability.balls import EPS, Ball
-from stability.enclosures import Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none
-from stability.instability import _form_from_equation, _form_from_vectors, _grows, enclose_unstable, prove_not_stable
+from stability.enclosures import Eigenpair, Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none
+from stability.instability import (
+    _form_from_equation,
+    _form_from_vectors,
+    _grows,
+    _is_outside,
+    enclose_unstable,
+    prove_not_stable,
+    prove_trace,
+)
 
 E, SPARE = Fraction(EPS), Fraction(1, 10**6)  # the latter is added to error bounds in proofs of definiteness
 
@@ -103,6 +111,10 @@ def test_every_matrix_of_the_last_accepted_ball_grows(discrete, seed, exact):
         ([2.5, 2.5, 1.0, -9.0], False),  # the form is negative at the slow unstable direction
         ([1.5, 1.5, 1.1, -0.9, -0.9, -0.9], True),
         ([1e-3, 1e-3, -1.0], False),
+        ([2.5, 2.5, 1e-17, -9.0], False),  # the slowest one is too near the edge
+        ([2.0, -9.0], False),
+        ([-9.0, 2.0, 2.0], False),
+        ([1.5, -0.9, -0.9], True),
     ],
 )
 def test_growth_faster_than_the_slower_directions(values, discrete):
@@ -115,7 +127,10 @@ def test_a_jordan_block_needs_the_equation():
     block = np.array([[0.7, 9.0, 0.0], [0.0, 0.7, 0.0], [0.0, 0.0, -5.0]])
     assert prove_not_stable(matrix(block), False, None)
     assert prove_not_stable(matrix(block - np.diag([0.8, 0.8, 0.0])), False, None) is None
-    assert prove_not_stable(matrix([[1.2, 9.0], [0.0, 1.2]] @ np.diag([1.0, -1.0])), True, None)
+    turned = np.zeros((4, 4))
+    turned[:2, :2], turned[2:, 2:] = [[1.2, 9.0], [0.0, 1.2]], [[-1.2, 9.0], [0.0, -1.2]]
+    assert prove_not_stable(matrix(turned), True, None)
+    assert prove_not_stable(matrix(0.8 * turned), True, None) is None
 
 
 @pytest.mark.parametrize("discrete", [False, True])
@@ -182,6 +197,7 @@ def test_pairs_at_every_size(top, exact):
     assert pair.radius <= 1e-14 * top
     assert pair.vector_radius <= 1e-14
     assert pair.value.imag == 0.0
+    assert not np.iscomplexobj(pair.vector)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +224,61 @@ def test_a_ball_beyond_newton_and_kantorovich():
     assert enclose_unstable(matrix([[e, 0.0], [d, -1.0]], [[0.0, 1e-9], [0.0, 0.0]]), False, e)
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.25, 2.0**40])
+@pytest.mark.parametrize("wide", [0.0, 0.3, 0.6])
+def test_eigenvalues_of_a_ball_lie_in_the_enclosure(scale, wide):
+    """``[[0, 1], [+-r, -1 +- wide]]``: the eigenvalue near zero solves ``s^2 + (1 -+ wide) s = +-r``.
+
+    It is complex from ``r = (1 - wide)^2 / 4`` on, and up to ``r / (1 - wide)`` and more away from zero.
+    """
+    accepted = 0
+    for r in np.concatenate([10.0 ** np.arange(-12.0, -2.0), np.linspace(0.0, 0.6, 61)]):
+        ball = matrix(scale * np.array([[0.0, 1.0], [0.0, -1.0]]), scale * np.array([[0.0, 0.0], [r, wide]]))
+        pair = enclose_eigenpair(ball, 0.0, np.array([1.0, 0.0]))
+        if pair is None:
+            continue
+        accepted += 1
+        assert 4 * r < (1 - wide) ** 2
+        for t in (1 - wide, 1.0, 1 + wide):
+            for q in (-r, r):
+                true = 2 * q / (t + np.sqrt(t * t + 4 * q))
+                assert abs(pair.value - scale * true) <= pair.radius * (1 + 1e-12)
+                assert abs(pair.vector[1] - true) <= pair.vector_radius * (1 + 1e-12)
+    assert accepted >= 10
+
+
+def test_outside_the_circle_by_more_than_the_radius(rng):
+    """``|value| > 1 + radius`` in rationals wherever it is said, at values whose modulus is rounded."""
+    said = 0
+    for angle in rng.uniform(0.0, 2 * np.pi, 300):
+        radius = 10.0 ** rng.uniform(-16, -13)
+        value = (1.0 + radius + rng.integers(-4, 9) * 2.0**-52) * np.exp(1j * angle)
+        pair = Eigenpair(complex(value), radius, ONE, radius)
+        square = Fraction(value.real) ** 2 + Fraction(value.imag) ** 2
+        if _is_outside(pair, True):
+            said += 1
+            assert square > (1 + Fraction(radius)) ** 2
+        else:
+            assert square < (1 + Fraction(radius) + 8 * E) ** 2
+        assert _is_outside(pair, False) == (value.real > radius)
+    assert 30 < said < 270
+    assert not _is_outside(Eigenpair(0.5, 0.5, ONE, 0.5), False)
+
+
+def test_the_trace_counts_every_bit_of_its_radii(rng):
+    """Sums of numbers and radii that cancel to the last bit: what is said is what rationals say."""
+    said = 0
+    for _ in range(300):
+        n, discrete, strict = int(rng.integers(2, 5)), bool(rng.integers(2)), bool(rng.integers(2))
+        diagonal, rad = rng.normal(size=n) + 2.0, rng.random(n)
+        rad[0] = max(diagonal.sum() - rad[1:].sum() - n * discrete + rng.integers(-1, 2) * 2.0**-52, 0.0)
+        true = sum(map(Fraction, diagonal), Fraction(0)) - sum(map(Fraction, rad), Fraction(0)) - n * discrete
+        found = prove_trace(matrix(np.diag(diagonal), np.diag(rad)), discrete, strict)
+        assert found == (true > 0 if strict else true >= 0)
+        said += found
+    assert 50 < said < 250
+
+
 def test_double_eigenvalues_are_not_enclosed():
     for twice in (np.eye(2), np.array([[1.0, 1.0], [0.0, 1.0]])):
         assert enclose_eigenpair(matrix(twice), 1.0, np.array([1.0, 0.0])) is None
@@ -223,6 +294,13 @@ def test_inverse_iteration_finds_the_vector(value, rng):
     assert np.abs(mid @ y - value * y).max() < 1e-9
     assert np.abs(y).max() == pytest.approx(1.0)
     assert np.iscomplexobj(y) == isinstance(value, complex)
+
+
+def test_inverse_iteration_starts_from_no_special_vector():
+    """``(1, -1)`` is never found from ``(1, 1)``, nor the other way round."""
+    for mid in (np.array([[0.0, -2.0], [-2.0, 0.0]]), np.array([[0.0, 2.0], [2.0, 0.0]])):
+        y = inverse_iteration(matrix(mid), 2.0)
+        assert np.abs(mid @ y - 2.0 * y).max() < 1e-12
 
 
 def test_inverse_iteration_on_a_pencil(rng):

@@ -129,6 +129,16 @@ def test_the_matrix_stays_as_it_is_unless_it_may_be_overwritten(rng):
     assert (matrix != before).any()  # which saves a copy of large matrices
 
 
+def test_a_lower_bound_that_fails_has_taken_two_copies():
+    size = 400
+    matrix = equal_correlations(size, 0.5)
+    tracemalloc.start()
+    assert not spectral_bounds(matrix, 0.6, 210.0).holds
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2.3 * matrix.nbytes
+
+
 def test_the_spectrum_of_a_large_matrix_takes_three_copies_of_it():
     size = 400
     matrix = equal_correlations(size, 0.5)
@@ -243,6 +253,7 @@ def test_a_spectrum_that_touches_its_bound_is_refused():
     assert not spectral_bounds(ends, 1.0, 3.0).holds
     assert not spectral_bounds(ends, 0.5, 2.0).holds
     assert spectral_bounds(ends, 0.5, 2.0 + 1e-14).reason == "row sums bound the norm"
+    assert spectral_bounds(0.125 * ends, 0.0625, 0.2500001).reason == "row sums bound the norm"
 
 
 def test_row_sums_are_rounded_up():
