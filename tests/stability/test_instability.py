@@ -220,8 +220,12 @@ class TestOrbitPencil:
             root = multiplier ** (1 / k)
             for turn in range(k):
                 value = root * np.exp(2j * np.pi * turn / k)
-                least = np.linalg.svd(pencil.ball.mid - value * np.diag(pencil.mass), compute_uv=False)[-1]
+                least, beside = (
+                    np.linalg.svd(pencil.ball.mid - x * np.diag(pencil.mass), compute_uv=False)[-1]
+                    for x in (value, 1.3 * value)
+                )
                 assert least < 1e-8 * (1 + abs(value))
+                assert beside > 1e-5  # it is an eigenvalue there alone
         if k == 1:
             alone = closed_loop(system, Ball.exact(slopes[0]))
             assert np.array_equal(alone.ball.mid, pencil.ball.mid)

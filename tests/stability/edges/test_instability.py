@@ -225,11 +225,12 @@ def test_a_ball_beyond_newton_and_kantorovich():
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25, 2.0**40])
-@pytest.mark.parametrize("wide", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize("wide", [0.0, 0.3, 0.6, 1.0, 1.3, 1.8])
 def test_eigenvalues_of_a_ball_lie_in_the_enclosure(scale, wide):
     """``[[0, 1], [+-r, -1 +- wide]]``: the eigenvalue near zero solves ``s^2 + (1 -+ wide) s = +-r``.
 
-    It is complex from ``r = (1 - wide)^2 / 4`` on, and up to ``r / (1 - wide)`` and more away from zero.
+    It is complex from ``r = (1 - wide)^2 / 4`` on, and up to ``r / (1 - wide)`` and more away from zero; from
+    ``wide = 1`` on there may be two.
     """
     accepted = 0
     for r in np.concatenate([10.0 ** np.arange(-12.0, -2.0), np.linspace(0.0, 0.6, 61)]):
@@ -238,13 +239,13 @@ def test_eigenvalues_of_a_ball_lie_in_the_enclosure(scale, wide):
         if pair is None:
             continue
         accepted += 1
-        assert 4 * r < (1 - wide) ** 2
+        assert 4 * r < max(1 - wide, 0.0) ** 2
         for t in (1 - wide, 1.0, 1 + wide):
             for q in (-r, r):
                 true = 2 * q / (t + np.sqrt(t * t + 4 * q))
                 assert abs(pair.value - scale * true) <= pair.radius * (1 + 1e-12)
                 assert abs(pair.vector[1] - true) <= pair.vector_radius * (1 + 1e-12)
-    assert accepted >= 10
+    assert (accepted >= 10) == (wide < 1.0)
 
 
 def test_outside_the_circle_by_more_than_the_radius(rng):
