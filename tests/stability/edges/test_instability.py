@@ -207,6 +207,15 @@ def test_beyond_two_hundred_orders_of_magnitude_nothing_is_proved(top, proved):
     assert (enclose_eigenpair(matrix([[top]]), top, ONE) is not None) is proved
 
 
+@pytest.mark.parametrize("size", [1e-150, -1e-4, 1e4, 1e150])
+def test_the_length_of_the_vector_does_not_matter(size):
+    pairs = [
+        enclose_eigenpair(matrix([[1.0, 0.5], [0.25, -1.0]]), 1.06, s * np.array([1.0, 0.12])) for s in (1.0, size)
+    ]
+    assert pairs[0].value == pytest.approx(pairs[1].value, rel=1e-12)
+    assert pairs[0].radius == pytest.approx(pairs[1].radius, rel=1e-2, abs=1e-15)
+
+
 def test_vectors_that_are_none():
     two = matrix(np.diag([2.0, -1.0]))
     for vector in ([0.0, 0.0], [np.nan, 1.0], [1.0, np.inf]):

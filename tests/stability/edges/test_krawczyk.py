@@ -10,6 +10,7 @@ import pytest
 from stability.balls import EPS, Ball
 from stability.gated_balls import _polish, _shooting, enclose, product_along
 from stability.krawczyk import MOVED, _Shooting, distance, enclose_orbit, kept_radius
+from stability.stack_balls import layer_step
 from stability.systems import DrivenSystem, LureSystem
 
 E = Fraction(EPS)
@@ -201,6 +202,35 @@ def test_the_equations_of_an_orbit_and_their_derivative(period, turns, discrete,
         assert (slope.rad[:, j] < 1e-13).all()
     found = enclose_orbit(driven, np.zeros((period, n)), u)
     assert found is None  # Newton's method goes farther than it may
+
+
+def test_the_step_of_a_layer_of_a_stack_and_its_jacobian(exact, rng):
+    """States and inputs in balls: the corners' images are inside, and the Jacobian is that of an affine map."""
+    driven = network(rng, True)
+    a, b, c, d = exact.discretised(driven.system)
+    f, e = exact.of(driven.F), exact.of(driven.E)
+    loop = exact.of(np.eye(2)) + d  # the inverse of I - D: D feeds forwards once
+    x, u = Ball(rng.normal(size=2), np.abs(rng.normal(size=2))), Ball(rng.normal(size=1), np.abs(rng.normal(size=1)))
+    image, jacobian = layer_step(driven, x, u)
+    by_x, by_u = a + b @ loop @ c, f + b @ loop @ e
+    assert (abs(exact.of(jacobian.mid) - by_x) <= exact.of(jacobian.rad)).all()
+    assert (jacobian.rad < 1e-13).all()
+    centre = by_x @ exact.of(x.mid) + by_u @ exact.of(u.mid) + b @ loop @ exact.of(driven.b)
+    reach = abs(by_x) @ exact.of(x.rad) + abs(by_u) @ exact.of(u.rad)
+    assert (abs(exact.of(image.mid) - centre) + reach <= exact.of(image.rad)).all()
+    assert (abs(exact.of(image.mid) - centre) <= Fraction(1, 10**13)).all()
+    assert layer_step(network(rng, False), x, u) is None
+
+
+@pytest.mark.parametrize(("deep", "proved"), [(1, True), (4, True), (5, False)])
+def test_how_often_channels_may_feed_channels(deep, proved):
+    m = deep + 1
+    system = LureSystem(np.zeros((1, 1)), np.eye(1, m, deep), np.ones((m, 1)), np.diag(np.ones(deep), -1), dt=1.0)
+    layer, point = DrivenSystem(system, "identity", np.zeros((m, 1))), Ball.exact(np.ones(1))
+    found = layer_step(layer, point, point)
+    assert (found is not None) is proved
+    if found is not None:  # each channel adds the state once more
+        assert found[0].mid[0] == found[1].mid[0, 0] == m
 
 
 def test_a_flow_has_equilibria_alone():
