@@ -26,7 +26,8 @@ RESULTS = (
 )  # fmt: skip
 """Files that the steps write."""
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def owned(analysis: Callable[P, R]) -> Callable[P, R]:

@@ -184,7 +184,8 @@ def _apart(
                 running[ours] = (name, process)
                 process.start()
                 theirs.close()  # so that its end is seen here
-            for pipe in wait(list(running)):
+            ready = wait(list(running))
+            for pipe in [each for each in running if each in ready]:
                 name, process = running[pipe]
                 try:
                     item = pipe.recv()

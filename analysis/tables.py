@@ -206,7 +206,7 @@ class CsvLog:
             self._take(_table(read_prefix(path, mark), path, self.columns))
         elif keep_until is not None and path.exists():
             table = read_csv(path, self.columns)
-            table = table[table[self.columns[0]] <= keep_until]
+            table = table.loc[table[self.columns[0]] <= keep_until]
             if self.key:
                 check_single(table, self.key, path)
             self._take(table)

@@ -106,7 +106,7 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
     if count > room or count * dtype.itemsize > 8 * room:
         raise FileFormatError(f"{where} claims {count} numbers; an archive may hold {NUMBERS} in all")
     flat = np.empty(count, dtype=dtype)
-    raw, filled = memoryview(flat.view(np.uint8)) if flat.nbytes else memoryview(b""), 0
+    raw, filled = memoryview(flat.view(np.uint8).data) if flat.nbytes else memoryview(b""), 0
     while filled < flat.nbytes:  # in pieces: nothing is copied twice, and a false claim costs what is there
         piece = handle.read(min(flat.nbytes - filled, _PIECE))
         if not piece:

@@ -62,7 +62,7 @@ class Body:
 
     graph: Graph
     where: str
-    values: dict[str, Affine] = field(default_factory=dict)
+    values: dict[str, Affine | Array] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     channels: list[tuple[str, str, Affine]] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)

@@ -94,7 +94,7 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
     silent = [name for name, n in sizes.items() if n is None]
     if silent:
         raise ConfigurationError(f"{silent[0]} does not say what inputs it takes: name a task with --task, or {OWN}")
-    size = next(iter(sizes.values()))
+    (size,) = {n for n in sizes.values() if n is not None}
     x = torch.randn(samples, steps, size, generator=torch.Generator().manual_seed(seed))
     return x, f"{samples} sequences of white noise, {steps} steps"
 

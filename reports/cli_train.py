@@ -83,6 +83,7 @@ def train(
         )
     else:
         named = chosen(task or ("digits" if data is None else None), task_settings, data, data_dir, HELD_OUT)
+        assert named is not None  # a task is named, or a file
         folder = out or Path("runs") / f"{named[0] if data is None else data.stem}-{model}-seed{seed}"
         network, made, tracker = _prepare(model, named, hidden, settings or [], track_every, data_dir, seed, device)
         kind = made.metric_name

@@ -66,7 +66,7 @@ def read_table(path: Path) -> pd.DataFrame | None:
     if missing:
         raise FileFormatError(f"{path} has no column {', '.join(missing)}")
     for column in frame.columns:
-        numeric = pd.api.types.is_numeric_dtype(frame[column]) and not pd.api.types.is_bool_dtype(frame[column])
+        numeric = frame[column].to_numpy().dtype.kind in "iufc"
         if column in names:
             frame[column] = [printable(v) for v in frame[column]]
             if frame[column].nunique() > GROUPS:
@@ -75,10 +75,10 @@ def read_table(path: Path) -> pd.DataFrame | None:
             if pd.api.types.is_float_dtype(frame[column]):
                 wild = frame[column].abs() > LARGEST
                 frame.loc[wild & (column != "per_step"), column] = np.nan
-        elif column in whole or (column in _DRAWN.union(partial) and not frame[column].isna().all()):
+        elif column in whole or (column in _DRAWN.union(partial) and not bool(frame[column].isna().all())):
             raise FileFormatError(f"{path}: the column {column} holds something else than numbers")
         else:
             frame[column] = [printable(v) if isinstance(v, str) else v for v in frame[column]]
     frame = frame.dropna(subset=list(whole)).reset_index(drop=True)
     drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
-    return None if frame.empty or (drawn and frame[drawn].isna().all(axis=None)) else frame
+    return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame

@@ -100,8 +100,8 @@ def _carry_out(work: Callable[[], int], tells: int) -> int:
     WATCHERS.append(lambda name: _tell(tells, repr(name)))
     try:
         code = work()
-    except BaseException:  # noqa: BLE001 - faults of ours, where they are asked for
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:  # noqa: BLE001 - faults of ours, where they are asked for
+        sys.excepthook(type(error), error, error.__traceback__)
         return _FAULT
     if os.getpid() != owner:  # a copy that was forked on the way has nothing to say
         return 2

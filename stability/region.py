@@ -137,7 +137,7 @@ def region_bounds(
     residual = (np.eye(len(P)) - Ball.exact(P) @ inverse) @ C.T
     norms = (Ball.exact(_lengths(C)) * _lengths(residual.T)).upper()
     spread = Ball.exact(_inner(C @ inverse, C)) + np.nextafter(norms / p_min, np.inf)
-    swing = (Ball.exact(_root(spread.upper())) * _root(np.float64(level))).upper()  # their product may underflow
+    swing = (Ball.exact(_root(spread.upper())) * _root(np.asarray(level))).upper()  # their product may underflow
     steepest = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     gain = D.upper() * steepest[None, :]
     through = _through_loop(gain, np.stack([(Ball.exact(gap) + swing + turn).upper(), turn, gap], axis=1))

@@ -74,7 +74,8 @@ class Owner:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             values = json.loads(text)
             if isinstance(values, dict) and type(values.get("process")) is int and values["process"] > 0:
-                return cls(**{k: v if k == "process" else str(v)[:200] for k, v in values.items()})
+                words = {k: str(v)[:200] for k, v in values.items() if k != "process"}
+                return cls(process=values["process"], **words)
         return None
 
     def to_text(self) -> str:
