@@ -12,8 +12,10 @@ import torch
 from safetensors.torch import load_file
 
 from stability.analysis import pipeline
+from stability.analysis.runs import ANALYSIS
 from stability.models import ElmanRNN, HouseholderRNN, SequenceModel, UnitaryRNN, save
 from stability.reports import cli
+from stability.storage.folder import claim
 
 TINY = ["--task-set", "size=7", "--task-set", "limit=60", "--task-set", "test_limit=30", "--hidden", "6"]
 
@@ -62,8 +64,10 @@ def test_an_overwritten_run_loses_what_was_said_about_the_old_one(tmp_path: Path
     command = ["train", "--model", "elman", "--epochs", "1", "--quiet", "--out", str(tmp_path), *TINY]
     assert cli.run(command) == 0
     assert len(_analysis_files()) >= 12
-    for name in _analysis_files():
-        (tmp_path / name).write_text("about the old run")
+    with claim(tmp_path, "report") as folder:
+        folder.reserve(_analysis_files(), ANALYSIS)
+        for name in _analysis_files():
+            (tmp_path / name).write_text("about the old run")
     assert cli.run([*command, "--overwrite"]) == 0
     assert not [n for n in _analysis_files() if (tmp_path / n).exists()]
 
