@@ -338,7 +338,7 @@ class SpectrumTracker:
         """Write all records so far into a folder, and append every further one there at once.
 
         Args:
-            out: an existing folder.
+            out: a folder, made when it is missing.
             keep_until: first take over the records up to this step that the folder has already (to go on
                 after an interruption), and continue counting from there.
             marks: how far the files were then; without these, what they hold up to that step is taken.

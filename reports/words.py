@@ -286,7 +286,7 @@ def notes(summary: Mapping[str, Any] | None, inputs: Sequence[float] | None = No
 
     Example:
         >>> notes({"verdict": "certified"}, (0, 1)), notes({"verdict": "certified"}, (-2, 2), "rnn")[0][:25]
-        (['Inputs in [0, 1], the range of the data.'], 'Inputs of rnn in [-2, 2],')
+        (['Inputs in [0, 1], the range of the data.'], 'Inputs of rnn in [−2, 2],')
     """
     if summary is None:
         return []

@@ -210,6 +210,7 @@ def claim(path: str | Path, work: str) -> Iterator[Folder]:
         >>> with tempfile.TemporaryDirectory() as place:
         ...     with claim(place, "example") as folder:
         ...         folder.reserve(["table.csv"], "example")
+        ...         _ = write_text(folder.path / "table.csv", "a,b")
         ...     listed(Path(place))
         {'table.csv': 'example'}
     """

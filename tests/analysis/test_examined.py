@@ -145,11 +145,13 @@ def test_a_model_that_changed_is_examined_again(tmp_path: Path) -> None:
     folders = [first.folder / "models" / name for name in first.models]
     assert document(folders[1], "certificate.json")["claim"]["verdict"] == "refuted"
     kept = (folders[0] / "certificate.json").stat().st_mtime_ns
-    (folders[1] / "left-over.csv").write_text("of the old model")
+    (folders[1] / "lyapunov.csv").write_text("of the old model")
+    (folders[1] / "mine.csv").write_text("of nobody's")
     other = replace(models[1], subject=LureSystem.recurrent(-2 * np.eye(2), 0.25 * np.eye(2)))
     again = replace(first, given=(models[0], other))
     assert c.plan(again) == ("s0",)
-    assert not (folders[1] / "left-over.csv").exists()
+    assert not (folders[1] / "lyapunov.csv").exists()
+    assert (folders[1] / "mine.csv").read_text() == "of nobody's"
     c.run_campaign(again, processes=1)
     assert document(folders[1], "certificate.json")["claim"]["verdict"] == "certified"
     assert (folders[0] / "certificate.json").stat().st_mtime_ns == kept

@@ -241,8 +241,10 @@ class TestTracker:
             tracker.record(step)  # the same step again adds nothing
             sizes.append((tmp_path / "spectra.csv").read_text().count("\n"))
         assert sizes[1] - sizes[0] == sizes[2] - sizes[1] == (sizes[0] - 1) > 10
+        SpectrumTracker(layer, out=tmp_path / "made").record(0)
+        assert (tmp_path / "made" / "spectra.csv").is_file()
         with pytest.raises(FileFormatError):
-            SpectrumTracker(layer, out=tmp_path / "none")
+            SpectrumTracker(layer, out=tmp_path / "spectra.csv")
 
     def test_without_eigenvalues(self, tmp_path):
         tracker = SpectrumTracker(LipschitzRNN(2, 3), eigenvalues=False, out=tmp_path)

@@ -172,13 +172,18 @@ def test_signals_reach_the_command_behind_its_watcher(number, here, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "stability", "certify", "codes_of_a_user:sleeps"],
         cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )  # fmt: skip
-    while not begun.exists() and process.poll() is None:
-        time.sleep(0.05)
-    child = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().strip()
-    assert child
-    os.kill(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    try:
+        while not begun.exists() and process.poll() is None:
+            time.sleep(0.05)
+        child = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().strip()
+        assert child
+        os.kill(process.pid, number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
     assert out == ""
     if number == signal.SIGINT:
         assert process.returncode == 130
