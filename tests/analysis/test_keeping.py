@@ -148,6 +148,7 @@ def test_a_report_of_an_earlier_release_goes_on(systems: c.Campaign) -> None:
     assert [o.error for o in c.run_campaign(systems, processes=1)] == [None]
 
 
+@pytest.mark.slow
 def test_models_are_trained_again_where_their_spectra_were_edited(tmp_path: Path, monkeypatch) -> None:
     from stability.analysis.presets import train_preset
 

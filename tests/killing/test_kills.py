@@ -69,8 +69,8 @@ class Server:
         return self.end()
 
     def close(self) -> None:
-        self.process.stdin.close()  # type: ignore[union-attr]
-        self.process.wait(60)
+        with self.process:  # closes both pipes, and waits
+            pass
 
 
 @pytest.fixture(scope="module")
