@@ -66,15 +66,15 @@ def read_table(path: Path) -> pd.DataFrame | None:
     if missing:
         raise FileFormatError(f"{path} has no column {', '.join(missing)}")
     for column in frame.columns:
-        numeric = frame[column].to_numpy().dtype.kind in "iufc"
+        values = frame[column].to_numpy()
         if column in names:
-            frame[column] = [printable(v) for v in frame[column]]
-            if frame[column].nunique() > GROUPS:
+            words = [printable(v) for v in values]
+            frame[column] = words
+            if len(set(words)) > GROUPS:
                 raise FileFormatError(f"{path} names more than {GROUPS} of {column}")
-        elif numeric:
-            if pd.api.types.is_float_dtype(frame[column]):
-                wild = frame[column].abs() > LARGEST
-                frame.loc[wild & (column != "per_step"), column] = np.nan
+        elif values.dtype.kind in "iufc":
+            if values.dtype.kind == "f" and column != "per_step":
+                frame[column] = np.where(np.abs(values) > LARGEST, np.nan, values)
         elif column in whole or (column in _DRAWN.union(partial) and not bool(frame[column].isna().all())):
             raise FileFormatError(f"{path}: the column {column} holds something else than numbers")
         else:
