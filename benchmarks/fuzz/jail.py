@@ -140,6 +140,7 @@ def _inside(call: Callable[[], Any], write: int, folder: str, memory: int, secon
         for stream in (0, 1, 2):
             os.dup2(null, stream)
         os.chdir(folder)
+        _one_thread()
         before, mapped = _resident(), _mapped()
         Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins here
         limit = mapped + (memory + 4096) * MIB  # what is mapped and never touched costs nothing; this ends the rest
@@ -160,6 +161,14 @@ def _inside(call: Callable[[], Any], write: int, folder: str, memory: int, secon
             data = data[os.write(write, data) :]
     finally:
         os._exit(0)
+
+
+def _one_thread() -> None:
+    """Torch works alone here: threads that the parent had are not in a fork, and OpenMP would wait for them for ever."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def _status(name: str) -> int:
