@@ -164,7 +164,7 @@ def _inside(call: Callable[[], Any], write: int, folder: str, memory: int, secon
 
 
 def _one_thread() -> None:
-    """Torch works alone here: threads that the parent had are not in a fork, and OpenMP would wait for them for ever."""
+    """Torch works alone here: threads that the parent had are not in a fork, and OpenMP would wait for them."""
     if "torch" in sys.modules:
         import torch
 
