@@ -20,7 +20,7 @@ from stability.systems import DrivenSystem, LureSystem
 from stability.wire import SUBJECTS
 
 from .cross_check import cross_check_layer, cross_check_step
-from .inspection import has_hooks, refuse_altered, settled
+from .inspection import refuse_altered, settled
 from .network import SequenceModel
 from .quantized import is_quantized
 from .recurrent import RecurrentLayer
@@ -167,19 +167,21 @@ def _driven(module: Any) -> Subject:
     """What a layer says of itself with ``driven``, held against what it runs."""
     if isinstance(module, SequenceModel) and type(module).driven is SequenceModel.driven:
         subject = _driven(module.layer)
-        same = type(module).forward is SequenceModel.forward
-        return subject if same else of_part(subject, "layer", type(module).__name__)
+        return of_part(subject, "layer", type(module).__name__) if _is_altered(module, SequenceModel) else subject
     refuse_altered_layer(module)
     subject = module.driven()
-    if isinstance(module, RecurrentLayer) and _is_foreign(module):
+    if isinstance(module, RecurrentLayer):  # one of ours as well: an attribute may have been set to something else
         cross_check_layer(module, subject)
     return subject
 
 
-def _is_foreign(module: nn.Module) -> bool:
-    """Whether a class from elsewhere, or a hook, takes part in what a layer runs."""
-    parts = [part for part in module.modules() if isinstance(part, RecurrentLayer)]
-    return has_hooks(module) or not all(_is_ours(type(part)) for part in parts)
+def _is_altered(module: nn.Module, kind: type) -> bool:
+    """Whether something around a layer that runs as it should may do more than its class: feed an output back, say."""
+    try:
+        refuse_altered(module, kind)
+    except UnsupportedError:
+        return True
+    return False
 
 
 def _is_ours(cls: type) -> bool:

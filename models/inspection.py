@@ -20,7 +20,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from stability.errors import UnsupportedError
 
-__all__ = ["has_hooks", "is_reparametrised", "refuse_altered", "settled", "twin"]
+__all__ = ["is_reparametrised", "refuse_altered", "settled", "twin"]
 
 _REPARAMETRISED = (WeightNorm, BasePruningMethod, SpectralNorm)
 _CALLED = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__", "__getattribute__")
@@ -36,6 +36,11 @@ _RUN = (
     "initial_state",
     "check_forward_args",
     "permute_hidden",
+    "check_input",
+    "check_hidden_size",
+    "_update_flat_weights",
+    "_init_flat_weights",
+    "_weights_have_changed",
 )
 
 
@@ -50,6 +55,7 @@ def refuse_altered(module: nn.Module, kind: type) -> None:
         UnsupportedError: an overridden method, a forward hook, dropout that is switched on.
     """
     _refuse_overridden(module, kind)
+    _refuse_swapped_weights(module)
     _refuse_hooks(module)
     _refuse_dropout(module)
 
@@ -73,17 +79,25 @@ def _refuse_overridden(module: nn.Module, kind: type) -> None:
             )
 
 
+def _refuse_swapped_weights(module: nn.Module) -> None:
+    """``nn.RNN``, ``LSTM`` and ``GRU`` run a list of weights of their own, made anew where a parameter was replaced."""
+    if not isinstance(module, nn.RNNBase) or parametrize.is_parametrized(module):
+        return  # what parametrize computes is another tensor each time, so that the list is made anew at each pass
+    named = [getattr(module, name, None) for name in module._flat_weights_names]
+    known = [None if ref is None else ref() for ref in module._flat_weight_refs]
+    made_anew = any(a is not b for a, b in zip(named, known))
+    if not made_anew and any(a is not b for a, b in zip(named, module._flat_weights)):
+        raise UnsupportedError(
+            f"an entry of _flat_weights of this {type(module).__name__} was replaced: it runs with other weights than "
+            "its parameters. Assign to the parameter itself, module.weight_hh_l0 = ..."
+        )
+
+
 def _hooks(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """Every hook that can change what a forward pass gives, with the submodule that carries it."""
     for path, part in module.named_modules():
         for hook in (*part._forward_pre_hooks.values(), *part._forward_hooks.values()):
             yield path, hook
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether any hook runs in a forward pass of the module."""
-    everywhere = (*torch_module._global_forward_pre_hooks, *torch_module._global_forward_hooks)
-    return bool(everywhere) or any(True for _ in _hooks(module))
 
 
 def _refuse_hooks(module: nn.Module) -> None:

@@ -120,6 +120,8 @@ def as_array(tensor: Any, name: str = "weight") -> np.ndarray:
     if isinstance(tensor, Tensor):
         if tensor.is_meta:
             raise ConfigurationError(f"{name} is on the meta device: it has a shape but no numbers")
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            raise ConfigurationError(f"{name} is stored as {tensor.layout}: give it as an ordinary dense tensor")
         if not tensor.is_floating_point():
             raise ConfigurationError(f"{name} must hold real numbers, got {tensor.dtype}")
         tensor = tensor.detach().to("cpu", torch.float64).numpy()

@@ -42,7 +42,8 @@ class Cascade:
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.parts``.
 
     Raises:
-        ConfigurationError: an empty stack, other subjects, layers with different time bases.
+        ConfigurationError: an empty stack, other subjects, layers with different time bases, two directions that are
+            promised different inputs.
         DimensionError: a layer that cannot read what the level below puts out.
 
     Example:
@@ -58,9 +59,7 @@ class Cascade:
     name: str
     part: str
 
-    def __init__(
-        self, layers: Sequence[Layer], *, directions: int = 1, name: str = "stack", part: str = ""
-    ) -> None:
+    def __init__(self, layers: Sequence[Layer], *, directions: int = 1, name: str = "stack", part: str = "") -> None:
         if directions not in (1, 2) or isinstance(directions, bool):
             raise ConfigurationError(f"directions must be 1 or 2, got {directions!r}")
         parts = tuple(layers)
@@ -85,6 +84,7 @@ class Cascade:
             if level and isinstance(layer, GatedCell) and layer.input_low is None:
                 layer = _with_outputs_of(layer, below)
             done.append(layer)
+        _refuse_two_boxes(done[:directions])
         values = (tuple(done), directions, str(name), as_part(part))
         for key, value in zip(("layers", "directions", "name", "part"), values):
             object.__setattr__(self, key, value)
@@ -178,6 +178,16 @@ def output_bound(layer: Layer) -> float:
     system = layer.system
     plain = not system.A.any() and not layer.F.any() and np.array_equal(system.B, np.eye(system.states))
     return activation(layer.activation).bound if plain else float("inf")
+
+
+def _refuse_two_boxes(lowest: Sequence[Layer]) -> None:
+    """The layers of the lowest level read one and the same input, so there is one promise about it."""
+    first, *others = [(getattr(layer, "input_low", None), getattr(layer, "input_high", None)) for layer in lowest]
+    for box in others:
+        if not all(np.array_equal(*ends) for ends in zip(first, box)):
+            raise ConfigurationError(
+                "both directions of the lowest level read the same input and must be given the same input box"
+            )
 
 
 def _with_outputs_of(cell: GatedCell, below: Sequence[Layer]) -> GatedCell:

@@ -296,6 +296,12 @@ def test_a_users_class_registered_in_five_lines(rng):
     assert isinstance(certify(nn.ModuleDict({"a": module}), refute=False).subject, DrivenSystem)
 
 
+def sparse_cell():
+    cell = nn.GRUCell(3, 4)
+    cell.weight_hh = nn.Parameter(cell.weight_hh.detach().to_sparse())
+    return cell
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
@@ -303,6 +309,7 @@ def test_a_users_class_registered_in_five_lines(rng):
         (lambda: nn.Linear(2, 2), UnsupportedError, "register_adapter"),
         (lambda: nn.Sequential(), UnsupportedError, "no recurrent part"),
         (lambda: nn.RNN(3, 4, device="meta"), ConfigurationError, "meta"),
+        (sparse_cell, ConfigurationError, "stored as torch.sparse_coo"),
         (lambda: nn.GRUCell(3, 4).to(torch.complex64), ConfigurationError, "real"),
     ],
 )

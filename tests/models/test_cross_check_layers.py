@@ -304,3 +304,20 @@ def samples_scales():
     """Of the states that are drawn for torch's own modules, from many of them."""
     cell = DrivenSystem(LureSystem.linear(np.eye(400), 1.0), "tanh", np.zeros((0, 1)))
     return np.sqrt(np.square(samples(cell, 1)[1][0]).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("make", "attribute", "value"),
+    [
+        (lambda: ElmanRNN(2, 3), "_phi", lambda z: 3 * torch.tanh(z)),
+        (lambda: ElmanRNN(2, 3), "activation", "relu"),
+        (lambda: LipschitzRNN(2, 3), "_phi", torch.sin),
+        (lambda: Stack([ElmanRNN(2, 3), ElmanRNN(3, 2)]).layers[1], "_phi", torch.nn.functional.softplus),
+    ],
+)
+def test_a_layer_of_ours_with_an_attribute_set_to_something_else(make, attribute, value):
+    layer = make()
+    assert as_subject(layer) is not None
+    setattr(layer, attribute, value)
+    with pytest.raises(DisagreementError, match="does not compute what its weights describe"):
+        as_subject(layer)

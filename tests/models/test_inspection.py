@@ -68,6 +68,11 @@ class Checked(nn.RNN):
         return None
 
 
+class Measured(nn.GRU):
+    def check_input(self, x, batch_sizes):
+        x.mul_(2) if x.dtype == torch.float32 else None  # shows in the precision that the user runs, and there alone
+
+
 class Permuted(nn.LSTM):
     def permute_hidden(self, state, order):
         return state
@@ -131,6 +136,7 @@ class OwnWords(ElmanRNN):
         (LookedFirst(2, 3), "LookedFirst overrides GRU.__getattribute__"),
         (Wrapped(2, 3), "Wrapped overrides GRU._wrapped_call_impl"),
         (Checked(2, 3), "Checked overrides RNN.check_forward_args"),
+        (Measured(2, 3), "Measured overrides GRU.check_input"),
         (Permuted(2, 3), "Permuted overrides LSTM.permute_hidden"),
         (LoudElman(2, 3), "LoudElman overrides ElmanRNN.transition"),
         (Stack([ElmanRNN(2, 2), LoudElman(2, 2)]), "LoudElman overrides"),
@@ -359,3 +365,40 @@ def test_dropout_that_drops_nothing_is_none():
     module.drop = nn.Dropout2d(1e-3)
     with pytest.raises(UnsupportedError, match="drop is in training mode with dropout"):
         as_subject(module)
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_weights_that_run_and_are_no_parameters_are_refused(kind):
+    """``nn.RNN`` runs ``_flat_weights``; the parameters beside them may say anything."""
+    module = kind(2, 3)
+    module.weight_hh_l0 = nn.Parameter(0.5 * module.weight_hh_l0)  # the list follows
+    module._parameters["bias_hh_l0"] = nn.Parameter(2 * module.bias_hh_l0)  # the list follows at the next pass
+    assert as_subject(module) is not None
+    x, h = torch.randn(4, 1, 2), None
+    before = module(x, h)[0]
+    module._flat_weights[1] = nn.Parameter(9 * module.weight_hh_l0)
+    assert not torch.equal(before, module(x, h)[0])
+    with pytest.raises(UnsupportedError, match="_flat_weights of this .* was replaced"):
+        as_subject(module)
+    parametrize.register_parametrization(untouched := kind(2, 3), "weight_hh_l0", Tenfold())
+    assert as_subject(untouched) is not None
+
+
+class Tenfold(nn.Module):
+    def forward(self, W):
+        return 10 * W
+
+
+def test_a_network_altered_around_its_layer_is_certified_as_a_part():
+    def feeding_back(x):
+        return model.head(model.layer(x)[0])
+
+    for alter in (
+        lambda m: setattr(m, "forward", feeding_back),
+        lambda m: m.register_forward_hook(lambda *_: None),
+        lambda m: m.register_forward_pre_hook(lambda *_: None),
+    ):
+        model = SequenceModel(ElmanRNN(2, 3), 4)
+        assert as_subject(model).part == ""
+        alter(model)
+        assert as_subject(model).part == "layer of SequenceModel"

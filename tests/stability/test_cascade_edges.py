@@ -10,10 +10,12 @@ import pytest
 
 from stability import Cascade, certify
 from stability.certificate import Claim, Proof, Verdict
+from stability.errors import ConfigurationError, FileFormatError
 from stability.gated import GatedCell
 from stability.rules.cascade import _merge, compose, layer_norm, pack
 from stability.rules.registry import RULES, worded
 from stability.systems import DrivenSystem, LureSystem
+from stability.wire import decode, encode
 
 BIG = 40.0  # a gate with this bias is 0 or 1 to 1e-17
 
@@ -326,3 +328,25 @@ def test_a_wide_layer_between_the_norms_of_its_entries():
     odd = Claim("contraction", "", Verdict.CERTIFIED, Proof("unknown", data), 0.5)
     assert layer_norm(flow, odd) == "a proof of kind unknown states no norm that a stack can use"
     assert norm.gain == pytest.approx(15.0, rel=1e-14)
+
+
+def test_both_directions_are_promised_one_input():
+    """The sentence names one box; the proof of the other direction would rest on another one."""
+
+    def cell(low, high):
+        return GatedCell("gru", np.ones((3, 1)), np.zeros((3, 1)), input_low=low, input_high=high)
+
+    plain = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+    for pair in (
+        [plain, cell(-1, 1)],
+        [cell(-1, 1), plain],
+        [cell(-9, 9), cell(-1, 1)],
+        [cell(None, None), cell(-1, 1)],
+    ):
+        with pytest.raises(ConfigurationError, match="same input box"):
+            Cascade(pair, directions=2)
+    assert Cascade([cell(-1, 1), cell(-1, 1)], directions=2).with_inputs(-2, 2).layers[1].input_low[0] == -2
+    file = encode(Cascade([cell(-9, 9), cell(-9, 9)], directions=2))
+    file["layers"][1] = encode(cell(-1, 1))
+    with pytest.raises(FileFormatError, match="same input box"):
+        decode(file)

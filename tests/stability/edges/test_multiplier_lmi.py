@@ -205,3 +205,18 @@ def test_entries_beyond_which_rounding_is_not_bounded(part):
         if part == "B":  # P B must stay small beside A and L
             P, system = 1e-30 * P, LureSystem([[-1e15]], [[size]], [[0.0]])
         assert ("beyond which" in check_lmi(system, P, np.array([values["L"]]), 0.0)[1]) is not valid
+
+
+def test_what_underflows_in_a_long_step_is_inside_the_error_bound():
+    """``A B`` of the midpoint formula is zero in floats, and ``dt^2 / 2`` times it is not: the exact map expands."""
+    dt, z, s = 1.3e154, -1.1, 1.1
+    base = LureSystem([[z / dt]], [[s * 1e-30 / dt]], [[-1e30]], slope=(1.0, 1.0))
+    a, b, c, h = (Fraction(float(x)) for x in (base.A[0, 0], base.B[0, 0], base.C[0, 0], dt))
+    step = h * (a + b * c)
+    assert 1 + step + step * step / 2 > Fraction(6, 5)
+    system = base.midpoint(dt)
+    assert system.B[0, 0] == 0.0
+    assert not check_lmi(system, np.eye(1), np.array([1e-59, 1e-59]), 0.7)[0]
+    assert not check_lmi(system, np.eye(1), np.array([1e-59, 1e-59]), 1.0)[0]
+    stored = LureSystem(system.A, system.B, system.C, system.D, (1.0, 1.0), dt)  # as a map of its own it contracts
+    assert check_lmi(stored, np.eye(1), np.array([1e-59, 1e-59]), 0.7)[0]
