@@ -102,6 +102,7 @@ class _Job:
     device: str
     given: Given | None
     overwrite: bool
+    input_box: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class Campaign:
         task: the task that presets are trained on.
         train_seconds: time limit of each training.
         device: where to train and to compute; no part of the plan.
+        input_box: what inputs of LSTMs and GRUs are promised to stay in; ``None``: the range of their data.
     """
 
     folder: Path
@@ -129,6 +131,7 @@ class Campaign:
     task: tuple[str, dict[str, Any]] = ("digits", {})
     train_seconds: float | None = None
     device: str = "cpu"
+    input_box: tuple[float, float] | None = None
 
     def plan(self) -> dict[str, Any]:
         """What decides the results, as JSON values: campaigns with the same plan may share a directory."""
@@ -142,6 +145,7 @@ class Campaign:
                 "task": identity(self.task),
                 "tasks": {g.name: identity(g.task) for g in self.given if g.task is not None},
                 "budget": asdict(BUDGETS[self.budget]),
+                **({} if self.input_box is None else {"input_box": self.input_box}),
             }
         )
 
@@ -278,6 +282,7 @@ def run_campaign(
                 campaign.device,
                 given.get(name),
                 overwrite,
+                campaign.input_box,
             )
             for name in campaign.models
             if name not in done
@@ -359,6 +364,7 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
         progress=tell,
         overwrite=job.overwrite,
         keep=True,
+        input_box=job.input_box,
     )
 
 
@@ -386,4 +392,5 @@ def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
         given=given.digest,
         overwrite=job.overwrite,
         keep=True,
+        input_box=job.input_box,
     )

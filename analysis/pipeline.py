@@ -39,7 +39,7 @@ from .digests import file_digests, inodes, model_digest
 from .environment import environment
 from .fitting import answers_of
 from .hessian import hessian_summary
-from .inputs import boxed, data_range, part_range
+from .inputs import boxed, covers, data_range, part_range, width
 from .lyapunov import certified_bound, lyapunov_exponents
 from .noise import noise_sweep
 from .norms import norm_drift
@@ -67,14 +67,14 @@ def _performance(work: Work) -> None:
 
 def _noise(work: Work) -> None:
     model, x, y, bounds = work.classifier(work.budget.samples)
-    width = bounds[1] - bounds[0]
+    span = width(bounds)
     sweeps = [
         noise_sweep(
             model,
             x,
             y,
             kind=kind,
-            levels=[level * (width if kind == "white" else 1.0) for level in work.budget.levels],
+            levels=[level * (span if kind == "white" else 1.0) for level in work.budget.levels],
             draws=work.budget.draws,
             bounds=bounds,
             seed=work.seed,
@@ -86,7 +86,7 @@ def _noise(work: Work) -> None:
 
 def _attacks(work: Work) -> None:
     model, x, y, bounds = work.classifier(work.budget.attacked)
-    width = bounds[1] - bounds[0]
+    span = width(bounds)
     plans: tuple[tuple[str, str, tuple[float, ...], dict[str, Any]], ...] = (
         ("pgd", "linf", work.budget.epsilons_linf, {"steps": work.budget.steps}),
         ("pgd", "l2", work.budget.epsilons_l2, {"steps": work.budget.steps}),
@@ -97,7 +97,7 @@ def _attacks(work: Work) -> None:
             model,
             x,
             y,
-            epsilons=[e * width for e in epsilons],
+            epsilons=[e * span for e in epsilons],
             attack=attack,
             norm=norm,
             bounds=bounds,
@@ -127,7 +127,7 @@ def _robustness(work: Work) -> None:
         if gain.proof is not None:  # one inequality for the whole sequence is mostly, not always, the sharper bound
             result = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each sequence
     largest = float(result.radius.max(initial=0.0))
-    attacked = [e * (bounds[1] - bounds[0]) for e in work.budget.epsilons_l2]
+    attacked = [e * width(bounds) for e in work.budget.epsilons_l2]
     grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in attacked if e <= largest)])
     share = [result.accuracy_at(float(r)) for r in grid]
     work.write_table("robustness.csv", pd.DataFrame({"radius": grid, "certified_accuracy": share}))
@@ -179,15 +179,18 @@ def _lyapunov(work: Work) -> None:
             "steps": result.steps,
             "skipped": result.skipped,
             "trajectories": len(x),
-            "bound": _certified_bound(work.certificate, result.steps),
+            "bound": _certified_bound(work, result.steps),
         },
     )
 
 
-def _certified_bound(certificate: Certificate | None, steps: int) -> float | None:
-    """What a certificate says about exponents of so many steps; see ``lyapunov.certified_bound``."""
+def _certified_bound(work: Work, steps: int) -> float | None:
+    """What a certificate says about exponents of so many steps on the data; see ``lyapunov.certified_bound``."""
+    certificate = work.certificate
     if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
         return None
+    if work.input_box is not None and not covers(work.input_box, work.input_range):
+        return None  # the data leave the box that was stated
     return certified_bound(certificate, steps)
 
 
@@ -240,6 +243,13 @@ def _without_place(described: dict[str, Any]) -> dict[str, Any]:
     return {**described, **parts}
 
 
+def _origin(task: Task | None, part: str, stated: Any) -> str:
+    """What says that inputs stay in the box: ``stated``, ``bounds`` of the data, or what occurs in the ``data``."""
+    if stated is not None:
+        return "stated"
+    return "bounds" if task is not None and task.data.get("bounds") == "stated" and not part else "data"
+
+
 @owned
 def analyse(
     folder: str | Path,
@@ -255,6 +265,7 @@ def analyse(
     given: str | None = None,
     overwrite: bool = False,
     keep: bool = False,
+    input_box: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
     """Run every analyzer on one model and write the files of this module's list.
 
@@ -272,6 +283,7 @@ def analyse(
         overwrite: whether files of those names that no analysis made may be replaced.
         keep: take over steps of an earlier analysis of the same model, with the same seed and budget, whose files are
             as it left them, on the same data.
+        input_box: what inputs of an LSTM or GRU are promised to stay in, in place of the range of the data.
 
     Returns:
         The content of ``analysis.json``. A step without an answer for this model is recorded with its reason.
@@ -284,11 +296,11 @@ def analyse(
     digest = model_digest(subject if model is None else model)
     described_task = None if task is None else _without_place(task.describe())
     same = {"digest": digest, "seed": seed, "given": given, "budget": asdict(budget), "task": described_task}
-    kept = begin_analysis(folder, same, keep=keep)
+    kept = begin_analysis(folder, {**same, "stated_box": input_box}, keep=keep)
     device = torch.device("cpu") if model is None else next((p.device for p in model.parameters()), torch.device("cpu"))
     task = None if task is None else task.to(device)
     span, part = (None, "") if task is None else part_range(subject, model, task)
-    target, box = boxed(subject, span)
+    target, box = boxed(subject, span if input_box is None else input_box, stated=input_box is not None)
     work = Work(folder, target, model, task, budget, seed, box, span)
     started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
     steps: dict[str, dict[str, Any]] = {}
@@ -328,7 +340,10 @@ def analyse(
         "sequence_length": None if task is None else int(task.test[0].shape[1]),
         "input_range": None if task is None else data_range(task),
         "input_box": box,
+        "input_from": None if box is None else _origin(task, part, input_box),
+        "input_seen": span,
         "input_of": part,
+        "stated_box": input_box,
         "task": described_task,
         "given": given,
         "digest": digest,

@@ -18,7 +18,7 @@ from stability.wire import write_text
 from .budgets import Budget
 from .fitting import answers_of
 from .results import plain_value
-from .tasks import Task
+from .tasks import Range, Task
 
 __all__ = ["NO_DATA", "NoDataError", "Work"]
 
@@ -39,12 +39,12 @@ class Work:
 
     Attributes:
         folder: where the files go.
-        subject: what ``certify`` gets: the module, or a system; of LSTM and GRU with the range of the data as box.
+        subject: what ``certify`` gets: the module, or a system; of LSTM and GRU with a box of inputs.
         model: the module, or ``None``.
         task: its data, or ``None``.
         budget: how much.
         seed: of everything random.
-        input_box: the range of the inputs, where the claims are about inputs within it only.
+        input_box: where the claims are about inputs within it only: as stated, or the range of the data.
         input_range: the range of inputs on the data, of what claims are about; ``None`` where it is not known.
         certificate: the outcome of the first step.
     """
@@ -55,11 +55,11 @@ class Work:
     task: Task | None
     budget: Budget
     seed: int
-    input_box: tuple[float, float] | None = None
-    input_range: tuple[float, float] | None = None
+    input_box: Range | None = None
+    input_range: Range | None = None
     certificate: Certificate | None = None
 
-    def classifier(self, size: int) -> tuple[nn.Module, Tensor, Tensor, tuple[float, float]]:
+    def classifier(self, size: int) -> tuple[nn.Module, Tensor, Tensor, Range]:
         """Model, test sequences, labels and bounds of a classification task with one label a sequence.
 
         Raises:

@@ -138,13 +138,14 @@ def attack(
     """Accuracy under an adversary with full knowledge of the network."""
     results(context, out, ("attack.json", "attack.csv"), overwrite)
     from ..analysis import attack_sweep
+    from ..analysis.inputs import width
 
     radii = None if epsilons is None else _numbers("--epsilons", epsilons)
     subject = open_with_task(
         model, task=task, options=task_settings, data=data, data_dir=data_dir, seed=seed, device=device
     )
     x, y, bounds = classification(subject, samples)
-    radii = [e * (bounds[1] - bounds[0]) for e in RADII] if radii is None else radii
+    radii = [e * width(bounds) for e in RADII] if radii is None else radii
     status(f"attacking {len(x)} sequences at {len(radii)} radii ...", quiet or as_json)
     options: dict[str, Any] = {} if steps is None else {"steps": steps}
     result = attack_sweep(
@@ -182,13 +183,14 @@ def noise(
     """Accuracy under random noise on the input."""
     results(context, out, ("noise.json", "noise.csv"), overwrite)
     from ..analysis import noise_sweep
+    from ..analysis.inputs import width
 
     grid = None if levels is None else _numbers("--levels", levels)
     subject = open_with_task(
         model, task=task, options=task_settings, data=data, data_dir=data_dir, seed=seed, device=device
     )
     x, y, bounds = classification(subject, samples)
-    grid = [v * (bounds[1] - bounds[0] if kind == "white" else 1.0) for v in LEVELS] if grid is None else grid
+    grid = [v * (width(bounds) if kind == "white" else 1.0) for v in LEVELS] if grid is None else grid
     status(f"{len(x)} sequences at {len(grid)} levels ...", quiet or as_json)
     result = noise_sweep(subject.model, x, y, kind=kind, levels=grid, draws=draws, bounds=bounds, seed=seed)
     status("", quiet or as_json)

@@ -55,7 +55,11 @@ def certify(
     ] = None,
     input_box: Annotated[
         tuple[float, float] | None,
-        typer.Option(help="LSTM, GRU: ends of the box that every input stays in.", show_default=False),
+        typer.Option(
+            help="LSTM, GRU: LOW HIGH, ends of the box that every input stays in.",
+            metavar="LOW HIGH",
+            show_default=False,
+        ),
     ] = None,
     seed: Seed = 0,
     as_json: Json = False,

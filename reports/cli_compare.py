@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +12,14 @@ import typer
 from stability.errors import ConfigurationError, StabilityError
 from stability.wire import write_text
 
+from .boxes import box_note
+from .certificates import state, view
 from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
-from .data import OWN, DataFile, TaskName, TaskOptions, open_with_task
+from .data import OWN, DataFile, InputBox, TaskName, TaskOptions, open_with_task
 from .formatting import number, signed, table, verdict_word
+from .names import printable
 from .plain import plain
+from .reasons import advice
 from .words import mark
 
 __all__ = ["compare", "register"]
@@ -33,6 +38,7 @@ def compare(
     task: TaskName = None,
     task_settings: TaskOptions = None,
     data: DataFile = None,
+    input_box: InputBox = None,
     out: Out = None,
     overwrite: Overwrite = False,
     data_dir: DataDir = None,
@@ -46,16 +52,18 @@ def compare(
         raise ConfigurationError(f"compare takes at least two models, got {len(models)}")
     results(context, out, ("compare.json", "norms.csv", "norm-drift.svg"), overwrite)
     from ..analysis import norm_drift
+    from ..analysis.inputs import check_box
 
+    box = None if input_box is None else check_box(input_box)
     use: dict[str, Any] = {"task": task, "options": task_settings, "data": data, "data_dir": data_dir}
     use |= {"seed": seed, "device": device, "required": False, "answers": False}
     subjects = [open_with_task(m, **use) for m in models]
-    x, inputs = _inputs(subjects, samples, steps, seed)
+    x, inputs, seen = _inputs(subjects, samples, steps, seed)
     names = _names(models)
     rows, drifts = [], []
     for name, subject in zip(names, subjects):
         status(f"{name} ...", quiet or as_json)
-        certificate, margins = _margins(subject.model, time_limit, seed)
+        certificate, margins = _margins(subject, seen, box, time_limit, seed)
         options: dict[str, Any] = {"factor": factor, "extension": extension, "seed": seed, "certificate": certificate}
         here = next((p for p in subject.model.parameters() if p.is_floating_point()), x)
         drift = norm_drift(subject.model, x.to(device, here.dtype), name=name, **options)
@@ -77,8 +85,8 @@ def compare(
         say(_text(rows, inputs) + where, quiet)
 
 
-def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[Any, str]:
-    """The sequences that every model sees: of the first known task, or white noise."""
+def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[Any, str, Any]:
+    """The sequences that every model sees, in words, and their task: of the first known one, or white noise."""
     import torch
 
     sizes = {s.name: getattr(s.model, "input_size", None) for s in subjects}
@@ -90,13 +98,13 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
         x = task.test[0][:samples]
         which = task.data.get("what", task.data.get("source")) if task.name == "data" else task.name
         held = "" if task.test[0] is task.train[0] else "held-out "
-        return x, f"{len(x)} {held}sequences of {which}, {x.shape[1]} steps"
+        return x, f"{len(x)} {held}sequences of {which}, {x.shape[1]} steps", task
     silent = [name for name, n in sizes.items() if n is None]
     if silent:
         raise ConfigurationError(f"{silent[0]} does not say what inputs it takes: name a task with --task, or {OWN}")
     (size,) = {n for n in sizes.values() if n is not None}
     x = torch.randn(samples, steps, size, generator=torch.Generator().manual_seed(seed))
-    return x, f"{samples} sequences of white noise, {steps} steps"
+    return x, f"{samples} sequences of white noise, {steps} steps", None
 
 
 def _names(paths: list[str]) -> list[str]:
@@ -124,18 +132,40 @@ def _drift_row(drift: Any) -> dict[str, Any]:
     }
 
 
-def _margins(model: Any, time_limit: float, seed: int) -> tuple[Any, dict[str, Any]]:
-    """The certificate, where there is one, and what the table says about it."""
+def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) -> tuple[Any, dict[str, Any]]:
+    """The certificate, where there is one, and what the table says about it.
+
+    Args:
+        subject: the model.
+        seen: the task whose sequences every model sees, ``None`` for white noise.
+        box: ends of the box that was stated for inputs of LSTM and GRU; by default the range of the sequences.
+        time_limit: of the certificate, in seconds.
+        seed: of its searches.
+    """
     if not time_limit:
         return None, {"verdict": None, "findings": []}
     from stability.certify import certify
 
+    from ..analysis.fitting import fitted
+    from ..analysis.inputs import boxed, part_range
+
+    span, part, origin, use = None, "", "data", {}
+    if seen is not None:
+        task = fitted(seen, subject.model, subject.name, answers=False)
+        task = task.to(next((p.device for p in subject.model.parameters()), "cpu"))
+        span, part = part_range(subject.model, subject.model, task)
+        use = {"input_range": span, "horizon": int(seen.test[0].shape[1])}
+        origin = "bounds" if task.data.get("bounds") == "stated" and not part else origin
+    target, within = boxed(subject.model, span if box is None else box, stated=box is not None)
+    about = {} if within is None else {"input_box": within, "input_of": part, "input_seen": span}
+    about |= {"input_from": origin if box is None else "stated"} if about else {}
     try:
-        certificate = certify(model, time_limit=time_limit, seed=seed)
+        certificate = certify(target, time_limit=time_limit, seed=seed, **use)
     except StabilityError as error:  # a kind of model about which no claim can be made: said, not fatal
-        return None, {"verdict": None, "reason": str(error), "findings": []}
-    summary = certificate.summary()
-    return certificate, {k: summary[k] for k in ("verdict", "criterion", "rate", "findings")}
+        return None, {"verdict": None, "reason": str(error), "findings": [], **about}
+    summary = view(certificate)
+    kept = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings")
+    return certificate, {**{k: summary[k] for k in kept}, **about}
 
 
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
@@ -152,7 +182,7 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
         [
             (
                 r["model"],
-                verdict_word(r["verdict"]),
+                verdict_word(state(r) if r["verdict"] else None),
                 number(r["norm_at_end_of_sequence"]),
                 number(r["norm_at_last"]),
                 signed(r["slope"]),
@@ -172,6 +202,7 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
         drift,
         "",
         *_theory(rows),
+        *_claims(rows),
     ]
     if criteria:
         found = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
@@ -182,6 +213,19 @@ def _text(rows: list[dict[str, Any]], inputs: str) -> str:
         )
         lines += ["", margins]
     return "\n".join(lines)
+
+
+def _claims(rows: list[dict[str, Any]]) -> list[str]:
+    """What inputs claims are about where it is not every input, why there is none, and what would lead further."""
+    lines = []
+    for r in rows:
+        note = box_note(r)
+        lines += [f"{r['model']}: {note}"] if note else []
+        lines += [f"{r['model']}: no certificate ({r['reason']})."] if r.get("reason") else []
+        named = shlex.quote(printable(r["path"]))
+        hints = advice(r, named) if r.get("verdict") else []
+        lines += [f"{r['model']}: {why}: {command}" for why, command in hints]
+    return lines
 
 
 def _theory(rows: list[dict[str, Any]]) -> list[str]:

@@ -13,10 +13,14 @@ import typer
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
 
 from .console import DataDir, Device, Interrupted, Json, Quiet, Seed, say, show_json, status
-from .data import DataFile, TaskName, TaskOptions
+from .data import DataFile, InputBox, TaskName, TaskOptions
 from .formatting import duration, metric, verdict_word
 
 __all__ = ["register", "report"]
+
+NOT_GATED = (
+    "an input box has a meaning for LSTM and GRU only: none of these models is one, their claims are about every input"
+)
 
 
 def report(
@@ -44,6 +48,7 @@ def report(
     task: TaskName = None,
     task_settings: TaskOptions = None,
     data: DataFile = None,
+    input_box: InputBox = None,
     data_dir: DataDir = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -60,7 +65,7 @@ def report(
     from .data import HELD_OUT, chosen
 
     named = chosen(task, task_settings, data, data_dir, None if models else HELD_OUT)
-    campaign = _campaign(models or [], train_models, quick, folder, named, data_dir, seed, device)
+    campaign = _campaign(models or [], train_models, quick, folder, named, data_dir, seed, device, input_box)
     from ..analysis.campaign import FINISHED, finished, opened, run_campaign
     from .html import page_files, render
 
@@ -98,6 +103,7 @@ def _campaign(
     data_dir: Path | None,
     seed: int,
     device: str,
+    input_box: tuple[float, float] | None,
 ) -> Any:
     from .sources import there
 
@@ -107,9 +113,13 @@ def _campaign(
         there(path)
 
     from ..analysis.campaign import DEFAULT_MODELS, Campaign, Given, names_for, titles_for
+    from ..analysis.inputs import boxed, check_box
+    from ..analysis.presets import PRESETS
     from .data import check_device
 
+    box = None if input_box is None else check_box(input_box)
     common: dict[str, Any] = {
+        "input_box": box,
         "quick": quick,
         "seed": seed,
         "data_dir": None if data_dir is None else str(data_dir),
@@ -122,10 +132,14 @@ def _campaign(
             _check_data(given, named[1], seed)
         elif named is None and data_dir is not None and not any((Path(p) / "run.json").is_file() for p in paths):
             raise ConfigurationError("nothing is read from --data-dir: name the task that reads it with --task")
+        if box is not None and not any(boxed(g.subject, box, stated=True)[1] for g in given):
+            raise ConfigurationError(NOT_GATED)
         return Campaign(folder, tuple(g.name for g in given), given, **common)
     names = DEFAULT_MODELS if train_models is None else tuple(n.strip() for n in train_models.split(",") if n.strip())
     if not names or len(set(names)) < len(names):
         raise ConfigurationError(f"--models takes different names with commas between them, got {train_models!r}")
+    if box is not None and not any(n in PRESETS and PRESETS[n].layer in ("lstm", "gru") for n in names):
+        raise ConfigurationError(NOT_GATED)
     return Campaign(folder, names, task=named or ("digits", {}), **common)
 
 
@@ -156,6 +170,7 @@ def _given(path: str) -> Any:
 
 def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> None:
     """Say where the report is and what it says."""
+    from .boxes import box_note
     from .collect import collect
     from .performance import score
     from .reasons import missing, model_advice, told
@@ -171,7 +186,7 @@ def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> N
         said = "" if found is None else f", {found.label} {metric(found.value, found.metric)}"
         why = m.refused or reason(m.certificate) or m.step("certificate").get("reason", "")
         lines += [f"{m.title}: {verdict_word(m.state)}{said}", f"  {why}"]
-        lines += [f"  {note}" for note in notes(m.certificate)]
+        lines += [f"  {note}" for note in notes(m.certificate, box_note(m.analysis))]
         lines += [f"  {hint}: {command}" for hint, command in model_advice(m, base)]
         lines += [f"  not run: {', '.join(i.steps)} ({told(i)})" for i in missing(m, base=base) if i.reason != why]
     lines += [f"{name}: failed ({why})" for name, why in {**result.failed, **failed}.items()]

@@ -17,6 +17,7 @@ __all__ = [
     "HELD_OUT",
     "OWN",
     "DataFile",
+    "InputBox",
     "Subject",
     "TaskName",
     "TaskOptions",
@@ -40,6 +41,15 @@ DataFile = Annotated[
         "--data",
         help="Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; "
         "optionally x_test, y_test, classes, lower, upper.",
+        show_default=False,
+    ),
+]
+InputBox = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        "--input-box",
+        help="LSTM, GRU: LOW HIGH, ends of the box that every input stays in; by default the range of the data.",
+        metavar="LOW HIGH",
         show_default=False,
     ),
 ]
@@ -153,7 +163,7 @@ def open_with_task(
     return Subject(name, model, made)
 
 
-def classification(subject: Subject, samples: int) -> tuple[Any, Any, tuple[float, float]]:
+def classification(subject: Subject, samples: int) -> tuple[Any, Any, Any]:
     """Test sequences, labels and input bounds of a classification task.
 
     Raises:

@@ -19,6 +19,7 @@ from stability.errors import FileFormatError
 from stability.storage.folder import Folder, claim
 from stability.wire import write_text
 
+from .boxes import box_note
 from .collect import FRAMES, ModelRecord, Report, check_folder, collect
 from .formatting import FILTERS
 from .limits import LETTERS
@@ -81,13 +82,12 @@ def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
 
 def _card(m: ModelRecord) -> dict[str, Any]:
     """Everything that stands on one model's card."""
-    box, part = m.analysis.get("input_box"), str(m.analysis.get("input_of") or "")
     return {
         "record": m,
         "sentence": m.refused or sentence(m.certificate, m.is_discrete),
         "statement": None if m.certificate is None else m.certificate["statement"],
         "reason": reason(m.certificate) if m.state in ("certified", "inconclusive") else "",
-        "notes": notes(m.certificate, box if isinstance(box, list) and len(box) == 2 else None, part),
+        "notes": notes(m.certificate, box_note(m.analysis)),
         "advice": model_advice(m),
         "facts": meaning(m.certificate, m.is_discrete, m.length),
         "weaker": weaker(m.certificate),

@@ -6,8 +6,9 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from .boxes import interval
 from .collect import ModelRecord, Report
-from .formatting import WORDS, count, duration, number, verdict_word
+from .formatting import WORDS, count, duration, verdict_word
 from .page import Cell, Table
 from .reasons import STEPS, missing, model_advice
 
@@ -88,8 +89,8 @@ def _data(report: Report) -> Table | None:
         data = task.get("data") if isinstance(task, dict) else None
         if not isinstance(task, dict) or not isinstance(data, dict) or data.get("source") != "arrays":
             continue
-        ends = m.analysis.get("input_range")
-        span = f"{number(ends[0])} to {number(ends[1])}" if isinstance(ends, list) and len(ends) == 2 else ""
+        span = interval(m.analysis.get("input_range"))
+        span += ", stated" if span and data.get("bounds") == "stated" else ""
         parts = f"{count(task.get('test'))} to test, {count(task.get('train'))} to train"
         size = f"{count(task.get('steps'))} steps of {count(task.get('input_size'))} features"
         rows.append(
@@ -102,7 +103,7 @@ def _data(report: Report) -> Table | None:
                 Cell(str(data.get("digest", ""))),
             )
         )
-    header = ("model", "file", "sequences", "each", "inputs from", "SHA-256 of the file")
+    header = ("model", "file", "sequences", "each", "inputs in", "SHA-256 of the file")
     return Table("Data of one's own", header, tuple(rows)) if rows else None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .boxes import box_option
 from .certificates import state
 from .names import printable
 from .words import NAMES
@@ -132,11 +133,9 @@ def model_advice(model: ModelRecord, base: str = "models") -> list[tuple[str, st
         model: the record.
         base: as for ``named``.
     """
-    budget, box = model.analysis.get("budget"), model.analysis.get("input_box")
+    budget = model.analysis.get("budget")
     seconds = budget.get("seconds") if isinstance(budget, Mapping) else None
-    name = named(model, base)
-    if isinstance(box, list) and len(box) == 2 and all(isinstance(v, (int, float)) for v in box):
-        name = f"{name} --input-box {box[0]:g} {box[1]:g}"
+    name = " ".join(filter(None, (named(model, base), box_option(model.analysis))))
     return advice(model.certificate, name, seconds if isinstance(seconds, (int, float)) else None)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from . import figures
 from .along import along_training, clouds
+from .boxes import interval
 from .collect import ModelRecord, Report
 from .formatting import count, duration, metric, metric_word, number, percent, signed
 from .page import Cell, Section, Table, draw
@@ -158,9 +159,8 @@ def _hessian(report: Report) -> Section | None:
 
 def _ranges(models: Sequence[ModelRecord]) -> str:
     """Where the sizes of perturbations are not those of inputs in [0, 1]: what they are shares of."""
-    found = [e for m in models if "attacks" in m.frames and isinstance(e := m.analysis.get("input_range"), list)]
-    ends = {(e[0], e[1]) for e in found if len(e) == 2 and all(isinstance(v, (int, float)) for v in e)}
-    told = [f"[{number(low)}, {number(high)}]" for low, high in sorted(ends) if (low, high) != (0, 1)]
+    found = [interval(m.analysis.get("input_range")) for m in models if "attacks" in m.frames]
+    told = [text for text in dict.fromkeys(found) if text not in ("", interval([0, 1]))]
     if not told:
         return ""
     return f" Inputs lie in {' or '.join(told)}; sizes are in their unit, attacks stay in that range."

@@ -41,7 +41,8 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "analysis": {
         "title": _TEXT, "source": _TEXT, "discrete": _FLAG, "parameters": _NUMBER, "sequence_length": _NUMBER,
         "input_box": _Each(list, _ANY), "steps": _Each(dict, _STEP), "environment": _ENVIRONMENT,
-        "files": _Each(dict, _TEXT), "budget": _MAP, "input_range": _Each(list, _NUMBER),
+        "files": _Each(dict, _TEXT), "budget": _MAP, "input_range": _Each(list, _ANY), "input_seen": _Each(list, _ANY),
+        "input_of": _TEXT, "input_from": _TEXT,
         "task": {"name": _TEXT, "data": _MAP, **dict.fromkeys(("test", "train", "steps", "input_size"), _NUMBER)},
     },
     "run": {

@@ -35,6 +35,7 @@ CRITERIA = {
     "linear": "eigenvalues, exact for linear models",
     "interval": "bounds on every entry of the step Jacobian over the reachable box",
     "interval_jacobian": "bounds on every entry of the step Jacobian over the reachable box",
+    "interval_lmi": "one quadratic norm for all step Jacobians over the reachable box",
     "construction": "the model contracts by construction; the proof that it carries was re-checked",
     "cascade": "a stack of contracting layers with bounded coupling",
 }
@@ -275,30 +276,21 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
     return facts
 
 
-def notes(summary: Mapping[str, Any] | None, inputs: Sequence[float] | None = None, part: str = "") -> list[str]:
+def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:
     """What else a reader must know beside the verdict.
 
     Args:
         summary: ``certificates.view``.
-        inputs: ends of the box that inputs were said to stay in, where the claim is about such inputs only.
-        part: path of the part that the claim is about, where others stand before it and it does not get the data
-            themselves.
+        inputs: ``boxes.box_note``: what inputs the claim is about, where it is not about every input.
 
     Example:
-        >>> notes({"verdict": "certified"}, (0, 1)), notes({"verdict": "certified"}, (-2, 2), "rnn")[0][:25]
-        (['Inputs in [0, 1], the range of the data.'], 'Inputs of rnn in [−2, 2],')
+        >>> notes({"verdict": "certified"}, "Inputs in [0, 1], the range of the data.")
+        ['Inputs in [0, 1], the range of the data.']
     """
     if summary is None:
         return []
     meta = summary.get("meta") or {}
-    out = []
-    if inputs is not None:
-        ends = f"[{number(inputs[0])}, {number(inputs[1])}]"
-        out.append(
-            f"Inputs of {part} in {ends}, the range of what it gets on the data."
-            if part
-            else f"Inputs in {ends}, the range of the data."
-        )
+    out = [inputs] if inputs else []
     witness = meta.get("witness")
     if isinstance(witness, Mapping) and state(summary) in ("refuted", "replayed"):
         out += _witness(witness)

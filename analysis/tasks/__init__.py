@@ -2,7 +2,7 @@
 
 from .archive import data, data_options
 from .arrays import task_from_arrays
-from .base import TASKS, Task, identity, make_task, register_task
+from .base import TASKS, Range, Task, identity, make_task, register_task
 from .excerpts import generation
 from .idx import read_idx
 from .images import digits, fashion
@@ -15,6 +15,7 @@ from .text import characters
 
 __all__ = [
     "TASKS",
+    "Range",
     "Task",
     "adding",
     "associative_recall",

@@ -119,9 +119,7 @@ def _bounds_in(arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any] | None:
         return None
     if lower is None or upper is None:
         raise ConfigurationError("lower and upper come together: one of them is missing")
-    if any(end.size != 1 or end.dtype.kind not in "fiu" for end in (lower, upper)):
-        raise ConfigurationError("lower and upper must be one number each")
-    return lower.item(), upper.item()
+    return lower, upper
 
 
 def _names_in(value: np.ndarray | None) -> list[str] | None:

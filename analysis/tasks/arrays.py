@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
-from .base import Pair, Task, check_fraction
+from .base import Pair, Range, Task, check_fraction
 
 __all__ = ["task_from_arrays"]
 
@@ -25,7 +25,7 @@ def task_from_arrays(
     x_test: Any = None,
     y_test: Any = None,
     classes: Sequence[str] | None = None,
-    bounds: tuple[float, float] | None = None,
+    bounds: tuple[Any, Any] | None = None,
     held_out: float | None = None,
     seed: int = 0,
     name: str = "data",
@@ -42,7 +42,8 @@ def task_from_arrays(
         x_test: ``(m, time, features)``, never trained on; comes with ``y_test``.
         y_test: targets of ``x_test``, of the kind of ``y``.
         classes: names of the classes, in the order of their numbers.
-        bounds: the interval that inputs can lie in, which no attack leaves; by default the range of ``x``.
+        bounds: low and high end that inputs can lie between, numbers or ``(features,)``: no attack leaves them, and
+            LSTM and GRU are certified for inputs between them; by default the range of ``x`` over all features.
         held_out: share of the sequences to be held out as test part where there is no ``x_test``; ``None``: all of
             them serve as both parts (to examine a model that exists).
         seed: of order and split.
@@ -52,7 +53,8 @@ def task_from_arrays(
         The task.
 
     Raises:
-        ConfigurationError: arrays of a wrong kind, labels that are no classes, ``x`` outside the bounds.
+        ConfigurationError: arrays of a wrong kind, labels that are no classes, bounds that are crossed or not finite,
+            ``x`` outside of them.
         DimensionError: shapes that do not fit together.
         NonFiniteError: NaN or infinite entries.
 
@@ -68,10 +70,12 @@ def task_from_arrays(
     _same_length("x", inputs, "y", targets)
     rng = np.random.default_rng(seed)
     parts = [(inputs, targets)]
+    named = {"x": inputs}
     if x_test is not None:
         parts.append((_inputs("x_test", x_test), _targets("y_test", y_test)))
         _same_length("x_test", parts[1][0], "y_test", parts[1][1])
         _same_form(inputs, targets, *parts[1])
+        named["x_test"] = parts[1][0]
         told = "x_test is held out"
     parts = [_shuffled(pair, rng) for pair in parts]
     if x_test is None and held_out is None:
@@ -99,8 +103,8 @@ def task_from_arrays(
         chance=_chance(parts[1][1], kind),
         train=parts[0],
         test=parts[1],
-        data={"source": "arrays", "seed": seed, "held_out": told},
-        bounds=_bounds(bounds, [p for p, _ in parts]),
+        data={"source": "arrays", "seed": seed, "held_out": told, **({} if bounds is None else {"bounds": "stated"})},
+        bounds=_bounds(bounds, named),
         classes=names,
     )
 
@@ -220,16 +224,45 @@ def _chance(targets: Tensor, kind: str) -> float:
     return int(counts.max()) / int(counts.sum())
 
 
-def _bounds(bounds: Any, inputs: list[Tensor]) -> tuple[float, float]:
-    low, high = min(float(x.min()) for x in inputs), max(float(x.max()) for x in inputs)
+def _bounds(bounds: Any, inputs: dict[str, Tensor]) -> Range:
+    low, high = min(float(x.min()) for x in inputs.values()), max(float(x.max()) for x in inputs.values())
     if low == high:
         raise ConfigurationError(f"every entry of x is {low:g}: there is nothing to tell sequences apart")
     if bounds is None:
         return low, high
-    try:
-        lower, upper = (float(np.float32(end)) for end in bounds)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"bounds must be two numbers (lower, upper), got {bounds!r}") from error
-    if not (np.isfinite([lower, upper]).all() and lower <= low and high <= upper):
-        raise ConfigurationError(f"x spans [{low:g}, {high:g}] and must lie in its bounds, [{lower:g}, {upper:g}]")
-    return lower, upper
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+        raise ConfigurationError(f"bounds must be a pair (lower, upper), got {str(bounds)[:80]}")
+    features = int(inputs["x"].shape[2])
+    ends = [_end(name, end, features) for name, end in zip(("lower", "upper"), bounds)]
+    crossed = np.atleast_1d(ends[0] > ends[1])
+    if crossed.any():
+        j = int(np.argmax(crossed))
+        one, other = (np.broadcast_to(end, (len(crossed),))[j] for end in ends)
+        where = f" at feature {j}" if len(crossed) > 1 else ""
+        raise ConfigurationError(f"the bounds are crossed: lower {one:g} > upper {other:g}{where}")
+    for name, x in inputs.items():
+        outside = (x.numpy() < ends[0]) | (x.numpy() > ends[1])
+        if outside.any():
+            i, t, j = (int(k) for k in np.argwhere(outside)[0])
+            one, other = (np.broadcast_to(end, (features,))[j] for end in ends)
+            raise ConfigurationError(
+                f"{name}[{i}, {t}, {j}] is {float(x[i, t, j]):g}, outside of its bounds [{one:g}, {other:g}]; so are "
+                f"{int(outside.sum())} of {outside.size} entries in all"
+            )
+    return tuple(float(end) if end.ndim == 0 else tuple(end.tolist()) for end in ends)  # type: ignore[return-value]
+
+
+def _end(name: str, value: Any, features: int) -> np.ndarray:
+    """One end of the bounds as float32, like the inputs: ``()`` or ``(features,)``."""
+    array = _array(name, value)
+    if array.dtype.kind == "b":
+        raise ConfigurationError(f"{name} must hold numbers, it has dtype {array.dtype}")
+    if array.shape not in ((), (features,)):
+        raise DimensionError(name, f"one number or ({features},), one a feature", array.shape)
+    if not np.isfinite(array).all():
+        raise NonFiniteError(name, "a bound is a finite number")
+    with np.errstate(over="ignore"):
+        end = array.astype(np.float32)
+    if not np.isfinite(end).all():
+        raise ConfigurationError(f"{name} is beyond float32 (3.4e38)")
+    return end

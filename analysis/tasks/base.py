@@ -19,9 +19,21 @@ from torch.nn import functional
 
 from stability.errors import ConfigurationError, DimensionError
 
-__all__ = ["TASKS", "Task", "check_fraction", "check_size", "generated_parts", "identity", "make_task", "register_task"]
+__all__ = [
+    "TASKS",
+    "Range",
+    "Task",
+    "check_fraction",
+    "check_size",
+    "generated_parts",
+    "identity",
+    "make_task",
+    "register_task",
+]
 
 Pair = tuple[Tensor, Tensor]
+Range = tuple[float | tuple[float, ...], float | tuple[float, ...]]
+"""Low and high end of inputs: numbers, or one for each feature."""
 MAX_NUMBERS = 2**30
 TASKS: dict[str, Callable[..., "Task"]] = {}
 
@@ -45,7 +57,8 @@ class Task:
         options: the options it was made with, so that ``make_task(name, **options)`` makes it again.
         data: where the data came from.
         scored: which steps the metric counts, ``(time,)`` bool; ``None`` for all.
-        bounds: the interval that the inputs live in, for attacks; ``None`` where there is none.
+        bounds: the interval that the inputs live in, for attacks: two numbers, or two tuples with one for each feature;
+            ``None`` where there is none.
         classes: names of the classes, where they have some.
         sample: ``sample(n, seed) -> (x, y)`` for generated tasks: as many fresh sequences as one asks for.
         prepare: raw records to ``x``, the same function for every part; ``None`` for generated tasks.
@@ -63,7 +76,7 @@ class Task:
     options: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     scored: Tensor | None = None
-    bounds: tuple[float, float] | None = None
+    bounds: Range | None = None
     classes: tuple[str, ...] | None = None
     sample: Callable[[int, int], Pair] | None = None
     prepare: Callable[[np.ndarray], Tensor] | None = None

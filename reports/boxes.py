@@ -1,0 +1,95 @@
+"""The inputs that claims about LSTM and GRU are about, in words and as an option of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .formatting import number
+
+__all__ = ["SHOWN", "box_note", "box_option", "ends", "interval"]
+
+SHOWN = 4
+"""Features of which each has its own interval in a sentence; of more, the widest is told."""
+Ends = tuple[list[float], list[float]]
+
+
+def ends(value: Any) -> Ends | None:
+    """Low and high ends out of a file, one a feature (or one for all); ``None`` for anything else.
+
+    Example:
+        >>> ends([0, [1, 2]]), ends([0]), ends([0, "1"])
+        (([0.0, 0.0], [1.0, 2.0]), None, None)
+    """
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        return None
+    lists = [list(end) if isinstance(end, (list, tuple)) else [end] for end in value]
+    size = max(map(len, lists))
+    lists = [end * size if len(end) == 1 else end for end in lists]
+    if size == 0 or any(len(end) != size or not all(map(_is_number, end)) for end in lists):
+        return None
+    low, high = ([float(v) for v in end] for end in lists)
+    return low, high
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def interval(value: Any) -> str:
+    """A range in words; empty where it is none.
+
+    Example:
+        >>> interval([0, 1]), interval([[0, 0], [1, 2]]), interval([[0.0] * 9, [1.0] * 8 + [3.0]])
+        ('[0, 1]', '[0, 1] × [0, 2]', 'an interval for each of 9 features, together [0, 3]')
+    """
+    found = ends(value)
+    if found is None:
+        return ""
+    pairs = list(zip(*found))
+    if len(set(pairs)) == 1:
+        pairs = pairs[:1]
+    if len(pairs) > SHOWN:
+        whole = f"[{number(min(found[0]))}, {number(max(found[1]))}]"
+        return f"an interval for each of {len(pairs)} features, together {whole}"
+    return " × ".join(f"[{number(low)}, {number(high)}]" for low, high in pairs)
+
+
+def box_note(analysis: Mapping[str, Any]) -> str:
+    """What inputs the claims about a model speak of, and who says that inputs lie there; empty for every input.
+
+    Args:
+        analysis: ``analysis.json``.
+
+    Example:
+        >>> box_note({"input_box": [0, 1]}), box_note({"input_box": [-2, 2], "input_of": "rnn"})[:25]
+        ('Inputs in [0, 1], the range of the data.', 'Inputs of rnn in [−2, 2],')
+        >>> box_note({"input_box": [0, 1], "input_from": "stated", "input_seen": [-3, 3]})
+        'Inputs in [0, 1], as stated with --input-box; on the data they lie in [−3, 3] and leave it.'
+    """
+    box, part, origin = interval(analysis.get("input_box")), str(analysis.get("input_of") or ""), "data"
+    if not box:
+        return ""
+    told = "the range of what it gets on the data" if part else "the range of the data"
+    origin = analysis.get("input_from")
+    if origin == "bounds":
+        told = "the bounds stated with the data"
+    elif origin == "stated":
+        told = "as stated with --input-box"
+        stated, seen = ends(analysis.get("input_box")), ends(analysis.get("input_seen"))
+        if stated and seen and (min(seen[0]) < max(stated[0]) or max(seen[1]) > min(stated[1])):
+            told += f"; on the data they lie in {interval(analysis['input_seen'])} and leave it"
+    return f"Inputs{f' of {part}' if part else ''} in {box}, {told}."
+
+
+def box_option(analysis: Mapping[str, Any]) -> str:
+    """The box of a model as the option of a command, wide enough for every feature; empty where there is none.
+
+    Example:
+        >>> box_option({"input_box": [[0, -0.1], [1, 2]]}), box_option({})
+        ('--input-box -0.1 2', '')
+    """
+    found = ends(analysis.get("input_box"))
+    if found is None:
+        return ""
+    return "--input-box " + " ".join(repr(v).removesuffix(".0") for v in (min(found[0]), max(found[1])))
