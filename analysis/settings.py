@@ -16,6 +16,8 @@ from .guard import check_int, check_number
 __all__ = ["OPTIMIZERS", "Settings"]
 
 OPTIMIZERS = ("adam", "sgd", "rmsprop")
+LARGEST = 1e30
+"""Of a real number: beyond it an optimizer in float32 overflows in its own arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ class Settings:
             raise ConfigurationError("validation and momentum must be below 1")
         if self.clip is not None:
             check_number("clip", self.clip, strict=True)
+        for name in ("lr", "decay", "weight_decay", "margin_penalty", "margin_target", "clip"):
+            if (getattr(self, name) or 0.0) > LARGEST:
+                raise ConfigurationError(f"{name} must be at most {LARGEST:g}, got {getattr(self, name)!r}")
         if self.patience is not None:
             check_int("patience", self.patience)
         if self.optimizer not in OPTIMIZERS:

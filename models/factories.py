@@ -31,6 +31,7 @@ from torch import nn
 
 from stability.errors import ConfigurationError, StabilityError
 from stability.foreign import WATCHERS, told
+from stability.rigor import flushes_small_numbers
 from stability.wire import SUBJECTS
 
 __all__ = ["PATHS", "from_factory", "is_factory", "users_code"]
@@ -195,6 +196,8 @@ def _settings() -> Iterator[Callable[[], Any]]:
         (torch.set_num_threads, torch.get_num_threads()),
     ):
         yield partial(change, state)
+    if not flushes_small_numbers():  # torch tells nobody how it is set
+        yield partial(torch.set_flush_denormal, False)
     yield partial(_as_exact, torch.are_deterministic_algorithms_enabled())
     yield partial(_on_device, torch.get_default_device())
     if threading.current_thread() is threading.main_thread():

@@ -93,6 +93,8 @@ def load_subject(
         UnsupportedError: a model for which there is no criterion.
     """
     source = _find(spec, cell)
+    if cell is not None and "cell" not in source.info:
+        raise ConfigurationError(f"{spec} says itself what it is: cell={cell!r} has a meaning for a state dict only")
     if continuous:
         driven = getattr(source.module, "driven", None)
         if driven is None:

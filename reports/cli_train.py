@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,9 @@ from .data import HELD_OUT, DataFile, chosen
 from .formatting import duration, metric, metric_word, number
 
 __all__ = ["register", "train"]
+
+PARAMETERS = 2**27
+"""Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
 
 
 def train(
@@ -140,19 +144,34 @@ def _prepare(
     where = check_device(device)
     options = assignments("--set", settings)
     made = make_task(task[0], data_dir=data_dir, seed=seed, **task[1])
+    description = {
+        "layer": model,
+        "config": {"input_size": made.input_size, "hidden_size": hidden, **options},
+        "output_size": made.output_size,
+        "reduction": made.reduction,
+    }
+    size = _size(description)
+    if size > PARAMETERS:
+        raise ConfigurationError(
+            f"a {model} with --hidden {hidden} has {size} parameters; at most {PARAMETERS} are trained here"
+        )
     torch.manual_seed(seed)
-    network: Any = build(
-        {
-            "layer": model,
-            "config": {"input_size": made.input_size, "hidden_size": hidden, **options},
-            "output_size": made.output_size,
-            "reduction": made.reduction,
-        }
-    ).to(where)
+    network: Any = build(description).to(where)
     tracker = None
     if track_every and any(m.ndim == 2 and m.shape[0] == m.shape[1] for m in network.matrices().values()):
         tracker = SpectrumTracker(network, every=track_every)
     return network, made, tracker
+
+
+def _size(description: dict[str, Any]) -> int:
+    """Parameters of a model, counted on a device that has no memory; zero for a description that makes no model."""
+    import torch
+
+    from ..models import build
+
+    with contextlib.suppress(Exception), torch.device("meta"):
+        return sum(p.numel() for p in build(description).parameters())
+    return 0
 
 
 def _metric_of(folder: Path) -> str | None:

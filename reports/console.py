@@ -37,7 +37,7 @@ __all__ = [
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and JSON, if asked for).")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 ...")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Where the results go.", show_default=False)]
 Overwrite = Annotated[
@@ -143,7 +143,7 @@ def assignments(name: str, values: list[str]) -> dict[str, Any]:
         Names with their values.
 
     Raises:
-        ConfigurationError: for anything that is no ``name=value``.
+        ConfigurationError: for anything that is no ``name=value``, and for a name that comes twice.
 
     Example:
         >>> assignments("--set", ["beta=0.75", "integrator=midpoint"])
@@ -154,6 +154,8 @@ def assignments(name: str, values: list[str]) -> dict[str, Any]:
         key, equals, text = item.partition("=")
         if not equals or not key.isidentifier():
             raise ConfigurationError(f"{name} takes name=value, got {item!r}")
+        if key in out:
+            raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")
         try:
             out[key] = json.loads(text)
         except json.JSONDecodeError:

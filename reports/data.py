@@ -109,7 +109,11 @@ def chosen(
         return "data", data_options(data, held_out)
     if options and task is None:
         raise ConfigurationError("--task-set gives options of a task: name it with --task")
-    return None if task is None else (task, assignments("--task-set", options or []))
+    named = assignments("--task-set", options or [])
+    for key in ("seed", "data_dir"):
+        if key in named:
+            raise ConfigurationError(f"--task-set {key}=... is said with --{key.replace('_', '-')}")
+    return None if task is None else (task, named)
 
 
 def open_with_task(

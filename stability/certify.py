@@ -32,6 +32,7 @@ from stability.refute import refute as search_witness
 from stability.refute.inputs import input_range as checked_range
 from stability.refute.stack import search_stack
 from stability.regional import regional
+from stability.rigor import refuse_flushing
 from stability.rules.multiplier_lmi import check_lmi
 from stability.subjects import as_subject
 from stability.systems import DrivenSystem, LureSystem
@@ -105,7 +106,7 @@ def certify(
         ``stability.verify`` re-proves.
 
     Raises:
-        ConfigurationError: bad options.
+        ConfigurationError: bad options, or a processor that was told to take subnormal numbers for zero.
         UnsupportedError: an object nobody knows a system for, or a criterion that is not about its kind.
 
     Example:
@@ -120,6 +121,7 @@ def certify(
         raise ConfigurationError(f"unknown criterion {criterion!r}; the known ones are {', '.join(CRITERIA)}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
+    refuse_flushing()
     own = getattr(subject, "witness", None)
     own = own() if callable(own) else None
     target = as_subject(subject)

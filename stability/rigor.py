@@ -21,12 +21,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.errors import ConfigurationError
+
 __all__ = [
+    "FLUSHED",
     "LARGEST",
     "Definiteness",
+    "flushes_small_numbers",
     "gamma",
     "is_symmetric",
     "prove_positive_definite",
+    "refuse_flushing",
     "spectral_bounds",
     "up",
 ]
@@ -35,6 +40,32 @@ Array = np.ndarray
 UNIT = 2.0**-53
 LARGEST = 1e60
 """Entries beyond this are refused: within it, all underflow together stays far below one unit of rounding."""
+
+
+FLUSHED = (
+    "this thread takes numbers below 2.2e-308 for zero, so that neither what is stored nor what is rounded is what it "
+    "should be: call torch.set_flush_denormal(False) (or leave out the library that was built with -ffast-math)"
+)
+
+
+def flushes_small_numbers() -> bool:
+    """Whether the processor was told to take subnormal numbers for zero, against IEEE 754 and all that is proved here.
+
+    Example:
+        >>> flushes_small_numbers()
+        False
+    """
+    return not (np.full(1, 2.0**-1000) * 2.0**-60).any()
+
+
+def refuse_flushing() -> None:
+    """Raise where ``flushes_small_numbers``.
+
+    Raises:
+        ConfigurationError: saying what to do.
+    """
+    if flushes_small_numbers():
+        raise ConfigurationError(f"nothing can be proved here: {FLUSHED}")
 
 
 @dataclass(frozen=True)

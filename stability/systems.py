@@ -355,6 +355,11 @@ class DrivenSystem:
         """Number of inputs ``p``."""
         return self.E.shape[1]
 
+    @property
+    def is_discrete(self) -> bool:
+        """Whether time advances in steps."""
+        return self.system.is_discrete
+
     def channel(self, x: Array, u: Array) -> Array:
         """Pre-activations ``z`` at states ``x (..., n)`` and inputs ``u (..., p)``, shape ``(..., m)``."""
         free = x @ self.system.C.T + u @ self.E.T + self.b

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
+from stability.rigor import FLUSHED, flushes_small_numbers
 
 __all__ = ["FIELDS", "RULES", "Outcome", "Rule", "rule", "verdict_of", "worded"]
 
@@ -95,6 +96,8 @@ class Rule:
         problem = self.refusal(subject, claim)
         if problem is not None or claim.proof is None:
             return False, problem or "there is no proof"
+        if flushes_small_numbers():
+            return False, FLUSHED
         with np.errstate(all="ignore"):
             return self.body(subject, claim, claim.proof.data)
 

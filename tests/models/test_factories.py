@@ -13,6 +13,7 @@ from stability.errors import ConfigurationError, FileFormatError, UnsupportedErr
 from stability.models.adapters import _ADAPTERS, register_adapter
 from stability.models.sources import load_module, load_subject
 from stability.reports.cli import run
+from stability.rigor import flushes_small_numbers
 from stability.subjects import as_subject
 from stability.systems import LureSystem
 
@@ -27,6 +28,10 @@ def check(): assert False, "never"
 def memory(): raise MemoryError
 def stop(): raise StopIteration
 def interrupt(): raise KeyboardInterrupt
+def flush():
+    import torch
+    torch.set_flush_denormal(True)
+    return torch.nn.GRU(2, 3)
 """
 
 
@@ -108,3 +113,11 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileFormatError, match="neither a regular file nor a directory"):
         load_subject(tmp_path / "pipe")
+
+
+def test_small_numbers_are_numbers_again_behind_a_factory(here):
+    assert load_subject("factories_of_a_user:flush").subject.kind == "gru"
+    try:
+        assert not flushes_small_numbers()
+    finally:
+        torch.set_flush_denormal(False)

@@ -95,6 +95,14 @@ def test_rates_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["train", "--set", "magic=1"], "magic"),
         (["train", "--device", "abacus"], "abacus"),
         (["train", "--epochs", "0"], "epochs"),
+        (["train", "--set", "activation=relu", "--set", "activation=tanh"], "activation twice"),
+        (["train", "--task-set", "seed=3"], "--seed"),
+        (["train", "--task-set", "data_dir=x"], "--data-dir"),
+        (["train", "--seed", str(2**64)], "--seed"),
+        (["compare", "stable.npz", "stable.npz", "--seed", str(2**63)], "--seed"),
+        (["train", "--lr", "1e300"], "lr must be at most 1e+30"),
+        (["train", "--model", "elman", "--hidden", "100000000"], "10000003900000010 parameters"),
+        (["certify", "stable.npz", "--cell", "gru"], "state dict only"),
         (["train", "--resume", "nowhere"], "nowhere"),
         (["report", "--models", "transformer"], "lipschitz"),
         (["report", "missing.safetensors"], "missing.safetensors"),
@@ -224,3 +232,16 @@ def test_light_commands_load_no_heavy_library(here: Path, arguments: list[str], 
 def test_module_and_script_are_the_same_door(here: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "stability", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("stability ")
+
+
+@pytest.mark.parametrize("dt", [None, 1.0])
+def test_a_rate_is_asked_of_a_network_with_its_own_activation(
+    here: Path, capsys: pytest.CaptureFixture[str], dt: float | None
+) -> None:
+    arrays = {"A": np.eye(2) * (-2.0 if dt is None else 0.0), "W": 0.5 * np.eye(2), "U": np.ones((2, 1))}
+    np.savez(here / "net.npz", **arrays, **({} if dt is None else {"dt": dt}))
+    assert cli.run(["certify", "net.npz", "--rate", "0.75", "--quiet"]) == 0
+    wanted = "in (0, 1] per step" if dt else ">= 0 per unit of time"
+    for rate in ("-1", "nan", "1e400"):
+        assert wanted in fails(capsys, "certify", "net.npz", f"--rate={rate}")
+    (here / "net.npz").unlink()

@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability import rigor
+from stability import LureSystem, certify, rigor, verify
+from stability.errors import ConfigurationError
 from stability.rigor import LARGEST, Definiteness, gamma, prove_positive_definite, spectral_bounds, up
 
 U = Fraction(1, 2**53)
@@ -302,3 +303,22 @@ def test_the_side_that_fails_is_named_with_its_shift():
     assert (low.holds, high.holds) == (False, False)
     assert low.shift > 0
     assert high.shift > 0
+
+
+def test_nothing_is_proved_where_small_numbers_are_taken_for_zero():
+    """What torch can tell the processor: then neither stored nor rounded numbers are what the bounds suppose."""
+    torch = pytest.importorskip("torch")
+    system = LureSystem.recurrent([[-2.0]], [[1.0]])
+    certificate = certify(system)
+    assert verify(certificate).valid
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no such mode")
+    try:
+        outcome = verify(certificate)
+        assert not outcome.valid
+        assert "set_flush_denormal" in outcome.reason
+        with pytest.raises(ConfigurationError, match="set_flush_denormal"):
+            certify(system)
+    finally:
+        torch.set_flush_denormal(False)
+    assert verify(certificate).valid
