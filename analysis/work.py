@@ -26,7 +26,10 @@ NO_DATA = (
     "no data are known for this model: name a task with --task, or data of your own with --data FILE.npz, "
     "x (n, time, features) and y (n,)"
 )
-NO_NETWORK = "a bare system has no network to run; run directories, files of this toolkit and package.module:factory do"
+NO_NETWORK = (
+    "no network to run was given, matrices or recurrent weights alone (as state dicts and ONNX files hold them): run "
+    "directories, files of this toolkit and package.module:factory give one"
+)
 
 
 class NoDataError(UnsupportedError):

@@ -15,7 +15,7 @@ from .certificates import state
 from .console import Json, Quiet, Seed, say, show_json, status
 from .formatting import half_life, signed, table, time_to, verdict_word
 from .names import printable
-from .reasons import advice
+from .reasons import advice, shell_name
 from .words import CRITERIA, mark, meaning, notes, reason, sentence, weaker
 
 __all__ = ["certify", "register", "screen"]
@@ -102,8 +102,11 @@ def certify(
     if output is not None:
         certificate.save(output)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
-    options += ["--input-box", *(f"{end:g}" for end in input_box)] if input_box is not None else []
-    hints = advice(summary, shlex.join([printable(model), *options]), time_limit)
+    options += ["--input-box", *(repr(end).removesuffix(".0") for end in input_box)] if input_box is not None else []
+    options += ["--criterion", criterion] if criterion != "auto" else []
+    options += ["--solver", solver] if solver != "auto" else []
+    options += ["--rate", rate] if rate != "best" else []
+    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit)
     if as_json:
         show_json(
             {

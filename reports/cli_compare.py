@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +16,8 @@ from .certificates import state, view
 from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
 from .data import OWN, DataFile, InputBox, TaskName, TaskOptions, open_with_task
 from .formatting import number, signed, table, verdict_word
-from .names import printable
 from .plain import plain
-from .reasons import advice
+from .reasons import advice, shell_name
 from .words import mark
 
 __all__ = ["compare", "register"]
@@ -222,8 +220,7 @@ def _claims(rows: list[dict[str, Any]]) -> list[str]:
         note = box_note(r)
         lines += [f"{r['model']}: {note}"] if note else []
         lines += [f"{r['model']}: no certificate ({r['reason']})."] if r.get("reason") else []
-        named = shlex.quote(printable(r["path"]))
-        hints = advice(r, named) if r.get("verdict") else []
+        hints = advice(r, shell_name(r["path"])) if r.get("verdict") else []
         lines += [f"{r['model']}: {why}: {command}" for why, command in hints]
     return lines
 

@@ -24,7 +24,7 @@ from .collect import FRAMES, ModelRecord, Report, check_folder, collect
 from .formatting import FILTERS
 from .limits import LETTERS
 from .made import lead, made
-from .names import cut
+from .names import breakable, cut
 from .performance import score
 from .plain import plain
 from .reasons import missing, model_advice
@@ -43,7 +43,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters.update(FILTERS)
+    env.filters.update(FILTERS, breakable=breakable)
     return env
 
 

@@ -14,6 +14,12 @@ from .reasons import STEPS, missing, model_advice
 
 __all__ = ["Made", "lead", "made"]
 
+NO_COMMAND = "no command gives it"
+UNKNOWN = "not recorded"
+NOTHING = "gave nothing; why stands under what is not shown"
+WHERE = (
+    ". Commands are for the folder in which the report's own was given; those with models/ for the folder of this page"
+)
 CHANGED = "changed after the analysis wrote it, or removed: the command that made the report does that step again"
 
 TOLD = (
@@ -66,7 +72,7 @@ def _rechecked(report: Report) -> str:
 
 def _not_run(report: Report) -> Table | None:
     rows = [
-        (Cell(m.title), Cell(", ".join(item.steps)), Cell(item.reason), Cell(item.command))
+        (Cell(m.title), Cell(", ".join(item.steps)), Cell(item.reason), Cell(item.command or NO_COMMAND))
         for m in report.models
         for item in missing(m)
     ]
@@ -75,10 +81,22 @@ def _not_run(report: Report) -> Table | None:
         for m in report.models
         for why, how in model_advice(m)
     ]
-    rows += [(Cell(m.title), Cell(", ".join(m.changed)), Cell(CHANGED), Cell("")) for m in report.models if m.changed]
-    rows += [(Cell(name), Cell("everything"), Cell(why), Cell("")) for name, why in report.failed.items()]
+    rows += [
+        (
+            Cell(m.title),
+            Cell(", ".join(m.changed)),
+            Cell(CHANGED),
+            Cell(str(report.settings.get("command") or NO_COMMAND)),
+        )
+        for m in report.models
+        if m.changed
+    ]
+    rows += [
+        (Cell(name), Cell("everything"), Cell(why), Cell(str(report.settings.get("command") or NO_COMMAND)))
+        for name, why in report.failed.items()
+    ]
     header = ("model", "what", "reason", "command that would give it")
-    return Table("What is not shown, and why", header, tuple(rows)) if rows else None
+    return Table(f"What is not shown, and why{WHERE}", header, tuple(rows)) if rows else None
 
 
 def _data(report: Report) -> Table | None:
@@ -112,7 +130,9 @@ def _seconds(report: Report) -> Table | None:
     rows = tuple((Cell(m.title), *(Cell(duration(_time(m, s))) for s in steps)) for m in report.models)
     if not steps:
         return None
-    return Table("Time spent, by step", ("model", *(STEPS[s] for s in steps)), rows, tuple(range(1, len(steps) + 1)))
+    return Table(
+        "Time spent, by step", ("model", *(STEPS[s] for s in steps)), rows, tuple(range(1, len(steps) + 1)), NOTHING
+    )
 
 
 def _time(model: ModelRecord, step: str) -> float | None:
@@ -143,7 +163,9 @@ def _models(report: Report) -> Table | None:
                 )
             )
         else:
-            rows.append((Cell(m.title), Cell(str(m.analysis.get("source", "given as a file"))), Cell(""), Cell("")))
+            rows.append(
+                (Cell(m.title), Cell(str(m.analysis.get("source", "given as a file"))), *[Cell(UNKNOWN, "quiet")] * 2)
+            )
     return Table("Models, data and training", ("model", "layer", "task", "training"), tuple(rows)) if rows else None
 
 

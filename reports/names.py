@@ -7,8 +7,11 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["clean", "columns", "cut", "printable", "shorten", "terminal_safe"]
+from markupsafe import Markup, escape
 
+__all__ = ["breakable", "clean", "columns", "cut", "printable", "shorten", "terminal_safe"]
+
+SEGMENT = 24
 _JOINERS = "\u200c\u200d"  # part of words and of emoji; they move nothing
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _SUSPECT = re.compile("[^\x20-\x7e\u00a1-\u00ac\u00ae-\u05ff\u3000-\ud7ff]")  # what may be one of those
@@ -67,6 +70,19 @@ def clean(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [clean(v) for v in value]
     return value
+
+
+def breakable(text: str) -> Markup:
+    """A name as HTML that may be broken after what separates its words, else every ``SEGMENT`` letters.
+
+    Example:
+        >>> breakable("nets:my_lstm<1>"), breakable("x" * 25)[20:]
+        (Markup('nets:<wbr>my_<wbr>lstm&lt;1&gt;'), Markup('xxxx<wbr>x'))
+    """
+    parts = re.findall(rf"[^\s_./:,=-]{{0,{SEGMENT - 1}}}[\s\S]", str(text))
+    return Markup("").join(
+        escape(p) + Markup("" if k == len(parts) - 1 or p[-1].isspace() else "<wbr>") for k, p in enumerate(parts)
+    )
 
 
 def columns(text: str) -> int:

@@ -19,12 +19,24 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; ``numeric`` columns are aligned to the right."""
+    """Rows of cells; ``numeric`` columns are aligned to the right; ``dash``: what a cell with a dash alone means."""
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     numeric: tuple[int, ...] = ()
+    dash: str = ""
+
+    @property
+    def explained(self) -> str:
+        """The caption, with what a dash means where there is one.
+
+        Example:
+            >>> Table("Seconds", ("model", "noise"), ((Cell("a"), Cell("–")),), dash="was not run").explained
+            'Seconds (– was not run)'
+        """
+        dashed = any(cell.text == "–" for row in self.rows for cell in row)
+        return f"{self.caption} (– {self.dash})" if dashed and self.dash else self.caption
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def performances(report: Report) -> Section | None:
             Cell(str(c.get("name"))),
             Cell(percent(c.get("accuracy"))),
             Cell(count(c.get("sequences"))),
-            Cell(str(c.get("taken_for") or "")),
+            Cell(str(c.get("taken_for") or "never mistaken")),
         )
         for m in models
         for c in m.performance.get("by_class") or ()

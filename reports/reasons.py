@@ -15,7 +15,7 @@ from .words import NAMES
 if TYPE_CHECKING:
     from .collect import ModelRecord
 
-__all__ = ["STEPS", "Missing", "advice", "as_values", "missing", "model_advice", "named", "told"]
+__all__ = ["STEPS", "Missing", "advice", "as_values", "missing", "model_advice", "named", "shell_name", "told"]
 
 STEPS = {
     "training": "training",
@@ -59,7 +59,25 @@ def named(model: ModelRecord, base: str = "models") -> str:
     """
     source = model.analysis.get("source")
     given = isinstance(source, str) and source and not source.startswith("trained here")
-    return shlex.quote(printable(source if given else f"{base}/{model.name}"))
+    return shell_name(source if given else f"{base}/{model.name}")
+
+
+def shell_name(name: str) -> str:
+    r"""The name of a model as a word of a shell's command that means this model, whatever letters it has.
+
+    Example:
+        >>> print(shell_name("my net.pt"), shell_name("-a.npz"), shell_name("a\x1b\udcff.pt"))
+        'my net.pt' ./-a.npz $'a\x1b\xff.pt'
+    """
+    name = f"./{name}" if name.startswith("-") else name
+    if printable(name) == name:
+        return shlex.quote(name)
+    letters = (c if printable(c) == c and c not in "'\\" else "".join(f"\\x{b:02x}" for b in _bytes(c)) for c in name)
+    return f"$'{''.join(letters)}'"
+
+
+def _bytes(letter: str) -> bytes:
+    return letter.encode("utf-8", "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass")
 
 
 def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS), base: str = "models") -> list[Missing]:

@@ -13,7 +13,7 @@ from .formatting import count, duration, metric, metric_word, number, percent, s
 from .page import Cell, Section, Table, draw
 from .performance import performances
 from .reasons import missing, told
-from .words import CRITERIA, NAMES, UNITS, UNSOUND, WITNESSES, mark, weaker
+from .words import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 
 __all__ = ["sections"]
 
@@ -61,7 +61,10 @@ def _margins(report: Report) -> Section | None:
         return None
     rows = []
     for criterion in names:
-        cells = [Cell(NAMES.get(criterion, criterion)), Cell(UNITS.get(criterion, "–"))]
+        cells = [
+            Cell(NAMES.get(criterion, criterion)),
+            Cell(UNITS.get(criterion, UNITS["linear"] if criterion.startswith("layer ") else NO_UNIT)),
+        ]
         for m in models:
             found = next((f for f in (m.certificate or {})["findings"] if f["criterion"] == criterion), None)
             cells.append(_margin_cell(found))
@@ -70,13 +73,22 @@ def _margins(report: Report) -> Section | None:
     explained = Table(
         "What each criterion says",
         ("criterion", "meaning"),
-        tuple((Cell(NAMES.get(n, n)), Cell(said.get(n, "see the certificate"))) for n in names),
+        tuple(
+            (
+                Cell(NAMES.get(n, n)),
+                Cell(
+                    said.get(n, "a layer of the stack by itself" if n.startswith("layer ") else "see the certificate")
+                ),
+            )
+            for n in names
+        ),
     )
     table = Table(
         "Signed margins: ✓ the criterion holds, ✗ it fails; ! something against stability was found",
         ("criterion", "its unit", *(m.title for m in models)),
         tuple(rows),
         numeric=tuple(range(2, len(models) + 2)),
+        dash="does not apply to this model, was not asked about it, or nothing was left to ask",
     )
     drawn = [n for n in names if n not in {*WITNESSES, *UNSOUND}]
     return Section(
@@ -150,6 +162,7 @@ def _hessian(report: Report) -> Section | None:
                 ("model", *(t for _, t in columns), "parameters"),
                 rows,
                 tuple(range(1, len(columns) + 2)),
+                "the smallest eigenvalue is not told apart from 0, or it was not computed",
             ),
         ),
         draw(*((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models))),
@@ -281,6 +294,7 @@ def _dynamics(report: Report) -> Section | None:
                 ),
                 rows,
                 (1, 2, 3, 4, 5, 6, 7),
+                "not measured, why stands below; no bound: not certified, or for other inputs than these",
             ),
         )
         if rows

@@ -79,6 +79,7 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "interval_jacobian": "1 − ρ per step",
     "interval_lmi": "1 − ρ per step",
 }
+NO_UNIT = "no number, it holds or fails"
 
 WITNESSES = {  # findings against stability, and what each is
     "destabilising_slopes": "search for constant slopes of the activation under which the system is unstable",

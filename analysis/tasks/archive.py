@@ -21,6 +21,7 @@ __all__ = ["FORM", "KEYS", "data", "data_options"]
 
 KEYS = ("x", "y", "x_test", "y_test", "classes", "lower", "upper")
 FORM = "x (n, time, features) floating, y (n,) integers for classes or (n,), (n, k) floats for values"
+_MEANT = {f"{k}{end}": k.lower() for k in "xXyY" for end in ("", "_train", "train")}
 _REFUSED = {
     "lengths": "every step of a sequence counts as data here: cut the sequences to a common length",
     "mask": "every step of a sequence counts as data here: cut the sequences to a common length",
@@ -65,7 +66,9 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
     missing = [key for key in ("x", "y") if key not in arrays]
     if missing:
         held = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
-        raise FileFormatError(f"{file} lacks {' and '.join(missing)}: data are {FORM}; it holds {held}")
+        other = [f"{k} as {new}" for k in arrays if (new := _MEANT.get(k)) in missing]
+        hint = f": save {', '.join(other)}" if other else ""
+        raise FileFormatError(f"{file} lacks {' and '.join(missing)}: data are {FORM}; it holds {held}{hint}")
     for key in arrays:
         if key not in KEYS:
             why = _REFUSED.get(key, f"the known names are {', '.join(KEYS)}")

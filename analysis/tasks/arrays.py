@@ -116,10 +116,15 @@ def _array(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value)
     except ValueError as error:
         raise ConfigurationError(f"{name} is no array: its rows differ in length") from error
+    if array.dtype.kind in "US" and name.startswith("y"):
+        raise ConfigurationError(
+            f"{name} holds texts (dtype {array.dtype}), classes are integers from 0: "
+            f"classes, {name} = numpy.unique({name}, return_inverse=True)"
+        )
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise ConfigurationError(f"{name} must hold numbers of at most 64 bits, it has dtype {array.dtype}")
     if 0 in array.shape:
-        raise DimensionError(name, "no empty axis", array.shape)
+        raise ConfigurationError(f"{name} is empty: its shape is {array.shape}")
     return array
 
 
@@ -154,7 +159,10 @@ def _targets(name: str, value: Any) -> Tensor:
     if array.ndim not in (1, 2, 3):
         raise DimensionError(name, "(n,), (n, k) or one target a step", array.shape)
     if array.dtype.kind == "f":
+        _refuse_one_hot(name, array)
         return _float32(name, array)
+    if array.ndim == 2 and array.shape[1] == 1:
+        raise DimensionError(name, "(n,)", array.shape, f"a column of classes is {name}[:, 0]")
     if array.ndim == 3:
         raise DimensionError(name, "(n,) or (n, time)", array.shape, "integers are classes: one-hot ones after argmax")
     low, high = int(array.min()), int(array.max())
@@ -166,9 +174,20 @@ def _targets(name: str, value: Any) -> Tensor:
     return torch.from_numpy(np.array(array, dtype=np.int64, order="C"))
 
 
+def _refuse_one_hot(name: str, array: np.ndarray) -> None:
+    """Rows of one 1 among 0s are classes: as values they would be measured by their squared error, without a word."""
+    if array.ndim < 2 or array.shape[-1] < 2 or array.size < 2 * array.shape[-1]:
+        return
+    if ((array == 0) | (array == 1)).all() and (array.sum(-1) == 1).all():
+        raise ConfigurationError(f"{name} holds one-hot rows: classes are integers, {name}.argmax(-1)")
+
+
 def _same_length(one: str, x: Tensor, other: str, y: Tensor) -> None:
     if len(x) != len(y):
-        raise DimensionError(other, f"({len(x)}, ...)", tuple(y.shape), f"one target a sequence of {one}")
+        hint = f"one target a sequence of {one}"
+        if len(y) == x.shape[1]:
+            hint += f", which is (n, time, features): {one}.swapaxes(0, 1) if time comes first in it"
+        raise DimensionError(other, f"({len(x)}, ...)", tuple(y.shape), hint)
 
 
 def _same_form(x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor) -> None:

@@ -19,7 +19,7 @@ from stability.reports.collect import collect
 from stability.reports.formatting import number, percent
 from stability.storage.folder import claim
 
-VOID = {"meta", "br", "link", "img", "hr", "input"}
+VOID = {"meta", "br", "wbr", "link", "img", "hr", "input"}
 
 
 class Page(HTMLParser):
