@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from stability.errors import FileFormatError
+from stability.storage.writing import refuse_moved
 from stability.wire import write_bytes
 
 __all__ = ["CsvLog", "Mark", "check_single", "csv_text", "read_csv", "read_prefix"]
@@ -180,6 +181,7 @@ class CsvLog:
             return
         data = csv_text(self.columns, rows, header=False).encode()
         try:
+            refuse_moved(self._path)
             handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
             try:
                 rest = memoryview(data)

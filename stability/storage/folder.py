@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from stability.errors import ConfigurationError, FileFormatError, FolderInUseError
 from stability.storage.locking import LOCK_FILE, RECORD_FILE, Lock, acquire
-from stability.storage.writing import is_partial, write_text
+from stability.storage.writing import HOMES, is_partial, refuse_moved, write_text
 from stability.wire import read_json
 
 __all__ = ["LIST", "Folder", "claim", "in_the_way", "is_inner", "is_listed", "listed", "refuse"]
@@ -38,6 +38,8 @@ class Folder:
     def __init__(self, path: Path, lock: Lock, key: tuple[int, int]) -> None:
         self.path, self.files = path, listed(path)
         self._lock, self._key, self._depth = lock, key, 1
+        self._place = path.absolute()
+        HOMES[self._place] = key
         self._of = (os.getpid(), threading.get_ident())
         self._fresh = not is_listed(path)
         if lock.inherited:
@@ -85,6 +87,7 @@ class Folder:
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files that are on the list, and folders that are empty then; what is not on it stays."""
+        refuse_moved(self.path / LIST)
         gone = [_checked(name) for name in names if name in self.files]
         for name in gone:
             place = self.path / name
@@ -110,7 +113,12 @@ class Folder:
         if self._depth:
             return
         _held.pop(self._key, None)
-        if not self._fresh and not any(os.path.lexists(self.path / name) for name in self.files):
+        moved = True
+        with contextlib.suppress(FileFormatError):
+            refuse_moved(self._place / LIST)
+            moved = False
+        HOMES.pop(self._place, None)
+        if not moved and not self._fresh and not any(os.path.lexists(self.path / name) for name in self.files):
             with contextlib.suppress(OSError):  # nothing came of it
                 (self.path / LIST).unlink()
         self._lock.release()

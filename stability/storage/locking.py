@@ -147,11 +147,16 @@ class Lock:
     descriptor: int | None
     inherited: bool = False
 
+    def _is_there(self) -> bool:
+        """Whether the name still leads to the file that is locked, and not to one in a folder that took its place."""
+        return self.descriptor is not None and _same(self.descriptor, self.path)
+
     def release(self) -> None:
         """Give the folder back. In a process forked from the owner only its own copy of the descriptor is closed."""
         if self.owner.process == os.getpid():
             with contextlib.suppress(OSError):
-                if self.descriptor is not None or self.path.read_text() == self.owner.to_text():
+                mine = self.path.read_text() == self.owner.to_text() if self.descriptor is None else self._is_there()
+                if mine:
                     self.path.unlink()  # while it is still held: who opens it now finds another file, and looks again
         if self.descriptor is not None:
             os.close(self.descriptor)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from stability.errors import FileFormatError
 
-__all__ = ["is_partial", "reserve", "write_bytes", "write_text"]
+__all__ = ["HOMES", "is_partial", "refuse_moved", "reserve", "write_bytes", "write_text"]
 
 STALLED = 60.0
 """Seconds that the reader of a named pipe may take none of it before it is given up."""
@@ -30,6 +30,8 @@ PARTIAL = re.compile(r"\.[0-9a-f]{24}\.partial")
 DESCRIPTORS = re.compile(r"/dev/fd|/proc/(self|thread-self|\d+)(/task/\d+)?/fd")
 REFUSED = ((stat.S_ISDIR, "a directory"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"))
 
+HOMES: dict[Path, tuple[int, int]] = {}
+"""Folders that this process owns, with device and number: what is later found under such a name may be another one."""
 _pipes: dict[tuple[int, int], int] = {}  # named pipes that were reserved: closed and opened again, the reader would end
 
 
@@ -41,6 +43,21 @@ def is_partial(name: str) -> bool:
         (True, False)
     """
     return PARTIAL.fullmatch(name) is not None
+
+
+def refuse_moved(path: Path) -> None:
+    """Refuse to write below a folder that was claimed and is not what its name leads to any more.
+
+    Raises:
+        FileFormatError: it was moved, removed or replaced meanwhile.
+    """
+    for place in path.absolute().parents if HOMES else ():
+        if place in HOMES:
+            with contextlib.suppress(OSError):
+                status = os.stat(place)
+                if (status.st_dev, status.st_ino) == HOMES[place]:
+                    continue
+            raise FileFormatError(f"cannot write {path}: {place} was moved, removed or replaced since this began")
 
 
 def reserve(path: str | Path) -> Path:
@@ -217,6 +234,7 @@ def _pour(handle: int, pieces: Sequence[bytes | memoryview]) -> None:
 
 def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
     """Write aside and rename into place."""
+    refuse_moved(path)
     temporary = path.parent / f".{secrets.token_hex(12)}.partial"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     try:

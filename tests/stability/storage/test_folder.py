@@ -10,6 +10,7 @@ import pytest
 
 from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.folder import LIST, claim, in_the_way, listed
+from stability.storage.locking import LOCK_FILE
 from stability.wire import write_text
 
 
@@ -112,3 +113,34 @@ def test_lists_that_cannot_be(tmp_path: Path, files: object) -> None:
     with pytest.raises(FileFormatError), claim(tmp_path, "x"):
         pass
     assert [p.name for p in tmp_path.iterdir()] == [LIST]
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_folder_that_took_the_place_of_the_claimed_one_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool
+) -> None:
+    """Moved away during the work, and somebody else's folder, with an owner of its own, stands under the name."""
+    monkeypatch.chdir(tmp_path)
+    home = Path("run") if relative else tmp_path / "run"
+    with claim(home, "work") as own:
+        own.reserve(["table", "gone"], "work")
+        write_text(home / "gone", "ours")
+        os.rename(home, tmp_path / "moved")
+        with pytest.raises(FileFormatError, match="run was moved, removed or replaced"):
+            write_text(home / "table", "ours")
+        theirs = {"table": "theirs", LIST: '{"format": "stability-files", "version": 1, "files": {}}', LOCK_FILE: "{}"}
+        os.mkdir(home)
+        for name, text in theirs.items():
+            (home / name).write_text(text)
+        for harm in (
+            lambda: write_text(home / "table", "ours"),
+            lambda: write_text(home / "sub" / "table", "ours"),
+            lambda: own.reserve(["more"], "work"),
+            lambda: own.remove(["table", "gone"]),
+        ):
+            with pytest.raises(FileFormatError, match="run was moved, removed or replaced"):
+                harm()
+        write_text(tmp_path / "moved" / "table", "elsewhere")
+    assert {p.name: p.read_text() for p in home.iterdir()} == theirs
+    assert (tmp_path / "moved" / "gone").read_text() == "ours"
+    write_text(home / "table", "free again")
