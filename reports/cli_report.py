@@ -57,6 +57,13 @@ def report(
 ) -> None:
     """Certify, attack and measure models; write a directory with report.html."""
     if redraw is not None:
+        asked = {
+            "MODEL": models, "--models": train_models, "--out": out, "--task": task, "--task-set": task_settings,
+            "--data": data, "--input-box": input_box, "--data-dir": data_dir, "--quick": quick or None,
+        }  # fmt: skip
+        unread = [name for name, value in asked.items() if value]
+        if unread:
+            raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
         from .html import render
 
         _finish(render(redraw, overwrite=overwrite), {}, as_json, quiet)

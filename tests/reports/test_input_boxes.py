@@ -144,6 +144,14 @@ def test_a_box_needs_no_data_and_decides_which_report_it_is(nets: Path, capsys: 
     assert "other settings" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", [["boxnets:lstm"], ["--input-box", "-1", "1"], ["--data", "good.npz"], ["--quick"]])
+def test_redrawing_takes_nothing_that_it_would_not_read(
+    option: list[str], nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["report", "--redraw", "r", *option]) == 2
+    assert "computes nothing: leave out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("ends", "says"),
     [(("2", "1"), "LOW <= HIGH"), (("nan", "1"), "finite"), (("-inf", "inf"), "finite"), (("a", "b"), "valid number")],
