@@ -136,7 +136,12 @@ def _find(spec: str | Path, cell: str | None) -> Source:
         raise FileFormatError("the name of a model must be a path or package.module:factory")
     path, _, part = (name, "", "") if os.path.exists(name) else name.rpartition("#") if "#" in name else (name, "", "")
     if os.path.exists(path):
-        return _from_path(Path(path), cell, part or None)
+        source = _from_path(Path(path), cell, part or None)
+        if part and "part" not in source.info:
+            raise ConfigurationError(
+                f"{path} is read as a whole ({source.info['form']}): leave #{shown([part])[1:-1]} out"
+            )
+        return source
     if is_factory(name):
         return _from_factory(name)
     raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")

@@ -152,7 +152,7 @@ def _across(cell: GatedCell, point: Steady) -> Iterator[Candidate]:
 
 def _inputs(low: Array, high: Array, rng: np.random.Generator) -> Array:
     """Inputs in a box, ``(INPUTS, p)``: the smallest, the middle, then inner points and corners by turns."""
-    u = rng.uniform(low, high, size=(INPUTS, len(low)))
+    u = 2.0 * rng.uniform(0.5 * low, 0.5 * high, size=(INPUTS, len(low)))  # the width of a box may overflow
     corner = np.where(rng.random(u.shape) < 0.5, low, high)
     u[1::2] = corner[1::2]
     u[0], u[2] = np.clip(0.0, low, high), 0.5 * (low + high)

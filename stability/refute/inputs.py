@@ -47,7 +47,7 @@ class InputRange:
             sizes = np.logspace(-1, 1, shape[0]).reshape(-1, *[1] * len(shape))
             out = rng.normal(size=(*shape, width)) * sizes
         else:
-            out = rng.uniform(self.low, self.high, size=(*shape, width))
+            out = 2.0 * rng.uniform(0.5 * self.low, 0.5 * self.high, size=(*shape, width))
             corners = np.where(rng.random((*shape, width)) < 0.5, self.low, self.high)
             out[1::2] = corners[1::2]
         out[0] = self.clip(np.zeros(width))

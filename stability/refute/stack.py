@@ -182,7 +182,7 @@ def _replays(cascade: Cascade, first: Array, second: Array, inputs: Array) -> It
 
 def _inputs(low: Array, high: Array, rng: np.random.Generator, period: int, k: int) -> Array:
     """``(period, p)`` inputs in a box, what is nearest to zero first, then corners and inner points by turns."""
-    u = rng.uniform(low, high, size=(period, len(low)))
+    u = 2.0 * rng.uniform(0.5 * low, 0.5 * high, size=(period, len(low)))  # the width of a box may overflow
     corner = np.where(rng.random(u.shape) < 0.5, low, high)
     return np.clip(0.0 * u, low, high) if k == 0 else corner if k % 2 else u
 

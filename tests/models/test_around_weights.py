@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from stability.errors import UnsupportedError
-from stability.models import ElmanRNN, SequenceModel
+from stability import certify
+from stability.errors import ConfigurationError, UnsupportedError
+from stability.models import ElmanRNN, SequenceModel, save
+from stability.models.sources import load_subject
 from stability.subjects import as_subject
 
 
@@ -47,3 +50,21 @@ def test_a_network_altered_around_its_layer_is_certified_as_a_part():
         assert as_subject(model).part == ""
         alter(model)
         assert as_subject(model).part == "layer of SequenceModel"
+
+
+def test_a_part_of_what_has_none_is_refused(tmp_path):
+    """What stands behind # names a part; where nothing reads it, the claim would be about something else."""
+    save(SequenceModel(ElmanRNN(2, 3), 4), tmp_path / "m.safetensors")
+    np.savez(tmp_path / "s.npz", A=-np.eye(2), W=np.eye(2))
+    for name in ("m.safetensors", "s.npz"):
+        assert load_subject(tmp_path / name).subject is not None
+        with pytest.raises(ConfigurationError, match="read as a whole .*: leave #head out"):
+            load_subject(f"{tmp_path / name}#head")
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_input_box_as_wide_as_floats_go(layers):
+    torch.manual_seed(0)
+    subject = as_subject(nn.GRU(2, 3, num_layers=layers)).with_inputs(-1.7e308, 1.7e308)
+    certificate = certify(subject, time_limit=5)
+    assert certificate.verdict == "inconclusive"
