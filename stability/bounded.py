@@ -149,6 +149,8 @@ def _ellipsoids(
     if len(found) > 1 and not deadline.over:
         best = min(found, key=lambda item: item[1][1]["radius"])[0]
         for share in (best - 0.1, best + 0.1, best + 0.05, best - 0.05):
+            if deadline.over:
+                break
             data = _ellipsoid(driven, push, bounds, active, float(np.clip(share, 0.01, 0.99)) * edge)
             if data is not None:
                 found.append((share, ("ball", data)))

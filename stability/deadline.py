@@ -20,6 +20,8 @@ __all__ = ["STOPPED", "TOO_LATE", "Deadline", "TimeLimit", "TimeOverError"]
 TOO_LATE = "stopped by the time limit before it was decided"
 STOPPED = "stopped by the time limit; the rate may be better"
 """What findings say whose search the deadline ended."""
+PACE = 4e9
+"""Floating-point operations a second that dense eigenvalue problems make on a slow core, for steps of known cost."""
 
 
 class TimeOverError(Exception):
@@ -102,14 +104,36 @@ class Deadline:
         """``over``, asked in the name of a search."""
         return self.named(search).over
 
-    def require(self) -> None:
+    def require(self, operations: float = 0.0) -> None:
         """Go on only while there is time: for computations that somebody else's loop calls back.
 
+        Args:
+            operations: of the step that follows, where it is a long one of known cost.
+
         Raises:
-            TimeOverError: when the time is over.
+            TimeOverError: when the time is over, or too short for that step.
         """
-        if self.over:
+        if self.over or not self.affords(operations):
             raise TimeOverError
+
+    def affords(self, operations: float) -> bool:
+        """Whether a step that cannot be stopped half-way has room in the time left, its cost known beforehand.
+
+        Without a limit every step has. A no counts as being stopped, as ``over`` does.
+
+        Args:
+            operations: floating-point operations of the step, judged at ``PACE`` of them a second.
+
+        Example:
+            >>> Deadline.after(None).affords(1e30), Deadline.after(3600).affords(1e9), Deadline.after(1).affords(1e12)
+            (True, True, False)
+        """
+        if math.isinf(self.end):
+            return True
+        fits = operations <= self.left() * PACE
+        if not fits and self.search:
+            self._stopped.setdefault(self.search)
+        return fits
 
     @property
     def cut(self) -> bool:

@@ -162,7 +162,7 @@ class _Problem:
             C = np.vstack([s * loop.C, self.H])
             D = np.block([[loop.D, s * direct / gain], [np.zeros((len(self.H), B.shape[1]))]])
             with np.errstate(all="ignore"):
-                P = bounded_real(Loop(loop.A, B, C, D, loop.is_discrete), 1e-7).P
+                P = bounded_real(Loop(loop.A, B, C, D, loop.is_discrete), 1e-7, deadline=deadline).P
             if P is None or not np.isfinite(P).all():
                 return None
             L = 0.5 * unshift * s * s * delta * delta

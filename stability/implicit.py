@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,10 @@ __all__ = ["closed", "solve_channels"]
 
 Array = np.ndarray
 _SWEEPS, _ROUNDS = 200, 400
+_CIRCLE = 12
+"""Sweeps remembered: rows that go round in circles of two, three and four by rounding are back together after these."""
+_BATCH = 2**27
+"""Bytes of Newton matrices at a time."""
 _ROUNDING = 32 * np.finfo(float).eps
 
 
@@ -54,21 +59,27 @@ def solve_channels(
             ratio = (np.abs(z - rows - w @ D.T) / np.maximum(_ROUNDING * len(D) * scale, 1e-300)).max(axis=-1)
         return np.where(np.isfinite(ratio), ratio, 0.0)
 
-    z = free
-    for _ in range(_SWEEPS + len(D)):
+    z, most, seen = free, _SWEEPS + len(D), deque[Array](maxlen=_CIRCLE)
+    for k in range(1, most + 1):
         new = sweep(z, free)
         if np.array_equal(new, z):
             return z
-        z = new
+        seen.append(z)
+        z, period = new, _period(new, seen)
+        if period:  # rounding goes round in a circle for ever: where the last sweep would end is known
+            z = seen[-period + (most - k) % period]
+            break
     flat, rows = z.reshape(-1, len(D)).copy(), free.reshape(-1, len(D))
     for _ in range(_ROUNDS):
         left = np.flatnonzero(excess(flat, rows) > 1.0)
         if not len(left):
             return flat.reshape(free.shape)
         here, given = flat[left], rows[left]
-        slopes = np.eye(len(D)) - D * derivative(here)[:, None, :]
+        parts = np.array_split(np.arange(len(left)), -(-len(left) * 8 * D.size // _BATCH))
+        slopes, rest = derivative(here)[:, None, :], (here - sweep(here, given))[..., None]
         try:
-            trial = here - np.linalg.solve(slopes, (here - sweep(here, given))[..., None])[..., 0]
+            moves = [np.linalg.solve(np.eye(len(D)) - D * slopes[part], rest[part])[..., 0] for part in parts]
+            trial = here - np.concatenate(moves)
         except np.linalg.LinAlgError:
             trial = np.full_like(here, np.nan)
         better = excess(trial, given) < 0.5 * excess(here, given)
@@ -80,6 +91,12 @@ def solve_channels(
         "the channel equation z = free + D phi(z) could not be solved to its rounding errors: its D has cycles of a "
         "gain too close to one; give the network with an explicit (acyclic) direct term"
     )
+
+
+def _period(new: Array, seen: deque[Array]) -> int:
+    """How many sweeps ago ``new`` was met, to the last bit; 0 where it is not among those ``seen``, last one last."""
+    near = (back for back in range(2, len(seen) + 1) if new.flat[0] == seen[-back].flat[0])
+    return next((back for back in near if np.array_equal(new, seen[-back])), 0)
 
 
 def closed(D: Array, k: Array, right: Array) -> Array:

@@ -115,7 +115,7 @@ def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) 
     for start in starts:
         if deadline.over:
             break
-        found = newton(driven, start, u)
+        found = newton(driven, start, u, deadline=deadline)
         if found is not None:
             size = float(excess(np.linalg.eigvals(driven.jacobian(found, u)), driven.system.is_discrete).max())
             if best is None or size < best[1]:

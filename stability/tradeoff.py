@@ -17,7 +17,7 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.criteria.multiplier import multiplier_criterion
 from stability.criteria.schur import schur_criterion
 from stability.criteria.witness import Witness, prove, retreat
-from stability.deadline import Deadline, TimeLimit
+from stability.deadline import Deadline, TimeLimit, TimeOverError
 from stability.overshoot import spectrum_bracket
 from stability.solve.loop import Loop, centre
 from stability.solve.pinned import pinned, pinning, without
@@ -57,7 +57,7 @@ def open_claim(subject: Any) -> Claim:
     return Claim("contraction", undecided(subject), Verdict.INCONCLUSIVE)
 
 
-def steady_witness(system: LureSystem) -> Witness:
+def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> Witness:
     r"""A rate at which differences shrink from the start: the multiplier inequality at ``P = I``.
 
     With the centred loop scaled by one number :math:`s` it leaves, in continuous time,
@@ -69,6 +69,7 @@ def steady_witness(system: LureSystem) -> Witness:
 
     Args:
         system: the system.
+        deadline: asked before every spectrum; a minimum that is half found is none.
 
     Returns:
         A proved witness with ``P = I``, or an empty one.
@@ -83,24 +84,32 @@ def steady_witness(system: LureSystem) -> Witness:
     b, c = float(np.linalg.norm(loop.B)), float(np.linalg.norm(loop.C))
     middle = 0.5 * np.log(b / c) if b > 0 and c > 0 else 0.0
 
+    deadline = deadline or Deadline()
+
     def exponent(log_s: float) -> float:
+        deadline.require()
         return _exponent(loop, float(np.exp(middle + log_s)))
 
     log_s = 0.0
-    if loop.B.shape[1]:
-        grid = np.linspace(-6.0, 6.0, 13)
-        values = [exponent(float(u)) for u in grid]
-        i = int(np.argmin(values))
-        bounds = (grid[max(i - 1, 0)], grid[min(i + 1, 12)])
-        log_s = float(minimize_scalar(exponent, bounds=bounds, method="bounded").x)  # type: ignore[attr-defined]
-        log_s = min((log_s, float(grid[i])), key=exponent)
-    value = exponent(log_s)
+    try:
+        if loop.B.shape[1]:
+            grid = np.linspace(-6.0, 6.0, 13)
+            values = [exponent(float(u)) for u in grid]
+            i = int(np.argmin(values))
+            bounds = (grid[max(i - 1, 0)], grid[min(i + 1, 12)])
+            log_s = float(minimize_scalar(exponent, bounds=bounds, method="bounded").x)  # type: ignore[attr-defined]
+            log_s = min((log_s, float(grid[i])), key=exponent)
+        value = exponent(log_s)
+    except TimeOverError:
+        return Witness()
     best = float(np.sqrt(max(value, 0.0))) if system.is_discrete else -0.5 * value
     if not np.isfinite(value) or (best >= 1.0 if system.is_discrete else best <= 0.0):
         return Witness()
     identity, multipliers = np.eye(system.states), np.zeros(system.channels)
     multipliers[~gone] = 0.5 * np.exp(2.0 * (middle + log_s))
     for rate in retreat(system, best, (1e-9, 1e-7, 1e-5, 1e-3)):
+        if deadline.over:
+            break
         full = pinning(system, identity, multipliers, rate, gone)
         found = Witness() if full is None else prove(system, identity, full, rate)
         if found:
@@ -167,7 +176,7 @@ def _witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> Iterator
             yield calmest
     if system.states <= _STATES and not deadline.over:
         with np.errstate(all="ignore"):
-            yield steady_witness(system)
+            yield steady_witness(system, deadline=deadline)
 
 
 def _at(system: LureSystem, rate: float, calmest: Witness | None, deadline: Deadline) -> Iterator[Witness]:

@@ -40,6 +40,7 @@ def interval_criterion(
     input_box: tuple[Any, Any] | None = None,
     max_overshoot: float = 1e3,
     sweeps: int = 400,
+    time_limit: TimeLimit = None,
 ) -> Finding:
     """Entrywise bounds of the Jacobian over the invariant box, with a Perron vector.
 
@@ -48,6 +49,7 @@ def interval_criterion(
         input_box: ``(low, high)`` instead of the cell's own promise about its inputs.
         max_overshoot: most ratio of the largest to the smallest weight in the norm.
         sweeps: most power iterations.
+        time_limit: seconds; the best vector until then is the answer.
 
     Returns:
         The finding; ``rate`` is ``rho``, ``margin`` is ``1 - rho``. The witness holds ``low``, ``high`` (the state
@@ -69,8 +71,10 @@ def interval_criterion(
     box = invariant_box(cell)
     if box is None:
         return Finding("interval", False, None, _no_box(cell))
-    bound = JacobianBound(cell, box)
-    rate, d = _perron(bound.apply, cell.states, max_overshoot, sweeps)
+    bound, deadline = JacobianBound(cell, box), Deadline.after(time_limit).named("interval")
+    rate, d = _perron(bound.apply, cell.states, max_overshoot, sweeps, deadline)
+    if deadline.cut and not rate < 1.0:
+        return Finding("interval", False, None, TOO_LATE)
     if not np.isfinite(rate):
         return Finding("interval", False, None, "the bounds of the Jacobian overflow: the weights are too large")
     rate *= BACK_OFF
@@ -159,7 +163,7 @@ def gated_findings(
         One or two findings.
     """
     deadline = Deadline.after(time_limit)
-    first = interval_criterion(cell)
+    first = interval_criterion(cell, time_limit=deadline)
     if first.margin is None:  # no invariant box: the second test has nothing to stand on either
         return (first,)
     if first.holds and first.rate is not None and not isinstance(rate, str) and first.rate > rate:
@@ -216,13 +220,17 @@ def _no_box(cell: GatedCell) -> str:
     return "a forget gate may reach 1 in float64, so no invariant box of the cell state is known"
 
 
-def _perron(apply: Callable[[Array], Array], n: int, most: float, sweeps: int) -> tuple[float, Array]:
+def _perron(
+    apply: Callable[[Array], Array], n: int, most: float, sweeps: int, deadline: Deadline
+) -> tuple[float, Array]:
     """A positive ``d`` with a small ``max apply(d) / d``, by damped power iteration with a floor under ``d``."""
     best, weights = np.inf, np.ones(n)
     for floor in (0.1, 1.0 / most):
         d = weights
         stalled = 0
         for _ in range(sweeps):
+            if deadline.over:
+                break
             with np.errstate(over="ignore", invalid="ignore"):
                 image = apply(d)
                 rate = float(np.max(image / d))

@@ -211,7 +211,7 @@ def _comparison(A: Array, B: Array, C: Array, D: Array) -> tuple[Array | None, A
     inner = Comparison(D, 1.0)
     if not inner.top < 1.0:
         return None, np.full_like(A, np.inf)
-    through = np.column_stack([inner.solve(1.0, e) for e in np.eye(len(D)) + 1e-300])
+    through = inner.solve(1.0, np.eye(len(D)) + 1e-300)
     return through, A + B @ (through @ C)
 
 

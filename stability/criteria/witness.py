@@ -225,7 +225,7 @@ def prove_by_riccati(
             if deadline.over:
                 return Witness()
             with np.errstate(all="ignore"):
-                P = bounded_real(loop.shifted(rate), slack).P
+                P = bounded_real(loop.shifted(rate), slack, deadline=deadline).P
             if P is None or not np.isfinite(P).all():
                 continue
             for cap in (4.0, 1e3, 1e6):

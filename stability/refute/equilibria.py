@@ -80,7 +80,7 @@ def _from_slopes(driven: DrivenSystem, K: Array, rng: np.random.Generator) -> tu
 
 
 def _from_simulation(
-    driven: DrivenSystem, rng: np.random.Generator, count: int, region: InputRange
+    driven: DrivenSystem, rng: np.random.Generator, count: int, region: InputRange, deadline: Deadline
 ) -> list[tuple[Array, Array]]:
     """Where random trajectories under constant inputs end, and the middle of where they moved at the end."""
     n, p = driven.system.states, driven.inputs
@@ -88,6 +88,8 @@ def _from_simulation(
     x = rng.normal(size=(count, n))
     step, total, kept = natural_step(driven), np.zeros((count, n)), 300
     for i in range(3 * kept):
+        if deadline.stops("equilibria"):
+            return []
         x = advance_many(driven, x, u, step)
         if i >= 2 * kept:
             total += x
@@ -99,7 +101,12 @@ def _from_simulation(
 
 
 def _candidates(
-    driven: DrivenSystem, rng: np.random.Generator, slopes: Array | None, draws: int, region: InputRange
+    driven: DrivenSystem,
+    rng: np.random.Generator,
+    slopes: Array | None,
+    draws: int,
+    region: InputRange,
+    deadline: Deadline,
 ) -> Iterator[tuple[Array, Array, bool]]:
     """Points to correct; the flag says whether the input may move in the correction."""
     n, p = driven.system.states, driven.inputs
@@ -108,7 +115,7 @@ def _candidates(
             x, u = _from_slopes(driven, slopes, rng)
             yield x, region.clip(u), not region.bounded
     yield np.zeros(n), region.clip(np.zeros(p)), False
-    for x, u in _from_simulation(driven, rng, 8, region):
+    for x, u in _from_simulation(driven, rng, 8, region, deadline):
         yield x, u, False
     spread = 1.0
     if driven.system.channels:
@@ -145,7 +152,10 @@ def _climb(
             break
         move = direction / norm * length * (1.0 + float(np.abs(point.u).max(initial=0.0)))
         x, u = point.x + move[:n], point.u + move[n:]
-        found = _within(driven, x, region.clip(u)) if region.bounded else correct(driven, x, u, 8)
+        if region.bounded:
+            found = _within(driven, x, region.clip(u), deadline)
+        else:
+            found = correct(driven, x, u, 8, deadline=deadline)
         if found is None:
             length *= 0.3
             continue
@@ -157,8 +167,8 @@ def _climb(
     return best
 
 
-def _within(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array] | None:
-    state = newton(driven, x, u, 20)
+def _within(driven: DrivenSystem, x: Array, u: Array, deadline: Deadline) -> tuple[Array, Array] | None:
+    state = newton(driven, x, u, 20, deadline=deadline)
     return None if state is None else (state, u)
 
 
@@ -194,13 +204,13 @@ def search_equilibria(
     share = effort * min(1.0, (128.0 / (driven.system.states + driven.system.channels)) ** 2)  # of the points drawn
     draws = max(6, round((60 if thorough else 18) * share))
     with np.errstate(all="ignore"):
-        for x, u, movable in _candidates(driven, rng, slopes, draws, region):
+        for x, u, movable in _candidates(driven, rng, slopes, draws, region, deadline):
             if tried and deadline.stops("equilibria"):
                 break
             tried += 1
-            found = correct(driven, x, u) if movable else None
+            found = correct(driven, x, u, deadline=deadline) if movable else None
             if not movable:
-                state = newton(driven, x, u)
+                state = newton(driven, x, u, deadline=deadline)
                 found = None if state is None else (state, u)
             if found is None or not _is_equilibrium(driven, *found):
                 continue

@@ -104,7 +104,7 @@ def _in_box(
         for guess in _guesses(first[k], states[k], mean[k]):
             if deadline.stops("refutation"):
                 return
-            point = steady(cell, guess, u)
+            point = steady(cell, guess, u, deadline)
             if point is not None and all(_differ(p.state, point.state) for p in here):
                 here.append(point)
                 yield from _unstable(cell, point)
@@ -113,12 +113,14 @@ def _in_box(
         found += here
     found.sort(key=lambda p: -p.radius)
     for point in found[:CLIMBS]:
+        if deadline.stops("refutation"):
+            return
         for value in largest_eigenvalues(cell.jacobian(point.state, point.u), FOLLOWED):
             last = point
             for last in ascend(cell, replace(point, value=value), low, high, GRADIENTS, deadline):
                 yield from _unstable(cell, last)
             if last is not point:
-                yield from _across(cell, last)
+                yield from _across(cell, last, deadline)
     yield from _apart(cell, states, inputs[None], deadline)
     for period in (2, 3):
         if deadline.stops("refutation"):
@@ -137,14 +139,14 @@ def _guesses(first: Array, final: Array, mean: Array) -> Iterator[Array]:
     yield from (first[1], first[-1])
 
 
-def _across(cell: GatedCell, point: Steady) -> Iterator[Candidate]:
+def _across(cell: GatedCell, point: Steady, deadline: Deadline) -> Iterator[Candidate]:
     """Where an equilibrium is about to meet another one, that one lies along the slow direction."""
-    if point.value.imag or not point.value.real > 0.8:
+    if point.value.imag or not point.value.real > 0.8 or deadline.stops("refutation"):
         return
     values, vectors = np.linalg.eig(cell.jacobian(point.state, point.u))
     slow = np.real(vectors[:, int(np.argmin(np.abs(values - point.value)))])
     for length in (0.1, -0.1, 0.5, -0.5, 2.0, -2.0):
-        other = steady(cell, point.state + length * slow, point.u)
+        other = steady(cell, point.state + length * slow, point.u, deadline)
         if other is not None and _differ(other.state, point.state):
             yield from _unstable(cell, other)
             yield "gated_orbits", {"first": point.state[None], "second": other.state[None], "input": point.u}
@@ -180,7 +182,7 @@ def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) ->
         u, orbits = np.ascontiguousarray(inputs[:, k]), []
         far = int(np.argmax(np.abs(after - after[0]).max(axis=1)))
         for guess in (after[0], after[far], after[1]):
-            orbit = orbit_near(cell, guess, u)
+            orbit = orbit_near(cell, guess, u, deadline)
             if orbit is None:
                 continue
             if len(orbit) > period:
@@ -190,8 +192,8 @@ def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) ->
             orbits.append(orbit)
         gaps = [float(np.linalg.norm(x[0] - x[far])) for x in (before, after)]
         if gaps[1] > LASTS * gaps[0]:
-            yield from box_pair(cell, after[0], after[far], u)
-            yield from replay_data(cell, after[0], after[far], u)
+            yield from box_pair(cell, after[0], after[far], u, deadline)
+            yield from replay_data(cell, after[0], after[far], u, deadline)
 
 
 def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
@@ -200,7 +202,7 @@ def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline)
     for k in range(states.shape[0]):
         if deadline.stops("refutation"):
             return
-        orbit = orbit_near(cell, states[k, 0], inputs[:, k])
+        orbit = orbit_near(cell, states[k, 0], inputs[:, k], deadline)
         if orbit is None:
             continue
         value = largest_eigenvalues(orbit_jacobian(cell, Ball.exact(orbit), inputs[:, k]).mid)[0]

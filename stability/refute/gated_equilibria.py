@@ -46,13 +46,14 @@ class Steady:
         return abs(self.value)
 
 
-def equilibrium(cell: Layer, state: Array, u: Array) -> Array | None:
+def equilibrium(cell: Layer, state: Array, u: Array, deadline: Deadline | None = None) -> Array | None:
     """An equilibrium by Newton's method with steps that are halved until they help.
 
     Args:
         cell: a gated cell, or another map with ``advance`` and ``jacobian``.
         state: ``(n,)`` guess.
         u: ``(p,)`` constant input.
+        deadline: asked before each step.
 
     Returns:
         ``(n,)``, or ``None`` where the method stops short of one.
@@ -62,6 +63,8 @@ def equilibrium(cell: Layer, state: Array, u: Array) -> Array | None:
         size = np.linalg.norm(value)
         if size <= 1e-11 * (1.0 + np.linalg.norm(state)):
             return state
+        if deadline is not None and deadline.stops("refutation"):
+            return None
         try:
             move = np.linalg.solve(cell.jacobian(state, u) - np.eye(len(state)), value)
         except np.linalg.LinAlgError:
@@ -95,9 +98,9 @@ def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
     return upper[:count]
 
 
-def steady(cell: GatedCell, guess: Array, u: Array) -> Steady | None:
+def steady(cell: GatedCell, guess: Array, u: Array, deadline: Deadline | None = None) -> Steady | None:
     """The equilibrium near a guess with its largest eigenvalue, or ``None``."""
-    point = equilibrium(cell, guess, u)
+    point = equilibrium(cell, guess, u, deadline)
     return None if point is None else Steady(point, u, largest_eigenvalues(cell.jacobian(point, u))[0])
 
 
@@ -177,7 +180,7 @@ def ascend(cell: GatedCell, at: Steady, low: Array, high: Array, steps: int, dea
         while True:
             u = np.clip(at.u + size * (high - low) * np.sign(slope), low, high)
             expected = at.value * (1.0 + float(slope @ (u - at.u)) / at.radius)
-            trial = _followed(cell, at, u, expected)
+            trial = None if deadline.stops("refutation") else _followed(cell, at, u, expected, deadline)
             if trial is not None and trial.radius > at.radius + 1e-6:
                 break
             size *= 0.35
@@ -187,7 +190,7 @@ def ascend(cell: GatedCell, at: Steady, low: Array, high: Array, steps: int, dea
         yield at
 
 
-def _followed(cell: GatedCell, at: Steady, u: Array, expected: complex) -> Steady | None:
-    point = equilibrium(cell, at.state, u)
+def _followed(cell: GatedCell, at: Steady, u: Array, expected: complex, deadline: Deadline) -> Steady | None:
+    point = equilibrium(cell, at.state, u, deadline)
     pair = None if point is None else _eigenpair(cell.jacobian(point, u), expected)
     return None if pair is None or point is None else Steady(point, u, complex(pair[0].real, abs(pair[0].imag)))

@@ -57,12 +57,12 @@ def run(cell: GatedCell, states: Array, inputs: Array, steps: int, deadline: Dea
         states = cell.advance(states, u)
         if t >= steps - tail:
             total = total + states
-        if t % 20 == 19 and deadline.stops("refutation"):
+        if t % 5 == 4 and deadline.stops("refutation"):
             break
     return states, total / tail
 
 
-def orbit_near(cell: GatedCell, state: Array, inputs: Array) -> Array | None:
+def orbit_near(cell: GatedCell, state: Array, inputs: Array, deadline: Deadline) -> Array | None:
     """The orbit that a settled state runs under ``inputs (q, p)``, made exact; ``None`` without a short period."""
     path, period = [state], len(inputs)
     scale = 1.0 + np.abs(state).max()
@@ -70,17 +70,18 @@ def orbit_near(cell: GatedCell, state: Array, inputs: Array) -> Array | None:
         path.append(cell.advance(path[-1], inputs[t % period]))
         length = len(path) - 1
         if length % period == 0 and np.abs(path[-1] - state).max() < 1e-5 * scale:
-            if length * cell.states > MAX_UNKNOWNS:
+            cost = 8.0 * (length * cell.states) ** 3  # of Newton's steps on the shooting equations
+            if length * cell.states > MAX_UNKNOWNS or not deadline.affords(cost):
                 return None
             orbit = polish_orbit(cell, np.array(path[:-1]), inputs)
             return None if orbit is None or np.abs(orbit[0] - state).max() > 1e-2 * scale else orbit
     return None
 
 
-def box_pair(cell: GatedCell, first: Array, second: Array, inputs: Array) -> Iterator[Candidate]:
+def box_pair(cell: GatedCell, first: Array, second: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Two disjoint boxes around two runs that no step leaves, under every input where that is so."""
     cells = [cell.with_inputs(u, u) for u in inputs]
-    one, two = (_kept_box(cells, state, inputs) for state in (first, second))
+    one, two = (_kept_box(cells, state, inputs, deadline) for state in (first, second))
     if one is None or two is None:
         return
     if not (np.maximum(two.low - one.high, one.low - two.high) > 0.0).any():
@@ -90,13 +91,17 @@ def box_pair(cell: GatedCell, first: Array, second: Array, inputs: Array) -> Ite
     yield "gated_boxes", data if everywhere else {**data, "input": inputs}
 
 
-def _kept_box(cells: list[GatedCell], state: Array, inputs: Array, sweeps: int = 60) -> Interval | None:
+def _kept_box(
+    cells: list[GatedCell], state: Array, inputs: Array, deadline: Deadline, sweeps: int = 60
+) -> Interval | None:
     """A box around a run that no step leaves: the hull of the run, widened by its own image until it holds it."""
     low = high = state
     for t in range(200):
         state = cells[t % len(cells)].advance(state, inputs[t % len(inputs)])
         low, high = np.minimum(low, state), np.maximum(high, state)
     for _ in range(sweeps):
+        if deadline.stops("refutation"):
+            return None
         room = 1e-9 + 0.02 * (high - low)
         box = Interval(low - room, high + room)
         if all(is_kept(cell, box) for cell in cells):
@@ -109,9 +114,9 @@ def _kept_box(cells: list[GatedCell], state: Array, inputs: Array, sweeps: int =
     return None
 
 
-def replay_data(cell: GatedCell, first: Array, second: Array, inputs: Array) -> Iterator[Candidate]:
+def replay_data(cell: GatedCell, first: Array, second: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Two runs to be replayed by the rule, with the gap that they keep."""
-    if 2.0 * MIN_STEPS * cell_work(cell) > MAX_WORK:
+    if 2.0 * MIN_STEPS * cell_work(cell) > MAX_WORK or not deadline.affords(16.0 * MIN_STEPS * cell_work(cell)):
         return
     brief = replay(cell.advance, first, second, inputs, BRIEF * len(inputs))
     if why_not_apart(brief, least_gap(brief)) is not None:

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from stability.activations import activation
+from stability.deadline import Deadline
 from stability.systems import DrivenSystem
 
 __all__ = [
@@ -44,13 +45,15 @@ def derivatives(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]
     return gx, (system.B * k) @ inner + driven.F
 
 
-def newton(driven: DrivenSystem, x: Array, u: Array, steps: int = 40) -> Array | None:
-    """An equilibrium for this input near ``x``: Newton's method with step halving, or ``None``."""
+def newton(
+    driven: DrivenSystem, x: Array, u: Array, steps: int = 40, *, deadline: Deadline | None = None
+) -> Array | None:
+    """An equilibrium for this input near ``x``: Newton's method with step halving, or ``None``, in time or not."""
     x = np.array(x, dtype=np.float64)
     value = drift(driven, x, u)
     size = float(np.linalg.norm(value))
     for _ in range(steps):
-        if not np.isfinite(size):
+        if not np.isfinite(size) or (deadline is not None and deadline.over):
             return None
         gx, _ = derivatives(driven, x, u)
         try:
@@ -83,16 +86,18 @@ def _least_change(matrix: Array, value: Array) -> Array:
     return q @ solve_triangular(r, value, trans=1, check_finite=False)
 
 
-def correct(driven: DrivenSystem, x: Array, u: Array, steps: int = 25) -> tuple[Array, Array] | None:
+def correct(
+    driven: DrivenSystem, x: Array, u: Array, steps: int = 25, *, deadline: Deadline | None = None
+) -> tuple[Array, Array] | None:
     """The point of the manifold near ``(x, u)``: Gauss-Newton in state and input together, or ``None``."""
     n = len(x)
     free = bool(driven.E.any() or driven.F.any())
     if not free:
-        found = newton(driven, x, u)
+        found = newton(driven, x, u, deadline=deadline)
         return None if found is None else (found, u)
     for _ in range(steps):
         value = drift(driven, x, u)
-        if not np.isfinite(value).all():
+        if not np.isfinite(value).all() or (deadline is not None and deadline.over):
             return None
         both = np.hstack(derivatives(driven, x, u))
         step = _least_change(both, value)
@@ -100,9 +105,9 @@ def correct(driven: DrivenSystem, x: Array, u: Array, steps: int = 25) -> tuple[
         step *= min(1.0, limit / max(float(np.abs(step).max()), 1e-300))
         x, u = x - step[:n], u - step[n:]
         if float(np.abs(step).max()) <= 1e-12 * (1.0 + float(np.abs(x).max())):
-            found = newton(driven, x, u, 5)
+            found = newton(driven, x, u, 5, deadline=deadline)
             return (x if found is None else found), u
-    found = newton(driven, x, u)
+    found = newton(driven, x, u, deadline=deadline)
     return None if found is None else (found, u)
 
 

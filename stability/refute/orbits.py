@@ -9,6 +9,7 @@ import numpy as np
 
 from stability.balls import Ball
 from stability.boxes import box_image
+from stability.deadline import Deadline
 from stability.enclosures import Matrix, closed_loop_orbit, enclose_eigenpair, inverse_iteration
 from stability.flow import advance_many, natural_step
 from stability.refute.manifold import slopes_at
@@ -29,7 +30,9 @@ __all__ = [
 Array = np.ndarray
 
 
-def polish_orbit(driven: DrivenSystem, points: Array, inputs: Array, steps: int = 12) -> Array | None:
+def polish_orbit(
+    driven: DrivenSystem, points: Array, inputs: Array, steps: int = 12, *, deadline: Deadline | None = None
+) -> Array | None:
     """Newton's method on ``F(x_i, u_i) = x_{i+1}`` in plain floating point.
 
     Args:
@@ -37,14 +40,17 @@ def polish_orbit(driven: DrivenSystem, points: Array, inputs: Array, steps: int 
         points: ``(k, n)`` approximate orbit.
         inputs: ``(q, p)``, ``q`` divides ``k``.
         steps: most Newton steps.
+        deadline: asked before each of them, whose matrix has ``(k n)^2`` entries.
 
     Returns:
-        The orbit, or ``None`` where Newton's method does not settle.
+        The orbit, or ``None`` where Newton's method does not settle, or not in time.
     """
     x = np.array(points, dtype=np.float64)
     k, n = x.shape
     u = inputs[np.arange(k) % len(inputs)]
     for _ in range(steps):
+        if deadline is not None and not deadline.affords(0.7 * (k * n) ** 3):
+            return None
         value = driven.advance(x, u) - np.roll(x, -1, axis=0)
         matrix = np.zeros((k * n, k * n))
         for i in range(k):
@@ -63,26 +69,30 @@ def polish_orbit(driven: DrivenSystem, points: Array, inputs: Array, steps: int 
     return None
 
 
-def orbit_of(driven: DrivenSystem, state: Array, inputs: Array) -> Array | None:
+def orbit_of(driven: DrivenSystem, state: Array, inputs: Array, *, deadline: Deadline | None = None) -> Array | None:
     """The orbit that a settled state runs, made exact, or ``None`` when it has no short period."""
     q, path = len(inputs), [state]
     while len(path) <= LONGEST and unknowns(driven, len(path)) <= MAX_UNKNOWNS:
         path.append(driven.advance(path[-1], inputs[(len(path) - 1) % q]))
         k = len(path) - 1
         if k % q == 0 and np.abs(path[-1] - state).max() < 1e-5 * (1.0 + np.abs(state).max()):
-            orbit = polish_orbit(driven, np.array(path[:-1]), inputs)
+            orbit = polish_orbit(driven, np.array(path[:-1]), inputs, deadline=deadline)
             near = orbit is not None and np.abs(orbit[0] - state).max() <= 1e-2 * (1.0 + np.abs(state).max())
             return orbit if near else None
     return None
 
 
-def close_returns(driven: DrivenSystem, state: Array, inputs: Array, tries: int = 6) -> Iterator[Array]:
+def close_returns(
+    driven: DrivenSystem, state: Array, inputs: Array, tries: int = 6, *, deadline: Deadline | None = None
+) -> Iterator[Array]:
     """Orbits that a run nearly closes, among them those that repel: cycles inside chaos.
 
     The run is watched for 400 steps; where it comes back nearest, for each short period, Newton's method starts.
     """
     q, path = len(inputs), [state]
     for t in range(400):
+        if deadline is not None and deadline.over:
+            return
         path.append(driven.advance(path[-1], inputs[t % q]))
     run = np.array(path)
     if not np.isfinite(run).all():
@@ -95,7 +105,7 @@ def close_returns(driven: DrivenSystem, state: Array, inputs: Array, tries: int 
         at = q * int(np.argmin(far))
         found.append((float(far.min()), k, at))
     for _, k, at in sorted(found)[:tries]:
-        orbit = polish_orbit(driven, run[at : at + k], inputs)
+        orbit = polish_orbit(driven, run[at : at + k], inputs, deadline=deadline)
         if orbit is not None:
             yield orbit
 
@@ -130,20 +140,28 @@ def named_value(driven: DrivenSystem, orbit: Array, inputs: Array, value: comple
     return centre_of(_pencil(driven, orbit, inputs), value)
 
 
-def _hulls(driven: DrivenSystem, state: Array, inputs: Array, steps: int = 240) -> tuple[Array, Array]:
+def _hulls(
+    driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline, steps: int = 240
+) -> tuple[Array, Array]:
     """The smallest boxes ``(q, n)``, one a phase, around a run."""
     q, x, step = len(inputs), state, natural_step(driven)
     low, high = np.tile(np.inf, (q, len(state))), np.tile(-np.inf, (q, len(state)))
     for t in range(q * (steps // q)):
         low[t % q], high[t % q] = np.minimum(low[t % q], x), np.maximum(high[t % q], x)
+        if deadline.over:
+            break
         x = advance_many(driven, x, inputs[t % q], step)
     return low, high
 
 
-def _grown(driven: DrivenSystem, low: Array, high: Array, inputs: Array) -> tuple[Array, Array] | None:
+def _grown(
+    driven: DrivenSystem, low: Array, high: Array, inputs: Array, deadline: Deadline
+) -> tuple[Array, Array] | None:
     """Invariant boxes around the given ones, by widening, or ``None``."""
     q = len(inputs)
     for _ in range(24):
+        if deadline.over:
+            return None
         margin = 1e-7 * (1.0 + np.abs(low) + np.abs(high)) + 0.02 * (high - low)
         low, high = low - margin, high + margin
         if not (np.isfinite(low).all() and np.abs(low).max() < 1e12 and np.abs(high).max() < 1e12):
@@ -160,14 +178,17 @@ def _grown(driven: DrivenSystem, low: Array, high: Array, inputs: Array) -> tupl
     return None
 
 
-def disjoint_box_data(driven: DrivenSystem, first: Array, second: Array, inputs: Array) -> dict[str, Any] | None:
-    """Data of a ``disjoint_boxes`` proof from two settled runs, or ``None``."""
+def disjoint_box_data(
+    driven: DrivenSystem, first: Array, second: Array, inputs: Array, *, deadline: Deadline | None = None
+) -> dict[str, Any] | None:
+    """Data of a ``disjoint_boxes`` proof from two settled runs, or ``None``, in time or not."""
+    deadline = deadline or Deadline()
     if driven.system.states > MAX_STATES or (len(inputs) > 1 and not driven.system.is_discrete):
         return None
-    boxes = [_hulls(driven, state, inputs) for state in (first, second)]
+    boxes = [_hulls(driven, state, inputs, deadline) for state in (first, second)]
     if not box_distance(boxes[0][0][0], boxes[0][1][0], boxes[1][0][0], boxes[1][1][0]) > 0.0:
         return None
-    one, two = (_grown(driven, low, high, inputs) for low, high in boxes)
+    one, two = (_grown(driven, low, high, inputs, deadline) for low, high in boxes)
     if one is None or two is None:
         return None
     (low1, high1), (low2, high2) = one, two

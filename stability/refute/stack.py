@@ -116,25 +116,25 @@ def _candidates(
         for t in range(SETTLE):
             x = cascade.advance(x, np.broadcast_to(inputs[t % CYCLE], (2, COUNT, cascade.inputs)))
             mean += x[0] / 120 if t >= SETTLE - 120 else 0.0
-            if t % 20 == 0 and deadline.stops("refutation"):
+            if t % 5 == 0 and deadline.stops("refutation"):
                 return
         for k in range(COUNT):
             if len(sequences[k]) == 1:
-                yield from _unstable(cascade, (x[0, k], mean[k], 0.0 * mean[k]), sequences[k])
+                yield from _unstable(cascade, (x[0, k], mean[k], 0.0 * mean[k]), sequences[k], deadline)
         gaps = np.abs(x[0] - x[1]).max(axis=1)
         for k in np.argsort(-np.where(np.isfinite(gaps), gaps, -1.0)):
             if not gaps[k] > APART or deadline.stops("refutation"):
                 break
             yield from _orbits(cascade, x[0, k], x[1, k], sequences[k])
-            yield from _replays(cascade, x[0, k], x[1, k], sequences[k])
+            yield from _replays(cascade, x[0, k], x[1, k], sequences[k], deadline)
 
 
-def _unstable(cascade: Cascade, guesses: tuple[Array, ...], inputs: Array) -> Iterator[Candidate]:
+def _unstable(cascade: Cascade, guesses: tuple[Array, ...], inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Equilibria of the stack, level by level from each guess, where one layer is unstable."""
     for guess in guesses:
         signal, at, parts, tops = inputs[0], 0, [], []
         for layer in cascade.layers:
-            point = equilibrium(layer, guess[at : at + states_of(layer)], signal)
+            point = equilibrium(layer, guess[at : at + states_of(layer)], signal, deadline)
             if point is None:
                 break
             at += states_of(layer)
@@ -169,8 +169,8 @@ def _orbits(cascade: Cascade, first: Array, second: Array, inputs: Array) -> Ite
             yield "stack_orbits", {"first": orbit, "input": inputs}
 
 
-def _replays(cascade: Cascade, first: Array, second: Array, inputs: Array) -> Iterator[Candidate]:
-    if 2.0 * MIN_STEPS * work(cascade) > MAX_WORK:
+def _replays(cascade: Cascade, first: Array, second: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
+    if 2.0 * MIN_STEPS * work(cascade) > MAX_WORK or not deadline.affords(16.0 * MIN_STEPS * work(cascade)):
         return
     brief = replay(cascade.advance, first, second, inputs, BRIEF)
     if why_not_apart(brief, least_gap(brief)) is not None:

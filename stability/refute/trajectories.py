@@ -118,7 +118,7 @@ def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: D
     for _ in range(4):
         for t in range(q * (SETTLE // q)):
             x = advance_many(driven, x, inputs[t % q], step)
-            if t % 50 == 0 and deadline.stops("trajectories"):
+            if t % 5 == 0 and deadline.stops("trajectories"):
                 return
         order = _apart(x)
         if not len(order):
@@ -145,21 +145,23 @@ def _apart(x: Array) -> Array:
 def _proofs(driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline) -> Iterator[Witness]:
     """What two settled runs under one input may prove, the simplest first."""
     if driven.system.is_discrete:
-        yield from _orbit_witnesses(driven, first, second, inputs)
+        yield from _orbit_witnesses(driven, first, second, inputs, deadline)
     else:
-        states = [newton(driven, state, inputs[0], 8) for state in (first, second)]
+        states = [newton(driven, state, inputs[0], 8, deadline=deadline) for state in (first, second)]
         if states[0] is not None and states[1] is not None and _differ(states[0], states[1]):
             yield "two_equilibria", {"state1": states[0], "state2": states[1], "input": inputs[0]}
     for state in (first, second):
         if not deadline.stops("trajectories"):
-            yield from _inner_equilibrium(driven, state, inputs)
-    boxes = disjoint_box_data(driven, first, second, inputs)
+            yield from _inner_equilibrium(driven, state, inputs, deadline)
+    boxes = disjoint_box_data(driven, first, second, inputs, deadline=deadline)
     if boxes is not None:
         yield "disjoint_boxes", boxes
 
 
-def _orbit_witnesses(driven: DrivenSystem, first: Array, second: Array, inputs: Array) -> Iterator[Witness]:
-    orbits = [orbit_of(driven, state, inputs) for state in (first, second)]
+def _orbit_witnesses(
+    driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
+) -> Iterator[Witness]:
+    orbits = [orbit_of(driven, state, inputs, deadline=deadline) for state in (first, second)]
     for orbit in orbits:
         if orbit is not None and len(orbit) > len(inputs) and _differ(orbit[0], orbit[len(inputs)]):
             yield "periodic_orbits", {"first": orbit, "input": inputs}
@@ -169,7 +171,7 @@ def _orbit_witnesses(driven: DrivenSystem, first: Array, second: Array, inputs: 
         else:
             yield "periodic_orbits", {"first": orbits[0], "second": orbits[1], "input": inputs}
     for orbit, state in zip(orbits, (first, second)):
-        for repelling in close_returns(driven, state, inputs) if orbit is None else ():
+        for repelling in close_returns(driven, state, inputs, deadline=deadline) if orbit is None else ():
             yield from _unstable(driven, repelling, inputs)
             if len(repelling) > len(inputs) and _differ(repelling[0], repelling[len(inputs)]):
                 yield "periodic_orbits", {"first": repelling, "input": inputs}
@@ -190,21 +192,23 @@ def _unstable(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Wit
         yield "unstable_orbit", {"orbit": orbit, "input": inputs, "eigenvalue": name}
 
 
-def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array) -> Iterator[Witness]:
+def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> Iterator[Witness]:
     """Equilibria, or orbits of the input's own period, in the middle of a run and beside it."""
     q, x, step, middle = len(inputs), state, natural_step(driven), np.zeros((len(inputs), len(state)))
     steps, points = q * (400 // q), []
     for t in range(steps):
+        if deadline.stops("trajectories"):
+            return
         middle[t % q] += x * q / steps
         if t < q:
             points.append(x)
         x = advance_many(driven, x, inputs[t % q], step)
     for guess in (middle, np.array(points), 0.5 * (middle + np.array(points))):
         if q == 1:
-            found = newton(driven, guess[0], inputs[0])
+            found = newton(driven, guess[0], inputs[0], deadline=deadline)
             orbit = None if found is None else found[None]
         else:
-            orbit = polish_orbit(driven, guess, inputs, 30)
+            orbit = polish_orbit(driven, guess, inputs, 30, deadline=deadline)
         if orbit is not None and np.isfinite(orbit).all():
             yield from _unstable(driven, orbit, inputs)
 
@@ -216,7 +220,8 @@ def _replay(
     system, step = driven.system, natural_step(driven)
     for steps in (MIN_STEPS, 3 * MIN_STEPS):
         work = steps * (system.states * (system.states + 2 * system.channels) + 1.0)
-        if work > MAX_WORK or deadline.stops("trajectories"):
+        runs_of_both = 16.0 * work if system.is_discrete else 192.0 * work  # pairs of neighbours; finer ones of a flow
+        if work > MAX_WORK or deadline.stops("trajectories") or not deadline.affords(runs_of_both):
             return None
         seen = []
         for run in runs(driven, first, second, inputs, step, steps):  # the finer one only where the coarser one counts

@@ -62,7 +62,8 @@ def well_conditioned(loop: Loop, P: Array, most: int = 24, *, deadline: Deadline
     """
     other = transposed(loop)
     deadline = deadline or Deadline()
-    attempts = (bounded_real(other, slack).P for slack in (1e-4, 1e-6, 1e-8, 1e-10) if not deadline.over)
+    slacks = (slack for slack in (1e-4, 1e-6, 1e-8, 1e-10) if not deadline.over)
+    attempts = (bounded_real(other, slack, deadline=deadline).P for slack in slacks)
     inverse = next((x for x in attempts if x is not None), None)
     if inverse is None or not np.isfinite(inverse).all():
         return None

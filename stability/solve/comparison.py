@@ -98,10 +98,10 @@ class Comparison:
 
         Args:
             level: above ``top``.
-            r: ``(n,)`` positive.
+            r: ``(n,)`` positive, or ``(n, k)``: k right-hand sides for one factorisation of every part.
 
         Returns:
-            ``(n,)``.
+            As ``r``.
         """
         return self._sweep(self.matrix, self.parts, level, r, right=True)
 
@@ -112,11 +112,11 @@ class Comparison:
     def _sweep(self, m: Array, parts: list[_Part], level: float, r: Array, right: bool) -> Array:
         if all(len(part.index) == 1 for part in parts):
             order = np.concatenate([part.index for part in parts])
-            u = np.empty(len(r))
+            u = np.empty(r.shape)
             lower = level * np.eye(len(r)) - m[np.ix_(order, order)]
             u[order] = solve_triangular(lower, r[order], lower=True, check_finite=False)
             return u
-        u = np.zeros(len(r))
+        u = np.zeros(r.shape)
         for part in parts:
             i = part.index
             force = r[i] + np.maximum(m[i], 0.0) @ u  # entries of later parts, and this part's own, are still zero in u
@@ -125,7 +125,8 @@ class Comparison:
                 continue
             x = part.right if right else part.left
             inner = level * np.eye(len(i)) - (m[np.ix_(i, i)] * x) / x[:, None]
-            u[i] = x * _balanced(inner, force / x, level - part.top)
+            unit = x if r.ndim == 1 else x[:, None]
+            u[i] = unit * _balanced(inner, force / unit, level - part.top)
         return u
 
 
@@ -134,8 +135,8 @@ def _balanced(inner: Array, force: Array, room: float) -> Array:
     try:
         y = np.linalg.solve(inner, force)
     except np.linalg.LinAlgError:
-        y = np.zeros(len(force))
-    return y if (y > 0.0).all() else np.full(len(force), float(force.max()) / room)
+        y = np.zeros(force.shape)
+    return np.where((y > 0.0).all(axis=0), y, force.max(axis=0) / room)
 
 
 def _part(matrix: Array, index: Array, enough: float) -> _Part:

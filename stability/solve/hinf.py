@@ -1,17 +1,17 @@
 r"""The H-infinity norm by level sets: exact to a stated tolerance, with no frequency grid to slip through.
 
-A number :math:`\gamma` is a singular value of :math:`G(i\omega)` exactly where a Hamiltonian matrix has the
-eigenvalue :math:`i\omega`. So the frequencies at which the largest singular value crosses a level are
-computed, not searched; the peak between them gives the next level, and the norm is reached quadratically.
+A number :math:`\gamma` is a singular value of :math:`G(i\omega)` exactly where a Hamiltonian matrix has the eigenvalue
+:math:`i\omega`. So the frequencies at which the largest singular value crosses a level are computed, not searched; the
+peak between them gives the next level, and the norm is reached quadratically.
 
-Sources: S. Boyd, V. Balakrishnan, A regularity result for the singular values of a transfer matrix and a
-quadratically convergent algorithm for computing its L-infinity norm, Systems & Control Letters 15 (1990); N.
-Bruinsma, M. Steinbuch, A fast algorithm to compute the H-infinity norm of a transfer function matrix, ibid.
-14 (1990).
+Sources: S. Boyd, V. Balakrishnan, A regularity result for the singular values of a transfer matrix and a quadratically
+convergent algorithm for computing its L-infinity norm, Systems & Control Letters 15 (1990); N. Bruinsma, M. Steinbuch,
+A fast algorithm to compute the H-infinity norm of a transfer function matrix, ibid. 14 (1990).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,8 +39,8 @@ class Peak:
 
     Attributes:
         norm: the H-infinity norm; infinite for an unstable system.
-        omega: frequency of the peak in rad per unit of time, in [0, inf]; in discrete time an angle per step
-            in [0, pi]. NaN for an unstable system.
+        omega: frequency of the peak in rad per unit of time, in [0, inf]; in discrete time an angle per step in
+            [0, pi]. NaN for an unstable system.
         left: ``(p,)`` leading left singular vector there.
         right: ``(m,)`` leading right singular vector there.
     """
@@ -85,8 +85,7 @@ class Response:
         return float(np.linalg.norm(G, 2))
 
     def estimate(self, omega: float) -> float:
-        """A lower bound of the gain: exact for small systems, else by power iterations from the last
-        direction.
+        """A lower bound of the gain: exact for small systems, else by power iterations from the last direction.
 
         An iteration costs two triangular solves with two vectors instead of one with all and a decomposition.
         """
@@ -238,8 +237,14 @@ def _best_chart(A: Array, B: Array, C: Array, D: Array, response: Response, gain
 
 @np.errstate(all="ignore")
 def hinf_peak(
-    A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *,
-    rtol: float = 1e-10, deadline: Deadline | None = None,
+    A: Any,
+    B: Any,
+    C: Any,
+    D: Any = None,
+    dt: float | None = None,
+    *,
+    rtol: float = 1e-10,
+    deadline: Deadline | None = None,
 ) -> Peak:
     r"""The H-infinity norm, the frequency where it is reached, and the singular vectors there.
 
@@ -283,6 +288,8 @@ def hinf_peak(
         sizes = [float(np.max(np.abs(x), initial=0.0)) for x in (b, c)]
         if not all(np.isfinite(x).all() for x in (a, b, c)):
             raise UnsupportedError("the matrices span more orders of magnitude than floating point has")
+        deadline = deadline or Deadline()
+        deadline.require(50.0 * n**3)  # the complex Schur form
         try:
             response = Response(a, b, c, d, discrete)
             poles = response.poles
@@ -290,13 +297,13 @@ def hinf_peak(
                 return Peak(np.inf, np.nan, np.full(p, np.nan), np.full(m, np.nan))
             if 0.0 in sizes:
                 return _result(response, 0.0)
-            peak = _climb(a, b, c, d, response, rtol, deadline or Deadline())
+            peak = _climb(a, b, c, d, response, rtol, deadline)
             return replace(peak, omega=peak.omega * time)
         except LinAlgError as error:
             raise UnsupportedError(f"the response overflows: {error}; rescale inputs, outputs or time") from error
 
 
-def _refine(response: Response, omega: float, gain: float) -> tuple[float, float]:
+def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[float], float]) -> tuple[float, float]:
     """Polish a local maximum between its neighbours at a width set by the nearest pole."""
     if np.isinf(omega):
         return omega, gain
@@ -307,12 +314,12 @@ def _refine(response: Response, omega: float, gain: float) -> tuple[float, float
     if not high > low:
         return omega, gain
     found: Any = minimize_scalar(
-        lambda x: -response.gain(x),
+        lambda x: -gain_at(x),
         bounds=(low, high),
         method="bounded",
         options={"xatol": 1e-9 * (high - low), "maxiter": 50 if response.small else 12},
     )
-    value = response.gain(float(found.x))
+    value = gain_at(float(found.x))
     return (float(found.x), value) if value > gain else (omega, gain)
 
 
@@ -321,16 +328,20 @@ def _climb(A: Array, B: Array, C: Array, D: Array, response: Response, rtol: flo
         deadline.require()
         return response.estimate(omega)
 
+    def gain(omega: float) -> float:
+        deadline.require()
+        return response.gain(omega)
+
     gains = {float(w): estimate(float(w)) for w in response.samples()}
     omega = max(gains, key=lambda w: gains[w])
-    best = response.gain(omega)
+    best = gain(omega)
     if best == 0.0:  # zero at more points than a non-zero rational function of this degree has zeros
         return _result(response, 0.0)
     chart = _best_chart(A, B, C, D, response, gains)
     for _ in range(_LEVELS):
-        deadline.require()
-        omega, best = _refine(response, omega, best)
+        omega, best = _refine(response, omega, best, gain)
         level = best * (1.0 + rtol)
+        deadline.require((100.0 if np.iscomplexobj(chart.A) else 25.0) * (2 * len(chart.A)) ** 3)
         try:
             off_axis, imaginary = _hamiltonian_frequencies(chart.A, chart.B, chart.C, chart.D, level)
         except LinAlgError:
@@ -347,7 +358,7 @@ def _climb(A: Array, B: Array, C: Array, D: Array, response: Response, rtol: flo
         values = np.array([estimate(float(w)) for w in tries])
         found = False
         for i in np.argsort(-values)[: len(tries) if response.small else _EXACT_TRIES]:
-            value = response.gain(float(tries[i]))
+            value = gain(float(tries[i]))
             if value > level:
                 omega, best, found = float(tries[i]), value, True
                 break
@@ -364,8 +375,7 @@ def _result(response: Response, omega: float) -> Peak:
 def hinf_norm(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, rtol: float = 1e-10) -> float:
     r"""The H-infinity norm :math:`\sup_\omega \bar\sigma(G(i\omega))` of ``G(s) = C (s I - A)^{-1} B + D``.
 
-    In discrete time the supremum is over the unit circle. The cost is a few eigenvalue problems of size ``2
-    n``.
+    In discrete time the supremum is over the unit circle. The cost is a few eigenvalue problems of size ``2 n``.
 
     Args:
         A: ``(n, n)``.
@@ -376,8 +386,8 @@ def hinf_norm(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *,
         rtol: relative tolerance.
 
     Returns:
-        The norm; ``inf`` when A has an eigenvalue outside the open left half plane (open unit disc), even
-        one that the input does not excite.
+        The norm; ``inf`` when A has an eigenvalue outside the open left half plane (open unit disc), even one that
+        the input does not excite.
 
     Raises:
         DimensionError: shapes that do not fit.

@@ -107,6 +107,8 @@ def positivity(
     A, B, C = balance_state(A, B, C, D)
     time = 1.0 if discrete else time_unit(A)
     A, B = A / time, B / time
+    deadline = deadline or Deadline()
+    deadline.require(50.0 * len(A) ** 3)  # the complex Schur form
     response = Response(A, B, C, D, discrete)
     poles = response.poles
     room = 1.0 - float(np.abs(poles).max()) if discrete else -float(np.real(poles).max())
@@ -118,8 +120,6 @@ def positivity(
     limit = bool(null.any()) and not discrete
     limit = limit and bool((values >= 0)[~null].all())  # a negative eigenvalue there decides by itself
     unit = float(np.abs(poles).max()) or 1.0
-
-    deadline = deadline or Deadline()
 
     def value(omega: float) -> float:
         deadline.require()
@@ -135,7 +135,7 @@ def positivity(
     omega = min(seen, key=lambda w: seen[w])
     best = seen[omega]
     for _ in range(_LEVELS):
-        deadline.require()
+        deadline.require(70.0 * (2 * len(A) + len(R)) ** 3)  # the eigenvalues of the pencil
         level = 0.0 if limit else best - 1e-9 * max(abs(best), float(np.abs(R).max(initial=0.0)))
         points = np.unique(_crossings(A, B, C, R - level * np.eye(len(R)), discrete))
         between = 0.5 * (points[1:] + points[:-1])

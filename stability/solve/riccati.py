@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
+from stability.deadline import TOO_LATE, Deadline
 from stability.solve.loop import Loop, times
 
 __all__ = ["BoundedReal", "bounded_real"]
@@ -88,13 +89,17 @@ def _symmetric(x: Array) -> Array:
     return np.asfortranarray(0.5 * (x + x.T))
 
 
-def _double(e: Array, g: Array, h: Array, tolerance: float, most: int) -> tuple[Array | None, int, str]:
+def _double(
+    e: Array, g: Array, h: Array, tolerance: float, most: int, deadline: Deadline
+) -> tuple[Array | None, int, str]:
     """Doubling for ``X = E^T X (I - G X)^{-1} E + H`` with ``G, H >= 0``; stops when X no longer moves."""
     n = e.shape[0]
     eye = np.diag_indices(n)
     ceiling = 1e30 if e.dtype == np.float64 else 1e15
     first = float(np.abs(h).max())
     for k in range(1, most + 1):
+        if deadline.over:
+            return None, k - 1, TOO_LATE
         try:
             w = _mul(g, h)
             np.negative(w, out=w)
@@ -118,7 +123,13 @@ def _double(e: Array, g: Array, h: Array, tolerance: float, most: int) -> tuple[
 
 
 def bounded_real(
-    loop: Loop, slack: float = 1e-6, *, dtype: type = np.float64, most: int = 60, shift: float | None = None
+    loop: Loop,
+    slack: float = 1e-6,
+    *,
+    dtype: type = np.float64,
+    most: int = 60,
+    shift: float | None = None,
+    deadline: Deadline | None = None,
 ) -> BoundedReal:
     """A candidate ``P`` for the strict bounded real inequality of a loop at gain one.
 
@@ -128,6 +139,7 @@ def bounded_real(
         dtype: ``numpy.float32`` halves the time; the candidate is verified in float64 anyway.
         most: doubling steps at most.
         shift: Cayley shift of the continuous case; chosen from the size of ``A`` by default.
+        deadline: asked before each doubling step: near the boundary there are dozens of them.
 
     Returns:
         A candidate or the reason for its absence. No candidate proves nothing.
@@ -168,7 +180,7 @@ def bounded_real(
                 e = a
             else:
                 e, g, q = _start_continuous(a, g, q, size if shift is None else shift)
-            p, k, reason = _double(e, g, q, tolerance, most)
+            p, k, reason = _double(e, g, q, tolerance, most, deadline or Deadline())
     except _Singular:
         return BoundedReal(None, 0, "the Cayley transform is singular at this shift")
     if p is None:

@@ -82,12 +82,12 @@ class Search:
         self.attempts += 1
         loop = self.loop.shifted(rate).scaled(np.exp(self.x))
         with np.errstate(all="ignore"):
-            if self._proved(bounded_real(loop, slack, dtype=dtype).P, rate):
+            if self._proved(bounded_real(loop, slack, dtype=dtype, deadline=self.deadline).P, rate):
                 return True
             if self.spread() <= _FAR or self.expired():
                 return False
             t = loop.state_scales()
-            p = bounded_real(loop.rescaled(t), slack, dtype=dtype).P
+            p = bounded_real(loop.rescaled(t), slack, dtype=dtype, deadline=self.deadline).P
             return self._proved(None if p is None else p / t / t[:, None], rate)
 
     def _proved(self, p: Array | None, rate: float) -> bool:
@@ -163,9 +163,11 @@ class Search:
         self.closer(rate)
         multipliers = self.witness["L"]
         for slack in (1.0, 0.3, 0.1, 0.01) if (multipliers[~self.gone] > 0).all() else ():
+            if self.expired():
+                break
             self.attempts += 1
             with np.errstate(all="ignore"):
-                p = None if self.expired() else bounded_real(self._at(multipliers, rate), slack).P
+                p = bounded_real(self._at(multipliers, rate), slack, deadline=self.deadline).P
             if p is not None and self.keep(p, multipliers, rate):
                 break
         better = self._middle(self.witness["P"], multipliers, rate)
@@ -207,6 +209,8 @@ class Search:
         """Better multipliers for a rate; returns the gain reached on the samples."""
         if self.samples is None:
             n = self.system.states
+            if not self.deadline.affords(50.0 * n**3):  # a complex Schur form, which nothing can stop
+                return np.inf
             self.samples = FrequencySamples(self.loop, 40 if n <= 128 else 24 if n <= 512 else 12)
         try:
             samples = self.samples.at(rate, self.deadline)

@@ -91,3 +91,37 @@ def test_the_closed_loop_of_the_channels(rng):
         k, X = rng.uniform(-1.0, 2.0, size=len(D)), rng.normal(size=(len(D), 2))
         expected = np.linalg.inv(np.eye(len(D)) - D @ np.diag(k)) @ X
         assert closed(D, k, X) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_sweeps_that_go_round_in_a_circle_by_rounding_end_early_and_where_all_of_them_would():
+    D, phi, circles = np.array([[-0.75]]), ACTIVATIONS["leaky_relu"], 0
+    for value in np.random.default_rng(0).uniform(1.0, 2.0, 200):
+        calls, free = [0], np.array([[value]])
+
+        def counted(z, calls=calls):
+            calls[0] += 1
+            return phi.function(z)
+
+        found = solve_channels(free, D, counted, phi.derivative)
+        slow = free
+        for _ in range(201):  # every sweep that there may be
+            slow = free + phi.function(slow) @ D.T
+        circles += not np.array_equal(free + phi.function(slow) @ D.T, slow)
+        assert np.array_equal(found, slow)
+        assert calls[0] < 170, "the sweeps should have seen that they were here before"
+    assert circles > 5
+
+
+def test_newton_matrices_are_made_batch_by_batch(monkeypatch):
+    swap, free = np.array([[0.0, 0.999], [0.999, 0.0]]), np.random.default_rng(0).uniform(0.5, 1.0, (50, 2))
+    whole, solve, most = solve_channels(free, swap, relu, step), np.linalg.solve, []
+
+    def watched(a, b):
+        most.append(a.size * 8)
+        return solve(a, b)
+
+    monkeypatch.setattr("stability.implicit._BATCH", 256)
+    monkeypatch.setattr(np.linalg, "solve", watched)
+    assert np.array_equal(solve_channels(free, swap, relu, step), whole)
+    assert most
+    assert max(most) <= 256
