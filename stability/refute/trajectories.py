@@ -20,7 +20,7 @@ from stability.refute.orbits import (
     polish_orbit,
 )
 from stability.replay import least_gap, why_not_apart
-from stability.rules.separated_trajectories import MAX_WORK, MIN_STEPS, runs
+from stability.rules.separated_trajectories import MAX_WORK, MIN_STEPS, runs, step_work
 from stability.systems import DrivenSystem
 
 __all__ = ["Witness", "search_pairs", "search_replay"]
@@ -219,7 +219,7 @@ def _replay(
     """Longer and longer runs, until one counts as evidence."""
     system, step = driven.system, natural_step(driven)
     for steps in (MIN_STEPS, 3 * MIN_STEPS):
-        work = steps * (system.states * (system.states + 2 * system.channels) + 1.0)
+        work = steps * step_work(system)
         runs_of_both = 16.0 * work if system.is_discrete else 192.0 * work  # pairs of neighbours; finer ones of a flow
         if work > MAX_WORK or deadline.stops("trajectories") or not deadline.affords(runs_of_both):
             return None

@@ -353,3 +353,18 @@ def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
     assert own(subject, Claim("contraction", "", Verdict.REFUTED)) == (False, "there is no proof")
     bare = Claim("contraction", "", Verdict.REFUTED, Proof("own", [1.0]))
     assert own(subject, bare) == (False, "the proof's data are no mapping")
+
+
+def test_a_replay_counts_what_solving_the_channels_takes():
+    """One state, and so little work, but for the equation between the channels that every step of every run solves."""
+    m, steps = 70, 200_000
+    D = np.full((m, m), 0.5 / m)
+    system = LureSystem([[0.5]], np.ones((1, m)), np.ones((m, 1)), D, dt=1.0)
+    driven = DrivenSystem(system, "tanh", np.ones((m, 1)))
+    point = np.ones(1)
+    data = {"first": point, "second": -point, "input": point, "time": float(steps), "steps": steps, "gap": 1.0}
+    claim = Claim("contraction", "", Verdict.INCONCLUSIVE, Proof("separated_trajectories", data))
+    assert steps * (1 + 2 * m) < separated_trajectories.MAX_WORK / 1000
+    check = verify_claim(driven, registry.worded(driven, claim))
+    assert not check.valid
+    assert "too long" in check.reason
