@@ -237,14 +237,8 @@ def _best_chart(A: Array, B: Array, C: Array, D: Array, response: Response, gain
 
 @np.errstate(all="ignore")
 def hinf_peak(
-    A: Any,
-    B: Any,
-    C: Any,
-    D: Any = None,
-    dt: float | None = None,
-    *,
-    rtol: float = 1e-10,
-    deadline: Deadline | None = None,
+    A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *,
+    rtol: float = 1e-10, deadline: Deadline | None = None,
 ) -> Peak:
     r"""The H-infinity norm, the frequency where it is reached, and the singular vectors there.
 
