@@ -19,6 +19,7 @@ from torch import nn
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.storage.folder import claim, is_inner, is_listed, listed
+from stability.storage.writing import make_folder
 
 from .digests import file_digest, file_digests, model_digest
 from .fitting import examined_on, fitted
@@ -371,7 +372,7 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
 def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
     """Analyse a model that was given; its run directory's files are taken over."""
     folder, source = Path(job.folder), Path(given.path)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     task = None if given.task is None else examined_on(given.task, source, job.data_dir, job.seed)
     if (source / RUN_FILE).is_file():
         take_over(source, folder, job.overwrite)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import re
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from torch import Tensor
 
-__all__ = ["Record", "plain_value"]
+__all__ = ["Record", "named_path", "plain_value"]
 
 
 def plain_value(value: Any) -> Any:
@@ -36,6 +38,21 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def named_path(text: Any) -> Any:
+    r"""The path that ``plain_value`` turned into a text: a name that is no UTF-8 is found again, in any locale.
+
+    >>> named_path("absent-\\udcff.npz"), named_path(None)
+    ('absent-\udcff.npz', None)
+    """
+    if not isinstance(text, str) or os.path.lexists(text):
+        return text
+    name = re.sub(r"\\udc([89a-f][0-9a-f])", lambda m: chr(0xDC00 + int(m[1], 16)), text)
+    try:
+        return os.fsdecode(name.encode("utf-8", errors="surrogateescape"))
+    except UnicodeError:
+        return text
 
 
 class Record:

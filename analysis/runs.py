@@ -25,8 +25,9 @@ from stability.wire import parse_json, read_json, write_text
 
 from ..models.files import describe, load, save, write_tensors
 from ..models.safetensors_files import read_header, read_tensors
+from .results import named_path
 from .spectra import EIGENVALUE_COLUMNS, SPECTRA_COLUMNS
-from .tables import Mark, check_single, read_csv, read_prefix
+from .tables import Mark, check_even, check_single, read_csv, read_prefix
 from .tasks import Task, make_task
 
 __all__ = [
@@ -105,8 +106,9 @@ class Run:
         spec = self.document["task"]
         data = spec.get("data", {})
         try:
-            folder = data.get("folder") if data_dir is None else data_dir
+            folder = named_path(data.get("folder")) if data_dir is None else data_dir
             options = dict(spec.get("options", {}))
+            options |= {"file": named_path(options["file"])} if "file" in options else {}
             if file is not None:
                 if spec["name"] != "data":
                     raise ConfigurationError(f"it was trained on the task {spec['name']}, not on a file")
@@ -139,8 +141,10 @@ class Run:
         return table
 
     def eigenvalues(self) -> pd.DataFrame:
-        """Table ``step, epoch, matrix, real, imag``; empty when training was not tracked."""
-        return self._tracked("eigenvalues.csv", EIGENVALUE_COLUMNS)
+        """Table ``step, epoch, matrix, real, imag``; empty when training was not tracked; refused like spectra."""
+        table = self._tracked("eigenvalues.csv", EIGENVALUE_COLUMNS)
+        check_even(table, self.path / "eigenvalues.csv")
+        return table
 
     def _tracked(self, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
         if not (self.path / name).exists():

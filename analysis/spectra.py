@@ -325,7 +325,9 @@ class SpectrumTracker:
         return CsvLog(EIGENVALUE_COLUMNS).frame() if self._eigenvalues is None else self._eigenvalues.frame()
 
     def marks(self) -> dict[str, Mark]:
-        """How far each file is, to the byte: by these, ``write_to`` goes on exactly there."""
+        """How far each file is, to the byte and on the disk: by these, ``write_to`` goes on exactly there."""
+        for _, log in self._logs():
+            log.sync()
         return {name: log.mark for name, log in self._logs() if log.mark is not None}
 
     def _logs(self) -> list[tuple[str, CsvLog]]:

@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 
 from stability.errors import FileFormatError
-from stability.storage.writing import refuse_moved
+from stability.storage.writing import refuse_moved, synced
 from stability.wire import write_bytes
 
-__all__ = ["CsvLog", "Mark", "check_single", "csv_text", "read_csv", "read_prefix"]
+__all__ = ["CsvLog", "Mark", "check_even", "check_single", "csv_text", "read_csv", "read_prefix"]
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]], header: bool = True) -> str:
@@ -115,6 +115,29 @@ def check_single(table: pd.DataFrame, key: Sequence[str], path: str | Path) -> N
         raise FileFormatError(f"{path} counts {twice} rows twice, those of equal {', '.join(key)}: it had two writers")
 
 
+def check_even(table: pd.DataFrame, path: str | Path) -> None:
+    """Refuse a table of eigenvalues in which a matrix has more of them at some steps than at others.
+
+    Rows of equal eigenvalues are nothing wrong, so that none of them alone tells that it had two writers.
+
+    Args:
+        table: with the columns ``step`` and ``matrix``; the last step may be cut off.
+        path: for the message.
+
+    Raises:
+        FileFormatError: naming how many there are too much.
+
+    Example:
+        >>> check_even(pd.DataFrame({"step": [0, 0, 1, 1], "matrix": ["W"] * 4}), "x.csv")
+    """
+    counts = table.groupby(["matrix", "step"], sort=True).size()
+    whole = counts[counts.index.get_level_values("step") < table["step"].max()]
+    least = whole.groupby("matrix").min().to_dict()
+    twice = sum(max(0, count - least.get(matrix, count)) for (matrix, _), count in counts.to_dict().items())
+    if twice:
+        raise FileFormatError(f"{path} counts {twice} rows twice, of equal step, matrix: it had two writers")
+
+
 @dataclass(frozen=True)
 class Mark:
     """How far a growing table is, to the byte.
@@ -158,7 +181,7 @@ class CsvLog:
         self.columns, self.key = tuple(columns), tuple(key)
         self.rows: list[tuple[Any, ...]] = []
         self._path: Path | None = None
-        self._size, self._hash = 0, hashlib.sha256()
+        self._size, self._hash, self._unsynced = 0, hashlib.sha256(), False
 
     @property
     def last(self) -> int | None:
@@ -192,6 +215,26 @@ class CsvLog:
         except OSError as error:
             raise FileFormatError(f"cannot write {self._path}: {error.strerror or error}") from error
         self._count(data)
+        self._unsynced = True
+
+    def sync(self) -> None:
+        """Wait until every record is on the disk: what relies on the file's mark may be written then.
+
+        Raises:
+            FileFormatError: when the file cannot be written to.
+        """
+        if self._path is None or not self._unsynced:
+            return
+        refuse_moved(self._path)
+        try:
+            handle = os.open(self._path, os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                synced(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise FileFormatError(f"cannot write {self._path}: {error.strerror or error}") from error
+        self._unsynced = False
 
     def open(self, path: Path, keep_until: int | None = None, mark: Mark | None = None) -> None:
         """From now on keep the records in a file as well; what is there already is replaced.
@@ -211,6 +254,8 @@ class CsvLog:
             table = table.loc[table[self.columns[0]] <= keep_until]
             if self.key:
                 check_single(table, self.key, path)
+            elif {"step", "matrix"} <= set(self.columns):
+                check_even(table, path)
             self._take(table)
         self._path = path
         self._write()
@@ -230,7 +275,7 @@ class CsvLog:
         assert self._path is not None
         data = csv_text(self.columns, self.rows).encode()
         write_bytes(self._path, data)
-        self._size, self._hash = 0, hashlib.sha256()
+        self._size, self._hash, self._unsynced = 0, hashlib.sha256(), False
         self._count(data)
 
     def _count(self, data: bytes) -> None:

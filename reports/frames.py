@@ -79,6 +79,33 @@ def read_table(path: Path) -> pd.DataFrame | None:
             raise FileFormatError(f"{path}: the column {column} holds something else than numbers")
         else:
             frame[column] = [printable(v) if isinstance(v, str) else v for v in frame[column]]
-    frame = frame.dropna(subset=list(whole)).reset_index(drop=True)
+    frame = _once(frame, path).dropna(subset=list(whole)).reset_index(drop=True)
     drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
     return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame
+
+
+def _once(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """A table along training without rows that stand twice: runs of earlier releases could have two writers.
+
+    Both wrote the same rows, being deterministic; that two eigenvalues of a matrix are equal is nothing wrong.
+
+    Raises:
+        FileFormatError: rows for the same moment that are not the same.
+    """
+    keys = {"spectra": ["step", "matrix", "quantity"], "eigenvalues": ["step", "matrix"]}.get(path.stem)
+    if keys is None or frame.empty:
+        return frame
+    allowed: pd.Series | int = 1
+    if path.stem == "eigenvalues":
+        counts = frame.groupby(keys, dropna=False).size()
+        whole = counts[counts.index.get_level_values("step") < frame["step"].max()]  # the last one may be cut off
+        allowed = frame["matrix"].map(whole.groupby("matrix").min()).fillna(len(frame)).astype(int)
+    place = frame.groupby(keys, dropna=False).cumcount()
+    kept = frame[place < allowed]
+    if len(kept) == len(frame):
+        return frame
+    again = frame.assign(place=place % allowed).drop_duplicates()
+    if len(again) != len(kept):
+        more = len(frame) - len(kept)
+        raise FileFormatError(f"{path} has {more} rows too many that are no copies of others: it had two writers")
+    return kept

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from stability.errors import FileFormatError
 from stability.storage.folder import Folder, claim
+from stability.storage.writing import make_folder
 from stability.wire import write_text
 
 from .boxes import box_note
@@ -140,7 +141,7 @@ def _write_tables(own: Folder, report: Report) -> None:
     tables = {f"tables/{name}.csv": frame for name, frame in report.tables().items()}
     own.remove([name for name in page_files() if name.startswith("tables/") and name not in tables])
     try:
-        (own.path / "tables").mkdir(exist_ok=True)
+        make_folder(own.path / "tables")
     except OSError as error:
         raise FileFormatError(f"cannot write to {own.path}: {error.strerror or error}") from error
     for name, frame in tables.items():

@@ -7,6 +7,7 @@ made of parts; a finished part is kept, and the same command with the same setti
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from stability.errors import ConfigurationError, FileFormatError
+from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.storage.folder import claim, is_listed, listed, refuse
+from stability.storage.writing import make_folder
 from stability.wire import digest_of, read_json, write_text
 
 from ..environment import environment
@@ -203,9 +205,33 @@ def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callabl
             if kept.get("settings") == settings and "outcome" in kept:
                 return kept["outcome"]
         part: dict[str, Any] = {"settings": settings, "outcome": plain_value(compute())}
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_text(path, json.dumps({**part, "digest": digest_of(_text(part))}, allow_nan=False) + "\n")
     return part["outcome"]
+
+
+def finished(result: Any, what: str) -> Any:
+    """A training's result, where it came to its end.
+
+    Raises:
+        UnsupportedError: it diverged, so that the study has no number for it.
+    """
+    if result.stopped == "diverged" or result.test_metric is None:
+        raise UnsupportedError(f"the training of {what} has no result: {result.detail}; the other parts are kept")
+    return result
+
+
+def finite(loss: float, iteration: int) -> float:
+    """The loss of a training's step.
+
+    Raises:
+        UnsupportedError: the training has diverged.
+    """
+    if not math.isfinite(loss):
+        raise UnsupportedError(
+            f"training diverged: the loss became {loss} in iteration {iteration}; the other parts are kept"
+        )
+    return loss
 
 
 def _kept(path: Path) -> dict[str, Any]:

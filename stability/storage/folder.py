@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from stability.errors import ConfigurationError, FileFormatError, FolderInUseError
 from stability.storage.locking import LOCK_FILE, RECORD_FILE, Lock, acquire
-from stability.storage.writing import HOMES, is_partial, refuse_moved, write_text
+from stability.storage.writing import HOMES, is_partial, make_folder, refuse_moved, write_text
 from stability.wire import read_json
 
 __all__ = ["LIST", "Folder", "claim", "in_the_way", "is_inner", "is_listed", "listed", "refuse"]
@@ -224,8 +224,7 @@ def claim(path: str | Path, work: str) -> Iterator[Folder]:
     """
     path = Path(path)
     try:
-        made = [p for p in (path, *path.parents) if not p.exists()]
-        path.mkdir(parents=True, exist_ok=True)
+        made = make_folder(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise FileFormatError(f"cannot write to {path}: cannot make the folder ({why})") from error

@@ -3,6 +3,9 @@
 What stands at a path decides. A regular file (or nothing): written aside and renamed. A symbolic link: its target, the
 link stays. A character device, a descriptor of this process (``/dev/stdout``, ``/dev/fd/N``, process substitution), a
 named pipe with a reader: written through. A folder, a socket, a block device, a pipe that nobody reads: refused.
+
+What is replaced is durable: the new content is on the disk before it gets its name, and the name is before the call
+returns, so that a machine that loses its power has the old file or the new one, too.
 """
 
 from __future__ import annotations
@@ -21,17 +24,31 @@ from pathlib import Path
 
 from stability.errors import FileFormatError
 
-__all__ = ["HOMES", "is_partial", "refuse_moved", "reserve", "write_bytes", "write_text"]
+__all__ = [
+    "CLOSED",
+    "HOMES",
+    "is_partial",
+    "make_folder",
+    "refuse_moved",
+    "reserve",
+    "synced",
+    "write_bytes",
+    "write_text",
+]
 
 STALLED = 60.0
 """Seconds that the reader of a named pipe may take none of it before it is given up."""
 LINKS = 40
 PARTIAL = re.compile(r"\.[0-9a-f]{24}\.partial")
 DESCRIPTORS = re.compile(r"/dev/fd|/proc/(self|thread-self|\d+)(/task/\d+)?/fd")
+UNSYNCED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+"""What file systems answer that know nothing of waiting for the disk."""
 REFUSED = ((stat.S_ISDIR, "a directory"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"))
 
 HOMES: dict[Path, tuple[int, int]] = {}
 """Folders that this process owns, with device and number: what is later found under such a name may be another one."""
+CLOSED: set[int] = set()
+"""Descriptors that were closed when the process began: what stands there now is nobody's output."""
 _pipes: dict[tuple[int, int], int] = {}  # named pipes that were reserved: closed and opened again, the reader would end
 
 
@@ -73,12 +90,9 @@ def reserve(path: str | Path) -> Path:
         FileFormatError: saying what is wrong with the place.
     """
     path = Path(path)
-    with _told(path):
-        descriptor = _own_descriptor(path)
+    with _place(path) as (descriptor, target, status):
         if descriptor is not None:
-            _check_descriptor(path, descriptor)
             return path
-        target, status = _target(path)
         if status is None or stat.S_ISREG(status.st_mode):
             folder = target.parent
             if not folder.is_dir():
@@ -95,8 +109,8 @@ def reserve(path: str | Path) -> Path:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """``write_bytes`` of a text in UTF-8."""
-    return write_bytes(path, text.encode("utf-8"))
+    """``write_bytes`` of a text in UTF-8; what that cannot hold (names that are none) becomes an escape."""
+    return write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
@@ -113,16 +127,13 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
         FileFormatError: when the place cannot be written to.
     """
     path = Path(path)
-    with _told(path):
-        descriptor = _own_descriptor(path)
+    with _place(path) as (descriptor, target, status):
         if descriptor is not None:
-            _check_descriptor(path, descriptor)
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     stream.flush()  # what was printed before comes before
             _pour(descriptor, pieces)
             return path
-        target, status = _target(path)
         if status is None or stat.S_ISREG(status.st_mode):
             _replace(target, pieces)
             return path
@@ -137,10 +148,49 @@ def write_bytes(path: str | Path, *pieces: bytes | memoryview) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def make_folder(path: Path) -> list[Path]:
+    """Make a folder and those above it, as far as they are missing, durably.
+
+    Returns:
+        Those that were made, the innermost first.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    made = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for place in made:
+        _sync_folder(place.parent)
+    return made
+
+
+def synced(handle: int) -> None:
+    """Wait until what was written to an open file is on its disk.
+
+    Raises:
+        OSError: it did not get there, for want of space or by a fault of the disk.
+    """
     try:
-        yield
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in UNSYNCED:
+            raise
+
+
+@contextlib.contextmanager
+def _place(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None]]:
+    """What a path leads to: an open descriptor of this process, or a target and what stands there.
+
+    Raises:
+        FileFormatError: nothing that is written to; or what goes wrong within the block, told of the path.
+    """
+    try:
+        descriptor = _own_descriptor(path)
+        if descriptor is not None:
+            _check_descriptor(path, descriptor)
+            yield descriptor, path, None
+        else:
+            yield None, *_target(path)
     except OSError as error:
         raise FileFormatError(f"cannot write {path}: {error.strerror or error}") from error
     except ValueError as error:  # a NUL or a lone surrogate in the name
@@ -169,6 +219,8 @@ def _own_descriptor(path: Path) -> int | None:
 
 def _check_descriptor(path: Path, descriptor: int) -> None:
     try:
+        if descriptor in CLOSED:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         status = os.fstat(descriptor)
     except (OSError, OverflowError) as error:
         raise FileFormatError(f"cannot write {path}: this process has no open file {descriptor}") from error
@@ -233,14 +285,27 @@ def _pour(handle: int, pieces: Sequence[bytes | memoryview]) -> None:
 
 
 def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
-    """Write aside and rename into place."""
+    """Write aside, wait for the disk, and rename into place: renamed first, a name could outlive its content."""
     refuse_moved(path)
     temporary = path.parent / f".{secrets.token_hex(12)}.partial"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
         with open(os.open(temporary, flags, 0o666), "wb") as handle:  # less what the umask of the process takes away
             handle.writelines(pieces)
+            handle.flush()
+            synced(handle.fileno())
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk; the files are whole whatever comes of it."""
+    with contextlib.suppress(OSError):  # not readable, or a system that opens no folders
+        handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -13,8 +13,15 @@ import pytest
 import torch
 
 from stability.analysis import SpectrumTracker, evaluate, make_task, read_run, resume_run, train
-from stability.analysis.runs import METRIC_COLUMNS, pack_optimizer, unpack_optimizer
-from stability.analysis.tables import CsvLog, csv_text, read_csv
+from stability.analysis.runs import (
+    METRIC_COLUMNS,
+    pack_optimizer,
+    read_checkpoint,
+    unpack_optimizer,
+    write_checkpoint,
+)
+from stability.analysis.spectra import EIGENVALUE_COLUMNS
+from stability.analysis.tables import CsvLog, check_even, csv_text, read_csv
 from stability.errors import ConfigurationError, FileFormatError
 from stability.models import ElmanRNN, LipschitzRNN, SequenceModel
 
@@ -307,3 +314,47 @@ class TestWhoseFiles:
             log.open(tmp_path / "x.csv", keep_until=1)
         log.open(tmp_path / "x.csv", keep_until=0)
         assert log.rows == [(0, "a", 1.0)]
+
+
+class TestDoubledEigenvalues:
+    """Rows of equal eigenvalues are nothing wrong; more of them at some steps than at others are two writers' work."""
+
+    @staticmethod
+    def rows(steps, values=((1.0, 0.0), (1.0, 0.0), (-0.5, 0.25))):
+        return [(step, 0, name, *value) for step in steps for name in ("A", "W") for value in values]
+
+    def test_they_are_refused_where_a_run_is_read_or_gone_on_with(self, tmp_path):
+        path = tmp_path / "eigenvalues.csv"
+        for steps, twice in (([0, 1, 2], 0), ([0, 1, 1, 2], 6), ([0, 0, 1, 2], 6), ([0, 1, 2, 1, 2], 12)):
+            path.write_text(csv_text(EIGENVALUE_COLUMNS, self.rows(steps)))
+            log = CsvLog(EIGENVALUE_COLUMNS)
+            if not twice:
+                log.open(path, keep_until=2)
+                assert log.rows == self.rows(steps)
+                continue
+            with pytest.raises(FileFormatError, match=f"counts {twice} rows twice"):
+                log.open(path, keep_until=2)
+
+    def test_a_table_that_was_cut_off_is_read(self, tmp_path):
+        table = pd.DataFrame(self.rows([0, 1, 2])[:-2], columns=list(EIGENVALUE_COLUMNS))
+        check_even(table, "x.csv")
+        check_even(table.iloc[:0], "x.csv")
+        check_even(table.iloc[:4], "x.csv")
+
+    def test_a_training_of_an_earlier_release_is_not_gone_on_with(self, tmp_path):
+        task = make_task("digits", size=7, limit=20, test_limit=10)
+        torch.manual_seed(0)
+        model = SequenceModel(ElmanRNN(task.input_size, 3), 10)
+        train(model, task, epochs=2, batch_size=10, out=tmp_path, tracker=SpectrumTracker(model, every=1))
+        tensors, state = read_checkpoint(tmp_path)
+        del state["tables"]  # a checkpoint of an earlier release says nothing of them
+        write_checkpoint(tmp_path, tensors, state)
+        path = tmp_path / "eigenvalues.csv"
+        text = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(text + [line for line in text if line.startswith("2,")]))
+        with pytest.raises(FileFormatError, match=r"eigenvalues\.csv counts \d+ rows twice"):
+            resume_run(tmp_path, epochs=3)
+        with pytest.raises(FileFormatError, match="rows twice"):
+            read_run(tmp_path).eigenvalues()
+        path.write_text("".join(text))
+        resume_run(tmp_path, epochs=3)
