@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
+from stability.wire import is_utf8
 
 from .limits import GRAPH_BYTES, GRAPH_DEPTH, GRAPH_FIELDS, GRAPH_NODES, GRAPH_PACKED
 
@@ -169,6 +170,11 @@ def _check_beside(model: Any, path: Path) -> None:
     for tensor in _tensors(model.graph):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
+        if not is_utf8(path.parent):
+            raise FileFormatError(
+                f"{path} keeps numbers in files beside it, which onnx reads from folders with names in UTF-8 "
+                "only: rename the folder"
+            )
         said = {entry.key: entry.value for entry in tensor.external_data}
         place = path.parent / said.get("location", "")
         status = place.lstat() if place.exists() or place.is_symlink() else None

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
+import safetensors.torch
 from torch import Tensor
 
 from stability.errors import FileFormatError
-from stability.wire import parse_json
+from stability.wire import is_utf8, parse_json
 
 from .limits import HEADER_BYTES
 
@@ -92,6 +93,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     header = read_header(path)
     try:
+        if not is_utf8(path):  # the library takes no other name
+            return dict(sorted(safetensors.torch.load(path.read_bytes()).items()))
         with safetensors.safe_open(str(path), framework="pt", device="cpu") as handle:
             return {name: handle.get_tensor(name) for name in sorted(header.tensors)}
     except OSError as error:

@@ -24,6 +24,7 @@ from stability.cascade import Cascade
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.gated import GatedCell
 from stability.subjects import as_subject
+from stability.wire import is_utf8
 
 from .adapters import refuse_altered_layer
 from .archives import members_of
@@ -232,7 +233,11 @@ def _from_torch(path: Path, cell: str | None, part: str | None, pickles: Sequenc
     try:
         with warnings.catch_warnings():  # about foreign pickles, which are refused anyway
             warnings.simplefilter("ignore")
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True if pickles else None)
+            if is_utf8(path):
+                content = torch.load(path, map_location="cpu", weights_only=True, mmap=True if pickles else None)
+            else:  # its C++ part opens no other names
+                with path.open("rb") as stream:
+                    content = torch.load(stream, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise FileFormatError(
             f"{path} holds pickled code or objects, which are never executed here: save model.state_dict() instead "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from stability.foreign import raised_at, told
 from . import cli_analyzers, cli_certify, cli_compare, cli_report, cli_study, cli_train, cli_verify
 from .console import Interrupted
 from .names import cut, printable
+from .streams import emptied, occupied
 from .supervisor import needs_a_watcher, watched
 
 __all__ = ["app", "main"]
@@ -31,7 +33,8 @@ ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ =
 app = typer.Typer(
     help="Certify the global stability of recurrent neural networks and measure their robustness.",
     epilog=(
-        "Exit codes: certify 0 certified, 1 inconclusive, 3 refuted; verify 0 valid, 1 invalid; 2 bad input everywhere."
+        "Exit codes: certify 0 certified, 1 inconclusive, 3 refuted; verify 0 valid, 1 invalid; all others 0 done, "
+        "with nothing missing; 2 bad input, or no answer (about one of several models, too); 130 interrupted."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -70,8 +73,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         line that says where.
     """
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or one that is no terminal's
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without our signs
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is no news, nor where it cannot lie
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="stability", standalone_mode=False)
     except Interrupted as stop:
@@ -108,4 +112,14 @@ def _complain(kind: str, text: str, code: int) -> int:
 
 def main() -> None:
     """Entry of the console script."""
-    sys.exit(watched(run) if needs_a_watcher(sys.argv[1:]) else run())
+    occupied()
+    sys.exit(_last_words(watched(run) if needs_a_watcher(sys.argv[1:]) else run()))
+
+
+def _last_words(code: int) -> int:
+    """What is still to be written is written now, not by the interpreter, which has an exit code of its own for it."""
+    why = emptied(sys.stdout)
+    if why is not None and code in (0, 1, 3):
+        code = _complain("error", f"cannot write the result to standard output: {why.strerror or why}", 2)
+    emptied(sys.stderr)
+    return code

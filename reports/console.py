@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +15,7 @@ from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.folder import claim, refuse
 
 from .names import printable, shorten, terminal_safe
+from .streams import emptied
 
 __all__ = [
     "DataDir",
@@ -104,11 +103,10 @@ def _put(text: str) -> None:
     """
     try:
         typer.echo(text, file=OUTPUT)
-        (OUTPUT or sys.stdout or sys.stderr).flush()
+        if OUTPUT is not None or sys.stdout is not None:
+            (OUTPUT or sys.stdout).flush()
     except OSError as error:
-        if OUTPUT is None and sys.stdout is not None:  # what is left in its buffer would be tried again at the end
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        emptied(OUTPUT or sys.stdout)
         raise FileFormatError(f"cannot write the result to standard output: {error.strerror or error}") from error
 
 
@@ -121,7 +119,7 @@ def _escaped(line: str) -> str:
 
 def terminal() -> bool:
     """Whether somebody watches standard error."""
-    return sys.stderr.isatty()
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def status(text: str, quiet: bool = False) -> None:

@@ -93,10 +93,12 @@ def _carry_out(work: Callable[[], int], tells: int) -> int:
     """In the child: standard output is kept for the command alone, and the watcher hears where the user's code is."""
     owner = os.getpid()
     with contextlib.suppress(OSError):
-        mine = os.dup(1)
+        mine = os.dup(1)  # nowhere, where it was closed
         os.dup2(2, 1)
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         console.OUTPUT = open(mine, "w", encoding=encoding, errors="replace", newline="")  # noqa: SIM115 - for good
+        # where it leads now may be of another kind, which has no positions: the old one would ask for its own
+        sys.stdout = open(1, "w", encoding=encoding, errors="replace", closefd=False, buffering=1)  # noqa: SIM115
     WATCHERS.append(lambda name: _tell(tells, repr(name)))
     try:
         code = work()
