@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import forks  # noqa: F401 - what is imported from here on is safe to fork
 from .adapters import (
     as_array,
     certify_all,

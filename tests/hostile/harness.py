@@ -112,8 +112,11 @@ def command(
 
 
 def _in_child(arguments: Sequence[str], folder: Path, out: Path, err: Path, settings: dict[str, str]) -> int:
+    import torch
+
     from stability.reports.cli import main
 
+    torch.set_num_threads(1)  # the threads that this process's parent may have had are not in a fork
     faulthandler.disable()
     os.chdir(folder)
     os.environ.update(settings)
