@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stability.errors import ConfigurationError, StabilityError
+from stability.errors import ConfigurationError, StabilityError, UnsupportedError
 from stability.wire import write_text
 
 from .boxes import box_note
@@ -16,6 +16,7 @@ from .certificates import state, view
 from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
 from .data import OWN, DataFile, InputBox, TaskName, TaskOptions, open_with_task
 from .formatting import number, signed, table, verdict_word
+from .names import printable
 from .plain import plain
 from .reasons import advice, shell_name
 from .words import mark
@@ -45,7 +46,10 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Hidden-state norm drift and margins across models, ranked by how constant the norm stays."""
+    """Hidden-state norm drift and margins across models, ranked by how constant the norm stays.
+
+    Exit code 2 where a certificate failed; what was found is shown all the same.
+    """
     if len(models) < 2:
         raise ConfigurationError(f"compare takes at least two models, got {len(models)}")
     results(context, out, ("compare.json", "norms.csv", "norm-drift.svg"), overwrite)
@@ -58,10 +62,11 @@ def compare(
     subjects = [open_with_task(m, **use) for m in models]
     x, inputs, seen = _inputs(subjects, samples, steps, seed)
     names = _names(models)
-    rows, drifts = [], []
+    rows, drifts, failed = [], [], {}
     for name, subject in zip(names, subjects):
         status(f"{name} ...", quiet or as_json)
-        certificate, margins = _margins(subject, seen, box, time_limit, seed)
+        certificate, margins, lost = _margins(subject, seen, box, time_limit, seed)
+        failed |= {name: lost} if lost else {}
         options: dict[str, Any] = {"factor": factor, "extension": extension, "seed": seed, "certificate": certificate}
         here = next((p for p in subject.model.parameters() if p.is_floating_point()), x)
         drift = norm_drift(subject.model, x.to(device, here.dtype), name=name, **options)
@@ -81,6 +86,9 @@ def compare(
         show_json(document)
     else:
         say(_text(rows, inputs) + where, quiet)
+    if failed:
+        why = "; ".join(f"{name}: {text}" for name, text in failed.items())
+        raise StabilityError(f"the certificates of {len(failed)} of {len(models)} models failed: {why}")
 
 
 def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[Any, str, Any]:
@@ -106,9 +114,10 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
 
 
 def _names(paths: list[str]) -> list[str]:
-    """Short names, unique."""
-    short = [Path(p).stem if Path(p).is_file() else Path(p).resolve().name for p in paths]
-    return short if len(set(short)) == len(short) else list(paths)
+    """Short names, unique; printable, since they stand in tables, which hold no other text."""
+    short = [printable(Path(p).stem if Path(p).is_file() else Path(p).resolve().name) for p in paths]
+    names = short if len(set(short)) == len(short) else [printable(p) for p in paths]
+    return [n if names.count(n) == 1 else f"{n} ({names[: k + 1].count(n)})" for k, n in enumerate(names)]
 
 
 def _drift_row(drift: Any) -> dict[str, Any]:
@@ -130,8 +139,8 @@ def _drift_row(drift: Any) -> dict[str, Any]:
     }
 
 
-def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) -> tuple[Any, dict[str, Any]]:
-    """The certificate, where there is one, and what the table says about it.
+def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) -> tuple[Any, dict[str, Any], str]:
+    """The certificate, where there is one, and what the table says about it, and what went wrong.
 
     Args:
         subject: the model.
@@ -141,7 +150,7 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) ->
         seed: of its searches.
     """
     if not time_limit:
-        return None, {"verdict": None, "findings": []}
+        return None, {"verdict": None, "findings": []}, ""
     from stability.certify import certify
 
     from ..analysis.fitting import fitted
@@ -159,11 +168,12 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) ->
     about |= {"input_from": origin if box is None else "stated"} if about else {}
     try:
         certificate = certify(target, time_limit=time_limit, seed=seed, **use)
-    except StabilityError as error:  # a kind of model about which no claim can be made: said, not fatal
-        return None, {"verdict": None, "reason": str(error), "findings": [], **about}
+    except StabilityError as error:  # a kind of model about which no claim can be made is said, and no failure
+        lost = "" if isinstance(error, UnsupportedError) else str(error)
+        return None, {"verdict": None, "reason": str(error), "findings": [], **about}, lost
     summary = view(certificate)
     kept = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings")
-    return certificate, {**{k: summary[k] for k in kept}, **about}
+    return certificate, {**{k: summary[k] for k in kept}, **about}, ""
 
 
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:

@@ -55,7 +55,10 @@ def report(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Certify, attack and measure models; write a directory with report.html."""
+    """Certify, attack and measure models; write a directory with report.html.
+
+    Exit code 0 where nothing is missing; 2 where a model failed or results were changed: the page shows the rest.
+    """
     if redraw is not None:
         asked = {
             "MODEL": models, "--models": train_models, "--out": out, "--task": task, "--task-set": task_settings,
@@ -186,6 +189,7 @@ def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> N
     result = collect(page.parent)
     if as_json:
         show_json({"report": page, **result.to_dict(), "failed": {**result.failed, **failed}})
+        _complete(result, failed)
         return
     lines, base = [], str(page.parent / "models")
     for m in result.models:
@@ -200,6 +204,22 @@ def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> N
     seconds = result.settings.get("seconds")
     took = f" (in {duration(seconds)})" if seconds is not None else ""
     say("\n".join(lines) + f"\n\nReport{took}: {page}", quiet)
+    _complete(result, failed)
+
+
+def _complete(result: Any, failed: dict[str, str]) -> None:
+    """A page that lacks a model, or shows it without what was found about it, is no success, whatever else it shows.
+
+    Raises:
+        StabilityError: naming them.
+    """
+    lost = {**result.failed, **failed}
+    for m in result.models:
+        if m.refused or m.changed:
+            lost[m.title] = m.refused or f"changed after the analysis, and not shown: {', '.join(m.changed)}"
+    if lost:
+        why = "; ".join(f"{name}: {text}" for name, text in lost.items())
+        raise StabilityError(f"the report in {result.folder} lacks results of {len(lost)} of its models: {why}")
 
 
 def register(app: typer.Typer) -> None:

@@ -29,7 +29,7 @@ def study(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rerun a table or figure of the papers."""
+    """Rerun a table or figure of the papers; exit code 2 where a training diverged."""
     from ..analysis.studies import STUDIES, run_study
 
     if listing or name is None:

@@ -27,7 +27,7 @@ from stability.errors import ConfigurationError
 
 from ...models import LSTM, ElmanRNN, HouseholderRNN, SequenceModel
 from ..tasks import Task, make_task
-from .base import StudyResult, keep_part, register_study, write_table
+from .base import StudyResult, finite, keep_part, register_study, write_table
 
 __all__ = ["equal_size", "learning_rate_factor", "run_adding"]
 
@@ -127,7 +127,7 @@ def _train(
         nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
         optimizer.step()
         schedule.step()
-        recent.append(loss.item())
+        recent.append(finite(loss.item(), iteration))
         if iteration % settings["every"] == 0:
             with torch.no_grad():
                 test = task.metric(model(x_test), y_test)

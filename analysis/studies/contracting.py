@@ -20,7 +20,7 @@ from stability.verify import verify
 from ...models import ContractingRNN, LipschitzRNN, SequenceModel
 from ..tasks import Task, make_task
 from ..training import train
-from .base import StudyResult, keep_part, register_study
+from .base import StudyResult, finished, keep_part, register_study
 
 __all__ = ["run_contracting"]
 
@@ -42,7 +42,9 @@ def _run(make: Callable[[], SequenceModel], task: Task, epochs: int, seed: int, 
     """Train one model and ask for its certificate."""
     torch.manual_seed(seed)
     model = make().to(device)
-    result = train(model, task, epochs=epochs, seed=seed, **TRAINING)
+    result = finished(
+        train(model, task, epochs=epochs, seed=seed, **TRAINING), f"{type(model.layer).__name__}, seed {seed}"
+    )
     certificate = certify(model.to("cpu").layer, rate="any", refute=True, seed=seed)
     return {
         "accuracy": result.test_metric,

@@ -13,7 +13,7 @@ from ...models import DeepNetwork
 from ..outcome import Progress
 from ..tasks import make_task
 from ..training import train
-from .base import StudyResult, keep_part, register_study
+from .base import StudyResult, finished, keep_part, register_study
 
 __all__ = ["run_linear_recurrences"]
 
@@ -77,6 +77,7 @@ def run_linear_recurrences(
                     progress=lambda now: _tell(now, f"{kind} on {task.name}", progress),
                     **TRAINING,  # type: ignore[arg-type]
                 )
+                finished(result, f"{kind} on {task.name}")
                 return {"accuracy": result.test_metric, "loss": result.test_loss, "seconds": result.seconds}
 
             chosen = {"seed": seed, "model": kind, "task": task.describe(), "epochs": epochs, **own, **NETWORK}

@@ -21,7 +21,7 @@ from torch import nn
 
 from ...models import DeepNetwork
 from ..tasks import Task, make_task
-from .base import StudyResult, keep_part, register_study, write_table
+from .base import StudyResult, finite, keep_part, register_study, write_table
 
 __all__ = ["run_rotrnn_norms"]
 
@@ -108,6 +108,7 @@ def _train(
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        finite(loss.item(), iteration)
         if iteration % every == 0:
             curve.append([iteration, *model.hidden_norms(probe, batch_statistics=True).tolist()])
             tell(f"iteration {iteration}: loss {loss.item():.3f}")
