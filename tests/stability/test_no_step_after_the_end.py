@@ -14,9 +14,11 @@ import pytest
 
 from stability import LureSystem, Verdict, certify, incremental_gain, refute, verify
 from stability.criteria.kyp import kyp_criterion
-from stability.deadline import TOO_LATE
+from stability.deadline import TOO_LATE, Deadline
 from stability.gated import GatedCell
 from stability.solve import riccati
+from stability.solve.comparison import Comparison
+from stability.solve.loop import Loop
 from stability.stack_gain import stack_gain
 from stability.stacks import Cascade
 from stability.systems import DrivenSystem
@@ -152,3 +154,24 @@ def test_a_step_of_known_cost_is_not_begun_without_the_time_for_it(monkeypatch: 
     assert not without.holds
     assert TOO_LATE in without.detail
     assert seen == [600]
+
+
+def test_doubling_ends_between_two_steps(work: Work) -> None:
+    loop = Loop(np.diag([0.999999, 0.5]), np.eye(2), 1e-9 * np.eye(2), np.zeros((2, 2)), True)
+    assert riccati.bounded_real(loop).P is not None
+    whole, work.steps = work.steps, 0
+    assert whole > 10
+    cut = riccati.bounded_real(loop, deadline=Deadline.after(5.0))
+    assert cut.P is None
+    assert (cut.reason, work.steps) == (TOO_LATE, 5)
+
+
+def test_many_right_hand_sides_take_one_factorisation(work: Work) -> None:
+    matrix = np.random.default_rng(0).uniform(0.0, 0.02, (30, 30))
+    found, rights = Comparison(matrix), np.eye(30) + 1e-300
+    work.steps = 0
+    solved = found.solve(1.0, rights)
+    assert work.steps == 1
+    assert np.allclose(solved, np.linalg.inv(np.eye(30) - matrix), rtol=1e-12, atol=0.0)
+    for k in range(3):
+        assert np.allclose(solved[:, k], found.solve(1.0, rights[:, k]), rtol=1e-13, atol=0.0)
