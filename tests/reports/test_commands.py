@@ -57,7 +57,8 @@ def told(tmp_path_factory: pytest.TempPathFactory):
         (folder / "ownnets.py").write_text(
             MODULE + "\n\ndef plain():\n    return nn.Sequential(nn.Flatten(), nn.Linear(18, 3))\n"
         )
-        np.savez(folder / "good.npz", **arrays())
+        data = arrays()
+        np.savez(folder / "good.npz", x=data["x"], y=data["y"])
         np.savez(folder / "-loop.npz", A=-np.eye(3), W=0.5 * np.eye(3))
         torch.save(nn.LSTM(3, 24).state_dict(), folder / "my lstm's.pt")
         save(SequenceModel(ElmanRNN(3, 4), 3), folder / "elman.safetensors")
