@@ -150,6 +150,8 @@ def bounded_real(
     n = loop.A.shape[0]
     a, b, c, d = loop.A, loop.B, loop.C, loop.D
     if d.any():
+        if deadline is not None and not deadline.affords(0.3 * (d.shape[0] ** 3 + d.shape[1] ** 3)):
+            return BoundedReal(None, 0, TOO_LATE)
         r = np.eye(d.shape[1]) - d.T @ d
         try:
             rb = np.linalg.solve(r, b.T).T
