@@ -58,7 +58,8 @@ def width(ends: Range) -> float:
         >>> width((-1.0, 3.0)), width(((0.0, 10.0), (1.0, 12.0)))
         (4.0, 2.0)
     """
-    return float(np.max(np.subtract(*reversed(ends))))
+    low, high = ends
+    return float(np.max(np.subtract(high, low)))
 
 
 def data_range(task: Task) -> Range:

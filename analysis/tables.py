@@ -130,10 +130,12 @@ def check_even(table: pd.DataFrame, path: str | Path) -> None:
     Example:
         >>> check_even(pd.DataFrame({"step": [0, 0, 1, 1], "matrix": ["W"] * 4}), "x.csv")
     """
-    counts = table.groupby(["matrix", "step"], sort=True).size()
-    whole = counts[counts.index.get_level_values("step") < table["step"].max()]
-    least = whole.groupby("matrix").min().to_dict()
-    twice = sum(max(0, count - least.get(matrix, count)) for (matrix, _), count in counts.to_dict().items())
+    counts: dict[Any, int] = table.groupby(["matrix", "step"], sort=True).size().to_dict()
+    last, least = table["step"].max(), {}
+    for (matrix, step), count in counts.items():
+        if step < last:
+            least[matrix] = min(count, least.get(matrix, count))
+    twice = sum(max(0, count - least.get(matrix, count)) for (matrix, _), count in counts.items())
     if twice:
         raise FileFormatError(f"{path} counts {twice} rows twice, of equal step, matrix: it had two writers")
 

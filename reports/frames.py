@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -95,13 +96,16 @@ def _once(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     keys = {"spectra": ["step", "matrix", "quantity"], "eigenvalues": ["step", "matrix"]}.get(path.stem)
     if keys is None or frame.empty:
         return frame
-    allowed: pd.Series | int = 1
+    allowed = np.ones(len(frame), dtype=int)
     if path.stem == "eigenvalues":
-        counts = frame.groupby(keys, dropna=False).size()
-        whole = counts[counts.index.get_level_values("step") < frame["step"].max()]  # the last one may be cut off
-        allowed = frame["matrix"].map(whole.groupby("matrix").min()).fillna(len(frame)).astype(int)
-    place = frame.groupby(keys, dropna=False).cumcount()
-    kept = frame[place < allowed]
+        whole = frame[frame["step"] < frame["step"].max()]  # the last one may be cut off
+        counts: dict[Any, int] = whole.groupby(keys, dropna=False).size().to_dict()
+        least: dict[Any, int] = {}
+        for (_, matrix), count in counts.items():
+            least[matrix] = min(count, least.get(matrix, count))
+        allowed = np.array([least.get(matrix, len(frame)) for matrix in frame["matrix"]], dtype=int)
+    place = frame.groupby(keys, dropna=False).cumcount().to_numpy()
+    kept = frame.loc[place < allowed]
     if len(kept) == len(frame):
         return frame
     again = frame.assign(place=place % allowed).drop_duplicates()

@@ -58,8 +58,9 @@ def named(model: ModelRecord, base: str = "models") -> str:
         The name, quoted for a shell.
     """
     source = model.analysis.get("source")
-    given = isinstance(source, str) and source and not source.startswith("trained here")
-    return shell_name(source if given else f"{base}/{model.name}")
+    if isinstance(source, str) and source and not source.startswith("trained here"):
+        return shell_name(source)
+    return shell_name(f"{base}/{model.name}")
 
 
 def shell_name(name: str) -> str:

@@ -184,7 +184,7 @@ def _refuse_two_boxes(lowest: Sequence[Layer]) -> None:
     """The layers of the lowest level read one and the same input, so there is one promise about it."""
     first, *others = [(getattr(layer, "input_low", None), getattr(layer, "input_high", None)) for layer in lowest]
     for box in others:
-        if not all(np.array_equal(*ends) for ends in zip(first, box)):
+        if not all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(first, box)):
             raise ConfigurationError(
                 "both directions of the lowest level read the same input and must be given the same input box"
             )

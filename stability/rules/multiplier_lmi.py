@@ -68,7 +68,7 @@ def majorant(system: LureSystem) -> Majorant:
 
     def product(x: Array, y: Array) -> Array:
         # what underflows is lost to every relative bound, and a long step squared may bring it back: half an ulp a term
-        return x @ y + base.states * UNDERFLOW * (x.any(axis=1)[:, None] & y.any(axis=0))
+        return x @ y + base.states * UNDERFLOW * np.outer(x.any(axis=1), y.any(axis=0))
 
     return Majorant(
         identity + dt * a + dt * half * product(a, a),
