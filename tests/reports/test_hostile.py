@@ -35,7 +35,7 @@ NAMES = [
 ELEMENTS = re.findall(
     r"\S+",
     """
-html head meta title style body header main section footer nav h1 h2 h3 p span ul li a table thead tbody tr th td
+html head meta title style body header main section footer nav h1 h2 h3 p span wbr ul li a table thead tbody tr th td
 dl dt dd div figure figcaption pre code svg g path defs use text clippath rect
 """,
 )

@@ -357,7 +357,7 @@ def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
 
 def test_a_replay_counts_what_solving_the_channels_takes():
     """One state, and so little work, but for the equation between the channels that every step of every run solves."""
-    m, steps = 70, 200_000
+    m, steps = 90, 200_000
     D = np.full((m, m), 0.5 / m)
     system = LureSystem([[0.5]], np.ones((1, m)), np.ones((m, 1)), D, dt=1.0)
     driven = DrivenSystem(system, "tanh", np.ones((m, 1)))
