@@ -1,21 +1,21 @@
 """Measure recurrent networks: training, spectra, norms, exponents, curvature, attacks."""
 
-from .attacks import apgd, deepfool, fgsm, pgd
-from .density import SpectralDensity, spectral_density
-from .hessian import HessianSummary, hessian_summary
-from .lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
-from .margins import contraction_gap, margin_penalty
-from .noise import noise_sweep, parameter_noise_sweep
-from .norms import NormDrift, norm_drift
-from .outcome import Epoch, Progress, TrainResult
-from .presets import PRESETS, preset_model, preset_training, train_preset
-from .radius import CertifiedRadius, certified_radius
-from .runs import Run, read_run
-from .spectra import SpectrumTracker
-from .sweep import SweepResult, attack_sweep, over_models
+from .attacks.gradient import apgd, deepfool, fgsm, pgd
+from .attacks.noise import noise_sweep, parameter_noise_sweep
+from .attacks.sweep import SweepResult, attack_sweep, over_models
+from .attacks.threat import AttackResult
+from .curvature.density import SpectralDensity, spectral_density
+from .curvature.hessian import HessianSummary, hessian_summary
+from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
+from .dynamics.norms import NormDrift, norm_drift
+from .radius.certified import CertifiedRadius, certified_radius
 from .tasks import TASKS, Task, make_task, task_from_arrays
-from .threat import AttackResult
-from .training import evaluate, resume_run, train
+from .training.front import evaluate, resume_run, train
+from .training.margins import contraction_gap, margin_penalty
+from .training.outcome import Epoch, Progress, TrainResult
+from .training.presets import PRESETS, preset_model, preset_training, train_preset
+from .training.runs import Run, read_run
+from .training.spectra import SpectrumTracker
 
 __all__ = [
     "PRESETS",

@@ -30,7 +30,7 @@ import stability.models as models
 from stability.models.orthogonal import OrthogonalLayer
 from stability.models.parametrizations.reflections import householder_apply
 from stability.models.recurrent import RecurrentLayer
-from stability.models.unrolled import Dense
+from stability.models.scans.unrolled import Dense
 
 try:
     import geotorch

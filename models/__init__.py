@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import forks  # noqa: F401 - what is imported from here on is safe to fork
-from .adapters import (
+from ..models import forks  # noqa: F401 - what is imported from here on is safe to fork
+from .adapters.modules import (
     as_array,
     certify_all,
     from_rows,
@@ -21,7 +21,6 @@ from .files import build, describe, load, save
 from .gated import GRU, LSTM
 from .householder import HouseholderRNN
 from .linear import LinearLayer
-from .linear_scan import diagonal_convolution, diagonal_scan, rotation_scan
 from .lipschitz import LipschitzRNN
 from .lru import LRU
 from .network import SequenceModel
@@ -36,7 +35,8 @@ from .parametrizations.symmetric_skew import (
 from .parametrizations.unitary import Unitary, real_form, unitary_matrix
 from .recurrent import LAYERS, RecurrentLayer, register_layer
 from .rotrnn import RotRNN
-from .scan import associative_scan
+from .scans.linear import diagonal_convolution, diagonal_scan, rotation_scan
+from .scans.scan import associative_scan
 from .stack import Stack
 from .unitary import UnitaryRNN
 

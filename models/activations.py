@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stability.activations import ACTIVATIONS
 from stability.errors import ConfigurationError
+from stability.systems.activations import ACTIVATIONS
 
 from .options import TORCH_ACTIVATIONS, choice
 

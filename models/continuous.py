@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stability.activations import activation as lookup
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import activation as lookup
 
 from .options import choice, real, torch_activation
 from .recurrent import RecurrentLayer, positive_int, to_numpy

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stability.activations import activation as lookup
 from stability.errors import UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import activation as lookup
 
 from .continuous import Realised
 from .options import torch_activation

@@ -31,7 +31,7 @@ from torch import nn
 
 from stability.errors import ConfigurationError, StabilityError
 from stability.foreign import WATCHERS, told
-from stability.rigor import flushes_small_numbers
+from stability.rigor.definite import flushes_small_numbers
 from stability.wire import SUBJECTS
 
 __all__ = ["PATHS", "from_factory", "is_factory", "users_code"]

@@ -27,8 +27,8 @@ from stability.wire import parse_json, write_bytes
 
 from .deep import DeepNetwork
 from .network import SequenceModel
+from .readers.safetensors import read_header, read_tensors
 from .recurrent import LAYERS, RecurrentLayer
-from .safetensors_files import read_header, read_tensors
 from .stack import Stack
 
 __all__ = ["FORMAT", "MODEL_FILE", "VERSION", "build", "describe", "load", "save", "write_tensors"]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
-from stability.gated import GatedCell
-from stability.stacks import Cascade
+from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade
 
 from .options import real
 from .recurrent import RecurrentLayer, check_sequence, positive_int, register_layer, to_numpy

@@ -15,7 +15,7 @@ from .parametrizations.householder import random_reflections
 from .parametrizations.reflections import compact_wy, householder_matrix
 from .parametrizations.vectors import reflection_count
 from .recurrent import register_layer
-from .unrolled import Dense, Thin
+from .scans.unrolled import Dense, Thin
 
 __all__ = ["HouseholderRNN"]
 

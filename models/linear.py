@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 
-from .linear_scan import diagonal_convolution, diagonal_scan
 from .recurrent import RecurrentLayer, check_sequence, to_numpy
+from .scans.linear import diagonal_convolution, diagonal_scan
 
 __all__ = ["LinearLayer", "Realised", "series"]
 

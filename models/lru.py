@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError
 
 from .linear import LinearLayer, Realised, initial_skip
-from .linear_scan import as_pairs, from_pairs
 from .options import real
 from .parametrizations.rotation import damping_parameter
 from .recurrent import positive_int, register_layer
+from .scans.linear import as_pairs, from_pairs
 
 __all__ = ["LRU"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stability.activations import ACTIVATIONS
 from stability.errors import ConfigurationError
+from stability.systems.activations import ACTIVATIONS
 
 __all__ = ["TORCH_ACTIVATIONS", "choice", "pair", "real", "torch_activation"]
 
@@ -66,7 +66,7 @@ def choice(name: str, value: Any, known: tuple[str, ...]) -> str:
 
 
 def torch_activation(name: Any) -> Callable[[Tensor], Tensor]:
-    """The torch function of an activation that ``stability.activations`` knows under the same name.
+    """The torch function of an activation that ``stability.systems.activations`` knows under the same name.
 
     Raises:
         ConfigurationError: when there is none of that name.

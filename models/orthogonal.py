@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stability.activations import activation as lookup
 from stability.errors import UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import activation as lookup
 
 from .activations import CHANNELWISE, Expansion, expansion_of, layer_activation, modrelu, oplu
 from .recurrent import RecurrentLayer, check_sequence, positive_int, to_numpy
-from .unrolled import Dense, Thin, can_fuse, unroll
+from .scans.unrolled import Dense, Thin, can_fuse, unroll
 
 __all__ = ["OrthogonalLayer"]
 

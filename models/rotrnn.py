@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError
 
 from .linear import LinearLayer, Realised, initial_skip
-from .linear_scan import as_pairs, from_pairs, rotations
 from .options import real
 from .parametrizations.rotation import (
     damping,
@@ -23,6 +22,7 @@ from .parametrizations.rotation import (
     stationary_factor,
 )
 from .recurrent import positive_int, register_layer
+from .scans.linear import as_pairs, from_pairs, rotations
 
 __all__ = ["RotRNN"]
 

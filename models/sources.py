@@ -20,20 +20,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.cascade import Cascade
+from stability.claims.cascade import Cascade
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
-from stability.gated import GatedCell
-from stability.subjects import as_subject
+from stability.gated.cell import GatedCell
+from stability.systems.subjects import as_subject
 from stability.wire import is_utf8
 
-from .adapters import refuse_altered_layer
-from .archives import members_of
-from .arrays import npz_subject, read_npz
+from .adapters.modules import refuse_altered_layer
+from .adapters.state_dicts import shown, state_dict_subject
 from .factories import from_factory, is_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
-from .pickles import check_pickle
-from .safetensors_files import read_header, read_tensors
-from .state_dicts import shown, state_dict_subject
+from .readers.archives import members_of
+from .readers.arrays import npz_subject, read_npz
+from .readers.pickles import check_pickle
+from .readers.safetensors import read_header, read_tensors
 
 __all__ = ["Source", "load_module", "load_subject"]
 
@@ -281,7 +281,7 @@ def _from_safetensors(path: Path, cell: str | None, part: str | None) -> Source:
 
 
 def _from_onnx(path: Path, cell: str | None, part: str | None) -> Source:
-    from .onnx_files import onnx_subject
+    from .onnx.parts import onnx_subject
 
     subject, info = onnx_subject(path, part)
     return Source(subject, None, {"form": "onnx", "path": str(path), **info})

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 
 from .linear import LinearLayer, series
 from .recurrent import RecurrentLayer, check_sequence

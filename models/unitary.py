@@ -20,7 +20,7 @@ from .parametrizations.householder import random_reflections
 from .parametrizations.unitary import arjovsky_matrix, fixed_permutation, real_form, unitary_matrix
 from .parametrizations.vectors import reflection_count
 from .recurrent import positive_int, register_layer
-from .unrolled import Dense, Thin
+from .scans.unrolled import Dense, Thin
 
 __all__ = ["UnitaryRNN"]
 

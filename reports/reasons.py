@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .boxes import box_option
-from .certificates import state
 from .names import printable
-from .words import NAMES
+from .stored.certificates import state
+from .vocabulary import NAMES
 
 if TYPE_CHECKING:
-    from .collect import ModelRecord
+    from .stored.collect import ModelRecord
 
 __all__ = ["STEPS", "Missing", "advice", "as_values", "missing", "model_advice", "named", "shell_name", "told"]
 

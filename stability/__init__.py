@@ -5,10 +5,11 @@
 ``stability.reports``.
 """
 
-from stability.bounded import bounded
-from stability.cascade import Cascade
 from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
 from stability.certify import certify
+from stability.claims.bounded import bounded
+from stability.claims.cascade import Cascade
+from stability.claims.regional import regional
 from stability.criteria.circle import circle_criterion
 from stability.criteria.kyp import kyp_lmi
 from stability.criteria.multiplier import multiplier_criterion
@@ -24,13 +25,12 @@ from stability.errors import (
     UnsupportedError,
 )
 from stability.extremes import StepBound, largest_step, smallest_overshoot
-from stability.gain import Gain, incremental_gain
-from stability.gated import GatedCell
+from stability.gains.lure import Gain, incremental_gain
+from stability.gated.cell import GatedCell
 from stability.refute import Refutation, refute
-from stability.regional import regional
 from stability.solve.hinf import hinf_norm
-from stability.subjects import register_converter
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.subjects import register_converter
 from stability.verify import Verification, verify
 
 __version__ = "0.1.0"

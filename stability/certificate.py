@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import FileFormatError
-from stability.limits import CLAIMS
+from stability.storage.limits import CLAIMS
 from stability.wire import decode, encode, is_sealed, read_document, seal, write_text
 
 __all__ = ["FORMAT", "VERSION", "Certificate", "Claim", "Evidence", "Finding", "Proof", "Verdict", "plain"]

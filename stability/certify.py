@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from stability.bounded import bounded, equilibrium_claim
-from stability.cascade import Cascade, cascade_claim, layer_findings
 from stability.certificate import Certificate, Claim, Finding, Verdict
+from stability.claims.bounded import bounded, equilibrium_claim
+from stability.claims.cascade import Cascade, cascade_claim, layer_findings
+from stability.claims.contraction import calmer_claims, contraction_claim, open_claim
+from stability.claims.nonexpansive import nonexpansive
+from stability.claims.regional import regional
 from stability.criteria.circle import circle_criterion
 from stability.criteria.interval import gated_findings, gated_proof
 from stability.criteria.kyp import kyp_criterion
@@ -23,20 +26,17 @@ from stability.criteria.multiplier import Rate, default_tolerance, multiplier_cr
 from stability.criteria.schur import schur_criterion
 from stability.criteria.theorem1 import theorem1_system
 from stability.criteria.witness import Witness
-from stability.deadline import Deadline, TimeLimit
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
-from stability.gated import GatedCell
-from stability.nonexpansive import nonexpansive
+from stability.gated.cell import GatedCell
 from stability.refute import Refutation
 from stability.refute import refute as search_witness
 from stability.refute.inputs import input_range as checked_range
 from stability.refute.stack import search_stack
-from stability.regional import regional
-from stability.rigor import refuse_flushing
+from stability.rigor.definite import refuse_flushing
 from stability.rules.multiplier_lmi import check_lmi
-from stability.subjects import as_subject
+from stability.solve.deadline import Deadline, TimeLimit
 from stability.systems import DrivenSystem, LureSystem
-from stability.tradeoff import calmer_claims, contraction_claim, open_claim
+from stability.systems.subjects import as_subject
 
 __all__ = ["CRITERIA", "certify"]
 

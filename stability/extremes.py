@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stability.certificate import Certificate, Finding
+from stability.claims.contraction import contraction_claim, open_claim
 from stability.criteria.multiplier import Rate, multiplier_criterion, parse_rate
 from stability.criteria.witness import Witness, crawl, prove
-from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.errors import ConfigurationError
 from stability.solve.conditioning import min_overshoot
+from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.systems import LureSystem
-from stability.tradeoff import contraction_claim, open_claim
 
 __all__ = ["StepBound", "largest_step", "smallest_overshoot"]
 

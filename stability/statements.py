@@ -10,8 +10,8 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-from stability.parts import part_phrase
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.parts import part_phrase
 
 __all__ = [
     "at_least",

@@ -15,7 +15,7 @@ import numpy as np
 import stability.rules  # noqa: F401 - fills the table of rules
 from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.errors import ConfigurationError, StabilityError
-from stability.exact import check_exact
+from stability.rigor.rational import check_exact
 from stability.rules.registry import RULES, worded
 from stability.statements import undecided, who
 from stability.wire import digest_of

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import FileFormatError, StabilityError
-from stability.limits import DEPTH, DIGITS, DOCUMENT_BYTES, DOCUMENT_VALUES
+from stability.storage.limits import DEPTH, DIGITS, DOCUMENT_BYTES, DOCUMENT_VALUES
 from stability.storage.writing import write_bytes, write_text
 
 __all__ = [

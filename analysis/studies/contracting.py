@@ -19,7 +19,7 @@ from stability.verify import verify
 
 from ...models import ContractingRNN, LipschitzRNN, SequenceModel
 from ..tasks import Task, make_task
-from ..training import train
+from ..training.front import train
 from .base import StudyResult, finished, keep_part, register_study
 
 __all__ = ["run_contracting"]

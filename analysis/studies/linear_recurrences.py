@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from ...models import DeepNetwork
-from ..outcome import Progress
 from ..tasks import make_task
-from ..training import train
+from ..training.front import train
+from ..training.outcome import Progress
 from .base import StudyResult, finished, keep_part, register_study
 
 __all__ = ["run_linear_recurrences"]

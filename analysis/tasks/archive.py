@@ -13,7 +13,7 @@ import numpy as np
 from stability.errors import ConfigurationError, FileFormatError, StabilityError
 from stability.wire import file_digest
 
-from ...models.arrays import read_npz
+from ...models.readers.arrays import read_npz
 from .arrays import task_from_arrays
 from .base import Task, register_task
 

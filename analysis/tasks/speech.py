@@ -12,7 +12,7 @@ import torch
 
 from stability.errors import ConfigurationError, FileFormatError
 
-from ...models.arrays import read_npz
+from ...models.readers.arrays import read_npz
 from .base import Pair, Task, check_size, majority, register_task
 
 __all__ = ["spoken"]

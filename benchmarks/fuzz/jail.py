@@ -52,12 +52,12 @@ class Outcome:
 
 def warm() -> None:
     """Import here what every call needs, so that no child has to."""
-    import stability.analysis.training
+    import stability.analysis.training.front
     import stability.certify
     import stability.models.sources
-    import stability.reports.certificates
     import stability.reports.cli
-    import stability.reports.html
+    import stability.reports.page.html
+    import stability.reports.stored.certificates
     import stability.verify  # noqa: F401
 
     with contextlib.suppress(ImportError):

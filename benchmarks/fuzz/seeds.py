@@ -180,7 +180,7 @@ def _run(folder: Path, way: int) -> None:
 def _report(folder: Path, way: int) -> None:
     import torch
 
-    from stability.analysis.pipeline import Budget, analyse
+    from stability.analysis.campaign.pipeline import Budget, analyse
     from stability.models import ElmanRNN, SequenceModel
 
     torch.manual_seed(3)

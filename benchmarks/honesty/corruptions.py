@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from stability import LureSystem, certify, incremental_gain
-from stability.bounded import bounded, equilibrium_claim
 from stability.certificate import Claim, Proof, Verdict
-from stability.gated import GatedCell
-from stability.nonexpansive import nonexpansive
-from stability.regional import regional
+from stability.claims.bounded import bounded, equilibrium_claim
+from stability.claims.nonexpansive import nonexpansive
+from stability.claims.regional import regional
+from stability.gains.stack import stack_gain
+from stability.gated.cell import GatedCell
 from stability.rules.registry import RULES, worded
-from stability.stack_gain import stack_gain
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem
 from stability.verify import verify_claim
 

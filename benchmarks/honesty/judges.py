@@ -14,10 +14,10 @@ from scipy.linalg import expm
 
 from stability import LureSystem
 from stability.certificate import Claim
-from stability.flow import advance_many
-from stability.gated import GatedCell
-from stability.stacks import Cascade
+from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem
+from stability.systems.simulate import advance_many
 
 from .systems import contracts_no_faster, worst_slopes
 

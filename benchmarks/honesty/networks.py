@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.gated import GatedCell
-from stability.stacks import Cascade
+from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem
 
 from .constructions import Rng, draw, drive

@@ -13,12 +13,12 @@ import numpy as np
 
 from stability import LureSystem, refute
 from stability.certificate import Claim, Verdict
-from stability.flow import advance_many
-from stability.gated import GatedCell
+from stability.gated.cell import GatedCell
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, worded
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem
+from stability.systems.simulate import advance_many
 from stability.verify import verify_claim
 
 from .constructions import Rng, draw, drive

@@ -29,9 +29,9 @@ from stability.criteria.witness import (
     shift_factor,
     start_rate,
 )
-from stability.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.errors import ConfigurationError
 from stability.solve.attempts import check_rate
+from stability.solve.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.solve.forms import definite_slack
 from stability.solve.hinf import clean_matrices, hinf_peak
 from stability.solve.lmi import pose_bounded_real

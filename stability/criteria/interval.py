@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Finding, Proof, Verdict
-from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.gated import GatedCell
-from stability.gated_bounds import JacobianBound, embedding, invariant_box
-from stability.overshoot import spectrum_bracket
+from stability.gated.bounds import JacobianBound, embedding, invariant_box
+from stability.gated.cell import GatedCell
+from stability.rigor.spectrum import spectrum_bracket
+from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 
 __all__ = ["gated_findings", "gated_proof", "interval_criterion", "interval_lmi_criterion"]
 

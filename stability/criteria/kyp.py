@@ -18,9 +18,9 @@ import numpy as np
 from stability.certificate import Finding
 from stability.criteria.circle import decide_by_gain
 from stability.criteria.witness import answering, prove, start_rate
-from stability.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.errors import ConfigurationError, DimensionError
 from stability.solve.attempts import CLARABEL_STATES
+from stability.solve.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.solve.forms import definite_slack
 from stability.solve.hinf import clean_matrices
 from stability.solve.lmi import pose_positive_real

@@ -14,10 +14,10 @@ import numpy as np
 from stability.certificate import Finding
 from stability.criteria.linear import linear_criterion
 from stability.criteria.witness import crawl, start_rate
-from stability.deadline import STOPPED, Deadline, TimeLimit, TimeOverError
 from stability.errors import ConfigurationError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.between import condition_number
+from stability.solve.deadline import STOPPED, Deadline, TimeLimit, TimeOverError
 from stability.solve.diagonal import optimise_scaling
 from stability.solve.lmi import multiplier_lmi
 from stability.solve.search import Search

@@ -33,10 +33,10 @@ import numpy as np
 
 from stability.certificate import Finding
 from stability.criteria.witness import Witness, answering, prove, start_rate
-from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.solve.attempts import check_rate
 from stability.solve.blocks import block_sizes, layers_of, norms_leave_room
 from stability.solve.comparison import Comparison, parts_in_order
+from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.solve.loop import Loop, centre, times
 from stability.solve.pinned import pinned, pinning, without
 from stability.systems import LureSystem

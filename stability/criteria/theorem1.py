@@ -15,8 +15,8 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components, mini
 
 from stability.certificate import Finding
 from stability.criteria.witness import answering, nested_multiplier, prove, retreat
-from stability.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.errors import ConfigurationError, DimensionError
+from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.solve.lmi import pose_combination
 from stability.solve.lyapunov import quadratic_rate
 from stability.systems import LureSystem, as_matrix, as_slope

@@ -16,9 +16,9 @@ import numpy as np
 from scipy.optimize import brentq
 
 from stability.certificate import Finding
-from stability.deadline import Deadline, TimeOverError
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.rules.multiplier_lmi import check_lmi
+from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.loop import Loop
 from stability.solve.riccati import bounded_real
 from stability.systems import LureSystem

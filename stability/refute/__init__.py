@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 import stability.rules  # noqa: F401 - fills the table of rules
-from stability.deadline import Deadline, TimeLimit
 from stability.errors import ConfigurationError, DimensionError
-from stability.gated import GatedCell
+from stability.gated.cell import GatedCell
 from stability.refute.answer import NOTHING, Refutation, accepted, witness_claim
 from stability.refute.gated import search_gated
 from stability.refute.inputs import input_range as checked_range
 from stability.refute.network import refute_network, slope_data, slope_finding
 from stability.refute.slopes import search_slopes
 from stability.refute.stack import search_stack
-from stability.stacks import Cascade
-from stability.subjects import as_subject
+from stability.solve.deadline import Deadline, TimeLimit
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.subjects import as_subject
 
 __all__ = ["Refutation", "refute", "witness_claim"]
 
@@ -49,7 +49,7 @@ def refute(
     where nothing is proved.
 
     Args:
-        subject: a system, or anything that ``stability.subjects.as_subject`` turns into one.
+        subject: a system, or anything that ``stability.systems.subjects.as_subject`` turns into one.
         seed: of the random starts.
         time_limit: seconds, or the deadline of the call that this one is part of: a safety net, respected between
             eigenvalue problems. What is tried is counted, so that without it the answer depends on nothing else.

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.activations import activation
-from stability.deadline import Deadline
-from stability.flow import advance_many, natural_step
 from stability.refute.inputs import ANYWHERE, InputRange
 from stability.refute.manifold import (
     correct,
@@ -28,7 +25,10 @@ from stability.refute.manifold import (
     slopes_to_channels,
 )
 from stability.refute.spectrum import Leading, leading
+from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
+from stability.systems.activations import activation
+from stability.systems.simulate import advance_many, natural_step
 
 __all__ = ["EquilibriumSearch", "Point", "search_equilibria"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import Ball
-from stability.enclosures import closed_loop_orbit
 from stability.refute.orbits import centre_of
 from stability.refute.spectrum import leading_value
+from stability.rigor.balls import Ball
+from stability.rigor.eigenpairs import closed_loop_orbit
 from stability.rules.unstable_everywhere import why_not_everywhere
 from stability.systems import DrivenSystem
 

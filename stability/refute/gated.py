@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import Ball
-from stability.deadline import Deadline, TimeLimit
-from stability.gated import GatedCell
-from stability.gated_balls import orbit_jacobian
+from stability.gated.cell import GatedCell
+from stability.gated.orbits import orbit_jacobian
 from stability.refute.answer import NOTHING, Refutation, witness_claim
 from stability.refute.gated_equilibria import FOLLOWED, Steady, ascend, largest_eigenvalues, steady
 from stability.refute.gated_runs import box_pair, orbit_near, replay_data, run, starts
 from stability.refute.inputs import ANYWHERE, InputRange
 from stability.refute.occurrence import in_range
 from stability.refute.reach import input_boxes, states_reachable
+from stability.rigor.balls import Ball
 from stability.rules.registry import RULES
+from stability.solve.deadline import Deadline, TimeLimit
 
 __all__ = ["search_gated"]
 

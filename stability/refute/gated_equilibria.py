@@ -20,9 +20,9 @@ import numpy as np
 from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
 from scipy.sparse.linalg import ArpackError, aslinearoperator, eigs
 
-from stability.deadline import Deadline
-from stability.gated import GatedCell
-from stability.stacks import Layer
+from stability.gated.cell import GatedCell
+from stability.solve.deadline import Deadline
+from stability.stacks.cascade import Layer
 
 __all__ = ["FOLLOWED", "Steady", "ascend", "equilibrium", "gradient", "largest_eigenvalues", "steady"]
 

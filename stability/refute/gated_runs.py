@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from stability.deadline import Deadline
-from stability.gated import GatedCell
-from stability.gated_balls import polish_orbit
-from stability.gated_bounds import gate_bounds
-from stability.intervals import Interval
-from stability.replay import least_gap, replay, why_not_apart
+from stability.gated.bounds import gate_bounds
+from stability.gated.cell import GatedCell
+from stability.gated.orbits import polish_orbit
+from stability.rigor.intervals import Interval
 from stability.rules.gated_boxes import is_kept
 from stability.rules.gated_orbits import MAX_UNKNOWNS
 from stability.rules.gated_trajectories import MAX_WORK, MIN_STEPS, cell_work
+from stability.rules.replay import least_gap, replay, why_not_apart
+from stability.solve.deadline import Deadline
 
 __all__ = ["STARTS", "box_pair", "orbit_near", "replay_data", "run", "starts"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.activations import activation
 from stability.refute.spectrum import excess
 from stability.systems import DrivenSystem
+from stability.systems.activations import activation
 
 __all__ = ["unstable_linear_data"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from stability.activations import activation
-from stability.deadline import Deadline
+from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
+from stability.systems.activations import activation
 
 __all__ = [
     "correct",

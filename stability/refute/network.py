@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.activations import activation
 from stability.certificate import Finding
-from stability.deadline import Deadline
 from stability.refute.answer import NOTHING, Refutation, accepted
 from stability.refute.equilibria import search_equilibria
 from stability.refute.everywhere import unstable_everywhere_data
@@ -19,7 +17,9 @@ from stability.refute.occurrence import in_range, states_reachable
 from stability.refute.orbits import named_value
 from stability.refute.slopes import SlopeSearch, search_slopes
 from stability.refute.trajectories import search_pairs
+from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import activation
 
 __all__ = ["refute_network", "slope_data", "slope_finding"]
 

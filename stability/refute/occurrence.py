@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.activations import activation
 from stability.refute.inputs import InputRange
 from stability.systems import DrivenSystem
+from stability.systems.activations import activation
 
 __all__ = ["in_range", "states_reachable"]
 

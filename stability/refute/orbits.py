@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import Ball
-from stability.boxes import box_image
-from stability.deadline import Deadline
-from stability.enclosures import Matrix, closed_loop_orbit, enclose_eigenpair, inverse_iteration
-from stability.flow import advance_many, natural_step
 from stability.refute.manifold import slopes_at
+from stability.rigor.balls import Ball
+from stability.rigor.boxes import box_image
+from stability.rigor.eigenpairs import Matrix, closed_loop_orbit, enclose_eigenpair, inverse_iteration
 from stability.rules.disjoint_boxes import MAX_STATES, box_distance, is_invariant
 from stability.rules.periodic_orbits import LONGEST, MAX_UNKNOWNS, unknowns
+from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
+from stability.systems.simulate import advance_many, natural_step
 
 __all__ = [
     "centre_of",

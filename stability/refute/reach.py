@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from stability.gated import GatedCell
-from stability.gated_bounds import gate_bounds
-from stability.intervals import Interval
+from stability.gated.bounds import gate_bounds
+from stability.gated.cell import GatedCell
 from stability.refute.inputs import ANYWHERE, InputRange
+from stability.rigor.intervals import Interval
 
 __all__ = ["input_boxes", "states_reachable"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.deadline import Deadline
 from stability.refute.spectrum import excess, leading, leading_value
+from stability.solve.deadline import Deadline
 from stability.systems import LureSystem
 
 __all__ = ["SlopeSearch", "search_slopes"]

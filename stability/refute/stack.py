@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from stability.deadline import Deadline, TimeLimit
-from stability.gated import GatedCell
-from stability.merged import merged
+from stability.gated.cell import GatedCell
 from stability.refute.answer import NOTHING, Refutation, accepted
 from stability.refute.gated_equilibria import equilibrium, largest_eigenvalues
 from stability.refute.inputs import ANYWHERE, InputRange
 from stability.refute.occurrence import in_range
 from stability.refute.reach import input_boxes
-from stability.replay import least_gap, replay, why_not_apart
 from stability.rules.gated_trajectories import MAX_WORK, MIN_STEPS
+from stability.rules.replay import least_gap, replay, why_not_apart
 from stability.rules.stack_witness import MERGED_KINDS, work
-from stability.stacks import Cascade, outputs_of, states_of
+from stability.solve.deadline import Deadline, TimeLimit
+from stability.stacks.cascade import Cascade, outputs_of, states_of
+from stability.stacks.merged import merged
 
 __all__ = ["search_stack"]
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from stability.deadline import Deadline
-from stability.flow import advance_many, natural_step
 from stability.refute.inputs import ANYWHERE, InputRange
 from stability.refute.manifold import newton
 from stability.refute.orbits import (
@@ -19,9 +17,11 @@ from stability.refute.orbits import (
     orbit_of,
     polish_orbit,
 )
-from stability.replay import least_gap, why_not_apart
+from stability.rules.replay import least_gap, why_not_apart
 from stability.rules.separated_trajectories import MAX_WORK, MIN_STEPS, runs, step_work
+from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
+from stability.systems.simulate import advance_many, natural_step
 
 __all__ = ["Witness", "search_pairs", "search_replay"]
 

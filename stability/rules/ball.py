@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from stability.activations import activation
-from stability.balls import EPS, Ball, system_balls
 from stability.certificate import Claim, Verdict
-from stability.rigor import prove_positive_definite, spectral_bounds
+from stability.rigor.balls import EPS, Ball, system_balls
+from stability.rigor.definite import prove_positive_definite, spectral_bounds
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import symmetric, vector
 from stability.statements import at_least, at_most, describe
 from stability.systems import DrivenSystem
+from stability.systems.activations import activation
 
 __all__ = ["bounded_problem", "bounded_statement", "check", "prove_ball_positive", "push_bounds"]
 

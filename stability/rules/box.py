@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import EPS, Ball, system_balls
 from stability.certificate import Claim, Verdict
-from stability.intervals import length
+from stability.rigor.balls import EPS, Ball, system_balls
+from stability.rigor.intervals import length
 from stability.rules.ball import bounded_problem, bounded_statement, push_bounds
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import vector

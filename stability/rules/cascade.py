@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import system_balls
 from stability.certificate import Claim, Proof, Verdict
-from stability.gated import GatedCell
-from stability.intervals import Interval, length, upper_product
+from stability.gated.cell import GatedCell
+from stability.rigor.balls import system_balls
+from stability.rigor.intervals import Interval, length, upper_product
 from stability.rules.registry import RULES, Outcome, rule, worded
-from stability.stacks import Cascade, Layer, is_discrete, output_bound, outputs_of, states_of
+from stability.stacks.cascade import Cascade, Layer, is_discrete, output_bound, outputs_of, states_of
 from stability.statements import at_most, decay_factor, decays, describe, inputs_phrase, who
 
 __all__ = [

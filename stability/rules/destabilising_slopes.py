@@ -3,8 +3,8 @@ r"""Rule ``destabilising_slopes``: constant slopes that make a bare Lur'e system
 The activation ``phi_i(s) = K_i s`` with ``alpha <= K <= beta`` is one that the claim admits, and with it the
 difference of two trajectories obeys ``A + B K (I - D K)^{-1} C``. When that matrix has an eigenvalue outside
 the open left half-plane (the open unit disc), differences along its eigenvector do not decay. The eigenvalue
-is proved with every rounding error inside (``stability.instability.prove_not_stable``); one that the sentence names is
-enclosed itself.
+is proved with every rounding error inside (``stability.rigor.instability.prove_not_stable``); one that the sentence
+names is enclosed itself.
 
 It says nothing about a particular network, whose activation is not linear: there it is refused.
 """
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stability.balls import Ball
 from stability.certificate import Claim, Verdict
-from stability.enclosures import closed_loop
-from stability.instability import prove_not_stable
+from stability.rigor.balls import Ball
+from stability.rigor.eigenpairs import closed_loop
+from stability.rigor.instability import prove_not_stable
 from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import vector

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import EPS
-from stability.boxes import box_image, is_left_nowhere
 from stability.certificate import Claim, Verdict
+from stability.rigor.balls import EPS
+from stability.rigor.boxes import box_image, is_left_nowhere
 from stability.rules.periodic_orbits import points
 from stability.rules.registry import Outcome, rule
 from stability.statements import at_least, describe

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.rigor import LARGEST, gamma, is_symmetric, prove_positive_definite, up
+from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, up
 from stability.rules.multiplier_lmi import lmi_matrix, majorant
 from stability.rules.registry import Outcome, rule
 from stability.statements import at_least, at_most, subject_phrase

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.gated import GatedCell
-from stability.gated_bounds import gate_bounds
-from stability.intervals import Interval
+from stability.gated.bounds import gate_bounds
+from stability.gated.cell import GatedCell
+from stability.rigor.intervals import Interval
 from stability.rules.gated_orbits import LIMIT, input_phrase, inputs_of
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import vector

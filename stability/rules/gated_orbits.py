@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import Ball
 from stability.certificate import Claim, Verdict
-from stability.enclosures import Matrix
-from stability.gated import GatedCell
-from stability.gated_balls import enclose_orbit, orbit_jacobian
-from stability.instability import prove_not_stable
+from stability.gated.cell import GatedCell
+from stability.gated.orbits import enclose_orbit, orbit_jacobian
+from stability.rigor.balls import Ball
+from stability.rigor.eigenpairs import Matrix
+from stability.rigor.instability import prove_not_stable
 from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
 from stability.statements import at_least, at_most, describe

@@ -1,8 +1,8 @@
 """Rule ``gated_trajectories``: two simulated trajectories of a gated cell that stay apart.
 
 They are simulated in float64. That is a replay, not a proof: it supports the verdict inconclusive and shows what was
-seen. ``stability.replay`` says when a replay counts. It has to count twice, over the stated steps and over as many
-again: by then what decays at all has decayed, and a part of the gap that only decays slowly stands alone.
+seen. ``stability.rules.replay`` says when a replay counts. It has to count twice, over the stated steps and over as
+many again: by then what decays at all has decayed, and a part of the gap that only decays slowly stands alone.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.gated import GatedCell
-from stability.replay import replay, why_not_apart
+from stability.gated.cell import GatedCell
 from stability.rules.gated_orbits import input_phrase, inputs_of
 from stability.rules.registry import Outcome, rule
+from stability.rules.replay import replay, why_not_apart
 from stability.rules.witness_data import vector
 from stability.statements import at_least, describe
 

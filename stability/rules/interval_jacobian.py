@@ -1,7 +1,7 @@
 r"""Rule ``interval_jacobian``: a gated cell contracts in a weighted infinity norm on a box that all trajectories enter.
 
 The box and the bound of the Jacobian are recomputed from the stored weights with outward rounding. No step leaves the
-box, and every trajectory from ``|h| <= 1`` and any ``c`` enters it (``stability.gated_bounds.absorbs``): a proof on a
+box, and every trajectory from ``|h| <= 1`` and any ``c`` enters it (``stability.gated.bounds.absorbs``): a proof on a
 smaller box, around one of several attractors say, is refused, since it would say nothing about the others. Over the box
 ``sup |J| d <= rho d``, so for two trajectories in it under one input the mean value theorem gives
 ``max_i |delta_i| / d_i`` a factor of at most ``rho`` a step.
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.gated import GatedCell
-from stability.gated_bounds import JacobianBound, absorbs, is_invariant
-from stability.intervals import Interval
+from stability.gated.bounds import JacobianBound, absorbs, is_invariant
+from stability.gated.cell import GatedCell
+from stability.rigor.intervals import Interval
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import vector
 from stability.statements import at_most, decay_factor, subject_phrase

@@ -1,7 +1,7 @@
 r"""Rule ``interval_lmi``: a gated cell contracts in a quadratic norm on a box that every trajectory enters.
 
 The difference of two trajectories in the box satisfies a Lur'e system whose slope intervals are bounds of the gates,
-recomputed from the stored weights with outward rounding (``stability.gated_bounds.embedding``); the multiplier
+recomputed from the stored weights with outward rounding (``stability.gated.bounds.embedding``); the multiplier
 inequality for that system is then proved as in ``multiplier_lmi``. What the box must be: see ``interval_jacobian``.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stability.certificate import Claim, Verdict
-from stability.gated import GatedCell
-from stability.gated_bounds import embedding
+from stability.gated.bounds import embedding
+from stability.gated.cell import GatedCell
 from stability.rules.interval_jacobian import box_phrase, proved_box
 from stability.rules.multiplier_lmi import LMI_FIELDS, check_decay
 from stability.rules.registry import Outcome, rule

@@ -23,7 +23,7 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.errors import UnsupportedError
-from stability.rigor import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
+from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
 from stability.rules.registry import Outcome, rule
 from stability.statements import contraction, decays
 from stability.systems import DrivenSystem, LureSystem

@@ -7,8 +7,8 @@ points of two orbits. Where the two starts are proved different, their distance 
 for ever; a network that contracts brings all trajectories under one input together.
 
 ``unstable_orbit``: an orbit along which the product of the Jacobians is proved to have an eigenvalue outside the unit
-circle, for every Jacobian over the box of the orbit (``stability.enclosures.closed_loop_orbit``). Trajectories beside
-it leave it; with an exponential rate none could.
+circle, for every Jacobian over the box of the orbit (``stability.rigor.eigenpairs.closed_loop_orbit``). Trajectories
+beside it leave it; with an exponential rate none could.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.enclosures import closed_loop_orbit
-from stability.instability import prove_not_stable
-from stability.krawczyk import distance, enclose_orbit
+from stability.rigor.eigenpairs import closed_loop_orbit
+from stability.rigor.equilibria import distance, enclose_orbit
+from stability.rigor.instability import prove_not_stable
 from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
 from stability.rules.unstable_equilibrium import smooth_slopes

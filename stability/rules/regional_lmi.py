@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import EPS, TINY
 from stability.certificate import Claim, Verdict
 from stability.errors import StabilityError
-from stability.region import Region, region_bounds
-from stability.rigor import spectral_bounds
+from stability.rigor.balls import EPS, TINY
+from stability.rigor.definite import spectral_bounds
+from stability.rigor.region import Region, region_bounds
 from stability.rules.multiplier_lmi import LMI_FIELDS, check_lmi, overshoot_fits
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import symmetric, vector

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.rigor import FLUSHED, flushes_small_numbers
+from stability.rigor.definite import FLUSHED, flushes_small_numbers
 
 __all__ = ["FIELDS", "RULES", "Outcome", "Rule", "rule", "verdict_of", "worded"]
 

@@ -6,7 +6,7 @@ input brings together.
 They are simulated again in float64 (the map itself; in continuous time Runge-Kutta steps no longer than a half of the
 network's natural time, once more with half the step). This is a replay, not a proof: the verdict stays inconclusive,
 the evidence is ``replayed``. What a run must show, so that neither rounding nor slow contraction can pass for
-separation, is in ``stability.replay``.
+separation, is in ``stability.rules.replay``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.flow import advance_many, natural_step
-from stability.replay import Replay, replay, why_not_apart
 from stability.rules.registry import Outcome, rule
+from stability.rules.replay import Replay, replay, why_not_apart
 from stability.rules.witness_data import vector
 from stability.statements import at_least, describe
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.simulate import advance_many, natural_step
 
 __all__ = ["LONGEST_PERIOD", "LONGEST_STEP", "MAX_WORK", "MIN_STEPS", "check", "periodic_input", "runs", "step_work"]
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import TINY
 from stability.certificate import Claim, Proof, Verdict
-from stability.gated import GatedCell
-from stability.intervals import length, upper_product
+from stability.gated.cell import GatedCell
+from stability.rigor.balls import TINY
+from stability.rigor.intervals import length, upper_product
 from stability.rules.cascade import CONTRACTING, GROW, boxes_fit, layer_claim, layer_norm, part_problem
 from stability.rules.registry import RULES, Outcome, rule, worded
-from stability.stacks import Cascade, Layer, is_discrete, outputs_of
+from stability.stacks.cascade import Cascade, Layer, is_discrete, outputs_of
 from stability.statements import at_most, inputs_phrase, who
 
 __all__ = ["as_stack", "check", "combined", "gain_part", "layer_gain"]

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import Ball
 from stability.certificate import Claim, Verdict
-from stability.enclosures import Matrix
-from stability.instability import prove_not_stable
+from stability.rigor.balls import Ball
+from stability.rigor.eigenpairs import Matrix
+from stability.rigor.instability import prove_not_stable
 from stability.rules.gated_orbits import (
     input_phrase,
     inputs_of,
@@ -29,8 +29,8 @@ from stability.rules.gated_orbits import (
 )
 from stability.rules.named_eigenvalue import OPTIONAL, named
 from stability.rules.registry import Outcome, rule
-from stability.stack_balls import LayerOrbit, enclose_stack_orbit
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
+from stability.stacks.orbits import LayerOrbit, enclose_stack_orbit
 from stability.statements import describe
 
 __all__ = ["check_orbits", "check_unstable"]

@@ -1,6 +1,7 @@
 """Rules for what refutes the contraction of a stack beyond its lowest level.
 
-``merged_stack``: a proof against the stack as one network (``stability.merged``), checked by that proof's own rule.
+``merged_stack``: a proof against the stack as one network (``stability.stacks.merged``), checked by that proof's own
+rule.
 
 ``stack_trajectories``: two simulated runs of the whole stack under one input sequence, constant or periodic, that stay
 apart. A replay, not a proof: it supports the verdict inconclusive (see ``gated_trajectories``).
@@ -14,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.gated import GatedCell
-from stability.merged import merged
+from stability.gated.cell import GatedCell
 from stability.rules.cascade import inner_claim
 from stability.rules.gated_orbits import input_phrase, inputs_of
 from stability.rules.gated_trajectories import MAX_STEPS, MAX_WORK, MIN_STEPS, cell_work, twice_apart
 from stability.rules.registry import RULES, Outcome, rule
 from stability.rules.witness_data import vector
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
+from stability.stacks.merged import merged
 from stability.statements import at_least, describe
 
 __all__ = ["MERGED_KINDS", "check_merged", "check_trajectories", "work"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stability.certificate import Claim, Verdict
-from stability.krawczyk import distance, enclose_equilibrium
+from stability.rigor.equilibria import distance, enclose_equilibrium
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import vector
 from stability.statements import describe

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stability.balls import Ball, activation_slopes
 from stability.certificate import Claim, Verdict
-from stability.enclosures import closed_loop_orbit
-from stability.instability import prove_not_stable
-from stability.krawczyk import enclose_equilibrium
+from stability.rigor.balls import Ball, activation_slopes
+from stability.rigor.eigenpairs import closed_loop_orbit
+from stability.rigor.equilibria import enclose_equilibrium
+from stability.rigor.instability import prove_not_stable
 from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import vector

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from stability.balls import Ball, row_sum_norm
 from stability.certificate import Claim, Verdict
-from stability.enclosures import closed_loop
-from stability.instability import prove_not_stable
+from stability.rigor.balls import Ball, row_sum_norm
+from stability.rigor.eigenpairs import closed_loop
+from stability.rigor.instability import prove_not_stable
 from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
 from stability.statements import describe

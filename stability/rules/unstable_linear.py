@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from stability.activations import activation
-from stability.balls import EPS, Ball, system_balls
 from stability.certificate import Claim, Verdict
-from stability.enclosures import Matrix
-from stability.instability import enclose_unstable, prove_not_stable
+from stability.rigor.balls import EPS, Ball, system_balls
+from stability.rigor.eigenpairs import Matrix
+from stability.rigor.instability import enclose_unstable, prove_not_stable
 from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
 from stability.rules.registry import Outcome, rule
 from stability.rules.witness_data import eigenvalue_text, vector
 from stability.statements import describe
 from stability.systems import DrivenSystem
+from stability.systems.activations import activation
 
 __all__ = ["check"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.rigor import is_symmetric
+from stability.rigor.definite import is_symmetric
 from stability.systems import DrivenSystem, LureSystem
 
 __all__ = [

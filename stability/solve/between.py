@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from stability.deadline import Deadline, TimeOverError
+from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.loop import Loop
 from stability.solve.riccati import bounded_real
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.deadline import Deadline, TimeLimit
 from stability.solve.attempts import CLARABEL_STATES, LmiResult, check_rate, solver_order
 from stability.solve.coordinates import balanced
+from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.forms import multiplier_slack
 from stability.solve.lmi import pose_overshoot, problem_size
 from stability.systems import LureSystem

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import schur, solve_triangular
 from scipy.optimize import minimize
 
-from stability.deadline import Deadline, TimeOverError
+from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.loop import Loop
 
 __all__ = ["FrequencySamples", "optimise_scaling", "osborne"]

@@ -19,9 +19,9 @@ import numpy as np
 from scipy.linalg import LinAlgError, get_lapack_funcs, schur
 from scipy.optimize import minimize_scalar
 
-from stability.deadline import Deadline
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.solve.coordinates import balancing
+from stability.solve.deadline import Deadline
 from stability.systems import as_matrix
 
 __all__ = ["Peak", "Response", "balance_state", "clean_matrices", "hinf_norm", "hinf_peak", "time_unit"]

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from stability.deadline import Deadline, TimeLimit
 from stability.errors import ConfigurationError
 from stability.solve.attempts import CLARABEL_STATES, LmiResult, check_rate, solver_order
 from stability.solve.coordinates import Coordinates, balanced, recentred
+from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.forms import Blocks, dual_slack, multiplier_slack
 from stability.solve.lyapunov import interpolant
 from stability.systems import LureSystem

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.implicit import closed
 from stability.systems import LureSystem
+from stability.systems.channels import closed
 
 __all__ = ["Loop", "centre", "times"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigvals
 
-from stability.deadline import Deadline
+from stability.solve.deadline import Deadline
 from stability.solve.hinf import Response, balance_state, time_unit
 
 __all__ = ["Positivity", "positivity"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from stability.deadline import TOO_LATE, Deadline
+from stability.solve.deadline import TOO_LATE, Deadline
 from stability.solve.loop import Loop, times
 
 __all__ = ["BoundedReal", "bounded_real"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stability.deadline import Deadline, TimeOverError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.between import condition_number, well_conditioned
+from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.diagonal import FrequencySamples, optimise_scaling
 from stability.solve.hinf import hinf_peak
 from stability.solve.loop import Loop, centre

@@ -62,9 +62,9 @@ def warm_up() -> None:
 
     import stability.analysis
     import stability.certify
-    import stability.models.onnx_files
+    import stability.models.onnx.parts
     import stability.reports.cli
-    import stability.reports.html
+    import stability.reports.page.html
     import stability.verify  # noqa: F401
 
     torch.set_num_threads(1)

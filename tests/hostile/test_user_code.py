@@ -201,7 +201,7 @@ def test_signals_reach_the_command_behind_its_watcher(number, here, tmp_path):
 def test_a_result_that_cannot_be_written_is_no_success(monkeypatch, capsys):
     """A full disk behind standard output: what nobody can read is not "certified"."""
     from stability.errors import FileFormatError
-    from stability.reports import console
+    from stability.reports.cli import console
 
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(console, "OUTPUT", full)

@@ -14,7 +14,7 @@ from stability.models import HouseholderRNN, SequenceModel, UnitaryRNN, load, sa
 from stability.models.activations import expansion_of, layer_activation, modrelu, oplu
 from stability.models.parametrizations.householder import orthogonality_error
 from stability.models.recurrent import LAYERS, RecurrentLayer
-from stability.models.unrolled import Dense, Thin, unroll
+from stability.models.scans.unrolled import Dense, Thin, unroll
 
 F64 = torch.float64
 CASES = {

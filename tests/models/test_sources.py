@@ -20,11 +20,11 @@ import torch
 from torch import nn
 
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
-from stability.gated import GatedCell
+from stability.gated.cell import GatedCell
 from stability.models import ElmanRNN, HouseholderRNN, LipschitzRNN, SequenceModel, save
-from stability.models.adapters import recurrent_subject
+from stability.models.adapters.modules import recurrent_subject
 from stability.models.sources import load_module, load_subject
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.wire import encode
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.analysis.pipeline import Budget
+from stability.analysis.campaign.pipeline import Budget
 
 __all__ = ["MODULE", "SMALL", "arrays"]
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from stability.errors import FileFormatError
-from stability.reports import limits
-from stability.reports.collect import collect
-from stability.reports.frames import TABLES, read_table
-from stability.reports.shapes import SHAPES, misfit, read_shaped
+from stability.reports.stored import limits
+from stability.reports.stored.collect import collect
+from stability.reports.stored.frames import TABLES, read_table
+from stability.reports.stored.shapes import SHAPES, misfit, read_shaped
 
 
 def written(folder: Path, name: str, value: object) -> Path:

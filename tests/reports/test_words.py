@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from stability.reports import reasons, words
+from stability.reports import reasons
+from stability.reports import vocabulary as words
 from stability.reports.formatting import bound_at, time_to, verdict_word
 
 FINDINGS = [

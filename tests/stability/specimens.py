@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from stability.bounded import bounded, equilibrium_claim
 from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.certify import certify
+from stability.claims.bounded import bounded, equilibrium_claim
+from stability.claims.nonexpansive import nonexpansive
+from stability.claims.regional import regional
 from stability.criteria.interval import gated_proof, interval_lmi_criterion
-from stability.gain import incremental_gain
-from stability.gated import GatedCell
-from stability.nonexpansive import nonexpansive
+from stability.gains.lure import incremental_gain
+from stability.gains.stack import stack_gain
+from stability.gated.cell import GatedCell
 from stability.refute.answer import witness_claim
-from stability.regional import regional
 from stability.rules.registry import RULES, worded
-from stability.stack_gain import stack_gain
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 

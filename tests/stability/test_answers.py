@@ -13,9 +13,9 @@ from specimens import flow, network_map, small_cell, specimens
 from stability import certificate as certificates
 from stability.certificate import Certificate, Claim, Evidence, Finding, Proof, Verdict, plain
 from stability.errors import FileFormatError
-from stability.limits import CLAIMS
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.statements import undecided, who
+from stability.storage.limits import CLAIMS
 from stability.systems import LureSystem
 from stability.verify import Check, Verification, describe_subject, verify, verify_claim
 from stability.wire import digest_of, seal

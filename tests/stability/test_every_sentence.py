@@ -10,12 +10,12 @@ import pytest
 from specimens import latch, network_map, plain_map, small_cell, two_levels
 
 from stability.certificate import Claim, Proof, Verdict
-from stability.gated import GatedCell
-from stability.parts import of_part
+from stability.gated.cell import GatedCell
 from stability.rules.registry import RULES, verdict_of, worded
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.parts import of_part
 
 HALF = [[0.5, 0.0], [0.0, 0.5]]
 FLOW = LureSystem.recurrent(-2.0 * np.eye(2), HALF)

@@ -13,11 +13,11 @@ import pytest
 from specimens import HELD, flow, latch, plain_map, remade, small_cell, specimens
 
 from stability.certificate import Claim, Proof, Verdict
-from stability.gated import GatedCell
+from stability.gated.cell import GatedCell
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES
 from stability.solve.hinf import hinf_norm
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 

@@ -14,8 +14,8 @@ from specimens import specimens
 
 from stability.certificate import Certificate, Claim, Verdict
 from stability.errors import FileFormatError
-from stability.limits import DEPTH
 from stability.statements import undecided
+from stability.storage.limits import DEPTH
 from stability.verify import verify
 from stability.wire import read_document, seal
 

@@ -14,13 +14,13 @@ import pytest
 
 from stability import LureSystem, Verdict, certify, incremental_gain, refute, verify
 from stability.criteria.kyp import kyp_criterion
-from stability.deadline import TOO_LATE, Deadline
-from stability.gated import GatedCell
+from stability.gains.stack import stack_gain
+from stability.gated.cell import GatedCell
 from stability.solve import riccati
 from stability.solve.comparison import Comparison
+from stability.solve.deadline import TOO_LATE, Deadline
 from stability.solve.loop import Loop
-from stability.stack_gain import stack_gain
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem
 
 LONG = ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "qr", "solve", "svd")
@@ -53,7 +53,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     monkeypatch.setattr(DrivenSystem, "advance", clock.counted(DrivenSystem.advance))
     monkeypatch.setattr(GatedCell, "_parts", clock.counted(GatedCell._parts))
     monkeypatch.setattr(riccati, "_LU", clock.counted(riccati._LU))
-    monkeypatch.setattr("stability.deadline.monotonic", clock)
+    monkeypatch.setattr("stability.solve.deadline.monotonic", clock)
     return clock
 
 
@@ -145,7 +145,7 @@ def test_a_step_of_known_cost_is_not_begun_without_the_time_for_it(monkeypatch: 
         return np.zeros(0)
 
     monkeypatch.setattr("stability.solve.positive_real.eigvals", pencil)
-    monkeypatch.setattr("stability.deadline.monotonic", lambda: 0.0)
+    monkeypatch.setattr("stability.solve.deadline.monotonic", lambda: 0.0)
     system = LureSystem(-np.eye(200), np.eye(200), 0.1 * np.eye(200))
     with_time = kyp_criterion(system, rate="any", time_limit=600.0)
     assert with_time.holds

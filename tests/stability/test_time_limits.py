@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 
 from stability import LureSystem, Verdict, certify, incremental_gain, refute, verify
-from stability.bounded import bounded
 from stability.certificate import Certificate
+from stability.claims.bounded import bounded
+from stability.claims.nonexpansive import nonexpansive
+from stability.claims.regional import regional
 from stability.criteria.circle import bounded_real_lmi, circle_criterion
 from stability.criteria.interval import gated_findings
 from stability.criteria.kyp import kyp_criterion, kyp_lmi
 from stability.criteria.multiplier import multiplier_criterion
 from stability.criteria.theorem1 import theorem1
-from stability.deadline import STOPPED
 from stability.extremes import largest_step, smallest_overshoot
-from stability.gated import GatedCell
-from stability.nonexpansive import nonexpansive
-from stability.regional import regional
+from stability.gains.stack import stack_gain
+from stability.gated.cell import GatedCell
 from stability.rules.multiplier_lmi import check_lmi
-from stability.stack_gain import stack_gain
-from stability.stacks import Cascade
+from stability.solve.deadline import STOPPED
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem
 
 
@@ -46,7 +46,7 @@ class Countdown:
 def countdown(monkeypatch):
     def start(readings: float) -> Countdown:
         clock = Countdown(readings)
-        monkeypatch.setattr("stability.deadline.monotonic", clock)
+        monkeypatch.setattr("stability.solve.deadline.monotonic", clock)
         return clock
 
     return start
@@ -199,7 +199,7 @@ def test_without_a_limit_the_answer_does_not_depend_on_the_clock(monkeypatch, tm
 
         with monkeypatch.context() as patch:
             patch.setattr("time.monotonic", clock)
-            patch.setattr("stability.deadline.monotonic", clock)
+            patch.setattr("stability.solve.deadline.monotonic", clock)
             patch.setattr("time.perf_counter", clock)
             made = [CALLS[name](None) for name in CALLS if name.startswith("certify") and "SDP" not in name]
         for k, certificate in enumerate(made):

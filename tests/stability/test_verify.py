@@ -14,7 +14,7 @@ import pytest
 from stability import Certificate, LureSystem, Verdict, certify, verify
 from stability.certificate import Claim, Proof
 from stability.errors import ConfigurationError, FileFormatError
-from stability.exact import check_exact
+from stability.rigor.rational import check_exact
 from stability.rules.multiplier_lmi import check_lmi, lmi_matrix
 from stability.statements import undecided
 from stability.wire import seal

@@ -10,7 +10,7 @@ import pytest
 
 from stability import wire
 from stability.errors import FileFormatError
-from stability.limits import DEPTH, DIGITS
+from stability.storage.limits import DEPTH, DIGITS
 from stability.systems import LureSystem
 from stability.wire import _difference, decode, encode, is_sealed, parse_json, read_document, read_json, seal
 

@@ -8,8 +8,17 @@ import flint
 import numpy as np
 import pytest
 
-from stability.balls import EPS, TINY, Ball, _around, activation_slopes, activation_values, row_sum_norm, system_balls
 from stability.errors import UnsupportedError
+from stability.rigor.balls import (
+    EPS,
+    TINY,
+    Ball,
+    _around,
+    activation_slopes,
+    activation_values,
+    row_sum_norm,
+    system_balls,
+)
 from stability.systems import LureSystem
 
 E = Fraction(EPS)

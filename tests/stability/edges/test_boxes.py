@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.balls import Ball
-from stability.boxes import _ball, _values, box_image, is_left_nowhere
+from stability.rigor.balls import Ball
+from stability.rigor.boxes import _ball, _values, box_image, is_left_nowhere
 from stability.systems import DrivenSystem, LureSystem
 
 NEAR = Fraction(1, 10**12)

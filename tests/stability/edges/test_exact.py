@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stability.certificate import Claim, Proof, Verdict
-from stability.exact import MAX_STATES, check_exact, is_positive_definite, rational
+from stability.rigor.rational import MAX_STATES, check_exact, is_positive_definite, rational
 from stability.rules.multiplier_lmi import check_lmi
 from stability.systems import DrivenSystem, LureSystem
 

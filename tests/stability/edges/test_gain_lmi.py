@@ -9,7 +9,7 @@ import flint
 import numpy as np
 import pytest
 
-from stability.rigor import LARGEST, gamma
+from stability.rigor.definite import LARGEST, gamma
 from stability.rules import gain_lmi
 from stability.rules.gain_lmi import bound, check_gain
 from stability.rules.multiplier_lmi import majorant

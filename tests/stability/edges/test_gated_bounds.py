@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from stability.gated import GATES, GatedCell
-from stability.gated_bounds import JacobianBound, embedding, gate_bounds, invariant_box, is_invariant
-from stability.intervals import Interval
+from stability.gated.bounds import JacobianBound, embedding, gate_bounds, invariant_box, is_invariant
+from stability.gated.cell import GATES, GatedCell
+from stability.rigor.intervals import Interval
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
 ROUND = 2e-14  # what outward rounding may add to a gate

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.balls import EPS, Ball
-from stability.enclosures import Eigenpair, Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none
-from stability.instability import (
+from stability.rigor.balls import EPS, Ball
+from stability.rigor.eigenpairs import Eigenpair, Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none
+from stability.rigor.instability import (
     _form_from_equation,
     _form_from_vectors,
     _grows,

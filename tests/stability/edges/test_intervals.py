@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.intervals import EPS, TANH_ULPS, TINY, Interval, affine, hull, sigmoid, tanh, upper_product
+from stability.rigor.intervals import EPS, TANH_ULPS, TINY, Interval, affine, hull, sigmoid, tanh, upper_product
 
 E = Fraction(EPS)
 SLACK = TANH_ULPS * EPS

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.balls import EPS, Ball
-from stability.gated_balls import _polish, _shooting, enclose, product_along
-from stability.krawczyk import MOVED, _Shooting, distance, enclose_orbit, kept_radius
-from stability.stack_balls import layer_step
+from stability.gated.orbits import _polish, _shooting, enclose, product_along
+from stability.rigor.balls import EPS, Ball
+from stability.rigor.equilibria import MOVED, _Shooting, distance, enclose_orbit, kept_radius
+from stability.stacks.orbits import layer_step
 from stability.systems import DrivenSystem, LureSystem
 
 E = Fraction(EPS)

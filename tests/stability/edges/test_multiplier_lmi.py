@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.rigor import LARGEST, gamma
+from stability.rigor.definite import LARGEST, gamma
 from stability.rules import multiplier_lmi
 from stability.rules.multiplier_lmi import check_lmi, lmi_matrix, majorant
 from stability.systems import LureSystem

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability import overshoot
-from stability.overshoot import spectrum_bracket
-from stability.rigor import Definiteness, spectral_bounds
+from stability.rigor import spectrum as overshoot
+from stability.rigor.definite import Definiteness, spectral_bounds
+from stability.rigor.spectrum import spectrum_bracket
 
 
 def spread(rng, size: int, condition: float) -> np.ndarray:

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from specimens import plain_map, remade, small_cell, specimens, two_levels
 
-from stability.gated_bounds import JacobianBound
-from stability.intervals import Interval
+from stability.gated.bounds import JacobianBound
 from stability.refute.answer import witness_claim
+from stability.rigor.intervals import Interval
 from stability.rules.cascade import CONTRACTING, compose, layer_claim, part_problem
 from stability.rules.disjoint_boxes import MAX_STATES, box_distance
 from stability.rules.growth_lmi import LARGEST_FACTOR
 from stability.rules.periodic_orbits import MAX_UNKNOWNS, _problem
 from stability.rules.registry import RULES
-from stability.stacks import Cascade
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 
 

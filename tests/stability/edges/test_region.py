@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability import region as region_module
-from stability.balls import EPS, Ball
-from stability.region import _inner, _lengths, _root, _through_loop, region_bounds, slope_range
+from stability.rigor import region as region_module
+from stability.rigor.balls import EPS, Ball
+from stability.rigor.region import _inner, _lengths, _root, _through_loop, region_bounds, slope_range
 from stability.systems import DrivenSystem, LureSystem
 
 E = Fraction(EPS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stability.certificate import Claim, Proof, Verdict
-from stability.region import Region, region_bounds, slope_range
+from stability.rigor.region import Region, region_bounds, slope_range
 from stability.rules.regional_lmi import regional_system
 from stability.rules.registry import worded
 from stability.systems import DrivenSystem, LureSystem

@@ -1,0 +1,19 @@
+"""Attacks and noise: what may be done to inputs and parameters, and what is left of the accuracy."""
+
+from .gradient import apgd, deepfool, fgsm, pgd
+from .noise import noise_sweep, parameter_noise_sweep
+from .sweep import SweepResult, attack_sweep, over_models
+from .threat import AttackResult
+
+__all__ = [
+    "AttackResult",
+    "SweepResult",
+    "apgd",
+    "attack_sweep",
+    "deepfool",
+    "fgsm",
+    "noise_sweep",
+    "over_models",
+    "parameter_noise_sweep",
+    "pgd",
+]

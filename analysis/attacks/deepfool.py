@@ -1,0 +1,173 @@
+"""DeepFool: the nearest boundary of the linearised classifier, stepped to again and again, then drawn back."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError
+
+from ..guard import check_int, check_number, logits_of, untouched
+from .threat import AttackResult, Bounds, Threat, open_threat
+
+__all__ = ["deepfool"]
+
+
+def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``f_k = z_k - z_y`` and their gradients for the rival classes, by one pass over a batch of copies.
+
+    Args:
+        threat: the problem.
+        z: ``(batch, time, features)``.
+        rivals: ``(batch, k)`` classes.
+
+    Returns:
+        ``f (batch, k)``, gradients ``(batch, k, time, features)``, and whether each ``z`` is misclassified.
+    """
+    batch, k = rivals.shape
+    copies = z.repeat_interleave(k, dim=0).requires_grad_(True)
+    truth = threat.y.repeat_interleave(k)
+    logits = logits_of(threat.model, copies, truth)
+    f = logits.gather(1, rivals.reshape(-1, 1))[:, 0] - logits.gather(1, truth[:, None])[:, 0]
+    (gradient,) = torch.autograd.grad(f.sum(), copies)
+    wrong = logits.detach()[::k].argmax(dim=1) != threat.y
+    return f.detach().reshape(batch, k), gradient.reshape(batch, k, *z.shape[1:]), wrong
+
+
+def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
+    """The smallest step that brings some linearised rival level: length ``|f_k| / |g_k|*``."""
+    batch, k = f.shape
+    box = threat.box
+    flat = gradient.flatten(0, 1)
+    where = torch.arange(batch, device=z.device).repeat_interleave(k)
+    copies = box.take(where)
+    fixed = (copies.lower >= copies.upper) | copies.blocked(z[where], flat)
+    flat = torch.where(fixed, 0.0, flat)
+    steepness = threat.geometry.dual(flat)
+    distance = torch.where(steepness > 0, f.abs().reshape(-1).double() / steepness, float("inf"))
+    distances = distance.reshape(batch, k)
+    best = distances.argmin(dim=1)
+    rows = torch.arange(batch, device=z.device)
+    length = distances[rows, best]
+    length = torch.where(length < float("inf"), length, 0.0).to(z.dtype)  # no way to go: stay
+    return threat.geometry.step(flat.reshape(batch, k, *z.shape[1:])[rows, best], length)
+
+
+def _search(threat: Threat, steps: int, overshoot: float, candidates: int) -> tuple[Tensor, int]:
+    """First misclassified iterate of each sequence, else the last; and the steps taken."""
+    z, total = threat.x.clone(), torch.zeros_like(threat.x)
+    logits = threat.logits(threat.x)
+    order = logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)
+    rivals = order[:, : min(candidates, logits.shape[1]) - 1]
+    standing = (logits.argmax(dim=1) == threat.y).nonzero()[:, 0]
+    for taken in range(steps):
+        if not len(standing):
+            return z, taken
+        part = threat.take(standing)
+        f, gradient, wrong = _differences(part, z[standing], rivals[standing])
+        total[standing] += torch.where(wrong[:, None, None], 0.0, _nearest(part, z[standing], f, gradient))
+        moved = part.box.clip(part.x + (1 + overshoot) * total[standing])
+        z[standing] = torch.where(wrong[:, None, None], z[standing], moved)
+        standing = standing[~wrong]
+    return z, steps
+
+
+def _draw_back(threat: Threat, z: Tensor, halvings: int) -> Tensor:
+    """A misclassified point of the segment from ``x`` to each misclassified ``z``, close to where the class changes.
+
+    The last step of the search may be long: where entries stand at a bound, the rest has to make up for them.
+
+    Args:
+        threat: the problem.
+        z: ``(batch, time, features)``, within the bounds.
+        halvings: of the part of the segment that is in question.
+
+    Returns:
+        ``(batch, time, features)``; what is classified correctly stays as it is.
+    """
+    rows = (threat.wrong(z) & ~threat.wrong(threat.x)).nonzero()[:, 0]
+    if not len(rows):
+        return z
+    part, end = threat.take(rows), z[rows]
+    found = end
+    low = torch.zeros(len(rows), 1, 1, dtype=z.dtype, device=z.device)
+    high = torch.ones_like(low)
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        point = part.box.clip(part.x + middle * (end - part.x))
+        wrong = part.wrong(point)[:, None, None]
+        found = torch.where(wrong, point, found)
+        low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
+    shorter = z.index_copy(0, rows, found)
+    sure = threat.wrong(
+        threat.box.clip(shorter)
+    )  # so close to the boundary a batch of another size may round otherwise
+    return torch.where(sure[:, None, None], shorter, z)
+
+
+def deepfool(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    norm: str = "l2",
+    steps: int = 7,
+    overshoot: float = 0.02,
+    candidates: int = 10,
+    halvings: int = 12,
+    epsilon: float | None = None,
+    bounds: Bounds = (0.0, 1.0),
+    mask: Tensor | None = None,
+    seed: int = 0,
+) -> AttackResult:
+    """The smallest perturbation, by linearising again: ``min_k |f_k| / |grad f_k|*``, ``f_k = z_k - z_y``.
+
+    ``|.|*`` is the dual norm (l2 for l2, l1 for linf). Positions that stand at a bound and would be pushed across it
+    take no part in a step. At last the perturbation is shortened by bisection, as far as the class stays wrong: the
+    published algorithm ends with its first misclassified iterate (``halvings=0``), which lies far behind the boundary
+    where the last step was long. On an affine classifier without active bounds one step is exact: the norm found is
+    the distance to the nearest decision boundary, to ``(1 + overshoot) 2^-halvings`` of it above.
+
+    Args:
+        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        x: ``(batch, time, features)``, within the bounds.
+        y: ``(batch,)`` class labels.
+        norm: ``"l2"`` or ``"linf"`` over the whole sequence.
+        steps: linearisations.
+        overshoot: relative step beyond the boundary.
+        candidates: classes looked at, the true one and those of largest logits; 2 or more.
+        halvings: of the segment from ``x`` to the misclassified iterate; 0 for the algorithm as published.
+        epsilon: pull the result back to this radius and judge it there; ``None``: no limit.
+        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        seed: recorded only; the attack is deterministic.
+
+    Returns:
+        The result, with success recomputed on the stored sequences; ``norms`` of successes are upper bounds
+        of the true radius.
+
+    Raises:
+        ConfigurationError: an option or tensor that does not fit.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or logits.
+
+    Source: S. Moosavi-Dezfooli, A. Fawzi, P. Frossard (2016), algorithm 2 and section 2.3; the bisection is added.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False)).double()
+    >>> _ = model[1].weight.data.copy_(torch.tensor([[3.0, 4.0], [-3.0, -4.0]]))  # boundary 3 a + 4 b = 0
+    >>> point = torch.tensor([[[1.0, 0.5]]], dtype=torch.float64)  # at distance (3 + 2) / 5
+    >>> round(float(deepfool(model, point, torch.tensor([0]), bounds=None).norms), 2)
+    1.0
+    >>> round(float(deepfool(model, point, torch.tensor([0]), bounds=None, halvings=0).norms), 9)
+    1.02
+    """
+    threat, radius, seed = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
+    steps, candidates = check_int("steps", steps), check_int("candidates", candidates, 2)
+    halvings = check_int("halvings", halvings, 0)
+    overshoot = check_number("overshoot", overshoot)
+    if overshoot > 1:
+        raise ConfigurationError(f"overshoot must be at most 1, got {overshoot!r}")
+    with untouched(model):
+        z, taken = _search(threat, steps, overshoot, candidates)
+        z = _draw_back(threat, z, halvings)
+        return threat.judge("deepfool", z, epsilon=radius, iterations=taken, seed=seed)

@@ -1,0 +1,186 @@
+"""Gradient attacks on input sequences with full access: FGSM and PGD here, APGD and DeepFool next door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError
+
+from ..guard import check_int, check_number, untouched
+from .apgd import apgd
+from .deepfool import deepfool
+from .threat import LOSSES, AttackResult, Bounds, Threat, margins, open_threat
+
+__all__ = ["ATTACKS", "SMALLEST", "apgd", "deepfool", "fgsm", "pgd"]
+
+
+def _climb(
+    threat: Threat, start: Tensor, epsilon: float, steps: int, step_size: float, loss: str
+) -> tuple[Tensor, int]:
+    """Projected ascent from ``start``; the visited point of largest margin, and the steps taken."""
+    z = threat.inside(start, epsilon)
+    best, best_margin = z, torch.full((len(z),), float("-inf"), dtype=z.dtype, device=z.device)
+    length = torch.full((len(z),), step_size, dtype=z.dtype, device=z.device)
+    for taken in range(steps + 1):
+        if taken < steps:
+            _, gradient, logits = threat.ascend(z, LOSSES[loss])
+        else:
+            logits = threat.logits(z)
+        margin = margins(logits, threat.y)
+        best = torch.where((margin > best_margin)[:, None, None], z, best)
+        best_margin = torch.maximum(margin, best_margin)
+        if taken == steps or bool((logits.argmax(dim=1) != threat.y).all()):
+            return best, taken
+        z = threat.inside(z + threat.geometry.step(gradient, length), epsilon)
+    return best, steps
+
+
+def _with_restarts(
+    threat: Threat,
+    epsilon: float,
+    steps: int,
+    step_size: float,
+    loss: str,
+    starts: int,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, int]:
+    """The best point over several starts; later ones attack only what still stands."""
+    found, longest = threat.x.clone(), 0
+    standing = (~threat.wrong(threat.x)).nonzero()[:, 0]
+    for _ in range(starts):
+        if not len(standing):
+            break
+        part = threat.take(standing)
+        start = part.x
+        if generator is not None:
+            start = start + part.geometry.random(part.x, epsilon, generator)
+        z, taken = _climb(part, start, epsilon, steps, step_size, loss)
+        longest = max(longest, taken)
+        found[standing] = z
+        standing = standing[~part.wrong(z)]
+    return found, longest
+
+
+def _check_loss(loss: str) -> str:
+    if loss not in LOSSES:
+        raise ConfigurationError(f"loss must be one of {sorted(LOSSES)}, got {loss!r}")
+    return loss
+
+
+def fgsm(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epsilon: float,
+    norm: str = "linf",
+    bounds: Bounds = (0.0, 1.0),
+    mask: Tensor | None = None,
+    loss: str = "cross_entropy",
+    seed: int = 0,
+) -> AttackResult:
+    """One step along the gradient g of the loss: ``x + eps sign(g)`` (linf) or ``x + eps g / |g|`` (l2).
+
+    Args:
+        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        x: ``(batch, time, features)``, within the bounds.
+        y: ``(batch,)`` class labels.
+        epsilon: radius, 0 or more.
+        norm: ``"linf"`` or ``"l2"`` over the whole sequence.
+        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        loss: ``"cross_entropy"`` or ``"margin"``.
+        seed: recorded only; the attack is deterministic.
+
+    Returns:
+        The result, with success recomputed on the stored sequences.
+
+    Raises:
+        ConfigurationError: an option or tensor that does not fit.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or logits.
+
+    Source: I. Goodfellow, J. Shlens, C. Szegedy (2015).
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    >>> _ = model[1].weight.data.copy_(torch.tensor([[1.0], [-1.0]]))  # class 0 where x > 0
+    >>> result = fgsm(model, torch.tensor([[[0.25]]]), torch.tensor([0]), epsilon=0.5, bounds=(-1, 1))
+    >>> result.adversarial.item(), bool(result.success)
+    (-0.25, True)
+    """
+    threat, radius, seed = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
+    with untouched(model):
+        z, taken = _with_restarts(threat, radius, 1, radius, _check_loss(loss), 1, None)
+        return threat.judge("fgsm", z, epsilon=radius, iterations=taken, seed=seed)
+
+
+def pgd(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epsilon: float,
+    norm: str = "linf",
+    steps: int = 7,
+    step_size: float | None = None,
+    bounds: Bounds = (0.0, 1.0),
+    mask: Tensor | None = None,
+    random_start: bool = True,
+    restarts: int = 1,
+    loss: str = "cross_entropy",
+    seed: int = 0,
+) -> AttackResult:
+    """Projected gradient ascent: ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds.
+
+    The direction is the steepest one of the norm: the sign (linf) or the unit gradient (l2). Each sequence
+    keeps the visited point of largest margin. The experiment of the Lipschitz RNN study is ``steps=7,
+    step_size=0.01``.
+
+    Args:
+        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        x: ``(batch, time, features)``, within the bounds.
+        y: ``(batch,)`` class labels.
+        epsilon: radius, 0 or more.
+        norm: ``"linf"`` or ``"l2"`` over the whole sequence.
+        steps: gradient steps of each start.
+        step_size: length of a step in ``norm``; ``None``: ``2.5 epsilon / steps``.
+        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        random_start: begin at a random point of the ball instead of ``x``.
+        restarts: random starts; later ones attack only what still stands.
+        loss: ``"cross_entropy"`` or ``"margin"``.
+        seed: of the random starts.
+
+    Returns:
+        The result, with success recomputed on the stored sequences.
+
+    Raises:
+        ConfigurationError: an option or tensor that does not fit.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or logits.
+
+    Source: A. Madry et al. (2018).
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    >>> _ = model[1].weight.data.copy_(torch.tensor([[1.0], [-1.0]]))
+    >>> result = pgd(model, torch.tensor([[[0.5]]]), torch.tensor([0]), epsilon=0.25, bounds=(-1, 1))
+    >>> bool(result.success), result.robust_accuracy  # class 0 wherever x > 0
+    (False, 1.0)
+    """
+    threat, radius, seed = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
+    steps, restarts = check_int("steps", steps), check_int("restarts", restarts)
+    length = 2.5 * radius / steps if step_size is None else check_number("step_size", step_size, strict=True)
+    if restarts > 1 and not random_start:
+        raise ConfigurationError("restarts without random_start would repeat the same run: set random_start=True")
+    generator = torch.Generator().manual_seed(seed) if random_start else None
+    with untouched(model):
+        z, taken = _with_restarts(threat, radius, steps, length, _check_loss(loss), restarts, generator)
+        return threat.judge("pgd", z, epsilon=radius, iterations=taken, seed=seed)
+
+
+ATTACKS: dict[str, Callable[..., Any]] = {"fgsm": fgsm, "pgd": pgd, "apgd": apgd, "deepfool": deepfool}
+SMALLEST = frozenset({"deepfool"})  # those that look for the smallest perturbation whatever the radius

@@ -1,0 +1,219 @@
+"""Accuracy under random perturbations: of the input (white, salt and pepper) and of the parameters."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError
+
+from ..curvature.products import select_parameters
+from ..guard import check_batch, check_int, check_labels, check_model, logits_of, untouched
+from .projections import Box
+from .sweep import SweepResult, check_confidence, check_levels, wilson
+from .threat import Bounds, free_box
+
+__all__ = ["KINDS", "noise_sweep", "parameter_noise_sweep"]
+
+
+def _white(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
+    """``x + N(0, level^2)``."""
+    return x + level * torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device, x.dtype)
+
+
+def _salt_pepper(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
+    """Each entry, with probability ``level``, at its lower or upper bound with equal chances."""
+    dice = torch.rand(x.shape, generator=generator, dtype=torch.float64).to(x.device)
+    return torch.where(dice < level / 2, box.lower, torch.where(dice < level, box.upper, x))
+
+
+KINDS: dict[str, tuple[Callable[[Tensor, float, Box, torch.Generator], Tensor], float]] = {
+    "white": (_white, math.inf),
+    "salt_pepper": (_salt_pepper, 1.0),
+}
+
+
+def _accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    with torch.no_grad():
+        return float((logits_of(model, x, y).argmax(dim=1) == y).double().mean())
+
+
+def _sweep(
+    perturbation: str,
+    levels: tuple[float, ...],
+    measure: Callable[[float, torch.Generator], float],
+    *,
+    n: int,
+    draws: int,
+    seed: int,
+    confidence: float,
+    options: dict[str, Any],
+) -> SweepResult:
+    """Mean over draws at each level; the interval counts the sequences as trials, for draws share them."""
+    generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
+    mean, spread = [], []
+    for level in levels:
+        found = torch.tensor([measure(level, generator) for _ in range(draws if level > 0 else 1)], dtype=torch.float64)
+        mean.append(float(found.mean()))
+        spread.append(float(found.std(correction=1)) if len(found) > 1 else 0.0)
+    ends = [wilson(share, n, confidence) for share in mean]
+    return SweepResult(
+        perturbation=perturbation,
+        norm=None,
+        axis="level",
+        sizes=levels,
+        accuracy=tuple(mean),
+        ci_low=tuple(low for low, _ in ends),
+        ci_high=tuple(high for _, high in ends),
+        n=n,
+        confidence=confidence,
+        seed=seed,
+        draws=draws,
+        spread=tuple(spread),
+        options=options,
+    )
+
+
+def noise_sweep(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    kind: str = "white",
+    levels: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4),
+    draws: int = 5,
+    bounds: Bounds = (0.0, 1.0),
+    clip: bool = False,
+    mask: Tensor | None = None,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> SweepResult:
+    """Accuracy under noise on the input over a grid of levels.
+
+    ``white``: ``x + N(0, level^2)`` on every entry. ``salt_pepper``: each entry, with probability ``level``, is set to
+    its lower or its upper bound.
+
+    Args:
+        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        x: ``(batch, time, features)``.
+        y: ``(batch,)`` class labels.
+        kind: ``"white"`` or ``"salt_pepper"``.
+        levels: standard deviations, or shares of the entries (at most 1); 0 gives the clean accuracy. The default is
+            for inputs in [0, 1].
+        draws: independent noises per level.
+        bounds: pair of numbers or of tensors that broadcast to ``x``: salt and pepper, and what ``clip``
+            clips to.
+        clip: pull white noise back into the bounds.
+        mask: boolean, broadcasts to ``x``: true where there is noise.
+        seed: of the noise.
+        confidence: of the intervals, which are over the sequences (the draws' spread is given beside them).
+
+    Returns:
+        The sweep.
+
+    Raises:
+        ConfigurationError: an unknown kind, or input that does not fit.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or logits.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    >>> x, y = torch.full((6, 1, 1), 0.5), torch.zeros(6, dtype=torch.long)
+    >>> sweep = noise_sweep(model, x, y, kind="salt_pepper", levels=[0, 0.5])
+    >>> sweep.frame()["level"].tolist()
+    [0.0, 0.5]
+    """
+    if kind not in KINDS:
+        raise ConfigurationError(f"kind must be one of {sorted(KINDS)}, got {kind!r}")
+    disturb, largest = KINDS[kind]
+    grid, draws, confidence = (
+        check_levels("levels", levels, largest),
+        check_int("draws", draws),
+        check_confidence(confidence),
+    )
+    x = check_batch(check_model(model), x)
+    y = check_labels(y, len(x), x.device)
+    bounded = kind == "salt_pepper" or clip
+    box, free = free_box(x, bounds if bounded else None, mask)
+    if bounded and not (torch.isfinite(box.lower) & torch.isfinite(box.upper)).all():
+        raise ConfigurationError(f"{kind} noise needs finite bounds: pass bounds=(lower, upper) of the data")
+
+    def measure(level: float, generator: torch.Generator) -> float:
+        noisy = disturb(x, level, box, generator)
+        noisy = box.clip(noisy) if clip else noisy
+        return _accuracy(model, torch.where(free, noisy, x), y)
+
+    with untouched(model):
+        told: dict[str, Any] = {"n": len(x), "draws": draws, "seed": seed, "confidence": confidence}
+        return _sweep(kind, grid, measure, options={"clip": bool(clip)}, **told)
+
+
+def parameter_noise_sweep(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    levels: Sequence[float],
+    relative: bool = True,
+    parameters: str | Sequence[str] = "all",
+    draws: int = 5,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> SweepResult:
+    """Accuracy under white noise on the parameters: ``theta + level * s * N(0, I)``.
+
+    ``s`` is the root mean square of each tensor (``relative``) or 1. The noise is put on a copy of the model.
+
+    Args:
+        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        x: ``(batch, time, features)``.
+        y: ``(batch,)`` class labels.
+        levels: sizes; 0 gives the clean accuracy.
+        relative: in units of each tensor's own root mean square.
+        parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
+        draws: independent noises per level.
+        seed: of the noise.
+        confidence: of the intervals.
+
+    Returns:
+        The sweep.
+
+    Raises:
+        ConfigurationError: input that does not fit.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or logits.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    >>> x, y = torch.ones(6, 1, 1), torch.zeros(6, dtype=torch.long)
+    >>> parameter_noise_sweep(model, x, y, levels=[0, 0.1]).sizes
+    (0.0, 0.1)
+    """
+    grid, draws, confidence = (
+        check_levels("levels", levels),
+        check_int("draws", draws),
+        check_confidence(confidence),
+    )
+    x = check_batch(check_model(model), x)
+    y = check_labels(y, len(x), x.device)
+    with untouched(model):
+        chosen = select_parameters(model, parameters)
+        twin = copy.deepcopy(model)
+        moved = {name: p for name, p in twin.named_parameters() if name in chosen}
+
+        def measure(level: float, generator: torch.Generator) -> float:
+            with torch.no_grad():
+                for name, target in moved.items():
+                    original = chosen[name]
+                    scale = float(original.double().square().mean().sqrt()) if relative else 1.0
+                    noise = torch.randn(original.shape, generator=generator, dtype=torch.float64)
+                    target.copy_(original + (level * scale * noise).to(original.device, original.dtype))
+            return _accuracy(twin, x, y)
+
+        return _sweep(
+            "parameters", grid, measure, n=len(x), draws=draws, seed=seed, confidence=confidence,
+            options={"relative": relative},
+        )  # fmt: skip

@@ -1,0 +1,269 @@
+"""Accuracy over a grid of perturbation sizes, with confidence intervals, and over several trained models."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError
+
+from ..guard import check_number, untouched
+from ..results import Record
+from .gradient import ATTACKS, SMALLEST
+from .threat import Bounds, open_threat
+
+__all__ = ["SweepResult", "attack_sweep", "check_confidence", "check_levels", "over_models", "wilson"]
+
+
+@dataclass(frozen=True, eq=False)
+class SweepResult(Record):
+    """Accuracy against the size of a perturbation.
+
+    Attributes:
+        perturbation: name of the attack or of the noise.
+        norm: of the sizes (attacks); ``None`` for noise.
+        axis: what the sizes are called: ``epsilon`` or ``level``.
+        sizes: ascending.
+        accuracy: share of sequences classified correctly; for attacks in the worst case found at this size
+            or a smaller one, for noise in the mean over the draws.
+        ci_low: lower end of Wilson's interval over the sequences, one entry per size.
+        ci_high: upper end.
+        n: sequences.
+        confidence: of the intervals.
+        seed: of the perturbations.
+        draws: independent perturbations per size (noise); 1 for attacks.
+        spread: standard deviation of the accuracy over the draws, one entry per size; 0 for attacks.
+        options: everything else the perturbation was told.
+        broken_at: ``(n,)`` smallest size at which each sequence fell, infinite where none (attacks);
+            ``None`` for noise.
+    """
+
+    perturbation: str
+    norm: str | None
+    axis: str
+    sizes: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    ci_low: tuple[float, ...]
+    ci_high: tuple[float, ...]
+    n: int
+    confidence: float
+    seed: int
+    draws: int = 1
+    spread: tuple[float, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    broken_at: NDArray[np.float64] | None = None
+
+    def frame(self) -> pd.DataFrame:
+        """One row per size: ``attack, norm, epsilon`` or ``noise, level``, then accuracy and interval."""
+        attack = self.axis == "epsilon"
+        head = {"attack": self.perturbation, "norm": self.norm} if attack else {"noise": self.perturbation}
+        body = {"accuracy": self.accuracy, "ci_low": self.ci_low, "ci_high": self.ci_high, "n": self.n}
+        tail = {"seed": self.seed} if attack else {"draws": self.draws, "spread": self.spread, "seed": self.seed}
+        return pd.DataFrame({**head, self.axis: self.sizes, **body, **tail})
+
+
+def wilson(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share: solutions p of ``|share - p| = z sqrt(p (1 - p) / n)``.
+
+    Args:
+        share: observed, in [0, 1].
+        n: independent trials.
+        confidence: of the interval, in (0, 1).
+
+    Returns:
+        Lower and upper end, within [0, 1].
+
+    Source: E. Wilson (1927).
+
+    >>> low, high = wilson(0.5, 100)
+    >>> round(low, 4), round(high, 4)
+    (0.4038, 0.5962)
+    """
+    z = float(ndtri(0.5 + confidence / 2))
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+
+
+def check_confidence(value: Any) -> float:
+    """``value`` as a float strictly between 0 and 1.
+
+    Raises:
+        ConfigurationError: when it is none.
+    """
+    number = check_number("confidence", value, strict=True)
+    if number >= 1:
+        raise ConfigurationError(f"confidence must lie between 0 and 1, got {value!r}")
+    return number
+
+
+def check_levels(name: str, values: Any, maximum: float = math.inf) -> tuple[float, ...]:
+    """A grid of sizes, ascending and without repetition.
+
+    Raises:
+        ConfigurationError: no sequence of numbers in [0, maximum], or an empty one.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ConfigurationError(f"{name} must be a sequence of numbers, got {values!r}")
+    numbers = sorted({check_number(f"an entry of {name}", value) for value in values})
+    if not numbers:
+        raise ConfigurationError(f"{name} must not be empty")
+    if numbers[-1] > maximum:
+        raise ConfigurationError(f"{name} must not exceed {maximum:g}, got {numbers[-1]:g}")
+    return tuple(numbers)
+
+
+def attack_sweep(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epsilons: Sequence[float],
+    attack: str = "pgd",
+    norm: str = "linf",
+    bounds: Bounds = (0.0, 1.0),
+    mask: Tensor | None = None,
+    seed: int = 0,
+    confidence: float = 0.95,
+    **options: Any,
+) -> SweepResult:
+    """Worst-case accuracy over a grid of radii.
+
+    Radii are taken in ascending order, and only sequences that still stand are attacked: an adversarial
+    sequence inside a small ball lies in every larger one, so accuracy never rises with the radius. Success
+    is recomputed here from the sequences that the attack returns: the norm, the bounds and the model's
+    answer, all three.
+
+    Args:
+        model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
+        x: ``(batch, time, features)``, within the bounds.
+        y: ``(batch,)`` class labels.
+        epsilons: radii; 0 gives the clean accuracy.
+        attack: ``"fgsm"``, ``"pgd"``, ``"apgd"`` or ``"deepfool"``.
+        norm: ``"linf"`` or ``"l2"`` over the whole sequence.
+        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        seed: of random starts.
+        confidence: of the intervals.
+        **options: handed to the attack, such as ``steps=7, step_size=0.01``.
+
+    Returns:
+        The sweep.
+
+    Raises:
+        ConfigurationError: an unknown attack or option, or input that does not fit.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or logits.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    >>> _ = model[1].weight.data.copy_(torch.tensor([[1.0], [-1.0]]))  # class 0 where x > 0
+    >>> x, y = torch.tensor([[[0.25]], [[0.75]]]), torch.tensor([0, 0])
+    >>> attack_sweep(model, x, y, epsilons=[0, 0.5, 1], bounds=(-1, 1)).accuracy
+    (1.0, 0.5, 0.0)
+    """
+    if attack not in ATTACKS:
+        raise ConfigurationError(f"attack must be one of {sorted(ATTACKS)}, got {attack!r}")
+    run = ATTACKS[attack]
+    unknown = sorted(set(options) - set(inspect.signature(run).parameters) | ({"epsilon"} & set(options)))
+    if unknown:
+        raise ConfigurationError(f"{attack} has no option {', '.join(unknown)} in a sweep")
+    sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
+    threat, _, seed = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
+    x, y = threat.x, threat.y
+    smallest = None
+    if attack in SMALLEST:  # does not depend on the radius: searched once, pulled back to each
+        box = (threat.box.lower, threat.box.upper)
+        smallest = run(model, x, y, norm=norm, bounds=box, seed=seed, **options).adversarial
+    broken = torch.full((len(x),), math.inf, dtype=torch.float64)
+    for epsilon in sizes:
+        standing = torch.isinf(broken).nonzero()[:, 0].to(x.device)
+        if not len(standing):
+            break
+        part = threat.take(standing)
+        if smallest is not None:
+            z = smallest[standing]
+        else:
+            box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
+            z = run(model, part.x, part.y, epsilon=epsilon, norm=norm, bounds=box, seed=seed, **options).adversarial
+        with untouched(model):
+            fallen = part.wrong(part.inside(z, epsilon))
+        broken[standing[fallen].cpu()] = epsilon
+    shares = [float((broken > epsilon).double().mean()) for epsilon in sizes]
+    ends = [wilson(share, len(x), confidence) for share in shares]
+    return SweepResult(
+        perturbation=attack,
+        norm=norm,
+        axis="epsilon",
+        sizes=sizes,
+        accuracy=tuple(shares),
+        ci_low=tuple(low for low, _ in ends),
+        ci_high=tuple(high for _, high in ends),
+        n=len(x),
+        confidence=confidence,
+        seed=seed,
+        spread=(0.0,) * len(sizes),
+        options=dict(options),
+        broken_at=broken.numpy(),
+    )
+
+
+def over_models(sweeps: Sequence[SweepResult], confidence: float = 0.95) -> pd.DataFrame:
+    """The same sweep over several trainings: mean, extremes and Student's interval of the mean accuracy.
+
+    Two networks of equal clean accuracy can differ tenfold under attack: one training says nothing.
+
+    Args:
+        sweeps: one per trained model, all of the same perturbation over the same sizes.
+        confidence: of the intervals.
+
+    Returns:
+        One row per size: ``mean, ci_low, ci_high, min, max, models``; the interval is not a number for one
+        model.
+
+    Raises:
+        ConfigurationError: no sweep, or sweeps that are not of the same perturbation and sizes.
+
+    Example:
+        >>> from stability.models import ElmanRNN, SequenceModel
+        >>> x, y = torch.rand(20, 5, 2), torch.arange(20) % 3
+        >>> models = [SequenceModel(ElmanRNN(2, 4), 3) for _ in range(3)]
+        >>> table = over_models([attack_sweep(m, x, y, epsilons=[0.0, 0.5], attack="fgsm") for m in models])
+        >>> (table["min"] <= table["mean"]).all(), table["models"].tolist()
+        (np.True_, [3, 3])
+    """
+    if not sweeps:
+        raise ConfigurationError("no sweep to combine")
+    first = sweeps[0]
+    key = (first.perturbation, first.norm, first.axis, first.sizes)
+    if any((s.perturbation, s.norm, s.axis, s.sizes) != key for s in sweeps):
+        raise ConfigurationError("the sweeps differ in perturbation, norm or sizes: run them over one grid")
+    table, count = np.array([s.accuracy for s in sweeps]), len(sweeps)
+    mean = table.mean(axis=0)
+    half = np.full_like(mean, math.nan)
+    if count > 1:
+        quantile = float(stdtrit(count - 1, 0.5 + check_confidence(confidence) / 2))
+        half = quantile * table.std(axis=0, ddof=1) / math.sqrt(count)
+    name = "attack" if first.axis == "epsilon" else "noise"
+    return pd.DataFrame(
+        {
+            name: first.perturbation,
+            "norm": first.norm,
+            first.axis: first.sizes,
+            "mean": mean,
+            "ci_low": np.clip(mean - half, 0, 1),
+            "ci_high": np.clip(mean + half, 0, 1),
+            "min": table.min(axis=0),
+            "max": table.max(axis=0),
+            "models": count,
+        }
+    )

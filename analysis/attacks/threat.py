@@ -1,0 +1,226 @@
+"""What an attack may do, and the judgement of what it did: success is recomputed, never believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError, DimensionError
+
+from ..guard import check_batch, check_int, check_labels, check_model, check_number, logits_of
+from ..results import Record
+from .projections import Box, Geometry, geometry
+
+__all__ = ["LOSSES", "AttackResult", "Bounds", "Threat", "free_box", "margins", "open_threat"]
+
+Bounds = tuple[Any, Any] | None
+
+
+@dataclass(frozen=True, eq=False)
+class AttackResult(Record):
+    """What an attack found, judged afresh on the stored sequences.
+
+    Attributes:
+        attack: its name.
+        norm: ``l2`` or ``linf``.
+        epsilon: the radius it was held to; infinite for an attack that looks for the smallest perturbation.
+        adversarial: ``(batch, time, features)``; the original sequence where nothing was found and nothing
+            needed.
+        success: ``(batch,)`` the stored sequence is misclassified.
+        already_wrong: ``(batch,)`` the original one is: counts as a success of norm 0.
+        norms: ``(batch,)`` float64, size of the stored perturbation in ``norm``.
+        iterations: gradient steps taken at most by one sample.
+        seed: of random starts.
+    """
+
+    attack: str
+    norm: str
+    epsilon: float
+    adversarial: Tensor
+    success: Tensor
+    already_wrong: Tensor
+    norms: Tensor
+    iterations: int
+    seed: int
+
+    @property
+    def robust_accuracy(self) -> float:
+        """Share of sequences that are still classified correctly."""
+        return 1.0 - float(self.success.double().mean())
+
+    @property
+    def median_norm(self) -> float:
+        """Median over all sequences of the norm that was enough; infinite where nothing succeeded."""
+        enough = torch.where(self.success, self.norms, torch.full_like(self.norms, float("inf")))
+        return float(enough.median())
+
+    def frame(self) -> pd.DataFrame:
+        """One row per sequence: ``sample``, ``success``, ``already_wrong``, ``size`` of the perturbation."""
+        return pd.DataFrame(
+            {
+                "sample": range(len(self.success)),
+                "success": self.success.cpu().numpy(),
+                "already_wrong": self.already_wrong.cpu().numpy(),
+                "size": self.norms.cpu().numpy(),
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the sequences themselves, in JSON's own types."""
+        fields = ("attack", "norm", "epsilon", "iterations", "seed")
+        record: dict[str, Any] = {name: getattr(self, name) for name in fields}
+        record["epsilon"] = self.epsilon if self.epsilon < float("inf") else None
+        rows = {"success": self.success, "already_wrong": self.already_wrong, "norms": self.norms}
+        return {**record, "robust_accuracy": self.robust_accuracy, **{k: v.tolist() for k, v in rows.items()}}
+
+
+def margins(logits: Tensor, y: Tensor) -> Tensor:
+    """``max_{j != y} z_j - z_y (batch,)``: positive where misclassified; what attacks drive up."""
+    others = logits.scatter(1, y[:, None], float("-inf")).amax(dim=1)
+    return others - logits.gather(1, y[:, None])[:, 0]
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": lambda logits, y: nn.functional.cross_entropy(logits, y, reduction="none"),
+    "margin": margins,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Threat:
+    """A checked problem: these sequences, this model, these bounds; the tensors are per sample."""
+
+    model: nn.Module
+    x: Tensor
+    y: Tensor
+    box: Box
+    geometry: Geometry
+
+    def take(self, index: Tensor) -> Threat:
+        """The problem for some samples."""
+        return Threat(self.model, self.x[index], self.y[index], self.box.take(index), self.geometry)
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Checked logits of ``z``, without a graph."""
+        with torch.no_grad():
+            return logits_of(self.model, z, self.y)
+
+    def wrong(self, z: Tensor) -> Tensor:
+        """Where ``z`` is misclassified."""
+        return self.logits(z).argmax(dim=1) != self.y
+
+    def ascend(self, z: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss ``(batch,)``, its gradient by the input (0 where frozen), and the logits."""
+        z = z.detach().requires_grad_(True)
+        logits = logits_of(self.model, z, self.y)
+        values = loss(logits, self.y)
+        (gradient,) = torch.autograd.grad(values.sum(), z)
+        return values.detach(), torch.where(self.box.lower < self.box.upper, gradient, 0.0), logits.detach()
+
+    def inside(self, z: Tensor, epsilon: float) -> Tensor:
+        """``z`` pulled into the ball of radius ``epsilon`` and the box; rounding leaves neither."""
+        if epsilon < float("inf"):
+            z = self.geometry.clip(self.x, z, epsilon)
+        return self.box.clip(z)  # x is in the box, so clipping only brings z nearer to x
+
+    def judge(self, attack: str, z: Tensor, *, epsilon: float, iterations: int, seed: int) -> AttackResult:
+        """Clip, run the model again, and say what succeeded."""
+        z = self.inside(z.detach(), epsilon)
+        already = self.wrong(self.x)
+        z = torch.where(already[:, None, None], self.x, z)
+        success = self.wrong(z)
+        norms = self.geometry.size(z.double() - self.x.double())
+        return AttackResult(attack, self.geometry.name, epsilon, z, success, already, norms, iterations, seed)
+
+
+def _bound(value: Any, x: Tensor, name: str, default: float) -> Tensor:
+    if value is None:
+        return torch.full_like(x, default)
+    if isinstance(value, bool | str):
+        raise ConfigurationError(f"the {name} bound must be a number or a tensor, got {value!r}")
+    try:
+        bound = torch.as_tensor(value, dtype=x.dtype, device=x.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"the {name} bound must be a number or a tensor, got {value!r}") from error
+    if bound.isnan().any():
+        raise ConfigurationError(f"the {name} bound holds NaN")
+    return _broadcast(bound, x, f"the {name} bound")
+
+
+def _broadcast(value: Tensor, x: Tensor, name: str) -> Tensor:
+    try:
+        return value.broadcast_to(x.shape)
+    except RuntimeError as error:
+        raise DimensionError(name, f"broadcastable to {tuple(x.shape)}", tuple(value.shape)) from error
+
+
+def free_box(x: Tensor, bounds: Bounds, mask: Any) -> tuple[Box, Tensor]:
+    """Bounds of every entry and where a mask lets it change, both of the shape of ``x``.
+
+    Args:
+        x: ``(batch, time, features)``.
+        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
+        mask: boolean, broadcasts to ``x``; ``None``: true everywhere.
+
+    Raises:
+        ConfigurationError: bounds or mask of a wrong kind, crossed bounds, or ``x`` outside of them.
+        DimensionError: a bound or mask that does not broadcast.
+    """
+    if bounds is not None and (not isinstance(bounds, tuple | list) or len(bounds) != 2):
+        raise ConfigurationError(f"bounds must be a pair (lower, upper) or None, got {bounds!r}")
+    lower, upper = (None, None) if bounds is None else bounds
+    low, high = _bound(lower, x, "lower", float("-inf")), _bound(upper, x, "upper", float("inf"))
+    if (low > high).any():
+        raise ConfigurationError("a lower bound lies above its upper bound")
+    if (x < low).any() or (x > high).any():
+        raise ConfigurationError(
+            f"x spans [{float(x.min()):.4g}, {float(x.max()):.4g}] and leaves its bounds: "
+            "pass bounds=(lower, upper) of the data (numbers or tensors, one per feature), or None"
+        )
+    if mask is None:
+        return Box(low, high), torch.ones_like(x, dtype=torch.bool)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise ConfigurationError("mask must be a boolean tensor, true where the input may change")
+    return Box(low, high), _broadcast(mask.to(x.device), x, "mask")
+
+
+def _box(x: Tensor, bounds: Bounds, mask: Any) -> Box:
+    box, free = free_box(x, bounds, mask)
+    return Box(torch.where(free, box.lower, x), torch.where(free, box.upper, x))
+
+
+def open_threat(
+    model: Any, x: Any, y: Any, *, norm: str, bounds: Bounds, mask: Any, seed: Any, epsilon: Any = 0.0
+) -> tuple[Threat, float, int]:
+    """Check everything an attack is given, once.
+
+    Args:
+        model: ``model(x) -> logits (batch, classes)``.
+        x: ``(batch, time, features)``, within the bounds.
+        y: ``(batch,)`` class labels.
+        norm: ``"l2"`` or ``"linf"``.
+        bounds: pair of numbers or of tensors that broadcast to ``x`` (one per feature, per position);
+            ``None``: free.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something; ``None``: everywhere.
+        seed: of random starts.
+        epsilon: radius; ``None`` means no limit.
+
+    Returns:
+        The problem, the radius and the seed.
+
+    Raises:
+        ConfigurationError: an option or tensor that does not fit, ``x`` outside its bounds, labels that are
+            no class.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or logits.
+    """
+    shape = geometry(norm)
+    radius = float("inf") if epsilon is None else check_number("epsilon", epsilon)
+    x = check_batch(check_model(model), x)
+    y = check_labels(y, len(x), x.device)
+    return Threat(model, x, y, _box(x, bounds, mask), shape), radius, check_int("seed", seed, 0)

@@ -1,0 +1,1 @@
+"""Several models trained and analysed: steps, files, processes, and the record of how far each has come."""

@@ -1,0 +1,397 @@
+"""Several models trained, or taken as they are, and analysed: the work behind the main report.
+
+A campaign is a directory: ``report-settings.json`` says what was planned, ``models/NAME/`` is a model's run
+directory with the files of ``stability.analysis.campaign.pipeline``. A model is finished when it has its
+``analysis.json``; carried out again, a campaign does what is missing, and training goes on where it stopped. Results
+belong to the weights that they were computed from: a model that changed since then is examined again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.storage.folder import claim, is_inner, is_listed, listed
+from stability.storage.writing import make_folder
+
+from ..results import plain_value
+from ..tasks import identity, make_task
+from ..training.front import resume_run
+from ..training.presets import PRESETS, train_preset
+from ..training.runs import RUN_FILE, read_run
+from .digests import file_digest, file_digests, model_digest
+from .fitting import examined_on, fitted
+from .jobs import Outcome, run_jobs
+from .labels import names_for, titles_for
+from .pipeline import ANALYSIS_FILE, BUDGETS, analyse
+from .record import (
+    REPORT,
+    SETTINGS_FILE,
+    Session,
+    adopt_models,
+    can_go_on,
+    clear,
+    is_complete,
+    is_whole,
+    planned,
+    recorded,
+    refuse_model,
+    take_over,
+    write_settings,
+)
+
+__all__ = [
+    "DEFAULT_MODELS",
+    "FINISHED",
+    "SETTINGS_FILE",
+    "Campaign",
+    "Given",
+    "finished",
+    "opened",
+    "names_for",
+    "plan",
+    "run_campaign",
+    "titles_for",
+]
+
+MODEL_FILE = "model.safetensors"
+FINISHED = "finished"
+DEFAULT_MODELS = ("contracting", "lstm", "lipschitz", "neural_ode", "antisymmetric")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A model that exists already.
+
+    Attributes:
+        name: unique, for its directory: see ``names_for``.
+        path: run directory or file, or where the system came from.
+        subject: a module or a system, loaded.
+        task: name and options of the task to examine it on; ``None`` for the run's own, if it has one.
+        title: how readers know it; by default the name.
+    """
+
+    name: str
+    path: str
+    subject: Any
+    task: tuple[str, dict[str, Any]] | None = None
+    title: str = ""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """What the results depend on: the model, and how it was trained where a run directory tells."""
+        run = Path(self.path) / RUN_FILE
+        return model_digest(self.subject) + (f" {file_digest(run)}" if run.is_file() else "")
+
+
+@dataclass(frozen=True)
+class _Job:
+    name: str
+    folder: str
+    budget: str
+    seed: int
+    data_dir: str | None
+    task: tuple[str, dict[str, Any]] | None
+    time_limit: float | None
+    device: str
+    given: Given | None
+    overwrite: bool
+    input_box: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What is to be done, and where.
+
+    Attributes:
+        folder: the report directory.
+        models: names of the models, in the report's order.
+        given: those of them that exist already; the others are presets to be trained.
+        quick: small budgets.
+        seed: of everything random.
+        data_dir: folder with the full data, ``None`` for the embedded ones.
+        task: the task that presets are trained on.
+        train_seconds: time limit of each training.
+        device: where to train and to compute; no part of the plan.
+        input_box: what inputs of LSTMs and GRUs are promised to stay in; ``None``: the range of their data.
+    """
+
+    folder: Path
+    models: tuple[str, ...]
+    given: tuple[Given, ...] = ()
+    quick: bool = False
+    seed: int = 0
+    data_dir: str | None = None
+    task: tuple[str, dict[str, Any]] = ("digits", {})
+    train_seconds: float | None = None
+    device: str = "cpu"
+    input_box: tuple[float, float] | None = None
+
+    def plan(self) -> dict[str, Any]:
+        """What decides the results, as JSON values: campaigns with the same plan may share a directory."""
+        return plain_value(
+            {
+                "models": self.models,
+                "sources": {g.name: g.path for g in self.given},
+                "quick": self.quick,
+                "seed": self.seed,
+                "data_dir": self.data_dir,
+                "task": identity(self.task),
+                "tasks": {g.name: identity(g.task) for g in self.given if g.task is not None},
+                "budget": asdict(BUDGETS[self.budget]),
+                **({} if self.input_box is None else {"input_box": self.input_box}),
+            }
+        )
+
+    @property
+    def budget(self) -> str:
+        """Name of the analyzers' budget."""
+        return "quick" if self.quick else "full"
+
+
+@contextmanager
+def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+    """Make or re-open the campaign's directory, and own it for the time of a block.
+
+    Args:
+        campaign: what is to be done.
+        overwrite: whether a report made with another plan, and files of the names that a report has, may be replaced.
+            Files of other names are not touched.
+        pages: names of the files that the caller will write there, so that they are refused before the work, too.
+
+    Yields:
+        Names of the models that are finished already.
+
+    Raises:
+        ConfigurationError: an unknown preset, or a directory that holds another campaign or something else.
+        FolderInUseError: another process writes there.
+        FileFormatError: a directory that cannot be written to.
+    """
+    _check(campaign, overwrite)
+    with claim(campaign.folder, "report") as own:
+        _check(campaign, overwrite)  # as it is now that nobody else writes
+        if not is_listed(campaign.folder):
+            adopt_models(campaign.folder)
+        own.reserve([SETTINGS_FILE, *pages], REPORT, overwrite=overwrite, adopt=True)
+        same = planned(campaign.folder) == campaign.plan()
+        if not same:
+            for folder in sorted((campaign.folder / "models").glob("*")):
+                clear(folder)
+        _drop_stale(campaign)
+        if not same:
+            write_settings(campaign, {})
+        for name in campaign.models:
+            if name not in finished(campaign):
+                refuse_model(campaign.folder / "models" / name, overwrite)
+        yield finished(campaign)
+
+
+def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
+    """``opened``, and closed again.
+
+    Returns:
+        Names of the models that are finished already.
+    """
+    with opened(campaign, overwrite=overwrite) as done:
+        return done
+
+
+def _check(campaign: Campaign, overwrite: bool) -> None:
+    """Refuse what cannot be done before anything is changed."""
+    trained = [n for n in campaign.models if n not in {g.name for g in campaign.given}]
+    unknown = [n for n in trained if n not in PRESETS]
+    if unknown:
+        raise ConfigurationError(f"unknown model {unknown[0]!r}; the known ones are {', '.join(PRESETS)}")
+    folder = campaign.folder
+    if folder.exists() and not folder.is_dir():
+        raise FileFormatError(f"cannot write to {folder}: it is a file")
+    if (folder / SETTINGS_FILE).is_file():
+        if planned(folder) != campaign.plan() and not overwrite:
+            raise ConfigurationError(
+                f"{folder} holds a report made with other settings: choose another --out, or --overwrite"
+            )
+    elif (
+        folder.is_dir() and SETTINGS_FILE not in listed(folder) and any(not is_inner(p.name) for p in folder.iterdir())
+    ):
+        raise ConfigurationError(f"{folder} is not empty and no report directory: choose another --out")
+
+
+def _drop_stale(campaign: Campaign) -> None:
+    """Take away results about other weights than those that are there now; trained presets keep their training."""
+    given = {g.name: g for g in campaign.given}
+    for name in campaign.models:
+        folder = campaign.folder / "models" / name
+        if not (folder / ANALYSIS_FILE).is_file():
+            continue
+        known = recorded(folder)
+        if name in given:
+            if known.get("given") != given[name].digest:
+                clear(folder)
+        elif known.get("files", {}).get(MODEL_FILE) != file_digests(folder, [MODEL_FILE]).get(MODEL_FILE):
+            clear(folder, ANALYSIS_FILE)
+
+
+def finished(campaign: Campaign) -> tuple[str, ...]:
+    """Names of the models whose files are complete, and as the analysis left them."""
+    return tuple(n for n in campaign.models if is_complete(campaign.folder / "models" / n))
+
+
+def run_campaign(
+    campaign: Campaign,
+    *,
+    processes: int = 2,
+    news: Callable[[str, str], Any] | None = None,
+    command: str | None = None,
+    overwrite: bool = False,
+) -> list[Outcome]:
+    """Train and analyse what is not finished yet; ``plan`` comes first.
+
+    Args:
+        campaign: what is to be done.
+        processes: models at a time, each in a process with one thread.
+        news: called with a model's name and what is being done; in the end with ``FINISHED``.
+        command: the command line, for the record.
+        overwrite: whether files in the way of the models' own may be replaced.
+
+    Returns:
+        One outcome a model; a mistake in one model's input does not stop the others.
+
+    Raises:
+        FileFormatError: a directory that cannot be written to.
+        FolderInUseError: another process writes there.
+        KeyboardInterrupt: finished models and finished epochs are kept.
+    """
+    given = {g.name: g for g in campaign.given}
+    with claim(campaign.folder, "report") as own:
+        done = finished(campaign)
+        jobs = {
+            name: _Job(
+                name,
+                str(campaign.folder / "models" / name),
+                campaign.budget,
+                campaign.seed,
+                campaign.data_dir,
+                campaign.task,
+                campaign.train_seconds,
+                campaign.device,
+                given.get(name),
+                overwrite,
+                campaign.input_box,
+            )
+            for name in campaign.models
+            if name not in done
+        }
+
+        def note(outcome: Outcome) -> None:
+            session.note(outcome)
+            if news is not None:
+                news(outcome.name, FINISHED)
+
+        session = Session(campaign, min(processes, len(campaign.models)), command, bool(jobs))
+        try:
+            outcomes = run_jobs(
+                _work,
+                jobs,
+                processes=processes,
+                news=news,
+                done=note,
+                descriptor=own.descriptor,
+                alone=len(campaign.models) > 1,
+            )
+            session.close()
+        finally:
+            session.write()
+        return outcomes
+
+
+def _work(job: _Job, tell: Callable[[str], None]) -> None:
+    if job.given is not None:
+        _examine(job, job.given, tell)
+    else:
+        _train(job, tell)
+
+
+def _train(job: _Job, tell: Callable[[str], None]) -> None:
+    """Train a preset, or go on with its training, then analyse."""
+    folder = Path(job.folder)
+    is_trained = is_whole(folder)
+
+    def progress(news: Any) -> None:
+        if news.finished is not None:
+            tell(f"epoch {news.epoch} of {news.epochs}, held-out {task.metric_name} {news.finished.test_metric:.3f}")
+
+    name, options = job.task or ("digits", {})
+    task = make_task(name, data_dir=job.data_dir, seed=job.seed, **options)
+    if is_trained:
+        model = read_run(folder).model().to(job.device)
+    elif can_go_on(folder, tell):
+        model, result = resume_run(
+            folder, data_dir=job.data_dir, progress=progress, time_limit=job.time_limit, device=job.device
+        )
+    else:
+        tell("training")
+        model, result = train_preset(
+            job.name,
+            task,
+            quick=job.budget == "quick",
+            seed=job.seed,
+            device=job.device,
+            out=folder,
+            progress=progress,
+            time_limit=job.time_limit,
+            overwrite=job.overwrite,
+        )
+    if not is_trained and result.interrupted:
+        raise KeyboardInterrupt
+    if not is_trained and result.epochs == 0:
+        raise UnsupportedError(f"training finished no epoch ({result.detail})")
+    title = PRESETS[job.name].title or job.name
+    analyse(
+        folder,
+        model,
+        model=model,
+        task=task,
+        title=title,
+        source=f"trained here: {PRESETS[job.name].why}",
+        budget=job.budget,
+        seed=job.seed,
+        progress=tell,
+        overwrite=job.overwrite,
+        keep=True,
+        input_box=job.input_box,
+    )
+
+
+def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
+    """Analyse a model that was given; its run directory's files are taken over."""
+    folder, source = Path(job.folder), Path(given.path)
+    make_folder(folder)
+    task = None if given.task is None else examined_on(given.task, source, job.data_dir, job.seed)
+    if (source / RUN_FILE).is_file():
+        take_over(source, folder, job.overwrite)
+        task = read_run(source).task(job.data_dir) if task is None else task
+    model = given.subject.to(job.device) if isinstance(given.subject, nn.Module) else None
+    if task is not None and model is not None:
+        task = fitted(task, model, given.path)
+    analyse(
+        folder,
+        given.subject if model is None else model,
+        model=model,
+        task=task,
+        title=given.title or given.name,
+        source=given.path,
+        budget=job.budget,
+        seed=job.seed,
+        progress=tell,
+        given=given.digest,
+        overwrite=job.overwrite,
+        keep=True,
+        input_box=job.input_box,
+    )

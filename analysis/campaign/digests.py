@@ -1,0 +1,60 @@
+"""Which model results are about: digests of weights in memory and of files on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from stability.wire import digest_of, file_digest
+
+from ..training.runs import model_description
+
+__all__ = ["file_digest", "file_digests", "inodes", "model_digest"]
+
+
+def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Digests of those files of a folder that exist, by name."""
+    return {n: file_digest(folder / n) for n in names if (folder / n).is_file()}
+
+
+def inodes(folder: Path) -> dict[str, int]:
+    """Which file each name of a folder stands for: another one after it was written again."""
+    return {entry.name: entry.inode() for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)}
+
+
+def model_digest(subject: Any) -> str:
+    """SHA-256 of what decides a model's results: its architecture, and every number that it stores, to the last bit.
+
+    Args:
+        subject: a module or a system.
+
+    Returns:
+        64 hexadecimal digits: equal for equal models, wherever they were loaded from.
+
+    Example:
+        >>> from stability.models import ElmanRNN
+        >>> layer = ElmanRNN(2, 3)
+        >>> before = model_digest(layer)
+        >>> _ = layer.weight_hh.data.view(-1)[0].mul_(1 + 1e-6)
+        >>> before == model_digest(layer)
+        False
+    """
+    if not isinstance(subject, nn.Module):
+        return digest_of(subject)
+    text = f"{model_description(subject)} {subject!r}"
+    out = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", text).encode("utf-8", errors="surrogateescape"))
+    for name, value in subject.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            value = value.detach().cpu().contiguous()
+            out.update(f"{name} {value.dtype} {tuple(value.shape)}".encode("utf-8", errors="surrogateescape"))
+            out.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+        else:
+            out.update(f"{name} {value!r}".encode("utf-8", errors="surrogateescape"))
+    return out.hexdigest()

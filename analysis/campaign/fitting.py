@@ -1,0 +1,155 @@
+"""Which data a model is examined on, and whether it takes them and answers as they ask: found by running it once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
+
+from ..guard import answer
+from ..tasks import Task, make_task
+from ..training.runs import RUN_FILE, read_run
+
+__all__ = ["answers_of", "check_features", "examined_on", "fitted"]
+
+
+def examined_on(task: tuple[str, dict[str, Any]], source: Path, data_dir: str | None, seed: int) -> Task:
+    """The data that a given model is examined on; a run that was trained on this very file keeps its own test part.
+
+    Args:
+        task: name and options.
+        source: the model's path.
+        data_dir: folder with the full data, or ``None``.
+        seed: of the task.
+
+    Returns:
+        The task.
+
+    Raises:
+        FileFormatError: data or a run that cannot be read, or a file that is not the one of the options' digest.
+        ConfigurationError: no such task or option.
+    """
+    name, options = task
+    if name == "data" and (source / RUN_FILE).is_file():
+        run = read_run(source)
+        trained = run.document["task"]
+        if trained.get("name") == "data" and trained.get("options", {}).get("digest") == options.get("digest"):
+            return run.task(file=options["file"])
+    return make_task(name, data_dir=data_dir, seed=seed, **options)
+
+
+def check_features(subject: Any, task: Task, name: str) -> None:
+    """Refuse data of another number of features than a model or a system says that it takes.
+
+    Raises:
+        DimensionError: when they differ.
+    """
+    size = next((n for key in ("input_size", "inputs") if isinstance(n := getattr(subject, key, None), int)), None)
+    if size is not None and size != task.input_size:
+        raise DimensionError(f"the input of {name}", f"(..., {task.input_size}) for task {task.name}", f"(..., {size})")
+
+
+def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> Task:
+    """The task in the model's own floating type and, for data of one's own, with targets shaped like its answers.
+
+    Args:
+        task: the data.
+        model: called as ``model(x)``.
+        name: what errors call it.
+        answers: whether what it puts out matters.
+
+    Returns:
+        The task for this model. An answer that is no tensor is left to whoever needs one.
+
+    Raises:
+        ConfigurationError: a model that raises on these sequences, or labels that are none of its classes.
+        DimensionError: another number of features, or answers that do not fit the targets.
+        NonFiniteError: NaN or infinities come out.
+
+    Example:
+        >>> from stability.models import ElmanRNN, SequenceModel
+        >>> from stability.analysis import task_from_arrays
+        >>> task = task_from_arrays(torch.rand(6, 4, 2), torch.arange(6) % 2)
+        >>> fitted(task, SequenceModel(ElmanRNN(2, 3), 5), "the model").output_size  # three classes do not occur
+        5
+    """
+    check_features(model, task, name)
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if parameter is not None and parameter.dtype != task.train[0].dtype:
+        task = _as_type(task, parameter.dtype)
+    x = task.test[0][:2]
+    outputs = answer(model, x if parameter is None else x.to(parameter.device), name)
+    if not answers or not isinstance(outputs, Tensor) or task.data.get("source") != "arrays":
+        return task
+    if not torch.isfinite(outputs).all():
+        raise NonFiniteError(f"what {name} answers to the data", "it diverges on them")
+    return (_classes if task.kind == "classes" else _values)(task, tuple(outputs.shape), name)
+
+
+def answers_of(model: nn.Module, task: Task) -> None:
+    """Refuse a model whose answers are no tensor, for measurements that need a number for each target.
+
+    Raises:
+        UnsupportedError: for ``torch.nn.GRU`` and the like, which answer with outputs and states.
+    """
+    x = task.test[0][:2]
+    outputs = answer(model, x, type(model).__name__)
+    if not isinstance(outputs, Tensor):
+        raise UnsupportedError(
+            f"{type(model).__name__} answers with a {type(outputs).__name__}, outputs and states: a network with a "
+            "head gives the numbers that targets are compared with"
+        )
+
+
+def _as_type(task: Task, dtype: torch.dtype) -> Task:
+    def cast(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        x, y = pair
+        return x.to(dtype), y.to(dtype) if y.is_floating_point() else y
+
+    same = task.train[0] is task.test[0]
+    train = cast(task.train)
+    out = replace(task, train=train, test=train if same else cast(task.test))
+    if not torch.isfinite(out.train[0]).all() or not torch.isfinite(out.test[0]).all():
+        raise NonFiniteError(f"the data in the model's {dtype}", "scale them")
+    return out
+
+
+def _classes(task: Task, shape: tuple[int, ...], name: str) -> Task:
+    per_step = task.reduction == "all"
+    rows = len(task.test[0][:2])
+    want = (rows, task.steps, "classes") if per_step else (rows, "classes")
+    if shape[:-1] != want[:-1]:
+        hint = "one row of logits " + ("a step" if per_step else "a sequence: give those of the last step")
+        raise DimensionError(f"what {name} answers", want, shape, hint)
+    if shape[-1] < 2:
+        raise DimensionError(f"what {name} answers", want, shape, "two classes need two logits")
+    if task.classes is not None and len(task.classes) != shape[-1]:
+        raise ConfigurationError(f"{name} has {shape[-1]} classes, the data name {len(task.classes)}")
+    if task.output_size > shape[-1]:
+        raise ConfigurationError(
+            f"labels must lie in [0, {shape[-1] - 1}], the classes of {name}; they go up to {task.output_size - 1}"
+        )
+    return replace(task, output_size=shape[-1])
+
+
+def _values(task: Task, shape: tuple[int, ...], name: str) -> Task:
+    """Targets in the shape of the answers, where only axes of length one differ."""
+
+    def shaped(y: Tensor) -> Tensor:
+        want = (len(y), *shape[1:])
+        squeezed = [tuple(n for n in s[1:] if n != 1) for s in (y.shape, want)]
+        if squeezed[0] != squeezed[1]:
+            hint = "y is floating, so values: for classes save integers, y.astype('int64')"
+            raise DimensionError(f"what {name} answers", tuple(y.shape), want, hint)
+        return y.reshape(want)
+
+    train = (task.train[0], shaped(task.train[1]))
+    test = train if task.test[0] is task.train[0] else (task.test[0], shaped(task.test[1]))
+    per_step = len(shape) == 3
+    size = shape[-1] if len(shape) > 1 else 1
+    return replace(task, train=train, test=test, output_size=size, reduction="all" if per_step else "last")

@@ -1,0 +1,184 @@
+"""The range of a task's inputs, what of it the certified part gets, and who is certified for inputs in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from stability.claims.cascade import Cascade
+from stability.errors import ConfigurationError, StabilityError
+from stability.gated.cell import GatedCell
+from stability.systems.subjects import as_subject
+
+from ..guard import answer
+from ..tasks import Range, Task
+
+__all__ = ["boxed", "check_box", "covers", "data_range", "part_range", "width"]
+
+CHUNK = 256
+
+
+def check_box(box: Any) -> tuple[float, float]:
+    """A stated box of inputs, two numbers.
+
+    Raises:
+        ConfigurationError: when its ends are not finite, or crossed.
+
+    Example:
+        >>> check_box((-1, 2))
+        (-1.0, 2.0)
+    """
+    low, high = (float(end) for end in box)
+    if not (np.isfinite([low, high]).all() and low <= high):
+        raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {low:g} {high:g}")
+    return low, high
+
+
+def covers(box: Range | None, span: Range | None) -> bool:
+    """Whether all inputs of a range lie in a box; not where one of them is not known.
+
+    Example:
+        >>> covers((-1, 1), (0, 1)), covers((-1, 1), ((0, 0), (1, 2))), covers((0, 1), None)
+        (True, False, False)
+    """
+    if box is None or span is None:
+        return False
+    (low, high), (least, most) = ([np.asarray(end, float) for end in ends] for ends in (box, span))
+    return bool((low <= least).all() and (most <= high).all())
+
+
+def width(ends: Range) -> float:
+    """How wide a range is, that of the widest feature where each has its own: sizes of perturbations are shares of it.
+
+    Example:
+        >>> width((-1.0, 3.0)), width(((0.0, 10.0), (1.0, 12.0)))
+        (4.0, 2.0)
+    """
+    low, high = ends
+    return float(np.max(np.subtract(high, low)))
+
+
+def data_range(task: Task) -> Range:
+    """Ends of the range that the task's inputs lie in: its own bounds where it has them, else what occurs.
+
+    Args:
+        task: with training and test sequences.
+
+    Returns:
+        Low and high: numbers, or one a feature where the task states one a feature.
+    """
+    if task.bounds is not None and _is_by_feature(task.bounds):
+        least, most = _by_feature(task)
+        low, high = np.minimum(least, task.bounds[0]), np.maximum(most, task.bounds[1])
+        return tuple(float(v) for v in low), tuple(float(v) for v in high)
+    least, most = _occurring(task)
+    if task.bounds is None:
+        return least, most
+    return min(least, float(np.min(task.bounds[0]))), max(most, float(np.max(task.bounds[1])))
+
+
+def _is_by_feature(ends: Range) -> bool:
+    return any(np.ndim(end) for end in ends)
+
+
+def _by_feature(task: Task) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest input of each feature."""
+    parts = [x for x, _ in (task.train, task.test) if x.numel()]
+    least = torch.stack([x.amin((0, 1)) for x in parts]).amin(0)
+    most = torch.stack([x.amax((0, 1)) for x in parts]).amax(0)
+    return least.double().cpu().numpy(), most.double().cpu().numpy()
+
+
+def _occurring(task: Task) -> tuple[float, float]:
+    low, high = _by_feature(task)
+    return float(low.min()), float(high.max())
+
+
+def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range | None, str]:
+    """The range of inputs of what claims are about, which need not be that of the data.
+
+    A recurrent part inside a network of one's own gets what the layers before it make of the data: that is looked at
+    while the network runs on all of them.
+
+    Args:
+        subject: a module or a system.
+        model: the module that the part is in, on the device of the task; ``None`` for a bare system.
+        task: the data.
+
+    Returns:
+        Low and high, and the path of the part (empty where it gets the data themselves); ``None`` for the range of a
+        part that cannot be looked into.
+    """
+    try:
+        path = str(getattr(as_subject(subject), "part", "")).partition(" of ")[0]
+    except StabilityError:  # the certificate's step says why
+        path = ""
+    if not path or model is None:
+        return data_range(task), ""
+    seen: list[tuple[Tensor, Tensor]] = []  # least and largest input of each feature: one entry at most
+
+    def look(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        value = next(iter((*arguments, *keywords.values())), None)
+        value = value.data if isinstance(value, PackedSequence) else value
+        if isinstance(value, Tensor) and value.is_floating_point() and value.numel():
+            rows = value.detach().flatten(0, -2)
+            low, high = rows.amin(0), rows.amax(0)
+            if seen and seen[0][0].shape != low.shape:  # of several widths: one range for all
+                low, high = low.min()[None], high.max()[None]
+                seen[:] = [(seen[0][0].min()[None], seen[0][1].max()[None])]
+            for least, most in seen:
+                low, high = torch.minimum(low, least), torch.maximum(high, most)
+            seen[:] = [(low, high)]
+
+    try:
+        handle = model.get_submodule(path).register_forward_pre_hook(look, with_kwargs=True)
+    except AttributeError:  # a name with characters that a path in a claim cannot hold
+        return None, path
+    sequences = [x for x, _ in (task.train, task.test)]
+    try:
+        for batch in (batch for x in sequences for batch in x.split(CHUNK)):
+            answer(model, batch, type(model).__name__)
+    except ConfigurationError:  # the step that needs its answers says what is wrong with it
+        return None, path
+    finally:
+        handle.remove()
+    if not seen:
+        return None, path
+    found = [end.double().cpu().numpy() for end in seen[0]]
+    if not np.isfinite(found).all():
+        return None, path
+    low, high = float(found[0].min()), float(found[1].max())
+    if task.bounds is not None and _is_by_feature(task.bounds):  # features in another order have other bounds
+        untouched = all(np.array_equal(one, other) for one, other in zip(found, _by_feature(task)))
+    else:
+        untouched = (low, high, len(found[0])) == (*_occurring(task), task.input_size)
+    return (data_range(task), "") if untouched else ((low, high), path)
+
+
+def boxed(subject: Any, box: Range | None, *, stated: bool = False) -> tuple[Any, Range | None]:
+    """An LSTM or GRU (or a stack with one) with a promise about its inputs.
+
+    Claims about gated cells need such a promise; other claims are about every input, and nothing is promised for them.
+
+    Args:
+        subject: a module or a system.
+        box: the range that its inputs stay in, or ``None``.
+        stated: whether the user states it, in place of what the subject itself may promise.
+
+    Returns:
+        The subject for ``certify`` and the box, or the subject as it was and ``None``.
+    """
+    try:
+        system = as_subject(subject)
+    except StabilityError:  # the certificate's step says why
+        return subject, None
+    parts = system.layers if isinstance(system, Cascade) else (system,)
+    gated = [part for part in parts if isinstance(part, GatedCell)]
+    promised = any(part.input_low is not None for part in gated)
+    if box is None or not gated or (promised and not stated):
+        return subject, None
+    return system.with_inputs(*box), box

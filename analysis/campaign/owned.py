@@ -1,0 +1,93 @@
+"""Whose the files of an analysis are: one writer a folder, nobody else's files, and no step done twice."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from stability.errors import FileFormatError
+from stability.storage.folder import claim
+from stability.wire import read_json
+
+from ..results import plain_value
+from ..training.runs import ANALYSIS, RUN_FILE
+from .digests import file_digests
+
+__all__ = ["ANALYSIS_FILE", "INPUTS", "RESULTS", "begin_analysis", "owned"]
+
+ANALYSIS_FILE = "analysis.json"
+INPUTS = ("model.safetensors", RUN_FILE, "metrics.csv", "spectra.csv", "eigenvalues.csv")
+"""Files of a run directory that training left behind."""
+RESULTS = (
+    "certificate.json", "performance.json", "noise.csv", "attacks.csv", "robustness.csv", "radius.json", "norms.csv",
+    "drift.json", "lyapunov.csv", "exponents.json", "hessian.json", "density.csv",
+)  # fmt: skip
+"""Files that the steps write."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def owned(analysis: Callable[P, R]) -> Callable[P, R]:
+    """Function decorator: the folder, its first argument, is owned while it works, and its files are on the list."""
+
+    @functools.wraps(analysis)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        folder = Path(str(args[0] if args else kwargs["folder"]))
+        if not folder.is_dir():
+            raise FileFormatError(f"cannot write to {folder}: there is no such directory")
+        with claim(folder, "report") as own:
+            own.reserve((*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite=bool(kwargs.get("overwrite")))
+            return analysis(*args, **kwargs)
+
+    return run
+
+
+def begin_analysis(folder: Path, same: Mapping[str, Any], *, keep: bool) -> dict[str, dict[str, Any]]:
+    """Remove what an earlier analysis left, except the files of steps that are kept.
+
+    Args:
+        folder: owned already.
+        same: what must stand in the earlier ``analysis.json``.
+        keep: whether steps are kept at all.
+
+    Returns:
+        The record of every step that was done and whose files are as it left them, by name.
+    """
+    kept = _kept_steps(folder, same) if keep else {}
+    held = {name for step in kept.values() for name in step["files"]}
+    with claim(folder, "report") as own:
+        own.remove([name for name in RESULTS if name not in held])
+        own.reserve(RESULTS, ANALYSIS)
+    return kept
+
+
+def _kept_steps(folder: Path, same: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Steps of an earlier analysis that need not be done again.
+
+    Args:
+        folder: with that analysis's ``analysis.json``, if there is one.
+        same: what must stand there.
+
+    Returns:
+        The record of every step that was done and whose files are as it left them, by name.
+    """
+    try:
+        document = read_json(folder / ANALYSIS_FILE) if (folder / ANALYSIS_FILE).is_file() else {}
+    except FileFormatError:
+        return {}
+    if not isinstance(document, dict) or any(document.get(k) != plain_value(v) for k, v in same.items()):
+        return {}
+    files, steps = document.get("files"), document.get("steps")
+    if not isinstance(files, dict) or not isinstance(steps, dict):
+        return {}
+    out = {}
+    for name, step in steps.items():
+        made = step.get("files") if isinstance(step, dict) and step.get("status") == "done" else None
+        if isinstance(made, list) and made and all(isinstance(n, str) and Path(n).name == n for n in made):
+            wanted = {n: files.get(n) for n in made}
+            if file_digests(folder, made) == wanted:
+                out[name] = step
+    return out

@@ -1,0 +1,247 @@
+"""What stands on disk about a campaign: its settings with times and machine, and how far each model is.
+
+The settings are written as soon as the directory is there, at the beginning of every session, and whenever a model is
+finished: whatever ends a session, and whoever draws the page later, they are there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from stability.errors import FileFormatError
+from stability.storage.folder import claim, is_listed, refuse
+from stability.storage.writing import write_bytes
+from stability.wire import read_json, write_text
+
+from ..environment import environment
+from ..results import plain_value
+from ..training.runs import ANALYSIS, RUN_FILE, RUN_FILES, TRAINING, check_run
+from .digests import file_digests
+from .jobs import Outcome
+from .owned import ANALYSIS_FILE, INPUTS, RESULTS
+
+if TYPE_CHECKING:
+    from .campaign import Campaign
+
+__all__ = [
+    "REPORT",
+    "SETTINGS_FILE",
+    "Session",
+    "adopt_models",
+    "can_go_on",
+    "clear",
+    "is_complete",
+    "is_whole",
+    "planned",
+    "recorded",
+    "refuse_model",
+    "take_over",
+    "write_settings",
+]
+
+SETTINGS_FILE = "report-settings.json"
+REPORT = "report"
+TITLE = "Stability of trained recurrent networks"
+
+
+class Session:
+    """One carrying-out of a campaign, in the record.
+
+    Args:
+        campaign: what is done.
+        processes: models at a time.
+        command: the command line.
+        works: whether anything is left to do; a session without work only completes an unfinished record.
+    """
+
+    def __init__(self, campaign: Campaign, processes: int, command: str | None, works: bool) -> None:
+        self._campaign, self._clock = campaign, time.perf_counter()
+        before = _settings(campaign.folder)
+        self._quiet = not works and "finished" in before
+        started = _now()
+        sessions = _earlier(campaign, before)
+        if works:
+            sessions = [*sessions, {"started": started, "seconds": 0.0}]
+        kept = before.get("environment")
+        self._live = works
+        self._record = {
+            "started": before.get("started", started),
+            "command": command if works or before.get("command") is None else before["command"],
+            "processes": max(1, processes),
+            "seconds": None,
+            "sessions": sessions,
+            "failed": {},
+            "environment": kept
+            if isinstance(kept, dict) and not works
+            else environment(campaign.seed, torch.device(campaign.device), str(before.get("started", started))),
+        }
+        self.write()
+
+    def note(self, outcome: Outcome) -> None:
+        """A model is finished, or has failed."""
+        if outcome.error is not None:
+            self._record["failed"][outcome.name] = outcome.error
+        self.write()
+
+    def close(self) -> None:
+        """All that could be done is done."""
+        if not self._quiet:
+            self._record["finished"] = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+
+    def write(self) -> None:
+        """Bring the settings up to date."""
+        if self._quiet:
+            return
+        record = self._record
+        if self._live:
+            record["sessions"][-1]["seconds"] = time.perf_counter() - self._clock
+            record["environment"]["finished"] = _now()
+        record["seconds"] = sum(s["seconds"] for s in record["sessions"]) if record["sessions"] else None
+        write_settings(self._campaign, record)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / SETTINGS_FILE
+    document = read_json(path) if path.is_file() else {}
+    return document if isinstance(document, dict) else {}
+
+
+def _earlier(campaign: Campaign, before: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The sessions so far; one that was killed worked at least until the last model of its own was finished."""
+    listed = before.get("sessions")
+    if not isinstance(listed, list):
+        return [{"started": "", "seconds": float(before["seconds"])}] if _is_number(before.get("seconds")) else []
+    sessions = [
+        {"started": str(s.get("started", "")), "seconds": float(s["seconds"])}
+        for s in listed
+        if isinstance(s, dict) and _is_number(s.get("seconds"))
+    ]
+    if sessions:
+        ends = [recorded(campaign.folder / "models" / n).get("environment", {}) for n in campaign.models]
+        for end in ends:
+            try:
+                until = datetime.fromisoformat(end["finished"]) - datetime.fromisoformat(sessions[-1]["started"])
+                sessions[-1]["seconds"] = max(sessions[-1]["seconds"], until.total_seconds())
+            except (KeyError, TypeError, ValueError):
+                continue
+    return sessions
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def planned(folder: Path) -> Any:
+    """The plan that a report directory was made with, ``None`` where there is none."""
+    return _settings(folder).get("plan")
+
+
+def write_settings(campaign: Campaign, more: Mapping[str, Any]) -> None:
+    """Write ``report-settings.json``."""
+    document = {
+        "format": "stability-report-settings",
+        "version": 1,
+        "title": TITLE,
+        "models": list(campaign.models),
+        "seed": campaign.seed,
+        "quick": campaign.quick,
+        "plan": campaign.plan(),
+        **more,
+    }
+    write_text(campaign.folder / SETTINGS_FILE, json.dumps(plain_value(document), indent=1, allow_nan=False) + "\n")
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """A model's ``analysis.json``; empty where there is none, or none that can be read."""
+    try:
+        document = read_json(folder / ANALYSIS_FILE) if (folder / ANALYSIS_FILE).is_file() else {}
+    except FileFormatError:
+        return {}
+    known = document if isinstance(document, dict) else {}
+    for key in ("files", "environment", "steps"):
+        if key in known and not isinstance(known[key], dict):
+            del known[key]
+    return known
+
+
+def _are_as_recorded(folder: Path, names: tuple[str, ...]) -> bool:
+    files = recorded(folder).get("files", {})
+    wanted = {n: d for n, d in files.items() if n in names}
+    return file_digests(folder, wanted) == wanted
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a model's analysis is done, and all files are as it left them; earlier releases recorded no digests."""
+    known = recorded(folder)
+    return bool(known) and ("files" not in known or _are_as_recorded(folder, (*INPUTS, *RESULTS)))
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a model's training is done and as the analysis saw it, so that only analyses are to be done again."""
+    known = recorded(folder).get("files", {})
+    return RUN_FILE in known and "model.safetensors" in known and _are_as_recorded(folder, INPUTS)
+
+
+def can_go_on(folder: Path, tell: Callable[[str], Any]) -> bool:
+    """Whether training can go on in a folder; a run that is damaged beyond that is taken away, and that is told."""
+    if not (folder / RUN_FILE).exists():
+        return False
+    try:
+        check_run(folder)
+    except FileFormatError as error:
+        tell(f"training again: {error}")
+        clear(folder)
+        return False
+    return True
+
+
+def adopt_models(folder: Path) -> None:
+    """Lists of files for the models of a report of an earlier release, which has none: by the names that it gave."""
+    for place in sorted((folder / "models").glob("*")):
+        if place.is_dir() and not place.is_symlink() and not is_listed(place):
+            with claim(place, "report") as own:
+                for names, by in ((RUN_FILES, TRAINING), ((*RESULTS, ANALYSIS_FILE), ANALYSIS)):
+                    own.take([n for n in names if (place / n).is_file()], by)
+
+
+def clear(folder: Path, *names: str) -> None:
+    """Remove what training and analysis made in a model's folder (or these of their files), and nothing else."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    with claim(folder, "report") as own:
+        own.remove(names or [*own.own(TRAINING), *own.own(ANALYSIS)])
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def refuse_model(folder: Path, overwrite: bool) -> None:
+    """Refuse files in the way of a model's own, before its work begins.
+
+    Raises:
+        ConfigurationError: naming them.
+    """
+    if folder.is_dir():
+        refuse(folder, RUN_FILES, TRAINING, overwrite)
+        refuse(folder, (*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite)
+
+
+def take_over(source: Path, folder: Path, overwrite: bool) -> None:
+    """Copy what training left in a run directory."""
+    with claim(folder, "report") as own:
+        own.reserve(INPUTS, TRAINING, overwrite=overwrite)
+        own.remove(INPUTS)
+        own.reserve(INPUTS, TRAINING)
+        for name in INPUTS:
+            if (source / name).is_file():
+                write_bytes(folder / name, (source / name).read_bytes())

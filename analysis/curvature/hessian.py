@@ -1,0 +1,279 @@
+"""The spectrum's ends and the trace of a loss's Hessian, with the error bars that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+from torch import nn
+
+from stability.errors import ConfigurationError
+
+from ..guard import check_int, check_model, check_number, untouched
+from ..results import Record
+from .lanczos import Krylov, Vector, lanczos, random_direction
+from .products import HessianOperator, LossFunction, batches_of, cross_entropy, select_parameters
+from .pyhessian import pyhessian_estimates
+
+__all__ = ["CONDITION_DEFINITION", "DENSE_LIMIT", "HessianSummary", "hessian_summary", "student_half_width"]
+
+CONDITION_DEFINITION = "|lambda_max / lambda_min|, the largest over the smallest eigenvalue in algebraic order"
+DENSE_LIMIT = 4096
+
+
+@dataclass(frozen=True)
+class HessianSummary(Record):
+    """Extreme eigenvalues and trace of ``H = d^2 loss / d theta^2``.
+
+    Attributes:
+        method: ``lanczos``, ``pyhessian`` or ``dense``.
+        parameters: ``all``, ``recurrent`` or the names.
+        n_parameters: size of ``H``.
+        loss: the loss itself at these parameters.
+        gradient_norm: ``|d loss / d theta|_2``.
+        lambda_max: largest eigenvalue, signed.
+        lambda_min: smallest eigenvalue in algebraic order, signed (usually negative).
+        lambda_max_residual: ``|H v - lambda_max v|`` of the unit vector found: an eigenvalue lies within it.
+        lambda_min_residual: likewise.
+        top_magnitude: the eigenvalue of largest magnitude, signed (what PyHessian calls the top one).
+        trace: of ``H``.
+        trace_standard_error: of its estimate over the random probes; 0 where it is exact.
+        trace_half_width: half the width of the 95 % interval of the trace, Student's: with four probes that is 3.2
+            standard errors, not 2; 0 where it is exact.
+        trace_samples: how many probes.
+        condition_number: see ``condition_definition``; ``None`` where ``lambda_min`` is not told apart from 0.
+        condition_definition: in words.
+        matvecs: Hessian-vector products taken.
+        converged: both residuals are within the tolerance.
+        seed: of start vector and probes.
+        notes: what a reader must know about these numbers.
+    """
+
+    method: str
+    parameters: str | tuple[str, ...]
+    n_parameters: int
+    loss: float
+    gradient_norm: float
+    lambda_max: float
+    lambda_min: float
+    lambda_max_residual: float
+    lambda_min_residual: float
+    top_magnitude: float
+    trace: float
+    trace_standard_error: float
+    trace_half_width: float
+    trace_samples: int
+    condition_number: float | None
+    condition_definition: str
+    matvecs: int
+    converged: bool
+    seed: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Estimates:
+    """What a method delivers: (value, residual) of both ends; (mean, error, samples) of the trace."""
+
+    largest: tuple[float, float]
+    smallest: tuple[float, float]
+    trace: tuple[float, float, int]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Settings:
+    max_iter: int
+    tol: float
+    trace_samples: int
+    seed: int
+
+
+def _trace(
+    operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator
+) -> tuple[float, float, int]:
+    """``tr H = tr T + E[g^T (I - QQ^T) H (I - QQ^T) g]``, ``g`` random signs: sampled beside ``Q`` only.
+
+    ``Q`` does not depend on the probes, so the estimate is unbiased; the outliers, which cause most of
+    Hutchinson's variance, are in ``Q``.
+    """
+    known = float(krylov.diagonal.sum())
+    if krylov.steps == operator.size:
+        return known, 0.0, 0
+    values = []
+    for _ in range(samples):
+        g = rng.choice([-1.0, 1.0], operator.size)
+        g -= krylov.basis.T @ (krylov.basis @ g)
+        values.append(float(g @ operator.matvec(g)))
+    return known + float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(samples)), samples
+
+
+def _residual(operator: HessianOperator, v: Vector) -> tuple[float, float]:
+    """Rayleigh quotient of the unit vector ``v`` and ``|H v - theta v|``."""
+    v = v / np.linalg.norm(v)
+    product = operator.matvec(v)
+    theta = float(v @ product)
+    return theta, float(np.linalg.norm(product - theta * v))
+
+
+def _by_lanczos(operator: HessianOperator, settings: _Settings) -> _Estimates:
+    rng = np.random.default_rng(settings.seed)
+    noise = 10 * operator.precision
+    krylov = lanczos(
+        operator.matvec,
+        random_direction(operator.size, rng),
+        settings.max_iter,
+        tol=settings.tol,
+        noise=noise,
+    )
+    _, vectors = krylov.ritz()
+    smallest = _residual(operator, vectors[:, 0] @ krylov.basis)
+    largest = _residual(operator, vectors[:, -1] @ krylov.basis)
+    return _Estimates(largest, smallest, _trace(operator, krylov, settings.trace_samples, rng))
+
+
+def _by_dense(operator: HessianOperator, settings: _Settings) -> _Estimates:
+    if operator.size > DENSE_LIMIT:
+        raise ConfigurationError(
+            f"method='dense' forms a {operator.size} x {operator.size} matrix; the limit is {DENSE_LIMIT}: "
+            "use 'lanczos'"
+        )
+    values = np.linalg.eigvalsh(operator.dense())
+    rounding = operator.size * operator.precision * float(np.abs(values).max(initial=0.0))
+    return _Estimates((float(values[-1]), rounding), (float(values[0]), rounding), (float(values.sum()), 0.0, 0))
+
+
+def _by_pyhessian(operator: HessianOperator, settings: _Settings) -> _Estimates:
+    found = pyhessian_estimates(
+        operator, max_iter=settings.max_iter, trace_samples=settings.trace_samples, seed=settings.seed
+    )
+    operator.matvecs += found.matvecs
+    samples = np.array(found.trace_samples)
+    trace = float(samples.mean()), float(samples.std(ddof=1) / np.sqrt(len(samples))), len(samples)
+    return _Estimates(found.largest, found.smallest, trace, found.notes)
+
+
+METHODS: dict[str, Callable[[HessianOperator, _Settings], _Estimates]] = {
+    "lanczos": _by_lanczos,
+    "pyhessian": _by_pyhessian,
+    "dense": _by_dense,
+}
+
+
+def student_half_width(standard_error: float, samples: int, confidence: float = 0.95) -> float:
+    """Half the width of Student's interval for a mean of so many samples; 0 for an exact value.
+
+    Args:
+        standard_error: of the mean, estimated from the same samples.
+        samples: how many, 2 or more; fewer for an exact value.
+        confidence: of the interval.
+
+    Example:
+        >>> round(student_half_width(1.0, 4), 3), round(student_half_width(1.0, 1000), 3)
+        (3.182, 1.962)
+    """
+    return float(stdtrit(samples - 1, 0.5 + confidence / 2)) * standard_error if samples > 1 else 0.0
+
+
+def _condition(largest: float, smallest: tuple[float, float]) -> float | None:
+    value, residual = smallest
+    return abs(largest / value) if abs(value) > residual and value != 0 else None
+
+
+def hessian_summary(
+    model: nn.Module,
+    x: Any,
+    y: Any = None,
+    *,
+    loss: LossFunction | None = None,
+    parameters: str | Sequence[str] = "all",
+    method: str = "lanczos",
+    seed: int = 0,
+    batch_size: int | None = None,
+    max_iter: int = 100,
+    tol: float = 1e-3,
+    trace_samples: int = 32,
+) -> HessianSummary:
+    """Largest and smallest eigenvalue, trace and condition number of ``H = d^2 loss / d theta^2``.
+
+    ``lanczos`` takes both ends from one Krylov space with full re-orthogonalisation and stops when both
+    residuals fall below ``tol`` times the largest magnitude; the trace is exact on that space and sampled
+    beside it. ``pyhessian`` drives the library of that name and works around its faults (listed in
+    ``notes``). ``dense`` forms ``H``: small models only. The model is judged in evaluation mode and is left
+    exactly as it was found.
+
+    Args:
+        model: ``model(x) -> outputs``.
+        x: ``(batch, time, features)``, or a loader of ``(x, y)`` batches when ``y`` is ``None``.
+        y: targets, one per sequence.
+        loss: ``(outputs, targets) -> scalar``, a mean over samples; default: cross entropy of logits.
+        parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
+        method: ``"lanczos"``, ``"pyhessian"`` or ``"dense"``.
+        seed: of the start vector and the probes.
+        batch_size: sum over minibatches of this size; ``None``: one batch, its graph kept (fastest).
+        max_iter: at most this many products for the eigenvalues.
+        tol: of both eigenvalues, relative to the larger magnitude: a ``lambda_min`` a thousand times smaller than
+            ``lambda_max`` needs a smaller one (its residual says how well it is known).
+        trace_samples: random probes for the trace, 2 or more.
+
+    Returns:
+        The summary.
+
+    Raises:
+        ConfigurationError: an option or tensor that does not fit.
+        DimensionError: lengths of x and y differ.
+        NonFiniteError: NaN in data, weights or loss.
+        UnsupportedError: two passes over the data disagree.
+
+    Source: B. Pearlmutter (1994) for the products; M. Hutchinson (1990) for the trace; Z. Yao et al.,
+        PyHessian (2020).
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(2, 1, bias=False)).double()
+    >>> x = torch.tensor([[[3.0, 0.0]], [[0.0, 1.0]]], dtype=torch.float64)
+    >>> square = lambda outputs, targets: (outputs - targets).square().mean()
+    >>> s = hessian_summary(model, x, torch.zeros(2, 1).double(), loss=square)  # H = 2/2 diag(9, 1)
+    >>> round(s.lambda_max, 6), round(s.lambda_min, 6), round(s.trace, 6)
+    (9.0, 1.0, 10.0)
+    """
+    if method not in METHODS:
+        raise ConfigurationError(f"method must be one of {sorted(METHODS)}, got {method!r}")
+    settings = _Settings(
+        max_iter=check_int("max_iter", max_iter, 2),
+        tol=check_number("tol", tol),
+        trace_samples=check_int("trace_samples", trace_samples, 2),
+        seed=check_int("seed", seed, 0),
+    )
+    batches = batches_of(x, y, batch_size)
+    with untouched(check_model(model)):
+        chosen = select_parameters(model, parameters)
+        operator = HessianOperator(model, batches, loss or cross_entropy, chosen)
+        found = METHODS[method](operator, settings)
+        (largest, largest_residual), (smallest, smallest_residual) = found.largest, found.smallest
+        top = largest if abs(largest) >= abs(smallest) else smallest
+        allowed = max(settings.tol, 100 * operator.precision) * abs(top)
+        return HessianSummary(
+            method=method,
+            parameters=parameters if isinstance(parameters, str) else tuple(chosen),
+            n_parameters=operator.size,
+            loss=operator.loss,
+            gradient_norm=float(np.linalg.norm(operator.gradient)),
+            lambda_max=largest,
+            lambda_min=smallest,
+            lambda_max_residual=largest_residual,
+            lambda_min_residual=smallest_residual,
+            top_magnitude=top,
+            trace=found.trace[0],
+            trace_standard_error=found.trace[1],
+            trace_half_width=student_half_width(*found.trace[1:]),
+            trace_samples=found.trace[2],
+            condition_number=_condition(largest, found.smallest),
+            condition_definition=CONDITION_DEFINITION,
+            matvecs=operator.matvecs,
+            converged=max(largest_residual, smallest_residual) <= allowed,
+            seed=settings.seed,
+            notes=found.notes,
+        )

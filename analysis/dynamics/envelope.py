@@ -1,0 +1,224 @@
+r"""What theory expects of the norm of a hidden state, and what a proof allows.
+
+**Expected.** Linear layers know :math:`E|x_t|^2` for white input: entries of mean zero and equal variance, independent
+over time and features. For RotRNN it is :math:`\sum_{heads} c\,(1 - \gamma^{2t})`. It scales with the variance of the
+input and is a *mean square*: it belongs beside the root mean square over sequences, not beside their mean norm, which
+lies below it. Input that is not white (images, say) has no such value.
+
+**Allowed.** Where two states under the same input come closer by a factor ``rho`` in a norm, the state stays close to
+any point ``r``:
+
+.. math:: \|h_t - r\|_P \le \rho\,\|h_{t-1} - r\|_P + \|f(r, u_t) - r\|_P ,
+
+a bound for the inputs at hand. With constant input and ``r`` the equilibrium ``h*`` it is
+:math:`|h_t - h_*| \le C \rho^t |h_0 - h_*|`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stability.certificate import Certificate, Verdict
+from stability.errors import ConfigurationError, UnsupportedError
+from stability.statements import at_most
+from stability.systems import DrivenSystem
+
+from ...models.linear import LinearLayer
+from ...models.orthogonal import OrthogonalLayer
+from ...models.recurrent import RecurrentLayer, to_numpy
+from ..unroll import flat_state
+from .stepbound import SLACK, StepBound, step_bound
+
+__all__ = ["expected_rms", "norm_bound", "why_not_white"]
+
+Array = NDArray[np.float64]
+DOUBT = 6.0  # standard errors of a sample statistic beyond which input is not called white
+LAGS = 8
+BLOCK = 1 << 22  # numbers of a block of images
+SETTLE = 200  # steps of the mean input after which a state is near its equilibrium: only a good guess is wanted
+
+
+def why_not_white(x: Tensor) -> str | None:
+    """Why sequences are no sample of white noise, or ``None`` where nothing speaks against it.
+
+    Looked at are the mean, the variance of each feature and of each time step, and correlations between features and
+    over up to eight steps, each within six standard errors of what white noise has.
+
+    Args:
+        x: ``(batch, time, features)``.
+
+    Example:
+        >>> white = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0))
+        >>> why_not_white(white), why_not_white(white + 3), why_not_white(white * torch.arange(20.0)[:, None])
+        (None, 'its mean is not zero', 'its power or mean changes over time')
+    """
+    u = x.detach().double().cpu().numpy()
+    batch, steps, features = u.shape
+    power = float((u**2).mean())
+    if power == 0 or not math.isfinite(power):
+        return "it is zero"
+    u = u / math.sqrt(power)
+    count = batch * steps
+    excess = DOUBT * math.sqrt(max(float((u**2).var()), 1.0))  # of a mean of squares of one entry
+
+    def differs(values: Array, samples: int, scale: float) -> bool:
+        return bool((np.abs(values) > scale / math.sqrt(samples)).any())
+
+    if differs(u.mean((0, 1)), count, DOUBT):
+        return "its mean is not zero"
+    if differs((u**2).mean((0, 1)) - 1, count, excess):
+        return "its features differ in power"
+    if differs((u**2).mean((0, 2)) - 1, batch * features, excess) or differs(u.mean((0, 2)), batch * features, DOUBT):
+        return "its power or mean changes over time"
+    products = np.einsum("btf,btg->fg", u, u) / count
+    if features > 1 and differs(products[~np.eye(features, dtype=bool)], count, DOUBT):
+        return "its features are correlated"
+    for lag in range(1, min(LAGS, steps - 1) + 1):
+        shifted = np.einsum("btf,btg->fg", u[:, lag:], u[:, :-lag]) / (batch * (steps - lag))
+        if differs(shifted, batch * (steps - lag), DOUBT):
+            return f"inputs {lag} step{'s' if lag > 1 else ''} apart are correlated"
+    return None
+
+
+def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Array | None, str]:
+    """Root of the expected squared norm over time for white input of the given input's power, and what it assumes.
+
+    Args:
+        layer: one with a method ``expected_norm(t)``, for white input of variance one.
+        x: ``(batch, length, features)``, the given sequences.
+        length: steps of the curve.
+        extension: how they go on after their end: only ``noise`` stays white.
+
+    Returns:
+        ``(length,)``, NaN where nothing is expected, or ``None``; and a sentence, empty for a layer without a law.
+    """
+    law = getattr(layer, "expected_norm", None)
+    if law is None:
+        return None, ""
+    reason = why_not_white(x)
+    if reason is not None:
+        return None, f"no norm is expected: the theory is for white input, and {reason}"
+    size = math.sqrt(float(x.detach().double().square().mean()))
+    known = length if extension == "noise" else x.shape[1]
+    curve = np.full(length, np.nan)
+    curve[:known] = [size * float(law(t)) for t in range(1, known + 1)]
+    return curve, f"root mean square expected for white input of standard deviation {size:.4g}"
+
+
+def norm_bound(layer: RecurrentLayer, x: Tensor, certificate: Certificate | None = None) -> tuple[Array | None, str]:
+    """A bound over time of the hidden state's norm for every one of the given sequences, and where it comes from.
+
+    In real arithmetic on the stored weights, from the layer's own initial state; computed in float64 (with a slack of
+    1e-9), not in intervals.
+
+    Args:
+        layer: a recurrent layer.
+        x: ``(batch, time, features)``.
+        certificate: of this layer, whose proof by the multiplier inequality is checked again; by default the proof that
+            the layer carries, the norm of an orthogonal map, or that of a linear one.
+
+    Returns:
+        ``(time,)``, or ``None`` and an empty sentence.
+
+    Example:
+        >>> from stability.models import ContractingRNN
+        >>> layer, x = ContractingRNN(1, 4, rate=0.9), torch.ones(2, 50, 1)
+        >>> bound, source = norm_bound(layer, x)
+        >>> bool((layer(x)[0].norm(dim=2).max(0).values.detach().numpy() <= bound).all()), source
+        (True, 'certified contraction at rate 0.8...')
+    """
+    found = _step(layer, certificate)
+    if found is None:
+        return None, ""
+    bound, source = found
+    least = np.full(tuple(x.shape[:2]), math.inf)
+    spread = float(np.linalg.norm(np.linalg.inv(bound.root), 2))  # |d|_2 <= spread |d|_P
+    own = _Replay(layer, x)
+    for reference in own.references():
+        size = np.linalg.norm((own.start - reference) @ bound.root.T, axis=1)
+        away = own.displacements(reference, bound.root)
+        for t in range(x.shape[1]):
+            size = bound.rate * size + away[:, t]
+            least[:, t] = np.minimum(least[:, t], np.linalg.norm(reference) + spread * size)
+    return least.max(axis=0) * (1 + SLACK) + SLACK, source
+
+
+def _step(layer: RecurrentLayer, certificate: Certificate | None) -> tuple[StepBound, str] | None:
+    """A norm and the factor by which one step shrinks differences in it, at most one; or ``None``."""
+    witness = layer.witness()
+    if certificate is not None:
+        if not isinstance(certificate, Certificate):
+            raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
+        proof = certificate.claim.proof
+        if certificate.verdict is Verdict.CERTIFIED and proof is not None and proof.kind == "multiplier_lmi":
+            witness = dict(proof.data)
+    if isinstance(layer, OrthogonalLayer) and witness is None:
+        expansion = layer.expansion()
+        factor = expansion.factor * (1 + SLACK)
+        words = f"{expansion.kind} in the Euclidean norm"
+        return (_euclidean(layer.hidden_size, factor), words) if expansion.factor <= 1 + SLACK else None
+    try:
+        subject = layer.driven()
+    except UnsupportedError:
+        return None
+    if not isinstance(subject, DrivenSystem) or not subject.system.is_discrete:
+        return None
+    if isinstance(layer, LinearLayer):  # a certificate's metric may be in other coordinates than the state
+        factor = float(np.linalg.norm(subject.system.A, 2)) * (1 + SLACK)
+        words = f"linear map of norm {at_most(factor, near=1.0)}"
+        return (_euclidean(subject.system.states, factor), words) if factor < 1 else None
+    if witness is None:
+        return None
+    bound = step_bound(subject, witness)
+    return bound, f"certified contraction at rate {at_most(bound.rate, near=1.0)}"
+
+
+def _euclidean(states: int, rate: float) -> StepBound:
+    return StepBound(np.eye(states), rate, math.nan, "")
+
+
+class _Replay:
+    """The stored map in float64, applied to one state under the inputs of all sequences."""
+
+    def __init__(self, layer: RecurrentLayer, x: Tensor) -> None:
+        self.subject = None if isinstance(layer, (LinearLayer, OrthogonalLayer)) else layer.driven()
+        self.layer = copy.deepcopy(layer).double().eval()
+        self.x = x.detach().double()
+        with torch.no_grad():
+            self.prepared, state = self.layer.begin(self.x)
+            self.drives = self.layer.drive(self.x, self.prepared)
+        self.start = to_numpy(flat_state(state))
+
+    def displacements(self, reference: Array, root: Array) -> Array:
+        """``|R (f(r, u_t) - r)|`` for one state ``r (n,)``, shape ``(batch, time)``."""
+        batch, steps, _ = self.x.shape
+        block = max(1, BLOCK // (batch * len(reference)))
+        parts = [self._images(reference, slice(t, t + block)) for t in range(0, steps, block)]
+        return np.concatenate([np.linalg.norm((part - reference) @ root.T, axis=2) for part in parts], axis=1)
+
+    def _images(self, reference: Array, when: slice) -> Array:
+        """``f(r, u_t)`` for some of the times, ``(batch, times, n)``."""
+        if self.subject is not None:  # the layer's matrices rounded as they run
+            return self.subject.advance(reference, self.x[:, when].cpu().numpy())
+        drives = self.drives[:, when]
+        with torch.no_grad():
+            states = torch.as_tensor(reference, device=drives.device).expand(drives.shape[0] * drives.shape[1], -1)
+            images = self.layer.transition(drives.flatten(0, 1), states, self.prepared)
+        return to_numpy(flat_state(images)).reshape(*drives.shape[:2], -1)
+
+    def references(self) -> list[Array]:
+        """States to compare with: zero, and where the network settles under the mean of the inputs."""
+        zero = np.zeros(self.start.shape[1])
+        if self.subject is None:
+            return [zero]
+        mean, h = self.x.mean((0, 1)).cpu().numpy(), zero
+        for _ in range(SETTLE):
+            h = self.subject.advance(h, mean)
+        return [zero, h]

@@ -1,0 +1,256 @@
+r"""Finite-time Lyapunov exponents along driven trajectories, by QR.
+
+Along a trajectory with one-step Jacobians :math:`J_t` an orthonormal frame is pushed forward and orthonormalised again,
+:math:`Q_{t+1} R_{t+1} = J_t Q_t`; the exponents are the means of :math:`\log |R_{ii}|` (Benettin, Galgani, Giorgilli,
+Strelcyn 1980; Engelken, Wolf, Abbott 2023 for recurrent networks). The largest one is the mean rate at which
+neighbouring trajectories separate over the steps that count.
+
+What a certificate says about them: from ``|d(k)| <= C rho^k |d(0)|`` for every two trajectories follows
+:math:`|J_{k} \cdots J_1| \le C \rho^k`, hence every exponent over ``k`` steps is at most
+:math:`\log \rho + \log(C) / k` (:func:`certified_bound`). ``log rho`` alone bounds the limit of long times only: a
+network with an overshoot ``C > 1`` may exceed it for a while.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from stability.certificate import Certificate, Claim, Verdict
+from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+
+from ...models.recurrent import check_sequence
+from ..guard import check_int, check_model, check_number
+from ..results import Record, plain_value
+from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
+
+__all__ = ["LyapunovSpectrum", "certified_bound", "lyapunov_exponents"]
+
+_ROUNDING = 1e-12  # relative; of the few operations below
+
+
+@dataclass(frozen=True, eq=False)
+class LyapunovSpectrum(Record):
+    """Finite-time Lyapunov exponents, largest first.
+
+    Attributes:
+        exponents: ``(k,)`` per step, means over the trajectories; ``-inf`` for directions that are lost completely.
+        standard_error: ``(k,)`` of those means over the trajectories; NaN for a single one.
+        trajectories: ``(batch, k)``, each trajectory's own.
+        running: ``(steps, k)``, the estimate after each counted step, mean over the trajectories.
+        steps: steps that count.
+        skipped: steps before them, in which the frame turned towards its directions.
+        dt: time of a step for layers that integrate a differential equation; ``None`` for maps, whose steps have none.
+        states: real dimension of the state.
+    """
+
+    exponents: np.ndarray
+    standard_error: np.ndarray
+    trajectories: np.ndarray = field(repr=False)
+    running: np.ndarray = field(repr=False)
+    steps: int
+    skipped: int
+    dt: float | None
+    states: int
+
+    @property
+    def largest(self) -> float:
+        """The largest exponent, per step."""
+        return float(self.exponents[0])
+
+    @property
+    def per_time(self) -> np.ndarray | None:
+        """The exponents per unit of time, where steps have a duration."""
+        return None if self.dt is None else self.exponents / self.dt
+
+    @property
+    def kaplan_yorke(self) -> float:
+        """Kaplan-Yorke dimension: how many directions, fractions included, keep their volume.
+
+        A lower bound if ``k < n``.
+        """
+        sums = np.cumsum(self.exponents)
+        positive = int((sums >= 0).sum()) if (sums >= 0).any() else 0
+        if positive == 0:
+            return 0.0
+        if positive == len(sums):
+            return float(len(sums))
+        return positive + float(sums[positive - 1] / abs(self.exponents[positive]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, with the derived numbers; without the running estimates."""
+        values = super().to_dict()
+        values.pop("running")
+        per_time = None if self.per_time is None else self.per_time.tolist()
+        derived = {"largest": self.largest, "per_time": per_time, "kaplan_yorke": self.kaplan_yorke}
+        return {**values, **plain_value(derived)}
+
+    def frame(self) -> pd.DataFrame:
+        """One row an exponent: ``index, per_step, per_time, standard_error``."""
+        return pd.DataFrame(
+            {
+                "index": np.arange(1, len(self.exponents) + 1),
+                "per_step": self.exponents,
+                "per_time": np.full(len(self.exponents), np.nan) if self.per_time is None else self.per_time,
+                "standard_error": self.standard_error,
+            }
+        )
+
+
+def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = None) -> float | None:
+    r"""The largest finite-time exponent that a certificate allows over a number of steps.
+
+    .. math:: \lambda_1 \le \min_i\; (\log \rho_i + \log(C_i) / k)
+
+    over the certified pairs of rate and overshoot: the main claim, the slower contraction rates, a growth factor. For a
+    differential equation sampled every ``dt``: :math:`-\lambda_i dt + \log(C_i) / k`. A rate in the infinity norm
+    (of LSTM and GRU) counts with ``C sqrt(n)``, since exponents are measured in the Euclidean norm.
+
+    The certificate is taken at its word (``stability.verify`` judges it), and the bound is about trajectories that it
+    is about: inputs in its box where it names one.
+
+    Args:
+        certificate: of the layer whose exponents are measured.
+        steps: ``k``, the steps that count: ``LyapunovSpectrum.steps``.
+        dt: for the certificate of a differential equation, the time between two looks at its state. The Euler or
+            midpoint map of such an equation is another system, with a certificate of its own.
+
+    Returns:
+        The bound, per step; ``None`` where no rate is certified, and for a differential equation without ``dt``.
+
+    Raises:
+        ConfigurationError: no certificate, or no positive number of steps.
+
+    Example:
+        >>> from stability import LureSystem, certify
+        >>> slow = certify(LureSystem([[0.5, 8.0], [0.0, 0.5]], [[0.0], [0.0]], [[0.0, 0.0]], dt=1.0))
+        >>> math.log(slow.rate) < certified_bound(slow, 10_000) < certified_bound(slow, 20)
+        True
+    """
+    if not isinstance(certificate, Certificate):
+        raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
+    steps = check_int("steps", steps)
+    discrete = _is_discrete(certificate.subject)
+    if not discrete and dt is None:
+        return None
+    duration = 1.0 if discrete else check_number("dt", dt, strict=True)
+    found = []
+    for claim in (certificate.claim, *certificate.claims):
+        pair = _rate_and_overshoot(certificate.subject, claim)
+        if pair is not None:
+            rate, overshoot = pair
+            exponent = (math.log(rate) if rate > 0 else -math.inf) if discrete else -rate * duration
+            found.append(exponent + math.log(overshoot) / steps)
+    if not found:
+        return None
+    least = min(found)
+    return least + _ROUNDING * (1.0 + abs(least)) if math.isfinite(least) else least
+
+
+def _is_discrete(subject: Any) -> bool:
+    """Whether a subject advances in steps; gated cells and stacks of layers say so themselves or always do."""
+    return bool(getattr(getattr(subject, "system", subject), "is_discrete", True))
+
+
+def _rate_and_overshoot(subject: Any, claim: Claim) -> tuple[float, float] | None:
+    """``(rho, C)`` or ``(lambda, C)`` of ``|d(t)|_2 <= C rho^t |d(0)|_2`` where a claim states it."""
+    if claim.verdict is not Verdict.CERTIFIED or claim.proof is None or claim.value is None:
+        return None
+    if claim.name == "nonexpansive":
+        return float(claim.value), 1.0
+    overshoot = claim.proof.data.get("overshoot")
+    if claim.name != "contraction" or not isinstance(overshoot, (int, float)):
+        return None
+    norms = math.sqrt(subject.states) if claim.proof.kind == "interval_jacobian" else 1.0
+    return float(claim.value), norms * float(overshoot)
+
+
+def lyapunov_exponents(
+    model: nn.Module, x: Tensor, k: int | None = None, *, skip: int | None = None, seed: int = 0
+) -> LyapunovSpectrum:
+    """Finite-time Lyapunov exponents of a recurrent layer along the trajectories that given sequences drive.
+
+    All arithmetic is in float64 on a copy of the layer. The state is the complete one: ``(h, c)`` for an
+    LSTM.
+
+    Args:
+        model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
+        x: ``(batch, time, features)``, what the model takes; one trajectory a sequence of what the layer reads, from
+            the layer's own initial state. Short sequences show the transient from there, not the long run.
+        k: how many exponents, the largest ones; ``None`` for all.
+        skip: steps at the beginning that do not count, while the frame finds its directions; by default a tenth.
+        seed: of the initial frame.
+
+    Returns:
+        The exponents, per step and per unit of time.
+
+    Raises:
+        ConfigurationError: bad options or a bad tensor.
+        DimensionError: a wrong shape.
+        NonFiniteError: weights, input or states that are not finite.
+        UnsupportedError: a model without exactly one recurrent layer.
+
+    Example:
+        >>> from stability.models import ElmanRNN
+        >>> layer = ElmanRNN(1, 3)
+        >>> spectrum = lyapunov_exponents(layer, torch.zeros(2, 50, 1))
+        >>> spectrum.exponents.shape, spectrum.steps, spectrum.skipped
+        ((3,), 45, 5)
+    """
+    layer = copy.deepcopy(only_layer(check_model(model))).double().eval()
+    x = layer_inputs(model, x)
+    if not isinstance(x, Tensor) or x.is_complex() or x.dim() != 3 or 0 in x.shape:
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise DimensionError("x", "(batch, time, features)", got, "no axis may be empty")
+    if not torch.isfinite(x).all():
+        raise NonFiniteError("x", "clean the data first")
+    x = check_sequence(x.detach().double(), layer.input_size)
+    batch, steps = x.shape[:2]
+    skip = steps // 10 if skip is None else check_int("skip", skip, 0)
+    if skip >= steps:
+        raise ConfigurationError(f"skip must be less than the {steps} time steps, got {skip}")
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+        prepared, state = layer.begin(x)
+        n = flat_state(state).shape[1]
+        k = n if k is None else check_int("k", k)
+        if k > n:
+            raise ConfigurationError(f"k must be at most {n}, the size of the state, got {k}")
+        generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
+        frame = torch.linalg.qr(torch.randn(batch, n, k, generator=generator, dtype=torch.float64))[0].to(x.device)
+        logs = []
+        for t, drive in enumerate(layer.drive(x, prepared).unbind(1)):
+            jacobians, state = step_jacobians(layer, drive, state, prepared)
+            if not (torch.isfinite(jacobians).all() and torch.isfinite(flat_state(state)).all()):
+                raise NonFiniteError(f"the state after {t + 1} steps", "the network diverges on this input")
+            frame, triangle = torch.linalg.qr(jacobians @ frame)
+            if t >= skip:
+                logs.append(triangle.diagonal(dim1=-2, dim2=-1).abs().log().cpu())
+    return _spectrum(torch.stack(logs).numpy(), skip, layer.time_step, n)
+
+
+def _spectrum(logs: np.ndarray, skip: int, dt: float | None, states: int) -> LyapunovSpectrum:
+    """Means of ``logs (steps, batch, k)``."""
+    steps, batch, _ = logs.shape
+    own = logs.mean(0)
+    mean = own.mean(0)
+    order = np.argsort(-mean, kind="stable")
+    with np.errstate(invalid="ignore"):  # -inf minus -inf: a direction that is lost has no spread
+        spread = own.std(0, ddof=1) / np.sqrt(batch) if batch > 1 else np.full(len(mean), np.nan)
+        running = logs.mean(1).cumsum(0) / np.arange(1, steps + 1)[:, None]
+    return LyapunovSpectrum(
+        exponents=mean[order],
+        standard_error=spread[order],
+        trajectories=own[:, order],
+        running=running[:, order],
+        steps=steps,
+        skipped=skip,
+        dt=None if dt is None else float(dt),
+        states=states,
+    )

@@ -1,0 +1,325 @@
+r"""How the norms of hidden states, and of the gradients by them, drift over time and depth.
+
+:math:`\|h_t\|` along given sequences and beyond their end, per layer; beside it what theory expects and what a proof
+allows (``envelope.py``), and :math:`\|\partial L / \partial s_t\|` for the complete state ``s_t``, which vanishes or
+explodes with the products of the step Jacobians.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from stability.certificate import Certificate
+from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+
+from ...models.deep import DeepNetwork, layer_states
+from ...models.recurrent import check_sequence
+from ..guard import check_batch, check_int, check_model, untouched
+from ..results import Record
+from ..unroll import flat_state, hidden_states, layer_inputs, leaves, only_layer
+from .envelope import expected_rms, norm_bound
+
+__all__ = ["EXTENSIONS", "NORM_COLUMNS", "NormDrift", "extend", "norm_drift"]
+
+EXTENSIONS = ("repeat", "zero", "hold", "noise")
+NORM_COLUMNS = ("model", "layer", "t", "mean", "rms", "q10", "q50", "q90", "grad_norm", "expected", "envelope")
+
+
+@dataclass(frozen=True, eq=False)
+class NormDrift(Record):
+    r"""Norms of hidden states over time, for each layer of a stack.
+
+    The settled part of a curve is all but its first quarter (a state that starts at zero has to grow).
+
+    Attributes:
+        model: name for tables.
+        mean: ``(layers, time)``, mean of ``|h_t|`` over the sequences.
+        rms: ``(layers, time)``, root mean square of ``|h_t|`` over the sequences; at least the mean.
+        quantiles: ``(layers, time, 3)``, its 10, 50 and 90 % quantiles.
+        slope: ``(layers,)``, slope of ``log mean |h_t|`` per step over the settled part (least squares).
+        drift: ``(layers,)``, ``log2(max / min)`` of the mean over the settled part: by how many doublings it varies.
+        grad_norm: ``(time,)``, mean of ``|dL / ds_t|`` over the sequences, up to the end of the given sequences; NaN
+            beyond.
+        grad_slope: slope of its logarithm per step forward in time over the given sequences. Above 0 the norm is larger
+            at later steps: gradients vanish on their way back to earlier ones. Below 0 they explode.
+        expected: ``(time,)``, what theory expects of ``rms`` (RotRNN and LRU on white input), NaN where it expects
+            nothing; or ``None``.
+        envelope: ``(time,)``, a bound that a proof gives for ``|h_t|`` of every one of the sequences (certified
+            contraction, orthogonal and linear maps); or ``None``.
+        sources: what ``expected`` and ``envelope`` are, in words, or why nothing is expected of these sequences.
+        length: time steps of the given sequences; what follows is their continuation.
+        extension: how they were continued.
+        loss: what ``L`` is.
+        sequences: how many.
+    """
+
+    model: str
+    mean: np.ndarray = field(repr=False)
+    rms: np.ndarray = field(repr=False)
+    quantiles: np.ndarray = field(repr=False)
+    slope: np.ndarray
+    drift: np.ndarray
+    grad_norm: np.ndarray = field(repr=False)
+    grad_slope: float
+    expected: np.ndarray | None = field(repr=False)
+    envelope: np.ndarray | None = field(repr=False)
+    sources: dict[str, str] = field(repr=False)
+    length: int
+    extension: str
+    loss: str
+    sequences: int
+
+    @property
+    def drift_index(self) -> float:
+        """The number to rank by: the largest ``drift`` of the layers. 0 is a constant norm, 1 a factor of two."""
+        return float(self.drift.max())
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, with ``drift_index``."""
+        return {
+            **super().to_dict(),
+            "drift_index": self.drift_index if np.isfinite(self.drift_index) else None,
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """One row a layer and step, ``t`` counts from 1: the columns are ``NORM_COLUMNS``."""
+        layers, steps = self.mean.shape
+        nothing = np.full(steps, np.nan)
+        tables = [
+            pd.DataFrame(
+                {
+                    "model": self.model,
+                    "layer": layer,
+                    "t": np.arange(1, steps + 1),
+                    "mean": self.mean[layer],
+                    "rms": self.rms[layer],
+                    "q10": self.quantiles[layer, :, 0],
+                    "q50": self.quantiles[layer, :, 1],
+                    "q90": self.quantiles[layer, :, 2],
+                    "grad_norm": self.grad_norm,
+                    "expected": nothing if self.expected is None else self.expected,
+                    "envelope": nothing if self.envelope is None else self.envelope,
+                }
+            )
+            for layer in range(layers)
+        ]
+        return pd.concat(tables, ignore_index=True)
+
+
+def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor:
+    """Sequences made ``factor`` times as long.
+
+    Args:
+        x: ``(batch, time, features)``.
+        factor: how many times as long, an integer >= 1.
+        how: ``repeat`` the sequence, or go on with ``zero``, with its last input (``hold``), or with
+            ``noise`` of each feature's mean and standard deviation.
+        seed: of the noise.
+
+    Returns:
+        ``(batch, factor * time, features)``, the first ``time`` steps as given.
+
+    Raises:
+        ConfigurationError: an unknown way or a bad factor.
+
+    Example:
+        >>> extend(torch.tensor([[[1.0], [2.0]]]), 2, "hold").flatten().tolist()
+        [1.0, 2.0, 2.0, 2.0]
+    """
+    if how not in EXTENSIONS:
+        raise ConfigurationError(f"unknown extension {how!r}; the known ones are {', '.join(EXTENSIONS)}")
+    if check_int("factor", factor) == 1:
+        return x
+    if how == "repeat":
+        return x.repeat(1, factor, 1)
+    shape = (x.shape[0], (factor - 1) * x.shape[1], x.shape[2])
+    if how == "zero":
+        rest = x.new_zeros(shape)
+    elif how == "hold":
+        rest = x[:, -1:].expand(shape)
+    else:
+        generator = torch.Generator().manual_seed(seed)
+        flat = x.reshape(-1, x.shape[2])
+        spread = flat.std(0) if len(flat) > 1 else torch.zeros_like(flat[0])
+        rest = flat.mean(0) + spread * torch.randn(shape, generator=generator, dtype=x.dtype).to(x.device)
+    return torch.cat([x, rest], dim=1)
+
+
+def norm_drift(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor | None = None,
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+    factor: int = 1,
+    extension: str = "repeat",
+    envelope: Callable[[int], float] | None = None,
+    certificate: Certificate | None = None,
+    gradients: bool = True,
+    name: str | None = None,
+    seed: int = 0,
+) -> NormDrift:
+    """Hidden-state and gradient norms over time; the model is left as it was found.
+
+    Args:
+        model: a recurrent layer, or a model that holds one (``torch.nn``'s included); of a ``DeepNetwork`` each
+            recurrent layer by itself on what it reads there, without gradients, expected norms and envelope.
+        x: ``(batch, time, features)``, what the model takes; measured is the layer on what it reads of them.
+        y: targets; with them ``L`` is the loss of each sequence under the model's head.
+        loss: ``loss(outputs, targets)``, such as ``task.loss``; needed with ``y``.
+        factor: how many times as long as given the sequences shall run.
+        extension: how they go on, see ``extend``.
+        envelope: a bound of the norm after ``t`` steps, taken on trust; by default the one that a proof gives.
+        certificate: of the layer, for that proof; by default the one that the layer carries.
+        gradients: whether to compute gradient norms; without ``y``, ``L`` is the inner product of the last
+            state with a random unit vector, so that the norm at ``t`` is the factor by which a gradient has
+            grown on its way back.
+        name: for tables; by default the layer's name.
+        seed: of noise and random vectors.
+
+    Returns:
+        The norms.
+
+    Raises:
+        ConfigurationError: bad options or a bad tensor.
+        DimensionError: a wrong shape.
+        NonFiniteError: weights, input or states that are not finite.
+        UnsupportedError: a model without exactly one recurrent layer.
+
+    Example:
+        >>> from stability.models import ElmanRNN
+        >>> result = norm_drift(ElmanRNN(2, 4), torch.ones(3, 8, 2), factor=2)
+        >>> result.mean.shape, result.length, result.frame().columns[0]
+        ((1, 16), 8, 'model')
+    """
+    deep = isinstance(check_model(model), DeepNetwork)
+    layer: Any = model if deep else only_layer(model)
+    if deep and y is not None:
+        raise ConfigurationError("gradient norms are not for deep networks: leave the targets out")
+    gradients = gradients and not deep
+    x = check_sequence(check_batch(layer, x if deep else layer_inputs(model, x)), layer.input_size)
+    if y is not None and (loss is None or not hasattr(model, "head")):
+        raise ConfigurationError("targets need loss= (such as task.loss) and a SequenceModel with a head")
+    if y is not None and len(y) != len(x):
+        raise DimensionError("y", f"({len(x)}, ...)", tuple(y.shape), "one target per sequence of x")
+    length = x.shape[1]
+    longer = extend(x, factor, extension, seed)
+    with untouched(layer):
+        with torch.no_grad():
+            norms = _norms_over_depth(layer, longer) if deep else _norms(layer, longer)
+        if not torch.isfinite(norms).all():
+            t = int(torch.isfinite(norms).all(2).all(0).int().argmin())
+            raise NonFiniteError(f"the hidden state after {t + 1} steps", "the network diverges on this input")
+        grad = np.full(longer.shape[1], np.nan)
+        if gradients:
+            grad[:length] = _gradient_norms(model, layer, x, y, loss, seed)
+    values = norms.cpu().numpy()
+    mean = values.mean(2)
+    settled = slice(mean.shape[1] // 4, None)
+    steps = mean.shape[1]
+    expected, allowed = None, None
+    sources: dict[str, str] = {}
+    if not deep:
+        expected, sources["expected"] = expected_rms(layer, x, steps, "noise" if factor == 1 else extension)
+        if envelope is None:
+            allowed, sources["envelope"] = norm_bound(layer, longer, certificate)
+    if envelope is not None:
+        allowed = np.array([float(envelope(t)) for t in range(1, steps + 1)])
+        sources["envelope"] = "given by the caller"
+    sources = {name: words for name, words in sources.items() if words}
+    return NormDrift(
+        model=name or layer.layer_name or type(layer).__name__,
+        mean=mean,
+        rms=np.sqrt((values**2).mean(2)),
+        quantiles=np.quantile(values, (0.1, 0.5, 0.9), axis=2).transpose(1, 2, 0),
+        slope=np.array([_log_slope(curve[settled]) for curve in mean]),
+        drift=np.array([_doublings(curve[settled]) for curve in mean]),
+        grad_norm=grad,
+        grad_slope=_log_slope(grad[:length]) if gradients else float("nan"),
+        expected=expected,
+        envelope=allowed,
+        sources=sources,
+        length=length,
+        extension=extension if factor > 1 else "none",
+        loss=_words(gradients, y is not None),
+        sequences=len(x),
+    )
+
+
+def _words(gradients: bool, targets: bool) -> str:
+    if not gradients:
+        return "none"
+    return "task loss" if targets else "random projection of the last state"
+
+
+def _norms(layer: Any, x: Tensor) -> Tensor:
+    """Norms of the hidden states, ``(layers, time, batch)``."""
+    prepared, state = layer.begin(x)
+    rows = []
+    for drive in layer.drive(x, prepared).unbind(1):
+        state = layer.transition(drive, state, prepared)
+        rows.append(torch.stack([h.double().norm(dim=-1) for h in hidden_states(layer, state)]))
+    return torch.stack(rows, dim=1)
+
+
+def _norms_over_depth(network: DeepNetwork, x: Tensor) -> Tensor:
+    """The same for the recurrent layers of a deep network; each reads what the blocks below put out."""
+    parts = zip(network.layers, network.layer_inputs(x))
+    return torch.stack([layer_states(layer, u).double().norm(dim=-1).T for layer, u in parts])
+
+
+def _gradient_norms(
+    model: nn.Module, layer: Any, x: Tensor, y: Tensor | None, loss: Callable[..., Tensor] | None, seed: int
+) -> np.ndarray:
+    """Mean over the sequences of ``|dL / ds_t|``; each sequence's own loss, so that none dilutes another's."""
+    prepared, state = layer.begin(x)
+    state = _leaf(state)
+    states, outputs = [], []
+    for drive in layer.drive(x, prepared).unbind(1):
+        state = layer.transition(drive, state, prepared)
+        states.append(state)
+        outputs.append(layer.output(state, drive, prepared))
+    if y is None or loss is None:
+        last = flat_state(state)
+        direction = torch.randn(last.shape, generator=torch.Generator().manual_seed(seed), dtype=last.dtype)
+        total = (last * (direction / direction.norm(dim=1, keepdim=True)).to(last.device)).sum()
+    else:
+        reduction = getattr(model, "reduction", "last")
+        stacked = torch.stack(outputs, dim=1)
+        features = {"last": stacked[:, -1], "mean": stacked.mean(1), "all": stacked}[reduction]
+        total = len(x) * loss(model.get_submodule("head")(features), y)  # the mean over sequences, undone
+    tensors = [t for s in states for t in leaves(s)]
+    grads = torch.autograd.grad(total, tensors, allow_unused=True)
+    per_step = len(tensors) // len(states)
+    curve = []
+    for i in range(0, len(grads), per_step):
+        rows = [g.abs().reshape(len(x), -1) for g in grads[i : i + per_step] if g is not None]
+        curve.append(float(torch.cat(rows, dim=1).norm(dim=1).mean()) if rows else 0.0)
+    return np.array(curve)
+
+
+def _leaf(state: Any) -> Any:
+    """The same state, requiring a gradient, so that constant layers too have a graph through time."""
+    for tensor in leaves(state):
+        tensor.requires_grad_()
+    return state
+
+
+def _log_slope(curve: np.ndarray) -> float:
+    """Least-squares slope of the logarithm per step; NaN when fewer than two points are positive."""
+    t = np.flatnonzero((curve > 0) & np.isfinite(curve))
+    return float(np.polyfit(t, np.log(curve[t]), 1)[0]) if len(t) > 1 else float("nan")
+
+
+def _doublings(curve: np.ndarray) -> float:
+    low, high = float(curve.min()), float(curve.max())
+    if high == 0:
+        return 0.0
+    return float(np.log2(high / low)) if low > 0 else float("inf")

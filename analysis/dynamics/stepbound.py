@@ -1,0 +1,153 @@
+"""How far one step, and then a whole sequence, can carry two trajectories apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from stability.errors import ConfigurationError, UnsupportedError
+from stability.rules.multiplier_lmi import check_lmi
+from stability.systems import DrivenSystem, LureSystem
+
+from ..guard import check_int
+
+__all__ = ["SLACK", "StepBound", "horizon_gain", "pair_gains", "step_bound"]
+
+Array = NDArray[np.float64]
+SLACK = 1e-9  # relative; the norms below are computed in float64, not enclosed
+
+
+@dataclass(frozen=True, eq=False)
+class StepBound:
+    """One step of a difference of trajectories: ``|d+|_P <= rate |d|_P + drive |u|_2``, ``|d|_P = |R d|_2``.
+
+    Attributes:
+        root: ``R (n, n)``, upper triangular, ``P = R^T R``.
+        rate: factor of the state.
+        drive: factor of the input's difference.
+        source: in words.
+    """
+
+    root: Array
+    rate: float
+    drive: float
+    source: str
+
+    def accumulated(self, horizon: int, mean: bool = False) -> float:
+        """``|d_T|_P <= accumulated |u|_2`` over a sequence: ``drive sqrt(sum_k rate^{2k})``; or for the mean.
+
+        By Cauchy-Schwarz over the time steps, with weights ``rate^k`` (last state), ``(1 + ... + rate^k) /
+        T`` (mean).
+        """
+        k = np.arange(horizon)
+        with np.errstate(over="ignore"):
+            weights = np.power(self.rate, k, dtype=np.float64)
+            if mean:
+                weights = np.cumsum(weights) / horizon
+            return float(self.drive * np.linalg.norm(weights) * (1 + SLACK))
+
+
+def _norm(matrix: Array) -> float:
+    return float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0
+
+
+def _feedback_gain(system: LureSystem) -> float:
+    """``|w|_2 <= s |f|_2`` through ``v = f + D w, |w| <= beta |v|``, for an acyclic or small ``D``."""
+    slope = float(np.maximum(np.abs(system.alpha), np.abs(system.beta)).max(initial=0.0))
+    total, power = 1.0, slope * np.abs(system.D)
+    reach = power.copy()
+    for _ in range(system.channels):  # the Neumann series of an acyclic D ends
+        if not reach.any():
+            return slope * total
+        total += _norm(reach)
+        reach = reach @ power
+    if _norm(power) < 1:
+        return slope / (1 - _norm(power))
+    raise UnsupportedError("the channel equation is not acyclic; in Python a proved gain can be given as gain=")
+
+
+def step_bound(subject: DrivenSystem, witness: Mapping[str, Any] | None = None) -> StepBound:
+    """Bound one step in the metric ``P`` of a proof of contraction, or in the Euclidean norm without one.
+
+    The slopes split into midpoint and radius, ``K = K0 + S``, ``|S| <= r``: without a proof the rate is
+    ``|A + B K0 C| + |B r^{1/2}| |r^{1/2} C|``, and the drive ``|R (B K0 E + F)| + |R B r^{1/2}| |r^{1/2}
+    E|``.
+
+    Args:
+        subject: a discrete-time network.
+        witness: ``{"P": (n, n), "L": (m,), "rate": rho}`` for the multiplier inequality; it is proved here
+            again.
+
+    Returns:
+        The bound.
+
+    Raises:
+        UnsupportedError: a differential equation, which has no steps.
+        ConfigurationError: the witness proves nothing about this system.
+
+    >>> system = LureSystem([[0.5]], [[0.25]], [[1.0]], dt=1.0)
+    >>> bound = step_bound(DrivenSystem(system, "tanh", [[1.0]]))  # slopes [0, 1]: 0.5 to 0.75, and 0 to 0.25
+    >>> bound.rate, bound.drive
+    (0.75, 0.25)
+    """
+    system = subject.system
+    if not system.is_discrete:
+        raise UnsupportedError("a gain over time steps needs the discrete map: use layer.driven()")
+    root, rate, source = np.eye(system.states), math.inf, "norms of the weights"
+    if witness is not None:
+        proved, reason = check_lmi(system, witness["P"], witness["L"], float(witness["rate"]))
+        if not proved:
+            raise ConfigurationError(f"the certificate proves no contraction of this model: {reason}")
+        root, rate = np.linalg.cholesky(np.asarray(witness["P"], float)).T, float(witness["rate"])
+        source = "certified contraction"
+    if system.D.any():
+        s = _feedback_gain(system)
+        free = _norm(system.A) + _norm(system.B) * s * _norm(system.C)
+        drive = _norm(root @ subject.F) + _norm(root @ system.B) * s * _norm(subject.E)
+        return StepBound(root, min(rate, free) if witness is None else rate, drive, source)
+    middle = (system.alpha + system.beta) / 2
+    spread = np.sqrt((system.beta - system.alpha) / 2)
+    B, C, E = system.B, system.C, subject.E
+    if witness is None:
+        rate = _norm(system.A + (B * middle) @ C) + _norm(B * spread) * _norm(spread[:, None] * C)
+    drive = _norm(root @ ((B * middle) @ E + subject.F)) + _norm(root @ (B * spread)) * _norm(spread[:, None] * E)
+    return StepBound(root, rate, drive, source)
+
+
+def horizon_gain(bound: StepBound, output: Array, horizon: int, mean: bool = False) -> float:
+    """``|H d_T|_2 <= g |u|_2``: ``g = |H R^{-1}|_2`` times the accumulated bound.
+
+    Args:
+        bound: of one step.
+        output: ``H (k, n)``.
+        horizon: time steps.
+        mean: of the mean of the states instead of the last one.
+
+    Returns:
+        The gain; infinite where it overflows.
+    """
+    total = bound.accumulated(check_int("horizon", horizon), mean)
+    seen = solve_triangular(bound.root, np.asarray(output, float).T, trans=1).T
+    return _norm(seen) * total if math.isfinite(total) else math.inf
+
+
+def pair_gains(root: Array, output: Array, total: float) -> Array:
+    """Bounds ``(k, k)`` of ``|(h_i - h_j) d| / |u|`` for the rows of ``H``, given ``|R d| <= total |u|``.
+
+    Args:
+        root: ``R (n, n)``, upper triangular.
+        output: ``H (k, n)``.
+        total: of the whole sequence.
+
+    Returns:
+        The gains; infinite where ``total`` is.
+    """
+    rows = solve_triangular(root, output.T, trans=1).T
+    sizes = np.linalg.norm(rows[:, None, :] - rows[None, :, :], axis=2)
+    return sizes * (total * (1 + SLACK)) if math.isfinite(total) else np.full_like(sizes, math.inf)

@@ -1,0 +1,5 @@
+"""Certified robustness of single decisions."""
+
+from .certified import CertifiedRadius, certified_radius
+
+__all__ = ["CertifiedRadius", "certified_radius"]

@@ -1,0 +1,220 @@
+"""Certified robustness: how far an input sequence may move before its class can change."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from stability.certificate import Certificate, Verdict
+from stability.errors import ConfigurationError, DimensionError, UnsupportedError
+from stability.gains.lure import Gain
+from stability.systems import DrivenSystem
+from stability.verify import verify_claim
+
+from ...models.network import SequenceModel
+from ...models.recurrent import RecurrentLayer, to_numpy
+from ..dynamics.stepbound import SLACK, horizon_gain, pair_gains, step_bound
+from ..guard import check_batch, check_labels, check_model, check_number, logits_of, untouched
+from ..results import Record
+
+__all__ = ["CertifiedRadius", "certified_radius"]
+
+Array = NDArray[np.float64]
+GIVEN = "; a gain from the input to the logits that was proved otherwise can be given in Python as gain="
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedRadius(Record):
+    """Radii within which no perturbation of the input sequence changes the class.
+
+    About the stored weights in real arithmetic, not about the rounding of a network that runs in float32. The
+    inequality behind a radius is proved; the radius itself is computed in float64, with a relative slack of 1e-9 for
+    its own rounding, and not enclosed in intervals.
+
+    Attributes:
+        radius: ``(batch,)``, in l2 over the whole sequence; 0 where the sequence is misclassified.
+        radius_linf: ``(batch,)``, ``radius / sqrt(time * features)``.
+        margin: ``(batch,)``, logit of the true class minus the runner-up's; 0 where misclassified.
+        gain: bound ``g_T`` of ``|change of the logits|_2 / |change of the input|_2``; the smaller one of two proofs.
+        method: where the gain comes from; with two proofs each sequence has the larger of its two radii.
+        horizon: time steps.
+        features: input features per step.
+    """
+
+    radius: Array
+    radius_linf: Array
+    margin: Array
+    gain: float
+    method: str
+    horizon: int
+    features: int
+
+    def accuracy_at(self, epsilon: float, norm: str = "l2") -> float:
+        """Certified accuracy: share of sequences whose radius exceeds ``epsilon``; no attack gets below it.
+
+        Raises:
+            ConfigurationError: an unknown norm or a negative radius.
+        """
+        if norm not in ("l2", "linf"):
+            raise ConfigurationError(f"norm must be 'l2' or 'linf', got {norm!r}")
+        radii = self.radius if norm == "l2" else self.radius_linf
+        return float((radii > check_number("epsilon", epsilon)).mean())
+
+    def frame(self) -> pd.DataFrame:
+        """One row per sequence: ``sample``, ``margin``, ``radius``, ``radius_linf``."""
+        columns = {"margin": self.margin, "radius": self.radius, "radius_linf": self.radius_linf}
+        return pd.DataFrame({"sample": range(len(self.radius)), **columns})
+
+
+def _witness(model: SequenceModel, certificate: Any, subject: DrivenSystem) -> Mapping[str, Any] | None:
+    if certificate is None:
+        return model.layer.witness()
+    if not isinstance(certificate, Certificate):
+        raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
+    proof = certificate.claim.proof
+    if certificate.verdict is not Verdict.CERTIFIED or proof is None:
+        return None
+    return proof.data if proof.kind == "multiplier_lmi" else model.layer.witness()  # other proofs have no metric
+
+
+def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem]:
+    if not isinstance(model, SequenceModel) or not isinstance(model.layer, RecurrentLayer):
+        what = f"{type(model).__name__} is no SequenceModel: where the logits come from is not known here"
+        raise UnsupportedError(what + GIVEN)
+    subject = model.layer.driven()
+    if not isinstance(subject, DrivenSystem):
+        what = f"{type(model.layer).__name__} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
+        raise UnsupportedError(what + GIVEN)
+    if model.reduction == "all" or type(model.layer).emit is not RecurrentLayer.emit:
+        raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
+    return model, subject
+
+
+def _logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Logits in float64: the radius is about the stored weights, not about their rounding in a pass."""
+    with untouched(model), torch.no_grad():
+        return logits_of(copy.deepcopy(model).double(), x.double(), y)
+
+
+def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array | None, str]:
+    """Gain to the logits, bounds for pairs of classes where its proof gives them, and the method in words."""
+    if not isinstance(gain, Gain):
+        return check_number("gain", getattr(gain, "value", gain), strict=True), None, "given gain"
+    if gain.proof is None:
+        return math.inf, None, "no gain was proved"
+    network, subject = _network(model)
+    proof, head = gain.proof.data, to_numpy(network.head.weight)
+    if not isinstance(gain.subject, DrivenSystem) or not _same(gain.subject, subject):
+        raise ConfigurationError("the gain is about another network than this model")
+    if not np.array_equal(proof["H"], head):
+        raise ConfigurationError("the gain is not one to the logits: compute it with output=model.head.weight")
+    if gain.horizon is not None and gain.horizon < horizon:
+        raise ConfigurationError(f"the gain holds for {gain.horizon} steps, the sequences have {horizon}")
+    checked = verify_claim(gain.subject, gain.claim)
+    if not checked.valid:
+        raise ConfigurationError(f"the gain's proof does not hold: {checked.reason}")
+    if proof["mode"] != "terminal" or gain.measure != "final":
+        return gain.value, None, "proved gain"
+    return gain.value, pair_gains(np.linalg.cholesky(proof["P"]).T, head, gain.value), "proved gain"
+
+
+def _same(one: DrivenSystem, other: DrivenSystem) -> bool:
+    a, b = one.system, other.system
+    pairs = [(a.A, b.A), (a.B, b.B), (a.C, b.C), (a.D, b.D), (one.E, other.E), (one.F, other.F)]
+    slopes = [(a.alpha, b.alpha), (a.beta, b.beta)]
+    return a.dt == b.dt and all(np.array_equal(p, q) for p, q in [*pairs, *slopes])
+
+
+def _from_steps(model: nn.Module, certificate: Any, horizon: int) -> tuple[float, Array, str]:
+    """The same three by bounds of one step: with a proof of contraction and without, whichever is smaller."""
+    network, subject = _network(model)
+    witness, n = _witness(network, certificate, subject), subject.system.states
+    if witness is not None and np.shape(witness["P"]) != (n, n):
+        raise DimensionError("the certificate's P", (n, n), np.shape(witness["P"]))
+    head, mean = to_numpy(network.head.weight), network.reduction == "mean"
+    bounds = [step_bound(subject), *([] if witness is None else [step_bound(subject, witness)])]
+    bound = min(bounds, key=lambda b: horizon_gain(b, head, horizon, mean))
+    pairs = pair_gains(bound.root, head, bound.accumulated(horizon, mean))
+    return horizon_gain(bound, head, horizon, mean), pairs, bound.source
+
+
+def _radii(gaps: Array, truth: NDArray[np.int64], gain: float, pairs: Array | None) -> Array:
+    """Radii ``(batch,)`` from what logits are apart ``(batch, classes)``, infinite for the true class."""
+    reach = np.full_like(gaps, math.sqrt(2) * gain) if pairs is None else pairs[truth]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        radii = np.where(np.isinf(gaps), math.inf, np.where(gaps > 0, gaps / reach, 0.0))
+    return radii.min(axis=1) * (1 - SLACK)
+
+
+def certified_radius(
+    model: nn.Module, x: Tensor, y: Tensor, *, gain: Any = None, certificate: Certificate | None = None
+) -> CertifiedRadius:
+    """For each sequence, an l2 radius within which no perturbation changes the class.
+
+    With ``g_T`` a bound of the incremental gain from input sequence to logits, two logits differ by at most
+    ``sqrt(2) g_T |u|``, so ``margin / (sqrt(2) g_T)`` is certified. Without ``gain`` it is bounded here from one step
+    of the difference of two trajectories (see :func:`~stability.analysis.dynamics.stepbound.step_bound`), and each pair
+    of classes by its own row ``|(h_i - h_j) R^{-1}|``, which is never worse. The metric and rate come from the
+    certificate, from the proof that the layer carries, or else from the norms of the weights: always sound, tiny for
+    long sequences of a network that does not contract. With both ``gain`` and ``certificate`` each sequence gets the
+    larger of its two radii.
+
+    Args:
+        model: a ``SequenceModel`` with logits at the last step or of the mean output; any model when
+            ``gain`` is given.
+        x: ``(batch, time, features)``.
+        y: ``(batch,)`` class labels.
+        gain: from :func:`stability.incremental_gain` of the model's layer, with ``output`` the head's
+            weight and the sequences' length as ``horizon`` (slower, usually several times better; its proof
+            is checked again and, where it can, bounds every pair of classes); or a number, taken on trust.
+        certificate: of the model's layer; its proof is checked again. One without a quadratic norm (a proof by another
+            criterion than the multiplier inequality) is not used.
+
+    Returns:
+        The radii.
+
+    Raises:
+        ConfigurationError: an option that does not fit, or a certificate of another system.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or logits.
+        UnsupportedError: a model whose gain has to be given.
+
+    Source: Y. Tsuzuku, I. Sato, M. Sugiyama (2018), proposition 1, for ``sqrt(2)``.
+
+    >>> from stability.models import ElmanRNN
+    >>> model = SequenceModel(ElmanRNN(2, 4), 3)
+    >>> result = certified_radius(model, torch.zeros(5, 7, 2), torch.tensor([0, 1, 2, 0, 1]))
+    >>> bool((result.radius[result.margin > 0] > 0).all()), result.horizon
+    (True, 7)
+    """
+    x = check_batch(check_model(model), x)
+    y = check_labels(y, len(x), x.device)
+    horizon, features = x.shape[1:]
+    bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
+    if gain is None or certificate is not None:
+        bounds.append(_from_steps(model, certificate, horizon))
+    z, truth = to_numpy(_logits(model, x, y)), y.cpu().numpy()
+    rows_of = np.arange(len(z))
+    gaps = z[rows_of, truth][:, None] - z  # (batch, classes), 0 for the true class
+    gaps[rows_of, truth] = math.inf
+    margin = np.maximum(gaps.min(axis=1), 0.0)
+    gaps -= SLACK * np.abs(z).max(axis=1, keepdims=True)  # rounding of the logits
+    radius = np.max([_radii(gaps, truth, value, pairs) for value, pairs, _ in bounds], axis=0)
+    return CertifiedRadius(
+        radius=radius,
+        radius_linf=radius / math.sqrt(horizon * features),
+        margin=margin,
+        gain=min(value for value, _, _ in bounds),
+        method=", or ".join(dict.fromkeys(method for _, _, method in bounds)),
+        horizon=int(horizon),
+        features=int(features),
+    )

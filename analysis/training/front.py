@@ -1,0 +1,223 @@
+"""Training: seeded, tracked, interruptible, and resumable to the last bit.
+
+An epoch is the unit of everything: its batches are ordered by ``(seed, epoch)`` alone, after it all files are
+written aside and renamed, and an interruption of any kind takes the model back to the end of the last
+finished one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from stability.errors import ConfigurationError, FileFormatError
+
+from ..guard import check_model, check_number
+from ..tasks import Task
+from ..unroll import recurrent_layers
+from .margins import why_no_margin
+from .outcome import Epoch, Progress, TrainResult
+from .runs import PROBE, new_run, old_run, read_checkpoint, read_run
+from .settings import Settings
+from .spectra import SpectrumTracker
+from .trainer import Trainer, evaluate
+
+__all__ = ["Epoch", "Progress", "TrainResult", "evaluate", "resume_run", "train"]
+
+
+def train(
+    model: nn.Module,
+    task: Task,
+    *,
+    epochs: int = 10,
+    lr: float = 3e-3,
+    batch_size: int = 128,
+    optimizer: str = "adam",
+    seed: int = 0,
+    clip: float | None = 1.0,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    milestones: tuple[int, ...] = (),
+    decay: float = 0.1,
+    patience: int | None = None,
+    validation: float = 0.1,
+    margin_penalty: float = 0.0,
+    margin_target: float = 0.0,
+    tracker: SpectrumTracker | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    resume: str | Path | None = None,
+    progress: Callable[[Progress], Any] | None = None,
+    time_limit: float | None = None,
+) -> TrainResult:
+    """Train a model on a task, on the device where the model is.
+
+    Args:
+        model: called as ``model(x)`` on ``(batch, time, features)``; changed in place.
+        task: what to train on.
+        epochs: passes over the training sequences (with ``resume``: in all).
+        lr: learning rate.
+        batch_size: sequences in a batch.
+        optimizer: ``adam``, ``sgd`` or ``rmsprop``.
+        seed: of order, validation part and dropout; the weights' initial values are the model's own affair.
+        clip: largest norm of the gradient, or ``None``.
+        momentum: of ``sgd``.
+        weight_decay: of the optimizer.
+        milestones: after these epochs the learning rate is multiplied by ``decay``.
+        decay: see ``milestones``.
+        patience: epochs without a better validation loss after which to stop, keeping the best weights.
+        validation: share of the training sequences held out for ``patience``.
+        margin_penalty: weight of the shortfall of the contraction gap in the loss
+            (``stability.analysis.training.margins``).
+        margin_target: the gap it aims at.
+        tracker: records spectra along the way; it is attached for the time of training.
+        out: a folder for the run's files, see ``stability.analysis.training.runs``.
+        overwrite: whether ``out`` may hold an earlier run, or other files of the names that a run has, which are then
+            replaced; no other file is touched.
+        resume: a run directory to go on from (all else as it was, except ``epochs``): the result is, to the
+            last bit, that of training which was never interrupted. Its files are continued, ``out`` stays
+            ``None``.
+        progress: called after every batch and every epoch; raising ``KeyboardInterrupt`` in it stops the
+            training.
+        time_limit: seconds after which to stop: before an epoch that would take longer, or within one.
+
+    Returns:
+        The figures. ``stopped`` says why it ended: a training that diverged or was interrupted returns too,
+        with the model as it was after the last finished epoch.
+
+    Raises:
+        ConfigurationError: bad options, or a run to resume that was made with others.
+        FileFormatError: a folder that cannot be written to or read.
+        FolderInUseError: another process writes in the folder.
+        NonFiniteError: weights or data that are not finite before training starts.
+        DimensionError: a model that does not fit the task.
+        UnsupportedError: a margin penalty on a model without a contraction gap.
+
+    Example:
+        >>> from stability.analysis import make_task
+        >>> from stability.models import ElmanRNN, SequenceModel
+        >>> task = make_task("digits", limit=100, test_limit=50)
+        >>> model = SequenceModel(ElmanRNN(task.input_size, 8), task.output_size)
+        >>> result = train(model, task, epochs=2)
+        >>> result.epochs, result.history[1].train_loss < result.history[0].train_loss
+        (2, True)
+    """
+    settings = Settings(
+        epochs=epochs,
+        lr=lr,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        seed=seed,
+        clip=clip,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        milestones=milestones,
+        decay=decay,
+        patience=patience,
+        validation=validation,
+        margin_penalty=margin_penalty,
+        margin_target=margin_target,
+    )
+    if time_limit is not None:
+        check_number("time_limit", time_limit, strict=True)
+    if resume is not None and out is not None and Path(out) != Path(resume):
+        raise ConfigurationError("a resumed run goes on in its own folder: leave out= away")
+    trainer = Trainer(check_model(model), task, settings, tracker, progress, time_limit)
+    if resume is not None:
+        with old_run(resume) as folder:
+            trainer.take_up(folder)
+            return trainer.run()
+    if out is not None:
+        with new_run(out, overwrite) as folder:
+            trainer.out = folder
+            return trainer.run()
+    return trainer.run()
+
+
+def resume_run(
+    path: str | Path,
+    *,
+    epochs: int | None = None,
+    data_dir: str | Path | None = None,
+    file: str | Path | None = None,
+    progress: Callable[[Progress], Any] | None = None,
+    time_limit: float | None = None,
+    device: str | torch.device = "cpu",
+) -> tuple[nn.Module, TrainResult]:
+    """Go on with an interrupted (or finished) run from its folder alone.
+
+    Args:
+        path: the run directory.
+        epochs: epochs in all; by default what was asked for at first.
+        data_dir: where the data lie now, if not where they lay then.
+        file: where the ``.npz`` file lies now that a run on data of one's own began with.
+        progress: as for ``train``.
+        time_limit: as for ``train``.
+        device: where to train.
+
+    Returns:
+        The model and the result.
+
+    Raises:
+        FileFormatError: a folder that holds no run, or a damaged one, or data that are gone.
+        ConfigurationError: as ``train``.
+
+    Example:
+        >>> import tempfile
+        >>> from stability.analysis import make_task
+        >>> from stability.models import ElmanRNN, SequenceModel
+        >>> task = make_task("digits", limit=50, test_limit=20)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = train(SequenceModel(ElmanRNN(task.input_size, 8), 10), task, epochs=1, out=folder)
+        ...     model, result = resume_run(folder, epochs=2)
+        >>> result.epochs
+        2
+    """
+    with old_run(path) as folder:
+        run = read_run(folder)
+        options = dict(run.document["training"])
+        tracked = options.pop("tracker", None)
+        model = run.model().to(device)
+        tracker = None if tracked is None else _same_tracker(model, tracked, run.path, device)
+        if epochs is not None:
+            options["epochs"] = epochs
+        try:
+            Settings(**options)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"{path} was trained with options that this release does not have: {error}"
+            ) from error
+        result = train(
+            model,
+            run.task(data_dir, file),
+            resume=run.path,
+            tracker=tracker,
+            progress=progress,
+            time_limit=time_limit,
+            **options,
+        )
+        return model, result
+
+
+def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, device: Any) -> SpectrumTracker:
+    """A tracker like the one that training began with."""
+    probe = None
+    if not isinstance(options, Mapping):
+        raise FileFormatError(f"cannot go on from {path}: its tracker is no mapping")
+    if options.get("probe") is not None:
+        tensors, _ = read_checkpoint(path)
+        if PROBE not in tensors:
+            raise FileFormatError(f"cannot go on from {path}: the checkpoint lacks the tracker's sequences")
+        probe = tensors[PROBE].to(device)
+    margins = options.get("margins")
+    if not isinstance(margins, list) or not all(isinstance(name, str) for name in margins) or "every" not in options:
+        raise FileFormatError(f"cannot go on from {path}: its tracker is not described as a training describes one")
+    layers = [layer for _, layer in recurrent_layers(model)]
+    known = [name for name in margins if any(why_no_margin(name, layer) is None for layer in layers)]
+    return SpectrumTracker(
+        model, options["every"], probe=probe, margins=known, eigenvalues=options.get("eigenvalues", True)
+    )

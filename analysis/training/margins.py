@@ -1,0 +1,200 @@
+r"""Margins of stability criteria for layers: numbers for the record, and one that training can push on.
+
+The differentiable one is the contraction gap, a sufficient condition in operator norms for the map that runs,
+with ``M`` the slope of the activation:
+
+- forward Euler: :math:`(1 - \|I + dt A\| - dt M \|W\|) / dt`, which tends to Theorem 1(a)'s margin
+  :math:`-\lambda_{\max}(A_s) - M \|W\|` for small steps;
+- explicit midpoint: the same with the norms of its two stages;
+- a discrete layer :math:`h^+ = \phi(W h + \dots)`: :math:`1 - M \|W\|`.
+
+A positive gap means contraction with ``P = I`` (computed in the layer's own precision; ``certify`` proves it); the
+multiplier criterion finds every such layer, and many more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stability.certificate import Finding
+from stability.criteria.circle import circle_criterion
+from stability.criteria.multiplier import multiplier_criterion
+from stability.criteria.theorem1 import theorem1
+from stability.errors import NonFiniteError, UnsupportedError
+from stability.systems import LureSystem
+from stability.systems.activations import activation as lookup
+
+from ...models.continuous import ContinuousRNN
+from ...models.elman import ElmanRNN
+from ...models.recurrent import to_numpy
+from ..unroll import as_layer, recurrent_layers, recurrent_matrices
+
+__all__ = ["MARGINS", "contraction_gap", "layer_margins", "margin_penalty", "why_no_margin"]
+
+THEOREM1 = ("theorem1a", "theorem1b_published", "theorem1b_sound")
+
+
+def _theorem1(layer: nn.Module) -> dict[str, float]:
+    if not isinstance(layer, ContinuousRNN):
+        raise UnsupportedError(
+            f"theorem 1 is about dh/dt = A h + phi(W h + ...), and {type(layer).__name__} integrates no such equation"
+        )
+    A, W = layer.realise()
+    if not torch.isfinite(W).all() or (A is not None and not torch.isfinite(A).all()):
+        return dict.fromkeys(THEOREM1, math.nan)
+    w = to_numpy(W)
+    result = theorem1(np.zeros_like(w) if A is None else to_numpy(A), w, M=lookup(layer.activation).slope[1])
+    findings = dict(zip(THEOREM1, (result.a, result.b_published, result.b_sound), strict=True))
+    return {name: math.nan if f.margin is None else f.margin for name, f in findings.items()}
+
+
+def _circle(layer: nn.Module) -> dict[str, float]:
+    return _of_system("circle", layer, circle_criterion)
+
+
+def _multiplier(layer: nn.Module) -> dict[str, float]:
+    return _of_system("multiplier", layer, partial(multiplier_criterion, rate="any", solver="riccati"))
+
+
+def _of_system(name: str, layer: nn.Module, criterion: Callable[[LureSystem], Finding]) -> dict[str, float]:
+    own = as_layer(layer)
+    try:
+        margin = criterion(own.lure()).margin
+    except NonFiniteError:  # weights that have diverged
+        margin = None
+    return {name: math.nan if margin is None else margin}
+
+
+def _gap(layer: nn.Module) -> dict[str, float]:
+    try:
+        return {"contraction_gap": float(contraction_gap(layer).detach())}
+    except torch.linalg.LinAlgError:  # weights that have diverged
+        return {"contraction_gap": math.nan}
+
+
+MARGINS: dict[str, Callable[[nn.Module], dict[str, float]]] = {
+    "theorem1": _theorem1,
+    "gap": _gap,
+    "circle": _circle,
+    "multiplier": _multiplier,
+}
+
+
+def why_no_margin(name: str, layer: nn.Module) -> str | None:
+    """Why a criterion has no margin for a kind of layer, whatever its weights; ``None`` where it has one.
+
+    Args:
+        name: a key of ``MARGINS``.
+        layer: a recurrent module.
+
+    Example:
+        >>> why_no_margin("gap", nn.RNN(2, 3)) is None, why_no_margin("theorem1", nn.GRU(2, 3))[:14]
+        (True, 'theorem 1 is a')
+    """
+    try:
+        if name in ("circle", "multiplier"):
+            as_layer(layer).lure()  # whether there is a system; the criterion itself would cost more
+        else:
+            MARGINS[name](layer)
+    except UnsupportedError as error:
+        return str(error)
+    except NonFiniteError:
+        return None
+    return None
+
+
+def layer_margins(layer: nn.Module, names: Sequence[str]) -> dict[str, float]:
+    """Margins of the named criteria for one layer, positive where they hold.
+
+    Args:
+        layer: a recurrent module.
+        names: keys of ``MARGINS``.
+
+    Returns:
+        Margins by criterion, NaN where the present weights have none; criteria that are not about such a layer are
+        left out (``why_no_margin`` says why).
+    """
+    out: dict[str, float] = {}
+    for name in names:
+        if why_no_margin(name, layer) is None:
+            out.update(MARGINS[name](layer))
+    return out
+
+
+def _norm(matrix: Tensor) -> Tensor:
+    return torch.linalg.matrix_norm(matrix, 2)
+
+
+def contraction_gap(layer: nn.Module) -> Tensor:
+    """The contraction gap of a layer (see above), differentiable; positive where the map that runs contracts.
+
+    Args:
+        layer: a layer with a linear part (Lipschitz RNN), an Elman RNN, or ``torch.nn.RNN``.
+
+    Returns:
+        A scalar: a rate per unit of time, or per step for discrete layers.
+
+    Raises:
+        UnsupportedError: a layer that no weights make contracting, or of which no such bound is known.
+
+    Example:
+        >>> from stability.models import LipschitzRNN
+        >>> eye = torch.eye(2, dtype=torch.float64)
+        >>> layer = LipschitzRNN.from_matrices(-2 * eye, 0.5 * eye, eye, dt=0.1)
+        >>> round(float(contraction_gap(layer).detach()), 12)
+        1.5
+    """
+    if isinstance(layer, ContinuousRNN):
+        A, W = layer.realise()
+        if A is None:
+            raise UnsupportedError(
+                f"{type(layer).__name__} has no linear part: nothing contracts where its activation saturates"
+                ", whatever the weights; use LipschitzRNN or ContractingRNN"
+            )
+        slope, dt = lookup(layer.activation).slope[1], layer.dt
+        eye, w = torch.eye(len(W), dtype=W.dtype, device=W.device), slope * _norm(W)
+        if layer.integrator == "euler":
+            return (1 - _norm(eye + dt * A)) / dt - w
+        half = 0.5 * dt
+        linear = _norm(eye + dt * A + dt * half * (A @ A))
+        feedback = half * _norm(A) * w + w * (_norm(eye + half * A) + half * w)
+        return (1 - linear) / dt - feedback
+    if isinstance(layer, ElmanRNN):
+        return 1 - lookup(layer.activation).slope[1] * _norm(layer.weight_hh)
+    if isinstance(layer, (nn.RNN, nn.RNNCell)):
+        return torch.stack([1 - _norm(W) for W in recurrent_matrices(layer).values()]).min()
+    raise UnsupportedError(
+        f"no contraction gap in norms is known for a {type(layer).__name__}; "
+        "margin_penalty works for LipschitzRNN, ElmanRNN and torch.nn.RNN"
+    )
+
+
+def margin_penalty(model: nn.Module, target: float = 0.0) -> Tensor:
+    """By how much the contraction gaps of a model's layers fall short of a target, summed.
+
+    Args:
+        model: any module with recurrent layers.
+        target: the gap to reach.
+
+    Returns:
+        A differentiable scalar ``sum_layers max(0, target - gap)``, to be added to a training loss.
+
+    Raises:
+        UnsupportedError: no recurrent layer, or one without a gap.
+
+    Example:
+        >>> layer = nn.RNN(1, 1, bias=False)
+        >>> _ = nn.init.constant_(layer.weight_hh_l0, 1.5)
+        >>> float(margin_penalty(layer, target=0.25).detach())
+        0.75
+    """
+    layers = recurrent_layers(model)
+    if not layers:
+        raise UnsupportedError(f"{type(model).__name__} has no recurrent layer")
+    return torch.stack([torch.relu(target - contraction_gap(layer)) for _, layer in layers]).sum()

@@ -1,0 +1,108 @@
+"""What training reports: figures of an epoch, news on the way, and the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from ..results import Record, plain_value
+
+__all__ = ["Epoch", "Progress", "TrainResult"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Figures of one finished epoch.
+
+    Attributes:
+        epoch: its number; the first is 1.
+        train_loss: running mean over the epoch, without the margin penalty.
+        train_metric: running mean over the epoch.
+        test_loss: after the epoch.
+        test_metric: after the epoch.
+        seconds: since training began, earlier runs that this one goes on from included.
+        validation_loss: on the held-out part, where there is one.
+        validation_metric: likewise.
+    """
+
+    epoch: int
+    train_loss: float
+    train_metric: float
+    test_loss: float
+    test_metric: float
+    seconds: float
+    validation_loss: float | None = None
+    validation_metric: float | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress callback is told: after every batch, and after every epoch with its figures.
+
+    Attributes:
+        epoch: number of the epoch, from 1.
+        epochs: how many there will be.
+        batch: number of the batch in it, from 1.
+        batches: how many there are in an epoch.
+        loss: of the batch; after an epoch the mean over it.
+        finished: the figures of the epoch that has just ended, ``None`` after a batch.
+    """
+
+    epoch: int
+    epochs: int
+    batch: int
+    batches: int
+    loss: float
+    finished: Epoch | None = None
+
+
+@dataclass(frozen=True)
+class TrainResult(Record):
+    """What training came to.
+
+    Attributes:
+        epochs: finished epochs.
+        kept_epoch: the epoch whose weights the model has now: the last, or with patience the best.
+        train_loss: of the kept epoch; ``None``, as the next three, when none was finished.
+        train_metric: of the kept epoch.
+        test_loss: of the kept epoch.
+        test_metric: of the kept epoch.
+        metric: name of the metric.
+        chance: its chance level.
+        seconds: of training in all.
+        stopped: ``epochs`` (all done), ``patience``, ``time_limit``, ``interrupted`` or ``diverged``.
+        detail: one sentence on why it stopped.
+        history: figures of every epoch.
+        tracking_seconds: spent on spectra, of ``seconds``.
+        out: the run directory, if any.
+    """
+
+    epochs: int
+    kept_epoch: int
+    train_loss: float | None
+    train_metric: float | None
+    test_loss: float | None
+    test_metric: float | None
+    metric: str
+    chance: float
+    seconds: float
+    stopped: str
+    detail: str
+    history: tuple[Epoch, ...] = field(repr=False)
+    tracking_seconds: float = 0.0
+    out: str | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether someone stopped it before it was done."""
+        return self.stopped == "interrupted"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {**plain_value(self), "interrupted": self.interrupted}
+
+    def frame(self) -> pd.DataFrame:
+        """One row an epoch."""
+        return pd.DataFrame([vars(e) for e in self.history], columns=list(Epoch.__dataclass_fields__))

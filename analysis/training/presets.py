@@ -1,0 +1,202 @@
+"""Settings that were found to work: what the main report trains when it is given no models.
+
+Chosen on the embedded digits read by rows (28 steps of 28 pixels, 4,000 images to train on), 64 hidden units.
+Each trains in seconds on one core; ``training`` is for the full report, ``QUICK`` replaces part of it for a
+look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from stability.errors import ConfigurationError
+
+from ...models import SequenceModel, build
+from ..tasks import Task
+from .front import train
+from .outcome import TrainResult
+from .spectra import SpectrumTracker
+
+__all__ = ["PRESETS", "QUICK", "Preset", "preset_model", "preset_training", "train_preset"]
+
+COMMON: dict[str, Any] = {"epochs": 20, "lr": 5e-3, "batch_size": 64, "milestones": (15,), "clip": 1.0}
+QUICK: dict[str, Any] = {"epochs": 6, "milestones": (5,)}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A layer with settings for it.
+
+    Attributes:
+        layer: its name.
+        config: keyword arguments besides ``input_size``.
+        training: keyword arguments of ``train``.
+        title: how reports call it.
+        why: what it is there to show.
+    """
+
+    layer: str
+    config: Mapping[str, Any]
+    training: Mapping[str, Any] = field(default_factory=lambda: COMMON)
+    title: str = ""
+    why: str = ""
+
+
+PRESETS: dict[str, Preset] = {
+    "lipschitz": Preset(
+        "lipschitz",
+        {"hidden_size": 64, "beta": 0.75, "gamma": 0.001, "dt": 0.2},
+        title="Lipschitz RNN",
+        why="the paper's layer with the authors' beta and gamma: training leaves its region of stability",
+    ),
+    "lipschitz_damped": Preset(
+        "lipschitz",
+        {"hidden_size": 64, "beta": 0.75, "gamma": [1.0, 0.001], "dt": 0.2},
+        title="Lipschitz RNN, damped",
+        why="with a damping of 1 on A its linear part stays stable: bounded, which is not yet contracting",
+    ),
+    "lipschitz_margin": Preset(
+        "lipschitz",
+        {"hidden_size": 64, "beta": 0.75, "gamma": [1.0, 0.001], "dt": 0.2},
+        {**COMMON, "margin_penalty": 1.0, "margin_target": 0.05},
+        title="Lipschitz RNN, margin penalty",
+        why="the damped layer, trained with a penalty on a negative contraction gap",
+    ),
+    "contracting": Preset(
+        "contracting",
+        {"hidden_size": 64, "rate": 0.98},
+        title="Contracting RNN",
+        why="contracting for every value of its parameters, with its proof",
+    ),
+    "neural_ode": Preset(
+        "neural_ode",
+        {"hidden_size": 64, "dt": 0.2},
+        title="Neural ODE RNN",
+        why="no linear term: nothing contracts where tanh saturates",
+    ),
+    "antisymmetric": Preset(
+        "antisymmetric",
+        {"hidden_size": 64, "gamma": 0.01, "dt": 0.1},
+        title="Antisymmetric RNN",
+        why="stable to first order by its antisymmetric weights, without a rate",
+    ),
+    "lstm": Preset("lstm", {"hidden_size": 64}, title="LSTM", why="the gated reference: accurate, and hard to certify"),
+    "gru": Preset("gru", {"hidden_size": 64}, title="GRU", why="the other gated reference"),
+    "elman": Preset("elman", {"hidden_size": 64}, title="Elman RNN", why="the simplest recurrent network"),
+    "householder": Preset(
+        "householder",
+        {"hidden_size": 64, "reflections": 16},
+        title="Orthogonal RNN",
+        why="an orthogonal W for every value of its parameters: distances never grow, and need not shrink",
+    ),
+    "unitary": Preset(
+        "unitary",
+        {"hidden_size": 64, "reflections": 16},
+        title="Unitary RNN",
+        why="modReLU acts on pairs of units: outside what slope criteria speak about",
+    ),
+}
+
+
+def _preset(name: str) -> Preset:
+    if name not in PRESETS:
+        raise ConfigurationError(f"unknown preset {name!r}; the known ones are {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
+    """A freshly initialised model of a preset, fitting a task.
+
+    Args:
+        name: a key of ``PRESETS``.
+        task: gives input and output sizes.
+        seed: of the initial weights; the global random state stays as it is.
+
+    Returns:
+        The model.
+
+    Raises:
+        ConfigurationError: an unknown preset.
+
+    Example:
+        >>> from stability.analysis import make_task
+        >>> preset_model("elman", make_task("adding", steps=5, train=2, test=2)).output_size
+        1
+    """
+    preset = _preset(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = build(
+            {
+                "layer": preset.layer,
+                "config": {"input_size": task.input_size, **preset.config},
+                "output_size": task.output_size,
+                "reduction": task.reduction,
+            }
+        )
+    if not isinstance(model, SequenceModel):
+        raise ConfigurationError(f"preset {name!r} does not make a SequenceModel")
+    return model
+
+
+def preset_training(name: str, *, quick: bool = False) -> dict[str, Any]:
+    """Keyword arguments of ``train`` for a preset.
+
+    Args:
+        name: a key of ``PRESETS``.
+        quick: fewer epochs.
+
+    Returns:
+        The arguments.
+
+    Raises:
+        ConfigurationError: an unknown preset.
+
+    Example:
+        >>> preset_training("lstm", quick=True)["epochs"]
+        6
+    """
+    return {**_preset(name).training, **(QUICK if quick else {})}
+
+
+def train_preset(
+    name: str,
+    task: Task,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    every: int = 50,
+    device: str | torch.device = "cpu",
+    **options: Any,
+) -> tuple[SequenceModel, TrainResult]:
+    """Make a preset's model and train it, spectra tracked.
+
+    Args:
+        name: a key of ``PRESETS``.
+        task: what to train on.
+        quick: fewer epochs.
+        seed: of weights and training.
+        every: steps between two records of the spectra.
+        device: where to train.
+        **options: further (or other) keyword arguments of ``train``, such as ``out`` and ``progress``.
+
+    Returns:
+        The trained model and the result.
+
+    Raises:
+        ConfigurationError: an unknown preset, or options that ``train`` refuses.
+
+    Example:
+        >>> from stability.analysis import make_task
+        >>> task = make_task("digits", limit=100, test_limit=50)
+        >>> model, result = train_preset("elman", task, epochs=1)
+        >>> type(model.layer).__name__, result.epochs
+        ('ElmanRNN', 1)
+    """
+    model = preset_model(name, task, seed=seed).to(device)
+    tracker = SpectrumTracker(model, every=every)
+    return model, train(model, task, seed=seed, tracker=tracker, **{**preset_training(name, quick=quick), **options})

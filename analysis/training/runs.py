@@ -1,0 +1,398 @@
+"""The run directory: what training leaves behind, and everything else reads.
+
+``run.json`` (what was done, with what, and what came of it), ``model.safetensors``, ``metrics.csv`` (one line
+an epoch), ``spectra.csv`` and ``eigenvalues.csv`` (from the tracker), ``checkpoint.safetensors`` (all that is
+needed to go on). Each file is written aside and renamed: whatever happens, it is whole. No pickles.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError, FileFormatError
+from stability.storage.folder import claim, refuse
+from stability.wire import parse_json, read_json, write_text
+
+from ...models.files import describe, load, save, write_tensors
+from ...models.readers.safetensors import read_header, read_tensors
+from ..results import named_path
+from ..tables import Mark, check_even, check_single, read_csv, read_prefix
+from ..tasks import Task, make_task
+from .spectra import EIGENVALUE_COLUMNS, SPECTRA_COLUMNS
+
+__all__ = [
+    "ANALYSIS",
+    "FORMAT",
+    "METRIC_COLUMNS",
+    "PROBE",
+    "RUN_FILE",
+    "RUN_FILES",
+    "TRAINING",
+    "Run",
+    "new_run",
+    "old_run",
+    "check_run",
+    "read_checkpoint",
+    "read_marks",
+    "read_run",
+    "write_checkpoint",
+    "write_run",
+]
+
+FORMAT = "stability-run"
+VERSION = 1
+RUN_FILE = "run.json"
+CHECKPOINT = "checkpoint.safetensors"
+PROBE = "tracker.probe"  # the tensor of a checkpoint that holds the sequences along which Jacobians are taken
+METRIC_COLUMNS = ("epoch", "train_loss", "train_metric", "test_loss", "test_metric", "seconds")
+VALIDATION_COLUMNS = ("validation_loss", "validation_metric")
+RUN_FILES = ("model.safetensors", RUN_FILE, "metrics.csv", "spectra.csv", "eigenvalues.csv", CHECKPOINT)
+"""Files that training writes."""
+TRAINING, ANALYSIS = "train", "analysis"  # who makes a file, in the folder's list
+FIELDS = ("model", "task", "training", "result", "environment")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run directory that was read.
+
+    Attributes:
+        path: the directory.
+        document: the content of ``run.json``.
+    """
+
+    path: Path
+    document: Mapping[str, Any]
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """Losses, metrics, epochs, seconds."""
+        return self.document["result"]
+
+    @property
+    def name(self) -> str:
+        """The layer's name."""
+        return str(self.document["model"].get("layer") or self.document["model"].get("class") or "model")
+
+    def model(self) -> nn.Module:
+        """The trained model, on the CPU.
+
+        Raises:
+            FileFormatError: missing or damaged weights.
+            NonFiniteError: weights that are not finite.
+        """
+        return load(self.path)
+
+    def task(self, data_dir: str | Path | None = None, file: str | Path | None = None) -> Task:
+        """The task that it was trained on, made again.
+
+        Args:
+            data_dir: where the data lie now; by default where they lay then.
+            file: where the ``.npz`` file of data of one's own lies now; it must be the same file.
+
+        Raises:
+            FileFormatError: data that are gone, or a description that makes no task.
+        """
+        spec = self.document["task"]
+        data = spec.get("data", {})
+        try:
+            folder = named_path(data.get("folder")) if data_dir is None else data_dir
+            options = dict(spec.get("options", {}))
+            options |= {"file": named_path(options["file"])} if "file" in options else {}
+            if file is not None:
+                if spec["name"] != "data":
+                    raise ConfigurationError(f"it was trained on the task {spec['name']}, not on a file")
+                options["file"] = str(file)
+            return make_task(spec["name"], data_dir=folder, seed=data.get("seed") or 0, **options)
+        except (ConfigurationError, TypeError, KeyError, AttributeError) as error:
+            raise FileFormatError(
+                f"{self.path / RUN_FILE} describes no task that can be made again: {error}"
+            ) from error
+
+    def metrics(self) -> pd.DataFrame:
+        """One row an epoch.
+
+        Raises:
+            FileFormatError: missing or damaged.
+        """
+        columns = METRIC_COLUMNS
+        if self.document["training"].get("patience") is not None:
+            columns = (*columns, *VALIDATION_COLUMNS)
+        return read_csv(self.path / "metrics.csv", columns)
+
+    def spectra(self) -> pd.DataFrame:
+        """Long table ``step, epoch, matrix, quantity, value``; empty when training was not tracked.
+
+        Raises:
+            FileFormatError: damaged, or with rows that stand twice.
+        """
+        table = self._tracked("spectra.csv", SPECTRA_COLUMNS)
+        check_single(table, SPECTRA_COLUMNS[:4], self.path / "spectra.csv")
+        return table
+
+    def eigenvalues(self) -> pd.DataFrame:
+        """Table ``step, epoch, matrix, real, imag``; empty when training was not tracked; refused like spectra."""
+        table = self._tracked("eigenvalues.csv", EIGENVALUE_COLUMNS)
+        check_even(table, self.path / "eigenvalues.csv")
+        return table
+
+    def _tracked(self, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
+        if not (self.path / name).exists():
+            return pd.DataFrame(columns=list(columns))
+        return read_csv(self.path / name, columns)
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a run directory's ``run.json``.
+
+    Args:
+        path: the directory (or the ``run.json`` in it).
+
+    Returns:
+        The run; its model and tables are read when asked for.
+
+    Raises:
+        FileFormatError: missing, damaged, another format or version.
+
+    Example:
+        >>> import tempfile
+        >>> from stability.analysis import make_task, train
+        >>> from stability.models import ElmanRNN, SequenceModel
+        >>> task = make_task("digits", limit=50, test_limit=20)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = train(SequenceModel(ElmanRNN(task.input_size, 8), 10), task, epochs=1, out=folder)
+        ...     run = read_run(folder)
+        ...     run.document["task"]["name"], type(run.model().layer).__name__
+        ('digits', 'ElmanRNN')
+    """
+    path = Path(path)
+    path = path.parent if path.name == RUN_FILE else path
+    document = read_json(path / RUN_FILE)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise FileFormatError(f"{path / RUN_FILE} does not describe a training run of this toolkit")
+    if document.get("version") != VERSION:
+        raise FileFormatError(
+            f"{path / RUN_FILE} has version {document.get('version')!r}; this release reads {VERSION}"
+        )
+    missing = [name for name in FIELDS if not isinstance(document.get(name), dict)]
+    if missing:
+        raise FileFormatError(f"{path / RUN_FILE} lacks {', '.join(missing)}")
+    return Run(path, document)
+
+
+@contextmanager
+def new_run(path: str | Path, overwrite: bool) -> Iterator[Path]:
+    """Own the folder of a new run for the time of a block.
+
+    Args:
+        path: the folder.
+        overwrite: whether an earlier run in it, and other files of the names that a run has, may be replaced. What
+            analyzers found about that run is removed; all other files stay.
+
+    Raises:
+        ConfigurationError: when there is an earlier run, or other files, and they may not be replaced.
+        FolderInUseError: another process writes there.
+        FileFormatError: when the folder cannot be made or written to.
+    """
+    path = Path(path)
+    _check_new(path, overwrite)
+    with claim(path, "train") as folder:
+        _check_new(path, overwrite)
+        folder.reserve(RUN_FILES, TRAINING, overwrite=overwrite)
+        folder.remove([*folder.own(ANALYSIS), *RUN_FILES])
+        folder.reserve(RUN_FILES, TRAINING, overwrite=overwrite)
+        yield path
+
+
+def _check_new(path: Path, overwrite: bool) -> None:
+    if (path / RUN_FILE).exists() and not overwrite:
+        raise ConfigurationError(f"{path} holds a run already: resume it, choose another folder, or allow overwriting")
+    if path.is_dir():
+        if not os.access(path, os.W_OK):
+            raise FileFormatError(f"cannot write to {path}: permission denied")
+        refuse(path, RUN_FILES, TRAINING, overwrite)
+
+
+@contextmanager
+def old_run(path: str | Path) -> Iterator[Path]:
+    """Own the folder of a run that goes on for the time of a block.
+
+    In a folder without a list of its files (of an earlier release) those that a run has are its own.
+
+    Raises:
+        ConfigurationError: a file of another origin has a name that the run needs.
+        FolderInUseError: another process writes there.
+        FileFormatError: a folder that holds no run, or cannot be written to.
+    """
+    path = read_run(path).path
+    with claim(path, "train --resume") as folder:
+        folder.reserve(RUN_FILES, TRAINING, adopt=True)
+        yield path
+
+
+def check_run(path: Path) -> None:
+    """Whether training could go on from a folder: ``run.json``, checkpoint and tables are whole and belong together.
+
+    Raises:
+        FileFormatError: saying what is damaged.
+    """
+    read_run(path)
+    _, state = read_checkpoint(path)
+    for name, mark in read_marks(state, path).items():
+        read_prefix(path / name, mark)
+
+
+def read_marks(state: Mapping[str, Any], path: Path) -> dict[str, Mark]:
+    """How far the tables were at a checkpoint; none in one of an earlier release.
+
+    Raises:
+        FileFormatError: a damaged checkpoint.
+    """
+    values = state.get("tables", {}) if isinstance(state, dict) else None
+    try:
+        marks = {str(name): Mark(**value) for name, value in values.items()}  # type: ignore[union-attr]
+        if all(type(m.size) is int and m.size >= 0 and isinstance(m.digest, str) for m in marks.values()):
+            return marks
+    except (AttributeError, TypeError):
+        pass
+    raise FileFormatError(f"cannot go on from {path}: the checkpoint does not say how far its tables were")
+
+
+def model_description(model: nn.Module) -> dict[str, Any]:
+    """What ``run.json`` says about a model: enough to build it again, or its class where that cannot be."""
+    try:
+        return describe(model)
+    except ConfigurationError:
+        return {"layer": None, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
+
+
+def write_run(path: Path, document: Mapping[str, Any], model: nn.Module, metrics: str) -> None:
+    """Write the files that others read; ``checkpoint.safetensors`` comes first, see ``write_checkpoint``.
+
+    Args:
+        path: the folder.
+        document: all of ``run.json`` but format and version.
+        model: its weights go to ``model.safetensors``.
+        metrics: the text of ``metrics.csv``.
+
+    Raises:
+        FileFormatError: when the folder cannot be written to.
+    """
+    write_text(path / "metrics.csv", metrics)
+    if document["model"]["layer"] is not None:
+        save(model, path / "model.safetensors")
+    else:
+        write_tensors(path / "model.safetensors", dict(model.state_dict()), {})
+    whole = {"format": FORMAT, "version": VERSION, **document}
+    write_text(path / RUN_FILE, json.dumps(whole, indent=1, allow_nan=False) + "\n")
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    """Write all that is needed to go on, in one file.
+
+    Raises:
+        FileFormatError: when the folder cannot be written to.
+    """
+    write_tensors(path / CHECKPOINT, tensors, {"checkpoint": json.dumps(state, allow_nan=False)})
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what ``write_checkpoint`` wrote.
+
+    Raises:
+        FileFormatError: missing or damaged.
+    """
+    file = path / CHECKPOINT
+    try:
+        header = read_header(file)
+        if set(header.metadata) != {"checkpoint"}:
+            raise FileFormatError(f"{file.name} holds no state of a training")
+        state = parse_json(header.metadata["checkpoint"].encode(), file)
+        wrong = _misfit(state)
+        if wrong:
+            raise FileFormatError(f"its {wrong} is not as a training writes it")
+        return read_tensors(file), state
+    except FileFormatError as error:
+        raise FileFormatError(f"cannot go on from {path}: {file.name} is damaged ({error})") from error
+
+
+def _misfit(state: Any) -> str:
+    """The field of a checkpoint's state that is of another type or range; empty where all are as they should be."""
+    if not isinstance(state, dict):
+        return "state"
+    numbers = {"epoch", "train_loss", "train_metric", "test_loss", "test_metric", "seconds"}
+    held = {"validation_loss", "validation_metric"}
+    history, bad = state.get("history"), state.get("bad")
+
+    def real(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+    good = isinstance(history, list) and all(
+        isinstance(r, dict)
+        and numbers <= set(r) <= numbers | held
+        and all(real(r[k]) for k in numbers)
+        and all(r.get(k) is None or real(r[k]) for k in held)
+        and r["epoch"] == place
+        and r["seconds"] >= 0
+        for place, r in enumerate(history, start=1)
+    )
+    checks = {
+        "history": good,
+        "bad": type(bad) is int and good and 0 <= bad <= max(0, len(history) - 1),  # type: ignore[arg-type]
+        "steps": type(state.get("steps")) is int and 0 <= state["steps"] < 2**53,
+        "settings": isinstance(state.get("settings"), dict),
+        "task": isinstance(state.get("task"), dict),
+        "started": isinstance(state.get("started"), str),
+    }
+    return next((name for name, fits in checks.items() if not fits), "")
+
+
+def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """A copy of the state of an optimizer as named tensors."""
+    packed = {}
+    for index, entries in optimizer.state_dict()["state"].items():
+        for key, value in entries.items():
+            if value is not None:
+                packed[f"optimizer.{index}.{key}"] = torch.as_tensor(value).detach().clone()
+    return packed
+
+
+_STATE = {
+    "Adam": {"step", "exp_avg", "exp_avg_sq"},
+    "SGD": {"momentum_buffer"},
+    "RMSprop": {"step", "square_avg"},
+}
+"""What each optimizer keeps of a parameter."""
+
+
+def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Give an optimizer, freshly made with the same settings, the state that ``pack_optimizer`` took.
+
+    Raises:
+        FileFormatError: a tensor of no parameter, or of another shape than its parameter has.
+    """
+    known = [p for group in optimizer.param_groups for p in group["params"]]
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = (*name.split(".", 2), "", "")[:3]
+            if not index.isdecimal() or len(index) > 9 or int(index) >= len(known) or not key:
+                raise FileFormatError(f"{name[:60]!a} belongs to no parameter that is trained")
+            shape = () if key == "step" else tuple(known[int(index)].shape)
+            if tuple(value.shape) != shape or not value.is_floating_point() or not torch.isfinite(value).all():
+                raise FileFormatError(f"{name} must hold finite numbers of shape {shape}, it has {tuple(value.shape)}")
+            state.setdefault(int(index), {})[key] = value
+    wanted = _STATE[type(optimizer).__name__]
+    if any(set(entries) != wanted for entries in state.values()):
+        raise FileFormatError(f"the state of the optimizer must be {', '.join(sorted(wanted))} for each parameter")
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

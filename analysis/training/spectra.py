@@ -1,0 +1,358 @@
+r"""Spectra of the recurrent matrices along training.
+
+For a square matrix ``S`` with eigenvalues ``lambda_i`` and singular values ``s_i`` one row each of
+
+- ``max_real`` (the spectral abscissa), ``min_real``, ``spectral_radius``;
+- ``sym_max`` (the numerical abscissa), ``sym_min``: extreme eigenvalues of ``(S + S^T) / 2``;
+- ``sigma_max``, ``sigma_min``;
+- ``henrici``: departure from normality, :math:`(\|S\|_F^2 - \sum_i |\lambda_i|^2)^{1/2}` (Henrici 1962);
+- ``prop1_low``, ``prop1_high`` for symmetric-skew matrices: the interval that holds all real parts (the corrected
+  Proposition 1, with the factor of two), and ``prop1_published_low/high``: as printed, for comparison.
+
+Under the matrix name ``margins``: ``theorem1a``, ``theorem1b_published``, ``theorem1b_sound`` and further criteria.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError, UnsupportedError
+from stability.storage.folder import claim
+
+from ...models.antisymmetric import AntisymmetricRNN
+from ...models.lipschitz import LipschitzRNN
+from ...models.parametrizations.symmetric_skew import proposition1_bounds, published_proposition1_bounds
+from ...models.recurrent import to_numpy
+from ..tables import CsvLog, Mark
+from ..unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
+from .margins import MARGINS, layer_margins, why_no_margin
+
+__all__ = ["EIGENVALUE_COLUMNS", "SPECTRA_COLUMNS", "SpectrumTracker", "matrix_quantities"]
+
+SPECTRA_COLUMNS = ("step", "epoch", "matrix", "quantity", "value")
+EIGENVALUE_COLUMNS = ("step", "epoch", "matrix", "real", "imag")
+
+
+def matrix_quantities(matrix: np.ndarray) -> tuple[dict[str, float], np.ndarray]:
+    """The numbers of this module's list for one matrix, and its eigenvalues.
+
+    Args:
+        matrix: ``(n, n)``, real or complex.
+
+    Returns:
+        Quantities by name, and ``(n,)`` complex eigenvalues. All NaN when the matrix is not finite.
+
+    Example:
+        >>> quantities, _ = matrix_quantities(np.array([[0.0, 2.0], [0.0, 0.0]]))
+        >>> quantities["spectral_radius"], quantities["sym_max"], quantities["henrici"]
+        (0.0, 1.0, 2.0)
+    """
+    names = (
+        "max_real",
+        "min_real",
+        "spectral_radius",
+        "sym_max",
+        "sym_min",
+        "sigma_max",
+        "sigma_min",
+        "henrici",
+    )
+    if not np.isfinite(matrix).all():
+        return dict.fromkeys(names, float("nan")), np.full(len(matrix), complex("nan"))
+    eigenvalues = np.linalg.eigvals(matrix)
+    symmetric = np.linalg.eigvalsh(0.5 * (matrix + matrix.conj().T))
+    singular = np.linalg.svd(matrix, compute_uv=False)
+    excess = float((singular**2).sum() - (np.abs(eigenvalues) ** 2).sum())
+    values = (
+        eigenvalues.real.max(),
+        eigenvalues.real.min(),
+        np.abs(eigenvalues).max(),
+        symmetric[-1],
+        symmetric[0],
+        singular[0],
+        singular[-1],
+        np.sqrt(max(excess, 0.0)),
+    )
+    return {name: float(value) for name, value in zip(names, values)}, eigenvalues.astype(complex)
+
+
+def _proposition1(layer: nn.Module) -> dict[str, dict[str, float]]:
+    """Bounds on the real parts for the matrices of symmetric-skew layers, by matrix name."""
+    if isinstance(layer, LipschitzRNN):
+        made = {
+            "A": (layer.M_A, layer.beta[0], layer.gamma[0], layer.alpha),
+            "W": (layer.M_W, layer.beta[1], layer.gamma[1], 1.0),
+        }
+    elif isinstance(layer, AntisymmetricRNN):
+        made = {"W": (layer.M_W, 1.0, layer.gamma, 1.0)}
+    else:
+        return {}
+    out: dict[str, dict[str, float]] = {}
+    for name, (M, beta, gamma, factor) in made.items():
+        if not torch.isfinite(M).all():
+            continue
+        low, high = proposition1_bounds(M, beta, gamma)
+        printed_low, printed_high = published_proposition1_bounds(M, beta, gamma)
+        out[name] = {
+            "prop1_low": factor * low,
+            "prop1_high": factor * high,
+            "prop1_published_low": factor * printed_low,
+            "prop1_published_high": factor * printed_high,
+        }
+    return out
+
+
+def _radius(matrix: np.ndarray) -> float:
+    return float(np.abs(np.linalg.eigvals(matrix)).max())
+
+
+class SpectrumTracker:
+    """Records spectra and margins while a model trains, whatever loop trains it.
+
+    Args:
+        model: any module with recurrent layers, ``torch.nn``'s included.
+        every: record at every so many optimizer steps (and at step 0).
+        probe: ``(batch, time, features)``: sequences along which state Jacobians are taken as well, at three
+            times (matrix ``J@t``, the one of the batch with the largest spectral radius), and the mean norm of the
+            hidden state (matrix ``h``).
+        margins: criteria to record besides the spectra, from ``theorem1``, ``gap``, ``circle``, ``multiplier``; the
+            last two cost up to seconds each on large models. ``None``: ``theorem1``, if any layer is such that it
+            can be recorded.
+        eigenvalues: whether to keep all eigenvalues too.
+        out: folder for ``spectra.csv`` and ``eigenvalues.csv``, to which each record is appended at once, so
+            that a crash loses nothing; ``None`` keeps them in memory only.
+
+    Attributes:
+        epoch: the epoch that records are labelled with; the training loop sets it.
+        step: optimizer steps seen.
+        seconds: time spent recording.
+
+    Raises:
+        ConfigurationError: a bad option.
+        UnsupportedError: a model without recurrent matrices, or a margin that none of its layers has.
+
+    Example:
+        >>> model = nn.RNN(2, 4)
+        >>> tracker = SpectrumTracker(model, every=2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> _ = tracker.attach(optimizer)
+        >>> for _ in range(4):
+        ...     optimizer.step()
+        >>> sorted(set(tracker.frame().step))
+        [0, 2, 4]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        every: int = 50,
+        *,
+        probe: Tensor | None = None,
+        margins: Sequence[str] | None = None,
+        eigenvalues: bool = True,
+        out: str | Path | None = None,
+    ) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ConfigurationError(f"every must be a positive integer, got {every!r}")
+        if margins is not None and (isinstance(margins, str) or any(name not in MARGINS for name in margins)):
+            raise ConfigurationError(f"margins must be a list of names from {', '.join(MARGINS)}, got {margins!r}")
+        self.model = model
+        self.every = every
+        self.probe = probe
+        self.epoch = 0
+        self.step = 0
+        self.seconds = 0.0
+        self._layers = recurrent_layers(model)
+        if not any(recurrent_matrices(layer) for _, layer in self._layers):
+            raise UnsupportedError(f"{type(model).__name__} has no recurrent matrices that could be tracked")
+        self.margins = self._recordable(margins)
+        self._spectra = CsvLog(SPECTRA_COLUMNS, SPECTRA_COLUMNS[:4])
+        self._eigenvalues = CsvLog(EIGENVALUE_COLUMNS) if eigenvalues else None
+        self._handle: Any = None
+        self._started: float | None = None
+        if out is not None:
+            self.write_to(out)
+
+    def _recordable(self, margins: Sequence[str] | None) -> tuple[str, ...]:
+        """The margins that will be recorded; one that was asked for and that no layer has is refused."""
+        kept = []
+        for name in ("theorem1",) if margins is None else margins:
+            reasons = [why_no_margin(name, layer) for _, layer in self._layers]
+            if None in reasons:
+                kept.append(name)
+            elif margins is not None:
+                raise UnsupportedError(f"the margin {name!r} cannot be recorded: {reasons[0]}")
+        return tuple(kept)
+
+    def options(self) -> dict[str, Any]:
+        """What ``run.json`` says about the tracker, in JSON's own types: all that makes another like it but the probe.
+
+        Example:
+            >>> SpectrumTracker(nn.RNN(2, 3), every=5).options()
+            {'every': 5, 'margins': [], 'eigenvalues': True, 'probe': None}
+        """
+        return {
+            "every": self.every,
+            "margins": list(self.margins),
+            "eigenvalues": self._eigenvalues is not None,
+            "probe": None if self.probe is None else list(self.probe.shape),
+        }
+
+    @property
+    def fraction(self) -> float:
+        """Share of the time since the first record that went into recording; 0 before it."""
+        if self._started is None:
+            return 0.0
+        return self.seconds / max(time.perf_counter() - self._started, 1e-12)
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> SpectrumTracker:
+        """Record now, and from now on after every ``every``-th step of the optimizer.
+
+        Args:
+            optimizer: any.
+
+        Returns:
+            The tracker itself. ``detach`` undoes it.
+
+        Raises:
+            ConfigurationError: when it rides on an optimizer already.
+        """
+        if self._handle is not None:
+            raise ConfigurationError("this tracker is attached already; detach() it first")
+
+        def hook(*_: Any) -> None:
+            self.step += 1
+            if self.step % self.every == 0:
+                self.record()
+
+        self._handle = optimizer.register_step_post_hook(hook)
+        if self.step % self.every == 0:
+            self.record()
+        return self
+
+    def detach(self) -> None:
+        """Stop riding on the optimizer; the records stay."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def record(self, step: int | None = None, epoch: int | None = None) -> None:
+        """Record the present state of the model; a second record of the same step is left out.
+
+        Args:
+            step: the step to label it with; the present one by default.
+            epoch: the epoch to label it with; the present one by default.
+        """
+        begun = time.perf_counter()
+        self._started = begun if self._started is None else self._started
+        self.step = self.step if step is None else step
+        self.epoch = self.epoch if epoch is None else epoch
+        if self.step == self._spectra.last:
+            return
+        rows: list[tuple[Any, ...]] = []
+        points: list[tuple[Any, ...]] = []
+        with torch.no_grad():
+            for path, layer in self._layers:
+                prefix = f"{path}." if len(self._layers) > 1 else ""
+                self._record_layer(prefix, layer, rows, points)
+            self._record_probe(rows, points)
+        self._spectra.append(rows)
+        if self._eigenvalues is not None:
+            self._eigenvalues.append(points)
+        self.seconds += time.perf_counter() - begun
+
+    def _record_layer(self, prefix: str, layer: nn.Module, rows: list[Any], points: list[Any]) -> None:
+        bounds = _proposition1(layer)
+        for name, tensor in recurrent_matrices(layer).items():
+            if tensor.is_complex():
+                matrix = tensor.detach().to("cpu", torch.complex128).numpy()
+            else:
+                matrix = to_numpy(tensor)
+            if matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]:
+                self._record_matrix(prefix + name, matrix, rows, points, bounds.get(name, {}))
+        for name, value in layer_margins(layer, self.margins).items():
+            rows.append((self.step, self.epoch, f"{prefix}margins", name, value))
+
+    def _record_matrix(
+        self, name: str, matrix: np.ndarray, rows: list[Any], points: list[Any], more: dict[str, float]
+    ) -> None:
+        quantities, eigenvalues = matrix_quantities(matrix)
+        rows.extend((self.step, self.epoch, name, key, value) for key, value in {**quantities, **more}.items())
+        points.extend((self.step, self.epoch, name, float(z.real), float(z.imag)) for z in eigenvalues)
+
+    def _record_probe(self, rows: list[Any], points: list[Any]) -> None:
+        if self.probe is None:
+            return
+        for path, module in self._layers[:1]:  # what deeper layers see depends on the model; they are left out
+            prefix = f"{path}." if len(self._layers) > 1 else ""
+            layer = as_layer(module)
+            prepared, state = layer.begin(self.probe)
+            drives = layer.drive(self.probe, prepared).unbind(1)
+            chosen = {len(drives) // 4, len(drives) // 2, len(drives) - 1}
+            norms = []
+            for t, drive in enumerate(drives):
+                if t in chosen:
+                    jacobians = step_jacobians(layer, drive, state, prepared)[0]
+                    matrices = jacobians.double().cpu().numpy()
+                    finite = [m for m in matrices if np.isfinite(m).all()]
+                    worst = max(finite, key=_radius, default=matrices[0])
+                    self._record_matrix(f"{prefix}J@{t}", worst, rows, points, {})
+                state = layer.transition(drive, state, prepared)
+                norms.append(float(layer.hidden(state).norm(dim=1).mean()))
+            rows.append((self.step, self.epoch, f"{prefix}h", "mean_norm", float(np.mean(norms))))
+            rows.append((self.step, self.epoch, f"{prefix}h", "last_norm", norms[-1]))
+
+    def rewind(self, step: int) -> None:
+        """Forget what was recorded after a step, in memory and in the files, and count on from there."""
+        for _, log in self._logs():
+            log.rewind(step)
+        self.step = step
+
+    def frame(self) -> pd.DataFrame:
+        """All records as a long table with the columns ``step, epoch, matrix, quantity, value``."""
+        return self._spectra.frame()
+
+    def eigenvalues(self) -> pd.DataFrame:
+        """All eigenvalues: columns ``step, epoch, matrix, real, imag``; empty when they were not kept."""
+        return CsvLog(EIGENVALUE_COLUMNS).frame() if self._eigenvalues is None else self._eigenvalues.frame()
+
+    def marks(self) -> dict[str, Mark]:
+        """How far each file is, to the byte and on the disk: by these, ``write_to`` goes on exactly there."""
+        for _, log in self._logs():
+            log.sync()
+        return {name: log.mark for name, log in self._logs() if log.mark is not None}
+
+    def _logs(self) -> list[tuple[str, CsvLog]]:
+        logs = (("spectra.csv", self._spectra), ("eigenvalues.csv", self._eigenvalues))
+        return [(name, log) for name, log in logs if log is not None]
+
+    def write_to(
+        self, out: str | Path, *, keep_until: int | None = None, marks: Mapping[str, Mark] | None = None
+    ) -> None:
+        """Write all records so far into a folder, and append every further one there at once.
+
+        Args:
+            out: a folder, made when it is missing.
+            keep_until: first take over the records up to this step that the folder has already (to go on
+                after an interruption), and continue counting from there.
+            marks: how far the files were then; without these, what they hold up to that step is taken.
+
+        Raises:
+            ConfigurationError: files of these names that no training made are in the way.
+            FileFormatError: a folder that cannot be written to, or records in it that cannot be read or were changed.
+            FolderInUseError: another process writes there.
+        """
+        with claim(out, "spectra") as folder:
+            folder.reserve([name for name, _ in self._logs()], "train", adopt=keep_until is not None)
+            for name, log in self._logs():
+                log.open(Path(out) / name, keep_until, None if keep_until is None else (marks or {}).get(name))
+        if keep_until is not None:
+            self.step = keep_until

@@ -1,0 +1,376 @@
+"""The training loop behind ``train``: one object, the state of the last finished epoch, and the way back to it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError, NonFiniteError
+
+from ..environment import environment
+from ..guard import in_evaluation
+from ..results import plain_value
+from ..tables import Mark, csv_text
+from ..tasks import Task, identity
+from .margins import margin_penalty as penalty_of
+from .outcome import Epoch, Progress, TrainResult
+from .runs import (
+    METRIC_COLUMNS,
+    PROBE,
+    VALIDATION_COLUMNS,
+    model_description,
+    pack_optimizer,
+    read_checkpoint,
+    read_marks,
+    unpack_optimizer,
+    write_checkpoint,
+    write_run,
+)
+from .settings import Settings
+from .spectra import SpectrumTracker
+
+__all__ = ["Trainer", "evaluate"]
+
+
+class _Stop(Exception):
+    def __init__(self, stopped: str, detail: str) -> None:
+        super().__init__(detail)
+        self.stopped, self.detail = stopped, detail
+
+
+def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int = 1000) -> tuple[float, float]:
+    """Loss and metric on given sequences, in evaluation mode, without a graph.
+
+    Args:
+        model: called as ``model(x)``; its mode is restored, also when it fails.
+        x: ``(n, time, features)``.
+        y: targets.
+        task: gives loss and metric.
+        batch_size: sequences at a time.
+
+    Returns:
+        Mean loss and mean metric.
+
+    Example:
+        >>> from stability.analysis import make_task
+        >>> task = make_task("digits", limit=100, test_limit=50)
+        >>> class Three(nn.Module):
+        ...     def forward(self, x):
+        ...         return torch.eye(10)[torch.full((len(x),), 3)]
+        >>> loss, accuracy = evaluate(Three(), *task.test, task)
+        >>> accuracy == (task.test[1] == 3).double().mean().item()
+        True
+    """
+    loss = metric = 0.0
+    with in_evaluation(model), torch.no_grad():
+        for xb, yb in zip(x.split(batch_size), y.split(batch_size)):
+            outputs = model(xb)
+            loss += float(task.loss(outputs, yb)) * len(xb)
+            metric += task.metric(outputs, yb) * len(xb)
+    return loss / len(x), metric / len(x)
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """All that the last finished epoch left behind; replaced as a whole: no interruption finds half of it."""
+
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    steps: int
+    history: tuple[Epoch, ...] = ()
+    bad: int = 0
+    best: dict[str, Tensor] | None = None
+
+    @property
+    def kept(self) -> Epoch | None:
+        """The epoch with the best validation loss, or the last."""
+        return self.history[-1 - self.bad] if self.history else None
+
+    @property
+    def kept_weights(self) -> dict[str, Tensor]:
+        return self.weights if self.best is None else self.best
+
+
+class Trainer:
+    """One training run; ``train`` checks the arguments, this one works."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        settings: Settings,
+        tracker: SpectrumTracker | None,
+        progress: Callable[[Progress], Any] | None,
+        time_limit: float | None,
+    ) -> None:
+        self.model, self.task, self.settings = model, task, settings
+        self.tracker, self.progress, self.time_limit = tracker, progress, time_limit
+        self.out: Path | None = None
+        self.marks: dict[str, Mark] = {}
+        self.optimizer = settings.make_optimizer(model)
+        self.device = next(model.parameters()).device
+        self.earlier = 0.0
+        self.clock = time.perf_counter()
+        self.before = 0
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._split()
+        with torch.no_grad():  # a model that does not fit the task is refused before anything is written
+            task.loss(model(self.x[:1]), self.y[:1])
+        if settings.margin_penalty:
+            penalty_of(model)
+        self.done = self._snapshot((), 0, None)
+
+    def _split(self) -> None:
+        x, y = self.task.train
+        if not (torch.isfinite(x).all() and torch.isfinite(self.task.test[0]).all()):
+            raise NonFiniteError(f"the data of task {self.task.name!r}", "clean them first")
+        held = 0
+        if self.settings.patience is not None:
+            held = max(1, round(self.settings.validation * len(x)))
+            if held >= len(x):
+                raise ConfigurationError(f"{len(x)} training sequences are too few to hold some out for validation")
+        rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.settings.seed))
+        keep, out = rows[held:].sort().values, rows[:held].sort().values
+        self.x, self.y = x[keep].to(self.device), y[keep].to(self.device)
+        self.held = (x[out].to(self.device), y[out].to(self.device)) if held else None
+        self.test = (self.task.test[0].to(self.device), self.task.test[1].to(self.device))
+
+    def _snapshot(self, history: tuple[Epoch, ...], bad: int, best: dict[str, Tensor] | None) -> _Finished:
+        weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        packed = pack_optimizer(self.optimizer)
+        if self.settings.patience is not None and bad == 0:
+            best = weights
+        return _Finished(weights, packed, 0 if self.tracker is None else self.tracker.step, history, bad, best)
+
+    @property
+    def seconds(self) -> float:
+        """Spent on training so far, earlier sessions included."""
+        return self.earlier + time.perf_counter() - self.clock
+
+    def run(self) -> TrainResult:
+        """Train until something ends it; the model is then that of the kept epoch."""
+        stopped, detail = "epochs", f"all {self.settings.epochs} epochs are done"
+        try:
+            self._open()
+            while len(self.done.history) < self.settings.epochs:
+                if self.settings.patience is not None and self.done.bad >= self.settings.patience:
+                    raise _Stop("patience", f"no better validation loss for {self.done.bad} epochs")
+                self._mind_the_time(self._pace())
+                self._epoch(len(self.done.history) + 1)
+        except KeyboardInterrupt:
+            stopped, detail = "interrupted", f"interrupted during epoch {len(self.done.history) + 1}"
+        except _Stop as stop:
+            stopped, detail = stop.stopped, stop.detail
+        finally:
+            if self.tracker is not None:
+                self.tracker.detach()
+        self.model.load_state_dict(self.done.kept_weights)
+        if self.tracker is not None:
+            self.tracker.rewind(self.done.steps)
+        if self.out is not None:
+            self._save(stopped, detail)
+        return self._result(stopped, detail)
+
+    def _open(self) -> None:
+        tracker = self.tracker
+        if self.out is not None:
+            if tracker is not None:
+                tracker.write_to(self.out, keep_until=self.done.steps if self.done.history else None, marks=self.marks)
+            self._save("interrupted", "training is going on, or its process has died")
+        if tracker is not None:
+            tracker.epoch = len(self.done.history)
+            tracker.attach(self.optimizer)
+
+    def _pace(self) -> float:
+        """Seconds that the next epoch will take, going by those of this session."""
+        epochs = len(self.done.history) - self.before
+        return (time.perf_counter() - self.clock) / epochs if epochs else 0.0
+
+    def _mind_the_time(self, ahead: float = 0.0) -> None:
+        if self.time_limit is not None and time.perf_counter() - self.clock + ahead > self.time_limit:
+            raise _Stop("time_limit", f"the time limit of {self.time_limit:g} s is reached")
+
+    def _epoch(self, epoch: int) -> None:
+        settings, model = self.settings, self.model
+        if self.tracker is not None:
+            self.tracker.epoch = epoch
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.rate(epoch)
+        seed = settings.seed * 1_000_003 + epoch
+        order = torch.randperm(len(self.x), generator=torch.Generator().manual_seed(seed))
+        batches = order.to(self.device).split(settings.batch_size)
+        loss_sum = metric_sum = 0.0
+        model.train()
+        with _seeded(seed, self.device):
+            for index, rows in enumerate(batches, start=1):
+                self._mind_the_time()
+                y = self.y[rows]
+                loss, outputs = self._step(self.x[rows], y, f"in epoch {epoch}, batch {index}")
+                loss_sum += loss * len(rows)
+                metric_sum += self.task.metric(outputs, y) * len(rows)
+                self._tell(Progress(epoch, settings.epochs, index, len(batches), loss))
+        count = len(self.x)
+        test = evaluate(model, *self.test, self.task)
+        held = (None, None) if self.held is None else evaluate(model, *self.held, self.task)
+        if not all(math.isfinite(v) for v in (*test, *held) if v is not None):
+            raise _Stop("diverged", f"the loss on unseen sequences is not finite after epoch {epoch}")
+        record = Epoch(epoch, loss_sum / count, metric_sum / count, *test, self.seconds, *held)
+        self._finish(record)
+        self._tell(Progress(epoch, settings.epochs, len(batches), len(batches), record.train_loss, record))
+
+    def _step(self, x: Tensor, y: Tensor, where: str) -> tuple[float, Tensor]:
+        settings = self.settings
+        self.optimizer.zero_grad(set_to_none=True)
+        outputs = self.model(x)
+        loss = self.task.loss(outputs, y)
+        value = float(loss.detach())
+        advice = f"{where}; try a smaller learning rate, or clip the gradient"
+        if not math.isfinite(value):
+            raise _Stop("diverged", f"the loss became {value} {advice}")
+        if settings.margin_penalty:
+            loss = loss + settings.margin_penalty * penalty_of(self.model, settings.margin_target)
+        loss.backward()
+        limit = math.inf if settings.clip is None else settings.clip
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        if not math.isfinite(norm):
+            raise _Stop("diverged", f"the norm of the gradient became {norm} {advice}")
+        self.optimizer.step()
+        return value, outputs.detach()
+
+    def _finish(self, record: Epoch) -> None:
+        done = self.done
+        earlier = [e.validation_loss for e in done.history if e.validation_loss is not None]
+        worse = bool(earlier) and record.validation_loss is not None and record.validation_loss >= min(earlier)
+        self.done = self._snapshot((*done.history, record), done.bad + 1 if worse else 0, done.best)
+        if self.out is not None and len(self.done.history) < self.settings.epochs:
+            self._save("interrupted", "training is going on, or its process has died")
+
+    def _tell(self, news: Progress) -> None:
+        if self.progress is not None:
+            self.progress(news)
+
+    def _result(self, stopped: str, detail: str) -> TrainResult:
+        kept = self.done.kept
+        return TrainResult(
+            epochs=len(self.done.history),
+            kept_epoch=0 if kept is None else kept.epoch,
+            train_loss=None if kept is None else kept.train_loss,
+            train_metric=None if kept is None else kept.train_metric,
+            test_loss=None if kept is None else kept.test_loss,
+            test_metric=None if kept is None else kept.test_metric,
+            metric=self.task.metric_name,
+            chance=self.task.chance,
+            seconds=self.seconds,
+            stopped=stopped,
+            detail=detail,
+            history=self.done.history,
+            tracking_seconds=0.0 if self.tracker is None else self.tracker.seconds,
+            out=None if self.out is None else str(self.out),
+        )
+
+    def _save(self, stopped: str, detail: str) -> None:
+        """Write everything; the checkpoint first, since all else follows from it."""
+        if self.out is None:
+            return
+        done = self.done
+        state = {
+            "settings": self.settings.to_dict(),
+            "task": self._identity(),
+            "history": [vars(e) for e in done.history],
+            "bad": done.bad,
+            "steps": done.steps,
+            "started": self.started,
+            "tables": {} if self.tracker is None else {n: vars(m) for n, m in self.tracker.marks().items()},
+        }
+        tensors = {f"model.{name}": value for name, value in done.weights.items()}
+        if done.best is not None:
+            tensors.update({f"best.{name}": value for name, value in done.best.items()})
+        if self.tracker is not None and self.tracker.probe is not None:
+            tensors[PROBE] = self.tracker.probe
+        write_checkpoint(self.out, {**tensors, **done.optimizer}, plain_value(state))
+        columns = METRIC_COLUMNS if self.held is None else (*METRIC_COLUMNS, *VALIDATION_COLUMNS)
+        metrics = csv_text(columns, [[getattr(e, name) for name in columns] for e in done.history])
+        present = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        self.model.load_state_dict(done.kept_weights)
+        write_run(self.out, plain_value(self._document(stopped, detail)), self.model, metrics)
+        self.model.load_state_dict(present)
+
+    def _document(self, stopped: str, detail: str) -> dict[str, Any]:
+        """What ``run.json`` says."""
+        result = self._result(stopped, detail).to_dict()
+        del result["history"]
+        training: dict[str, Any] = self.settings.to_dict()
+        if self.tracker is not None:
+            training["tracker"] = self.tracker.options()
+        document: dict[str, Any] = {
+            "kind": "train",
+            "model": model_description(self.model),
+            "task": self.task.describe(),
+            "training": training,
+            "result": result,
+            "environment": environment(self.settings.seed, self.device, self.started),
+        }
+        if stopped in ("interrupted", "time_limit"):
+            document["continue"] = {
+                "finished_epochs": len(self.done.history),
+                "of": self.settings.epochs,
+                "command": f"stability train --resume {shlex.quote(str(self.out))}",
+                "python": f"stability.analysis.resume_run({str(self.out)!r})",
+            }
+        return document
+
+    def _identity(self) -> dict[str, Any]:
+        described = self.task.describe()
+        seed = described.pop("data").get("seed")
+        options = identity((self.task.name, described["options"]))[1]
+        return plain_value({**described, "options": options, "seed": seed})
+
+    def take_up(self, path: Path) -> None:
+        """Go on from the checkpoint of a run.
+
+        Raises:
+            FileFormatError: a missing or damaged checkpoint.
+            ConfigurationError: one of other settings, another task or another model.
+        """
+        tensors, state = read_checkpoint(path)
+        for name, now, then in (
+            ("settings", self.settings.to_dict(), state["settings"]),
+            ("task", self._identity(), state["task"]),
+        ):
+            changed = [key for key in now if key != "epochs" and plain_value(now[key]) != then.get(key)]
+            if changed:
+                values = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
+                raise ConfigurationError(f"{path} cannot be resumed with another {name}: {values}")
+        weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
+        own = self.model.state_dict()
+        best = {name[5:]: value.to(self.device) for name, value in tensors.items() if name.startswith("best.")}
+        shapes = {n: v.shape for n, v in own.items()}
+        if any({n: v.shape for n, v in held.items()} != shapes for held in (weights, best or weights)):
+            raise ConfigurationError(f"{path} was made by another model: names or shapes of its weights differ")
+        self.model.load_state_dict(weights)
+        unpack_optimizer(self.optimizer, tensors)
+        history = tuple(Epoch(**record) for record in state["history"])
+        self.started, self.out, self.before = str(state["started"]), path, len(history)
+        self.earlier = history[-1].seconds if history else 0.0
+        if self.tracker is not None:
+            self.tracker.step = int(state["steps"])
+            self.marks = read_marks(state, path)
+        self.done = self._snapshot(history, int(state["bad"]), best or None)
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Dropout and the like depend on the seed alone; the caller's random state stays as it is."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,345 @@
+"""A module run beside the system that was read from it: where they disagree, nothing may be certified.
+
+Reading weights by their names is a guess about what the module does with them. Here the module itself is run, as it is
+(hooks, subclasses and mode included) and in evaluation mode, on a copy in float64, from random states under random
+inputs; its system has to give the same numbers up to rounding.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from stability.errors import DisagreementError, StabilityError, UnsupportedError
+from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade, states_of
+
+from ..gated import GatedLayer
+from ..recurrent import RecurrentLayer
+from ..stack import Stack
+from .inspection import is_reparametrised, twin
+from .quantized import is_quantized
+
+__all__ = [
+    "GRAPH_ADVICE",
+    "Run",
+    "compare",
+    "cross_check",
+    "cross_check_layer",
+    "cross_check_quantised",
+    "cross_check_step",
+    "follow",
+    "samples",
+]
+
+Array = np.ndarray
+Run = Callable[[Array, list[Array]], tuple[Array | None, list[Array]]]
+_SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)
+"""Of the samples of a batch: at zero only the bias acts, small ones are nearly linear, large ones saturate."""
+_SMALL = (0.0, 0.1, 0.3, 0.3, 0.5, 0.5)
+"""For modules that round to steps of the largest entry of a batch."""
+_RELATIVE = 1e-9
+_ADVICE = (
+    "Something else changes the map: a hook, an overridden method, stale or random weights. Teach your class with "
+    "stability.models.register_adapter"
+)
+GRAPH_ADVICE = "What is read from the graph is not what the graph runs, so that nothing can be certified"
+
+
+def _layers(subject: Any) -> tuple[Any, ...]:
+    return subject.layers if isinstance(subject, Cascade) else (subject,)
+
+
+def samples(subject: Any, steps: int, scales: Sequence[float] = _SCALES) -> tuple[Array, list[Array]]:
+    """Random inputs ``(steps, batch, p)`` and one random state ``(batch, n)`` a layer, always the same ones."""
+    rng, scale = np.random.default_rng(0), np.array(scales)[:, None]
+    x = rng.normal(size=(steps, len(scale), subject.inputs)) * scale
+    return x, [rng.normal(size=(len(scale), states_of(layer))) * scale for layer in _layers(subject)]
+
+
+def follow(subject: Any, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
+    """A subject over a sequence, level by level, each direction in its own time.
+
+    Args:
+        subject: a discrete ``DrivenSystem``, ``GatedCell`` or ``Cascade``.
+        x: ``(time, batch, p)``.
+        states: ``(batch, n)`` a layer, before its first step.
+
+    Returns:
+        Outputs of the top level ``(time, batch, q)``, both directions side by side, and each layer's last state.
+    """
+    layers, directions = _layers(subject), getattr(subject, "directions", 1)
+    signal, last = x, []
+    for level in range(0, len(layers), directions):
+        outputs = []
+        for k in range(directions):
+            layer, state, seen = layers[level + k], states[level + k], [x[0]] * len(x)
+            for t in range(len(x)) if k == 0 else reversed(range(len(x))):
+                state = layer.advance(state, signal[t])
+                seen[t] = layer.output(state) if isinstance(layer, GatedCell) else state
+            outputs.append(np.stack(seen))
+            last.append(state)
+        signal = np.concatenate(outputs, axis=-1)
+    return signal, last
+
+
+def cross_check(module: nn.Module, subject: Any) -> None:
+    """Run a recurrent module of ``torch.nn`` (a layer or a cell, any subclass) beside its subject.
+
+    Args:
+        module: the module; it is copied, not touched.
+        subject: what was read from it.
+
+    Raises:
+        DisagreementError: they give different numbers.
+        UnsupportedError: the module cannot be copied or run.
+    """
+    relative = _precision(module)
+    copied = twin(module).to(device="cpu", dtype=torch.float64)
+    for mode in _modes(copied):
+        compare(_runner(copied), subject, f"{type(module).__name__} {mode}", relative=relative)
+
+
+def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) -> None:
+    """Run a user's ``step(module, x, h) -> next h`` beside the subject of the user's adapter.
+
+    Args:
+        step: one step: ``x (batch, p)``, ``h (batch, n)`` to ``(batch, n)``.
+        module: the module; it is copied, not touched.
+        subject: what the adapter made of it.
+
+    Raises:
+        DisagreementError: they give different numbers.
+        UnsupportedError: the step cannot be run.
+    """
+    if not hasattr(subject, "advance"):  # a bare system: no activation, nothing that could be run
+        return
+    copied = twin(module).to(device="cpu", dtype=torch.float64)
+
+    def run(x: Array, states: list[Array]) -> tuple[Array | None, list[Array]]:
+        state = torch.tensor(np.concatenate(states, axis=-1))
+        for row in torch.tensor(x):
+            state = step(copied, row, state)
+        ends = np.cumsum([s.shape[-1] for s in states])[:-1]
+        return None, np.split(state.detach().numpy(), ends, axis=-1)
+
+    for mode in _modes(copied):
+        compare(run, subject, f"the step of {type(module).__name__} {mode}", relative=_precision(module))
+
+
+def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
+    """Run a layer of this toolkit, or one that a user wrote after its contract, beside what its ``driven`` gives.
+
+    Raises:
+        DisagreementError: they give different numbers, or the state is not the system's.
+        UnsupportedError: the layer cannot be copied or run.
+    """
+    if getattr(layer, "bidirectional", False):  # such a layer takes no state; it runs both ways through one system
+        return
+    copied = twin(layer).to(device="cpu", dtype=torch.float64)
+    sizes = [states_of(part) for part in _layers(subject)]
+    held: list[Any] = []
+
+    def parts(state: Any) -> list[Array]:
+        flat = _in_order(copied, state).numpy()
+        if flat.shape[-1] != sum(sizes):
+            raise DisagreementError(
+                f"a state of {type(layer).__name__} holds {flat.shape[-1]} numbers, one of its system {sum(sizes)}"
+            )
+        return np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
+
+    def start(x: Array) -> list[Array]:
+        with torch.no_grad():
+            held[:] = [_random_like(copied(torch.tensor(x).transpose(0, 1))[1], torch.Generator().manual_seed(0))]
+        return parts(held[0])
+
+    def run(x: Array, states: list[Array]) -> tuple[Array | None, list[Array]]:
+        return None, parts(copied(torch.tensor(x).transpose(0, 1), held[0])[1])
+
+    for mode in _modes(copied):
+        compare(run, subject, f"{type(layer).__name__} {mode}", relative=_precision(layer), start=start)
+
+
+def _random_like(state: Any, generator: torch.Generator) -> Any:
+    if isinstance(state, (tuple, list)):
+        return tuple(_random_like(leaf, generator) for leaf in state)
+    scale = torch.tensor(_SCALES).reshape(-1, *[1] * (state.dim() - 1))
+    return torch.randn(state.shape, dtype=state.dtype, generator=generator) * scale
+
+
+def _in_order(layer: Any, state: Any) -> torch.Tensor:
+    """A layer's state as one real vector a sample, in the order of its system's states."""
+    if isinstance(layer, Stack):
+        return torch.cat([_in_order(part, own) for part, own in zip(layer.layers, state)], 1)
+    leaves = state if isinstance(state, (tuple, list)) else (state,)
+    real = [torch.view_as_real(v).movedim(-1, 1) if v.is_complex() else v for v in leaves]
+    if isinstance(layer, GatedLayer):  # (h of all layers, c of all layers) to (h, c) layer by layer
+        blocks = [v.chunk(layer.num_layers, 1) for v in real]
+        return torch.cat([block[k] for k in range(layer.num_layers) for block in blocks], 1)
+    return torch.cat([v.reshape(len(v), -1) for v in real], 1)
+
+
+def _modes(module: nn.Module) -> Iterator[str]:
+    """The mode that the module is in, then evaluation mode, where that is another one."""
+    training = any(part.training for part in module.modules())
+    yield "in training mode" if training else "in evaluation mode"
+    if training:
+        module.eval()
+        yield "in evaluation mode"
+
+
+def _precision(module: nn.Module) -> float:
+    """Relative rounding to allow: float64's, or the weights' own where matrices are computed in their precision."""
+    if not isinstance(module, RecurrentLayer) and not is_reparametrised(module):
+        return _RELATIVE
+    eps = [torch.finfo(p.dtype).eps for p in module.parameters() if p.is_floating_point()]
+    return max(_RELATIVE, min(1e4 * max(eps, default=0.0), 0.05))
+
+
+def compare(
+    run: Run,
+    subject: Any,
+    who: str,
+    *,
+    relative: float = _RELATIVE,
+    slack: float = 0.0,
+    lengths: Sequence[int] = (1, 3),
+    scales: Sequence[float] = _SCALES,
+    start: Callable[[Array], list[Array]] | None = None,
+    advice: str = _ADVICE,
+) -> None:
+    """Compare a run of the real thing with its subject, from random states under random inputs.
+
+    Args:
+        run: ``(x, states) -> (outputs or None, last states)``, as ``follow``.
+        subject: the subject.
+        who: what errors call the real thing.
+        relative: rounding that is allowed, relative to the largest number.
+        slack: what is allowed beside rounding.
+        lengths: numbers of steps.
+        scales: of the samples of a batch.
+        start: ``inputs -> one state a layer``, where the real thing has its own way to write states.
+        advice: what errors say behind the numbers.
+
+    Raises:
+        DisagreementError: showing both numbers where they are farthest apart.
+        UnsupportedError: it cannot be run.
+    """
+    for steps in lengths:
+        x, states = samples(subject, steps, scales)
+        states = states if start is None else start(x)
+        with np.errstate(all="ignore"):
+            outputs, last = follow(subject, x, states)
+        theirs, end = _guarded(run, x, states, who)
+        pairs = list(zip(end, last)) if theirs is None else [(theirs, outputs), *zip(end, last)]
+        if len(end) != len(last) or any(np.shape(a) != np.shape(b) for a, b in pairs):
+            shapes = [np.shape(a) for a, _ in pairs], [np.shape(b) for _, b in pairs]
+            raise DisagreementError(f"{who} gives arrays of shapes {shapes[0]}, its system {shapes[1]}")
+        allowed = slack + _rounding(subject, x, states, (outputs, last), relative)
+        for got, expected in pairs:
+            _agree(
+                np.asarray(got), expected, allowed, f"{who} does not compute what its weights describe", steps, advice
+            )
+
+
+def _rounding(subject: Any, x: Array, states: list[Array], result: tuple[Array, list[Array]], relative: float) -> float:
+    """How far two correct runs may be apart: ``relative``, and a hundred times what changes a thousandth of it do."""
+    rng = np.random.default_rng(1)
+
+    def moved(array: Array) -> Array:
+        return array * (1.0 + 1e-3 * relative * rng.normal(size=array.shape))
+
+    with np.errstate(all="ignore"):
+        outputs, last = follow(subject, moved(x), [moved(s) for s in states])
+    pairs = [(result[0], outputs), *zip(result[1], last)]
+    apart = max(float(np.abs(a - b).max()) for a, b in pairs)
+    size = max(float(np.abs(a).max()) for a, _ in pairs)
+    return relative * (1.0 + size) + 100.0 * apart
+
+
+def _agree(got: Array, expected: Array, allowed: float, what: str, steps: int, advice: str) -> None:
+    apart = np.abs(got - expected)
+    if not (apart <= allowed).all():  # NaN is no agreement either
+        worst = np.unravel_index(int(np.argmax(np.where(np.isnan(apart), np.inf, apart))), apart.shape)
+        raise DisagreementError(
+            f"{what}: after {steps} step{'s' if steps > 1 else ''} from a random state it gives "
+            f"{float(got[worst])!r} where the system read from its weights gives {float(expected[worst])!r} (rounding "
+            f"explains {allowed:.1e}). {advice}"
+        )
+
+
+def _guarded(run: Run, x: Array, states: list[Array], who: str) -> tuple[Array | None, list[Array]]:
+    try:
+        with (
+            torch.random.fork_rng(devices=[]),
+            torch.no_grad(),
+            torch.autocast("cpu", enabled=False),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            torch.manual_seed(0)
+            return run(x, states)
+    except StabilityError:
+        raise
+    except (Exception, SystemExit) as error:  # a forward pass that ends the program with code 0 is no "certified"
+        raise UnsupportedError(
+            f"{who} cannot be run beside its system: {type(error).__name__}: {str(error).strip()[:160]}"
+        ) from error
+
+
+def _runner(module: Any, dtype: torch.dtype = torch.float64) -> Run:
+    """``(x, states) -> (outputs, last states)`` of a layer or cell of ``torch.nn``."""
+    lstm = isinstance(module, (nn.LSTM, nn.LSTMCell)) or (is_quantized(module) and "LSTM" in type(module).__name__)
+
+    def tensor(array: Array) -> torch.Tensor:
+        return torch.tensor(array, dtype=dtype)
+
+    def whole(x: Array, states: list[Array]) -> tuple[Array, list[Array]]:
+        signal = tensor(x).transpose(0, 1) if module.batch_first else tensor(x)
+        start = tensor(np.stack(states))
+        outputs, end = module(signal, tuple(t.contiguous() for t in start.chunk(2, -1)) if lstm else start)
+        outputs = outputs.transpose(0, 1) if module.batch_first else outputs
+        last = torch.cat(end, -1) if lstm else end
+        return outputs.double().numpy(), list(last.double().numpy())
+
+    def cell(x: Array, states: list[Array]) -> tuple[Array, list[Array]]:
+        state: Any = tensor(states[0])
+        state = tuple(state.chunk(2, -1)) if lstm else state
+        seen = []
+        for row in tensor(x):
+            state = module(row, state)
+            seen.append(state[0] if lstm else state)
+        last = torch.cat(state, -1) if lstm else state
+        return torch.stack(seen).double().numpy(), [last.double().numpy()]
+
+    return whole if hasattr(module, "num_layers") else cell
+
+
+def _coarse(array: Array, rng: np.random.Generator) -> Array:
+    """Each entry moved by itself, by at most one step of an 8-bit number that reaches to the largest entry."""
+    return array + rng.uniform(-1.0, 1.0, array.shape) * np.abs(array).max() / 127.0
+
+
+def cross_check_quantised(module: Any, subject: Any) -> None:
+    """Run a dynamically quantised module beside its subject for one step.
+
+    Its inputs and states are rounded to about 7 bits of their range: four times what such changes do is allowed.
+
+    Raises:
+        DisagreementError: they are farther apart than that.
+        UnsupportedError: the module cannot be run.
+    """
+    x, states = samples(subject, 1, _SMALL)
+    rng = np.random.default_rng(2)
+    outputs, last = follow(subject, x, states)
+    off = 0.0
+    for _ in range(4):
+        other, end = follow(subject, _coarse(x, rng), [_coarse(state, rng) for state in states])
+        off = max(off, *(float(np.abs(a - b).max()) for a, b in [(outputs, other), *zip(last, end)]))
+    run = _runner(module, torch.float32)
+    compare(run, subject, type(module).__name__, slack=1e-3 + 4.0 * off, lengths=(1,), scales=_SMALL)

@@ -1,0 +1,337 @@
+"""Any trained module as a subject of claims: ``torch.nn``, containers, and classes that a user registers.
+
+Importing ``stability.models`` teaches all this to ``stability.certify``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from stability.certificate import Certificate
+from stability.errors import ConfigurationError, DisagreementError, NonFiniteError, UnsupportedError
+from stability.stacks.cascade import Cascade
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.parts import of_part
+from stability.systems.subjects import as_subject, register_converter
+from stability.wire import SUBJECTS
+
+from ..network import SequenceModel
+from ..recurrent import RecurrentLayer
+from .cross_check import cross_check_layer, cross_check_step
+from .inspection import refuse_altered, settled
+from .quantized import is_quantized
+from .torch_modules import as_array, from_rows, is_torch_recurrent, rnn_subject, torch_kind, torch_subject
+
+__all__ = [
+    "as_array",
+    "certify_all",
+    "from_rows",
+    "lure_system",
+    "recurrent_parts",
+    "recurrent_subject",
+    "refuse_altered_layer",
+    "register_adapter",
+    "rnn_subject",
+]
+
+Subject = Any
+_OURS = __name__.removesuffix("adapters")
+Step = Callable[[Any, Tensor, Tensor], Tensor]
+_ADAPTERS: dict[type, tuple[Callable[[Any], Subject], Step | None]] = {}
+
+
+def register_adapter(
+    kind: type, *, step: Step | None = None, replace: bool = False
+) -> Callable[[Callable[[Any], Subject]], Callable[[Any], Subject]]:
+    """Teach the toolkit a module class of your own: ``register_adapter(MyRNN)(function)``, or as a decorator.
+
+    Args:
+        kind: the class; instances of subclasses that run the same methods are taken as well.
+        step: ``(module, x (batch, p), h (batch, n)) -> next h``, one step as the module makes it. Where it is given,
+            ``certify`` runs it beside the system, on a copy in float64, and refuses a module that gives other numbers.
+        replace: let the function take the place of another one for the same class.
+
+    Returns:
+        A decorator for the function that turns such a module into a ``LureSystem``, ``DrivenSystem``,
+        ``GatedCell`` or ``Cascade``.
+
+    Raises:
+        ConfigurationError: not a class, not a function, or the class is registered already.
+
+    Example:
+        >>> import torch
+        >>> class Leaky(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.W = nn.Parameter(0.5 * torch.eye(2))
+        ...     def forward(self, x, h):  # row vectors: h @ W
+        ...         return 0.9 * h + 0.1 * torch.tanh(h @ self.W + x)
+        >>> @register_adapter(Leaky, step=lambda m, x, h: m(x, h))
+        ... def leaky(m):
+        ...     W, n = from_rows(m.W), m.W.shape[0]
+        ...     return DrivenSystem(LureSystem(0.9 * np.eye(n), 0.1 * np.eye(n), W, dt=1.0), "tanh", np.eye(n))
+        >>> lure_system(Leaky()).A[0, 0]
+        np.float64(0.9)
+    """
+    if not isinstance(kind, type):
+        raise ConfigurationError(f"register_adapter needs a class, got {kind!r}")
+    if step is not None and not callable(step):
+        raise ConfigurationError(f"step must be a function (module, x, h) -> next h, got {step!r}")
+
+    def register(function: Callable[[Any], Subject]) -> Callable[[Any], Subject]:
+        if not callable(function):
+            raise ConfigurationError(f"an adapter must be a function of the module, got {function!r}")
+        if kind in _ADAPTERS and not replace and _ADAPTERS[kind] != (function, step):
+            raise ConfigurationError(
+                f"{kind.__qualname__} has an adapter already: say register_adapter({kind.__name__}, replace=True) to "
+                "replace it"
+            )
+        known = kind in _ADAPTERS
+        _ADAPTERS[kind] = (function, step)
+        if not known:
+            register_converter(kind, recurrent_subject)
+        return function
+
+    return register
+
+
+def lure_system(module: Any) -> LureSystem:
+    """The Lur'e system of a layer, of ``torch.nn.RNN`` or ``RNNCell``, or of anything registered.
+
+    Several layers of a ``torch.nn.RNN`` become one system: what a layer reads from the one below is an entry of
+    ``D``. Two directions become the two blocks of one system, each in its own running direction.
+
+    Args:
+        module: the module, or a container with exactly one such part.
+
+    Returns:
+        The system.
+
+    Raises:
+        UnsupportedError: no system is known, or it is no Lur'e system (LSTM and GRU: use ``certify(module)``).
+
+    Example:
+        >>> lure_system(nn.RNN(3, 5, num_layers=2)).states
+        10
+    """
+    subject = as_subject(module)
+    if isinstance(subject, DrivenSystem):
+        return subject.system
+    if isinstance(subject, LureSystem):
+        return subject
+    if isinstance(subject, Cascade) and all(isinstance(part, DrivenSystem) for part in subject.layers):
+        return _joint(subject)
+    what = "a stack with gated layers" if isinstance(subject, Cascade) else "an LSTM or GRU"
+    raise UnsupportedError(f"{what} is no Lur'e system: use certify(module) instead")
+
+
+def recurrent_subject(module: Any) -> Subject:
+    """The subject behind one recurrent module.
+
+    Raises:
+        UnsupportedError: when nobody knows it.
+    """
+    try:
+        for kind in type(module).__mro__:
+            if kind in _ADAPTERS:
+                return _adapted(module, kind)
+        if callable(getattr(module, "driven", None)):
+            return _driven(module)
+    except SystemExit as error:  # whatever its code, no system came out: 0 would read as "certified"
+        raise ConfigurationError(
+            f"the system of a {type(module).__qualname__} was not given: its code ended the program "
+            f"(sys.exit({error.code!r}))"
+        ) from error
+    if is_torch_recurrent(module):
+        return torch_subject(module)
+    raise UnsupportedError(f"no system is known for a {type(module).__module__}.{type(module).__qualname__}")
+
+
+def _adapted(module: Any, kind: type) -> Subject:
+    """What a user's adapter makes of a module that runs the methods of the class it was written for."""
+    function, step = _ADAPTERS[kind]
+    if not isinstance(module, nn.Module):
+        return function(module)
+    refuse_altered(module, kind)
+    subject = function(settled(module))
+    if step is not None:
+        cross_check_step(step, module, subject)
+    return subject
+
+
+def _driven(module: Any) -> Subject:
+    """What a layer says of itself with ``driven``, held against what it runs."""
+    if isinstance(module, SequenceModel) and type(module).driven is SequenceModel.driven:
+        subject = _driven(module.layer)
+        return of_part(subject, "layer", type(module).__name__) if _is_altered(module, SequenceModel) else subject
+    refuse_altered_layer(module)
+    subject = module.driven()
+    if isinstance(module, RecurrentLayer):  # one of ours as well: an attribute may have been set to something else
+        cross_check_layer(module, subject)
+    return subject
+
+
+def _is_altered(module: nn.Module, kind: type) -> bool:
+    """Whether something around a layer that runs as it should may do more than its class: feed an output back, say."""
+    try:
+        refuse_altered(module, kind)
+    except UnsupportedError:
+        return True
+    return False
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith(_OURS)
+
+
+def refuse_altered_layer(module: Any) -> None:
+    """Refuse a layer, or one inside it, that does something else than the class that wrote its ``driven``.
+
+    Raises:
+        UnsupportedError: an overridden method, a hook.
+    """
+    for part in module.modules() if isinstance(module, nn.Module) else ():
+        if isinstance(part, RecurrentLayer):
+            known = (c for c in type(part).__mro__ if "driven" in vars(c) or _is_ours(c))
+            refuse_altered(part, next(known))
+        elif is_torch_recurrent(part) and not is_quantized(part):
+            refuse_altered(part, torch_kind(part))
+
+
+def is_recurrent(module: Any) -> bool:
+    """Whether ``recurrent_subject`` knows the module."""
+    own = isinstance(module, tuple(_ADAPTERS)) or callable(getattr(module, "driven", None))
+    return own or is_torch_recurrent(module)
+
+
+def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
+    """Every recurrent part of a module, found by walking it.
+
+    Args:
+        module: any module.
+
+    Returns:
+        Subjects by path, as in ``module.get_submodule(path)``; the module itself has the path ``""``. Empty where
+        there is none.
+
+    Each subject but that of the module itself knows which part it is (``subject.part``), and claims about it say so.
+
+    Raises:
+        UnsupportedError: a recurrent part that has no subject (the text says which and why).
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(4, 3), nn.RNN(3, 5), nn.Linear(5, 2))
+        >>> list(recurrent_parts(net))
+        ['1']
+    """
+    out = {}
+    for path, part in _walk(module):
+        try:
+            subject = recurrent_subject(part)
+            out[path] = of_part(subject, path, type(module).__name__) if path else subject
+        except (UnsupportedError, NonFiniteError, DisagreementError) as error:
+            raise type(error)(f"{path or type(part).__name__}: {error}") from error
+    return out
+
+
+def certify_all(module: nn.Module, **options: Any) -> dict[str, Certificate]:
+    """One certificate for each recurrent part of a module.
+
+    Args:
+        module: any module.
+        **options: passed on to ``stability.certify``.
+
+    Returns:
+        Certificates by path.
+
+    Raises:
+        UnsupportedError: no recurrent part, or one without subject.
+
+    Example:
+        >>> rnn = nn.RNN(2, 3)
+        >>> _ = nn.init.eye_(rnn.weight_hh_l0).data.mul_(0.5)
+        >>> parts = certify_all(nn.ModuleDict({"encoder": rnn, "head": nn.Linear(3, 1)}))
+        >>> {path: str(certificate.claim.verdict) for path, certificate in parts.items()}
+        {'encoder': 'certified'}
+    """
+    from stability.certify import certify
+
+    parts = recurrent_parts(module)
+    if not parts:
+        raise UnsupportedError(_nothing(module))
+    return {path: certify(subject, **options) for path, subject in parts.items()}
+
+
+def _walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Recurrent modules, not looking into those found; a module used twice comes once."""
+    seen: set[int] = set()
+    stack = [("", module)]
+    while stack:
+        where, part = stack.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, nn.ModuleDict | nn.ModuleList) or not is_recurrent(part):
+            children = [(f"{where}.{name}" if where else name, child) for name, child in part.named_children()]
+            stack.extend(reversed(children))
+        else:
+            yield where, part
+
+
+def _joint(cascade: Cascade) -> LureSystem:
+    """A stack of plain maps ``h+ = phi(W h + U below + ...)`` as one system."""
+    layers = cascade.layers
+    if cascade.directions == 2 and cascade.levels > 1:
+        raise UnsupportedError(
+            "layers of two directions run through time both ways and are no single Lur'e system: use certify(module)"
+        )
+    sizes = [layer.system.states for layer in layers]
+    ends = np.cumsum([0, *sizes])
+    n = int(ends[-1])
+    C, D, slopes = np.zeros((n, n)), np.zeros((n, n)), []
+    for k, layer in enumerate(layers):
+        system = layer.system
+        if system.A.any() or layer.F.any() or not np.array_equal(system.B, np.eye(sizes[k])) or system.D.any():
+            raise UnsupportedError("only layers of the form h+ = phi(W h + U x + b) are joined to one Lur'e system")
+        rows = slice(ends[k], ends[k + 1])
+        C[rows, rows] = system.C
+        at = [int(j) for j in cascade.below(k)]
+        if at:
+            D[rows, ends[at[0]] : ends[at[-1] + 1]] = layer.E
+        slopes.append((system.alpha, system.beta))
+    alpha, beta = (np.concatenate([s[i] for s in slopes]) for i in (0, 1))
+    return LureSystem(np.zeros((n, n)), np.eye(n), C, D, (alpha, beta), layers[0].system.dt)
+
+
+def _nothing(module: Any) -> str:
+    return (
+        f"a {type(module).__module__}.{type(module).__qualname__} has no recurrent part that is known here: teach your "
+        "own class with stability.models.register_adapter(YourClass)(function)"
+    )
+
+
+def _container(module: nn.Module) -> Subject:
+    parts = recurrent_parts(module)
+    if not parts:
+        raise UnsupportedError(_nothing(module))
+    if len(parts) > 1:
+        raise UnsupportedError(
+            f"{type(module).__name__} has {len(parts)} recurrent parts ({', '.join(parts)}), and how they are "
+            f"connected is not known: certify each with stability.models.certify_all(model), or one with "
+            f"certify(model.get_submodule({next(iter(parts))!r}))"
+        )
+    return next(iter(parts.values()))
+
+
+def _is_container(value: Any) -> bool:
+    plain = isinstance(value, nn.Module) and type(value) not in SUBJECTS.values()
+    return plain and not is_recurrent(value)
+
+
+register_converter(_is_container, _container)
+register_converter(is_torch_recurrent, recurrent_subject)
+register_converter(lambda value: isinstance(value, (RecurrentLayer, SequenceModel)), recurrent_subject)

@@ -1,0 +1,307 @@
+"""From a plain dictionary of tensors to the recurrent parts that it describes.
+
+Names are those of ``torch.nn`` (``encoder.rnn.weight_hh_l0_reverse``); the ratio of the shapes tells an RNN (1), a
+GRU (3) and an LSTM (4) apart. What the shapes cannot tell, tanh or ReLU, is asked for.
+
+A module that holds more than a plain one of ``torch.nn`` may compute something else: its further weights are refused by
+name. Beside the part, the weights of plain layers (a head, an embedding) are taken: then the claim is about the part.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stability.errors import (
+    ConfigurationError,
+    DimensionError,
+    FileFormatError,
+    StabilityError,
+    UnsupportedError,
+)
+from stability.systems.parts import of_part
+
+from ..readers.limits import LAYERS, NUMBERS
+from .cross_check import cross_check
+from .torch_modules import as_array, assemble, stacked
+
+__all__ = ["CELLS", "shown", "state_dict_parts", "state_dict_subject"]
+
+Subject = Any
+CELLS = ("rnn_tanh", "rnn_relu", "lstm", "gru")
+_GATES = {1: "rnn", 3: "gru", 4: "lstm"}
+_KEY = re.compile(
+    r"(?P<path>(?:.*\.)?)(?P<name>weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)"
+    r"(?P<layer>_l(?:0|[1-9][0-9]{0,3})(?P<back>_reverse)?)?",
+    re.DOTALL,
+)
+_HIDDEN = re.compile(r"weight_hh(_l\d+)?(_reverse)?(_orig$|_g$|_v$|\.original)")
+Parts = dict[str, dict[tuple[int, bool], dict[str, Any]]]
+
+
+def state_dict_parts(state: Mapping[str, Any]) -> Parts:
+    """Weights grouped by the module's path, then by layer and direction.
+
+    Args:
+        state: tensors or arrays by name.
+
+    Returns:
+        ``{path: {(layer, backwards): {name: tensor}}}``; empty where nothing recurrent is found.
+    """
+    parts: Parts = {}
+    for key, value in state.items():
+        match = _KEY.fullmatch(str(key))
+        if match is None or not _is_array(value):
+            continue
+        place = (int((match["layer"] or "_l0").removesuffix("_reverse")[2:]), bool(match["back"]))
+        parts.setdefault(match["path"].removesuffix("."), {}).setdefault(place, {})[match["name"]] = value
+    parts = {path: places for path, places in parts.items() if any("weight_hh" in p for p in places.values())}
+    for path, places in parts.items():
+        single = state.get(f"{path}.bias" if path else "bias")  # one bias for both: the layers of this toolkit
+        if set(places) == {(0, False)} and "bias_ih" not in places[0, False] and _is_array(single):
+            places[0, False]["bias_ih"] = single
+    return parts
+
+
+def state_dict_subject(
+    state: Mapping[str, Any],
+    *,
+    cell: str | None = None,
+    part: str | None = None,
+    where: str = "the state dict",
+) -> tuple[Subject, dict[str, Any]]:
+    """The subject that a state dict describes.
+
+    Args:
+        state: tensors or arrays by name.
+        cell: ``rnn_tanh``, ``rnn_relu`` (``rnn`` is ``rnn_tanh``), ``lstm`` or ``gru``; needed where the shapes do not
+            tell.
+        part: the path of the module to take where there are several.
+        where: what errors call it.
+
+    Returns:
+        The subject, and what was read: ``cell``, ``part``, ``layers``, ``directions``.
+
+    Raises:
+        ConfigurationError: ambiguous: several parts, or an RNN whose activation is not said.
+        FileFormatError: nothing recurrent inside, or shapes that do not fit together.
+        UnsupportedError: projections, weights stored as parameters of a parametrisation, or further weights that may
+            change the map.
+        DisagreementError: a module of ``torch.nn`` with these weights computes something else.
+
+    Example:
+        >>> import torch
+        >>> gru = torch.nn.GRU(3, 5)
+        >>> state_dict_subject(gru.state_dict())[1]["cell"]
+        'gru'
+    """
+    if cell is not None and cell not in (*CELLS, "rnn"):
+        raise ConfigurationError(f"unknown cell {cell!r}; the known ones are {', '.join(CELLS)}")
+    cell = "rnn_tanh" if cell == "rnn" else cell
+    odd = [k for k, v in state.items() if not isinstance(k, str) or (_KEY.fullmatch(k) and not _is_array(v))]
+    if odd:
+        raise FileFormatError(f"{where} holds, under {shown(odd)}, something else than a tensor with a name")
+    parts = state_dict_parts(state)
+    if not parts:
+        raise _nothing(state, where)
+    path = _choose(parts, part, where)
+    places = parts[path]
+    _refuse_further(state, path, part is not None, where)
+    directions = 2 if any(back for _, back in places) else 1
+    levels = max(layer for layer, _ in places) + 1
+    if levels * directions > LAYERS:
+        raise FileFormatError(f"{where}: {levels} layers are named; at most {LAYERS} are read")
+    expected = [(layer, back) for layer in range(levels) for back in (False, True)[:directions]]
+    if sorted(places) != expected or not all("weight_hh" in weights for weights in places.values()):
+        raise FileFormatError(f"{where}: layers or directions of {ascii(path)[1:-1] or 'the module'} are missing")
+    kind = _kind(places[0, False], cell, where)
+    label = {"rnn_tanh": "RNN", "rnn_relu": "RNN (ReLU)", "lstm": "LSTM", "gru": "GRU"}[kind]
+    subjects, weights_of, numbers = [], [], 0
+    for layer, back in expected:
+        weights = places[layer, back]
+        if "weight_hr" in weights:
+            raise UnsupportedError(
+                f"{where} holds an LSTM with projections (weight_hr), for which there is no criterion"
+            )
+        _check(weights, kind, f"{where}, layer {layer}")
+        numbers += sum(math.prod(value.shape) for value in weights.values())
+        if numbers > NUMBERS:
+            raise FileFormatError(f"{where}: {ascii(path)[1:-1] or 'the module'} has more than {NUMBERS} numbers")
+        arrays = [
+            None if n not in weights else _array(weights[n], n, where)
+            for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        ]
+        name = label if len(expected) == 1 else f"{label} l{layer}{'_reverse' if back else ''}"
+        weights_of.append(arrays)
+        subjects.append(assemble(kind.partition("_")[0], arrays, kind.partition("_")[2], name))
+    try:
+        subject = stacked(subjects, directions, label)
+    except StabilityError as error:
+        raise FileFormatError(f"{where}: the layers do not fit together: {error}") from error
+    cross_check(_module(kind, weights_of, directions), subject)
+    return of_part(subject, path, "state_dict") if path else subject, {
+        "cell": kind,
+        "part": path,
+        "layers": levels,
+        "directions": directions,
+        "dtype": _dtypes(places),
+    }
+
+
+def _module(kind: str, weights: list[list[np.ndarray | None]], directions: int) -> nn.Module:
+    """The module of ``torch.nn`` with these weights, in float64."""
+    hidden, inputs = weights[0][1].shape[1], weights[0][0].shape[1]  # type: ignore[union-attr]
+    options = {"num_layers": len(weights) // directions, "bidirectional": directions == 2, "dtype": torch.float64}
+    cls = {"lstm": nn.LSTM, "gru": nn.GRU}.get(kind)
+    module = cls(inputs, hidden, **options) if cls else nn.RNN(inputs, hidden, nonlinearity=kind[4:], **options)
+    with torch.no_grad():
+        for target, value in zip(module.parameters(), (array for layer in weights for array in layer)):
+            target.copy_(torch.zeros(()) if value is None else torch.from_numpy(value))
+    return module.eval()
+
+
+def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str) -> None:
+    """Refuse, by their names, weights that may change what the part computes.
+
+    Args:
+        state: everything.
+        path: of the part.
+        named: whether the user named the part: what stands elsewhere is then none of the claim's business.
+        where: what errors call it.
+    """
+    prefix, label = f"{path}." if path else "", ascii(path)[1:-1] or "the module"
+    own = {f"{prefix}{m['name']}{m['layer'] or ''}": m for k in state if (m := _parsed(k, path)) is not None}
+    steps = {match["layer"] is None for match in own.values()}
+    if len(steps) > 1:
+        raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {shown(own)}")
+    single = f"{prefix}bias"
+    one = {single} if steps == {True} and f"{prefix}bias_ih" not in state else set()
+    rest = [key for key in map(str, state) if key not in own and key not in one]
+    inside = [key for key in rest if key.startswith(prefix)]
+    if inside:
+        raise UnsupportedError(
+            f"{where}: beside the weights of a plain torch.nn module, {label} holds {shown(inside)}, so "
+            "that it may run another map than these weights describe: give package.module:factory, with an adapter for "
+            "the class (stability.models.register_adapter)"
+        )
+    strange = [] if named else [key for key in rest if not _plain_layer(key, state, steps == {False})]
+    if strange:
+        raise UnsupportedError(
+            f"{where} holds {shown(strange)} beside {label}, which may change what it computes. For a claim about "
+            f"{label} by itself, name it after the file: FILE#{label}"
+        )
+
+
+def _parsed(key: Any, path: str) -> re.Match[str] | None:
+    match = _KEY.fullmatch(str(key))
+    return match if match is not None and match["path"].removesuffix(".") == path else None
+
+
+def _plain_layer(key: str, state: Mapping[str, Any], sequences: bool) -> bool:
+    """Whether a key belongs to a linear map, an embedding or a convolution; or to a norm, beside a part that runs whole
+    sequences by itself (``sequences``), so that nothing can act between its steps.
+    """
+    module, _, name = key.rpartition(".")
+    weight = state.get(f"{module}.weight")
+    shape = tuple(getattr(weight, "shape", ()))
+    if not module or not isinstance(weight, (Tensor, np.ndarray)):
+        return False
+    if len(shape) >= 2:
+        return name == "weight" or (name == "bias" and getattr(state[key], "ndim", 0) == 1)
+    return sequences and name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+
+
+def shown(names: Iterable[Any]) -> str:
+    """Names from a file as an error shows them: quoted, printable, the first few."""
+    listed = [ascii(str(name)[:60]) for name in names]
+    return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray))
+
+
+def _array(value: Any, name: str, where: str) -> np.ndarray:
+    if isinstance(value, Tensor) and value.layout is not torch.strided:
+        raise UnsupportedError(
+            f"{where}: {name} is a tensor of layout {value.layout}; save it dense: {name}.to_dense()"
+        )
+    if isinstance(value, Tensor) and value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        raise FileFormatError(
+            f"{where}: {name} claims the shape {tuple(value.shape)}, more numbers than the file holds"
+        )
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "fiu":
+        raise FileFormatError(f"{where}: {name} must hold real numbers, got {value.dtype}")
+    try:
+        return as_array(value, name)
+    except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+        if isinstance(error, StabilityError):
+            raise
+        raise FileFormatError(f"{where}: {name} cannot be read as numbers ({error})") from error
+
+
+def _dtypes(places: Mapping[Any, Mapping[str, Any]]) -> str:
+    return ", ".join(sorted({str(v.dtype).removeprefix("torch.") for p in places.values() for v in p.values()}))
+
+
+def _choose(parts: Parts, part: str | None, where: str) -> str:
+    if part is not None:
+        if part not in parts:
+            raise ConfigurationError(f"{where} has no recurrent part {part!r}; it has {shown(parts)}")
+        return part
+    if len(parts) > 1:
+        raise ConfigurationError(
+            f"{where} has {len(parts)} recurrent parts: name one of {shown(parts)} after the file, "
+            f"as in FILE#{ascii(next(iter(parts)))[1:-1]}"
+        )
+    return next(iter(parts))
+
+
+def _kind(weights: Mapping[str, Any], cell: str | None, where: str) -> str:
+    shape = tuple(weights["weight_hh"].shape) if "weight_hh" in weights else ()
+    if len(shape) != 2 or shape[1] == 0:
+        raise FileFormatError(f"{where}: weight_hh must be a matrix, it has shape {shape}")
+    found = _GATES.get(shape[0] // shape[1]) if shape[0] % shape[1] == 0 else None
+    if found is None and "weight_hr" not in weights:
+        raise FileFormatError(
+            f"{where}: weight_hh of shape {shape} belongs to none of RNN (n, n), GRU (3n, n), LSTM (4n, n)"
+        )
+    found = found or "lstm"
+    if cell is not None and not cell.startswith(found):
+        raise ConfigurationError(f"{where}: weight_hh of shape {shape} is that of a {found}, not of {cell}")
+    if found == "rnn" and cell is None:
+        raise ConfigurationError(
+            f"{where} holds a torch.nn.RNN, and weights do not tell its activation: say --cell rnn_tanh or "
+            f'--cell rnn_relu (cell="rnn_tanh" in Python); the choices are {", ".join(CELLS)}'
+        )
+    return cell or found
+
+
+def _check(weights: Mapping[str, Any], kind: str, where: str) -> None:
+    """Shapes before anything is copied."""
+    if "weight_ih" not in weights or "weight_hh" not in weights:
+        raise FileFormatError(f"{where}: weight_ih or weight_hh is missing")
+    entry, own = tuple(weights["weight_ih"].shape), tuple(weights["weight_hh"].shape)
+    gates = {"lstm": 4, "gru": 3}.get(kind, 1)
+    if len(own) != 2 or own[0] != gates * own[1] or len(entry) != 2 or entry[0] != own[0]:
+        raise FileFormatError(f"{where}: weight_ih {entry} and weight_hh {own} do not fit a {kind}")
+    for name in ("bias_ih", "bias_hh"):
+        if name in weights and tuple(weights[name].shape) != own[:1]:
+            raise DimensionError(f"{name} in {where}", own[:1], tuple(weights[name].shape))
+
+
+def _nothing(state: Mapping[str, Any], where: str) -> StabilityError:
+    if any(_HIDDEN.search(str(key)) for key in state):
+        return UnsupportedError(
+            f"{where} holds a parametrised weight_hh as the parameters behind it, not as the matrix that runs: save it "
+            "after torch.nn.utils.parametrize.remove_parametrizations, or give package.module:factory"
+        )
+    return FileFormatError(
+        f"{where} holds no weight_hh of a torch.nn.RNN, LSTM or GRU; it holds {shown(state) or 'nothing'}"
+    )

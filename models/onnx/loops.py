@@ -1,0 +1,266 @@
+r"""Cells inside ``Scan`` and ``Loop``: the body is read as algebra, not matched against a list of patterns.
+
+Every value in the body is followed as an affine expression :math:`\sum_s M_s s + c` in the states, the inputs and the
+outputs of the activations met so far. An activation of such an expression is a new channel. What comes out as the next
+state then *is* a Lur'e system: :math:`h^+ = A h + B w + F x`, :math:`z = C h + D w + E x + b`, :math:`w = \phi(z)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.errors import DisagreementError, FileFormatError, StabilityError, UnsupportedError
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import activation as lookup
+
+from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
+from ..readers.limits import LOOP_NODES, LOOP_VALUES
+from .algebra import SAME, Affine, Body
+from .graph import DOMAINS, Graph, attributes, name_of
+
+__all__ = ["loop_subject"]
+
+Array = np.ndarray
+_ATTRIBUTES = {
+    *("body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes"),
+    *("scan_output_directions", "directions"),
+}
+
+
+def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
+    """The system inside a ``Scan`` or ``Loop`` node.
+
+    Args:
+        graph: the graph around it.
+        node: the node.
+
+    Returns:
+        A discrete ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet.
+
+    Raises:
+        UnsupportedError: anything but affine maps and known activations; the text says what was met.
+    """
+    options = attributes(node)
+    where = f"{node.op_type} node {name_of(node)}"
+    proto = options.get("body")
+    scanned = int(options.get("num_scan_inputs", 0))
+    if proto is None or (node.op_type == "Scan" and not 0 < scanned < len(proto.input)):
+        raise FileFormatError(f"{where} has no body, or does not say what it reads")
+    if not hasattr(proto, "node") or len(proto.node) > LOOP_NODES or len(proto.input) > LOOP_VALUES:
+        raise FileFormatError(
+            f"{where}: of the body of a loop at most {LOOP_NODES} nodes and {LOOP_VALUES} inputs are read"
+        )
+    unknown = sorted(set(options) - _ATTRIBUTES)
+    if unknown:
+        raise UnsupportedError(f"{where} has the attribute {unknown[0][:60]!a}, which is not known here")
+    body = Body(Graph(proto, graph), where)
+    names = [value.name for value in proto.input]
+    if len(set(names)) < len(names):
+        raise FileFormatError(f"{where}: two inputs of its body have one name")
+    results = [value.name for value in proto.output]
+    if node.op_type == "Scan":
+        carried, entries = names[:-scanned], names[-scanned:]
+    else:
+        carried, entries, results = names[2:], _gathered(body.graph, names), results[1:]
+    if len(results) < len(carried):
+        raise FileFormatError(f"{where}: its body gives fewer values than it carries")
+    pairs = _states(body.graph, carried, results)
+    if not pairs:
+        raise body.refuse("no carried value depends on its own past")
+    states = [s for s, _ in pairs]
+    for name in (*states, *entries):
+        size = _size(body.graph, proto, name)
+        if size is None and name in entries:
+            continue  # an input that the states never read
+        if size is None:
+            raise body.refuse(f"the size of {name} is not given")
+        body.values[name] = body.symbol(name, size)
+        if name in entries:
+            body.inputs.append(name)
+    following = [body.read(r) for _, r in pairs]
+    for (state, _), value in zip(pairs, following):
+        if not isinstance(value, Affine) or value.size != body.sizes[state]:
+            raise body.refuse(f"the next value of {state} has another size than itself")
+    try:
+        return _assemble(body, pairs, following)  # type: ignore[arg-type]
+    except StabilityError as error:
+        if isinstance(error, (UnsupportedError, DisagreementError)):
+            raise
+        raise UnsupportedError(f"{where}: the loop is no system: {error}") from error
+
+
+def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[str, str]]:
+    """Carried values with a memory, each with the name of its next value.
+
+    Those that go round in a circle, alone or with others, and whatever these read; not those that are handed through.
+    """
+    after = dict(zip(carried, results))
+    reads = {s: _reads(graph, r) & set(carried) for s, r in after.items() if not _same(graph, r, s)}
+    reach = {s: _closure(reads, reads[s]) for s in reads}
+    kept: set[str] = set()
+    for state, seen in reach.items():
+        if state in seen:
+            kept |= {state, *seen}
+    return [(s, r) for s, r in after.items() if s in kept and s in reads]
+
+
+def _closure(edges: dict[str, set[str]], start: set[str]) -> set[str]:
+    seen, stack = set(start), list(start)
+    while stack:
+        new = edges.get(stack.pop(), set()) - seen
+        seen |= new
+        stack.extend(new)
+    return seen
+
+
+def _reads(graph: Graph, result: str) -> set[str]:
+    """Every name that a value is computed from, inner graphs included."""
+    seen, stack = set(), [result]
+    while stack:
+        name = stack.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        node = graph.producer(name)
+        if node is not None:
+            stack.extend(_inputs(node))
+    return seen
+
+
+def _inputs(node: Any) -> list[str]:
+    names = list(node.input)
+    for attribute in node.attribute:
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            names.extend(name for part in inner.node for name in _inputs(part))
+            names.extend(value.name for value in inner.output)
+    return names
+
+
+def _same(graph: Graph, result: str, state: str) -> bool:
+    seen: set[str] = set()
+    while result != state:
+        node = graph.producer(result)
+        if node is None or node.op_type != "Identity" or node.domain not in DOMAINS or result in seen or not node.input:
+            return False
+        seen.add(result)
+        result = node.input[0]
+    return True
+
+
+def _gathered(graph: Graph, names: list[str]) -> list[str]:
+    """Values that a ``Loop`` picks from outside by its counter: the inputs of this step.
+
+    What is picked by a carried value as well is no input: it is fed back. ``names`` are the counter, the condition and
+    the carried values.
+    """
+    found, counter, carried = [], set(names[:1]), set(names[2:])
+    for node in graph.nodes:
+        if node.op_type == "Gather" and node.domain in DOMAINS and len(node.input) == 2 and node.output:
+            read = _reads(graph, node.output[0])
+            if graph.producer(node.input[0]) is None and read & counter and not read & carried:
+                found.append(node.output[0])
+    return found
+
+
+def _size(graph: Graph, proto: Any, name: str) -> int | None:
+    """Entries of a vector in the body: from its declared shape, else from the matrix that it meets."""
+    for value in (*proto.input, *proto.value_info):
+        dims = value.type.tensor_type.shape.dim if value.name == name else []
+        if len(dims) and dims[-1].HasField("dim_value") and dims[-1].dim_value > 0:
+            return int(dims[-1].dim_value)
+    alias = {name}
+    for node in graph.nodes:
+        if node.op_type in SAME and node.input[0] in alias:
+            alias.add(node.output[0])
+        if node.op_type in ("MatMul", "Gemm") and node.input[0] in alias:
+            matrix = graph.constant(node.input[1])
+            if matrix is not None and matrix.ndim == 2:
+                return matrix.shape[1 if node.op_type == "Gemm" and attributes(node).get("transB") else 0]
+    return None
+
+
+def _assemble(body: Body, pairs: list[tuple[str, str]], following: list[Affine]) -> DrivenSystem | LureSystem:
+    states = [state for state, _ in pairs]
+    channels = [name for name, _, _ in body.channels]
+    groups = (states, channels, body.inputs)
+
+    def rows(values: list[Affine]) -> list[Array]:
+        return [
+            np.hstack(
+                [np.zeros((sum(v.size for v in values), 0))]
+                + [
+                    np.vstack([v.terms.get(s, np.zeros((v.size, body.sizes[s]))) for v in values])
+                    if values
+                    else np.zeros((0, body.sizes[s]))
+                    for s in group
+                ]
+            )
+            for group in groups
+        ]
+
+    A, B, F = rows(following)
+    C, D, E = rows([z for _, _, z in body.channels])
+    offset = np.concatenate([np.broadcast_to(v.offset, (v.size,)) for v in following])
+    kinds = [kind for _, kind, z in body.channels for _ in range(z.size)]
+    alpha, beta = np.array([lookup(kind).slope for kind in kinds]).reshape(-1, 2).T
+    system = LureSystem(A, B, C, D, (alpha, beta), 1.0)
+    b = np.concatenate([np.zeros(0)] + [np.broadcast_to(z.offset, (z.size,)) for _, _, z in body.channels])
+    algebra = _Algebra(system, tuple(kinds), E, F, b, offset)
+    # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
+    relative = 1e-5 if body.casts or "leaky_relu" in kinds else 1e-9
+    compare(_reference(body, pairs), algebra, body.where, relative=relative, advice=GRAPH_ADVICE)
+    if len(set(kinds)) > 1 or offset.any():  # a DrivenSystem has one activation and no constant beside its channels
+        return system
+    return DrivenSystem(system, kinds[0] if kinds else "tanh", E, b, F, name=f"ONNX {body.where.split()[0]}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Algebra:
+    """What was read from a body, as a map that can be run: every channel with its own activation."""
+
+    system: LureSystem
+    kinds: tuple[str, ...]
+    E: Array
+    F: Array
+    b: Array
+    offset: Array
+
+    @property
+    def inputs(self) -> int:
+        return self.E.shape[1]
+
+    def advance(self, x: Array, u: Array) -> Array:
+        """``A x + B w + F u + offset``; channels are read in the order in which they were met."""
+        system = self.system
+        z = x @ system.C.T + u @ self.E.T + self.b
+        w = np.zeros_like(z)
+        for j, kind in enumerate(self.kinds):
+            w[..., j] = lookup(kind).function(z[..., j] + w @ system.D[j])
+        return x @ system.A.T + w @ system.B.T + u @ self.F.T + self.offset
+
+
+def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:
+    """The body run by onnx's reference evaluator, one sample and one step at a time."""
+    proto, states = body.graph.proto, [state for state, _ in pairs]
+
+    def shaped(name: str, row: Array) -> Array:
+        declared = next((v.type.tensor_type.shape.dim for v in proto.input if v.name == name), ())
+        return row.reshape([1] * (len(declared) - 1) + [row.size]) if len(declared) else row[None]
+
+    def split(row: Array, names: list[str]) -> dict[str, Array]:
+        ends = np.cumsum([body.sizes[name] for name in names])[:-1]
+        return {name: shaped(name, part) for name, part in zip(names, np.split(row, ends))}
+
+    def run(x: Array, start: list[Array]) -> tuple[None, list[Array]]:
+        rows = []
+        for sample, state in enumerate(start[0]):
+            for step in x:
+                feeds = {**split(state, states), **split(step[sample], body.inputs)}
+                state = np.concatenate([v.ravel() for v in body.graph.run([r for _, r in pairs], feeds)])
+            rows.append(state)
+        return None, [np.array(rows)]
+
+    return run

@@ -1,0 +1,256 @@
+"""Recurrent parts of ONNX graphs: ``RNN``, ``LSTM``, ``GRU`` nodes, and recognisable cells in ``Scan`` and ``Loop``.
+
+ONNX orders the gates i, o, f, c (LSTM) and z, r, h (GRU); they are put into torch's order here. A chain of nodes,
+each reading the whole output of the one before, becomes a stack.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stability.errors import (
+    ConfigurationError,
+    DisagreementError,
+    FileFormatError,
+    StabilityError,
+    UnsupportedError,
+)
+from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade
+from stability.systems.parts import of_part
+
+from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
+from ..adapters.state_dicts import shown
+from ..adapters.torch_modules import rnn_subject
+from ..readers.limits import LAYERS, UNFOLDED
+from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
+from .loops import loop_subject
+
+__all__ = ["onnx_subject"]
+
+Subject = Any
+_SHAPES = ("Identity", "Squeeze", "Unsqueeze", "Transpose", "Reshape", "Cast", "Dropout", "Flatten")
+_ACTIVATIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid"}
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_ATTRIBUTES = {"activations", "direction", "hidden_size", "layout", "output_sequence"}
+_OWN = {"RNN": set(), "GRU": {"linear_before_reset"}, "LSTM": {"input_forget"}}
+
+
+def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, dict[str, Any]]:
+    """The recurrent part of an ONNX file.
+
+    Args:
+        path: the file.
+        part: the name of the node to take where there are several that do not form one chain.
+
+    Returns:
+        The subject, and what was read.
+
+    Raises:
+        FileFormatError: unreadable, truncated, or without a recurrent part.
+        ConfigurationError: several parts and none named, or ``onnx`` is not installed.
+        UnsupportedError: a variant without criterion (peepholes, clipping, coupled gates, other activations).
+    """
+    graph = Graph.read(Path(path))
+    try:
+        return _part(graph, str(path), part)
+    except StabilityError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, MemoryError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:120]}"  # attributes of other types, inputs that are not there
+        raise FileFormatError(f"{path} holds a graph that is not as ONNX has it ({reason})") from error
+
+
+def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
+    known = [n for n in graph.nodes if n.domain in DOMAINS]
+    nodes = [n for n in known if n.op_type in _GATES]
+    if len(nodes) > LAYERS:
+        raise FileFormatError(f"{path} has {len(nodes)} recurrent nodes; at most {LAYERS} are read")
+    loops = [n for n in known if n.op_type in ("Scan", "Loop")]
+    names = {name_of(n): n for n in (*nodes, *loops)}
+    if len(names) < len(nodes) + len(loops):
+        names = {str(n.output[0]): n for n in (*nodes, *loops)}
+    if not names:
+        kinds = sorted({n.op_type for n in graph.nodes})[:8]
+        raise FileFormatError(
+            f"{path} has no RNN, LSTM, GRU, Scan or Loop node (it has {shown(kinds) or 'no nodes'}): a loop that "
+            "was unrolled at export cannot be recognised"
+        )
+    if part is not None:
+        if part not in names:
+            raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
+        nodes, loops = ([names[part]], []) if names[part] in nodes else ([], [names[part]])
+    if len(nodes) > 1 and not loops and _is_chain(graph, nodes):
+        return _chain(graph, nodes, path), {"part": ", ".join(map(name_of, nodes)), "nodes": "chain"}
+    if len(nodes) + len(loops) > 1:
+        raise ConfigurationError(
+            f"{path} has {len(names)} recurrent nodes that form no plain chain: name one of {shown(names)} after the "
+            f"file, as in FILE#{ascii(next(iter(names)))[1:-1]}"
+        )
+    (node,) = (*nodes, *loops)
+    subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, node)
+    found = {"part": name_of(node), "nodes": node.op_type}
+    return (subject if part is None else of_part(subject, part, "onnx_graph")), found
+
+
+def _is_chain(graph: Graph, nodes: list[Any]) -> bool:
+    """Whether each node reads the first output of the one before, through nothing but changes of shape."""
+    for before, node in pairwise(nodes):
+        name, seen = node.input[0], set()
+        while name != before.output[0]:
+            source = graph.producer(name)
+            if source is None or source.op_type not in _SHAPES or source.domain not in DOMAINS or name in seen:
+                return False
+            seen.add(name)
+            refuse_rounding(graph, source, f"between the nodes {name_of(before)} and {name_of(node)}")
+            name = source.input[0]
+    return True
+
+
+def _chain(graph: Graph, nodes: list[Any], where: str) -> Subject:
+    found = [_cells(graph, node) for node in nodes]
+    ways = {attributes(node).get("direction", "forward") for node in nodes}
+    if len(ways) > 1:
+        raise UnsupportedError(f"{where} mixes nodes of the directions {', '.join(sorted(ways))} in one chain")
+    if len({bool(attributes(node).get("layout")) for node in nodes}) > 1:  # the time of one is the batch of another
+        raise UnsupportedError(f"{where} mixes nodes that read the time first and nodes that read the batch first")
+    for before, node in pairwise(nodes):
+        _check_link(graph, before, node)
+    parts = [cell for cells in found for cell in cells]
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        return Cascade(parts, directions=len(found[0]), name=f"ONNX {nodes[0].op_type}")
+    except StabilityError as error:
+        raise FileFormatError(f"{where}: the nodes do not fit together: {error}") from error
+
+
+def _check_link(graph: Graph, before: Any, node: Any) -> None:
+    """Run what stands between two nodes: the upper one must read the outputs of all directions side by side."""
+    where = f"between the nodes {name_of(before)} and {name_of(node)}"
+    R = graph.constant(before.input[2])
+    directions, hidden = R.shape[0], R.shape[2]  # type: ignore[union-attr]
+    W = graph.constant(before.input[1])
+    for default in ((3, 2), (4, 5)):  # a shape with fixed numbers in it may fit one of them by chance
+        outer = graph.sizes(before.input[0], default)[:2]
+        entries = math.prod(outer) * directions * hidden
+        if entries > UNFOLDED:
+            raise FileFormatError(f"{where} values of {entries} entries are declared; at most {UNFOLDED} are read")
+        # exact in float32, and no whole numbers
+        expected = (np.arange(entries) / 8.0).reshape(*outer, directions * hidden)
+        values = expected.reshape(*outer, directions, hidden)
+        if not attributes(before).get("layout"):
+            values = values.transpose(0, 2, 1, 3)
+        feeds = {before.output[0]: values, before.input[0]: np.ones((*outer, W.shape[2]))}  # type: ignore[union-attr]
+        (got,) = graph.run([node.input[0]], feeds)
+        if not np.array_equal(got, expected):
+            raise DisagreementError(
+                f"{where} the outputs are not handed on as they are, so the nodes form no plain stack"
+            )
+
+
+def _cells(graph: Graph, node: Any) -> list[Subject]:
+    """One subject a direction, each run beside the node in onnx's reference evaluator."""
+    name, options = name_of(node), attributes(node)
+    if len(node.input) > (8 if node.op_type == "LSTM" else 6):
+        raise FileFormatError(f"{node.op_type} node {name} has {len(node.input)} inputs, more than the operator takes")
+    arrays: dict[int, np.ndarray | None] = {}
+    for k in (1, 2, 3, 7):
+        key = node.input[k] if k < len(node.input) else ""
+        arrays[k] = graph.constant(key) if key else None
+        if key and arrays[k] is None:
+            raise UnsupportedError(f"{node.op_type} node {name}: its weights are computed in the graph, not stored")
+    W, R, B, P = arrays[1], arrays[2], arrays[3], arrays[7]
+    if W is None or R is None or W.ndim != 3 or R.ndim != 3:
+        raise FileFormatError(f"{node.op_type} node {name}: W and R must be stored arrays with three axes")
+    gates, hidden, directions = _GATES[node.op_type], R.shape[2], _directions(node, options)
+    good = W.shape[:2] == (directions, gates * hidden) == R.shape[:2] and (
+        B is None or B.shape == (directions, 2 * gates * hidden)
+    )
+    if not good or hidden == 0 or options.get("hidden_size", hidden) != hidden:
+        raise FileFormatError(f"{node.op_type} node {name}: shapes W {W.shape}, R {R.shape} do not fit together")
+    if P is not None and P.any():
+        raise UnsupportedError(f"LSTM node {name} has peepholes, for which there is no criterion")
+    if "clip" in options:
+        raise UnsupportedError(f"{node.op_type} node {name} clips its pre-activations, for which there is no criterion")
+    if options.get("input_forget"):
+        raise UnsupportedError(f"LSTM node {name} couples its input and forget gates, for which there is no criterion")
+    unknown = sorted(set(options) - _ATTRIBUTES - _OWN[node.op_type])
+    if unknown:
+        raise UnsupportedError(
+            f"{node.op_type} node {name} has the attributes {shown(unknown)}, which are not known here"
+        )
+    out = []
+    for k in range(directions):
+        bias = np.zeros(2 * gates * hidden) if B is None else np.asarray(B[k], dtype=np.float64)
+        weights = [W[k], R[k], bias[: gates * hidden], bias[gates * hidden :]]
+        label = f"ONNX {node.op_type}" + ("" if directions == 1 else (" forward", " backward")[k])
+        cell = _cell(node, options, (k, directions), weights, hidden, label)
+        if node.op_type != "RNN" or cell.activation == "tanh":  # the reference evaluator knows no other
+            run = _reference(graph, node, options, [W[k], R[k], bias])
+            compare(run, cell, f"{node.op_type} node {name}", advice=GRAPH_ADVICE)
+        out.append(cell)
+    return out
+
+
+def _directions(node: Any, options: Mapping[str, Any]) -> int:
+    way = options.get("direction", "forward")
+    if way not in ("forward", "reverse", "bidirectional"):
+        raise FileFormatError(f"{node.op_type} node {name_of(node)} has the direction {way!a}")
+    return 2 if way == "bidirectional" else 1
+
+
+def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: list[np.ndarray]) -> Run:
+    """One direction of a node, run forward from given states by onnx's reference evaluator."""
+    from onnx import helper
+
+    lstm = node.op_type == "LSTM"
+    names = ["X", "W", "R", "B", "", "h"] + ["c"] * lstm
+    kept = {k: v for k, v in options.items() if k in _OWN[node.op_type]}
+    made = helper.make_node(node.op_type, names, [f"Y{k}" for k in range(2 + lstm)], **kept)
+    alone = Graph(helper.make_graph([made], node.op_type, [], []), None, graph.opsets)
+    given = dict(zip("WRB", (np.asarray(w, dtype=np.float64)[None] for w in weights)))
+
+    def run(x: np.ndarray, states: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+        start = np.split(states[0], 2, axis=-1) if lstm else [states[0]]
+        feeds = {"X": x, **given, **{name: s[None] for name, s in zip("hc", start)}}
+        outputs, *last = alone.run(list(made.output), feeds)
+        return outputs[:, 0], [np.concatenate([s[0] for s in last], axis=-1)]
+
+    return run
+
+
+def _cell(
+    node: Any, options: dict[str, Any], place: tuple[int, int], weights: list[np.ndarray], hidden: int, label: str
+) -> Subject:
+    """The subject of one direction; ``place``: which one it is, and of how many."""
+    k, directions = place
+    given = [str(a).lower() for a in options.get("activations", [])]
+    usual = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}[node.op_type]
+    if given and len(given) != len(usual) * directions:
+        raise FileFormatError(
+            f"{node.op_type} node {name_of(node)} has {len(given)} activations, {len(usual)} a direction are needed"
+        )
+    mine = given[k * len(usual) : (k + 1) * len(usual)] or usual
+    if node.op_type == "RNN":
+        activation = _ACTIVATIONS.get(mine[0])
+        if activation is None:
+            raise UnsupportedError(
+                f"RNN node {name_of(node)} has the activation {ascii(mine[0])[1:-1]}; known: Tanh, Relu, Sigmoid"
+            )
+        w_ih, w_hh, b_ih, b_hh = weights
+        return rnn_subject(w_hh, w_ih, b_ih + b_hh, activation, label)
+    if mine != usual:
+        raise UnsupportedError(
+            f"{node.op_type} node {name_of(node)} has the activations {shown(mine)}, not {', '.join(usual)}"
+        )
+    order = [1, 0, 2] if node.op_type == "GRU" else [0, 2, 3, 1]  # z, r, h to r, z, n; i, o, f, c to i, f, g, o
+    rows = np.concatenate([np.arange(g * hidden, (g + 1) * hidden) for g in order])
+    after = node.op_type == "LSTM" or bool(options.get("linear_before_reset"))
+    return GatedCell(node.op_type.lower(), *(w[rows] for w in weights), reset_after=after, name=label)

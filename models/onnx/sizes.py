@@ -1,0 +1,92 @@
+"""What an ONNX node would make, computed from the sizes of what it gets, before it is run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stability.errors import FileFormatError
+
+from ..readers.limits import UNFOLDED
+
+__all__ = ["FOLDED", "RUN", "Budget", "entries_of"]
+
+_BROADCAST = ("Add", "Sub", "Mul", "Div", "Sum")
+_SAME = (
+    "Identity",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Reshape",
+    "Cast",
+    "Dropout",
+    "Flatten",
+    "Slice",
+    "Split",
+    "Neg",
+)
+FOLDED = (*_SAME, *_BROADCAST[:4], "Concat", "Gather", "Shape", "ConstantOfShape", "Expand")
+"""Operators that exporters put between the constants of a graph."""
+_CELLS = ("RNN", "LSTM", "GRU")
+RUN = (*FOLDED, *_CELLS, "Sum", "Tanh", "Relu", "Sigmoid", "LeakyRelu", "MatMul", "Gemm", "Constant")
+"""Operators that are run beside a system; of each the size of the result is known before."""
+
+
+class Budget:
+    """Numbers that one file may still unfold to; every graph of the file shares it."""
+
+    def __init__(self) -> None:
+        self.left = UNFOLDED
+
+    def take(self, entries: int, name: str) -> None:
+        """Count the entries of a value.
+
+        Raises:
+            FileFormatError: when there is no room for them.
+        """
+        if entries > self.left:
+            raise FileFormatError(
+                f"the ONNX value {name[:60]!a} unfolds to {entries} entries; of constants a graph may have {UNFOLDED}"
+            )
+        self.left -= entries
+
+
+def entries_of(node: Any, values: Sequence[np.ndarray | None], options: Mapping[str, Any]) -> int:
+    """Entries of the outputs of a node.
+
+    Args:
+        node: of an operator in ``RUN``.
+        values: its inputs, ``None`` for one that is left out.
+        options: its attributes.
+
+    Returns:
+        An upper bound; where the inputs do not fit together, and the evaluation will say so, zero.
+    """
+    given = [v for v in values if v is not None]
+    op = node.op_type
+    try:
+        if op in ("ConstantOfShape", "Expand"):
+            wanted = [int(d) for d in np.asarray(given[-1]).reshape(-1)[:65]]
+            return abs(math.prod(wanted)) * (given[0].size if op == "Expand" else 1)
+        if op in _BROADCAST:
+            return math.prod(np.broadcast_shapes(*(v.shape for v in given)))
+        if op == "Concat":
+            return sum(v.size for v in given)
+        if op == "Gather":
+            axis = int(options.get("axis", 0))
+            return given[0].size // max(1, given[0].shape[axis]) * given[1].size
+        if op == "MatMul":
+            batch = math.prod(np.broadcast_shapes(given[0].shape[:-2], given[1].shape[:-2]))
+            return batch * math.prod(given[0].shape[-2:-1]) * (given[1].shape[-1] if given[1].ndim > 1 else 1)
+        if op == "Gemm":
+            return math.prod(np.broadcast_shapes(given[0].shape)) * max(given[1].shape)
+        if op in _CELLS:
+            return 4 * given[0].shape[0] * given[0].shape[1] * given[2].shape[-1]
+        if op == "Split" and int(options.get("num_outputs", 0)) > len(node.output):
+            return UNFOLDED + 1
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return 0
+    return given[0].size if given else 0

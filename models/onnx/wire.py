@@ -1,0 +1,187 @@
+"""An ONNX file as bytes: what it would cost to parse is counted before it is parsed.
+
+The message is walked as the protobuf encoding has it, without making anything: two bytes can be an empty node of two
+hundred bytes in memory, one byte an eight-byte integer.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stability.errors import ConfigurationError, FileFormatError
+from stability.wire import is_utf8
+
+from ..readers.limits import GRAPH_BYTES, GRAPH_DEPTH, GRAPH_FIELDS, GRAPH_NODES, GRAPH_PACKED
+
+__all__ = ["check_message", "read_model"]
+
+_MESSAGES: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 8: "leaf", 14: "leaf", 20: "training", 25: "function", 26: "leaf"},
+    "training": {1: "graph", 2: "graph", 3: "leaf", 4: "leaf"},
+    "function": {7: "node", 9: "leaf", 11: "attribute", 12: "value", 14: "leaf"},
+    "graph": {
+        1: "node",
+        5: "tensor",
+        11: "value",
+        12: "value",
+        13: "value",
+        14: "annotation",
+        15: "sparse",
+        16: "leaf",
+    },
+    "node": {5: "attribute", 9: "leaf", 10: "leaf"},
+    "attribute": {
+        5: "tensor",
+        6: "graph",
+        10: "tensor",
+        11: "graph",
+        14: "type",
+        15: "type",
+        22: "sparse",
+        23: "sparse",
+    },
+    "tensor": {3: "leaf", 13: "leaf", 16: "leaf"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "value": {2: "type", 4: "leaf"},
+    "type": {1: "tensor type", 4: "type of", 5: "map", 8: "tensor type", 9: "type of"},
+    "type of": {1: "type"},
+    "map": {2: "type"},
+    "tensor type": {2: "shape"},
+    "shape": {1: "leaf"},
+    "annotation": {2: "leaf"},
+    "leaf": {},
+}
+_PACKED = {"tensor": {5: 1, 7: 1, 11: 1}, "attribute": {7: 32, 8: 32}, "sparse": {3: 1}}
+"""Fields of numbers that take more in memory than in the file; those of attributes become Python objects."""
+
+
+def check_message(raw: bytes, path: Path) -> None:
+    """Refuse an ONNX message that would take far more memory than its bytes, or time without end.
+
+    Raises:
+        FileFormatError: too many fields or nodes, graphs nested too deeply, or lengths beyond the file's end.
+    """
+    fields = nodes = packed = 0
+    stack = [(0, len(raw), "model", 0)]
+    while stack:
+        at, end, kind, depth = stack.pop()
+        inner, numbers = _MESSAGES[kind], _PACKED.get(kind, {})
+        while at < end:
+            tag, at = _varint(raw, at, end, path)
+            fields += 1
+            wire, number = tag & 7, tag >> 3
+            if wire == 0:
+                packed += numbers.get(number, 0)
+                _, at = _varint(raw, at, end, path)
+            elif wire in (1, 5):
+                packed += numbers.get(number, 0)
+                at += 8 if wire == 1 else 4
+            elif wire == 2:
+                length, at = _varint(raw, at, end, path)
+                if length > end - at:
+                    raise FileFormatError(f"{path} is damaged, truncated or no ONNX model (a field goes beyond it)")
+                packed += length * numbers.get(number, 0)
+                below = inner.get(number)
+                if below is not None:
+                    nodes += below == "node"
+                    stack.append((at, at + length, below, depth + (below == "graph")))
+                at += length
+            if fields > GRAPH_FIELDS or nodes > GRAPH_NODES or packed > GRAPH_PACKED:
+                raise FileFormatError(
+                    f"{path} is a message of too many parts: at most {GRAPH_NODES} nodes, {GRAPH_FIELDS} fields and "
+                    f"{GRAPH_PACKED} bytes of packed integers are read"
+                )
+        if depth > GRAPH_DEPTH:
+            raise FileFormatError(
+                f"{path} is nested too deeply: at most {GRAPH_DEPTH} graphs inside each other are read"
+            )
+
+
+def _varint(raw: bytes, at: int, end: int, path: Path) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise FileFormatError(f"{path} is damaged, truncated or no ONNX model (a number that does not end)")
+
+
+def read_model(path: Path) -> Any:
+    """``onnx.ModelProto`` of a file, with the data that lie beside it.
+
+    Raises:
+        ConfigurationError: ``onnx`` is not installed.
+        FileFormatError: no ONNX model, too large, or with data where none may be.
+    """
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+        from onnx.external_data_helper import load_external_data_for_model
+    except ImportError as error:
+        raise ConfigurationError(
+            "reading .onnx files needs the package onnx: pip install 'rnn-stability[onnx]'"
+        ) from error
+    try:
+        if path.stat().st_size > GRAPH_BYTES:
+            raise FileFormatError(f"{path} has {path.stat().st_size} bytes; of a graph at most {GRAPH_BYTES} are read")
+        raw = path.read_bytes()
+        check_message(raw, path)
+        model = onnx.load_model_from_string(raw)
+        _check_beside(model, path)
+        load_external_data_for_model(model, str(path.parent))
+    except FileFormatError:
+        raise
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    except (
+        *(DecodeError, ValueError, RuntimeError, TypeError, OverflowError, MemoryError, RecursionError),
+        onnx.checker.ValidationError,
+    ) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)[:120]
+        raise FileFormatError(f"{path} is damaged, truncated or no ONNX model ({reason})") from error
+    return model
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """All tensors of a graph and of the graphs inside it."""
+    graphs = [graph]
+    while graphs:
+        here = graphs.pop()
+        yield from here.initializer
+        for node in here.node:
+            for attribute in node.attribute:
+                yield from ([attribute.t] if attribute.HasField("t") else ())
+                yield from attribute.tensors
+                graphs += [attribute.g] if attribute.HasField("g") else []
+                graphs += attribute.graphs
+
+
+def _check_beside(model: Any, path: Path) -> None:
+    """Refuse data beside the file that are no regular files, or too many."""
+    from onnx import TensorProto
+
+    total = 0
+    for tensor in _tensors(model.graph):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        if not is_utf8(path.parent):
+            raise FileFormatError(
+                f"{path} keeps numbers in files beside it, which onnx reads from folders with names in UTF-8 "
+                "only: rename the folder"
+            )
+        said = {entry.key: entry.value for entry in tensor.external_data}
+        place = path.parent / said.get("location", "")
+        status = place.lstat() if place.exists() or place.is_symlink() else None
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            raise FileFormatError(f"{path}: the data of {tensor.name[:60]!a} lie in no regular file")
+        there = 0 if status is None else status.st_size
+        length = said.get("length", "")
+        total += min(there, int(length)) if length.isdecimal() and len(length) < 20 else there
+        if total > GRAPH_BYTES:
+            raise FileFormatError(f"{path} has more than {GRAPH_BYTES} bytes of data beside it")

@@ -1,0 +1,1 @@
+"""Model files whose sizes are looked at before anything in them is made."""

@@ -1,0 +1,188 @@
+"""Systems as ``.npz`` files of plain arrays, read without trusting what their headers claim."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stability.errors import DimensionError, FileFormatError
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import activation
+
+from .archives import members_of
+from .limits import NUMBERS
+
+__all__ = ["KEYS", "npz_subject", "read_npz"]
+
+KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation")
+_HEADER = 10_000
+_PIECE = 2**20
+_ONLY_WITH = {
+    ("W", "C"): ("B", "D", "slope", "U", "E", "b", "F", "activation"),
+    ("U", "E"): ("b", "F", "activation"),
+}
+"""What would be dropped in silence without one of the names on the left."""
+_DAMAGED = (
+    ValueError,
+    EOFError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    SyntaxError,
+    MemoryError,
+    NotImplementedError,
+    zlib.error,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+)
+
+
+def read_npz(path: str | Path) -> dict[str, np.ndarray]:
+    """All arrays of an archive, each header checked against the bytes behind it before memory is taken.
+
+    Raises:
+        FileFormatError: missing, damaged, too large, pickled, with a member twice or over another, or a header that
+            claims more or less than the file holds.
+    """
+    members = members_of(path)
+    odd = next((m.filename for m in members if not m.filename.endswith(".npy")), None)
+    if odd is not None:
+        raise FileFormatError(f"{path} holds {odd[:60]!a}, which is no array")
+    out: dict[str, np.ndarray] = {}
+    left = NUMBERS
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in members:
+                name = member.filename[: -len(".npy")]
+                with archive.open(member) as handle:
+                    array = _read_array(handle, member.file_size, left, f"{ascii(name[:60])[1:-1]} in {path}")
+                out[name] = array
+                left -= array.size
+    except FileFormatError:
+        raise
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    except _DAMAGED as error:
+        raise FileFormatError(f"{path} is not a whole .npz file of plain arrays ({str(error)[:160]})") from error
+    return out
+
+
+def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
+    """One array.
+
+    Args:
+        handle: at the beginning of the member.
+        size: bytes that the member claims to unpack to.
+        room: numbers that may still be read.
+        where: what errors call it.
+    """
+    version = np.lib.format.read_magic(handle)
+    if version not in ((1, 0), (2, 0)):
+        raise FileFormatError(f"{where} has .npy version {version}, which is not read here")
+    width = 2 if version == (1, 0) else 4
+    length = int.from_bytes(head := handle.read(width), "little")
+    if length > _HEADER:
+        raise FileFormatError(f"{where} has a header of {length} bytes; at most {_HEADER} are read")
+    header = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = header(io.BytesIO(head + handle.read(length)))
+    if dtype.hasobject:
+        raise FileFormatError(f"{where} holds pickled objects, which are never read here")
+    if dtype.kind not in "biufcUS" or dtype.itemsize > 4 * _HEADER:
+        raise FileFormatError(f"{where} holds entries of the type {str(dtype)[:60]}, neither numbers nor names")
+    if any(s < 0 for s in shape):
+        raise FileFormatError(f"{where} claims the shape {str(shape)[:60]}")
+    count = math.prod(shape)
+    if count * dtype.itemsize > size:
+        raise FileFormatError(
+            f"{where} claims the shape {str(shape)[:60]}, more than the {size} bytes of the file hold"
+        )
+    if count > room or count * dtype.itemsize > 8 * room:
+        raise FileFormatError(f"{where} claims {count} numbers; an archive may hold {NUMBERS} in all")
+    flat = np.empty(count, dtype=dtype)
+    raw, filled = memoryview(flat.view(np.uint8).data) if flat.nbytes else memoryview(b""), 0
+    while filled < flat.nbytes:  # in pieces: nothing is copied twice, and a false claim costs what is there
+        piece = handle.read(min(flat.nbytes - filled, _PIECE))
+        if not piece:
+            raise FileFormatError(f"{where} is truncated")
+        raw[filled : filled + len(piece)] = piece
+        filled += len(piece)
+    if handle.read(1):
+        raise FileFormatError(f"{where} holds more bytes than its shape {str(shape)[:60]} needs")
+    flat.setflags(write=False)
+    return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+
+
+def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") -> LureSystem | DrivenSystem:
+    """A system from its matrices; a network where the input matrix is there too.
+
+    ``dx/dt (x+) = A x + B phi(W x + D w + U u + b) + F u``. ``B`` is the identity by default, ``C`` another name of
+    ``W``, ``E`` of ``U``; without ``dt`` (or with NaN) time is continuous; without ``W`` the system is linear.
+    ``activation`` is ``tanh`` by default, and has a meaning for a network only: without ``U`` the claim is about every
+    activation with the slopes ``slope``.
+
+    Args:
+        arrays: by name, as in ``KEYS``.
+        where: what errors call it.
+
+    Returns:
+        A ``LureSystem``, or a ``DrivenSystem`` where ``U`` (or ``E``) is given.
+
+    Raises:
+        FileFormatError: missing, doubled or unknown names, or one that would have no effect.
+        StabilityError: matrices that make no system.
+
+    Example:
+        >>> npz_subject({"A": -np.eye(2), "W": np.ones((2, 2))}).channels
+        2
+    """
+    unknown = sorted(set(arrays) - set(KEYS))
+    if unknown or "A" not in arrays or {"W", "C"} <= set(arrays) or {"U", "E"} <= set(arrays):
+        raise FileFormatError(
+            f"{where} must hold A and W, optionally B, D, slope, dt, U, b, F, activation; it holds "
+            f"{', '.join(ascii(name)[1:-1] for name in arrays) or 'nothing'}"
+        )
+    for needed, names in _ONLY_WITH.items():
+        idle = [name for name in names if name in arrays]
+        if idle and not set(needed) & set(arrays):
+            raise FileFormatError(
+                f"{where}: without {needed[0]} there is no effect of {', '.join(idle)}: add {needed[0]} or leave that "
+                "out"
+            )
+    A, C, E = arrays["A"], arrays.get("W", arrays.get("C")), arrays.get("U", arrays.get("E"))
+    dt = arrays.get("dt")
+    if dt is not None:
+        if dt.size != 1 or dt.dtype.kind not in "fiu":
+            raise FileFormatError(f"{where}: dt must be one number, it has shape {dt.shape} and dtype {dt.dtype}")
+        dt = None if np.isnan(dt.item()) else dt.item()
+    if C is None:
+        return LureSystem.linear(A, dt)
+    B = arrays.get("B", np.eye(A.shape[0]) if A.ndim == 2 and A.shape[0] == A.shape[1] else A)
+    if A.ndim == 2 and A.shape[0] == A.shape[1] and A.size and B.ndim == 2 and C.shape != (B.shape[1], A.shape[0]):
+        own = "W" if "W" in arrays else "C"
+        columns = "column of B" if "B" in arrays else "row of A, for there is no B"
+        raise DimensionError(own, (B.shape[1], A.shape[0]), C.shape, f"it has a row for each {columns}")
+    name = _activation(arrays.get("activation"), where)
+    slope = arrays.get("slope")
+    if slope is None and E is not None:
+        slope = activation(name).slope
+    system = LureSystem(A, B, C, arrays.get("D"), (0.0, 1.0) if slope is None else slope, dt)
+    return system if E is None else DrivenSystem(system, name, E, arrays.get("b"), arrays.get("F"), name=where)
+
+
+def _activation(value: np.ndarray | None, where: str) -> str:
+    if value is None:
+        return "tanh"
+    if value.size != 1 or value.dtype.kind not in "US":
+        raise FileFormatError(
+            f"{where}: activation must be one name, the same for every channel; it has shape {value.shape} and dtype "
+            f"{value.dtype}"
+        )
+    name = value.reshape(-1)[0]
+    return name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)

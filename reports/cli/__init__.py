@@ -1,0 +1,131 @@
+"""The command line ``stability``: one command a file, loaded with what it needs when it is called."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from stability.errors import StabilityError
+from stability.foreign import raised_at, told
+
+from ..cli import analyzers as cli_analyzers
+from ..cli import certify as cli_certify
+from ..cli import compare as cli_compare
+from ..cli import report as cli_report
+from ..cli import study as cli_study
+from ..cli import train as cli_train
+from ..cli import verify as cli_verify
+from ..names import cut, printable
+from .console import Interrupted
+from .streams import emptied, occupied
+from .supervisor import needs_a_watcher, watched
+
+__all__ = ["app", "main"]
+
+INTERRUPTED = 130
+LONGEST = 2000
+"""Letters of a message: names out of files stand in it."""
+TRACEBACK = "STABILITY_TRACEBACK"
+"""Environment variable that lets faults of this program through, to find them."""
+# typer brings its own copy of click, or uses an installed one: the class is found through what typer exports.
+ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+app = typer.Typer(
+    help="Certify the global stability of recurrent neural networks and measure their robustness.",
+    epilog=(
+        "Exit codes: certify 0 certified, 1 inconclusive, 3 refuted; verify 0 valid, 1 invalid; all others 0 done, "
+        "with nothing missing; 2 bad input, or no answer (about one of several models, too); 130 interrupted."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (cli_report, cli_train, cli_certify, cli_verify, cli_compare, cli_analyzers, cli_study):
+    module.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"stability {version('rnn-stability')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Carry one command out.
+
+    Args:
+        arguments: what stands behind ``stability``; those of the process by default.
+
+    Returns:
+        The exit code. Mistakes in the input end as one line on standard error and 2, faults of this program too: a
+        line that says where.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or one that is no terminal's
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without our signs
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is no news, nor where it cannot lie
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="stability", standalone_mode=False)
+    except Interrupted as stop:
+        return _complain("interrupted", str(stop), INTERRUPTED)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", "nothing was written", INTERRUPTED)
+    except StabilityError as error:
+        return _complain("error", str(error), 2)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        return _complain("error", f"{error.strerror or error}{where}", 2)
+    except ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message())  # type: ignore[attr-defined]
+            return 2
+        return _complain("error", error.format_message(), 2)  # type: ignore[attr-defined]
+    except BaseException as error:
+        if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
+            raise
+        place = f"at {raised_at(error)}; {TRACEBACK}=1 shows the way there"
+        return _complain("error", f"unexpected {told(error)} ({place})", 2)
+    if code == INTERRUPTED:
+        return _complain("interrupted", "nothing was written", INTERRUPTED)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(kind: str, text: str, code: int) -> int:
+    """One line on standard error; where that is closed, the exit code alone."""
+    line = cut(printable(" ".join(cut(text, 10 * LONGEST).split())), LONGEST)
+    with contextlib.suppress(OSError, ValueError):
+        typer.echo(f"stability: {kind}: {line}", err=True)
+    return code
+
+
+def main() -> None:
+    """Entry of the console script."""
+    occupied()
+    sys.exit(_last_words(watched(run) if needs_a_watcher(sys.argv[1:]) else run()))
+
+
+def _last_words(code: int) -> int:
+    """What is still to be written is written now, not by the interpreter, which has an exit code of its own for it."""
+    why = emptied(sys.stdout)
+    if why is not None and code in (0, 1, 3):
+        code = _complain("error", f"cannot write the result to standard output: {why.strerror or why}", 2)
+    emptied(sys.stderr)
+    return code

@@ -1,0 +1,234 @@
+"""``stability certify``: the verdict about a model on one screen."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..formatting import half_life, signed, table, time_to, verdict_word
+from ..names import printable
+from ..reasons import advice, shell_name
+from ..stored.certificates import state
+from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, weaker
+from .console import Json, Quiet, Seed, say, show_json, status
+
+__all__ = ["certify", "register", "screen"]
+
+EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
+
+
+def certify(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W, .onnx, "
+            "or package.module:factory; FILE#part takes one recurrent part of several.",
+            metavar="MODEL",
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the certificate there.", show_default=False)
+    ] = None,
+    criterion: Annotated[
+        str,
+        typer.Option(help="auto, or one: theorem1a, theorem1b, schur, circle, kyp, multiplier, linear, interval."),
+    ] = "auto",
+    solver: Annotated[str, typer.Option(help="auto, riccati, cvxpy.")] = "auto",
+    rate: Annotated[str, typer.Option(help="best, any (existence only, the fastest), or a number to reach.")] = "best",
+    tol: Annotated[
+        float | None,
+        typer.Option(help="Relative tolerance of the best rate; by default it follows the size.", show_default=False),
+    ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds at most.", show_default=False)] = None,
+    refute: Annotated[bool, typer.Option(help="Search for a counter-example where no proof is found.")] = True,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="The differential equation behind the layer.")
+    ] = False,
+    cell: Annotated[
+        str | None, typer.Option(help="Of a state dict: rnn_tanh, rnn_relu, lstm, gru.", show_default=False)
+    ] = None,
+    input_box: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            help="LSTM, GRU: LOW HIGH, ends of the box that every input stays in.",
+            metavar="LOW HIGH",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Certified, refuted or inconclusive, with the evidence; exit code 0, 3 or 1, and 2 for bad input.
+
+    A rate that was asked for and is not reached ends with 1, and the proof of the best one is kept.
+    """
+    from stability.storage.writing import reserve
+
+    from .sources import open_subject, there
+
+    if output is not None:
+        reserve(output)
+    wanted = _rate(rate)
+    there(model)
+    status("loading ...", quiet or as_json)
+
+    from stability.certify import certify as prove
+
+    from ..stored.certificates import view
+
+    subject = open_subject(model, continuous=continuous, cell=cell, input_box=input_box)
+    status(f"certifying {model} ...", quiet or as_json)
+    certificate = prove(
+        subject,
+        criterion=criterion,
+        solver=solver,
+        rate=wanted,
+        tol=tol,
+        time_limit=time_limit,
+        refute=refute,
+        seed=seed,
+    )
+    status("", quiet or as_json)
+    summary = view(certificate)
+    missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
+    discrete = is_discrete(certificate.subject)
+    if output is not None:
+        certificate.save(output)
+    options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
+    options += ["--input-box", *(repr(end).removesuffix(".0") for end in input_box)] if input_box is not None else []
+    options += ["--criterion", criterion] if criterion != "auto" else []
+    options += ["--solver", solver] if solver != "auto" else []
+    options += ["--rate", rate] if rate != "best" else []
+    hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit)
+    if as_json:
+        show_json(
+            {
+                "model": model,
+                **summary,
+                "state": state(summary),
+                "discrete": discrete,
+                "certificate": output,
+                "advice": [{"why": why, "command": command} for why, command in hints],
+                "half_life": half_life(summary["rate"], discrete),
+                "below_start_after": time_to(1.0, summary["pairs"], discrete),
+                "below_half_after": time_to(0.5, summary["pairs"], discrete),
+            }
+        )
+    else:
+        say(screen(model, summary, discrete, output, hints), quiet)
+    raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
+
+
+def _rate(text: str) -> str | float:
+    if text in ("best", "any"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"best, any or a number, got {text!r}", param_hint="--rate") from None
+
+
+def is_discrete(subject: Any) -> bool:
+    """Whether a subject advances in steps (gated cells and stacks of layers do)."""
+    system = getattr(subject, "system", subject)
+    return bool(getattr(system, "is_discrete", True))
+
+
+def screen(
+    model: str,
+    summary: Mapping[str, Any],
+    discrete: bool,
+    saved: Path | None,
+    hints: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The certificate as one screen of text.
+
+    Args:
+        model: what it is about, in the user's words.
+        summary: ``certificates.view``.
+        discrete: whether rates are per step.
+        saved: where the file is, if it was written.
+        hints: what would lead further, each with its command.
+
+    Returns:
+        The text.
+    """
+    width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
+
+    def wrap(text: str, indent: int = 2, hang: int = 0) -> str:
+        return textwrap.fill(
+            text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + hang), break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+
+    found = state(summary)
+    part = summary.get("meta", {}).get("part")
+    about = f"{model}, the part {part}" if part else model
+    lines = [f"{printable(about)}: {verdict_word(found).upper()}", wrap(sentence(summary, discrete)), ""]
+    facts = [("claim", str(summary["statement"])), ("evidence", _evidence(summary))]
+    if found == "certified":
+        name = str(summary["criterion"])
+        facts += [("criterion", f"{name}: {CRITERIA.get(name, '')}"), *meaning(summary, discrete)]
+    else:
+        facts += meaning(summary, discrete)
+    if found == "inconclusive":
+        facts.append(("margins", reason(summary)))
+    facts += [("note", text) for text in notes(summary)]
+    facts += [("next", f"{why}: {command}") for why, command in hints]
+    room = max(len(name) for name, _ in facts) + 2 if width >= 60 else 2
+    lines += [wrap(f"{name:<{room}}{text}", hang=room if width >= 60 else 2) for name, text in facts]
+    if summary["findings"]:
+        lines += ["", *_findings(summary["findings"], width)]
+    claims = weaker(summary)
+    if claims:
+        lines += ["", "  further claims"]
+        lines += [wrap(f"{name.replace('_', ' ')}: {answer}. {statement}", 4, 2) for name, answer, statement in claims]
+    lines.append("")
+    if saved is not None:
+        where = shlex.quote(printable(saved))
+        lines.append(wrap(f"Written to {where}. Check it without a solver: stability verify {where}"))
+    else:
+        lines.append(
+            wrap("Keep it with -o certificate.json and check it without a solver: stability verify certificate.json")
+        )
+    return "\n".join(lines)
+
+
+def _evidence(summary: Mapping[str, Any]) -> str:
+    """What the answer rests on."""
+    kind = str(summary.get("proof"))
+    return {
+        "certified": f"proved ({kind})",
+        "refuted": f"proved ({kind})",
+        "replayed": f"replayed, not proved ({kind})",
+    }.get(str(state(summary)), "none")
+
+
+def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """A line a criterion, its detail in full below where it is too long to stand beside."""
+    rows = [(mark(f)[0], str(f["criterion"]), signed(f["margin"])) for f in findings]
+    grid = table(("", "criterion", "margin"), rows, right=(2,)).splitlines()
+    first = max(map(len, grid)) + 4
+    beside = max(len(str(f["detail"])) for f in findings) + first <= width
+    lines = [f"  {grid[0]:<{first - 2}}{'detail' if beside else ''}".rstrip()]
+    for line, finding in zip(grid[1:], findings):
+        if beside:
+            lines.append(f"  {line:<{first - 2}}{finding['detail']}".rstrip())
+            continue
+        lines.append(f"  {line}")
+        if finding["detail"]:
+            indent = " " * 6
+            lines.append(textwrap.fill(str(finding["detail"]), width, initial_indent=indent, subsequent_indent=indent))
+    return lines
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(certify)

@@ -1,0 +1,278 @@
+"""``stability compare``: norm drift and margins of several models on the same inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stability.errors import ConfigurationError, StabilityError, UnsupportedError
+from stability.wire import write_text
+
+from ..boxes import box_note
+from ..formatting import number, signed, table, verdict_word
+from ..jsonable import plain
+from ..names import printable
+from ..reasons import advice, shell_name
+from ..stored.certificates import state, view
+from ..vocabulary import mark
+from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
+from .data import OWN, DataFile, InputBox, TaskName, TaskOptions, open_with_task
+
+__all__ = ["compare", "register"]
+
+
+def compare(
+    context: typer.Context,
+    models: Annotated[list[str], typer.Argument(help="Run directories or model files.", metavar="MODEL MODEL ...")],
+    factor: Annotated[int, typer.Option(min=1, help="Follow the state so many times longer than the sequences.")] = 10,
+    extension: Annotated[str, typer.Option(help="How sequences go on: repeat, zero, hold, noise.")] = "repeat",
+    samples: Annotated[int, typer.Option(min=1, help="How many sequences.")] = 64,
+    steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
+    time_limit: Annotated[
+        float, typer.Option(help="Seconds at most for each certificate; 0 for no certificates.")
+    ] = 300.0,
+    task: TaskName = None,
+    task_settings: TaskOptions = None,
+    data: DataFile = None,
+    input_box: InputBox = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    data_dir: DataDir = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Hidden-state norm drift and margins across models, ranked by how constant the norm stays.
+
+    Exit code 2 where a certificate failed; what was found is shown all the same.
+    """
+    if len(models) < 2:
+        raise ConfigurationError(f"compare takes at least two models, got {len(models)}")
+    results(context, out, ("compare.json", "norms.csv", "norm-drift.svg"), overwrite)
+    from ...analysis import norm_drift
+    from ...analysis.campaign.inputs import check_box
+
+    box = None if input_box is None else check_box(input_box)
+    use: dict[str, Any] = {"task": task, "options": task_settings, "data": data, "data_dir": data_dir}
+    use |= {"seed": seed, "device": device, "required": False, "answers": False}
+    subjects = [open_with_task(m, **use) for m in models]
+    x, inputs, seen = _inputs(subjects, samples, steps, seed)
+    names = _names(models)
+    rows, drifts, failed = [], [], {}
+    for name, subject in zip(names, subjects):
+        status(f"{name} ...", quiet or as_json)
+        certificate, margins, lost = _margins(subject, seen, box, time_limit, seed)
+        failed |= {name: lost} if lost else {}
+        options: dict[str, Any] = {"factor": factor, "extension": extension, "seed": seed, "certificate": certificate}
+        here = next((p for p in subject.model.parameters() if p.is_floating_point()), x)
+        drift = norm_drift(subject.model, x.to(device, here.dtype), name=name, **options)
+        drifts.append(drift)
+        rows.append({"model": name, "path": subject.name, **_drift_row(drift), **margins})
+    status("", quiet or as_json)
+    rows.sort(key=lambda r: (r["doublings"] is None, r["doublings"]))
+    document = {
+        "inputs": inputs,
+        "factor": factor,
+        "extension": extension,
+        "ranking": "doublings",
+        "models": rows,
+    }
+    where = _write(out, document, drifts) if out is not None else ""
+    if as_json:
+        show_json(document)
+    else:
+        say(_text(rows, inputs) + where, quiet)
+    if failed:
+        why = "; ".join(f"{name}: {text}" for name, text in failed.items())
+        raise StabilityError(f"the certificates of {len(failed)} of {len(models)} models failed: {why}")
+
+
+def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[Any, str, Any]:
+    """The sequences that every model sees, in words, and their task: of the first known one, or white noise."""
+    import torch
+
+    sizes = {s.name: getattr(s.model, "input_size", None) for s in subjects}
+    if len(set(sizes.values()) - {None}) > 1:
+        listed = ", ".join(f"{k} takes {v}" for k, v in sizes.items())
+        raise ConfigurationError(f"the models do not take the same inputs ({listed} features per step)")
+    task = next((s.task for s in subjects if s.task is not None), None)
+    if task is not None:
+        x = task.test[0][:samples]
+        which = task.data.get("what", task.data.get("source")) if task.name == "data" else task.name
+        held = "" if task.test[0] is task.train[0] else "held-out "
+        return x, f"{len(x)} {held}sequences of {which}, {x.shape[1]} steps", task
+    silent = [name for name, n in sizes.items() if n is None]
+    if silent:
+        raise ConfigurationError(f"{silent[0]} does not say what inputs it takes: name a task with --task, or {OWN}")
+    (size,) = {n for n in sizes.values() if n is not None}
+    x = torch.randn(samples, steps, size, generator=torch.Generator().manual_seed(seed))
+    return x, f"{samples} sequences of white noise, {steps} steps", None
+
+
+def _names(paths: list[str]) -> list[str]:
+    """Short names, unique; printable, since they stand in tables, which hold no other text."""
+    short = [printable(Path(p).stem if Path(p).is_file() else Path(p).resolve().name) for p in paths]
+    names = short if len(set(short)) == len(short) else [printable(p) for p in paths]
+    return [n if names.count(n) == 1 else f"{n} ({names[: k + 1].count(n)})" for k, n in enumerate(names)]
+
+
+def _drift_row(drift: Any) -> dict[str, Any]:
+    def at(curve: Any, t: int) -> float | None:
+        return None if curve is None else plain(float(curve[t]))
+
+    end = drift.length - 1
+    return {
+        "norm_at_end_of_sequence": float(drift.mean[-1, end]),
+        "norm_at_last": float(drift.mean[-1, -1]),
+        "rms_at_end_of_sequence": float(drift.rms[-1, end]),
+        "expected_rms_at_end_of_sequence": at(drift.expected, end),
+        "bound_at_end_of_sequence": at(drift.envelope, end),
+        "bound_at_last": at(drift.envelope, -1),
+        "theory": drift.sources,
+        "slope": float(drift.slope[-1]),
+        "doublings": plain(drift.drift_index),
+        "gradient_slope": plain(drift.grad_slope),
+    }
+
+
+def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) -> tuple[Any, dict[str, Any], str]:
+    """The certificate, where there is one, and what the table says about it, and what went wrong.
+
+    Args:
+        subject: the model.
+        seen: the task whose sequences every model sees, ``None`` for white noise.
+        box: ends of the box that was stated for inputs of LSTM and GRU; by default the range of the sequences.
+        time_limit: of the certificate, in seconds.
+        seed: of its searches.
+    """
+    if not time_limit:
+        return None, {"verdict": None, "findings": []}, ""
+    from stability.certify import certify
+
+    from ...analysis.campaign.fitting import fitted
+    from ...analysis.campaign.inputs import boxed, part_range
+
+    span, part, origin, use = None, "", "data", {}
+    if seen is not None:
+        task = fitted(seen, subject.model, subject.name, answers=False)
+        task = task.to(next((p.device for p in subject.model.parameters()), "cpu"))
+        span, part = part_range(subject.model, subject.model, task)
+        use = {"input_range": span, "horizon": int(seen.test[0].shape[1])}
+        origin = "bounds" if task.data.get("bounds") == "stated" and not part else origin
+    target, within = boxed(subject.model, span if box is None else box, stated=box is not None)
+    about = {} if within is None else {"input_box": within, "input_of": part, "input_seen": span}
+    about |= {"input_from": origin if box is None else "stated"} if about else {}
+    try:
+        certificate = certify(target, time_limit=time_limit, seed=seed, **use)
+    except StabilityError as error:  # a kind of model about which no claim can be made is said, and no failure
+        lost = "" if isinstance(error, UnsupportedError) else str(error)
+        return None, {"verdict": None, "reason": str(error), "findings": [], **about}, lost
+    summary = view(certificate)
+    kept = ("verdict", "evidence", "criterion", "rate", "needs_box", "findings")
+    return certificate, {**{k: summary[k] for k in kept}, **about}, ""
+
+
+def _text(rows: list[dict[str, Any]], inputs: str) -> str:
+    drift = table(
+        (
+            "model",
+            "verdict",
+            "‖h‖ at end",
+            "‖h‖ at last",
+            "slope of log ‖h‖",
+            "slope of log gradient",
+            "doublings",
+        ),
+        [
+            (
+                r["model"],
+                verdict_word(state(r) if r["verdict"] else None),
+                number(r["norm_at_end_of_sequence"]),
+                number(r["norm_at_last"]),
+                signed(r["slope"]),
+                signed(r["gradient_slope"]),
+                number(r["doublings"]),
+            )
+            for r in rows
+        ],
+        right=(2, 3, 4, 5, 6),
+    )
+    criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
+    lines = [
+        f"Inputs: {inputs}. Ranked by doublings: log2 of largest over smallest mean norm, 0 is constant.",
+        "Slopes are per step forward in time: where that of the log gradient is above 0, gradients vanish on their way "
+        "back; below 0 they explode.",
+        "",
+        drift,
+        "",
+        *_theory(rows),
+        *_claims(rows),
+    ]
+    if criteria:
+        found = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
+        margins = table(
+            ("margin of", *(r["model"] for r in rows)),
+            [(c, *(_cell(found.get((r["model"], c))) for r in rows)) for c in criteria],
+            right=tuple(range(1, len(rows) + 1)),
+        )
+        lines += ["", margins]
+    return "\n".join(lines)
+
+
+def _claims(rows: list[dict[str, Any]]) -> list[str]:
+    """What inputs claims are about where it is not every input, why there is none, and what would lead further."""
+    lines = []
+    for r in rows:
+        note = box_note(r)
+        lines += [f"{r['model']}: {note}"] if note else []
+        lines += [f"{r['model']}: no certificate ({r['reason']})."] if r.get("reason") else []
+        hints = advice(r, shell_name(r["path"])) if r.get("verdict") else []
+        lines += [f"{r['model']}: {why}: {command}" for why, command in hints]
+    return lines
+
+
+def _theory(rows: list[dict[str, Any]]) -> list[str]:
+    """What is known beforehand about the norms, beside what was measured."""
+    told = [
+        (
+            r["model"],
+            number(r["rms_at_end_of_sequence"]),
+            number(r["expected_rms_at_end_of_sequence"]),
+            number(r["bound_at_end_of_sequence"]),
+            number(r["bound_at_last"]),
+        )
+        for r in rows
+    ]
+    titles = ("model", "root mean square ‖h‖ at end", "expected", "bound at end", "bound at last")
+    lines = [table(titles, told, right=(1, 2, 3, 4)), ""]
+    return lines + [f"{r['model']}: {text}." for r in rows for text in r["theory"].values()]
+
+
+def _cell(finding: dict[str, Any] | None) -> str:
+    if finding is None:
+        return "does not apply"
+    return f"{mark(finding)[0]} {signed(finding['margin'])}"
+
+
+def _write(out: Path, document: dict[str, Any], drifts: list[Any]) -> str:
+    import pandas as pd
+
+    from ..figures.panels import drift_of_frames
+    from ..figures.svg import standalone
+
+    frames = {d.model: d.frame() for d in drifts}
+    write_text(out / "compare.json", json.dumps(plain(document), indent=1, allow_nan=False) + "\n")
+    write_text(out / "norms.csv", pd.concat(frames.values(), ignore_index=True).to_csv(index=False))
+    drawn = [(i, name, frame) for i, (name, frame) in enumerate(frames.items())]
+    svg = drift_of_frames(drawn, {d.length for d in drifts}, "norm-drift")
+    write_text(out / "norm-drift.svg", standalone(svg))
+    return f"\n\nWritten to {out}: compare.json, norms.csv, norm-drift.svg"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(compare)

@@ -1,0 +1,161 @@
+"""What the commands share: options, one way to print, one way to fail."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from stability.errors import ConfigurationError, FileFormatError
+from stability.storage.folder import claim, refuse
+
+from ..names import printable, shorten, terminal_safe
+from .streams import emptied
+
+__all__ = [
+    "DataDir",
+    "Device",
+    "Interrupted",
+    "Json",
+    "Out",
+    "Overwrite",
+    "Quiet",
+    "Seed",
+    "assignments",
+    "results",
+    "say",
+    "show_json",
+    "status",
+    "terminal",
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and JSON, if asked for).")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
+Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 ...")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Where the results go.", show_default=False)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make.")
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Folder with the full data set in its standard files.", show_default=False),
+]
+
+
+OUTPUT: TextIO | None = None
+"""Where results go; ``None`` for standard output. Set where a user's own code runs in this process and may print."""
+
+
+def results(context: typer.Context, out: Path | None, names: Sequence[str], overwrite: bool) -> None:
+    """Own the folder of a command's results until the command ends.
+
+    Args:
+        context: of the command.
+        out: the folder, ``None`` for none.
+        names: files that will be written there.
+        overwrite: whether files of these names that the command did not make may be replaced.
+
+    Raises:
+        ConfigurationError: they may not.
+        FolderInUseError: another process writes there.
+        FileFormatError: the folder cannot be made or written to.
+    """
+    if out is None:
+        return
+    by = str(context.info_name)
+    if out.is_dir():
+        refuse(out, names, by, overwrite)
+    context.with_resource(claim(out, by)).reserve(names, by, overwrite=overwrite)
+
+
+class Interrupted(Exception):
+    """The user stopped a long job; the text says what was kept and how to go on."""
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """Print a result on standard output; nothing in it steers the terminal."""
+    if not quiet:
+        _put(terminal_safe(text))
+
+
+def show_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on standard output.
+
+    Numbers that are not finite become null; characters that are not seen are escaped, as JSON does it.
+    """
+    from ..jsonable import plain
+
+    text = json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False)
+    _put("\n".join(_escaped(line) for line in text.split("\n")))
+
+
+def _put(text: str) -> None:
+    """On standard output, all of it.
+
+    Raises:
+        FileFormatError: it is full, or nobody reads it any more.
+    """
+    try:
+        typer.echo(text, file=OUTPUT)
+        if OUTPUT is not None or sys.stdout is not None:
+            (OUTPUT or sys.stdout).flush()
+    except OSError as error:
+        emptied(OUTPUT or sys.stdout)
+        raise FileFormatError(f"cannot write the result to standard output: {error.strerror or error}") from error
+
+
+def _escaped(line: str) -> str:
+    """JSON text in which every character that ``printable`` would not show is written as JSON's own escape."""
+    if printable(line) == line:
+        return line
+    return "".join(json.dumps(c)[1:-1] if printable(c) != c else c for c in line)
+
+
+def terminal() -> bool:
+    """Whether somebody watches standard error."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def status(text: str, quiet: bool = False) -> None:
+    """Show progress on standard error, in place, where it is a terminal."""
+    if not quiet and terminal():
+        room = max(20, shutil.get_terminal_size((100, 24)).columns - 1)
+        sys.stderr.write(f"\r\x1b[2K{shorten(printable(text), room)}")
+        sys.stderr.flush()
+
+
+def assignments(name: str, values: list[str]) -> dict[str, Any]:
+    """``["beta=0.75", "integrator=midpoint"]`` as a dictionary; values are JSON where they can be, else text.
+
+    Args:
+        name: the option that they were given with, for the message.
+        values: the assignments.
+
+    Returns:
+        Names with their values.
+
+    Raises:
+        ConfigurationError: for anything that is no ``name=value``, and for a name that comes twice.
+
+    Example:
+        >>> assignments("--set", ["beta=0.75", "integrator=midpoint"])
+        {'beta': 0.75, 'integrator': 'midpoint'}
+    """
+    out: dict[str, Any] = {}
+    for item in values:
+        key, equals, text = item.partition("=")
+        if not equals or not key.isidentifier():
+            raise ConfigurationError(f"{name} takes name=value, got {item!r}")
+        if key in out:
+            raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")
+        try:
+            out[key] = json.loads(text)
+        except json.JSONDecodeError:
+            out[key] = text
+    return out

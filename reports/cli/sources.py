@@ -1,0 +1,78 @@
+"""From what a user names on the command line to something that can be certified, run and written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from stability.errors import ConfigurationError, FileFormatError
+
+__all__ = ["open_model", "open_subject", "there"]
+
+
+def open_subject(
+    name: str,
+    *,
+    continuous: bool = False,
+    cell: str | None = None,
+    input_box: tuple[float, float] | None = None,
+) -> Any:
+    """What ``certify`` is to be asked about.
+
+    Args:
+        name: a model in any of its forms (``stability.models.sources``).
+        continuous: the differential equation behind a layer instead of the map that runs.
+        cell: what the weights of an ambiguous state dict belong to.
+        input_box: interval that the inputs stay in, for gated cells.
+
+    Returns:
+        A module where one was read (it may carry its own proof), else a system.
+
+    Raises:
+        StabilityError: as ``load_subject``.
+    """
+    from ...models.sources import load_subject
+
+    source = load_subject(name, continuous=continuous, cell=cell, input_box=input_box)
+    own = source.module is not None and not continuous and input_box is None
+    return source.module if own else source.subject
+
+
+def open_model(name: str) -> Any:
+    """The network behind a name, to be run on data; it need not have a system.
+
+    Args:
+        name: a run directory, a model file, or ``package.module:factory``.
+
+    Raises:
+        StabilityError: missing or unreadable, or only matrices.
+    """
+    from ...models.sources import load_module
+
+    module = load_module(name)
+    if module is None:
+        raise ConfigurationError(f"{name} holds recurrent weights only, no network that could be run on data")
+    return module
+
+
+def there(name: str) -> None:
+    """Refuse a model that is not there before anything heavy is loaded; what it is, is found out later.
+
+    Args:
+        name: as for ``open_subject``.
+
+    Raises:
+        FileFormatError: no file, directory or factory of this name, or something that is neither file nor directory.
+    """
+    if not name or "\0" in name:
+        raise FileFormatError("the name of a model must be a path or package.module:factory")
+    path = Path(name if os.path.exists(name) else name.rpartition("#")[0] or name)
+    if path.exists():
+        if not (path.is_file() or path.is_dir()):
+            raise FileFormatError(f"{name} is neither a file nor a directory")
+        if path.is_file() and path.stat().st_size == 0:
+            raise FileFormatError(f"{name} is empty")
+        return
+    if ":" not in name or name.startswith((".", "/")):
+        raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")

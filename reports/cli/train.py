@@ -1,0 +1,201 @@
+"""``stability train``: train one model, with its spectra and margins recorded on the way."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stability.errors import ConfigurationError
+
+from ..formatting import duration, metric, metric_word, number
+from .console import DataDir, Device, Interrupted, Json, Out, Quiet, Seed, assignments, say, show_json, status
+from .data import HELD_OUT, DataFile, chosen
+
+__all__ = ["register", "train"]
+
+PARAMETERS = 2**27
+"""Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
+
+
+def train(
+    model: Annotated[
+        str, typer.Option("--model", help="Layer by name: lipschitz, contracting, lstm ...")
+    ] = "lipschitz",
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task", help="Task by name: digits, adding, listops, pathfinder ... [default: digits]", show_default=False
+        ),
+    ] = None,
+    data: DataFile = None,
+    hidden: Annotated[int, typer.Option(help="Size of the hidden state.")] = 64,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Option of the layer, name=value; may be repeated.", show_default=False),
+    ] = None,
+    task_settings: Annotated[
+        list[str] | None,
+        typer.Option("--task-set", help="Option of the task, name=value.", show_default=False),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data. [default: 10]", show_default=False)] = None,
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 3e-3,
+    batch_size: Annotated[int, typer.Option(help="Sequences in a batch.")] = 64,
+    optimizer: Annotated[str, typer.Option(help="adam, sgd, rmsprop.")] = "adam",
+    clip: Annotated[float, typer.Option(help="Largest norm of the gradient; 0 for none.")] = 1.0,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Stop after so many epochs without a better validation loss.", show_default=False),
+    ] = None,
+    margin_penalty: Annotated[
+        float, typer.Option(help="Weight of the shortfall of the contraction gap in the loss.")
+    ] = 0.0,
+    margin_target: Annotated[float, typer.Option(help="The contraction gap that the penalty aims at.")] = 0.0,
+    track_every: Annotated[int, typer.Option(help="Record spectra every so many steps; 0 never.")] = 25,
+    time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.", show_default=False)] = None,
+    out: Out = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", show_default=False)] = None,
+    data_dir: DataDir = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model and write its run directory."""
+    from ...analysis.training import front as training
+
+    def progress(news: Any) -> None:
+        done = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
+        status(
+            f"epoch {news.epoch}/{news.epochs}, batch {news.batch}/{news.batches}, loss {number(news.loss)}{done}",
+            quiet or as_json,
+        )
+
+    kind: str | None = None
+    if resume is not None:
+        if out is not None:
+            raise ConfigurationError("--resume goes on in its own folder: leave --out away")
+        from .data import check_device
+
+        folder, where = resume, check_device(device)
+        kind = _metric_of(resume)
+        _, result = training.resume_run(
+            resume, epochs=epochs, data_dir=data_dir, file=data, progress=progress, time_limit=time_limit, device=where
+        )
+    else:
+        named = chosen(task or ("digits" if data is None else None), task_settings, data, data_dir, HELD_OUT)
+        assert named is not None  # a task is named, or a file
+        folder = out or Path("runs") / f"{named[0] if data is None else data.stem}-{model}-seed{seed}"
+        network, made, tracker = _prepare(model, named, hidden, settings or [], track_every, data_dir, seed, device)
+        kind = made.metric_name
+        result = training.train(
+            network,
+            made,
+            epochs=10 if epochs is None else epochs,
+            lr=lr,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            clip=clip or None,
+            patience=patience,
+            margin_penalty=margin_penalty,
+            margin_target=margin_target,
+            seed=seed,
+            tracker=tracker,
+            out=folder,
+            overwrite=overwrite,
+            progress=progress,
+            time_limit=time_limit,
+        )
+    status("", quiet or as_json)
+    if result.interrupted:
+        raise Interrupted(
+            f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume {folder}"
+        )
+    if as_json:
+        show_json({"out": folder, **result.to_dict()})
+    else:
+        say(_summary(folder, result), quiet)
+    if result.stopped == "diverged":
+        raise ConfigurationError(f"training diverged: {result.detail}; {folder} holds the last good epoch")
+
+
+def _prepare(
+    model: str,
+    task: tuple[str, dict[str, Any]],
+    hidden: int,
+    settings: list[str],
+    track_every: int,
+    data_dir: Path | None,
+    seed: int,
+    device: str,
+) -> tuple[Any, Any, Any]:
+    import torch
+
+    from ...analysis import SpectrumTracker
+    from ...analysis.tasks import make_task
+    from ...models import LAYERS, build
+    from .data import check_device
+
+    if model not in LAYERS:
+        raise ConfigurationError(f"unknown model {model!r}; the known ones are {', '.join(LAYERS)}")
+    where = check_device(device)
+    options = assignments("--set", settings)
+    made = make_task(task[0], data_dir=data_dir, seed=seed, **task[1])
+    description = {
+        "layer": model,
+        "config": {"input_size": made.input_size, "hidden_size": hidden, **options},
+        "output_size": made.output_size,
+        "reduction": made.reduction,
+    }
+    size = _size(description)
+    if size > PARAMETERS:
+        raise ConfigurationError(
+            f"a {model} with --hidden {hidden} has {size} parameters; at most {PARAMETERS} are trained here"
+        )
+    torch.manual_seed(seed)
+    network: Any = build(description).to(where)
+    tracker = None
+    if track_every and any(m.ndim == 2 and m.shape[0] == m.shape[1] for m in network.matrices().values()):
+        tracker = SpectrumTracker(network, every=track_every)
+    return network, made, tracker
+
+
+def _size(description: dict[str, Any]) -> int:
+    """Parameters of a model, counted on a device that has no memory; zero for a description that makes no model."""
+    import torch
+
+    from ...models import build
+
+    with contextlib.suppress(Exception), torch.device("meta"):
+        return sum(p.numel() for p in build(description).parameters())
+    return 0
+
+
+def _metric_of(folder: Path) -> str | None:
+    """What the run's task is measured by."""
+    from ...analysis.training.runs import read_run
+
+    document = read_run(folder).document
+    name = document["result"].get("metric") or document["task"].get("metric")
+    return None if name is None else str(name)
+
+
+def _summary(folder: Path, result: Any) -> str:
+    if result.test_metric is None:
+        return f"no epoch was finished ({result.detail}); the run is in {folder}"
+    shown = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
+    return (
+        f"{result.epochs} epochs in {duration(result.seconds)} ({result.detail})\n"
+        f"  held-out {metric_word(result.metric)} {shown['test_metric']}, training {shown['train_metric']}, "
+        f"guessing {shown['chance']}\n"
+        f"  run: {folder}\n"
+        f"  next: stability certify {folder}"
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(train)

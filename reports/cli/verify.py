@@ -1,0 +1,101 @@
+"""``stability verify``: re-check a certificate without a solver."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..names import printable
+from .console import Json, Quiet, say, show_json
+
+if TYPE_CHECKING:
+    from stability.verify import Verification
+
+__all__ = ["register", "verify"]
+
+
+def verify(
+    certificate: Annotated[Path, typer.Argument(help="The certificate file.", metavar="CERTIFICATE")],
+    method: Annotated[
+        str,
+        typer.Option(help="float: directed error bounds, any size; exact: rational arithmetic, small systems."),
+    ] = "float",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Prove a certificate's claims again, rounding errors included; exit 0 valid, 1 invalid.
+
+    A file that holds nothing but a replay is valid too, and the answer says "replayed, not proved".
+    """
+    from stability.errors import FileFormatError
+    from stability.verify import verify as check
+
+    if not certificate.is_file():
+        raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
+    result = check(certificate, method=method)
+    if as_json:
+        checks = [
+            {
+                "claim": c.claim,
+                "verdict": c.verdict,
+                "evidence": c.evidence,
+                "valid": c.valid,
+                "reason": c.reason,
+                "statement": c.statement if c.valid else "",
+            }
+            for c in result.checks
+        ]
+        show_json(
+            {
+                "certificate": certificate,
+                "valid": result.valid,
+                "verdict": result.verdict,
+                "evidence": result.evidence,
+                "statement": result.statement,
+                "rate": result.rate,
+                "overshoot": result.overshoot,
+                "subject": result.subject,
+                "reason": result.reason,
+                "checks": checks,
+            }
+        )
+    else:
+        say(_text(certificate, result), quiet)
+    raise typer.Exit(0 if result.valid else 1)
+
+
+def _text(path: Path, result: Verification) -> str:
+    """What the checker found: first what is true and about what, then how it knows."""
+    word = "replayed, not proved" if result.evidence == "replayed" else result.verdict
+    head = f"valid ({word})" if result.valid else "INVALID"
+    lines = [f"{printable(path)}: {head}"]
+    width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
+    facts = [("reason", result.reason)]
+    if result.valid:
+        facts = [
+            ("claim", result.statement),
+            ("rate", None if result.rate is None else repr(result.rate)),
+            ("overshoot", None if result.overshoot is None else repr(result.overshoot)),
+            ("about", result.subject),
+            ("evidence", result.evidence),
+            ("checked", result.reason),
+        ]
+    for name, text in facts:
+        if text is not None:
+            lines.append(textwrap.fill(f"{name:<11}{text}", width, initial_indent="  ", subsequent_indent=" " * 13))
+    for c in result.checks:
+        mark = "✓" if c.valid else "✗"
+        text = f"{mark} {c.claim.replace('_', ' ')} {c.verdict}: {c.reason}"
+        lines.append(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    "))
+        if c.valid and c.evidence == "proved" and c.statement != result.statement:
+            lines.append(textwrap.fill(c.statement, width, initial_indent="      ", subsequent_indent="      "))
+    return "\n".join(lines)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(verify)

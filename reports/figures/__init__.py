@@ -1,0 +1,1 @@
+"""Figures as pieces of SVG, drawn from stored tables alone."""

@@ -1,0 +1,344 @@
+"""The panels of the report, each drawn from stored tables alone.
+
+Every function takes records and gives one ``<svg>``, or ``None`` where the files hold nothing to draw. A
+model keeps its colour, its dash pattern and its marker through the whole page, so that no distinction rests
+on colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from ..formatting import metric_word, number
+from ..stored.collect import ModelRecord, select
+from ..vocabulary import NAMES
+from .svg import INK, MUTED, label, panel, series_color, to_svg
+
+__all__ = [
+    "curves",
+    "density",
+    "drift",
+    "drift_of_frames",
+    "exponents",
+    "look",
+    "margin",
+    "proved",
+    "sweep",
+    "training",
+]
+
+DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (3, 1.2)), (0, (8, 2)))
+LOWEST_EXPONENT = -0.75  # per step; what lies below is gone at once and would flatten the rest
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
+
+
+def look(index: int) -> dict[str, object]:
+    """Colour, dash pattern and marker of the model with this index."""
+    return {
+        "color": series_color(index),
+        "linestyle": DASHES[index % len(DASHES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "markerfacecolor": "none" if index % 2 else series_color(index),
+    }
+
+
+def titles(models: Iterable[ModelRecord]) -> list[str]:
+    """The names that stand in a figure."""
+    return [m.title for m in models]
+
+
+def _legend(axes: Axes, **options: object) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(handles, labels, **{"loc": "best", **options})  # type: ignore[arg-type]
+
+
+def _plain_ticks(axes: Axes, which: str = "both") -> None:
+    formatter = FuncFormatter(lambda v, _: number(v))
+    if which in ("x", "both"):
+        axes.xaxis.set_major_formatter(formatter)
+    if which in ("y", "both"):
+        axes.yaxis.set_major_formatter(formatter)
+
+
+def _baseline(axes: Axes, value: float | None, text: str) -> None:
+    if value is not None:
+        axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
+        axes.annotate(
+            text, (1, value), xycoords=("axes fraction", "data"), color=MUTED, fontsize=8.5, ha="right", va="bottom"
+        )
+
+
+def _percent_axis(axes: Axes, chance: float | None) -> None:
+    axes.set_ylim(-0.02, 1.02)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.0f} %"))
+    axes.set_ylabel("accuracy")
+    _baseline(axes, chance, "chance")
+
+
+def _chance(models: Iterable[ModelRecord]) -> float | None:
+    """What guessing gives, where it is the same for all."""
+    values = {m.run.get("result", {}).get("chance") for m in models} - {None}
+    return float(values.pop()) if len(values) == 1 else None
+
+
+def _thin(x: Sized, most: int = 14) -> int:
+    return max(1, round(len(x) / most))
+
+
+def training(
+    models: Sequence[ModelRecord], column: str, title: str, name: str, *, metric: str | None = None
+) -> str | None:
+    """One column of ``metrics.csv`` over epochs.
+
+    Args:
+        models: the records; all of them decide the colours.
+        column: which column.
+        title: the panel's title.
+        name: identifier in the page.
+        metric: of which task's metric the column holds values; models with another one are left out. ``accuracy`` is
+            drawn in per cent, anything else as the number that it is.
+    """
+    with panel(title) as (figure, axes):
+        drawn = []
+        for i, m in enumerate(models):
+            frame = m.frames.get("metrics")
+            if frame is None or column not in frame or np.isnan(frame[column].to_numpy(dtype=float)).all():
+                continue
+            if metric is None or m.metric == metric:
+                axes.plot(frame["epoch"], frame[column], label=label(m.title), markevery=_thin(frame), **look(i))  # type: ignore[arg-type]
+                drawn.append(m)
+        if not drawn:
+            return None
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if metric == "accuracy":
+            _percent_axis(axes, _chance(drawn))
+        else:
+            _plain_ticks(axes, "y")
+            axes.set_ylabel("loss" if metric is None else metric_word(metric))
+            _baseline(axes, None if metric is None else _chance(drawn), "best constant answer")
+        _legend(axes)
+        return to_svg(figure, name, f"{title} of {len(drawn)} models over epochs of training", titles(drawn))
+
+
+def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | None:
+    """Signed margins of one criterion, in its own unit, a row a model; right of zero it holds."""
+    known = [
+        (i, m, float(f["margin"]))
+        for i, m in enumerate(models)
+        for f in (m.certificate or {}).get("findings", ())
+        if f["criterion"] == criterion and f["margin"] is not None
+    ]
+    if not known:
+        return None
+    with panel(str(NAMES.get(criterion, criterion)), height=0.85 + 0.26 * len(known)) as (figure, axes):
+        for row, (i, _, value) in enumerate(known):
+            axes.plot([0.0, value], [row, row], color=series_color(i), linewidth=1.2)
+            axes.plot([value], [row], **(look(i) | {"linestyle": "none"}))  # type: ignore[arg-type]
+        axes.axvline(0, color=INK, linewidth=1)
+        axes.set_yticks(range(len(known)), [label(m.title) for _, m, _ in known])
+        axes.set_ylim(len(known) - 0.5, -0.5)
+        reach = 1.15 * max(abs(value) for _, _, value in known) or 1.0
+        axes.set_xlim(-reach, reach)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        _plain_ticks(axes, "x")
+        axes.set_xlabel("← fails | margin | holds →")
+        text = f"Margins of the criterion {NAMES.get(criterion, criterion)}; the numbers stand in the table"
+        return to_svg(figure, name, text, titles(m for _, m, _ in known))
+
+
+def _rows(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFrame | None:
+    stored = model.frames.get(frame)
+    if stored is None:
+        return None
+    rows = select(stored, **keys)
+    return None if rows.empty else rows.sort_values("level" if frame == "noise" else "epsilon")
+
+
+def sweep(
+    models: Sequence[ModelRecord], frame: str, keys: Mapping[str, str], title: str, axis: str, name: str
+) -> str | None:
+    """Accuracy with its confidence band against the strength of a perturbation.
+
+    Args:
+        models: the records.
+        frame: ``"noise"`` or ``"attacks"``.
+        keys: columns and values that select the rows.
+        title: the panel's title.
+        axis: the horizontal axis in words.
+        name: identifier in the page.
+    """
+    strength = "level" if frame == "noise" else "epsilon"
+    found = [(i, m, rows) for i, m in enumerate(models) if (rows := _rows(m, frame, keys)) is not None]
+    if not found:
+        return None
+    with panel(title) as (figure, axes):
+        for i, m, rows in found:
+            axes.fill_between(
+                rows[strength],
+                rows["ci_low"],
+                rows["ci_high"],
+                color=series_color(i),
+                alpha=0.15,
+                linewidth=0,
+            )
+            axes.plot(rows[strength], rows["accuracy"], label=label(m.title), **look(i))  # type: ignore[arg-type]
+        _percent_axis(axes, _chance(models))
+        axes.set_xlabel(axis)
+        _plain_ticks(axes, "x")
+        _legend(axes)
+        return to_svg(figure, name, f"{title}: accuracy of each model against {axis}", titles(m for _, m, _ in found))
+
+
+def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, name: str) -> str | None:
+    """Certified accuracy (thick, a lower bound) and accuracy under attack (an upper bound) over l2 radii."""
+    stored = [(i, m, m.frames["robustness"]) for i, m in enumerate(models) if "robustness" in m.frames]
+    known = [(i, m, f[f["radius"] > 0]) for i, m, f in stored if float(f["radius"].to_numpy().max()) > 0]
+    if not known:
+        return None
+    with panel(title) as (figure, axes):
+        for i, m, frame in known:
+            axes.plot(frame["radius"], frame["certified_accuracy"], color=series_color(i), linewidth=3.4, alpha=0.6)
+            rows = _rows(m, "attacks", keys)
+            if rows is not None:
+                rows = rows[rows["epsilon"] > 0]
+                axes.plot(rows["epsilon"], rows["accuracy"], label=label(m.title), **look(i))  # type: ignore[arg-type]
+        _percent_axis(axes, _chance(models))
+        axes.set_xscale("log")
+        axes.set_xlabel("radius, Euclidean norm of the change")
+        axes.xaxis.set_major_locator(LogLocator(numticks=5))
+        axes.xaxis.set_minor_locator(NullLocator())
+        _plain_ticks(axes, "x")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        text = "certified accuracy and accuracy under attack of each model over the radius, logarithmic"
+        return to_svg(figure, name, f"{title}: {text}", titles(m for _, m, _ in known))
+
+
+def density(model: ModelRecord, index: int, name: str) -> str | None:
+    """Spectral density of the Hessian of one model."""
+    frame = model.frames.get("density")
+    if frame is None:
+        return None
+    with panel(label(model.title, 40)) as (figure, axes):
+        y = frame["density"].clip(lower=frame["density"].max() * 1e-6)
+        axes.fill_between(frame["eigenvalue"], y, y.min(), color=series_color(index), alpha=0.25, linewidth=0)
+        axes.plot(frame["eigenvalue"], y, color=series_color(index), linewidth=1.4)
+        axes.set_yscale("log")
+        axes.set_xlabel("eigenvalue of the Hessian")
+        axes.set_ylabel("density")
+        axes.yaxis.set_minor_locator(NullLocator())
+        _plain_ticks(axes)
+        text = f"Spectral density of the Hessian of {model.title}, logarithmic vertical axis"
+        return to_svg(figure, name, text, [model.title])
+
+
+def drift(models: Sequence[ModelRecord], name: str) -> str | None:
+    """Median norm of the hidden state over time with the band from 10 % to 90 %."""
+    frames = [(i, m.title, m.frames["norms"]) for i, m in enumerate(models) if "norms" in m.frames]
+    lengths = {m.documents.get("drift", {}).get("trained_length") for m in models} - {None}
+    return drift_of_frames(frames, lengths, name) if frames else None
+
+
+def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: set[Any], name: str) -> str:
+    """The same from tables: columns layer, t, q10, q50, q90, and where known expected and envelope.
+
+    Of a stack its last layer. A dotted line is the bound that a proof gives, a dash-dotted one the expected root mean
+    square.
+
+    Args:
+        frames: index (it decides the colour), title and table of each model.
+        lengths: lengths of the sequences that came first, marked by a line.
+        name: identifier in the page.
+    """
+    with panel("Norm of the hidden state over time") as (figure, axes):
+        for i, title, frame in frames:
+            frame = select(frame, layer=frame["layer"].max())
+            keep = frame.iloc[:: _thin(frame, 160)]
+            axes.fill_between(keep["t"], keep["q10"], keep["q90"], color=series_color(i), alpha=0.15, linewidth=0)
+            every = (4 * i % len(keep), _thin(keep, 8))
+            axes.plot(keep["t"], keep["q50"], label=label(title), markevery=every, **look(i))  # type: ignore[arg-type]
+            for column, style, words in (("envelope", ":", "proved bound"), ("expected", "-.", "expected")):
+                known = keep[keep[column].notna()] if column in keep else keep.iloc[:0]
+                if len(known):
+                    words = f"{label(title)}: {words}"
+                    axes.plot(
+                        known["t"], known[column], label=words, color=series_color(i), linestyle=style, linewidth=1.1
+                    )
+        for length in lengths:
+            axes.axvline(length, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
+            axes.annotate(
+                " end of the sequence",
+                (length, 1),
+                xycoords=("data", "axes fraction"),
+                color=MUTED,
+                fontsize=8.5,
+                va="top",
+            )
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_locator(NullLocator())
+        _plain_ticks(axes)
+        axes.set_xlabel("time step")
+        axes.set_ylabel("‖h‖")
+        _legend(axes)
+        text = "Norm of the hidden state over time for each model, logarithmic vertical axis"
+        return to_svg(figure, name, text, [title for _, title, _ in frames])
+
+
+def exponents(models: Sequence[ModelRecord], name: str) -> str | None:
+    """Lyapunov exponents in falling order."""
+    with panel("Lyapunov exponents along test sequences") as (figure, axes):
+        drawn = False
+        for i, m in enumerate(models):
+            frame = m.frames.get("lyapunov")
+            if frame is None:
+                continue
+            frame = frame[np.isfinite(frame["per_step"])]
+            axes.plot(frame["index"], frame["per_step"], label=label(m.title), markevery=_thin(frame, 8), **look(i))  # type: ignore[arg-type]
+            drawn = True
+        if not drawn:
+            return None
+        axes.axhline(0, color=INK, linewidth=1)
+        if axes.get_ylim()[0] < LOWEST_EXPONENT:
+            axes.set_ylim(bottom=LOWEST_EXPONENT)
+            axes.annotate(
+                f"lower ones are not shown (axis cut at {number(LOWEST_EXPONENT)})",
+                (0.99, 0.02), xycoords="axes fraction", color=MUTED, fontsize=8.5, ha="right", va="bottom",
+            )  # fmt: skip
+        axes.set_xlabel("index")
+        axes.set_ylabel("exponent per step")
+        _plain_ticks(axes)
+        _legend(axes)
+        text = "Finite-time Lyapunov exponents of each model in falling order, along a few test sequences"
+        return to_svg(figure, name, text, titles(models))
+
+
+def curves(
+    model: ModelRecord,
+    series: Sequence[tuple[str, pd.DataFrame]],
+    title: str,
+    axis: str,
+    name: str,
+    *,
+    zero: bool = True,
+) -> str | None:
+    """Quantities of one model over training steps, each a ``(legend, frame with step and value)``."""
+    series = [(legend, frame) for legend, frame in series if not frame.empty]
+    if not series:
+        return None
+    with panel(f"{label(model.title, 36)}: {title}") as (figure, axes):
+        for i, (legend, frame) in enumerate(series):
+            axes.plot(frame["step"], frame["value"], label=legend, markevery=_thin(frame, 8), **look(i))  # type: ignore[arg-type]
+        if zero:
+            axes.axhline(0, color=INK, linewidth=1)
+        axes.set_xlabel("training step")
+        axes.set_ylabel(axis)
+        _plain_ticks(axes)
+        _legend(axes)
+        return to_svg(figure, name, f"{title} of {model.title} along training", [model.title])

@@ -1,0 +1,1 @@
+"""The page: its sections, drawn from stored results alone."""

@@ -1,0 +1,148 @@
+"""The page: stored results in, ``report.html`` with ``report.json`` and ``tables/`` out.
+
+Redrawing needs neither torch nor a solver, checks every certificate again, and gives the same page for the same files.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from stability.errors import FileFormatError
+from stability.storage.folder import Folder, claim
+from stability.storage.writing import make_folder
+from stability.wire import write_text
+
+from ..boxes import box_note
+from ..formatting import FILTERS
+from ..jsonable import plain
+from ..names import breakable, cut
+from ..reasons import missing, model_advice
+from ..stored.collect import FRAMES, ModelRecord, Report, check_folder, collect
+from ..stored.limits import LETTERS
+from ..vocabulary import GLOSSARY, meaning, notes, reason, sentence, weaker
+from .performance import score
+from .provenance import lead, made
+from .sections import sections
+
+__all__ = ["environment", "page_files", "policy", "render"]
+
+
+def environment() -> Environment:
+    """The template environment: autoescape on, undefined names are errors, the named filters."""
+    env = Environment(
+        loader=PackageLoader("stability.reports.page", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters.update(FILTERS, breakable=breakable)
+    return env
+
+
+def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
+    """Draw the report of a directory again from its stored files.
+
+    Args:
+        run_dir: a report directory (``stability report`` wrote it).
+        overwrite: whether files of the names that are written here may be replaced where no report made them. All other
+            files stay as they are.
+
+    Returns:
+        Path of ``report.html``; ``report.json`` and ``tables/*.csv`` are written beside it.
+
+    Raises:
+        ConfigurationError: files that no report made are in the way.
+        FileFormatError: when the directory is none, a file in it cannot be read, or nothing can be written
+            there.
+        FolderInUseError: another process writes there.
+
+    Example:
+        >>> render("no-such-directory")
+        Traceback (most recent call last):
+        ...
+        stability.errors.FileFormatError: no-such-directory is no report directory: it has no ...
+    """
+    check_folder(run_dir)
+    with claim(run_dir, "report --redraw") as own:
+        own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
+        report = collect(run_dir)
+        page = _page(report)
+        write_text(own.path / "report.json", json.dumps(plain(report.to_dict()), indent=1, allow_nan=False) + "\n")
+        _write_tables(own, report)
+        return write_text(own.path / "report.html", page)
+
+
+def _card(m: ModelRecord) -> dict[str, Any]:
+    """Everything that stands on one model's card."""
+    return {
+        "record": m,
+        "sentence": m.refused or sentence(m.certificate, m.is_discrete),
+        "statement": None if m.certificate is None else m.certificate["statement"],
+        "reason": reason(m.certificate) if m.state in ("certified", "inconclusive") else "",
+        "notes": notes(m.certificate, box_note(m.analysis)),
+        "advice": model_advice(m),
+        "facts": meaning(m.certificate, m.is_discrete, m.length),
+        "weaker": weaker(m.certificate),
+        "missing": missing(m),
+        "score": score(m),
+    }
+
+
+def _page(report: Report) -> str:
+    env = environment()
+    css = str((env.loader.get_source(env, "report.css"))[0])  # type: ignore[union-attr]
+    return env.get_template("report.html.j2").render(
+        report=report,
+        title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
+        models=[_card(m) for m in report.models],
+        sections=sections(report),
+        lead=lead(report),
+        made=made(report),
+        glossary=GLOSSARY,
+        css=Markup(css),
+        policy=policy(css),
+        version=version("rnn-stability"),
+    )
+
+
+def policy(css: str) -> str:
+    """The page's content security policy: nothing is loaded, run or sent; this one style sheet is used.
+
+    Args:
+        css: the content of the page's ``<style>`` element, to the letter.
+
+    Returns:
+        The policy.
+
+    Example:
+        >>> policy("p {}")[:34]
+        "default-src 'none'; style-src 'sha"
+    """
+    digest = base64.b64encode(hashlib.sha256(css.encode("utf-8")).digest()).decode("ascii")
+    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def page_files() -> tuple[str, ...]:
+    """Names of all files that drawing a report may write."""
+    stems = (*FRAMES, "margins", "claims", "models")
+    return ("report.html", "report.json", *(f"tables/{stem}.csv" for stem in stems))
+
+
+def _write_tables(own: Folder, report: Report) -> None:
+    tables = {f"tables/{name}.csv": frame for name, frame in report.tables().items()}
+    own.remove([name for name in page_files() if name.startswith("tables/") and name not in tables])
+    try:
+        make_folder(own.path / "tables")
+    except OSError as error:
+        raise FileFormatError(f"cannot write to {own.path}: {error.strerror or error}") from error
+    for name, frame in tables.items():
+        write_text(own.path / name, frame.to_csv(index=False))

@@ -1,0 +1,377 @@
+"""The page's sections in reading order, each a heading, a few sentences, tables and panels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..boxes import interval
+from ..figures import panels as figures
+from ..formatting import count, duration, metric, metric_word, number, percent, signed
+from ..reasons import missing, told
+from ..stored.collect import ModelRecord, Report
+from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
+from .layout import Cell, Section, Table, draw
+from .performance import performances
+from .spectra import along_training, clouds
+
+__all__ = ["sections"]
+
+BEHIND = "about the differential equation"  # how a finding says that it is not about the map that runs
+
+
+def _missing(models: Sequence[ModelRecord], *steps: str) -> tuple[str, ...]:
+    """A note for every model and reason why an analyzer could not answer."""
+    return tuple(f"{m.title}, {', '.join(item.steps)}: {told(item)}" for m in models for item in missing(m, steps))
+
+
+def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
+    """What the expected norm and the proved bound of each model come from, or why there is none."""
+    names = {"expected": "expected norm", "envelope": "proved bound"}
+    told = [(m.title, m.documents.get("drift", {}).get("sources")) for m in models]
+    return tuple(
+        f"{title}, {names[line]}: {sources[line]}"
+        for title, sources in told
+        if isinstance(sources, dict)
+        for line in names
+        if line in sources
+    )
+
+
+def _nothing(anchor: str, title: str, notes: tuple[str, ...]) -> Section | None:
+    """A section that says why it is empty; none where nothing was asked for."""
+    return Section(anchor, title, "There is nothing to show here, for these reasons.", notes=notes) if notes else None
+
+
+def _margin_cell(finding: Mapping[str, Any] | None) -> Cell:
+    if finding is None:
+        return Cell("–", "quiet")
+    words, tone = mark(finding)
+    value = "" if finding["margin"] is None else f" {signed(finding['margin'])}"
+    unproving = finding["criterion"] in UNSOUND and finding["margin"] is not None
+    behind = BEHIND in str(finding.get("detail"))
+    tail = "; proves nothing" if unproving else "; of the differential equation, not of the map that runs" * behind
+    return Cell(words + value + tail, tone)
+
+
+def _margins(report: Report) -> Section | None:
+    models = [m for m in report.models if m.certificate]
+    names = list(dict.fromkeys(str(f["criterion"]) for m in models for f in (m.certificate or {})["findings"]))
+    if not names:
+        return None
+    rows = []
+    for criterion in names:
+        cells = [
+            Cell(NAMES.get(criterion, criterion)),
+            Cell(UNITS.get(criterion, UNITS["linear"] if criterion.startswith("layer ") else NO_UNIT)),
+        ]
+        for m in models:
+            found = next((f for f in (m.certificate or {})["findings"] if f["criterion"] == criterion), None)
+            cells.append(_margin_cell(found))
+        rows.append(tuple(cells))
+    said = CRITERIA | WITNESSES
+    explained = Table(
+        "What each criterion says",
+        ("criterion", "meaning"),
+        tuple(
+            (
+                Cell(NAMES.get(n, n)),
+                Cell(
+                    said.get(n, "a layer of the stack by itself" if n.startswith("layer ") else "see the certificate")
+                ),
+            )
+            for n in names
+        ),
+    )
+    table = Table(
+        "Signed margins: ✓ the criterion holds, ✗ it fails; ! something against stability was found",
+        ("criterion", "its unit", *(m.title for m in models)),
+        tuple(rows),
+        numeric=tuple(range(2, len(models) + 2)),
+        dash="does not apply to this model, was not asked about it, or nothing was left to ask",
+    )
+    drawn = [n for n in names if n not in {*WITNESSES, *UNSOUND}]
+    return Section(
+        "margins",
+        "Margins of every criterion",
+        "Each criterion is sufficient for stability of the system that it speaks about and none is necessary: all ✗ "
+        "prove nothing. A ✓ was found in floating-point arithmetic; what certifies is the proof on the model's card. "
+        "Every criterion has a unit of its own and a panel of its own: margins of two criteria do not compare.",
+        (table, explained),
+        draw(*((figures.margin(report.models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn))),
+    )
+
+
+def _claims(report: Report) -> Section | None:
+    rows = tuple(
+        (
+            Cell(m.title),
+            Cell(name.replace("_", " ")),
+            Cell(answer, {"proved": "good", "refuted": "bad", "seen, not proved": "seen"}.get(answer, "quiet")),
+            Cell(statement),
+        )
+        for m in report.models
+        for name, answer, statement in weaker(m.certificate)
+    )
+    if not rows:
+        return None
+    return Section(
+        "weaker",
+        "Further claims",
+        "What is true of the models beside the main claim, each with its own proof in the certificate "
+        "file, re-checked like the main one. A network that does not contract is often still provably bounded.",
+        (Table("Further claims", ("model", "claim", "answer", "in full"), rows),),
+    )
+
+
+HESSIAN = (
+    ("lambda_max", "largest eigenvalue"),
+    ("lambda_max_residual", "± residual"),
+    ("lambda_min", "smallest eigenvalue"),
+    ("lambda_min_residual", "± residual"),
+    ("trace", "trace"),
+    ("trace_half_width", "± 95 %"),
+    ("condition_number", "condition number"),
+    ("gradient_norm", "gradient norm"),
+    ("loss", "loss"),
+)
+
+
+def _hessian(report: Report) -> Section | None:
+    models = [m for m in report.models if "hessian" in m.documents]
+    if not models:
+        return _nothing("hessian", "Curvature of the loss", _missing(report.models, "hessian"))
+    columns = [(k, title) for k, title in HESSIAN if any(m.documents["hessian"].get(k) is not None for m in models)]
+    rows = tuple(
+        (
+            Cell(m.title),
+            *(Cell(number(m.documents["hessian"].get(k))) for k, _ in columns),
+            Cell(count(m.documents["hessian"].get("n_parameters"))),
+        )
+        for m in models
+    )
+    return Section(
+        "hessian",
+        "Curvature of the loss",
+        "Eigenvalues of the Hessian of the loss with respect to the parameters at the trained weights. "
+        "A large largest eigenvalue is a sharp minimum; a negative smallest one says that training "
+        "stopped at a point that is no minimum.",
+        (
+            Table(
+                "Hessian of the training loss",
+                ("model", *(t for _, t in columns), "parameters"),
+                rows,
+                tuple(range(1, len(columns) + 2)),
+                "the smallest eigenvalue is not told apart from 0, or it was not computed",
+            ),
+        ),
+        draw(*((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models))),
+        _missing(report.models, "hessian"),
+    )
+
+
+def _ranges(models: Sequence[ModelRecord]) -> str:
+    """Where the sizes of perturbations are not those of inputs in [0, 1]: what they are shares of."""
+    found = [interval(m.analysis.get("input_range")) for m in models if "attacks" in m.frames]
+    told = [text for text in dict.fromkeys(found) if text not in ("", interval([0, 1]))]
+    if not told:
+        return ""
+    return f" Inputs lie in {' or '.join(told)}; sizes are in their unit, attacks stay in that range."
+
+
+def _robustness(report: Report) -> Section | None:
+    models = report.models
+    l2 = "radius, Euclidean norm of the change"
+    plans = (
+        ("noise", {"noise": "white"}, "White noise", "standard deviation of the noise"),
+        ("noise", {"noise": "salt_pepper"}, "Salt-and-pepper noise", "share of entries replaced"),
+        ("attacks", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", "largest change of an entry"),
+        ("attacks", {"attack": "pgd", "norm": "l2"}, "PGD attack, Euclidean", l2),
+        ("attacks", {"attack": "deepfool", "norm": "l2"}, "DeepFool attack, Euclidean", l2),
+    )
+    drawn = [
+        (figures.sweep(models, frame, keys, title, label, "-".join((frame, *keys.values())).replace("_", "-")), "")
+        for frame, keys, title, label in plans
+    ]
+    panels = draw(
+        *drawn,
+        (
+            figures.proved(models, {"attack": "pgd", "norm": "l2"}, "Proved and attacked", "proved-l2"),
+            "Thick lines without markers: accuracy that is proved up to this radius. Lines with "
+            "markers: accuracy that PGD leaves. The truth lies between them.",
+        ),
+    )
+    rows = tuple(
+        (
+            Cell(m.title),
+            Cell(number(d.get("gain"))),
+            Cell(number(d.get("median"))),
+            Cell(number(d.get("largest"))),
+            Cell(percent(d.get("clean_accuracy"))),
+            Cell(count(d.get("samples"))),
+        )
+        for m in models
+        if (d := m.documents.get("radius"))
+    )
+    tables = (
+        (
+            Table(
+                "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
+                "answer, by a certified gain (computed in double precision)",
+                ("model", "gain to the logits", "median radius", "largest radius", "accuracy", "samples"),
+                rows,
+                (1, 2, 3, 4, 5),
+            ),
+        )
+        if rows
+        else ()
+    )
+    notes = _missing(models, "noise", "attacks", "robustness")
+    if not panels and not tables:
+        return _nothing("robustness", "Noise and attack", notes)
+    return Section(
+        "robustness",
+        "Accuracy under noise and attack",
+        "Accuracy on the same test sequences when they are disturbed at random and when they are "
+        "disturbed on purpose, with full knowledge of the network. Bands are 95 % confidence intervals "
+        "for the sampling of test sequences; two trainings of one model can differ by more." + _ranges(models),
+        tables,
+        panels,
+        notes,
+    )
+
+
+def _dynamics(report: Report) -> Section | None:
+    panels = draw(
+        (
+            figures.drift(report.models, "drift"),
+            "Median and the band from 10 % to 90 % of test sequences, far beyond the length that was trained on.",
+        ),
+        (
+            figures.exponents(report.models, "lyapunov"),
+            "Means over the steps of a few test sequences: below zero, neighbouring states came together along "
+            "these; only a certificate speaks for all.",
+        ),
+    )
+    rows = tuple(
+        (
+            Cell(m.title),
+            Cell(number(drift.get("start"))),
+            Cell(number(drift.get("end"))),
+            Cell(signed(drift.get("slope"))),
+            Cell(number(drift.get("drift_index"))),
+            Cell(signed(exponent.get("largest"))),
+            Cell(signed(exponent.get("bound"))),
+            Cell(count(exponent.get("steps"))),
+        )
+        for m in report.models
+        if (drift := m.documents.get("drift", {})) or m.documents.get("exponents")
+        for exponent in (m.documents.get("exponents", {}),)
+    )
+    notes = _missing(report.models, "norms", "lyapunov")
+    if not panels and not rows:
+        return _nothing("dynamics", "Hidden state over time", notes)
+    return Section(
+        "dynamics",
+        "Hidden state over time",
+        "How the norm of the hidden state moves within a sequence and beyond, and how fast "
+        "neighbouring states separate or come together. Doublings: log2 of the largest over the "
+        "smallest mean norm after the first quarter; 0 is a constant norm. The certified bound is that of "
+        "the counted steps, log ρ + log(C) / steps with the certified rate ρ and overshoot C, the least over all "
+        "certified pairs: no exponent of so many steps can lie above it.",
+        (
+            Table(
+                "Norm drift and Lyapunov exponents, per step",
+                (
+                    "model",
+                    "mean ‖h‖ at first",
+                    "at last",
+                    "slope of log ‖h‖",
+                    "doublings",
+                    "largest exponent",
+                    "certified bound, log ρ + log(C) / steps",
+                    "steps counted",
+                ),
+                rows,
+                (1, 2, 3, 4, 5, 6, 7),
+                "not measured, why stands below; no bound: not certified, or for other inputs than these",
+            ),
+        )
+        if rows
+        else (),
+        panels,
+        _lines_of_theory(report.models) + notes,
+    )
+
+
+def _training(report: Report) -> Section | None:
+    models = report.models
+    kinds = list(dict.fromkeys(m.metric for m in models if m.metric is not None))
+    panels = draw(
+        *(
+            (
+                figures.training(
+                    models, "test_metric", f"{metric_word(kind).capitalize()} on held-out data", f"metric-{k}",
+                    metric=kind,
+                ),
+                "",
+            )
+            for k, kind in enumerate(kinds)
+        ),
+        (figures.training(models, "train_loss", "Loss on the training data", "training-loss"), ""),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            Cell(m.title),
+            Cell(count(m.analysis.get("parameters"))),
+            Cell(count(result.get("epochs"))),
+            Cell(metric_word(m.metric)),
+            Cell(metric(result.get("train_metric"), m.metric)),
+            Cell(metric(result.get("test_metric"), m.metric)),
+            Cell(metric(result.get("chance"), m.metric)),
+            Cell(duration(result.get("seconds"))),
+            Cell(str(m.analysis.get("source", "")).removeprefix("trained here: ")),
+        )
+        for m in models
+        if (result := m.run.get("result"))
+    )
+    if not panels and not rows:
+        return None
+    header = (
+        "model", "parameters", "epochs", "measured by", "on training data", "on held-out data", "guessing", "time",
+        "where it is from",
+    )  # fmt: skip
+    here = any(str(m.analysis.get("source", "")).startswith("trained here: ") for m in models)
+    short = " They were trained briefly, to be examined and not to win: longer training gives better results."
+    return Section(
+        "training",
+        "Training",
+        "How the models came to be." + short * here,
+        (Table("Outcome of training", header, rows, (1, 2, 4, 5, 6, 7)),) if rows else (),
+        panels,
+    )
+
+
+BUILDERS: tuple[Callable[[Report], Section | None], ...] = (
+    _margins,
+    _claims,
+    clouds,
+    along_training,
+    _hessian,
+    performances,
+    _robustness,
+    _dynamics,
+    _training,
+)
+
+
+def sections(report: Report) -> list[Any]:
+    """All sections that the stored files give something for.
+
+    Args:
+        report: what ``collect`` read.
+
+    Returns:
+        Sections in reading order.
+    """
+    return [s for s in (build(report) for build in BUILDERS) if s is not None]

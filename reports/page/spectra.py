@@ -1,0 +1,104 @@
+"""Eigenvalues and margins on their way through training."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ..figures import panels as figures
+from ..figures.eigenvalues import Region, cloud
+from ..stored.collect import ModelRecord, Report, select
+from .layout import Section, draw
+
+__all__ = ["along_training", "clouds"]
+
+# In ``spectra.csv``: quantities of a symmetric-skew matrix that must hold the real parts of its eigenvalues.
+BOUNDS = ("prop1_low", "prop1_high")
+
+
+LEFT_OUT = ("B",)  # maps channels to states: its eigenvalues mean nothing
+GATED = ("lstm", "gru")  # eigenvalues of their gates' matrices decide nothing by themselves
+NO_LINEAR_PART = ("neural_ode", "antisymmetric")  # A = 0: Theorem 1 cannot hold
+
+
+def _region(model: ModelRecord) -> Region | None:
+    """Where eigenvalues of the layer's linear part must lie for the map that runs; ``None`` where that says nothing."""
+    described = model.run.get("model", {})
+    config = described.get("config", {})
+    if described.get("layer") in GATED:
+        return None
+    step = config.get("dt")
+    if config.get("time") == "discrete" or not isinstance(step, (int, float)) or not step > 0:
+        return Region("map")
+    return Region(str(config.get("integrator", "euler")), float(step))
+
+
+def series(model: ModelRecord, matrix: str, quantity: str) -> pd.DataFrame:
+    """Rows (step, value) of one recorded quantity, in order; empty where it was not recorded."""
+    frame = model.frames.get("spectra")
+    if frame is None:
+        return pd.DataFrame({"step": [], "value": []})
+    rows = select(frame, matrix=matrix, quantity=quantity)
+    return rows.reindex(columns=["step", "value"]).dropna().sort_values("step")
+
+
+def _bounds(model: ModelRecord, matrix: str) -> tuple[float, float] | None:
+    low, high = (series(model, matrix, q) for q in BOUNDS)
+    return None if low.empty or high.empty else (float(low["value"].iloc[-1]), float(high["value"].iloc[-1]))
+
+
+def clouds(report: Report) -> Section | None:
+    """Every recorded matrix of every model in the complex plane."""
+    drawn, gated = [], False
+    for i, m in enumerate(report.models):
+        frame = m.frames.get("eigenvalues")
+        region = _region(m)
+        for k, matrix in enumerate(() if frame is None else frame["matrix"].unique()):
+            if matrix in LEFT_OUT or str(matrix).startswith("J@"):
+                continue
+            gated = gated or region is None
+            bounds = _bounds(m, str(matrix))
+            drawn.append((cloud(m, str(matrix), i, f"cloud-{i}-{k}", region=region, bounds=bounds), ""))
+    panels = draw(*drawn)
+    if not panels:
+        return None
+    return Section(
+        "eigenvalues",
+        "Eigenvalues and their path through training",
+        "Each recurrent matrix in the complex plane: pale dots early in training, strong dots at its "
+        "end. The curve is the border for the map that runs: the unit circle for a map, and for a layer that "
+        "integrates a differential equation in steps dt the values λ with |1 + dt λ| = 1 (Euler) or "
+        "|1 + dt λ + (dt λ)²/2| = 1 (midpoint); inside it a linear part with these eigenvalues would decay. For a "
+        "matrix inside the activation it speaks of slope 1 alone. The shaded band is where the form of A puts "
+        "the real parts (symmetric-skew); the published interval is too narrow by a factor of two and is not shown."
+        + " Matrices of the gates of LSTM and GRU have no such border."
+        * gated,
+        (),
+        panels,
+    )
+
+
+def along_training(report: Report) -> Section | None:
+    """Margins of Theorem 1 at each recorded step, of the models that have a linear part."""
+    drawn = []
+    for i, m in enumerate(report.models):
+        if m.run.get("model", {}).get("layer") in NO_LINEAR_PART:
+            continue
+        margins = [
+            ("(a)", series(m, "margins", "theorem1a")),
+            ("(b) as published", series(m, "margins", "theorem1b_published")),
+            ("(b) sound", series(m, "margins", "theorem1b_sound")),
+        ]
+        drawn.append((figures.curves(m, margins, "Theorem 1", "margin", f"theorem1-{i}"), ""))
+    panels = draw(*drawn)
+    if not panels:
+        return None
+    return Section(
+        "along",
+        "Theorem 1 along training",
+        "Margins of both parts of Theorem 1 while the weights move; above zero the condition holds. It speaks of the "
+        "differential equation behind a layer, not of the map that runs. "
+        "Part (b) as published is shown beside its sound reading because it can hold where the network "
+        "is unstable: it never certifies here.",
+        (),
+        panels,
+    )

@@ -1,0 +1,1 @@
+"""What a run holds, read strictly: documents, tables and certificates."""

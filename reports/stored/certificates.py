@@ -1,0 +1,127 @@
+"""Certificates as readers meet them: the answer in plain values, and what the checker says about the file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stability.certificate import Certificate, Verdict
+from stability.errors import StabilityError
+from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade
+from stability.verify import Verification, verify
+
+from ..names import clean
+from .shapes import SHAPES, misfit
+
+__all__ = ["Checked", "check_file", "state", "view"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One certificate file, re-checked.
+
+    Attributes:
+        view: what it says, see ``view``; ``None`` for a file that does not verify: nothing of that is shown.
+        valid: whether all that it claims was proved (or replayed) again; also where it claims nothing.
+        reason: the checker's words.
+        subject: name, size and digest of what it is about, as the checker read them.
+    """
+
+    view: Mapping[str, Any] | None
+    valid: bool
+    reason: str
+    subject: str = ""
+
+
+def state(summary: Mapping[str, Any] | None) -> str | None:
+    """The verdict, with what was only seen told apart from what nobody knows.
+
+    Args:
+        summary: ``Certificate.summary()``; ``None`` for none.
+
+    Returns:
+        ``certified``, ``refuted``, ``replayed`` or ``inconclusive``; ``None`` for none.
+
+    Example:
+        >>> state({"verdict": "inconclusive", "evidence": "replayed"}), state({"verdict": "refuted"}), state(None)
+        ('replayed', 'refuted', None)
+    """
+    if summary is None:
+        return None
+    verdict = str(summary["verdict"])
+    return "replayed" if verdict == "inconclusive" and summary.get("evidence") == "replayed" else verdict
+
+
+def view(certificate: Certificate) -> dict[str, Any]:
+    """A certificate's answer in plain values, without matrices.
+
+    Args:
+        certificate: the certificate; nothing in it is judged here.
+
+    Returns:
+        ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of
+        contraction, ``modulus``: of the eigenvalue that a refutation names, or ``None``, and ``needs_box``: whether it
+        is about gated cells under every input, which no criterion certifies.
+
+    Example:
+        >>> from stability import LureSystem, certify
+        >>> ((rate, overshoot),) = view(certify(LureSystem.recurrent([[-2.0]], [[1.0]])))["pairs"]
+        >>> round(rate, 6), round(overshoot, 6)
+        (1.0, 1.0)
+    """
+    claims = (certificate.claim, *certificate.claims)
+    proved = [
+        (float(c.value), float(c.proof.data["overshoot"]))
+        for c in claims
+        if c.name == "contraction" and c.verdict is Verdict.CERTIFIED and c.value is not None and c.proof is not None
+        if isinstance(c.proof.data.get("overshoot"), (int, float))
+    ]
+    summary = clean(certificate.summary())
+    if misfit(summary["meta"], SHAPES["meta"]) is not None:  # nothing in it is proved
+        summary["meta"] = {}
+    more = {"modulus": _modulus(certificate), "needs_box": _needs_box(certificate.subject)}
+    return {**summary, "pairs": [list(p) for p in proved], **more}
+
+
+def _needs_box(subject: Any) -> bool:
+    """Whether a gated cell reads the input of a network about which nothing is promised."""
+    parts = subject.layers[: subject.directions] if isinstance(subject, Cascade) else (subject,)
+    return any(isinstance(part, GatedCell) and part.input_low is None for part in parts)
+
+
+def _modulus(certificate: Certificate) -> float | None:
+    """Modulus of the eigenvalue that a proof names, for systems that advance in steps."""
+    proof = certificate.proof
+    value = None if proof is None else proof.data.get("eigenvalue")
+    system = getattr(certificate.subject, "system", certificate.subject)
+    if value is None or len(value) != 2 or not getattr(system, "is_discrete", True):
+        return None
+    return math.hypot(float(value[0]), float(value[1]))
+
+
+def check_file(path: Path) -> Checked:
+    """Read a certificate file and prove it again, without torch and without a solver.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The outcome; a file that is damaged, altered, of another version or simply not true is told, never raised.
+    """
+    result = verify(path)
+    if not (result.valid or _claims_nothing(result)):
+        return Checked(None, False, clean(result.reason))
+    try:
+        found = view(Certificate.load(path))
+    except StabilityError as error:
+        return Checked(None, False, clean(str(error)))
+    return Checked(found, True, clean(result.reason), clean(result.subject))
+
+
+def _claims_nothing(result: Verification) -> bool:
+    """Whether a file is in order and inconclusive throughout: nothing to prove, and nothing wrong."""
+    return bool(result.checks) and result.verdict == Verdict.INCONCLUSIVE and all(c.valid for c in result.checks)

@@ -1,0 +1,321 @@
+"""What a report is made of, read from the files of a run; nothing here computes a result.
+
+A report directory holds ``report-settings.json`` and one run directory for each model under ``models/``.
+Everything that the page, ``report.json`` and ``tables/`` show stands in those files: see ``ModelRecord`` for
+their names. None is taken at its word: certificates are proved again, files that are not those that the analysis wrote
+are left out and named, results about other weights than those beside them are not shown, and every text is made
+printable here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from stability.errors import FileFormatError
+from stability.wire import file_digest
+
+from ..names import cut, printable
+from ..reasons import as_values
+from .certificates import check_file, state
+from .frames import read_table
+from .limits import LETTERS, MODELS
+from .shapes import read_shaped
+
+__all__ = ["FRAMES", "ModelRecord", "Report", "check_folder", "collect", "read_model", "select"]
+
+SETTINGS = "report-settings.json"
+FRAMES = (
+    "metrics",
+    "spectra",
+    "eigenvalues",
+    "density",
+    "attacks",
+    "noise",
+    "norms",
+    "lyapunov",
+    "robustness",
+)
+DOCUMENTS = ("run", "analysis", "performance", "hessian", "drift", "exponents", "radius")
+ABOUT = ("model.safetensors", "run.json")
+"""Files that say which model it is: where one is another than the analysis saw, its results are about other weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelRecord:
+    """One model as its run directory tells it.
+
+    Attributes:
+        name: the directory's name, unique in the report.
+        folder: the run directory.
+        certificate: ``certificates.view`` of a ``certificate.json`` that verifies, else ``None``.
+        documents: ``run.json``, ``analysis.json``, ``hessian.json`` ... by stem, as far as they exist.
+        frames: ``metrics.csv``, ``spectra.csv`` ... by stem, as far as they exist and hold a row.
+        checked: the checker's words about the certificate file, empty where there is none.
+        refused: why nothing of the certificate, or of all results, is shown; empty where nothing is wrong.
+        stale: whether the results are about other weights than those in the folder.
+        changed: names of files that were changed after the analysis wrote them; they are not shown.
+        subject: name, size and digest of what the certificate is about, as the checker read them.
+    """
+
+    name: str
+    folder: Path
+    certificate: Mapping[str, Any] | None
+    documents: Mapping[str, Mapping[str, Any]]
+    frames: Mapping[str, pd.DataFrame]
+    checked: str = ""
+    refused: str = ""
+    stale: bool = False
+    changed: tuple[str, ...] = ()
+    subject: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name for readers."""
+        return cut(printable(self.analysis.get("title") or self.name), LETTERS)
+
+    @property
+    def analysis(self) -> Mapping[str, Any]:
+        """``analysis.json``: what was run on the model, and what could not be."""
+        return self.documents.get("analysis", {})
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """``run.json``: how the model was trained, empty for a model that came without."""
+        return self.documents.get("run", {})
+
+    @property
+    def metric(self) -> str | None:
+        """What the task is measured by, such as ``accuracy`` or ``mse``; ``None`` for a model that came without."""
+        name = self.run.get("result", {}).get("metric")
+        return None if name is None else str(name)
+
+    @property
+    def verdict(self) -> str | None:
+        """Main verdict, or ``None`` where no claim was examined or the file does not verify."""
+        return None if self.certificate is None else str(self.certificate["verdict"])
+
+    @property
+    def state(self) -> str | None:
+        """The verdict told apart by its evidence, ``invalid`` or ``stale``; see ``formatting.verdict_word``."""
+        return "stale" if self.stale else "invalid" if self.refused else state(self.certificate)
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the certified system advances in steps."""
+        return bool(self.analysis.get("discrete", True))
+
+    @property
+    def length(self) -> int | None:
+        """Steps of the task's sequences, if known."""
+        steps = self.documents.get("drift", {}).get("trained_length") or self.analysis.get("sequence_length")
+        return int(steps) if isinstance(steps, (int, float)) else None
+
+    @property
+    def performance(self) -> Mapping[str, Any]:
+        """``performance.json``: accuracy or error on the data that the model was examined on."""
+        return self.documents.get("performance", {})
+
+    def step(self, name: str) -> Mapping[str, Any]:
+        """Status, reason and seconds of one analysis step."""
+        steps = self.analysis.get("steps", {})
+        return steps.get(name, {"status": "missing", "reason": "not run"})
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All models of a report and how it was made."""
+
+    folder: Path
+    settings: Mapping[str, Any]
+    models: tuple[ModelRecord, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Models that there is nothing to show of, and why."""
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """One long table for each kind of measurement, with the model's name in the first column."""
+        out: dict[str, pd.DataFrame] = {}
+        for stem in FRAMES:
+            parts = [m.frames[stem].assign(model=m.name) for m in self.models if stem in m.frames]
+            if parts:
+                joined = pd.concat(parts, ignore_index=True)
+                out[stem] = joined.reindex(columns=["model", *(c for c in joined.columns if c != "model")])
+        rows = [
+            {"model": m.name, **{k: f.get(k) for k in ("criterion", "holds", "margin", "rate", "detail")}}
+            for m in self.models
+            for f in (m.certificate or {}).get("findings", ())
+        ]
+        if rows:
+            out["margins"] = pd.DataFrame(rows)
+        claims = [
+            {"model": m.name, **{k: c.get(k) for k in ("name", "verdict", "evidence", "value", "statement")}}
+            for m in self.models
+            for c in (m.certificate or {}).get("claims", ())
+        ]
+        if claims:
+            out["claims"] = pd.DataFrame(claims)
+        out["models"] = pd.DataFrame([_row(m) for m in self.models])
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report's numbers as JSON values (the long tables stand in ``tables/``)."""
+        return {
+            "format": "stability-report",
+            "version": 2,
+            "settings": dict(self.settings),
+            "failed": dict(self.failed),
+            "models": [
+                {
+                    "name": m.name,
+                    "title": m.title,
+                    "verdict": m.verdict,
+                    "evidence": None if m.certificate is None else m.certificate.get("evidence"),
+                    "state": m.state,
+                    "checked": m.checked,
+                    "refused": m.refused,
+                    "changed": list(m.changed),
+                    "not_shown": as_values(m),
+                    "subject": m.subject,
+                    "certificate": None if m.certificate is None else dict(m.certificate),
+                    **{stem: dict(m.documents[stem]) for stem in DOCUMENTS if stem in m.documents},
+                }
+                for m in self.models
+            ],
+        }
+
+
+def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """The rows in which the named columns have these values.
+
+    Example:
+        >>> select(pd.DataFrame({"a": [1, 2], "b": [3, 4]}), a=2)["b"].tolist()
+        [4]
+    """
+    for column, value in values.items():
+        frame = cast(pd.DataFrame, frame[frame[column] == value])
+    return frame
+
+
+def _row(m: ModelRecord) -> dict[str, Any]:
+    result = m.run.get("result", {})
+    certificate = m.certificate or {}
+    return {
+        "model": m.name,
+        "title": m.title,
+        "verdict": m.verdict,
+        "evidence": certificate.get("evidence"),
+        "state": m.state,
+        "criterion": certificate.get("criterion"),
+        "rate": certificate.get("rate"),
+        "overshoot": certificate.get("overshoot"),
+        "metric": result.get("metric"),
+        "test_metric": result.get("test_metric"),
+        "train_metric": result.get("train_metric"),
+        "chance": result.get("chance"),
+        "epochs": result.get("epochs"),
+        "seconds": result.get("seconds"),
+    }
+
+
+def _changed(folder: Path) -> list[str]:
+    """Files that are not those that ``analysis.json`` recorded, or are gone (weights may be left out)."""
+    path = folder / "analysis.json"
+    recorded = read_shaped(path).get("files") if path.is_file() else None
+    if not isinstance(recorded, dict):  # an analysis of an earlier release, which recorded none
+        return []
+    known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", "model.safetensors"]
+    known = [n for n in known if n != "analysis.json"]
+    there = [n for n in known if (folder / n).is_file()]
+    gone = [n for n in known if n in recorded and n not in there and n not in ABOUT]
+    return [n for n in there if recorded.get(n) != file_digest(folder / n)] + gone
+
+
+def read_model(folder: Path) -> ModelRecord:
+    """Read one model's run directory.
+
+    Args:
+        folder: the directory.
+
+    Returns:
+        What its files say, as far as they are those that the analysis wrote and the certificate verifies.
+
+    Raises:
+        FileFormatError: when a file is there and cannot be read.
+    """
+    changed = _changed(folder)
+    stale = any(n in changed for n in ABOUT)
+    here = [f"{s}.json" for s in DOCUMENTS if (folder / f"{s}.json").is_file()]
+    if stale:
+        analysis = read_shaped(folder / "analysis.json")
+        why = "the weights beside these results are not the ones that they are about: run the report again"
+        known = {k: analysis[k] for k in ("title", "source") if k in analysis}
+        return ModelRecord(folder.name, folder, None, {"analysis": known}, {}, refused=why, stale=True)
+    documents = {n.removesuffix(".json"): read_shaped(folder / n) for n in here if n not in changed}
+    stems = [s for s in FRAMES if (folder / f"{s}.csv").is_file() and f"{s}.csv" not in changed]
+    frames = {s: f for s in stems if (f := read_table(folder / f"{s}.csv")) is not None}
+    path = folder / "certificate.json"
+    others = tuple(n for n in changed if n != path.name)
+    if not path.is_file():
+        return ModelRecord(folder.name, folder, None, documents, frames, changed=others)
+    checked = check_file(path)
+    refused = "" if checked.valid else checked.reason
+    if checked.valid and path.name in changed:
+        refused = "it is valid, but not the certificate that the analysis of this model wrote"
+    return ModelRecord(
+        folder.name,
+        folder,
+        None if refused else checked.view,
+        documents,
+        frames,
+        checked=checked.reason,
+        refused=refused,
+        changed=others,
+        subject=checked.subject,
+    )
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse a directory that no report wrote.
+
+    Raises:
+        FileFormatError: it has no settings.
+    """
+    if not (Path(folder) / SETTINGS).is_file():
+        raise FileFormatError(f"{folder} is no report directory: it has no {SETTINGS}; `stability report` writes one")
+
+
+def collect(folder: str | Path) -> Report:
+    """Read a report directory.
+
+    Args:
+        folder: a directory that ``stability report`` wrote.
+
+    Returns:
+        Its models in the order of the settings.
+
+    Raises:
+        FileFormatError: when it is none, or a file in it cannot be read.
+    """
+    folder = Path(folder)
+    check_folder(folder)
+    settings = read_shaped(folder / SETTINGS)
+    listed = settings.get("models", ())
+    if not isinstance(listed, list) or not all(isinstance(n, str) and Path(n).name == n for n in listed):
+        raise FileFormatError(f"{folder / SETTINGS} does not list the names of folders below models")
+    if len(set(listed)) > MODELS:
+        raise FileFormatError(f"{folder / SETTINGS} lists {len(set(listed))} models; at most {MODELS} are drawn")
+    names = [n for n in dict.fromkeys(listed) if n not in ("", ".", "..")]
+    models = tuple(
+        read_model(folder / "models" / n) for n in names if (folder / "models" / n / "analysis.json").is_file()
+    )
+    if not models:
+        raise FileFormatError(f"{folder} holds no finished model: run `stability report --out {folder}` to go on")
+    told = settings.get("failed")
+    told = told if isinstance(told, dict) else {}
+    shown = {m.name for m in models}
+    failed = {n: str(told.get(n, "not finished: the same command goes on")) for n in names if n not in shown}
+    return Report(folder, settings, models, failed)

@@ -1,0 +1,115 @@
+"""What the tables of a run look like: one with other columns, or of other types, is refused as a whole."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from stability.errors import FileFormatError
+
+from ..names import printable
+from .limits import COLUMNS, GROUPS, LARGEST, ROWS, TABLE_BYTES
+
+__all__ = ["TABLES", "read_table"]
+
+_SWEEP = ("accuracy", "ci_low", "ci_high")
+TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "metrics": (("epoch",), (), ()),
+    "spectra": (("step", "value"), (), ("matrix", "quantity")),
+    "eigenvalues": (("step", "real", "imag"), (), ("matrix",)),
+    "density": (("eigenvalue", "density"), (), ()),
+    "attacks": (("epsilon",), _SWEEP, ("attack", "norm")),
+    "noise": (("level",), _SWEEP, ("noise",)),
+    "norms": (("layer", "t"), ("q10", "q50", "q90"), ()),
+    "lyapunov": (("index",), ("per_step",), ()),
+    "robustness": (("radius", "certified_accuracy"), (), ()),
+}
+"""Columns of a table: numbers that every row must have, numbers that a row may lack, names of what is drawn."""
+
+_DRAWN = {
+    *("train_loss", "train_metric", "test_loss", "test_metric", "validation_loss", "validation_metric"),
+    *("expected", "envelope", "n"),
+}
+"""Columns that are drawn where a table has them."""
+
+
+def read_table(path: Path) -> pd.DataFrame | None:
+    """A table of a run with the columns that the page draws; numbers that cannot be drawn are left blank.
+
+    Returns:
+        The table; ``None`` for one without a row.
+
+    Raises:
+        FileFormatError: unreadable, too large, or of other columns or types.
+    """
+    try:
+        if not path.is_file() or path.stat().st_size > TABLE_BYTES:
+            raise FileFormatError(f"{path} is no table of at most {TABLE_BYTES // 2**20} MiB")
+        raw = path.read_bytes()
+        if raw.count(b"\n") > ROWS or raw[: raw.find(b"\n")].count(b",") >= COLUMNS:
+            raise FileFormatError(f"{path} is no table of at most {ROWS} rows and {COLUMNS} columns")
+        frame = pd.read_csv(io.BytesIO(raw), low_memory=False)
+    except pd.errors.EmptyDataError:
+        return None
+    except FileFormatError:
+        raise
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise FileFormatError(f"{path} is not a readable table ({str(error)[:120]})") from error
+    frame.columns = [printable(c) for c in frame.columns]
+    whole, partial, names = TABLES.get(path.stem, ((), (), ()))
+    missing = [c for c in (*whole, *partial, *names) if c not in frame.columns]
+    if missing:
+        raise FileFormatError(f"{path} has no column {', '.join(missing)}")
+    for column in frame.columns:
+        values = frame[column].to_numpy()
+        if column in names:
+            words = [printable(v) for v in values]
+            frame[column] = words
+            if len(set(words)) > GROUPS:
+                raise FileFormatError(f"{path} names more than {GROUPS} of {column}")
+        elif values.dtype.kind in "iufc":
+            if values.dtype.kind == "f" and column != "per_step":
+                frame[column] = np.where(np.abs(values) > LARGEST, np.nan, values)
+        elif column in whole or (column in _DRAWN.union(partial) and not bool(frame[column].isna().all())):
+            raise FileFormatError(f"{path}: the column {column} holds something else than numbers")
+        else:
+            frame[column] = [printable(v) if isinstance(v, str) else v for v in frame[column]]
+    frame = _once(frame, path).dropna(subset=list(whole)).reset_index(drop=True)
+    drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
+    return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame
+
+
+def _once(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """A table along training without rows that stand twice: runs of earlier releases could have two writers.
+
+    Both wrote the same rows, being deterministic; that two eigenvalues of a matrix are equal is nothing wrong.
+
+    Raises:
+        FileFormatError: rows for the same moment that are not the same.
+    """
+    keys = {"spectra": ["step", "matrix", "quantity"], "eigenvalues": ["step", "matrix"]}.get(path.stem)
+    if keys is None or frame.empty:
+        return frame
+    allowed = np.ones(len(frame), dtype=int)
+    if path.stem == "eigenvalues":
+        whole = frame[frame["step"] < frame["step"].max()]  # the last one may be cut off
+        counts: dict[Any, int] = whole.groupby(keys, dropna=False).size().to_dict()
+        least: dict[Any, int] = {}
+        for (_, matrix), count in counts.items():
+            least[matrix] = min(count, least.get(matrix, count))
+        allowed = np.array([least.get(matrix, len(frame)) for matrix in frame["matrix"]], dtype=int)
+    place = frame.groupby(keys, dropna=False).cumcount().to_numpy()
+    kept = frame.loc[place < allowed]
+    if len(kept) == len(frame):
+        return frame
+    again = frame.assign(place=place % allowed).drop_duplicates()
+    if len(again) != len(kept):
+        more = len(frame) - len(kept)
+        raise FileFormatError(f"{path} has {more} rows too many that are no copies of others: it had two writers")
+    return kept

@@ -1,0 +1,324 @@
+"""Verdicts in words: what was found, what it means, and what it does not mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .formatting import bound_at, number, rate, signed, time_to, time_unit, verdict_word
+from .stored.certificates import state
+
+__all__ = [
+    "CRITERIA",
+    "GLOSSARY",
+    "NAMES",
+    "UNITS",
+    "UNSOUND",
+    "WITNESSES",
+    "mark",
+    "meaning",
+    "notes",
+    "reason",
+    "sentence",
+    "weaker",
+]
+
+CRITERIA = {
+    "theorem1a": "Theorem 1 (a) of the Lipschitz RNN paper: the linear part outweighs the recurrent weights",
+    "theorem1b": "Theorem 1 (b), sound reading: symmetric W up to a positive diagonal scaling",
+    "theorem1b_published": "Theorem 1 (b) as published; false for non-symmetric W: it certifies nothing",
+    "theorem1b_sound": "Theorem 1 (b), sound reading: symmetric W up to a positive diagonal scaling",
+    "schur": "Schur test: comparison with a system of non-negative weights, or of norms",
+    "circle": "circle criterion: the loop gain stays below one at every frequency",
+    "kyp": "strict positive realness after a loop transformation (Kalman-Yakubovich-Popov)",
+    "multiplier": "multiplier LMI with a diagonal multiplier, the strongest of the quadratic criteria",
+    "linear": "eigenvalues, exact for linear models",
+    "interval": "bounds on every entry of the step Jacobian over the reachable box",
+    "interval_jacobian": "bounds on every entry of the step Jacobian over the reachable box",
+    "interval_lmi": "one quadratic norm for all step Jacobians over the reachable box",
+    "construction": "the model contracts by construction; the proof that it carries was re-checked",
+    "cascade": "a stack of contracting layers with bounded coupling",
+}
+
+UNSOUND = ("theorem1b_published",)  # shown for comparison with the paper; no proof
+
+NAMES = {
+    "construction": "by construction",
+    "theorem1a": "Theorem 1 (a)",
+    "theorem1b": "Theorem 1 (b)",
+    "theorem1b_sound": "Theorem 1 (b)",
+    "theorem1b_published": "Theorem 1 (b) as published",
+    "schur": "Schur test",
+    "circle": "circle criterion",
+    "kyp": "KYP",
+    "multiplier": "multiplier LMI",
+    "destabilising_slopes": "destabilising slopes",
+    "unstable_equilibrium": "unstable equilibrium",
+    "two_equilibria": "two equilibria",
+    "separated_trajectories": "separated trajectories",
+    "unstable_linear": "unstable linear part",
+    "merged_stack": "the stack as one network",
+    "stack_trajectories": "separated runs of the stack",
+    "interval_jacobian": "interval Jacobian",
+    "interval_lmi": "interval LMI",
+    "gated_orbits": "periodic orbits",
+    "gated_trajectories": "separated trajectories",
+}
+
+UNITS = {  # what a criterion's margin is; each has its own, and none compares with another's
+    "construction": "1 − ρ per step, or λ per unit of time",
+    "theorem1a": "rate per unit of time of the differential equation",
+    "theorem1b": "eigenvalue of the scaled W",
+    "theorem1b_sound": "eigenvalue of the scaled W",
+    "theorem1b_published": "eigenvalue, as published",
+    "circle": "loop gain: 1/M − ‖G‖",
+    "kyp": "least eigenvalue of T + T*",
+    "multiplier": "1 − ρ or λ; where it fails, the excess of the scaled gain over 1",
+    "linear": "1 − ρ per step, or λ per unit of time",
+    "interval": "1 − ρ per step",
+    "interval_jacobian": "1 − ρ per step",
+    "interval_lmi": "1 − ρ per step",
+}
+NO_UNIT = "no number, it holds or fails"
+
+WITNESSES = {  # findings against stability, and what each is
+    "destabilising_slopes": "search for constant slopes of the activation under which the system is unstable",
+    "unstable_equilibrium": "search for an input with an unstable equilibrium",
+    "two_equilibria": "search for an input with two equilibria",
+    "separated_trajectories": "search for two trajectories under one input that stay apart",
+    "merged_stack": "search for a counter-example of the stack as one network",
+    "stack_trajectories": "search for two runs of the whole stack under one input that stay apart",
+    "unstable_linear": "an eigenvalue of a linear system outside the stable region",
+}
+
+GLOSSARY = (
+    (
+        "Certified stable",
+        "A proof stands in the certificate file: two copies of the system that start in different "
+        "states and see the same input approach each other at least at the stated rate, for every "
+        "input that the claim speaks of and every pair of starting states. This is contraction: it is more than not "
+        "diverging, and it leaves no two equilibria for one input. The claim is about the stored weights in exact "
+        "arithmetic. It says nothing about accuracy.",
+    ),
+    (
+        "Refuted",
+        "The claim is proved to be false, all rounding errors included: for some input there is an unstable "
+        "equilibrium, there are two equilibria or two orbits, or a linear part that grows. It does not mean that the "
+        "network blows up or is useless: remembering which of two things happened requires exactly this.",
+    ),
+    (
+        "Counter-example seen, not proved",
+        "Two trajectories under one input were followed in floating-point arithmetic and stayed apart as long as they "
+        "were followed. Anybody can replay them from the file. That is no proof: rounding errors are not bounded, and "
+        "they may meet later. Whether the network is stable is open.",
+    ),
+    (
+        "Inconclusive",
+        "Neither a proof nor a counter-example was found. It is not a weak yes: nothing is claimed, "
+        "only the margins that were reached are shown.",
+    ),
+    (
+        "Does not verify",
+        "The certificate file beside this page is damaged, was changed, or claims something that its own proof does "
+        "not give. Nothing of what it says is shown.",
+    ),
+    (
+        "Re-checked",
+        "Whenever this page is drawn the checker reads every certificate and proves its claims again, without a "
+        "solver, rounding errors included. Cards show what it proved, not what the file says.",
+    ),
+    (
+        "Rate, overshoot",
+        "The distance of two trajectories is at most overshoot times the rate's decay times the "
+        "distance at the start. With an overshoot above 1 the bound lies above the starting distance for a while: "
+        "the cards say from when on it is certainly below it, and below half of it. Discrete systems "
+        "count steps, continuous ones units of time.",
+    ),
+    (
+        "Margin",
+        "By how much a criterion's condition holds (positive) or fails (negative), in the criterion's "
+        "own unit; margins of two criteria do not compare. A failing criterion does not make a model unstable: all of "
+        "them are sufficient, none is necessary.",
+    ),
+    (
+        "Weaker claims",
+        "Bounded is weaker than one attracting equilibrium for each constant input, and that is weaker "
+        "than contraction. A network without a certificate often still has the weaker property, proved "
+        "in the same file.",
+    ),
+    (
+        "Certified accuracy",
+        "The share of test sequences that are classified correctly and stay so under every "
+        "perturbation of the whole sequence up to the radius (Euclidean norm), by a certified gain; computed in "
+        "double precision. Attacks show the opposite bound: what does break.",
+    ),
+)
+
+
+def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
+    """The verdict in one sentence.
+
+    Args:
+        summary: ``certificates.view``; ``None`` for none.
+        discrete: whether rates are per step.
+
+    Example:
+        >>> sentence({"verdict": "inconclusive", "findings": []}, True)
+        'Neither a proof of stability nor a counter-example was found.'
+    """
+    found = state(summary)
+    if summary is None or found is None:
+        return "No claim about stability was examined."
+    if found == "certified":
+        missed = _missed(summary, discrete)
+        half = time_to(0.5, summary.get("pairs", ()), discrete)
+        text = "Any two trajectories under the same input approach each other, wherever they start"
+        if half is None:
+            return f"{missed}{text}: proved."
+        if summary["rate"] == 0 and discrete:
+            return f"{missed}{text}, and meet after one step: proved."
+        return f"{missed}{text}: after {number(half, 4)} {time_unit(discrete)} their distance is at most half: proved."
+    if found == "refuted" and summary.get("proof") == "destabilising_slopes":
+        return "Not stable for every activation with these slopes: proved, by an unstable one."
+    if found == "refuted":
+        return "Not globally stable: proved, by a counter-example with all rounding errors inside."
+    if found == "replayed":
+        return (
+            "Two runs under one input were seen to stay apart, in floating-point arithmetic: that is no proof, and "
+            "whether the network is stable is open."
+        )
+    return "Neither a proof of stability nor a counter-example was found."
+
+
+def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
+    """The rate that was asked for, where it was not reached."""
+    meta = summary.get("meta") or {}
+    if meta.get("asked_rate_reached") is not False:
+        return ""
+    asked = number(meta.get("asked_rate"), 5)
+    return f"Certified stable, but not at the rate {asked}: best proved {rate(summary['rate'], discrete)}. "
+
+
+def mark(finding: Mapping[str, Any]) -> tuple[str, str]:
+    """A finding's outcome in a sign and words, and its tone (``good``, ``bad`` or ``quiet``).
+
+    Args:
+        finding: with ``criterion``, ``holds``, ``margin`` and ``detail``.
+
+    Example:
+        >>> mark({"criterion": "circle", "holds": False, "margin": -1.0, "detail": ""})
+        ('✗ fails', 'bad')
+    """
+    name = str(finding["criterion"])
+    if name in WITNESSES:
+        return ("! found", "bad") if finding["holds"] else ("– not found", "quiet")
+    if finding["margin"] is None and not finding["holds"] and "not apply" in str(finding.get("detail")):
+        return "– does not apply", "quiet"
+    if name in UNSOUND:
+        return ("(holds)" if finding["holds"] else "(fails)"), "quiet"
+    return ("✓ holds", "good") if finding["holds"] else ("✗ fails", "bad")
+
+
+def reason(summary: Mapping[str, Any] | None) -> str:
+    """Why the verdict is what it is."""
+    found = state(summary)
+    if summary is None or found is None:
+        return ""
+    if found == "certified":
+        name = str(summary.get("criterion"))
+        return f"By this criterion: {CRITERIA.get(name, 'see the certificate')}."
+    if found in ("refuted", "replayed"):
+        return str(summary["statement"])
+    tried = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
+    if summary.get("needs_box"):
+        return "No criterion holds for an LSTM or GRU under every input: it needs a range that inputs stay in."
+    if not any(f["margin"] is not None for f in tried):
+        return "No criterion applies to this kind of model."
+    last = next((f for f in tried if f["criterion"] == "multiplier" and f["margin"] is not None), None)
+    if last is None:
+        return "No criterion holds; the margins that they reached stand in the table."
+    return (
+        f"No criterion holds. The strongest, the {NAMES['multiplier']}, reached {signed(last['margin'])} "
+        f"({UNITS['multiplier']})."
+    )
+
+
+def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | None = None) -> Sequence[tuple[str, str]]:
+    """Label and value of what a certificate's cover says, in reading order.
+
+    Args:
+        summary: ``certificates.view``.
+        discrete: whether rates are per step.
+        length: steps of the sequences that the network was made for, if known.
+
+    Example:
+        >>> summary = {"verdict": "certified", "rate": 0.9732, "overshoot": 2.902, "pairs": [(0.9732, 2.902)]}
+        >>> for fact in meaning(summary, True, 28): print(*fact, sep=": ")
+        rate: ρ = 0.9732 per step
+        overshoot: 2.9
+        bound after 28 steps, the trained length: 1.36 × the distance at the start
+        certainly below the start: after 40 steps
+        certainly below half of it: after 65 steps
+    """
+    if summary is None or state(summary) not in ("certified", "refuted"):
+        return ()
+    if state(summary) == "refuted":
+        size = summary.get("modulus")
+        return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)
+    pairs, unit = summary.get("pairs", ()), time_unit(discrete)
+    facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", number(summary["overshoot"]))]
+    if length is not None and discrete and pairs:
+        share = number(bound_at(length, pairs, discrete))
+        facts.append((f"bound after {length} steps, the trained length", f"{share} × the distance at the start"))
+    for share, words in ((1.0, "certainly below the start"), (0.5, "certainly below half of it")):
+        when = time_to(share, pairs, discrete)
+        if when is not None:
+            facts.append((words, f"after {number(when, 4)} {unit.removesuffix('s') if when == 1 else unit}"))
+    return facts
+
+
+def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:
+    """What else a reader must know beside the verdict.
+
+    Args:
+        summary: ``certificates.view``.
+        inputs: ``boxes.box_note``: what inputs the claim is about, where it is not about every input.
+
+    Example:
+        >>> notes({"verdict": "certified"}, "Inputs in [0, 1], the range of the data.")
+        ['Inputs in [0, 1], the range of the data.']
+    """
+    if summary is None:
+        return []
+    meta = summary.get("meta") or {}
+    out = [inputs] if inputs else []
+    witness = meta.get("witness")
+    if isinstance(witness, Mapping) and state(summary) in ("refuted", "replayed"):
+        out += _witness(witness)
+    return out
+
+
+def _witness(witness: Mapping[str, Any]) -> list[str]:
+    """Where a counter-example's input lies, and whether its states can come about."""
+    inside, reachable = witness.get("input_in_data_range"), witness.get("states_reachable")
+    where: dict[Any, str] = {
+        True: "The input of the counter-example lies in the range of the data.",
+        False: "The input of the counter-example lies outside the range of the data.",
+    }
+    states: dict[Any, str] = {
+        True: "Its states can be reached from the initial state within the trained length.",
+        False: "Its states cannot be reached from the initial state within the trained length.",
+        None: "Whether its states can be reached from the initial state within the trained length is not known.",
+    }
+    return [text for text in (where.get(inside), states.get(reachable)) if text is not None]
+
+
+def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:
+    """Name, verdict in words and statement of the further claims."""
+    if summary is None:
+        return ()
+    words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open", "replayed": "seen, not proved"}
+    return tuple(
+        (str(c["name"]), words.get(str(state(c)), verdict_word(c["verdict"])), str(c["statement"]))
+        for c in summary.get("claims", ())
+    )

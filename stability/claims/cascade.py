@@ -1,0 +1,76 @@
+"""Certificates of stacks: the layers' certificates composed into one claim about the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
+from stability.rules.cascade import GROW, compose, layer_claim, pack
+from stability.rules.registry import RULES, worded
+from stability.stacks.cascade import Cascade
+
+__all__ = ["Cascade", "cascade_claim", "layer_findings"]
+
+
+def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
+    """The claim about a stack that the certificates of its layers support.
+
+    Its rate is that of the slowest layer; where two layers are equally slow within ``tolerance``, a little less.
+
+    Args:
+        cascade: the stack.
+        parts: one certificate a layer, in the order of ``cascade.layers``.
+        tolerance: how much of ``1 - rho`` (of ``lambda``) is given up where rates are equal.
+
+    Returns:
+        The certified claim; a refuted one where a layer of the lowest level is refuted; an open one with a replay where
+        one was seen not to contract; ``None`` where no more is known.
+
+    Source:
+        Cascades of contracting systems: W. Lohmiller, J.-J. Slotine, "On contraction analysis for non-linear systems",
+        Automatica 34 (1998), section 3.8.
+    """
+    for verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE):  # a proof counts for more than a replay
+        for k, part in enumerate(parts[: cascade.directions]):
+            if part.verdict is verdict and part.proof is not None:
+                data = {"layer": k, "kind": part.proof.kind, "data": dict(part.proof.data)}
+                return _accepted(cascade, Claim("contraction", "", verdict, Proof("cascade_layer", data)))
+    if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
+        return None
+    packed = [pack(part.claim) for part in parts]
+    claims = [layer_claim(layer, data) for layer, data in zip(cascade.layers, packed)]
+    composed = compose(cascade, claims, tolerance)
+    if isinstance(composed, str):
+        return None
+    rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
+    data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
+    return _accepted(cascade, Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", data), rate))
+
+
+def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Finding, ...]:
+    """What became of every layer by itself, as findings about the stack.
+
+    Args:
+        parts: one certificate a layer.
+        discrete: whether rates are per step.
+
+    Returns:
+        One finding a layer.
+    """
+    return tuple(
+        Finding(
+            f"layer {k + 1}",
+            part.verdict is Verdict.CERTIFIED,
+            None if part.rate is None else 1.0 - part.rate if discrete else part.rate,
+            f"{part.verdict} ({part.criterion})",
+            part.rate,
+        )
+        for k, part in enumerate(parts)
+    )
+
+
+def _accepted(cascade: Cascade, draft: Claim) -> Claim | None:
+    """The claim in the words of the rule, if the rule accepts it."""
+    kind = draft.proof.kind if draft.proof is not None else ""
+    claim = worded(cascade, draft)
+    return claim if RULES[kind](cascade, claim)[0] else None

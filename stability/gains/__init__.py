@@ -1,0 +1,1 @@
+"""Incremental gains: how much outputs change when input sequences do."""

@@ -1,0 +1,333 @@
+"""LSTM and GRU cells in numpy: no Lur'e systems, but maps whose proofs go through interval Jacobians."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.systems import as_matrix
+from stability.systems.parts import as_part
+from stability.wire import subject
+
+__all__ = ["GATES", "GatedCell", "sigmoid"]
+
+Array = np.ndarray
+GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
+
+
+def sigmoid(x: Array) -> Array:
+    """The logistic function ``1 / (1 + exp(-x))``, without overflow."""
+    return 0.5 * (1.0 + np.tanh(0.5 * x))
+
+
+def _vector(name: str, value: Any, size: int) -> Array:
+    """A read-only finite float64 vector; a number is repeated, ``None`` is zero."""
+    if value is None:
+        value = 0.0
+    try:
+        raw = np.asarray(value)
+        flat = raw.reshape(-1) if raw.ndim < 2 else raw
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"{name} must be a vector of real numbers, got {type(value).__name__}") from error
+    if flat.ndim != 1 or (raw.ndim == 1 and flat.shape != (size,)):
+        raise DimensionError(name, (size,), raw.shape)
+    if raw.ndim == 0:
+        flat = np.repeat(flat, size)
+    return as_matrix(name, flat[:, None], (size, 1))[:, 0]
+
+
+@subject("gated")
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class GatedCell:
+    r"""An LSTM or GRU cell with its weights, and the box that its inputs are promised to stay in.
+
+    LSTM, state ``(h, c)``, gates stacked in the order i, f, g, o:
+
+    .. math:: (i, f, o) = \sigma(W u + b + R h + r), \; g = \tanh(W u + b + R h + r), \;
+              c^+ = f c + i g, \; h^+ = o \tanh c^+ .
+
+    GRU, state ``h``, gates stacked in the order r, z, n:
+
+    .. math:: (r, z) = \sigma(W u + b + R h + r_0), \; n = \tanh(W u + b + r (R h + r_0)), \;
+              h^+ = (1 - z) n + z h .
+
+    These are the conventions of ``torch.nn``. With ``reset_after=False`` the GRU's reset gate multiplies the
+    state before the product instead: ``n = tanh(W u + b + R (r h) + r_0)``.
+
+    Args:
+        kind: ``"lstm"`` or ``"gru"``.
+        w_ih: ``(g m, p)`` input weights for ``g`` gates and ``m`` hidden units.
+        w_hh: ``(g m, m)`` recurrent weights.
+        b_ih: ``(g m,)`` input bias; ``None`` is zero.
+        b_hh: ``(g m,)`` recurrent bias; ``None`` is zero.
+        input_low: ``(p,)`` or a number: lower end of the input box; ``None`` (both): any input.
+        input_high: ``(p,)`` or a number: upper end of the input box.
+        reset_after: where the GRU's reset gate acts; without meaning for an LSTM.
+        name: what reports call it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.systems.parts``.
+
+    Raises:
+        ConfigurationError: an unknown kind, or a box that is empty or half given.
+        DimensionError: shapes that do not fit together.
+        NonFiniteError: NaN or infinite entries.
+
+    Example:
+        >>> cell = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)), input_low=-1.0, input_high=1.0)
+        >>> cell.advance(np.array([0.8]), np.array([0.3]))
+        array([0.4])
+    """
+
+    kind: str
+    w_ih: Array
+    w_hh: Array
+    b_ih: Array
+    b_hh: Array
+    input_low: Array | None
+    input_high: Array | None
+    reset_after: bool
+    name: str
+    part: str
+
+    def __init__(
+        self,
+        kind: str,
+        w_ih: Any,
+        w_hh: Any,
+        b_ih: Any = None,
+        b_hh: Any = None,
+        input_low: Any = None,
+        input_high: Any = None,
+        *,
+        reset_after: bool = True,
+        name: str = "cell",
+        part: str = "",
+    ) -> None:
+        if kind not in GATES:
+            raise ConfigurationError(f"unknown gated cell {kind!r}; the known ones are {', '.join(GATES)}")
+        count = len(GATES[kind])
+        recurrent = as_matrix("w_hh", w_hh)
+        hidden = recurrent.shape[1]
+        if hidden == 0 or recurrent.shape[0] != count * hidden:
+            raise DimensionError("w_hh", f"({count} m, m) with m >= 1 for a {kind}", recurrent.shape)
+        entry = as_matrix("w_ih", w_ih, (count * hidden, None))
+        low, high = input_low, input_high
+        if (low is None) != (high is None):
+            raise ConfigurationError("an input box needs both input_low and input_high (or neither: any input)")
+        if low is not None:
+            low = _vector("input_low", low, entry.shape[1])
+            high = _vector("input_high", high, entry.shape[1])
+            if (low > high).any():
+                j = int(np.argmax(low > high))
+                raise ConfigurationError(
+                    f"the input box is empty: input_low {low[j]} > input_high {high[j]} at input {j}"
+                )
+        values = (
+            kind,
+            entry,
+            recurrent,
+            _vector("b_ih", b_ih, count * hidden),
+            _vector("b_hh", b_hh, count * hidden),
+            low,
+            high,
+            bool(reset_after),
+            str(name),
+            as_part(part),
+        )
+        for key, value in zip(self.__dataclass_fields__, values):
+            object.__setattr__(self, key, value)
+
+    def __repr__(self) -> str:
+        box = "any input" if self.input_low is None else "inputs in a box"
+        return f"GatedCell({self.kind!r}, inputs={self.inputs}, hidden={self.hidden}, {box}, name={self.name!r})"
+
+    @property
+    def hidden(self) -> int:
+        """Number of hidden units ``m``."""
+        return self.w_hh.shape[1]
+
+    @property
+    def states(self) -> int:
+        """Size of the state: ``2 m`` (h, then c) for an LSTM, ``m`` for a GRU."""
+        return self.hidden * (2 if self.kind == "lstm" else 1)
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs ``p``."""
+        return self.w_ih.shape[1]
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs: the hidden units."""
+        return self.hidden
+
+    @property
+    def is_discrete(self) -> bool:
+        """Always: a cell is a map."""
+        return True
+
+    def with_inputs(self, low: Any, high: Any) -> GatedCell:
+        """The same cell with another promise about its inputs (``None, None``: any input)."""
+        return GatedCell(
+            self.kind,
+            self.w_ih,
+            self.w_hh,
+            self.b_ih,
+            self.b_hh,
+            low,
+            high,
+            reset_after=self.reset_after,
+            name=self.name,
+            part=self.part,
+        )
+
+    def gate(self, name: str) -> tuple[Array, Array, Array, Array]:
+        """Rows of one gate: ``w_ih (m, p)``, ``w_hh (m, m)``, ``b_ih (m,)``, ``b_hh (m,)``."""
+        k = GATES[self.kind].index(name)
+        rows = slice(k * self.hidden, (k + 1) * self.hidden)
+        return self.w_ih[rows], self.w_hh[rows], self.b_ih[rows], self.b_hh[rows]
+
+    def output(self, state: Array) -> Array:
+        """The hidden units ``h (..., m)`` inside a state ``(..., n)``."""
+        return state[..., : self.hidden]
+
+    def advance(self, state: Array, u: Array) -> Array:
+        """One step.
+
+        Args:
+            state: ``(..., n)``; for an LSTM ``h`` first, then ``c``.
+            u: ``(..., p)`` input.
+
+        Returns:
+            The next state ``(..., n)``.
+
+        Raises:
+            DimensionError: sizes that are not the cell's.
+            NonFiniteError: NaN or infinite entries.
+        """
+        state, u = self._checked("state", state, self.states), self._checked("u", u, self.inputs)
+        return self._parts(state, u)["next"]
+
+    def jacobian(self, state: Array, u: Array) -> Array:
+        """Derivative of the next state by the state.
+
+        Args:
+            state: ``(n,)``.
+            u: ``(p,)``.
+
+        Returns:
+            ``(n, n)``.
+        """
+        s = self._parts(np.asarray(state, dtype=np.float64), np.asarray(u, dtype=np.float64))
+        weights = {name: self.gate(name)[1] for name in GATES[self.kind]}
+        if self.kind == "lstm":
+            i, f, g, o, c, tc = s["i"], s["f"], s["g"], s["o"], s["c"], np.tanh(s["c_next"])
+            dc_dh = (
+                (c * f * (1 - f))[:, None] * weights["f"]
+                + (g * i * (1 - i))[:, None] * weights["i"]
+                + (i * (1 - g * g))[:, None] * weights["g"]
+            )
+            slope = o * (1 - tc * tc)
+            dh_dh = slope[:, None] * dc_dh + (tc * o * (1 - o))[:, None] * weights["o"]
+            return np.block([[dh_dh, np.diag(slope * f)], [dc_dh, np.diag(f)]])
+        r, z, n, h, v = s["r"], s["z"], s["n"], s["h"], s["v"]
+        if self.reset_after:
+            inner = r[:, None] * weights["n"] + (v * r * (1 - r))[:, None] * weights["r"]
+        else:
+            inner = weights["n"] @ (np.diag(r) + (h * r * (1 - r))[:, None] * weights["r"])
+        return np.diag(z) + ((1 - z) * (1 - n * n))[:, None] * inner + ((h - n) * z * (1 - z))[:, None] * weights["z"]
+
+    def input_jacobian(self, state: Array, u: Array) -> Array:
+        """Derivative of the next state by the input.
+
+        Args:
+            state: ``(n,)``.
+            u: ``(p,)``.
+
+        Returns:
+            ``(n, p)``.
+        """
+        s = self._parts(np.asarray(state, dtype=np.float64), np.asarray(u, dtype=np.float64))
+        weights = {name: self.gate(name)[0] for name in GATES[self.kind]}
+        if self.kind == "lstm":
+            i, f, g, o, tc = s["i"], s["f"], s["g"], s["o"], np.tanh(s["c_next"])
+            dc = (
+                (s["c"] * f * (1 - f))[:, None] * weights["f"]
+                + (g * i * (1 - i))[:, None] * weights["i"]
+                + (i * (1 - g * g))[:, None] * weights["g"]
+            )
+            return np.vstack([(o * (1 - tc * tc))[:, None] * dc + (tc * o * (1 - o))[:, None] * weights["o"], dc])
+        r, z, n, h = s["r"], s["z"], s["n"], s["h"]
+        if self.reset_after:
+            inner = weights["n"] + (s["v"] * r * (1 - r))[:, None] * weights["r"]
+        else:
+            inner = weights["n"] + self.gate("n")[1] @ ((h * r * (1 - r))[:, None] * weights["r"])
+        return ((1 - z) * (1 - n * n))[:, None] * inner + ((h - n) * z * (1 - z))[:, None] * weights["z"]
+
+    def payload(self) -> dict[str, Any]:
+        """What a file keeps."""
+        return {
+            "kind": self.kind,
+            "w_ih": self.w_ih,
+            "w_hh": self.w_hh,
+            "b_ih": self.b_ih,
+            "b_hh": self.b_hh,
+            "input_low": self.input_low,
+            "input_high": self.input_high,
+            "reset_after": self.reset_after,
+            "name": self.name,
+            **({"part": self.part} if self.part else {}),
+        }
+
+    @classmethod
+    def from_payload(cls, data: Mapping[str, Any]) -> GatedCell:
+        """Inverse of ``payload``."""
+        if not isinstance(data["kind"], str) or not isinstance(data["reset_after"], bool):
+            raise ConfigurationError("a gated cell needs a kind and a true or false reset_after")
+        return cls(
+            data["kind"],
+            data["w_ih"],
+            data["w_hh"],
+            data["b_ih"],
+            data["b_hh"],
+            data["input_low"],
+            data["input_high"],
+            reset_after=data["reset_after"],
+            name=data["name"],
+            part=data.get("part", ""),
+        )
+
+    def _parts(self, state: Array, u: Array) -> dict[str, Array]:
+        """Every intermediate value of one step, by its name in the equations."""
+        m = self.hidden
+        h = state[..., :m]
+        from_input = u @ self.w_ih.T + self.b_ih
+        if self.kind == "lstm":
+            z = from_input + h @ self.w_hh.T + self.b_hh
+            i, f, o = sigmoid(z[..., :m]), sigmoid(z[..., m : 2 * m]), sigmoid(z[..., 3 * m :])
+            g = np.tanh(z[..., 2 * m : 3 * m])
+            c = state[..., m:]
+            after = f * c + i * g
+            following = np.concatenate([o * np.tanh(after), after], axis=-1)
+            return {"h": h, "c": c, "i": i, "f": f, "g": g, "o": o, "c_next": after, "next": following}
+        gates = from_input[..., : 2 * m] + h @ self.w_hh[: 2 * m].T + self.b_hh[: 2 * m]
+        r, z = sigmoid(gates[..., :m]), sigmoid(gates[..., m:])
+        seen = h if self.reset_after else r * h
+        v = seen @ self.w_hh[2 * m :].T + self.b_hh[2 * m :]
+        n = np.tanh(from_input[..., 2 * m :] + (r * v if self.reset_after else v))
+        return {"h": h, "r": r, "z": z, "v": v, "n": n, "next": (1 - z) * n + z * h}
+
+    @staticmethod
+    def _checked(name: str, value: Any, size: int) -> Array:
+        try:
+            out = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"{name} must be an array of real numbers, got {type(value).__name__}") from error
+        if out.ndim == 0 or out.shape[-1] != size:
+            raise DimensionError(name, f"(..., {size})", out.shape)
+        if not np.isfinite(out).all():
+            raise NonFiniteError(name)
+        return out

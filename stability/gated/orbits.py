@@ -1,0 +1,192 @@
+r"""Periodic orbits of gated cells, proved to exist: Krawczyk's test on midpoint-radius arithmetic.
+
+An orbit of period ``k`` under an input of period ``q``, ``k`` a multiple of ``q``, is a zero of the shooting equations
+``F(x_i, u_i) - x_{i+1} = 0``, ``i`` modulo ``k``; an equilibrium has ``k = q = 1``. Its multipliers are the eigenvalues
+of the product of the Jacobians along it.
+
+Source: R. Krawczyk, "Newton-Algorithmen zur Bestimmung von Nullstellen mit Fehlerschranken", Computing 4 (1969).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from stability.gated.cell import GATES, GatedCell
+from stability.rigor.balls import Ball, activation_slopes, activation_values, row_sum_norm
+from stability.rigor.eigenpairs import inverse_or_none
+from stability.rigor.equilibria import MOVED, kept_radius
+
+__all__ = ["enclose", "enclose_orbit", "orbit_jacobian", "product_along", "polish_orbit", "step_and_jacobian"]
+
+Array = np.ndarray
+Gates = dict[str, tuple[Ball, Ball]]
+Step = Callable[[int, Ball], tuple[Ball, Ball]]
+"""``(i, ball of x)`` to enclosures of ``F(x, u_i)`` and of its Jacobian by ``x``."""
+
+
+def _squash(name: str, z: Ball) -> tuple[Ball, Ball]:
+    """Values and slopes of an activation."""
+    return activation_values(name, z), activation_slopes(name, z)
+
+
+def _diagonal(ball: Ball) -> Ball:
+    return Ball(np.diag(ball.mid), np.diag(ball.rad))
+
+
+def _join(*parts: Ball) -> Ball:
+    return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
+
+
+def step_and_jacobian(cell: GatedCell, state: Ball, u: Array | Ball) -> tuple[Ball, Ball]:
+    """Enclosures of the next state and of the Jacobian, for all states in a ball.
+
+    Args:
+        cell: the cell.
+        state: ball of ``(n,)``.
+        u: ``(p,)`` input, taken as exact, or a ball of inputs.
+
+    Returns:
+        Balls of ``(n,)`` and ``(n, n)``.
+    """
+    m = cell.hidden
+    h = state[:m]
+    weights = {name: Ball.exact(cell.gate(name)[1]) for name in GATES[cell.kind]}
+    drive = {name: Ball.exact(cell.gate(name)[0]) @ u + cell.gate(name)[2] for name in GATES[cell.kind]}
+    inner = {name: weights[name] @ h + cell.gate(name)[3] for name in GATES[cell.kind] if name != "n"}
+    gates = {name: _squash("tanh" if name == "g" else "sigmoid", inner[name] + drive[name]) for name in inner}
+    return _lstm(cell, state, gates, weights) if cell.kind == "lstm" else _gru(cell, h, gates, weights, drive["n"])
+
+
+def _lstm(cell: GatedCell, state: Ball, gates: Gates, weights: dict[str, Ball]) -> tuple[Ball, Ball]:
+    c = state[cell.hidden :]
+    (i, di), (f, df), (g, dg), (o, do) = (gates[k] for k in GATES["lstm"])
+    after = f * c + i * g
+    t, dt = _squash("tanh", after)
+    dc = (c * df)[:, None] * weights["f"] + (g * di)[:, None] * weights["i"] + (i * dg)[:, None] * weights["g"]
+    slope = o * dt
+    dh = slope[:, None] * dc + (t * do)[:, None] * weights["o"]
+    return _join(o * t, after), Ball.stack([[dh, _diagonal(slope * f)], [dc, _diagonal(f)]])
+
+
+def _gru(cell: GatedCell, h: Ball, gates: Gates, weights: dict[str, Ball], drive: Ball) -> tuple[Ball, Ball]:
+    (r, dr), (z, dz) = gates["r"], gates["z"]
+    seen = h if cell.reset_after else r * h
+    v = weights["n"] @ seen + cell.gate("n")[3]
+    if cell.reset_after:
+        n, dn = _squash("tanh", drive + r * v)
+        inner = r[:, None] * weights["n"] + (v * dr)[:, None] * weights["r"]
+    else:
+        n, dn = _squash("tanh", drive + v)
+        inner = weights["n"] @ (_diagonal(r) + (h * dr)[:, None] * weights["r"])
+    keep = 1.0 - z
+    jacobian = _diagonal(z) + (keep * dn)[:, None] * inner + ((h - n) * dz)[:, None] * weights["z"]
+    return keep * n + z * h, jacobian
+
+
+def _steps(cell: GatedCell, inputs: Array) -> Step:
+    return lambda i, x: step_and_jacobian(cell, x, inputs[i % len(inputs)])
+
+
+def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
+    """``F(x_i, u_i) - x_{i+1}`` flattened, ``(k n,)``, and its derivative ``(k n, k n)``."""
+    k, n = points.shape
+    images, jacobians = zip(*(step(i, points[i]) for i in range(k)))
+    value = _join(*(image - points[(i + 1) % k] for i, image in enumerate(images)))
+    along = Ball(*(np.asarray(block_diag(*parts)) for parts in zip(*((j.mid, j.rad) for j in jacobians))))
+    return value, along - np.roll(np.eye(k * n), n, axis=1)  # the identity stands at the next point
+
+
+def orbit_jacobian(cell: GatedCell, points: Ball, inputs: Array) -> Ball:
+    """Enclosure of the Jacobian of ``k`` steps along an orbit, from its first point on.
+
+    Args:
+        cell: the cell.
+        points: ball of ``(k, n)``.
+        inputs: ``(q, p)``, repeated.
+
+    Returns:
+        Ball of ``(n, n)``.
+    """
+    return product_along(_steps(cell, inputs), points)
+
+
+def product_along(step: Step, points: Ball) -> Ball:
+    """Enclosure of the product of the Jacobians along the points of a ball ``(k, n)``, the last one leftmost."""
+    product = step(0, points[0])[1]
+    for i in range(1, points.shape[0]):
+        product = step(i, points[i])[1] @ product
+    return product
+
+
+def polish_orbit(cell: GatedCell, points: Array, inputs: Array, steps: int = 6) -> Array | None:
+    """Newton's method on the shooting equations, in plain floating point.
+
+    Args:
+        cell: the cell.
+        points: ``(k, n)`` approximate orbit.
+        inputs: ``(q, p)`` input, repeated; ``q`` divides ``k``.
+        steps: most Newton steps.
+
+    Returns:
+        The improved orbit, or ``None`` where Newton's method breaks down.
+    """
+    return _polish(_steps(cell, inputs), points, steps)
+
+
+def _polish(step: Step, points: Array, steps: int) -> Array | None:
+    x = points
+    for _ in range(steps):
+        value, derivative = _shooting(step, Ball.exact(x))
+        try:
+            move = np.linalg.solve(derivative.mid, value.mid).reshape(x.shape)
+        except np.linalg.LinAlgError:
+            return None
+        if not np.isfinite(move).all():
+            return None
+        x = x - move
+    return x
+
+
+def enclose_orbit(cell: GatedCell, points: Array, inputs: Array) -> Ball | None:
+    """A box around an approximate orbit in which exactly one orbit of that period is proved to lie.
+
+    Args:
+        cell: the cell.
+        points: ``(k, n)`` approximate orbit.
+        inputs: ``(q, p)`` input, repeated, taken as exact; ``q`` divides ``k``.
+
+    Returns:
+        The box ``(k, n)``, or ``None`` where existence is not proved.
+
+    Example:
+        >>> cell = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))
+        >>> box = enclose_orbit(cell, np.array([[1e-9]]), np.zeros((1, 1)))
+        >>> bool(abs(box.mid[0, 0]) <= box.rad[0, 0] < 1e-12)
+        True
+    """
+    return enclose(_steps(cell, inputs), points)
+
+
+def enclose(step: Step, points: Array) -> Ball | None:
+    """The same for any map whose step comes with enclosures: a box ``(k, n)`` with exactly one orbit, or ``None``.
+
+    With a step that encloses the images under all inputs of a ball, there is exactly one orbit in the box for each
+    input sequence of that ball.
+    """
+    x = _polish(step, points, 3)
+    if x is None or not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
+        return None  # Newton's method went elsewhere: nothing is said about the given points
+    value, derivative = _shooting(step, Ball.exact(x))
+    inverse = inverse_or_none(derivative.mid)
+    if inverse is None:
+        return None
+    left, eye = Ball.exact(inverse), np.eye(x.size)
+
+    def spread(radius: float) -> float:
+        return row_sum_norm(eye - left @ _shooting(step, Ball(x, np.full(x.shape, radius)))[1])
+
+    radius = kept_radius(row_sum_norm(left @ value), spread)
+    return None if radius is None else Ball(x, np.full(x.shape, radius))

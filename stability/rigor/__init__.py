@@ -1,0 +1,1 @@
+"""Numbers with their errors: intervals, balls, definiteness, eigenvalues, equilibria; and exact arithmetic."""

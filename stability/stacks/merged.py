@@ -1,0 +1,80 @@
+r"""A stack of Lur'e layers as one network: all states side by side, all channels in one.
+
+In continuous time layer ``k`` reads the state of the level below, in discrete time its *next* state
+:math:`x_{k-1}^+ = A x + B w + F v`, so that products such as :math:`E_k B_{k-1}` enter the channels. The merged network
+is the stack itself only where they are free of rounding; elsewhere there is none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.errors import IllPosedError
+from stability.stacks.cascade import Cascade
+from stability.systems import DrivenSystem, LureSystem
+
+__all__ = ["merged"]
+
+Array = np.ndarray
+
+
+def _exact_product(x: Array, y: Array) -> Array | None:
+    """``x @ y`` where no entry is rounded: sums of one term at most, one factor of each a power of two."""
+    terms = (x != 0).astype(np.int64) @ (y != 0).astype(np.int64)
+    two = bool((np.abs(np.frexp(y[y != 0])[0]) == 0.5).all())
+    if terms.size and (int(terms.max()) > 1 or (not two and terms.any())):
+        return None
+    product = x @ y
+    return product if bool((np.abs(product[terms > 0]) > 1e-290).all()) else None  # nothing underflows
+
+
+def merged(cascade: Cascade) -> DrivenSystem | None:
+    """The stack as one network, where that takes no rounding.
+
+    Args:
+        cascade: the stack.
+
+    Returns:
+        The network whose state is the states of the layers one after the other, or ``None`` for stacks with gated
+        layers, two directions, different activations or discretised layers, and for discrete ones whose products
+        round: exact are layers ``x+ = phi(W x + E u + b)``, and all layers in continuous time.
+
+    Example:
+        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]])
+        >>> merged(Cascade([cell, cell])).system.D
+        array([[0., 0.],
+               [2., 0.]])
+    """
+    layers = [x for x in cascade.layers if isinstance(x, DrivenSystem) and x.system.origin is None]
+    if cascade.directions != 1 or len(layers) != len(cascade.layers) or len({x.activation for x in layers}) > 1:
+        return None
+    n, m = sum(x.system.states for x in layers), sum(x.system.channels for x in layers)
+    p = layers[0].inputs
+    A, B, F = np.zeros((n, n)), np.zeros((n, m)), np.zeros((n, p))
+    C, D, E = np.zeros((m, n)), np.zeros((m, m)), np.zeros((m, p))
+    read: tuple[Array, Array, Array] = (np.zeros((p, n)), np.zeros((p, m)), np.eye(p))
+    i = j = 0
+    for layer in layers:
+        system = layer.system
+        rows, channels = slice(i, i + system.states), slice(j, j + system.channels)
+        entering = [_exact_product(layer.E, part) for part in read]
+        moving = [_exact_product(layer.F, part) for part in read]
+        if any(part is None for part in entering + moving):
+            return None
+        for target, part in zip((C, D, E), entering):
+            target[channels] = part
+        for target, part in zip((A, B, F), moving):
+            target[rows] = part
+        C[channels, rows], D[channels, channels] = system.C, system.D  # columns of their own: nothing is added
+        A[rows, rows], B[rows, channels] = system.A, system.B
+        own = np.zeros((system.states, n))
+        own[:, rows] = np.eye(system.states)
+        read = (A[rows], B[rows], F[rows]) if cascade.is_discrete else (own, np.zeros((len(own), m)), 0.0 * F[rows])
+        i, j = rows.stop, channels.stop
+    alpha, beta = (np.concatenate([getattr(x.system, side) for x in layers]) for side in ("alpha", "beta"))
+    try:
+        whole = LureSystem(A, B, C, D, (alpha, beta), layers[0].system.dt)
+    except IllPosedError:  # each layer's D is well-posed by a bound that the whole one misses
+        return None
+    bias = np.concatenate([x.b for x in layers])
+    return DrivenSystem(whole, layers[0].activation, E, bias, F, name=cascade.name)

@@ -1,0 +1,398 @@
+"""The systems that a claim can be about.
+
+``LureSystem`` is the one type that passes from models to proofs: a linear system in feedback with a
+slope-restricted diagonal nonlinearity. ``DrivenSystem`` adds what a particular network adds to it: the
+activation itself, the bias and the input matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError, DimensionError, IllPosedError
+from stability.systems.activations import activation as lookup
+from stability.systems.channels import closed, solve_channels
+from stability.systems.checks import as_matrix, as_slope, check_integrator, is_well_posed
+from stability.systems.parts import as_part
+from stability.wire import subject
+
+__all__ = ["Discretisation", "DrivenSystem", "LureSystem", "as_matrix", "as_slope"]
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Discretisation:
+    """Where a discrete system came from: the continuous one, the method and the step."""
+
+    base: LureSystem
+    method: str
+    dt: float
+
+    def __post_init__(self) -> None:
+        check_integrator(self.method)
+
+
+@subject("lure")
+@dataclass(frozen=True, eq=False, init=False)
+class LureSystem:
+    r"""A Lur'e system: linear dynamics in feedback with a slope-restricted diagonal nonlinearity.
+
+    .. math:: \dot x \;(\text{or } x^+) = A x + B w + (\text{input}), \quad z = C x + D w + (\text{input}),
+              \quad w_i = \phi_i(z_i), \quad
+              \alpha_i \le \frac{\phi_i(s) - \phi_i(t)}{s - t} \le \beta_i .
+
+    Args:
+        A: ``(n, n)`` linear part.
+        B: ``(n, m)`` channel to state.
+        C: ``(m, n)`` state to channel.
+        D: ``(m, m)`` channel to channel, zero by default. It must be strictly block-triangular up to a
+            permutation, or small enough for the channel equation to have exactly one solution.
+        slope: ``(alpha, beta)``, numbers or vectors of ``m`` entries. tanh and ReLU: ``(0, 1)``.
+        dt: ``None`` for continuous time, the step (> 0) for discrete time.
+        origin: the continuous system that this one discretises, where ``euler`` or ``midpoint`` made it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.systems.parts``.
+
+    Raises:
+        DimensionError: shapes that do not fit together.
+        NonFiniteError: NaN or infinite entries.
+        ConfigurationError: bad slopes, a bad step, complex entries.
+        IllPosedError: a D for which well-posedness is not established.
+
+    Example:
+        >>> system = LureSystem.recurrent([[-2.0]], [[1.0]])
+        >>> system.states, system.channels, system.is_discrete
+        (1, 1, False)
+        >>> system.euler(0.5).A
+        array([[0.]])
+    """
+
+    A: Array
+    B: Array
+    C: Array
+    D: Array
+    alpha: Array
+    beta: Array
+    dt: float | None
+    origin: Discretisation | None
+    part: str
+
+    def __init__(
+        self,
+        A: Any,
+        B: Any,
+        C: Any,
+        D: Any = None,
+        slope: Any = (0.0, 1.0),
+        dt: float | None = None,
+        *,
+        origin: Discretisation | None = None,
+        part: str = "",
+    ) -> None:
+        a = as_matrix("A", A)
+        n = a.shape[0]
+        if a.shape[1] != n or n == 0:
+            raise DimensionError("A", "(n, n) with n >= 1", a.shape)
+        b = as_matrix("B", B, (n, None))
+        m = b.shape[1]
+        c = as_matrix("C", C, (m, n))
+        d = as_matrix("D", np.zeros((m, m)) if D is None else D, (m, m))
+        alpha, beta = as_slope(slope, m)
+        if dt is not None:
+            try:
+                dt = float(dt)
+            except (TypeError, ValueError) as error:
+                raise ConfigurationError(f"dt must be None (continuous) or a positive number, got {dt!r}") from error
+            if not (np.isfinite(dt) and dt > 0):
+                raise ConfigurationError(f"dt must be None (continuous) or a positive number, got {dt}")
+        if not is_well_posed(d, alpha, beta):
+            raise IllPosedError(
+                "that z = C x + D phi(z) has one solution for every x is not established: D is accepted where it is "
+                "strictly lower block-triangular (up to a permutation) or |D| has a spectral radius below 1 / slope"
+            )
+        for name, value in zip(
+            ("A", "B", "C", "D", "alpha", "beta", "dt", "origin", "part"),
+            (a, b, c, d, alpha, beta, dt, origin, as_part(part)),
+        ):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def recurrent(cls, A: Any, W: Any, slope: Any = (0.0, 1.0)) -> LureSystem:
+        """The continuous-time network ``dh/dt = A h + phi(W h + input)``: ``B = I``, ``C = W``.
+
+        Args:
+            A: ``(n, n)`` linear part.
+            W: ``(n, n)`` recurrent weights.
+            slope: slope interval of the activation.
+
+        Returns:
+            The system.
+
+        Example:
+            >>> LureSystem.recurrent([[-1.0]], [[0.5]]).C
+            array([[0.5]])
+        """
+        a = as_matrix("A", A)
+        w = as_matrix("W", W)
+        if w.shape != a.shape:
+            raise DimensionError("W", f"{a.shape} like A", w.shape)
+        return cls(a, np.eye(a.shape[0]), w, slope=slope)
+
+    @classmethod
+    def linear(cls, A: Any, dt: float | None = None) -> LureSystem:
+        """A linear system without channels.
+
+        Example:
+            >>> LureSystem.linear([[-1.0]]).channels
+            0
+        """
+        a = as_matrix("A", A)
+        return cls(a, np.zeros((a.shape[0], 0)), np.zeros((0, a.shape[0])), dt=dt)
+
+    @property
+    def states(self) -> int:
+        """Number of states ``n``."""
+        return self.A.shape[0]
+
+    @property
+    def channels(self) -> int:
+        """Number of channels ``m``."""
+        return self.B.shape[1]
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether time advances in steps."""
+        return self.dt is not None
+
+    @property
+    def slope(self) -> tuple[Any, Any]:
+        """``(alpha, beta)``: two floats where all channels agree, else two vectors."""
+        if self.channels == 0:
+            return 0.0, 1.0
+        if np.ptp(self.alpha) == 0 and np.ptp(self.beta) == 0:
+            return float(self.alpha[0]), float(self.beta[0])
+        return self.alpha, self.beta
+
+    @np.errstate(all="ignore")  # what overflows is refused as not finite
+    def euler(self, dt: float) -> LureSystem:
+        """Forward Euler with the input held: ``x+ = (I + dt A) x + dt B phi(C x + D w)``.
+
+        Args:
+            dt: step size, > 0.
+
+        Returns:
+            The discrete system, which remembers this one.
+
+        Raises:
+            ConfigurationError: when this system is discrete already or dt is not positive.
+            NonFiniteError: when an entry of the map is beyond float64.
+        """
+        dt = self._step(dt)
+        return LureSystem(
+            np.eye(self.states) + dt * self.A,
+            dt * self.B,
+            self.C,
+            self.D,
+            (self.alpha, self.beta),
+            dt,
+            origin=Discretisation(self, "euler", dt),
+            part=self.part,
+        )
+
+    @np.errstate(all="ignore")
+    def midpoint(self, dt: float) -> LureSystem:
+        r"""Explicit midpoint (RK2) with the input held; it has ``2 m`` channels.
+
+        .. math:: g = x + \tfrac{dt}{2} (A x + B w_1), \quad x^+ = x + dt (A g + B w_2), \quad
+                  z_1 = C x + D w_1, \quad z_2 = C g + D w_2 .
+
+        Args:
+            dt: step size, > 0.
+
+        Returns:
+            The discrete system, which remembers this one.
+
+        Raises:
+            ConfigurationError: when this system is discrete already or dt is not positive.
+            NonFiniteError: when an entry of the map is beyond float64.
+        """
+        dt = self._step(dt)
+        half = 0.5 * dt
+        identity = np.eye(self.states)
+        upper = np.hstack([self.D, np.zeros_like(self.D)])
+        lower = np.hstack([half * (self.C @ self.B), self.D])
+        return LureSystem(
+            identity + dt * self.A + dt * half * (self.A @ self.A),
+            np.hstack([dt * half * (self.A @ self.B), dt * self.B]),
+            np.vstack([self.C, self.C + half * (self.C @ self.A)]),
+            np.vstack([upper, lower]),
+            (np.tile(self.alpha, 2), np.tile(self.beta, 2)),
+            dt,
+            origin=Discretisation(self, "midpoint", dt),
+            part=self.part,
+        )
+
+    def discretise(self, method: str, dt: float) -> LureSystem:
+        """``euler`` or ``midpoint`` by name.
+
+        Raises:
+            ConfigurationError: for any other name.
+        """
+        check_integrator(method)
+        return self.euler(dt) if method == "euler" else self.midpoint(dt)
+
+    def jacobian(self, K: Any) -> Array:
+        """``A + B K (I - D K)^{-1} C`` for a diagonal slope matrix given by its diagonal ``K``.
+
+        Args:
+            K: ``(m,)`` slopes.
+
+        Returns:
+            The ``(n, n)`` matrix of the linearised system.
+        """
+        k = np.asarray(K, dtype=np.float64)
+        if not self.D.any():
+            return self.A + (self.B * k) @ self.C
+        return self.A + (self.B * k) @ closed(self.D, k, self.C)
+
+    def payload(self) -> dict[str, Any]:
+        """What a file keeps: the matrices, or for a discretised system the continuous one, method and step."""
+        if self.origin is not None:
+            return {"base": self.origin.base, "method": self.origin.method, "dt": self.origin.dt}
+        return {
+            "A": self.A,
+            "B": self.B,
+            "C": self.C,
+            "D": self.D,
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "dt": self.dt,
+            **({"part": self.part} if self.part else {}),
+        }
+
+    @classmethod
+    def from_payload(cls, data: Mapping[str, Any]) -> LureSystem:
+        """Inverse of ``payload``."""
+        if "base" in data:
+            if not isinstance(data["base"], LureSystem) or data["base"].origin is not None:
+                raise ConfigurationError("a discretised system needs a continuous base system")
+            return data["base"].discretise(data["method"], data["dt"])
+        slope, part = (data["alpha"], data["beta"]), data.get("part", "")
+        return cls(data["A"], data["B"], data["C"], data["D"], slope, data["dt"], part=part)
+
+    def _step(self, dt: float) -> float:
+        if self.is_discrete:
+            raise ConfigurationError("this system is discrete already; only a continuous one can be discretised")
+        try:
+            dt = float(dt)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"dt must be a positive number, got {dt!r}") from error
+        if not (np.isfinite(dt) and dt > 0):
+            raise ConfigurationError(f"dt must be a positive number, got {dt}")
+        return dt
+
+
+@subject("driven")
+@dataclass(frozen=True, eq=False, init=False)
+class DrivenSystem:
+    r"""A particular network: a Lur'e system with its activation, bias and input.
+
+    .. math:: \dot x \;(\text{or } x^+) = A x + B w + F u, \quad z = C x + D w + E u + b, \quad w = \phi(z) .
+
+    Args:
+        system: the Lur'e system; its slopes must contain those of the activation.
+        activation: a name of ``stability.systems.activations``.
+        E: ``(m, p)`` input to channel.
+        b: ``(m,)`` bias.
+        F: ``(n, p)`` input to state, zero by default.
+        name: what reports call it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.systems.parts``.
+
+    Raises:
+        DimensionError: shapes that do not fit.
+        ConfigurationError: an unknown activation, or slopes that do not contain the activation's.
+    """
+
+    system: LureSystem
+    activation: str
+    E: Array
+    b: Array
+    F: Array
+    name: str
+    part: str
+
+    def __init__(
+        self,
+        system: LureSystem,
+        activation: str,
+        E: Any,
+        b: Any = None,
+        F: Any = None,
+        name: str = "network",
+        *,
+        part: str = "",
+    ) -> None:
+        phi = lookup(activation)
+        m, n = system.channels, system.states
+        e = as_matrix("E", E, (m, None))
+        bias = as_matrix("b", np.zeros((m, 1)) if b is None else np.reshape(np.asarray(b), (-1, 1)), (m, 1))[:, 0]
+        f = as_matrix("F", np.zeros((n, e.shape[1])) if F is None else F, (n, e.shape[1]))
+        if m and not ((system.alpha <= phi.slope[0]).all() and (system.beta >= phi.slope[1]).all()):
+            raise ConfigurationError(
+                f"the slopes {system.slope} do not contain those of {activation}, {phi.slope}: "
+                "a proof for them would say nothing about this network"
+            )
+        values = (system, activation, e, bias, f, name, as_part(part))
+        for key, value in zip(("system", "activation", "E", "b", "F", "name", "part"), values):
+            object.__setattr__(self, key, value)
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs ``p``."""
+        return self.E.shape[1]
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether time advances in steps."""
+        return self.system.is_discrete
+
+    def channel(self, x: Array, u: Array) -> Array:
+        """Pre-activations ``z`` at states ``x (..., n)`` and inputs ``u (..., p)``, shape ``(..., m)``."""
+        free = x @ self.system.C.T + u @ self.E.T + self.b
+        if not self.system.D.any():
+            return free
+        phi = lookup(self.activation)
+        return solve_channels(free, self.system.D, phi.function, phi.derivative)
+
+    def advance(self, x: Array, u: Array) -> Array:
+        """The right-hand side (continuous time) or the next state (discrete time); ``(..., n)``, ``(..., p)``."""
+        w = lookup(self.activation).function(self.channel(x, u))
+        return x @ self.system.A.T + w @ self.system.B.T + u @ self.F.T
+
+    def jacobian(self, x: Array, u: Array) -> Array:
+        """``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, shape ``(n, n)``."""
+        return self.system.jacobian(lookup(self.activation).derivative(self.channel(x, u)))
+
+    def payload(self) -> dict[str, Any]:
+        """What a file keeps."""
+        return {
+            "system": self.system,
+            "activation": self.activation,
+            "E": self.E,
+            "b": self.b,
+            "F": self.F,
+            "name": self.name,
+            **({"part": self.part} if self.part else {}),
+        }
+
+    @classmethod
+    def from_payload(cls, data: Mapping[str, Any]) -> DrivenSystem:
+        """Inverse of ``payload``."""
+        if not isinstance(data["system"], LureSystem):
+            raise ConfigurationError("a driven system needs a Lur'e system")
+        name, part = str(data["name"]), data.get("part", "")
+        return cls(data["system"], data["activation"], data["E"], data["b"], data["F"], name, part=part)

@@ -1,0 +1,93 @@
+"""The attacks against those of Foolbox, on networks that have learned something."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from stability.analysis.attacks.gradient import deepfool, pgd
+from stability.models import LSTM, SequenceModel
+
+ORDER = {"l2": 2, "linf": math.inf}
+
+
+@pytest.fixture(scope="module")
+def foolbox():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an unmaintained library: its imports warn
+        import foolbox
+
+        yield foolbox
+
+
+@pytest.mark.parametrize("kind", ["lipschitz", "lstm"])
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_foolbox_reaches_a_comparable_accuracy_by_pgd(foolbox, trained, kind, norm):
+    model, x, y = trained(kind)
+    epsilon = {"l2": 0.25, "linf": 0.06}[norm]
+    attack = {"l2": foolbox.attacks.L2PGD, "linf": foolbox.attacks.LinfPGD}[norm]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = foolbox.PyTorchModel(model.eval(), bounds=(0, 1))
+        _, _, theirs = attack(steps=20, rel_stepsize=2.5 / 20)(peer, x, y, epsilons=epsilon)
+    ours = pgd(model, x, y, epsilon=epsilon, norm=norm, steps=20)
+    assert 0.1 < theirs.double().mean() < 0.95  # neither nothing nor everything
+    assert ours.success.double().mean() == pytest.approx(theirs.double().mean().item(), abs=0.08)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_foolbox_finds_perturbations_of_the_same_size_by_deepfool(foolbox, trained, norm):
+    model, x, y = trained("lipschitz")
+    attack = {"l2": foolbox.attacks.L2DeepFoolAttack, "linf": foolbox.attacks.LinfDeepFoolAttack}[norm]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = foolbox.PyTorchModel(model.eval(), bounds=(0, 1))
+        raw, _, theirs = attack(steps=20, loss="logits")(peer, x, y, epsilons=None)
+    ours = deepfool(model, x, y, norm=norm, steps=20)
+    assert (ours.success | ~theirs).double().mean() > 0.95
+    both = ours.success & theirs & ~ours.already_wrong
+    size = torch.linalg.vector_norm((raw - x).flatten(1), ord=ORDER[norm], dim=1)
+    ratio = ours.norms[both] / size[both]
+    assert ratio.median().item() == pytest.approx(1.0, abs=0.05)
+    assert ratio.mean().item() < 1.1
+
+
+@pytest.fixture(scope="module")
+def at_the_bounds():
+    """An LSTM that knows which feature has the largest sum, and data half of which sit at 0 or at 1."""
+    torch.manual_seed(0)
+    model = SequenceModel(LSTM(3, 8), 3)
+    x = (2 * torch.rand(256, 6, 3, generator=torch.Generator().manual_seed(3)) - 0.5).clamp(0, 1)
+    y = x.sum(dim=1).argmax(dim=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    for _ in range(80):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    return model, x[:64], y[:64]
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("steps", [7, 20])
+def test_deepfool_is_not_larger_where_inputs_sit_at_a_bound(foolbox, at_the_bounds, norm, steps):
+    model, x, y = at_the_bounds
+    attack = {"l2": foolbox.attacks.L2DeepFoolAttack, "linf": foolbox.attacks.LinfDeepFoolAttack}[norm]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = foolbox.PyTorchModel(model.eval(), bounds=(0, 1))
+        raw, _, theirs = attack(steps=steps, loss="logits")(peer, x, y, epsilons=None)
+    ours = deepfool(model, x, y, norm=norm, steps=steps)
+    assert ours.success.sum() >= theirs.sum()
+    both = ours.success & theirs & ~ours.already_wrong
+    size = torch.linalg.vector_norm((raw - x).flatten(1), ord=ORDER[norm], dim=1)
+    ratio = ours.norms[both] / size[both]
+    assert ratio.median().item() <= 1.05
+    assert ratio.quantile(0.9).item() <= 1.05
+    published = deepfool(model, x, y, norm=norm, steps=steps, halvings=0)
+    assert (ours.norms <= published.norms).all()
+    assert (ours.norms[both] < 0.98 * published.norms[both]).double().mean() > 0.5  # there was something to gain

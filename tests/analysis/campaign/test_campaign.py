@@ -1,0 +1,226 @@
+"""Campaigns: what is finished is kept, what is missing is done, mistakes in one model do not stop another."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from stability.analysis.campaign import campaign as c
+from stability.analysis.campaign.jobs import run_jobs
+from stability.analysis.campaign.pipeline import BUDGETS, STEPS, Budget, analyse
+from stability.analysis.tasks import make_task
+from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.models import ElmanRNN, SequenceModel
+from stability.systems import LureSystem
+from stability.verify import verify
+
+SMALL = Budget(
+    samples=20,
+    attacked=20,
+    curved=10,
+    draws=2,
+    levels=(0.0, 0.3),
+    epsilons_linf=(0.0, 0.1),
+    epsilons_l2=(0.0, 0.001, 1.0),
+    steps=2,
+    stretch=3,
+    iterations=5,
+    probes=2,
+    trajectories=2,
+    seconds=5.0,
+)
+DIGITS = {"size": 7, "limit": 40, "test_limit": 20}
+
+
+@pytest.fixture(autouse=True)
+def _small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUDGETS, "quick", SMALL)
+
+
+def contracting_network() -> SequenceModel:
+    torch.manual_seed(1)
+    model = SequenceModel(ElmanRNN(7, 5), 10)
+    with torch.no_grad():
+        model.layer.weight_hh.mul_(0.5 / torch.linalg.matrix_norm(model.layer.weight_hh, 2))
+    return model
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("analysed")
+    model = contracting_network()
+    analyse(folder, model, model=model, task=make_task("digits", **DIGITS), title="T", source="s", budget=SMALL)
+    return folder
+
+
+def test_every_step_of_a_classifier_is_done(analysed: Path) -> None:
+    document = json.loads((analysed / "analysis.json").read_text())
+    assert {k: s["status"] for k, s in document["steps"].items()} == dict.fromkeys(STEPS, "done")
+    assert document["parameters"] == sum(p.numel() for p in contracting_network().parameters())
+    assert document["discrete"] is True
+
+
+def test_the_certificate_on_disk_is_valid(analysed: Path) -> None:
+    assert verify(analysed / "certificate.json").valid
+
+
+def test_proved_accuracy_never_exceeds_what_an_attack_leaves(analysed: Path) -> None:
+    proved = pd.read_csv(analysed / "robustness.csv")
+    attacks = pd.read_csv(analysed / "attacks.csv")
+    assert proved["certified_accuracy"].is_monotonic_decreasing
+    assert proved["certified_accuracy"].iloc[-1] == 0
+    compared = 0
+    for _, row in attacks[attacks["norm"] == "l2"].iterrows():
+        at_least = proved[proved["radius"] >= row["epsilon"]]["certified_accuracy"].max()
+        assert not row["accuracy"] < at_least  # the same sequences: SMALL.samples == SMALL.attacked
+        compared += at_least > 0
+    assert compared >= 2
+
+
+def test_the_exponent_respects_the_certificate(analysed: Path) -> None:
+    exponents = json.loads((analysed / "exponents.json").read_text())
+    assert exponents["largest"] <= exponents["bound"] < 0
+
+
+def test_a_bare_system_has_a_verdict_and_reasons_for_the_rest(tmp_path: Path) -> None:
+    system = LureSystem.recurrent(-2 * np.eye(2), 0.5 * np.eye(2))
+    document = analyse(tmp_path, system, title="T", source="s", budget=SMALL)
+    assert document["steps"].pop("certificate")["status"] == "done"
+    assert all("no network" in s["reason"] for s in document["steps"].values())
+    assert document["discrete"] is False
+
+
+def test_a_regression_task_has_no_accuracy_and_says_so(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    task = make_task("adding", steps=8, train=20, test=10)
+    model = SequenceModel(ElmanRNN(2, 4), 1)
+    steps = analyse(tmp_path, model, model=model, task=task, title="T", source="s", budget=SMALL)["steps"]
+    assert "class label" in steps["noise"]["reason"]
+    assert steps["hessian"]["status"] == steps["norms"]["status"] == "done"
+
+
+def test_a_disk_error_is_no_property_of_the_model(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="cannot write"):
+        analyse(tmp_path / "gone", LureSystem.linear([[-1.0]]), title="T", source="s", budget=SMALL)
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> c.Campaign:
+    systems = [LureSystem.recurrent(-2 * np.eye(2), g * np.eye(2)) for g in (0.5, 3.0)]
+    models = tuple(c.Given(f"s{i}", f"s{i}.npz", s) for i, s in enumerate(systems))
+    return c.Campaign(tmp_path / "report", ("s0", "s1"), models, quick=True)
+
+
+def claim(campaign: c.Campaign, name: str) -> dict:
+    return json.loads((campaign.folder / "models" / name / "certificate.json").read_text())["claim"]
+
+
+def test_what_is_finished_is_not_done_again(given: c.Campaign) -> None:
+    assert c.plan(given) == ()
+    seen: list[str] = []
+    c.run_campaign(given, processes=1, news=lambda name, text: seen.append(name))
+    assert set(seen) == {"s0", "s1"}
+    (given.folder / "models" / "s1" / "analysis.json").unlink()
+    assert c.plan(given) == ("s0",)
+    seen.clear()
+    c.run_campaign(given, processes=1, news=lambda name, text: seen.append(name))
+    assert set(seen) == {"s1"}
+    verdicts = [json.loads((given.folder / "models" / n / "certificate.json").read_text()) for n in ("s0", "s1")]
+    assert [v["claim"]["verdict"] for v in verdicts] == ["certified", "refuted"]
+
+
+def test_two_processes_give_the_files_of_one(given: c.Campaign, tmp_path: Path) -> None:
+    other = replace(given, folder=tmp_path / "other")
+    for campaign, processes in ((given, 1), (other, 2)):
+        c.plan(campaign)
+        assert [o.error for o in c.run_campaign(campaign, processes=processes)] == [None, None]
+    for name in given.models:
+        read = [json.loads((f.folder / "models" / name / "certificate.json").read_text()) for f in (given, other)]
+        assert read[0]["claim"] == read[1]["claim"]
+
+
+def test_another_plan_needs_another_place(given: c.Campaign) -> None:
+    c.plan(given)
+    with pytest.raises(ConfigurationError, match="other settings"):
+        c.plan(replace(given, seed=1))
+    assert c.plan(replace(given, seed=1), overwrite=True) == ()
+    assert json.loads((given.folder / "report-settings.json").read_text())["seed"] == 1
+
+
+def test_places_that_are_taken(tmp_path: Path, given: c.Campaign) -> None:
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(FileFormatError, match="it is a file"):
+        c.plan(replace(given, folder=tmp_path / "file"))
+    with pytest.raises(ConfigurationError, match="not empty"):
+        c.plan(replace(given, folder=tmp_path))
+
+
+def test_unknown_models_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="lipschitz"):
+        c.plan(c.Campaign(tmp_path / "new", ("transformer",)))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_preset_is_trained_and_analysed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        c, "train_preset", lambda name, task, **k: _train_briefly(name, task, **k)
+    )  # two epochs on small images
+    campaign = c.Campaign(tmp_path / "report", ("elman",), quick=True, task=("digits", DIGITS))
+    c.plan(campaign)
+    assert [o.error for o in c.run_campaign(campaign, processes=1)] == [None]
+    folder = campaign.folder / "models" / "elman"
+    assert json.loads((folder / "run.json").read_text())["result"]["epochs"] == 2
+    assert json.loads((folder / "analysis.json").read_text())["title"] == "Elman RNN"
+
+
+def _train_briefly(name, task, **options):
+    from stability.analysis.training.presets import train_preset
+
+    return train_preset(name, task, epochs=2, milestones=(), **options)
+
+
+def _job(job: tuple[str, float], tell) -> None:
+    kind, seconds = job
+    tell(f"{kind} begins")
+    time.sleep(seconds)
+    if kind == "mistaken":
+        raise UnsupportedError("no such thing")
+    if kind == "broken":
+        os._exit(7)
+
+
+def test_news_and_mistakes_come_back_from_processes() -> None:
+    news: list[tuple[str, str]] = []
+    outcomes = run_jobs(
+        _job,
+        {"a": ("good", 0.0), "b": ("mistaken", 0.0), "d": ("good", 0.0)},
+        processes=2,
+        news=lambda name, text: news.append((name, text)),
+    )
+    assert {o.name: o.error for o in outcomes} == {"a": None, "b": "no such thing", "d": None}
+    assert sorted(news) == [("a", "good begins"), ("b", "mistaken begins"), ("d", "good begins")]
+
+
+def test_a_process_that_dies_is_no_success() -> None:
+    outcomes = run_jobs(_job, {"a": ("broken", 0.0), "b": ("good", 0.0)}, processes=2)
+    errors = {o.name: o.error for o in outcomes}
+    assert "exit code 7" in str(errors["a"])
+    assert errors["b"] is None
+
+
+def test_an_interruption_stops_the_processes() -> None:
+    def stop(name: str, text: str) -> None:
+        raise KeyboardInterrupt
+
+    begun = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(_job, {"a": ("slow", 120.0), "b": ("slow", 120.0)}, processes=2, news=stop)
+    assert time.perf_counter() - begun < 60

@@ -1,0 +1,30 @@
+"""Presets build, train and repeat."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from stability.analysis import make_task
+from stability.analysis.training.presets import PRESETS, QUICK, preset_model, preset_training, train_preset
+from stability.errors import ConfigurationError
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make_task("digits", size=14, limit=200, test_limit=60)
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_each_builds_and_trains(task, name):
+    model, result = train_preset(name, task, quick=True, epochs=1)
+    assert result.epochs == 1
+    assert model.output_size == 10
+    assert preset_training(name, quick=True)["epochs"] == QUICK["epochs"] < preset_training(name)["epochs"]
+    one, two = (preset_model(name, task, seed=3).state_dict() for _ in range(2))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_unknown(task):
+    with pytest.raises(ConfigurationError, match="lipschitz"):
+        preset_model("transformer", task)

@@ -1,0 +1,277 @@
+"""Training: it learns, it is reproducible, it survives whatever stops it, and goes on to the last bit."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from stability.analysis import (
+    SpectrumTracker,
+    evaluate,
+    make_task,
+    read_run,
+    resume_run,
+    train,
+)
+from stability.analysis.training.settings import Settings
+from stability.errors import (
+    ConfigurationError,
+    DimensionError,
+    FileFormatError,
+    NonFiniteError,
+    StabilityError,
+)
+from stability.models import ElmanRNN, LipschitzRNN, SequenceModel
+from stability.storage.folder import claim
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make_task("digits", size=14, limit=200, test_limit=60)
+
+
+def new_model(task, layer=LipschitzRNN, seed=0, **options):
+    torch.manual_seed(seed)
+    options = {"dt": 0.2, **options} if layer is LipschitzRNN else options
+    return SequenceModel(layer(task.input_size, 12, **options), task.output_size, task.reduction)
+
+
+def equal_weights(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def stop_in(epoch, batch):
+    def progress(news):
+        if news.finished is None and (news.epoch, news.batch) == (epoch, batch):
+            raise KeyboardInterrupt
+
+    return progress
+
+
+class TestLearning:
+    def test_above_chance_on_images(self, task):
+        model = new_model(task)
+        result = train(model, task, epochs=12, lr=1e-2, batch_size=25)
+        assert result.test_metric > task.chance + 0.3
+        assert result.history[-1].train_loss < result.history[0].train_loss
+        assert evaluate(model, *task.test, task) == (result.test_loss, result.test_metric)
+
+    def test_regression_and_targets_at_every_step(self):
+        pendulum = make_task("pendulum", steps=20, train=100, test=20, target="trajectory")
+        result = train(new_model(pendulum), pendulum, epochs=25, lr=1e-2, batch_size=20)
+        assert result.test_metric < 0.5 * pendulum.chance
+        copying = make_task("copying", delay=1, length=1, symbols=4, train=200, test=50)
+        result = train(new_model(copying, ElmanRNN), copying, epochs=30, lr=1e-2, batch_size=20)
+        assert result.test_metric > 0.8
+
+    @pytest.mark.parametrize("optimizer", ["adam", "sgd", "rmsprop"])
+    def test_each_optimizer_lowers_the_loss(self, task, optimizer):
+        lr = {"adam": 1e-2, "sgd": 0.1, "rmsprop": 3e-3}[optimizer]
+        result = train(new_model(task), task, epochs=4, lr=lr, batch_size=20, optimizer=optimizer)
+        assert result.history[-1].train_loss < 0.97 * result.history[0].train_loss
+
+    def test_a_plain_torch_module_trains(self, task, tmp_path):
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.rnn, self.head = nn.GRU(14, 8, batch_first=True), nn.Linear(8, 10)
+
+            def forward(self, x):
+                return self.head(self.rnn(x)[0][:, -1])
+
+        model = Net()
+        result = train(model, task, epochs=1, tracker=SpectrumTracker(model, 5), out=tmp_path / "run")
+        assert result.epochs == 1
+        document = json.loads((tmp_path / "run" / "run.json").read_text())
+        assert document["model"]["layer"] is None
+        assert document["model"]["class"].endswith("Net")
+
+    def test_the_learning_rate_falls_at_milestones(self):
+        settings = Settings(lr=0.1, milestones=(2, 4), decay=0.5)
+        assert [settings.rate(e) for e in range(1, 7)] == [0.1, 0.1, 0.05, 0.05, 0.025, 0.025]
+
+
+class TestDivergence:
+    def test_it_stops_with_the_last_finite_epoch(self, task):
+        calm = new_model(task, ElmanRNN, activation="relu")
+        train(calm, task, epochs=1, lr=1e-3, clip=None)
+
+        wild = new_model(task, ElmanRNN, activation="relu")
+
+        def poison(news):
+            if (news.epoch, news.batch, news.finished) == (2, 1, None):
+                with torch.no_grad():
+                    wild.layer.weight_hh.fill_(1e30)
+
+        result = train(wild, task, epochs=4, lr=1e-3, clip=None, progress=poison)
+        assert result.stopped == "diverged"
+        assert "epoch 2" in result.detail
+        assert result.epochs == 1
+        assert equal_weights(calm, wild)
+
+    def test_a_hopeless_learning_rate_never_returns_nan(self, task):
+        model = new_model(task, ElmanRNN, activation="relu")
+        result = train(model, task, epochs=50, lr=1e6, clip=None, optimizer="sgd", batch_size=20)
+        assert result.stopped == "diverged"
+        assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+class TestPatience:
+    def test_it_keeps_the_best_epoch(self, task, tmp_path):
+        model = new_model(task)
+        result = train(model, task, epochs=200, lr=3e-2, patience=3, validation=0.3, batch_size=20, out=tmp_path)
+        assert result.stopped == "patience"
+        losses = [e.validation_loss for e in result.history]
+        assert result.kept_epoch == int(np.argmin(losses)) + 1
+        assert result.epochs == result.kept_epoch + 3
+        kept = result.history[result.kept_epoch - 1]
+        assert evaluate(model, *task.test, task) == (kept.test_loss, kept.test_metric)
+        assert equal_weights(read_run(tmp_path).model(), model)
+        assert read_run(tmp_path).metrics().validation_loss.tolist() == losses
+        again, more = resume_run(tmp_path)
+        assert more.epochs == result.epochs
+        assert equal_weights(again, model)
+
+    @pytest.mark.parametrize("interrupted", [False, True])
+    def test_a_curve_that_recovers_halfway_is_compared_with_its_best(self, task, tmp_path, monkeypatch, interrupted):
+        curve = [3.0, 1.0, 2.5, 2.0, 1.5, 1.0, 0.5]  # 1.0 again is no better; 0.5 would be, but comes too late
+
+        def scripted(model, x, y, task):
+            weights.append({name: value.clone() for name, value in model.state_dict().items()})
+            held = len(x) != len(task.test[0])
+            return (curve[epochs.pop(0)] if held else 9.0), 0.0
+
+        epochs, weights = list(range(len(curve))), []
+        monkeypatch.setattr("stability.analysis.training.trainer.evaluate", scripted)
+        model = new_model(task)
+        options = {"epochs": 7, "patience": 4, "validation": 0.25, "batch_size": 50}
+        if interrupted:
+            train(model, task, out=tmp_path, progress=stop_in(5, 1), **options)
+            model, result = resume_run(tmp_path)
+        else:
+            result = train(model, task, **options)
+        assert (result.stopped, result.epochs, result.kept_epoch) == ("patience", 6, 2)
+        kept = weights[2]  # two looks an epoch: on the test set, on the held-out sequences
+        assert all(torch.equal(kept[name], value) for name, value in model.state_dict().items())
+        assert not all(torch.equal(weights[4][name], value) for name, value in model.state_dict().items())
+
+    def test_validation_sequences_are_not_trained_on(self, task):
+        seen = []
+
+        class Spy(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(196, 10)
+
+            def forward(self, x):
+                if self.training and torch.is_grad_enabled():
+                    seen.extend(row.numpy().tobytes() for row in x.detach())
+                return self.head(x.flatten(1))
+
+        train(Spy(), task, epochs=1, patience=1, validation=0.25)
+        assert len(seen) == len(set(seen)) == 150
+
+
+class TestEvaluate:
+    def test_a_model_that_fails_is_left_in_its_mode(self, task):
+        class Failing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Dropout()
+                self.frozen = nn.BatchNorm1d(3).eval()
+
+            def forward(self, x):
+                assert not self.training
+                assert not self.inner.training
+                raise RuntimeError("no memory")
+
+        model = Failing().train()
+        model.frozen.eval()
+        with pytest.raises(RuntimeError, match="no memory"):
+            evaluate(model, *task.test, task)
+        assert model.training
+        assert model.inner.training
+        assert not model.frozen.training
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"epochs": 0},
+            {"epochs": 2.5},
+            {"epochs": True},
+            {"lr": 0},
+            {"lr": float("nan")},
+            {"lr": "fast"},
+            {"batch_size": 0},
+            {"optimizer": "adamw2"},
+            {"seed": -1},
+            {"clip": -1.0},
+            {"momentum": 1.0},
+            {"validation": 1.0, "patience": 1},
+            {"patience": 0},
+            {"milestones": "12"},
+            {"milestones": (0,)},
+            {"time_limit": 0},
+            {"margin_penalty": -1},
+        ],
+    )
+    def test_options(self, task, options):
+        with pytest.raises(StabilityError):
+            train(new_model(task), task, **{"epochs": 1, **options})
+
+    def test_models(self, task):
+        model = new_model(task)
+        with torch.no_grad():
+            model.layer.bias[0] = math.nan
+        with pytest.raises(NonFiniteError, match="bias"):
+            train(model, task, epochs=1)
+        with pytest.raises(ConfigurationError):
+            train("model", task, epochs=1)
+        with pytest.raises(DimensionError):
+            train(SequenceModel(ElmanRNN(3, 4), 10), task, epochs=1)
+        with pytest.raises(DimensionError, match="reduction"):
+            train(SequenceModel(ElmanRNN(14, 4), 10, "all"), task, epochs=1)
+        frozen = new_model(task).requires_grad_(False)
+        with pytest.raises(ConfigurationError, match="requires a gradient"):
+            train(frozen, task, epochs=1)
+
+    def test_folders(self, task, tmp_path):
+        train(new_model(task), task, epochs=1, out=tmp_path / "run")
+        with claim(tmp_path / "run", "analysis") as folder:
+            folder.reserve(["certificate.json"], "analysis")
+        for name in ("certificate.json", "noise.csv"):
+            (tmp_path / "run" / name).write_text("{}")
+        with pytest.raises(ConfigurationError, match="a run already"):
+            train(new_model(task), task, epochs=1, out=tmp_path / "run")
+        train(new_model(task), task, epochs=1, out=tmp_path / "run", overwrite=True)
+        assert not (tmp_path / "run" / "certificate.json").exists()  # it was about another model
+        assert (tmp_path / "run" / "noise.csv").exists()  # nobody here made it
+        (tmp_path / "file").write_text("")
+        with pytest.raises(FileFormatError, match="cannot write"):
+            train(new_model(task), task, epochs=1, out=tmp_path / "file" / "run")
+        with pytest.raises(ConfigurationError, match="own folder"):
+            train(new_model(task), task, epochs=1, out=tmp_path / "other", resume=tmp_path / "run")
+
+    def test_resuming_something_else(self, task, tmp_path):
+        train(new_model(task), task, epochs=1, out=tmp_path)
+        with pytest.raises(ConfigurationError, match=r"lr was 0\.003 and is 0\.1"):
+            train(new_model(task), task, epochs=2, lr=0.1, resume=tmp_path)
+        with pytest.raises(ConfigurationError, match="another model"):
+            train(new_model(task, ElmanRNN), task, epochs=2, resume=tmp_path)
+        other = make_task("digits", size=14, limit=100, test_limit=60)
+        with pytest.raises(ConfigurationError, match="another task"):
+            train(new_model(task), other, epochs=2, resume=tmp_path)
+        data = (tmp_path / "checkpoint.safetensors").read_bytes()
+        (tmp_path / "checkpoint.safetensors").write_bytes(data[: len(data) // 2])
+        with pytest.raises(FileFormatError, match="damaged"):
+            resume_run(tmp_path)
+        (tmp_path / "checkpoint.safetensors").unlink()
+        with pytest.raises(FileFormatError, match="cannot go on"):
+            resume_run(tmp_path)

@@ -1,0 +1,341 @@
+"""Any trained module becomes the system that it runs: compared with the module's own steps in float64."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from stability.certify import certify
+from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
+from stability.gated.cell import GatedCell
+from stability.models import SequenceModel
+from stability.models.adapters.modules import (
+    as_array,
+    certify_all,
+    from_rows,
+    lure_system,
+    recurrent_parts,
+    recurrent_subject,
+    register_adapter,
+)
+from stability.stacks.cascade import Cascade
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.subjects import as_subject
+from stability.verify import verify
+
+CELLS = [
+    lambda: nn.RNNCell(3, 4),
+    lambda: nn.RNNCell(3, 4, nonlinearity="relu"),
+    lambda: nn.RNNCell(3, 4, bias=False),
+    lambda: nn.LSTMCell(3, 4),
+    lambda: nn.GRUCell(3, 4),
+    lambda: nn.GRUCell(3, 4, bias=False),
+]
+LAYERS = [
+    lambda: nn.RNN(3, 4),
+    lambda: nn.RNN(3, 4, nonlinearity="relu", batch_first=True),
+    lambda: nn.RNN(3, 4, 3, bias=False),
+    lambda: nn.LSTM(3, 4),
+    lambda: nn.LSTM(3, 4, 2),
+    lambda: nn.GRU(3, 4),
+    lambda: nn.GRU(3, 4, 2, dropout=0.5),
+]
+
+
+@pytest.mark.parametrize("make", CELLS)
+def test_a_cell_is_its_subject(make, rng):
+    cell = make().double()
+    subject = as_subject(cell)
+    lstm = isinstance(cell, nn.LSTMCell)
+    state, x = rng.normal(size=(5, 8 if lstm else 4)), rng.normal(size=(5, 3))
+    with torch.no_grad():
+        if lstm:
+            out = torch.cat(cell(torch.tensor(x), (torch.tensor(state[:, :4]), torch.tensor(state[:, 4:]))), 1)
+        else:
+            out = cell(torch.tensor(x), torch.tensor(state))
+    np.testing.assert_allclose(subject.advance(state, x), out.numpy(), atol=1e-14)
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_layers_are_their_subject(make, rng):
+    module = make().double().eval()
+    subject = as_subject(module)
+    x = rng.normal(size=(6, 3))
+    state = np.zeros(subject.states if not isinstance(subject, DrivenSystem) else subject.system.states)
+    outputs = []
+    for u in x:
+        state = subject.advance(state, u)
+        last = subject.layers[-1] if isinstance(subject, Cascade) else subject
+        n = last.states if isinstance(last, GatedCell) else last.system.states
+        outputs.append((state[-n:])[:4])
+    batch = torch.tensor(x)[None] if module.batch_first else torch.tensor(x)[:, None]
+    with torch.no_grad():
+        expected = module(batch)[0].squeeze()
+    np.testing.assert_allclose(np.array(outputs), expected.numpy(), atol=1e-13)
+
+
+def test_two_directions_are_two_cells_each_in_its_own_time(rng):
+    module = nn.GRU(3, 4, 2, bidirectional=True).double()
+    stack = as_subject(module)
+    assert (stack.levels, stack.directions) == (2, 2)
+    signal = rng.normal(size=(5, 3))
+    with torch.no_grad():
+        expected = module(torch.tensor(signal))[0].numpy()
+    for level in range(2):
+        runs = []
+        for k, order in enumerate((range(5), range(4, -1, -1))):
+            state, seen = np.zeros(4), np.zeros((5, 4))
+            for t in order:
+                state = stack.layers[2 * level + k].advance(state, signal[t])
+                seen[t] = state
+            runs.append(seen)
+        signal = np.concatenate(runs, axis=1)
+    np.testing.assert_allclose(signal, expected, atol=1e-13)
+
+
+def test_several_layers_as_one_lure_system(rng):
+    module = nn.RNN(3, 4, 3).double()
+    system, stack = lure_system(module), as_subject(module)
+    assert system.states == 12
+    state, x = rng.normal(size=12), rng.normal(size=3)
+    drive = np.concatenate([stack.layers[0].E @ x + stack.layers[0].b, stack.layers[1].b, stack.layers[2].b])
+    w = np.zeros(12)
+    for _ in range(3):
+        w = np.tanh(system.C @ state + system.D @ w + drive)
+    np.testing.assert_allclose(w, stack.advance(state, x), atol=1e-14)
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+def test_the_slopes_of_several_layers_are_those_of_the_activation(nonlinearity):
+    module = nn.RNN(3, 4, 2, nonlinearity=nonlinearity)
+    system = lure_system(module)
+    np.testing.assert_array_equal(system.alpha, np.zeros(8))
+    np.testing.assert_array_equal(system.beta, np.ones(8))
+    with torch.no_grad():
+        module.weight_hh_l0.copy_(3.0 * torch.eye(4))
+    certificate = certify(lure_system(module), refute=False)
+    assert str(certificate.verdict) != "certified", "with slope 1 the first layer has the eigenvalue 3"
+
+
+def test_several_layers_become_one_system_entry_by_entry(rng):
+    def layer(inputs, states, low, high, activation):
+        system = LureSystem(
+            np.zeros((states, states)), np.eye(states), rng.normal(size=(states, states)), slope=(low, high), dt=1.0
+        )
+        return DrivenSystem(system, activation, rng.normal(size=(states, inputs)), rng.normal(size=states))
+
+    parts = [layer(2, 3, -0.5, 1.0, "tanh"), layer(3, 2, 0.0, 0.25, "sigmoid"), layer(2, 4, -1.0, 2.0, "relu")]
+    joint = lure_system(Cascade(parts))
+    C, D = np.zeros((9, 9)), np.zeros((9, 9))
+    C[:3, :3], C[3:5, 3:5], C[5:, 5:] = (part.system.C for part in parts)
+    D[3:5, :3], D[5:, 3:5] = parts[1].E, parts[2].E
+    np.testing.assert_array_equal(joint.A, np.zeros((9, 9)))
+    np.testing.assert_array_equal(joint.B, np.eye(9))
+    np.testing.assert_array_equal(joint.C, C)
+    np.testing.assert_array_equal(joint.D, D)
+    np.testing.assert_array_equal(joint.alpha, [-0.5] * 3 + [0.0] * 2 + [-1.0] * 4)
+    np.testing.assert_array_equal(joint.beta, [1.0] * 3 + [0.25] * 2 + [2.0] * 4)
+    assert joint.dt == 1.0
+
+
+def test_only_plain_maps_are_joined(rng):
+    plain = LureSystem(np.zeros((2, 2)), np.eye(2), np.eye(2), dt=1.0)
+    good = DrivenSystem(plain, "tanh", np.eye(2))
+    leaky = LureSystem(0.1 * np.eye(2), np.eye(2), np.eye(2), dt=1.0)
+    scaled = LureSystem(np.zeros((2, 2)), 2 * np.eye(2), np.eye(2), dt=1.0)
+    nested = LureSystem(np.zeros((2, 2)), np.eye(2), np.eye(2), [[0, 0], [1, 0]], dt=1.0)
+    others = [DrivenSystem(system, "tanh", np.eye(2)) for system in (leaky, scaled, nested)]
+    for other in (*others, DrivenSystem(plain, "tanh", np.eye(2), None, np.eye(2))):
+        for pair in ([good, other], [other, good]):
+            with pytest.raises(UnsupportedError, match="only layers of the form"):
+                lure_system(Cascade(pair))
+    assert lure_system(Cascade([good, good])).states == 4
+    assert lure_system(good) is plain
+    assert lure_system(plain) is plain
+
+
+def test_one_level_of_two_directions_is_block_diagonal():
+    module = nn.RNN(3, 4, bidirectional=True)
+    system = lure_system(module)
+    np.testing.assert_array_equal(system.C[:4, :4], as_array(module.weight_hh_l0))
+    np.testing.assert_array_equal(system.C[4:, 4:], as_array(module.weight_hh_l0_reverse))
+    assert not system.C[:4, 4:].any()
+    assert not system.D.any()
+    with pytest.raises(UnsupportedError, match="both ways"):
+        lure_system(nn.RNN(3, 4, 2, bidirectional=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_converts_exactly_and_says_so(dtype):
+    module = nn.RNN(3, 4).to(dtype)
+    subject = as_subject(module)
+    again = torch.tensor(subject.system.C.copy()).to(dtype)
+    assert torch.equal(again, module.weight_hh_l0)
+    assert str(dtype).removeprefix("torch.") in subject.name
+    assert "converted exactly" in subject.name
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
+def test_dynamically_quantised_weights(kind, dtype):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model = torch.ao.quantization.quantize_dynamic(nn.Sequential(kind(3, 4)), {kind}, dtype=dtype)
+        except (AttributeError, RuntimeError) as error:
+            pytest.skip(f"this torch does not quantise: {error}")
+    part = recurrent_parts(model)["0"]
+    suffix = "_l0" if kind in (nn.LSTM, nn.GRU) else ""
+    stored = model[0].get_weight()[f"weight_hh{suffix}"]
+    mine = part.w_hh if isinstance(part, GatedCell) else part.system.C
+    near = stored.dequantize() if stored.is_quantized else stored
+    np.testing.assert_allclose(mine, near.numpy(), rtol=1e-6, atol=1e-9)
+    if stored.is_quantized:  # exact: an integer multiple of the scale
+        codes = stored.int_repr().double().numpy() - stored.q_zero_point()
+        np.testing.assert_array_equal(mine, codes * np.float64(np.float32(stored.q_scale())))
+    assert "dequantised exactly" in part.name
+
+
+def test_parametrised_weights_are_those_that_run():
+    module = nn.RNN(3, 6)
+    parametrizations.orthogonal(module, "weight_hh_l0")
+    W = lure_system(module).C
+    np.testing.assert_allclose(W @ W.T, np.eye(6), atol=1e-6)
+    with torch.no_grad():
+        module.parametrizations.weight_hh_l0.original.add_(0.3 * torch.randn(6, 6))
+    np.testing.assert_allclose(lure_system(module).C, module.weight_hh_l0.detach().numpy(), atol=1e-7)
+    assert np.abs(lure_system(module).C - W).max() > 1e-3
+
+
+def test_spectrally_bounded_rnn_is_certified_no_slower_than_its_norm():
+    for seed in range(3):
+        torch.manual_seed(seed)
+        module = nn.RNN(4, 12).double()
+        with torch.no_grad():
+            module.weight_hh_l0.mul_(0.9 / torch.linalg.matrix_norm(module.weight_hh_l0, 2))
+        norm = np.linalg.norm(as_array(module.weight_hh_l0), 2)
+        certificate = certify(module)
+        assert str(certificate.verdict) == "certified"
+        assert certificate.rate <= norm * (1 + 1e-9)
+        assert verify(certificate).valid
+
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.GRU(3, 5, batch_first=True))
+        self.blocks = nn.ModuleList([nn.LSTM(5, 5), nn.Linear(2, 2)])
+        self.head = nn.Linear(5, 2)
+
+
+def test_every_recurrent_part_of_a_module_is_found():
+    model = Deep()
+    parts = recurrent_parts(model)
+    assert list(parts) == ["encoder.2", "blocks.0"]
+    assert [p.kind for p in parts.values()] == ["gru", "lstm"]
+    np.testing.assert_array_equal(parts["encoder.2"].w_hh, as_array(model.get_submodule("encoder.2").weight_hh_l0))
+    with pytest.raises(UnsupportedError, match=r"encoder\.2, blocks\.0.*certify_all"):
+        certify(model)
+
+
+def test_a_container_with_one_recurrent_part_is_certified_by_it():
+    part = nn.RNN(3, 4)
+    with torch.no_grad():
+        part.weight_hh_l0.mul_(0.1)
+    model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(part), nn.Linear(4, 1))
+    certificate = certify(model)
+    assert str(certificate.verdict) == "certified"
+    np.testing.assert_array_equal(certificate.subject.system.C, as_array(part.weight_hh_l0))
+    assert list(certify_all(model)) == ["1.0"]
+
+
+def test_a_part_used_twice_is_reported_once():
+    part = nn.GRU(3, 3)
+    assert len(recurrent_parts(nn.Sequential(part, nn.Sequential(part)))) == 1
+
+
+def test_our_own_layers_inside_a_container():
+    from stability.models import ElmanRNN
+
+    model = nn.Sequential(SequenceModel(ElmanRNN(2, 3), 2))
+    assert list(recurrent_parts(model)) == ["0"]
+
+
+class AuthorsRNN(nn.Module):
+    """A Lipschitz RNN in row-vector convention, as its authors wrote it."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(2, 4)
+        self.A, self.W = nn.Parameter(torch.randn(4, 4) - 2 * torch.eye(4)), nn.Parameter(torch.randn(4, 4))
+        self.eps = 0.1
+
+    def step(self, h, x):
+        return h + self.eps * (h @ self.A) + self.eps * torch.tanh(h @ self.W + self.encoder(x))
+
+
+def test_a_users_class_registered_in_five_lines(rng):
+    @register_adapter(AuthorsRNN)
+    def authors_rnn(m):
+        flow = LureSystem.recurrent(from_rows(m.A), from_rows(m.W))
+        return DrivenSystem(flow.euler(m.eps), "tanh", as_array(m.encoder.weight), as_array(m.encoder.bias))
+
+    module = AuthorsRNN().double()
+    subject = as_subject(module)
+    h, x = rng.normal(size=(3, 4)), rng.normal(size=(3, 2))
+    expected = module.step(torch.tensor(h), torch.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(subject.advance(h, x), expected, atol=1e-14)
+    assert lure_system(module).is_discrete
+    assert list(recurrent_parts(nn.Sequential(module))) == ["0"]
+    assert isinstance(certify(nn.ModuleDict({"a": module}), refute=False).subject, DrivenSystem)
+
+
+def sparse_cell():
+    cell = nn.GRUCell(3, 4)
+    cell.weight_hh = nn.Parameter(cell.weight_hh.detach().to_sparse())
+    return cell
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: nn.LSTM(3, 4, proj_size=2), UnsupportedError, "proj"),
+        (lambda: nn.Linear(2, 2), UnsupportedError, "register_adapter"),
+        (lambda: nn.Sequential(), UnsupportedError, "no recurrent part"),
+        (lambda: nn.RNN(3, 4, device="meta"), ConfigurationError, "meta"),
+        (sparse_cell, ConfigurationError, "stored as torch.sparse_coo"),
+        (lambda: nn.GRUCell(3, 4).to(torch.complex64), ConfigurationError, "real"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_cannot_be_certified_is_refused_clearly(make, error, text):
+    with pytest.raises(error, match=text):
+        as_subject(make())
+
+
+def test_broken_weights_are_named():
+    module = nn.Sequential(nn.RNN(3, 4))
+    with torch.no_grad():
+        module[0].weight_ih_l0[0, 0] = float("nan")
+    with pytest.raises(NonFiniteError, match="0: weight_ih_l0"):
+        as_subject(module)
+
+
+def test_a_gated_module_has_no_lure_system():
+    for module in (nn.LSTM(2, 3), nn.GRU(2, 3, 2)):
+        with pytest.raises(UnsupportedError, match="certify"):
+            lure_system(module)
+
+
+@pytest.mark.parametrize("bad", [None, 3, "text", object()])
+def test_other_objects(bad):
+    with pytest.raises(UnsupportedError):
+        recurrent_subject(bad)
+    with pytest.raises(ConfigurationError):
+        register_adapter(bad)

@@ -1,0 +1,113 @@
+"""What is certified of one part of a container says so in every sentence, in the file and on the screen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from stability import Certificate, certify, verify
+from stability.models import ElmanRNN, LipschitzRNN, certify_all, recurrent_parts
+from stability.models.adapters.modules import _ADAPTERS, register_adapter
+from stability.reports.cli import app
+from stability.systems import LureSystem
+from stability.systems.parts import part_phrase
+
+
+class Residual(nn.Module):
+    """A residual around the cell: nothing that is known about the cell is known about this."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x, h):
+        return h + self.cell(x, h)
+
+
+class Bare(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.W = nn.Parameter(0.5 * torch.eye(2))
+
+
+def scaled(module, factor):
+    with torch.no_grad():
+        for value in module.parameters():
+            value.mul_(factor)
+    return module
+
+
+@pytest.fixture
+def bare():
+    register_adapter(Bare)(lambda m: LureSystem.recurrent(-np.eye(2), m.W.detach().double().numpy()))
+    yield Bare
+    del _ADAPTERS[Bare]
+
+
+CELLS = {
+    "certified cell": (lambda: scaled(nn.RNNCell(2, 3), 0.2), "certified"),
+    "refuted cell": (lambda: scaled(nn.RNNCell(2, 3), 9.0), "refuted"),
+    "gru": (lambda: scaled(nn.GRU(2, 3), 0.1), None),
+    "stack": (lambda: scaled(nn.RNN(2, 3, 2), 0.2), "certified"),
+    "our flow": (lambda: scaled(LipschitzRNN(2, 3, dt=0.1), 0.1), None),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_every_sentence_names_the_part(name, tmp_path):
+    torch.manual_seed(0)
+    make, verdict = CELLS[name]
+    cell = make()
+    certificate = certify(Residual(cell), rate="any", refute=verdict == "refuted")
+    assert certificate.subject.part == "cell of Residual"
+    assert certificate.meta["part"] == "cell of Residual"
+    for claim in (certificate.claim, *certificate.claims):
+        assert "the part `cell` of Residual" in claim.statement.replace("The part", "the part"), claim.name
+        assert "this network" not in claim.statement.lower()
+    if verdict is not None:
+        assert str(certificate.verdict) == verdict
+    path = certificate.save(tmp_path / "c.json")
+    if str(certificate.verdict) != "inconclusive":
+        assert verify(path).valid
+    assert "part `cell` of Residual" in Certificate.load(path).claim.statement
+    alone = certify(cell, rate="any", refute=verdict == "refuted")
+    assert alone.subject.part == ""
+    assert "part" not in alone.meta
+    assert "the part `" not in alone.claim.statement.lower()
+
+
+def test_a_bare_system_from_an_adapter_names_the_part(bare):
+    certificate = certify(nn.ModuleDict({"core": bare()}))
+    assert "the part `core` of ModuleDict" in certificate.claim.statement
+    assert verify(certificate).valid
+
+
+def test_each_of_several_parts_is_named():
+    model = nn.ModuleDict({"encoder": scaled(nn.GRU(2, 3), 0.1), "decoder": scaled(ElmanRNN(3, 3), 0.1)})
+    assert [part.part for part in recurrent_parts(model).values()] == ["encoder of ModuleDict", "decoder of ModuleDict"]
+    for path, certificate in certify_all(model, rate="any", refute=False).items():
+        assert part_phrase(certificate.subject) == f"the part `{path}` of ModuleDict"
+        assert f"`{path}`" in certificate.claim.statement
+
+
+def test_the_screen_and_the_json_name_the_part(tmp_path, monkeypatch):
+    (tmp_path / "my_residual_network.py").write_text(
+        "import torch\n"
+        "class Residual(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.cell = torch.nn.RNNCell(2, 3)\n"
+        "        torch.nn.init.zeros_(self.cell.weight_hh)\n"
+        "def make():\n"
+        "    return Residual()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(app, ["certify", "my_residual_network:make"])
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("my_residual_network:make, the part cell of Residual: CERTIFIED")
+    assert "the part `cell` of Residual" in " ".join(shown.stdout.split())
+    stated = CliRunner().invoke(app, ["certify", "my_residual_network:make", "--json"])
+    assert '"part": "cell of Residual"' in stated.stdout

@@ -1,0 +1,188 @@
+"""Commands that train and measure, on tasks small enough for a test."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from stability.analysis.campaign import pipeline
+from stability.analysis.training.runs import ANALYSIS
+from stability.models import ElmanRNN, HouseholderRNN, SequenceModel, UnitaryRNN, save
+from stability.reports import cli
+from stability.storage.folder import claim
+
+TINY = ["--task-set", "size=7", "--task-set", "limit=60", "--task-set", "test_limit=30", "--hidden", "6"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two small trained models, and one that was never trained."""
+    folder = tmp_path_factory.mktemp("runs")
+    for model in ("elman", "lipschitz"):
+        out = str(folder / model)
+        assert cli.run(["train", "--model", model, "--epochs", "2", "--quiet", "--out", out, *TINY]) == 0
+    torch.manual_seed(0)
+    save(SequenceModel(ElmanRNN(7, 5), 10), folder / "untrained.safetensors")
+    return folder
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    """To the last bit; the files themselves may order their metadata differently."""
+    a, b = (load_file(folder / "model.safetensors") for folder in (one, other))
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_training_leaves_a_run_that_everything_else_reads(runs: Path) -> None:
+    document = json.loads((runs / "elman" / "run.json").read_text())
+    assert document["result"]["epochs"] == 2
+    assert document["task"]["options"]["size"] == 7
+    names = {p.name for p in (runs / "elman").iterdir()}
+    assert {"model.safetensors", "run.json", "metrics.csv", "spectra.csv", "eigenvalues.csv"} <= names
+
+
+def test_the_same_seed_trains_the_same_model(runs: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    cli.run(["train", "--model", "elman", "--epochs", "2", "--quiet", "--out", str(again), *TINY])
+    assert_same_weights(again, runs / "elman")
+
+
+def test_a_run_is_not_overwritten_by_accident(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (runs / "elman" / "run.json").read_bytes()
+    assert cli.run(["train", "--model", "elman", "--out", str(runs / "elman"), *TINY]) == 2
+    assert "another folder" in capsys.readouterr().err
+    assert (runs / "elman" / "run.json").read_bytes() == before
+
+
+def test_an_overwritten_run_loses_what_was_said_about_the_old_one(tmp_path: Path) -> None:
+    command = ["train", "--model", "elman", "--epochs", "1", "--quiet", "--out", str(tmp_path), *TINY]
+    assert cli.run(command) == 0
+    assert len(_analysis_files()) >= 12
+    with claim(tmp_path, "report") as folder:
+        folder.reserve(_analysis_files(), ANALYSIS)
+        for name in _analysis_files():
+            (tmp_path / name).write_text("about the old run")
+    assert cli.run([*command, "--overwrite"]) == 0
+    assert not [n for n in _analysis_files() if (tmp_path / n).exists()]
+
+
+def _analysis_files() -> list[str]:
+    """The files that the pipeline's own description lists."""
+    return re.findall(r"``([a-z]+\.(?:json|csv))``", str(pipeline.__doc__))
+
+
+def test_going_on_equals_never_having_stopped(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    command = ["train", "--model", "elman", "--quiet", *TINY]
+    cli.run([*command, "--epochs", "3", "--out", str(whole)])
+    cli.run([*command, "--epochs", "1", "--out", str(parts)])
+    assert cli.run(["train", "--resume", str(parts), "--epochs", "3", "--quiet"]) == 0
+    assert_same_weights(whole, parts)
+
+
+def test_interrupted_training_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(text: str, quiet: bool = False) -> None:
+        if text.startswith("epoch 2"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("stability.reports.cli.train.status", stop)
+    out = tmp_path / "run"
+    assert cli.run(["train", "--model", "elman", "--epochs", "4", "--out", str(out), *TINY]) == 130
+    line = capsys.readouterr().err
+    assert line == (
+        f"stability: interrupted: 1 finished epochs are kept in {out}; go on with: stability train --resume {out}\n"
+    )
+    monkeypatch.undo()
+    assert cli.run(["train", "--resume", str(out), "--quiet"]) == 0
+    assert json.loads((out / "run.json").read_text())["result"]["epochs"] == 4
+
+
+def test_noise_and_attack_as_json_and_files(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out = str(runs / "elman"), str(tmp_path / "out")
+    assert cli.run(["noise", run, "--levels", "0,0.3", "--samples", "20", "--json", "--out", out]) == 0
+    noise = json.loads(capsys.readouterr().out)
+    assert noise["sizes"] == [0, 0.3]
+    assert json.loads((tmp_path / "out" / "noise.json").read_text()) == noise
+    assert cli.run(["attack", run, "--epsilons", "0,1", "--samples", "20", "--json"]) == 0
+    attack = json.loads(capsys.readouterr().out)
+    assert attack["accuracy"][0] == noise["accuracy"][0]
+    assert attack["accuracy"][1] <= attack["accuracy"][0]
+
+
+def test_hessian_by_two_methods_agrees(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = []
+    for method in ("lanczos", "dense"):
+        assert cli.run(["hessian", str(runs / "elman"), "--method", method, "--samples", "20", "--json"]) == 0
+        values.append(json.loads(capsys.readouterr().out)["lambda_max"])
+    assert values[0] == pytest.approx(values[1], rel=1e-3)
+
+
+def test_a_model_without_data_asks_for_a_task(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(runs / "untrained.safetensors")
+    assert cli.run(["noise", path]) == 2
+    assert "--task" in capsys.readouterr().err
+    task = [
+        "--task",
+        "digits",
+        "--task-set",
+        "size=7",
+        "--task-set",
+        "limit=10",
+        "--task-set",
+        "test_limit=20",
+    ]
+    assert cli.run(["noise", path, *task, "--quiet"]) == 0
+    assert cli.run(["noise", path, "--task", "digits"]) == 2
+    assert "input" in capsys.readouterr().err
+
+
+def test_compare_ranks_by_drift_and_writes_its_figure(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [str(runs / "elman"), str(runs / "lipschitz"), str(runs / "untrained.safetensors")]
+    out = tmp_path / "out"
+    assert cli.run(["compare", *models, "--time-limit", "2", "--samples", "8", "--json", "--out", str(out)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    doublings = [m["doublings"] for m in document["models"]]
+    assert doublings == sorted(doublings)
+    assert {m["model"] for m in document["models"]} == {"elman", "lipschitz", "untrained"}
+    assert all(m["verdict"] in ("certified", "refuted", "inconclusive") for m in document["models"])
+    svg = (out / "norm-drift.svg").read_text()
+    assert "var(" not in svg
+    assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert cli.run(["compare", *models, "--time-limit", "0", "--samples", "4"]) == 0
+    text = capsys.readouterr().out
+    assert "Ranked by doublings" in text
+
+
+def test_compare_takes_model_files_without_a_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Activations on pairs have norms and gradients to compare, though no criterion speaks about them."""
+    torch.manual_seed(0)
+    layers = {
+        "householder": HouseholderRNN(2, 6, reflections=3),
+        "oplu": HouseholderRNN(2, 6, activation="oplu"),
+        "unitary": UnitaryRNN(2, 6),
+    }
+    files = [str(save(SequenceModel(layer, 1), tmp_path / f"{name}.safetensors")) for name, layer in layers.items()]
+    assert cli.run(["compare", *files, "--time-limit", "1", "--samples", "4", "--steps", "9", "--json"]) == 0
+    rows = {m["model"]: m for m in json.loads(capsys.readouterr().out)["models"]}
+    assert rows["oplu"]["verdict"] is None
+    assert rows["unitary"]["verdict"] is None
+    assert rows["householder"]["verdict"] in ("refuted", "inconclusive")
+    assert all(m["doublings"] is not None for m in rows.values())
+
+
+def test_a_trained_run_is_certified_or_refuted_by_name(runs: Path, tmp_path: Path) -> None:
+    certificate = tmp_path / "c.json"
+    code = cli.run(["certify", str(runs / "elman"), "-o", str(certificate), "--quiet"])
+    assert code in (0, 1, 3)
+    if code != 1:
+        assert cli.run(["verify", str(certificate), "--quiet"]) == 0

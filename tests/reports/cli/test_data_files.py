@@ -1,0 +1,251 @@
+"""``--data FILE.npz``: which models it fits, and what is done with the data once they are in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from stability.analysis.campaign.pipeline import BUDGETS
+from stability.models.sources import load_module
+from stability.reports import cli
+from stability.reports.stored.collect import collect
+from stability.wire import file_digest
+
+from ..own_nets import MODULE, SMALL, arrays
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("one", "two logits"),
+        ("per_step", "last step"),
+        ("broken", "KeyError"),
+        ("diverging", "NaN or infinite"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused_in_one_line(
+    model: str, says: str, own_nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["report", "--quick", "--out", "r"], ["noise"], ["attack"], ["hessian"]):
+        assert cli.run([command[0], f"ownnets:{model}", "--data", "good.npz", *command[1:]]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        assert says in err
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--task", "digits"], "--task both"),
+        (["--task-set", "size=7"], "--task-set both"),
+        (["--data-dir", "."], "--data-dir both"),
+    ],
+)
+@pytest.mark.parametrize("command", ["report", "noise", "attack", "hessian", "compare", "train"])
+def test_data_named_twice_are_refused(
+    command: str, more: list[str], says: str, own_nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = {"train": [], "compare": ["ownnets:three"] * 2}.get(command, ["ownnets:three"])
+    assert cli.run([command, *models, "--data", "good.npz", *more]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["report", "noise", "hessian"])
+def test_options_that_nothing_reads_are_refused(
+    command: str, own_nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more, says in ((["--data-dir", "good.npz"], "--data-dir"), (["--task-set", "size=7"], "--task")):
+        assert cli.run([command, "ownnets:three", *more]) == 2
+        assert says in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def examined(tmp_path_factory: pytest.TempPathFactory):
+    """A classifier and a bare layer, examined on one file."""
+    folder = tmp_path_factory.mktemp("examined")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setitem(BUDGETS, "quick", SMALL)
+        (folder / "ownnets.py").write_text(MODULE)
+        np.savez(folder / "good.npz", **arrays(classes=np.array(["walk", "run", "sit"])))
+        command = ["report", "ownnets:three", "ownnets:gru", "--data", "good.npz", "--seed", "1"]
+        assert cli.run([*command, "--quick", "--processes", "1", "--out", "r", "-q"]) == 0
+        network = load_module("ownnets:three")
+    sys.modules.pop("ownnets", None)
+    return folder, network
+
+
+def test_the_report_on_own_data_says_what_the_data_are_and_what_the_model_does_on_them(examined) -> None:
+    folder, network = examined
+    page = (folder / "r" / "report.html").read_text(encoding="utf-8")
+    digest, m = file_digest(folder / "good.npz"), collect(folder / "r").models[0]
+    assert digest in page
+    assert digest in (folder / "r" / "report-settings.json").read_text()
+    data = np.load(folder / "good.npz")
+    with torch.no_grad():
+        inputs = network.get_submodule("scale")(torch.from_numpy(data["x"]))
+        right = (network(torch.from_numpy(data["x"])).argmax(1).numpy() == data["y"]).mean()
+    assert m.performance["value"] == pytest.approx(right)
+    assert m.performance["chance"] == pytest.approx(1 / 3)
+    assert f"{100 * right:.1f} %" in page
+    assert "accuracy on good.npz" in page
+    by_class = {c["name"]: c for c in m.performance["by_class"]}
+    assert by_class.keys() == {"walk", "run", "sit"}
+    assert sum(c["accuracy"] * c["sequences"] for c in by_class.values()) == pytest.approx(24 * right)
+    width = float(data["x"].max() - data["x"].min())
+    levels = sorted(set(m.frames["noise"].query("noise == 'white'").level))
+    np.testing.assert_allclose(levels, [0, 0.5 * width], rtol=1e-6)
+    shares = sorted(set(m.frames["noise"].query("noise == 'salt_pepper'").level))
+    np.testing.assert_allclose(shares, [0, 0.5])
+    radii = sorted(set(m.frames["attacks"].query("norm == 'linf'").epsilon))
+    np.testing.assert_allclose(radii, [0, 0.1 * width], rtol=1e-6)
+    clean = m.frames["noise"].query("level == 0").accuracy
+    np.testing.assert_allclose(clean, right)  # 30 samples were allowed, so all 24 were looked at
+    low, high = m.analysis["input_box"]  # the promise is about what the GRU gets, not about the data before the Linear
+    assert (low, high) == pytest.approx((float(inputs.min()), float(inputs.max())))
+    assert m.analysis["input_of"] == "rnn"
+    assert "Inputs of rnn in" in page
+    assert m.analysis["input_range"] == pytest.approx([data["x"].min(), data["x"].max()])
+
+
+def test_a_bare_layer_is_measured_as_far_as_it_answers(examined) -> None:
+    m = collect(examined[0] / "r").models[1]
+    assert m.step("norms")["status"] == "done"
+    assert m.step("lyapunov")["status"] == "done"
+    for step in ("performance", "noise", "attacks", "hessian"):
+        assert "outputs and states" in m.step(step)["reason"]
+
+
+def test_stated_bounds_and_test_parts_are_the_ones_in_use(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, test = arrays(), arrays(12, seed=5)
+    np.savez(own_nets / "parts.npz", **train, x_test=test["x"], y_test=test["y"], lower=-50.0, upper=50.0)
+    network = load_module("ownnets:three")
+    assert network is not None
+    with torch.no_grad():
+        right = (network(torch.from_numpy(test["x"])).argmax(1).numpy() == test["y"]).mean()
+        loss = torch.nn.functional.cross_entropy(network(torch.from_numpy(train["x"])), torch.from_numpy(train["y"]))
+    for command in ("noise", "attack"):
+        assert cli.run([command, "ownnets:three", "--data", "parts.npz", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["n"] == 12
+        assert found["accuracy"][0] == pytest.approx(right)
+        assert found["sizes"][-1] == pytest.approx(40.0 if command == "noise" else 10.0)
+    assert cli.run(["hessian", "ownnets:three", "--data", "parts.npz", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["samples"] == 24
+    assert found["loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_values_are_never_called_accuracy(own_nets: Path) -> None:
+    data = arrays()
+    y = data["x"].mean((1, 2))
+    np.savez(own_nets / "values.npz", x=data["x"], y=y)
+    command = ["report", "ownnets:one", "--data", "values.npz", "--quick", "--processes", "1", "--out", "r", "-q"]
+    assert cli.run(command) == 0
+    page, m = (own_nets / "r" / "report.html").read_text(encoding="utf-8"), collect(own_nets / "r").models[0]
+    network = load_module("ownnets:one")
+    assert network is not None
+    with torch.no_grad():
+        error = float(((network(torch.from_numpy(data["x"]))[:, 0].numpy() - y) ** 2).mean())
+    assert m.performance["metric"] == "mse"
+    assert m.performance["value"] == pytest.approx(error, rel=1e-5)
+    assert m.performance["chance"] == pytest.approx(float(np.var(y)), rel=1e-5)
+    body = page[page.index('id="verdicts"') : page.index('id="glossary"')]
+    assert "ccuracy" not in body
+    assert "mean squared error on values.npz" in body
+    assert "values, no classes" in body
+    assert m.step("hessian")["status"] == "done"
+    assert "noise" not in m.frames
+
+
+@pytest.mark.slow
+def test_results_of_other_data_are_not_mixed(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["report", "ownnets:three", "--data", "good.npz", "--quick", "--processes", "1", "--out", "r", "-q"]
+    assert cli.run(command) == 0
+    first = (own_nets / "r" / "models" / "ownnets-three" / "analysis.json").read_bytes()
+    (own_nets / "elsewhere").mkdir()
+    (own_nets / "good.npz").rename(own_nets / "elsewhere" / "moved.npz")
+    moved = [part.replace("good.npz", "elsewhere/moved.npz") for part in command]
+    assert cli.run(moved) == 0  # the same data, wherever they lie
+    assert (own_nets / "r" / "models" / "ownnets-three" / "analysis.json").read_bytes() == first
+    np.savez(own_nets / "good.npz", **arrays(seed=7))
+    assert cli.run(command) == 2
+    assert "other settings" in capsys.readouterr().err
+    assert (own_nets / "r" / "models" / "ownnets-three" / "analysis.json").read_bytes() == first
+
+
+def test_what_was_not_run_says_why_and_how_to_get_it(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["report", "ownnets:three", "--quick", "--processes", "1", "--out", "r"]
+    assert cli.run(command) == 0
+    text = capsys.readouterr().out
+    wanted = "stability report ownnets:three --data FILE.npz"
+    assert wanted in text
+    assert "stability certify ownnets:three --input-box LOW HIGH" in text
+    page = (own_nets / "r" / "report.html").read_text(encoding="utf-8")
+    for anchor in ("hessian", "performance", "robustness", "dynamics", "made"):
+        section = page[page.index(f'<section id="{anchor}">') :].split("</section>")[0]
+        assert wanted in section, anchor
+        assert "x (n, time, features) and y (n,)" in section, anchor
+    times = page[page.index("Time spent, by step</p>") :].split("</table>")[0]
+    assert "Hessian" not in times  # a step that was not run took no time
+    assert "certificate" in times
+    document = json.loads((own_nets / "r" / "report.json").read_text())
+    assert wanted in [row["command"] for row in document["models"][0]["not_shown"]]
+
+
+def test_one_analyzer_alone_on_own_data(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = np.load(own_nets / "good.npz")
+    width = float(data["x"].max() - data["x"].min())
+    for model in ("three", "double"):
+        assert cli.run(["noise", f"ownnets:{model}", "--data", "good.npz", "--json", "--draws", "1"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        np.testing.assert_allclose(found["sizes"], np.arange(5) / 10 * width, rtol=1e-5)
+        assert found["n"] == 24
+    assert cli.run(["attack", "ownnets:three", "--data", "good.npz", "--json", "--epsilons", "0,3", "--seed", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["sizes"] == [0, 3]
+    assert cli.run(["hessian", "ownnets:three", "--data", "good.npz", "--json", "--samples", "10"]) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == 10
+    command = ["compare", "ownnets:three", "ownnets:gru", "--data", "good.npz", "--time-limit", "0", "--json"]
+    assert cli.run(command) == 0
+    assert "24 sequences of good.npz, 6 steps" in json.loads(capsys.readouterr().out)["inputs"]
+
+
+def test_training_on_own_data_holds_a_fifth_out_and_goes_on(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "train",
+        "--model",
+        "elman",
+        "--hidden",
+        "4",
+        "--data",
+        "good.npz",
+        "--epochs",
+        "1",
+        "--out",
+        "run",
+        "-q",
+    ]
+    assert cli.run(command) == 0
+    document = json.loads((own_nets / "run" / "run.json").read_text())
+    assert (document["task"]["train"], document["task"]["test"]) == (19, 5)
+    assert document["task"]["options"]["digest"] == file_digest(own_nets / "good.npz")
+    assert cli.run(["noise", "run", "--data", "good.npz", "--levels", "0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["n"] == 5  # the held-out part of the run, not all of the file
+    assert found["accuracy"] == [pytest.approx(document["result"]["test_metric"])]
+    (own_nets / "good.npz").rename(own_nets / "moved.npz")
+    assert cli.run(["train", "--resume", "run", "--epochs", "2", "-q"]) == 2
+    assert "good.npz" in capsys.readouterr().err
+    assert cli.run(["train", "--resume", "run", "--epochs", "2", "--data", "moved.npz", "-q"]) == 0
+    np.savez(own_nets / "moved.npz", **arrays(seed=3))
+    assert cli.run(["train", "--resume", "run", "--epochs", "3", "--data", "moved.npz", "-q"]) == 2
+    assert "is not the data" in capsys.readouterr().err
+    assert len(pd.read_csv(own_nets / "run" / "metrics.csv")) == 2

@@ -1,0 +1,120 @@
+"""Exit codes of commands about several models: 0 means that nothing is missing, whatever else is there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from stability.analysis.campaign import campaign
+from stability.analysis.campaign.pipeline import BUDGETS
+from stability.analysis.studies import adding, base, contracting
+from stability.errors import IllPosedError, UnsupportedError
+from stability.reports import cli
+
+from ..own_nets import SMALL
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(BUDGETS, "quick", SMALL)
+    np.savez(tmp_path / "good.npz", A=-2.0 * np.eye(2), W=0.5 * np.eye(2))
+    np.savez(tmp_path / "bad.npz", A=-3.0 * np.eye(2), W=0.5 * np.eye(2))
+    return tmp_path
+
+
+def line(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    captured = capsys.readouterr()
+    assert captured.err.startswith("stability: error: ")
+    assert captured.err.count("\n") == 1
+    return captured.out, captured.err
+
+
+@pytest.mark.parametrize("how", [[], ["--quiet"], ["--json"]])
+def test_a_report_that_lacks_a_model(here: Path, monkeypatch, capsys, how: list[str]) -> None:
+    command = ["report", "good.npz", "bad.npz", "--quick", "--processes", "1", "--out", "r", *how]
+    whole = campaign.analyse
+
+    def fails(folder: Path, *args, **kwargs):
+        if kwargs["title"] == "bad":
+            raise UnsupportedError("no such luck")
+        return whole(folder, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(campaign, "analyse", fails)
+        assert cli.run(command) == 2
+    out, err = line(capsys)
+    assert "lacks results of 1 of its models: bad: no such luck" in err
+    if how == ["--json"]:
+        assert json.loads(out)["failed"] == {"bad": "no such luck"}
+    assert ("good: CERTIFIED" in out.upper().replace("GOOD", "good")) is (how == [])
+    assert "good" in (here / "r" / "report.html").read_text()
+    assert cli.run(["report", "--redraw", "r", *how]) == 2
+    assert "bad: no such luck" in line(capsys)[1]
+    assert cli.run(command) == 0  # the same command again finishes it
+    assert cli.run(["report", "--redraw", "r", *how]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_redrawn_report_with_a_changed_certificate(here: Path, capsys) -> None:
+    assert cli.run(["report", "good.npz", "--quick", "--out", "r", "-q"]) == 0
+    path = here / "r" / "models" / "good" / "certificate.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"rate": 1.', '"rate": 9.', 1))
+    assert path.read_text() != whole
+    assert cli.run(["report", "--redraw", "r", "-q"]) == 2
+    assert "lacks results of 1 of its models: good: " in line(capsys)[1]
+    path.write_text(whole)
+    assert cli.run(["report", "--redraw", "r", "-q"]) == 0
+
+
+@pytest.mark.parametrize(("error", "code"), [(IllPosedError("no single solution"), 2), (UnsupportedError("none"), 0)])
+def test_a_comparison_with_a_certificate_that_failed(here: Path, monkeypatch, capsys, error, code) -> None:
+    tiny = ["--task-set", "size=7", "--task-set", "limit=20", "--task-set", "test_limit=10", "--epochs", "1", "-q"]
+    assert cli.run(["train", "--model", "elman", "--hidden", "2", *tiny, "--out", "run"]) == 0
+
+    def fails(model, **options):
+        raise error
+
+    monkeypatch.setattr(sys.modules["stability.certify"], "certify", fails)
+    assert cli.run(["compare", "run", "run", "--samples", "3", "--factor", "1", "--out", "c"]) == code
+    out = line(capsys)[0] if code else capsys.readouterr().out
+    assert f"no certificate ({error})" in out
+    rows = json.loads((here / "c" / "compare.json").read_text())["models"]
+    assert sorted(row["model"] for row in rows) == ["run (1)", "run (2)"]
+    assert all(row["reason"] == str(error) for row in rows)
+
+
+def test_a_study_in_which_a_training_diverges(here: Path, monkeypatch, capsys) -> None:
+    def diverged(*args, **kwargs):
+        return SimpleNamespace(stopped="diverged", test_metric=0.1, detail="the loss became nan")
+
+    monkeypatch.setattr(contracting, "train", diverged)
+    assert cli.run(["study", "contracting", "--quick", "--out", "s", "-q"]) == 2
+    assert "the training of LipschitzRNN, seed 0 has no result: the loss became nan" in line(capsys)[1]
+    assert not list((here / "s").glob("parts/*.json"))
+    assert not (here / "s" / "study.json").exists()
+    monkeypatch.setitem(adding.LEARNING_RATES, "LSTM", float("inf"))
+    sizes = {"steps": 6, "iterations": 4, "hidden": 16, "every": 2, "batch": 4, "reflections": 4, "test": 10}
+    for name, value in sizes.items():
+        monkeypatch.setitem(adding.QUICK, name, value)
+    assert cli.run(["study", "adding", "--quick", "--out", "t", "-q"]) == 2
+    assert "training diverged: the loss became nan in iteration 2" in line(capsys)[1]
+    assert sorted(p.name for p in (here / "t" / "parts").iterdir()) == ["ornn-seed0.json", "ornn-seed1.json"]
+    assert not (here / "t" / "study.json").exists()
+
+
+def test_a_training_without_an_end_has_no_result() -> None:
+    good = SimpleNamespace(stopped="epochs", test_metric=0.5, detail="")
+    assert base.finished(good, "x") is good
+    for stopped, value in (("diverged", 0.5), ("epochs", None)):
+        with pytest.raises(UnsupportedError, match="the training of x has no result"):
+            base.finished(SimpleNamespace(stopped=stopped, test_metric=value, detail=""), "x")
+    assert base.finite(1.5, 3) == 1.5
+    with pytest.raises(UnsupportedError, match="became nan in iteration 3"):
+        base.finite(float("nan"), 3)

@@ -1,0 +1,209 @@
+"""Boxes of inputs: stated with the data, with ``--input-box``, or the range of the data; the same wherever asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stability.analysis import task_from_arrays
+from stability.analysis.campaign.inputs import data_range, part_range
+from stability.certificate import Certificate
+from stability.reports import cli
+from stability.reports.boxes import box_note
+from stability.verify import verify
+
+from ..own_nets import arrays
+
+NETS = """
+import torch
+from torch import nn
+
+
+class Bare(nn.Module):
+    def __init__(self, flip=False):
+        super().__init__()
+        self.rnn, self.head, self.flip = nn.LSTM(3, 3, batch_first=True), nn.Linear(3, 3), flip
+        with torch.no_grad():
+            for p in self.rnn.parameters():
+                p.mul_(0.05)
+
+    def forward(self, x):
+        return self.head(self.rnn(x.flip(-1) if self.flip else x)[0][:, -1])
+
+
+def made(cls, *args):
+    torch.manual_seed(2)
+    return cls(*args)
+
+
+def lstm():
+    return made(Bare)
+
+
+def flipped():
+    return made(Bare, True)
+
+
+def layer():
+    torch.manual_seed(2)
+    return nn.LSTM(3, 3, batch_first=True)
+
+
+def elman():
+    torch.manual_seed(2)
+    return nn.RNN(3, 4, batch_first=True)
+"""
+LOW, HIGH = [-30.0, -40.0, -50.0], [35.0, 45.0, 55.0]
+
+
+@pytest.fixture
+def nets(own_nets: Path) -> Path:
+    (own_nets / "boxnets.py").write_text(NETS)
+    bounded: Any = arrays(lower=np.array(LOW), upper=np.array(HIGH))
+    np.savez(own_nets / "bounded.npz", **bounded)
+    return own_nets
+
+
+def box(certificate: Certificate) -> list[list[float]]:
+    """The box that a certificate is about, out of what it hashes."""
+    subject: Any = certificate.subject
+    return [subject.input_low.tolist(), subject.input_high.tolist()]
+
+
+def report(nets: Path, *options: str, drawn: bool = False) -> tuple[Any, str]:
+    """What the analysis of ``boxnets:lstm`` says, the box in its certificate, and the page, or what it would say."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not drawn:  # drawing takes longer than the rest
+            patch.setattr("stability.reports.page.html.render", lambda folder, **_: Path(folder) / "report.html")
+        assert cli.run(["report", *options, "--quick", "--processes", "1", "--out", "r", "-q"]) == 0
+    folder = nets / "r" / "models" / "boxnets-lstm"
+    assert verify(folder / "certificate.json").valid
+    analysis = json.loads((folder / "analysis.json").read_text())
+    page = (nets / "r" / "report.html").read_text(encoding="utf-8") if drawn else box_note(analysis)
+    return {**analysis, "box": box(Certificate.load(folder / "certificate.json"))}, page
+
+
+def test_bounds_of_features_are_the_box_of_the_certificate_and_the_limits_of_attacks(
+    nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, page = report(nets, "boxnets:lstm", "--data", "bounded.npz")
+    assert found["box"] == [LOW, HIGH]
+    assert (found["input_box"], found["input_from"]) == ([LOW, HIGH], "bounds")
+    assert "Inputs in [−30, 35] × [−40, 45] × [−50, 55], the bounds stated with the data." in page
+    assert cli.run(["attack", "boxnets:lstm", "--data", "bounded.npz", "--json"]) == 0
+    sizes = json.loads(capsys.readouterr().out)["sizes"]
+    assert sizes[-1] == pytest.approx(0.1 * 105.0)  # a share of the widest feature
+    # a huge radius stops at each feature's own bound
+    task = task_from_arrays(**arrays(), bounds=(LOW, HIGH))
+    from stability.analysis import pgd
+    from stability.models.sources import load_module
+
+    model = load_module("boxnets:lstm")
+    assert model is not None
+    x, y = task.test
+    z = pgd(model, x, y, epsilon=1e4, bounds=task.bounds, steps=3).adversarial
+    assert (z >= torch.tensor(LOW)).all()
+    assert (z <= torch.tensor(HIGH)).all()
+    assert float(z.max()) > 35.0  # beyond what the first feature may reach: each has its own
+
+
+def test_without_bounds_the_range_of_the_data_is_the_box_and_it_is_said(nets: Path) -> None:
+    found, page = report(nets, "boxnets:lstm", "--data", "good.npz")
+    x = arrays()["x"]
+    assert found["box"] == [[float(x.min())] * 3, [float(x.max())] * 3]
+    assert found["input_from"] == "data"
+    assert page.endswith("the range of the data.")
+    exponents = json.loads((nets / "r" / "models" / "boxnets-lstm" / "exponents.json").read_text())
+    assert exponents["bound"] is not None
+
+
+def test_a_stated_box_takes_the_place_of_the_range_and_data_beyond_it_are_told(nets: Path) -> None:
+    found, page = report(nets, "boxnets:lstm", "--data", "good.npz", "--input-box", "-0.5", "0.25", drawn=True)
+    assert found["box"] == [[-0.5] * 3, [0.25] * 3]
+    assert (found["input_box"], found["input_from"], found["stated_box"]) == ([-0.5, 0.25], "stated", [-0.5, 0.25])
+    assert "Inputs in [−0.5, 0.25], as stated with --input-box; on the data they lie in" in page
+    exponents = json.loads((nets / "r" / "models" / "boxnets-lstm" / "exponents.json").read_text())
+    assert exponents["bound"] is None  # a claim about the box says nothing about exponents on data outside of it
+    assert json.loads((nets / "r" / "report.json").read_text())["models"][0]["analysis"]["input_from"] == "stated"
+
+
+def test_a_box_needs_no_data_and_decides_which_report_it_is(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["boxnets:lstm", "boxnets:elman", "--input-box", "-1", "1"]
+    found, said = report(nets, *command)
+    assert found["input_box"] == [-1, 1]
+    assert said == "Inputs in [−1, 1], as stated with --input-box."
+    elman = json.loads((nets / "r" / "models" / "boxnets-elman" / "analysis.json").read_text())
+    assert elman["input_box"] is None  # claims about it are about every input
+    again = ["report", *command[:-1], "2", "--quick", "--processes", "1", "--out", "r"]
+    assert cli.run(again) == 2
+    assert "other settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["boxnets:lstm"], ["--input-box", "-1", "1"], ["--data", "good.npz"], ["--quick"]])
+def test_redrawing_takes_nothing_that_it_would_not_read(
+    option: list[str], nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["report", "--redraw", "r", *option]) == 2
+    assert "computes nothing: leave out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [(("2", "1"), "LOW <= HIGH"), (("nan", "1"), "finite"), (("-inf", "inf"), "finite"), (("a", "b"), "valid number")],
+)
+@pytest.mark.parametrize("command", [["report", "boxnets:lstm"], ["compare", "boxnets:lstm", "boxnets:elman"]])
+def test_bad_boxes_are_refused_in_one_line(
+    command: list[str], ends: tuple[str, str], says: str, nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run([*command, "--input-box", *ends]) == 2
+    assert says in capsys.readouterr().err
+    assert not (nets / "r").exists()
+
+
+@pytest.mark.parametrize("command", [["report", "boxnets:elman"], ["report", "--models", "elman,lipschitz"]])
+def test_a_box_for_no_gated_network_is_refused(
+    command: list[str], nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run([*command, "--input-box", "-1", "1", "--out", "r"]) == 2
+    assert "LSTM and GRU only" in capsys.readouterr().err
+    assert not (nets / "r").exists()
+
+
+def test_comparing_certifies_for_the_inputs_that_the_report_does(
+    nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", "boxnets:lstm", "boxnets:elman", "--data", "bounded.npz", "--factor", "2", "--samples", "4"]
+    for options, told in (((), [[LOW, HIGH], "bounds"]), (("--input-box", "-1", "1"), [[-1, 1], "stated"])):
+        assert cli.run([*command, *options, "--time-limit", "3", "--json"]) == 0
+        rows = {r["model"]: r for r in json.loads(capsys.readouterr().out)["models"]}
+        row = rows["boxnets:lstm"]
+        assert [row["input_box"], row["input_from"]] == told
+        assert row["verdict"] == "certified"  # without a box no criterion holds for an LSTM
+        assert "input_box" not in rows["boxnets:elman"]
+
+
+def test_comparing_without_data_says_that_a_gated_network_needs_a_box(
+    nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", "boxnets:layer", "boxnets:elman", "--time-limit", "1", "--factor", "2", "--samples", "4"]
+    assert cli.run(command) == 0
+    assert "stability certify boxnets:layer --input-box LOW HIGH" in capsys.readouterr().out
+    assert cli.run([*command, "--input-box", "-1", "1"]) == 0
+    assert "Inputs in [−1, 1], as stated with --input-box." in capsys.readouterr().out
+
+
+def test_features_in_another_order_do_not_get_the_bounds_of_the_data(nets: Path) -> None:
+    """Found by what each feature holds: the ranges of all features together are those of the data."""
+    from stability.models.sources import load_module
+
+    task = task_from_arrays(**arrays(), bounds=(LOW, HIGH))
+    straight, flipped = load_module("boxnets:lstm"), load_module("boxnets:flipped")
+    assert part_range(straight, straight, task) == ((tuple(LOW), tuple(HIGH)), "")
+    x = arrays()["x"]
+    assert part_range(flipped, flipped, task) == ((float(x.min()), float(x.max())), "rnn")
+    assert data_range(task) == (tuple(LOW), tuple(HIGH))

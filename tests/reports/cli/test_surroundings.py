@@ -1,0 +1,251 @@
+"""Names that are no UTF-8, locales without letters, streams that are closed or full: it works, or ends in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.torch
+import torch
+
+from stability.analysis.campaign.pipeline import BUDGETS
+from stability.reports import cli
+from stability.reports.cli import streams
+from stability.reports.stored.frames import read_table
+from stability.storage import writing
+
+from ..own_nets import SMALL, arrays
+
+NAME = "b\udcffd"  # the bytes 62 ff 64
+TINY = ["--task-set", "size=7", "--task-set", "limit=20", "--task-set", "test_limit=10", "--epochs", "1", "-q"]
+OWN = "import torch\n\n\ndef load():\n    torch.manual_seed(0)\n    return torch.nn.RNN(2, 3, batch_first=True)\n"
+NO_LETTERS = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+ASCII = {"LC_ALL": "POSIX", "PYTHONIOENCODING": "ascii"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of such a name, with files of such names."""
+    folder = tmp_path / NAME
+    try:
+        folder.mkdir()
+    except OSError as error:  # a file system that takes UTF-8 only
+        pytest.skip(f"no such names here ({error})")
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(BUDGETS, "quick", SMALL)
+    np.savez(folder / f"{NAME}.npz", A=-2.0 * np.eye(3), W=0.5 * np.eye(3))
+    return folder
+
+
+def test_every_kind_of_model_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    cell = torch.nn.GRU(2, 3)
+    safetensors.torch.save_file(cell.state_dict(), here / "w")
+    (here / "w").rename(here / f"{NAME}.safetensors")
+    for name, new in (("new.pt", True), ("old.pt", False)):
+        torch.save(cell.state_dict(), here / name, _use_new_zipfile_serialization=new)
+        (here / name).rename(here / f"{NAME}{name}")
+    verdicts = set()
+    for end in (".safetensors", "new.pt", "old.pt"):
+        code = cli.run(["certify", f"{NAME}{end}", "--json", "--time-limit", "20", "--no-refute"])
+        out = json.loads(capsys.readouterr().out)
+        assert code in (0, 1)
+        assert out["model"] == f"b\\udcffd{end}" or out["model"] == f"{NAME}{end}"
+        verdicts.add((code, out["verdict"], out["rate"]))
+    assert len(verdicts) == 1
+    assert cli.run(["certify", f"{NAME}.npz", "-o", f"{NAME}.json"]) == 0
+    assert cli.run(["verify", f"{NAME}.json"]) == 0
+    assert "b\\udcffd.json" in capsys.readouterr().out
+
+
+def test_an_onnx_file_with_numbers_beside_it_is_refused_by_its_reason(here: Path, capsys) -> None:
+    onnx = pytest.importorskip("onnx")
+    weight = onnx.helper.make_tensor("W", onnx.TensorProto.FLOAT, [1], [1.0])
+    weight.ClearField("float_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="w.bin")
+    graph = onnx.helper.make_graph([], "g", [], [], [weight])
+    (here / "below").mkdir()
+    (here / "below" / "w.bin").write_bytes(bytes(4))
+    (here / "below" / "m.onnx").write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    assert cli.run(["certify", str(here / "below" / "m.onnx")]) == 2
+    err = capsys.readouterr().err
+    assert "rename the folder" in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_is_trained_gone_on_with_and_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["train", "--model", "elman", "--hidden", "3", *TINY, "--out", f"{NAME}run"]) == 0
+    assert cli.run(["train", "--resume", f"{NAME}run", "--epochs", "2", "-q"]) == 0
+    assert cli.run(["noise", f"{NAME}run", "--samples", "5", "--levels", "0,0.2", "--out", NAME, "-q"]) == 0
+    (here / "copy.safetensors").write_bytes((here / f"{NAME}run" / "model.safetensors").read_bytes())
+    models = [f"{NAME}run", "copy.safetensors"]
+    assert cli.run(["compare", *models, "--samples", "3", "--factor", "1", "--time-limit", "0", "--out", "c"]) == 0
+    assert set(pd.read_csv(here / "c" / "norms.csv")["model"]) == {"b\\udcffdrun", "copy"}
+    assert "\udcff" not in capsys.readouterr().out
+
+
+def test_data_of_such_a_name_are_found_again(here: Path) -> None:
+    np.savez(here / f"{NAME}d.npz", **arrays())
+    own = ["--model", "elman", "--hidden", "3", "--data", f"{NAME}d.npz", "--epochs", "1", "-q"]
+    assert cli.run(["train", *own, "--out", "run"]) == 0
+    assert cli.run(["train", "--resume", "run", "--epochs", "2", "-q"]) == 0
+    assert cli.run(["noise", "run", "--samples", "5", "--levels", "0", "-q"]) == 0
+
+
+def test_a_report_of_such_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["report", f"{NAME}.npz", "--quick", "--out", f"{NAME}r"]
+    assert cli.run(command) == 0
+    assert cli.run(command) == 0  # its own folder, again
+    assert cli.run(["report", "--redraw", f"{NAME}r"]) == 0
+    assert "b\\udcffd" in (here / f"{NAME}r" / "report.html").read_text(encoding="utf-8")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    np.savez(folder / "mä.npz", A=-2.0 * np.eye(2), W=0.5 * np.eye(2))
+    (folder / "own.py").write_text(OWN)
+    assert cli.run(["certify", str(folder / "mä.npz"), "-o", str(folder / "mä.json"), "-q"]) == 0
+    return folder
+
+
+def shell(folder: Path, command: str, **settings: str) -> tuple[int, str, str]:
+    """A command line of ``stability`` as a process of its own."""
+    surroundings = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG", "PYTHON", "STABILITY"))}
+    done = subprocess.run(
+        ["sh", "-c", command.replace("stability", f"{sys.executable} -m stability", 1)],
+        cwd=folder, env={**surroundings, "OMP_NUM_THREADS": "1", **settings}, stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=250,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+FULL = "stability: error: cannot write the result to standard output: No space left on device\n"
+STREAMS = [
+    (">&- 2>&- <&-", 0, ""), (">/dev/full 2>/dev/full", 2, ""), (">/dev/full", 2, FULL), ("2>&-", 0, ""),
+    (">&-", 0, ""), ("2>/dev/full", 0, ""),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+@pytest.mark.parametrize(
+    ("how", "code", "said"), [pytest.param(*s, marks=[pytest.mark.slow] * (i > 2)) for i, s in enumerate(STREAMS)]
+)
+def test_streams_that_are_closed_or_full(files: Path, how: str, code: int, said: str) -> None:
+    found, _, err = shell(files, f"stability verify mä.json {how}")
+    assert (found, err) == (code, said)
+
+
+def test_the_result_of_a_factory_goes_into_a_file_while_errors_go_elsewhere(files: Path) -> None:
+    """A pipe on standard error has no positions, a file on standard output has."""
+    code, out, err = shell(files, "stability certify own:load --no-refute --time-limit 20 > result.txt")
+    assert (code, out, err) == (0, "", "")
+    assert (files / "result.txt").read_text().startswith("own:load: CERTIFIED")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [">/dev/full", ">&-", ">&- 2>&-"])
+def test_streams_of_a_watched_command(files: Path, how: str) -> None:
+    code, out, err = shell(files, f"stability certify own:load --no-refute --time-limit 20 {how}")
+    assert (code, out, err) == ((2, "", FULL) if "full" in how else (0, "", ""))
+
+
+def test_a_closed_output_is_not_written_to_by_its_name(files: Path) -> None:
+    code, _, err = shell(files, "stability certify mä.npz -q -o /dev/stdout >&-")
+    assert code == 2
+    assert "this process has no open file 1" in err
+
+
+def test_what_was_closed_is_taken_before_a_file_gets_its_number(tmp_path: Path) -> None:
+    program = (
+        "import sys; from stability.reports.cli.streams import occupied; occupied(); "
+        f"file = open({str(tmp_path / 'f')!r}, 'w'); print(file.fileno(), file=file); print('x'); sys.stderr.write('y')"
+    )
+    subprocess.run(["sh", "-c", f'exec "{sys.executable}" -c "$0" <&- >&- 2>&-', program], timeout=60, check=True)
+    assert int((tmp_path / "f").read_text()) > 2
+
+
+def test_a_stream_that_takes_nothing_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert streams.emptied(None) is None
+    with open("/dev/full", "w") as full:
+        full.write("x")
+        assert isinstance(streams.emptied(full), OSError)
+        assert streams.emptied(full) is None
+    assert streams.emptied(full) is None  # closed
+    assert not writing.CLOSED
+
+
+@pytest.mark.parametrize("settings", [NO_LETTERS, pytest.param(ASCII, marks=pytest.mark.slow)])
+def test_a_locale_without_letters(files: Path, settings: dict[str, str]) -> None:
+    code, out, err = shell(files, "stability verify mä.json", **settings)
+    assert (code, err) == (0, "")
+    assert out.startswith("m\\udcc3\\udca4.json: valid (certified)")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("settings", [NO_LETTERS, ASCII], ids=["C", "POSIX"])
+def test_commands_in_a_locale_without_letters(tmp_path: Path, files: Path, settings: dict[str, str]) -> None:
+    folder = tmp_path / "ü"
+    folder.mkdir()
+    (folder / "mä.npz").write_bytes((files / "mä.npz").read_bytes())
+    np.savez(folder / "dä.npz", **arrays())
+    for command in (
+        "stability certify mä.npz -o zertifikät.json",
+        "stability train --model elman --hidden 3 --data dä.npz --epochs 1 --out läuf",
+        "stability train --resume läuf --epochs 2",
+        "stability compare läuf läuf --samples 3 --factor 1 --time-limit 0 --out vergleich-ä",
+        "stability report mä.npz läuf --quick --out bericht-ä",
+        "stability report --redraw bericht-ä",
+    ):
+        code, _, err = shell(folder, command, **settings)
+        assert (code, err) == (0, ""), command
+    code, _, err = shell(folder, "stability train --resume läuf --epochs 3", LC_ALL="C.UTF-8")  # elsewhere it goes on
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [{"HOME": "/dev/null"}, {"TMPDIR": "/proc"}, {"TERM": "dumb", "COLUMNS": "1"}, {"COLUMNS": "x"}, {"TERM": ""}],
+    ids=str,
+)
+def test_other_surroundings(files: Path, settings: dict[str, str], tmp_path: Path) -> None:
+    for command in ("certify mä.npz", f"report mä.npz --quick --out {tmp_path / 'r'}", "--help"):
+        code, out, err = shell(files, f"stability {command}", **settings)
+        assert (code, err) == (0, ""), command
+        assert out
+
+
+def tracked(copies: list[int]) -> str:
+    rows = [f"{step},0,W,{value},0.0" for step in copies for value in (1.0, 1.0, 0.5)]
+    return "\n".join(["step,epoch,matrix,real,imag", *rows, ""])
+
+
+def test_rows_that_two_writers_left_are_drawn_once(tmp_path: Path) -> None:
+    path = tmp_path / "eigenvalues.csv"
+    path.write_text(tracked([0, 1, 2]))
+    whole = read_table(path)
+    for copies in ([0, 1, 1, 2], [0, 0, 1, 2], [0, 1, 2, 1, 2]):
+        path.write_text(tracked(copies))
+        pd.testing.assert_frame_equal(read_table(path), whole)
+    path.write_text(tracked([0, 1, 2]) + "1,0,W,9.0,0.0\n")
+    with pytest.raises(ValueError, match="1 rows too many that are no copies"):
+        read_table(path)
+    path.write_text(tracked([0, 1, 2]).rpartition("2,0")[0])  # cut off
+    assert len(read_table(path)) == 8
+    rows = ["step,epoch,matrix,quantity,value", "0,0,W,norm,1.5", "1,0,W,norm,2.5"]
+    path = tmp_path / "spectra.csv"
+    path.write_text("\n".join([*rows, rows[-1], ""]))
+    assert read_table(path)["value"].tolist() == [1.5, 2.5]
+    path.write_text("\n".join([*rows, "1,0,W,norm,3.5", ""]))
+    with pytest.raises(ValueError, match="1 rows too many"):
+        read_table(path)

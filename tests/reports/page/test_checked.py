@@ -1,0 +1,177 @@
+"""What the page does with certificates that are not true, and with results of another model."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stability.certificate import Certificate, Claim, Evidence, Verdict
+from stability.certify import certify
+from stability.reports import render
+from stability.reports.stored.certificates import check_file, state, view
+from stability.reports.stored.collect import collect
+from stability.systems import DrivenSystem, LureSystem
+from stability.verify import verify
+
+from ..conftest import certificate
+
+
+def model(folder: Path, name: str = "contracting") -> Path:
+    return folder / "models" / name
+
+
+def page(folder: Path) -> str:
+    return render(folder).read_text(encoding="utf-8")
+
+
+def cards(text: str) -> str:
+    return text[text.index('id="verdicts"') : text.index("</ul>", text.index('class="cards"'))]
+
+
+def test_a_changed_verdict_is_not_shown(report_dir: Path) -> None:
+    """The refuted model's file says certified, without and with a digest that fits."""
+    file = model(report_dir, "lstm") / "certificate.json"
+    document = json.loads(file.read_text())
+    document["claim"] |= {"verdict": "certified", "value": 0.5}
+    document |= {"criterion": "multiplier", "rate": 0.5}
+    file.write_text(json.dumps(document))
+    for _ in range(2):
+        assert not verify(file).valid
+        text = page(report_dir)
+        assert text.count('<li class="card certified"') == 1
+        assert '<li class="card invalid"' in text
+        assert "1 does not verify" in text
+        assert "does not verify" in cards(text)
+        stored = json.loads((report_dir / "report.json").read_text())["models"][2]
+        assert stored["verdict"] is stored["evidence"] is stored["certificate"] is None
+        assert stored["state"] == "invalid"
+        loaded = certificate(Verdict.REFUTED)
+        claim = dataclasses.replace(loaded.claim, verdict=Verdict.CERTIFIED, value=0.5)
+        dataclasses.replace(loaded, claim=claim, rate=0.5, overshoot=1.0).save(file)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe no", b'{"format": "stability-certificate", "version": 1}'])
+def test_a_file_that_cannot_be_read_is_told_on_its_card(small_dir: Path, damage: bytes) -> None:
+    (model(small_dir) / "certificate.json").write_bytes(damage)
+    text = page(small_dir)
+    assert '<li class="card invalid"' in text
+    assert "certified stable" not in cards(text)
+
+
+def test_every_answer_of_the_page_is_the_checkers(report_dir: Path) -> None:
+    for record in collect(report_dir).models:
+        found = verify(record.folder / "certificate.json")
+        assert (record.checked, record.subject) == (found.reason, found.subject)
+
+
+def test_a_valid_certificate_of_another_model_is_not_shown(report_dir: Path) -> None:
+    folder = model(report_dir)
+    name = "certificate.json"
+    analysis = json.loads((folder / "analysis.json").read_text())
+    analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
+    (folder / "analysis.json").write_text(json.dumps(analysis))
+    assert collect(report_dir).models[0].state == "certified"
+    other = LureSystem([[0.1]], [[1.0]], [[0.1]], dt=1.0)
+    certify(other).save(folder / name)
+    record = collect(report_dir).models[0]
+    assert record.state == "invalid"
+    assert "not the certificate that the analysis" in record.refused
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "run.json"])
+def test_results_of_other_weights_are_not_shown(small_dir: Path, name: str) -> None:
+    """The run directory was trained further, the analysis was not done again."""
+    folder = model(small_dir)
+    (folder / "model.safetensors").write_bytes(b"the weights")
+    analysis = json.loads((folder / "analysis.json").read_text())
+    analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
+    (folder / "analysis.json").write_text(json.dumps(analysis))
+    assert collect(small_dir).models[0].state == "certified"
+    (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+    record = collect(small_dir).models[0]
+    assert (record.state, record.certificate, dict(record.frames)) == ("stale", None, {})
+    text = page(small_dir)
+    assert '<li class="card stale"' in text
+    assert "run the report again" in text
+    assert "<svg" not in text
+
+
+def test_a_table_that_was_changed_is_left_out_and_named(small_dir: Path) -> None:
+    folder = model(small_dir)
+    analysis = json.loads((folder / "analysis.json").read_text())
+    analysis["files"] = {p.name: digest(p) for p in folder.iterdir() if p.name != "analysis.json"}
+    (folder / "analysis.json").write_text(json.dumps(analysis))
+    lines = (folder / "attacks.csv").read_text().splitlines(keepends=True)
+    (folder / "attacks.csv").write_text("".join(lines[: len(lines) // 2]))
+    record = collect(small_dir).models[0]
+    assert record.changed == ("attacks.csv",)
+    assert "attacks" not in record.frames
+    assert "noise" in record.frames
+    text = page(small_dir)
+    assert "changed after the analysis wrote it" in text
+    assert "PGD attack" not in text
+
+
+def replay() -> Certificate:
+    """A counter-example that was only seen: two runs of a rotation of norm 1 stay apart, and nothing is proved."""
+    turn = np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
+    system = DrivenSystem(LureSystem(1.2 * turn, np.eye(2), -0.5 * np.eye(2), dt=1.0), "tanh", np.eye(2))
+    found = certify(system)
+    replayed = Claim("contraction", found.statement, Verdict.INCONCLUSIVE, found.proof)
+    return dataclasses.replace(found, claim=replayed, claims=())
+
+
+def test_what_was_only_seen_has_a_badge_of_its_own(report_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state follows the evidence that the checker gives, whatever the kind of replay."""
+    seen = replay()
+    assert seen.evidence is Evidence.REPLAYED
+    assert state(view(seen)) == "replayed"
+    from stability.reports.stored import certificates
+
+    file = model(report_dir, "lstm") / "certificate.json"
+    seen.save(file)
+    told = dataclasses.replace(
+        verify(certificate(Verdict.CERTIFIED)),
+        verdict="inconclusive",
+        evidence="replayed",
+        reason="replayed, not proved",
+    )
+    monkeypatch.setattr(certificates, "verify", lambda path: told if Path(path) == file else verify(path))
+    record = collect(report_dir).models[2]
+    assert (record.verdict, record.state) == ("inconclusive", "replayed")
+    text = page(report_dir)
+    assert '<li class="card replayed"' in text
+    assert "counter-example seen, not proved" in cards(text)
+    assert "1 counter-example seen, not proved" in text[text.index('class="lead"') :]
+    stored = json.loads((report_dir / "report.json").read_text())["models"][2]
+    assert (stored["verdict"], stored["evidence"]) == ("inconclusive", "replayed")
+
+
+def test_colours_of_the_states_differ() -> None:
+    from importlib import resources
+
+    css = resources.files("stability.reports.page.templates").joinpath("report.css").read_text(encoding="utf-8")
+    tones = {s: css[css.index(f".card.{s}") :].split("--tone: ")[1].split(";")[0] for s in ("certified", "refuted")}
+    tones |= {
+        s: css[css.index(f".card.{s}") :].split("--tone: ")[1].split(";")[0] for s in ("replayed", "inconclusive")
+    }
+    assert len(set(tones.values())) == 4
+
+
+def test_an_inconclusive_file_is_in_order(report_dir: Path) -> None:
+    file = model(report_dir, "lipschitz") / "certificate.json"
+    assert check_file(file).valid
+    copy = report_dir / "copy.json"
+    shutil.copy(file, copy)
+    copy.write_text(copy.read_text().replace("inconclusive", "certified"))
+    assert not check_file(copy).valid

@@ -1,0 +1,272 @@
+"""The page: complete, safe, whole, and drawn from files alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from stability.errors import ConfigurationError, FileFormatError
+from stability.reports import render
+from stability.reports.formatting import number, percent
+from stability.reports.stored.collect import collect
+from stability.storage.folder import claim
+
+VOID = {"meta", "br", "wbr", "link", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Reads a page and keeps its identifiers, references, text and the balance of its tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.loads: list[str] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.faults: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        self._look(tag, values)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._look(tag, dict(attrs))
+
+    def _look(self, tag: str, values: dict[str, str | None]) -> None:
+        if values.get("id"):
+            self.ids.append(str(values["id"]))
+        for name in ("href", "xlink:href", "src"):
+            target = values.get(name)
+            if target and target.startswith("#"):
+                self.references.append(target[1:])
+            elif target:
+                self.loads.append(target)
+        for value in values.values():
+            self.references += re.findall(r"url\(#([^)]+)\)", value or "")
+        if tag == "script":
+            self.faults.append("a script")
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(f"</{tag}> out of place")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+@pytest.fixture
+def page(drawn: Path) -> str:
+    return (drawn / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_is_well_formed_and_needs_nothing_else(page: str) -> None:
+    read = Page(page)
+    assert read.faults == []
+    assert read.open == []
+    assert read.loads == []
+    assert "@import" not in page
+    assert "url(http" not in page
+
+
+def test_identifiers_are_unique_and_references_lead_somewhere(page: str) -> None:
+    read = Page(page)
+    assert len(read.ids) == len(set(read.ids))
+    assert set(read.references) <= set(read.ids)
+    assert page.count("<svg") > 15
+
+
+def test_names_of_models_are_text_never_markup(page: str) -> None:
+    assert "LSTM &lt;gated &amp; long&gt;" in page
+    assert "<gated" not in page
+
+
+def test_verdicts_come_first_and_in_words(page: str) -> None:
+    text = " ".join(Page(page).words)
+    order = [
+        "Verdicts",
+        "Margins of every criterion",
+        "Further claims",
+        "Eigenvalues and their path",
+        "Theorem 1 along",
+        "Curvature of the loss",
+        "Accuracy under noise",
+        "Hidden state over time",
+        "Training",
+        "How it was made",
+        "What the words mean",
+    ]
+    body = text[text.index("Verdicts", text.index("What the words mean")) :]
+    places = [body.index(title) for title in order]
+    assert places == sorted(places)
+    for words in ("certified stable", "refuted", "inconclusive", "steps their distance is at most", "gives A + B K"):
+        assert words in body
+
+
+def test_numbers_on_the_page_are_those_of_the_files(page: str, drawn: Path) -> None:
+    text = " ".join(Page(page).words)
+    for model in collect(drawn).models:
+        assert percent(model.run["result"]["test_metric"]) in text
+        for finding in (model.certificate or {})["findings"]:
+            assert number(abs(finding["margin"])) in text
+    document = json.loads((drawn / "report.json").read_text())
+    assert [m["verdict"] for m in document["models"]] == ["certified", "inconclusive", "refuted"]
+    noise = pd.read_csv(drawn / "tables" / "noise.csv")
+    for name, rows in noise.groupby("model"):
+        stored = pd.read_csv(drawn / "models" / str(name) / "noise.csv")
+        pd.testing.assert_frame_equal(rows.drop(columns="model").reset_index(drop=True), stored)
+
+
+def test_the_unsound_theorem_is_never_shown_as_a_proof(page: str) -> None:
+    row = page[page.index(">Theorem 1 (b) as published<") :]
+    row = row[: row.index("</tr>")]
+    assert row.count("proves nothing") == 3
+    assert "✓" not in row
+
+
+def test_colours_are_variables_so_that_dark_pages_are_legible(page: str) -> None:
+    drawings = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
+    assert not re.findall(r"#[0-9a-f]{6}", re.sub(r'(href="|url\()#[^")]+', "", drawings))
+    used = set(re.findall(r"var\((--[\w-]+)\)", page))
+    for block in re.findall(r":root \{(.*?)\}", page, flags=re.DOTALL)[:2]:
+        assert used <= set(re.findall(r"(--[\w-]+):", block)) | {"--tone", "--tone-soft"}
+
+
+def test_missing_results_are_said(page: str) -> None:
+    assert "a test of missing results" in page
+
+
+def test_the_same_files_give_the_same_page(small_dir: Path) -> None:
+    first = render(small_dir).read_bytes()
+    assert render(small_dir).read_bytes() == first
+    assert len(first) < 2_000_000
+
+
+def test_redrawing_needs_neither_torch_nor_a_solver(small_dir: Path) -> None:
+    code = (
+        "import sys; from stability.reports import render; render(sys.argv[1]); "
+        "print([m for m in ('torch', 'cvxpy', 'scs') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code, str(small_dir)], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "stem", ["noise", "attacks", "density", "norms", "lyapunov", "spectra", "eigenvalues", "metrics"]
+)
+def test_any_table_may_be_missing(small_dir: Path, stem: str) -> None:
+    for folder in (small_dir / "models").iterdir():
+        (folder / f"{stem}.csv").unlink(missing_ok=True)
+    assert Page(render(small_dir).read_text(encoding="utf-8")).faults == []
+
+
+def test_a_model_of_which_only_the_verdict_is_known(small_dir: Path) -> None:
+    for folder in (small_dir / "models").iterdir():
+        for file in folder.iterdir():
+            if file.name not in ("certificate.json", "analysis.json"):
+                file.unlink()
+    text = " ".join(Page(render(small_dir).read_text(encoding="utf-8")).words)
+    assert "certified stable" in text
+    assert "Curvature" not in text
+
+
+def test_a_model_without_a_certificate_says_why(report_dir: Path) -> None:
+    folder = report_dir / "models" / "lstm"
+    (folder / "certificate.json").unlink()
+    document = json.loads((folder / "analysis.json").read_text())
+    document["steps"]["certificate"] = {"status": "unavailable", "reason": "no system is known for it"}
+    (folder / "analysis.json").write_text(json.dumps(document))
+    page = render(report_dir).read_text(encoding="utf-8")
+    assert "not examined" in page
+    assert "no system is known for it" in page
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"format": "stability-report-settings"}'])
+def test_damaged_settings_are_refused_and_nothing_is_written(small_dir: Path, damage: str) -> None:
+    (small_dir / "report-settings.json").write_text(damage)
+    with pytest.raises(FileFormatError, match=re.escape(str(small_dir))):
+        render(small_dir)
+    assert not (small_dir / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["noise.csv", "run.json"])
+def test_a_damaged_file_is_named_and_the_old_page_stays(small_dir: Path, name: str) -> None:
+    before = render(small_dir).read_bytes()
+    (small_dir / "models" / "contracting" / name).write_bytes(b"\xff\xfe\x00 no, no")
+    with pytest.raises(FileFormatError, match=name):
+        render(small_dir)
+    assert (small_dir / "report.html").read_bytes() == before
+
+
+def test_unfinished_models_are_left_out(report_dir: Path) -> None:
+    (report_dir / "models" / "lstm" / "analysis.json").unlink()
+    assert [m.name for m in collect(report_dir).models] == ["contracting", "lipschitz"]
+
+
+def test_no_finished_model_is_an_error_that_says_how_to_go_on(small_dir: Path) -> None:
+    shutil.rmtree(small_dir / "models")
+    with pytest.raises(FileFormatError, match="no finished model"):
+        render(small_dir)
+
+
+def test_tables_of_its_own_are_replaced_and_others_stay(small_dir: Path) -> None:
+    render(small_dir)
+    (small_dir / "tables" / "mine.csv").write_text("mine")
+    next(small_dir.glob("models/*/noise.csv")).unlink()
+    for folder in small_dir.glob("models/*"):
+        (folder / "noise.csv").unlink(missing_ok=True)
+    render(small_dir)
+    names = {p.name for p in (small_dir / "tables").iterdir()}
+    assert {"mine.csv", "models.csv", "margins.csv", "claims.csv", "norms.csv"} <= names
+    assert "noise.csv" not in names  # it was a report's, and there is none now
+    assert [p.name for p in small_dir.iterdir() if p.name.startswith(".")] == [".stability.json"]
+
+
+def test_files_in_the_way_of_a_redrawing_are_named_and_kept(small_dir: Path) -> None:
+    render(small_dir)
+    with claim(small_dir, "report") as own:
+        own.remove(["report.json", "tables/norms.csv"])
+    for name in ("report.json", "tables/norms.csv"):
+        (small_dir / name).write_text("mine")
+    before = {p: p.read_bytes() for p in small_dir.rglob("*") if p.is_file()}
+    with pytest.raises(ConfigurationError, match=r"holds report\.json, tables/norms\.csv, not made by this command"):
+        render(small_dir)
+    assert {p: p.read_bytes() for p in small_dir.rglob("*") if p.is_file()} == before
+    render(small_dir, overwrite=True)
+    assert json.loads((small_dir / "report.json").read_text())["format"] == "stability-report"
+
+
+def test_a_report_of_an_earlier_release_has_no_list_and_is_drawn_again(small_dir: Path) -> None:
+    render(small_dir)
+    (small_dir / ".stability.json").unlink()
+    (small_dir / "report.html").write_text("old")
+    render(small_dir)
+    assert (small_dir / "report.html").read_text() != "old"
+
+
+def test_what_is_written_is_never_behind_a_link(small_dir: Path, tmp_path: Path) -> None:
+    """A report directory from elsewhere must not make a redrawing write outside it."""
+    render(small_dir)
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "norms.csv").write_text("precious")
+    (small_dir / "report.html").unlink()
+    (small_dir / "report.html").symlink_to(tmp_path / "victim" / "norms.csv")
+    with pytest.raises(ConfigurationError, match=r"holds report\.html"):
+        render(small_dir)
+    shutil.rmtree(small_dir / "tables")
+    (small_dir / "tables").symlink_to(tmp_path / "victim")
+    with pytest.raises(ConfigurationError, match=r"holds tables/.*no plain file"):
+        render(small_dir, overwrite=True)
+    assert (tmp_path / "victim" / "norms.csv").read_text() == "precious"

@@ -1,0 +1,214 @@
+"""Every number in every table of the page is the one in the file that it came from."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from stability.reports import render
+from stability.reports.formatting import count, duration, metric, number, percent, signed
+from stability.reports.page.sections import sections
+from stability.reports.stored.collect import collect
+from stability.verify import verify
+
+
+class Tables(HTMLParser):
+    """The page's tables by caption: rows of cells, header first."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.row: list[str] | None = None
+        self.inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self.rows = self.tables.setdefault(str(dict(attrs)["aria-label"]), [])
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self.inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.rows[-1][-1] += data
+
+    def table(self, caption: str) -> list[dict[str, str]]:
+        """Rows by the names of the columns."""
+        (found,) = [rows for name, rows in self.tables.items() if name.startswith(caption)]
+        return [dict(zip(found[0], row, strict=True)) for row in found[1:]]
+
+
+@pytest.fixture
+def page(drawn: Path) -> Tables:
+    return Tables((drawn / "report.html").read_text(encoding="utf-8"))
+
+
+def stored(drawn: Path, name: str) -> dict[str, dict]:
+    """A document of every model that has it, by title."""
+    out = {}
+    for folder in (drawn / "models").iterdir():
+        title = json.loads((folder / "analysis.json").read_text())["title"]
+        if (folder / name).is_file():
+            out[title] = json.loads((folder / name).read_text())
+    return out
+
+
+def test_norms_and_exponents(page: Tables, drawn: Path) -> None:
+    drifts, exponents = stored(drawn, "drift.json"), stored(drawn, "exponents.json")
+    rows = page.table("Norm drift")
+    assert len(rows) == len(drifts) == 3
+    for row in rows:
+        drift, exponent = drifts[row["model"]], exponents[row["model"]]
+        assert drift["start"] != drift["end"]
+        assert exponent["largest"] != exponent["bound"]
+        assert row["mean ‖h‖ at first"] == number(drift["start"])
+        assert row["at last"] == number(drift["end"])
+        assert row["slope of log ‖h‖"] == signed(drift["slope"])
+        assert row["doublings"] == number(drift["drift_index"])
+        assert row["largest exponent"] == signed(exponent["largest"])
+        assert row["certified bound, log ρ + log(C) / steps"] == signed(exponent["bound"])
+
+
+def test_where_the_lines_of_theory_come_from(drawn: Path) -> None:
+    text = html.unescape((drawn / "report.html").read_text(encoding="utf-8"))
+    for title, drift in stored(drawn, "drift.json").items():
+        assert f"<li>{title}, expected norm: {drift['sources']['expected']}</li>" in text
+        assert f"<li>{title}, proved bound: {drift['sources']['envelope']}</li>" in text
+
+
+def test_hessian(page: Tables, drawn: Path) -> None:
+    columns = (
+        ("largest eigenvalue", "lambda_max"), ("± residual", "lambda_max_residual"),
+        ("smallest eigenvalue", "lambda_min"), ("± residual", "lambda_min_residual"),
+        ("trace", "trace"), ("± 95 %", "trace_half_width"), ("condition number", "condition_number"),
+        ("gradient norm", "gradient_norm"), ("loss", "loss"),
+    )  # fmt: skip
+    files = stored(drawn, "hessian.json")
+    (found,) = [rows for name, rows in page.tables.items() if name.startswith("Hessian")]
+    there = [(title, key) for title, key in columns if any(key in f for f in files.values())]
+    assert found[0] == ["model", *(title for title, _ in there), "parameters"]
+    assert {row[0] for row in found[1:]} == set(files)
+    for row in found[1:]:
+        values = files[row[0]]
+        assert row[1:] == [*(number(values.get(key)) for _, key in there), count(values["n_parameters"])]
+
+
+def test_training(page: Tables, drawn: Path) -> None:
+    runs = stored(drawn, "run.json")
+    for row in page.table("Outcome"):
+        result = runs[row["model"]]["result"]
+        assert result["train_metric"] != result["test_metric"]
+        assert row["on training data"] == percent(result["train_metric"])
+        assert row["on held-out data"] == percent(result["test_metric"])
+        assert row["guessing"] == percent(result["chance"])
+        assert row["epochs"] == count(result["epochs"])
+        assert row["time"] == duration(result["seconds"])
+
+
+def test_radius(page: Tables, drawn: Path) -> None:
+    files = stored(drawn, "radius.json")
+    (row,) = page.table("Certified radius")
+    (found,) = files.values()
+    assert list(row.values())[1:] == [
+        number(found["gain"]), number(found["median"]), number(found["largest"]), percent(found["clean_accuracy"]),
+        count(found["samples"]),
+    ]  # fmt: skip
+
+
+def test_margins_and_claims(page: Tables, drawn: Path) -> None:
+    certificates = stored(drawn, "certificate.json")
+    rows = page.table("Signed margins")
+    for title, document in certificates.items():
+        for row, finding in zip(rows, document["findings"], strict=True):
+            assert row[title].split(";")[0].endswith(signed(finding["margin"]))
+            assert ("✓" in row[title]) == (finding["holds"] and finding["criterion"] != "theorem1b_published")
+    said = [(r["model"], r["in full"]) for r in page.table("Further claims")]
+    assert said == [(m.title, c["statement"]) for m in collect(drawn).models for c in m.certificate["claims"]]
+
+
+def test_cards_show_what_the_checker_proved(drawn: Path) -> None:
+    text = (drawn / "report.html").read_text(encoding="utf-8")
+    for m in collect(drawn).models:
+        checked = verify(m.folder / "certificate.json")
+        assert m.certificate is not None
+        assert m.certificate["evidence"] == (checked.evidence if checked.valid else "none")
+        if checked.valid:
+            assert checked.statement == m.certificate["statement"]
+            assert checked.statement.replace("&", "&amp;").replace("<", "&lt;") in text
+            assert m.subject == checked.subject
+            assert m.subject.split("sha256 ")[1] in text
+
+
+def heights_of_the_curve(folder: Path) -> set[float]:
+    """Vertical places of the longest stroke of a curve's width in the first panel of the section."""
+    (section,) = [s for s in sections(collect(folder)) if s.anchor == "robustness"]
+    strokes = re.findall(r'<path [^>]*?d="([^"]*)"[^>]*stroke-width="1.7"', str(section.panels[0].svg))
+    return {float(y) for y in re.findall(r"[ML] \S+ (\S+)", max(strokes, key=lambda d: d.count("L")))}
+
+
+def test_curves_of_accuracy_are_drawn_from_the_accuracy(small_dir: Path) -> None:
+    """Both ends of the interval far from the accuracy: the curve must follow the latter."""
+    file = small_dir / "models" / "contracting" / "noise.csv"
+    frame = pd.read_csv(file)
+    heights = []
+    for accuracy, other in ((0.5, 0.9), (0.9, 0.5)):
+        frame.assign(accuracy=accuracy, ci_low=other, ci_high=other).to_csv(file, index=False)
+        (height,) = heights_of_the_curve(small_dir)
+        heights.append(height)
+    assert heights[1] < heights[0] - 20  # the vertical axis of a drawing points down
+
+
+def test_a_regression_is_never_called_accuracy(small_dir: Path) -> None:
+    folder = small_dir / "models" / "contracting"
+    run = json.loads((folder / "run.json").read_text())
+    run["result"] |= {"metric": "mse", "train_metric": 0.169, "test_metric": 0.172, "chance": 0.167}
+    (folder / "run.json").write_text(json.dumps(run))
+    for name in ("noise", "attacks", "robustness"):
+        (folder / f"{name}.csv").unlink()
+    (folder / "radius.json").unlink()
+    text = render(small_dir).read_text(encoding="utf-8")
+    body = text[: text.index('id="glossary"')]
+    assert "Mean squared error on held-out data" in body
+    (row,) = Tables(text).table("Outcome")
+    assert row["measured by"] == "mean squared error"
+    assert [row[k] for k in ("on training data", "on held-out data", "guessing")] == ["0.169", "0.172", "0.167"]
+    assert "17.2 %" not in text
+    section = body[body.index('id="training"') :]
+    assert "accuracy" not in section.lower()
+    assert metric(0.172, "mse") == "0.172"
+
+
+def test_an_accuracy_stays_one(page: Tables) -> None:
+    assert {row["measured by"] for row in page.table("Outcome")} == {"accuracy"}
+
+
+def test_the_pictures_show_the_map_that_runs() -> None:
+    """Inside the border exactly where one step of the integrator shrinks a linear part with this eigenvalue."""
+    from stability.reports.figures.eigenvalues import Region
+
+    rng = np.random.default_rng(0)
+    values = 12 * (rng.standard_normal(400) + 1j * rng.standard_normal(400))
+    for dt in (0.05, 0.2):
+        steps = {"map": values, "euler": 1 + dt * values, "midpoint": 1 + dt * (values + dt / 2 * values**2)}
+        for kind, factor in steps.items():
+            region = Region(kind, dt)
+            assert (region.holds(values) == (np.abs(factor) < 1)).all()
+            at = region.border()
+            shrunk = {"map": at, "euler": 1 + dt * at, "midpoint": 1 + dt * (at + dt / 2 * at**2)}[kind]
+            np.testing.assert_allclose(np.abs(shrunk), 1.0, atol=1e-9)
+    antisymmetric = np.array([-0.01 + 3j, -0.01 - 3j])  # decays in continuous time, grows under Euler
+    assert not Region("euler", 0.1).holds(antisymmetric).any()

@@ -1,0 +1,103 @@
+"""Gains of gated cells and stacks: never exceeded by an attack, and carried by the layers' proofs alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from stability.certificate import Claim, Proof, Verdict
+from stability.errors import DimensionError, UnsupportedError
+from stability.gains.lure import incremental_gain
+from stability.gains.stack import stack_gain
+from stability.gated.cell import GatedCell
+from stability.models.adapters.modules import recurrent_subject
+from stability.rules.registry import worded
+from stability.stacks.cascade import Cascade
+from stability.verify import verify_claim
+
+
+def small(module: nn.Module, scale: float) -> nn.Module:
+    with torch.no_grad():
+        for p in module.parameters():
+            p.mul_(scale)
+    return module.double()
+
+
+MODULES = {
+    "gru": lambda: small(nn.GRU(2, 4), 0.5),
+    "lstm": lambda: small(nn.LSTM(2, 3), 0.4),
+    "two rnn": lambda: small(nn.RNN(2, 4, 2), 0.6),
+    "two gru": lambda: small(nn.GRU(2, 3, 2), 0.4),
+    "both ways": lambda: small(nn.RNN(2, 3, 2, bidirectional=True), 0.6),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("headed", [False, True])
+def test_no_attack_exceeds_the_gain(name, headed):
+    torch.manual_seed(1)
+    module = MODULES[name]()
+    subject = recurrent_subject(module)
+    if name not in ("two rnn", "both ways"):
+        subject = subject.with_inputs(-1.0, 1.0)
+    width = module.hidden_size * (2 if module.bidirectional else 1)
+    H = torch.randn(2, width, dtype=torch.float64) if headed else torch.eye(width, dtype=torch.float64)
+    claim = stack_gain(subject, head=H.numpy() if headed else None)
+    assert claim.verdict is Verdict.CERTIFIED
+    assert verify_claim(subject, claim).valid
+    x = torch.rand(12, 8, 2, dtype=torch.float64) * 1.6 - 0.8
+    module.flatten_parameters()
+    clean = module(x)[0].detach()
+    assert not module.batch_first
+    u = (0.05 * torch.randn_like(x)).requires_grad_()
+    worst = 0.0
+    for _ in range(40):  # gradient ascent on the ratio itself
+        change = (module((x + u).clamp(-1, 1))[0] - clean) @ H.T
+        size = ((x + u).clamp(-1, 1) - x).square().sum((0, 2)).sqrt()
+        ratio = change.square().sum((0, 2)).sqrt() / size
+        worst = max(worst, float(ratio.max().detach()))
+        (grad,) = torch.autograd.grad(ratio.sum(), u)
+        u = (u + 0.02 * grad / grad.norm()).detach().requires_grad_()
+    assert worst <= claim.value * (1 + 1e-9)
+    assert worst >= 1e-3 * claim.value
+
+
+def test_a_stack_of_one_plain_layer_has_the_gain_of_that_layer():
+    torch.manual_seed(0)
+    layer = recurrent_subject(small(nn.RNN(2, 4), 0.6))
+    assert stack_gain(Cascade([layer])).value == pytest.approx(incremental_gain(layer).value, rel=1e-6)
+
+
+def test_bent_proofs_are_refused(rng):
+    torch.manual_seed(0)
+    subject = recurrent_subject(small(nn.GRU(2, 3, 2), 0.4)).with_inputs(-1.0, 1.0)
+    head = rng.normal(size=(2, 3))
+    claim = stack_gain(subject, head=head)
+    data = dict(claim.proof.data)
+    first = data["layers"][0]
+    cases = {
+        "smaller": ({**data, "gain": 0.9 * data["gain"]}, 0.9 * data["gain"]),
+        "another value": (data, 2.0 * data["gain"]),
+        "a louder head": ({**data, "head": 2 * head}, data["gain"]),
+        "a head of another size": ({**data, "head": np.ones((2, 5))}, data["gain"]),
+        "one layer": ({**data, "layers": [first]}, data["gain"]),
+        "a faster layer": ({**data, "layers": [{**first, "rate": 0.1}, data["layers"][1]]}, data["gain"]),
+        "a stack inside": ({**data, "layers": [{**first, "kind": "cascade"}] * 2}, data["gain"]),
+    }
+    for name, (changed, value) in cases.items():
+        draft = Claim("gain", "", Verdict.CERTIFIED, Proof("stack_gain", changed), value)
+        bent = worded(subject, draft)
+        assert not verify_claim(subject, bent).valid, name
+    assert not verify_claim(subject.with_inputs(-3.0, 3.0), claim).valid
+
+
+def test_open_layers_and_other_subjects():
+    cell = GatedCell("gru", np.ones((3, 1)), np.zeros((3, 1)))
+    loud = GatedCell("gru", 5 * np.ones((3, 1)), 9 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
+    assert stack_gain(loud).verdict is Verdict.INCONCLUSIVE
+    with pytest.raises(DimensionError):
+        stack_gain(cell, head=np.ones((1, 2)))
+    with pytest.raises(UnsupportedError, match="incremental_gain"):
+        stack_gain(nn.RNN(2, 3))

@@ -1,0 +1,326 @@
+"""Witnesses against gated cells: what is proved is true in simulation, and bent witnesses are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stability.certificate import Claim, Proof, Verdict
+from stability.certify import certify
+from stability.gated.cell import GatedCell
+from stability.gated.orbits import enclose_orbit, orbit_jacobian, step_and_jacobian
+from stability.refute import refute
+from stability.rigor.balls import Ball
+from stability.rules.registry import RULES, verdict_of, worded
+from stability.verify import verify, verify_claim
+
+KINDS = [("lstm", True), ("gru", True), ("gru", False)]
+
+
+HELD = 0.9
+for _ in range(200):
+    HELD = float(np.tanh(4 * HELD))  # n equals h at an equilibrium, and r is 1 up to e^-50
+
+
+def random_cell(kind, reset_after, rng, scale, m=4, p=2) -> GatedCell:
+    g = 4 if kind == "lstm" else 3
+    w = [scale * rng.normal(size=s) for s in ((g * m, p), (g * m, m), g * m)]
+    return GatedCell(kind, *w, input_low=-1.0, input_high=1.0, reset_after=reset_after)
+
+
+def latch() -> GatedCell:
+    """A GRU of one unit with h = +-0.95 or so held for ever: n = tanh(4 h), z = 1/2."""
+    w_hh = np.array([[0.0], [0.0], [4.0]])
+    return GatedCell("gru", np.zeros((3, 1)), w_hh, np.array([50.0, 0.0, 0.0]), input_low=-1.0, input_high=1.0)
+
+
+def flipper() -> GatedCell:
+    """A GRU that changes its sign every step: n = tanh(-4 h), z = 0."""
+    w_hh = np.array([[0.0], [0.0], [-4.0]])
+    return GatedCell("gru", np.zeros((3, 1)), w_hh, np.array([50.0, -50.0, 0.0]), input_low=-1.0, input_high=1.0)
+
+
+def claimed(cell, kind, data) -> Claim:
+    draft = Claim("contraction", "", verdict_of(kind, data), Proof(kind, data))
+    refused = RULES[kind].refusal(cell, draft)
+    return draft if refused else worded(cell, draft)
+
+
+@pytest.mark.parametrize(("kind", "reset_after"), KINDS)
+def test_ball_arithmetic_contains_steps_and_jacobians(kind, reset_after, rng):
+    cell = random_cell(kind, reset_after, rng, 1.0)
+    centre, u, radius = rng.normal(size=cell.states), rng.normal(size=2), 1e-3
+    value, jacobian = step_and_jacobian(cell, Ball(centre, np.full(cell.states, radius)), u)
+    for _ in range(100):
+        x = centre + radius * np.sign(rng.normal(size=cell.states)) * rng.random()
+        assert (np.abs(cell.advance(x, u) - value.mid) <= value.rad + 1e-14).all()
+        assert (np.abs(cell.jacobian(x, u) - jacobian.mid) <= jacobian.rad + 1e-14).all()
+    sharp, slope = step_and_jacobian(cell, Ball.exact(centre), u)
+    np.testing.assert_allclose(sharp.mid, cell.advance(centre, u), atol=1e-13)
+    np.testing.assert_allclose(slope.mid, cell.jacobian(centre, u), atol=1e-13)
+    assert sharp.rad.max() < 1e-12
+
+
+def test_an_equilibrium_known_by_hand_is_enclosed():
+    box = enclose_orbit(latch(), np.array([[HELD + 1e-5]]), np.zeros((1, 1)))
+    assert abs(box.mid[0, 0] - HELD) <= box.rad[0, 0] + 1e-14
+    assert box.rad[0, 0] < 1e-12
+
+
+def test_no_orbit_is_proved_where_there_is_none():
+    cell = GatedCell("lstm", np.zeros((4, 1)), np.zeros((4, 1)), np.array([0.0, 60.0, 3.0, 0.0]))  # c grows for ever
+    assert enclose_orbit(cell, np.array([[0.3, 1.0]]), np.zeros((1, 1))) is None
+
+
+def test_two_equilibria_are_found_and_proved():
+    found = refute(latch(), seed=0)
+    assert found.proof.kind in ("gated_orbits", "gated_unstable")
+    certificate = certify(latch())
+    assert certificate.verdict is Verdict.REFUTED
+    assert certificate.evidence == "proved"
+    assert verify(certificate).valid
+
+
+def test_an_orbit_of_period_two_is_found_and_proved():
+    cell = flipper()
+    data = {"first": np.array([[HELD], [-HELD]]), "input": np.zeros(1)}
+    claim = claimed(cell, "gated_orbits", data)
+    assert "period 2" in claim.statement
+    assert verify_claim(cell, claim).valid
+    assert refute(cell).found
+
+
+@pytest.mark.parametrize(("kind", "reset_after"), KINDS)
+def test_refuted_cells_really_do_not_contract(kind, reset_after):
+    """What a witness says is seen again in plain simulation, by code that knows nothing of the proof."""
+    rng, seen = np.random.default_rng(5), 0
+    for _ in range(4):
+        cell = random_cell(kind, reset_after, rng, 2.5)
+        found = refute(cell, seed=1)
+        if not found.found or "first_low" in found.proof.data:
+            continue
+        seen += 1
+        data, u = found.proof.data, np.atleast_2d(found.proof.data["input"])
+        assert (u >= cell.input_low).all()
+        assert (u <= cell.input_high).all()
+        if found.proof.kind == "gated_orbits":
+            first = data["first"][0]
+            second = data["second"][0] if "second" in data else data["first"][len(u)]
+            assert np.abs(first - second).max() > 1e-9
+            for points in (data[key] for key in ("first", "second") if key in data):
+                for t, x in enumerate(points):
+                    ahead = points[(t + 1) % len(points)]
+                    np.testing.assert_allclose(cell.advance(x, u[t % len(u)]), ahead, atol=1e-7)
+        else:
+            points, product = np.atleast_2d(data["state"]), np.eye(cell.states)
+            for t, x in enumerate(points):
+                np.testing.assert_allclose(cell.advance(x, u[t % len(u)]), points[(t + 1) % len(points)], atol=1e-7)
+                product = cell.jacobian(x, u[t % len(u)]) @ product
+            assert np.abs(np.linalg.eigvals(product)).max() > 1
+        assert verify_claim(cell, found.claim).valid
+    assert seen >= 2
+
+
+def test_no_witness_is_found_against_a_certified_cell(rng):
+    for kind, reset_after in KINDS:
+        cell = random_cell(kind, reset_after, rng, 0.1, m=2, p=1)
+        assert certify(cell).verdict is Verdict.CERTIFIED
+        found = refute(cell)
+        assert found.proof is None
+        assert "proves nothing" in found.detail
+
+
+def test_bent_witnesses_are_refused(rng):
+    cell = latch()
+    good = {"first": np.array([[HELD]]), "second": np.array([[-HELD]]), "input": np.zeros(1)}
+    assert verify_claim(cell, claimed(cell, "gated_orbits", good)).valid
+    bad = {
+        "twice the same": {**good, "second": good["first"]},
+        "no orbit": {**good, "second": np.array([[0.4]])},
+        "far from any orbit": {**good, "second": np.full((1, 1), 1e99)},
+        "an input outside the box": {**good, "input": np.array([2.0])},
+        "an input of another size": {**good, "input": np.zeros(2)},
+        "one equilibrium": {"first": good["first"], "input": good["input"]},
+        "an equilibrium run twice": {"first": np.array([[HELD], [HELD]]), "input": good["input"]},
+        "no data": {},
+        "a list": {**good, "first": [[HELD]]},
+        "another size": {**good, "first": np.zeros((1, 2))},
+        "empty": {**good, "first": np.zeros((0, 1))},
+    }
+    for name, data in bad.items():
+        assert not verify_claim(cell, claimed(cell, "gated_orbits", data)).valid, name
+    state = {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [2.5, 0.0]}
+    assert verify_claim(cell, claimed(cell, "gated_unstable", state)).valid
+    stable = {"state": np.array([0.9993]), "input": np.zeros(1), "eigenvalue": [0.5, 0.0]}
+    assert not verify_claim(cell, claimed(cell, "gated_unstable", stable)).valid
+    assert not verify_claim(cell, claimed(cell, "gated_unstable", {**state, "eigenvalue": [5.0, 0.0]})).valid
+    assert {"gated_orbits", "gated_unstable", "gated_boxes", "gated_trajectories"} <= set(RULES)
+
+
+def slow(kind, size) -> GatedCell:
+    """One unit, no recurrence, the gate that keeps the state at most ``sigma(size)``: contracts, hardly."""
+    gates = 4 if kind == "lstm" else 3
+    w_ih = np.zeros((gates, 1))
+    w_ih[1] = 1.0
+    return GatedCell(kind, w_ih, np.zeros((gates, 1)), input_low=-size, input_high=size)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("size", [20.0, 25.0, 30.0])
+def test_slow_contraction_is_neither_refuted_nor_shown_as_not_contracting(kind, size):
+    cell = slow(kind, size)
+    certificate = certify(cell)
+    assert certificate.verdict is not Verdict.REFUTED
+    assert certificate.evidence != "replayed"
+    first, second = np.ones(cell.states), -np.ones(cell.states)
+    for steps in (2000, 4000):
+        data = {"first": first, "second": second, "input": np.full(1, size), "steps": steps, "gap": 0.5}
+        assert not verify_claim(cell, claimed(cell, "gated_trajectories", data)).valid
+
+
+def test_a_fast_part_that_has_decayed_does_not_hide_a_slow_one():
+    """Two units of an LSTM that only forget: one by half a step, one by 1e-11; the slow part is 5 % of the gap."""
+    w_ih = np.zeros((8, 1))
+    w_ih[3] = 1.0
+    cell = GatedCell("lstm", w_ih, np.zeros((8, 2)), input_low=-25.0, input_high=25.0)
+    first = np.array([0.0, 0.0, 1.0, 0.05])
+    data = {"first": first, "second": -first, "input": np.full(1, 25.0), "steps": 2000, "gap": 0.05}
+    checked = verify_claim(cell, claimed(cell, "gated_trajectories", data))
+    assert not checked.valid
+    assert "neighbours" in checked.reason
+
+
+def test_a_replay_is_evidence_and_no_refutation():
+    cell = latch()
+    held = {"first": np.ones(1), "second": -np.ones(1), "input": np.zeros(1), "steps": 2000, "gap": 1.9}
+    claim = claimed(cell, "gated_trajectories", held)
+    assert claim.verdict is Verdict.INCONCLUSIVE
+    assert "not proved" in claim.statement
+    assert verify_claim(cell, claim).valid
+    for bent in (
+        {"gap": 2.5},
+        {"gap": -1.0},
+        {"steps": 10},
+        {"steps": 1999},
+        {"steps": 200_001},
+        {"second": np.ones(1)},
+    ):
+        assert not verify_claim(cell, claimed(cell, "gated_trajectories", {**held, **bent})).valid, bent
+    assert not verify_claim(cell, replace(claim, verdict=Verdict.REFUTED)).valid
+    calm = random_cell("gru", True, np.random.default_rng(0), 0.1)
+    runs = {"first": np.ones(4), "second": -np.ones(4), "input": np.zeros(2), "steps": 2000, "gap": 0.1}
+    assert not verify_claim(calm, claimed(calm, "gated_trajectories", runs)).valid
+
+
+def test_states_one_ulp_apart_are_no_evidence():
+    for kind in ("lstm", "gru"):
+        cell = random_cell(kind, True, np.random.default_rng(3), 0.1)
+        x = np.full(cell.states, 0.3)
+        data = {"first": x, "second": np.nextafter(x, 1), "input": np.zeros(2), "steps": 2000, "gap": 1e-18}
+        assert not verify_claim(cell, claimed(cell, "gated_trajectories", data)).valid
+
+
+# ---- boxes that no step leaves --------------------------------------------------------------------------------
+
+
+def held_box(low, high) -> dict:
+    return {
+        "first_low": np.array([low]),
+        "first_high": np.array([high]),
+        "second_low": -np.array([high]),
+        "second_high": -np.array([low]),
+    }
+
+
+def test_disjoint_boxes_at_their_edge():
+    """n = tanh(4 h) lies in [low, 1] for h in [low, 1] exactly where tanh(4 low) >= low: up to the equilibrium."""
+    cell = latch()
+    good = claimed(cell, "gated_boxes", held_box(HELD - 1e-9, 1.0))
+    assert good.verdict is Verdict.REFUTED
+    assert verify_claim(cell, good).valid
+    assert "entries in [-1, 1]" in good.statement  # under every input of the cell's box
+    for low, high in ((HELD + 1e-9, 1.0), (0.5, HELD - 1e-9), (-1e-12, 1.0), (1.0, 0.5)):
+        assert not verify_claim(cell, claimed(cell, "gated_boxes", held_box(low, high))).valid, (low, high)
+    driven = GatedCell("gru", np.array([[0.0], [0.0], [1.0]]), cell.w_hh, cell.b_ih, input_low=-9.0, input_high=9.0)
+    assert not verify_claim(driven, claimed(driven, "gated_boxes", held_box(0.9, 1.0))).valid
+    for u, valid in ((0.0, True), (0.5, True), (-3.0, False), (10.0, False)):
+        claim = claimed(driven, "gated_boxes", {**held_box(0.9, 1.0), "input": np.full((1, 1), u)})
+        assert verify_claim(driven, claim).valid is valid, u
+
+
+def test_boxes_that_only_touch_or_overlap_are_refused():
+    cell = GatedCell("gru", np.zeros((3, 1)), np.array([[0.0], [0.0], [4.0]]), np.array([50.0, 0.0, 0.0]))
+    whole = {
+        "first_low": np.array([0.0]),
+        "first_high": np.ones(1),
+        "second_low": -np.ones(1),
+        "second_high": np.zeros(1),
+    }
+    assert "not disjoint" in verify_claim(cell, claimed(cell, "gated_boxes", whole)).reason
+    apart = {**whole, "first_low": np.array([1e-3]), "second_high": np.array([-1e-3])}
+    assert verify_claim(cell, claimed(cell, "gated_boxes", apart)).valid
+    sized = {**whole, "first_low": np.zeros(2)}
+    assert not verify_claim(cell, claimed(cell, "gated_boxes", sized)).valid
+
+
+# ---- periodic inputs ---------------------------------------------------------------------------------------------
+
+
+def toggled() -> GatedCell:
+    """A GRU of one unit whose input flips the sign of its state: n = tanh(4 h + 9 u), z = 0."""
+    w_ih, w_hh = np.array([[0.0], [0.0], [9.0]]), np.array([[0.0], [0.0], [4.0]])
+    return GatedCell("gru", w_ih, w_hh, np.array([50.0, -50.0, 0.0]), input_low=-1.0, input_high=1.0)
+
+
+def test_orbits_under_a_periodic_input():
+    cell = latch()
+    inputs = np.array([[0.5], [-0.5]])
+    x = np.array([[HELD], [HELD]])
+    pair = claimed(cell, "gated_orbits", {"first": x, "second": -x, "input": inputs})
+    assert "input of period 2" in pair.statement
+    assert verify_claim(cell, pair).valid
+    # one orbit as long as the input is one trajectory: nothing to compare it with
+    assert not verify_claim(cell, claimed(cell, "gated_orbits", {"first": x, "input": inputs})).valid
+    assert not verify_claim(cell, claimed(cell, "gated_orbits", {"first": x, "second": x, "input": inputs})).valid
+    # an orbit shorter than the input, or no multiple of it
+    for length in (1, 3):
+        points = np.full((length, 1), HELD)
+        bad = claimed(cell, "gated_orbits", {"first": points, "second": -points, "input": inputs})
+        assert not verify_claim(cell, bad).valid
+    # the orbit that the other phase of the input would have is none under this one
+    moved = toggled()
+    up = np.array([[float(np.tanh(9 - 4 * HELD))], [0.0]])
+    up[1] = np.tanh(4 * up[0] - 9)
+    for _ in range(60):
+        up[0] = np.tanh(4 * up[1] + 9)
+        up[1] = np.tanh(4 * up[0] - 9)
+    inputs = np.array([[-1.0], [1.0]])
+    state = claimed(moved, "gated_unstable", {"state": up, "input": inputs, "eigenvalue": [1.5, 0.0]})
+    assert not verify_claim(moved, state).valid
+    box = enclose_orbit(moved, up, inputs)
+    assert box is not None
+    assert enclose_orbit(moved, up, inputs[::-1]) is None
+    product = orbit_jacobian(moved, box, inputs)
+    expected = 16 * (1 - up[0, 0] ** 2) * (1 - up[1, 0] ** 2)
+    assert abs(product.mid[0, 0] - expected) <= product.rad[0, 0] + 1e-12
+
+
+def test_an_unstable_orbit_under_a_periodic_input():
+    """At the zero state of the latch the slope of a step is (1 + 4) / 2, of two steps 6.25."""
+    cell = latch()
+    data = {"state": np.zeros((2, 1)), "input": np.array([[0.5], [-0.5]]), "eigenvalue": [6.25, 0.0]}
+    claim = claimed(cell, "gated_unstable", data)
+    assert "orbit of period 2 along which the product of the Jacobians has the eigenvalue 6.25 " in claim.statement
+    assert verify_claim(cell, claim).valid
+    for wrong in ([2.5, 0.0], [-6.25, 0.0], [6.2, 0.0], [0.0, 0.0]):
+        assert not verify_claim(cell, claimed(cell, "gated_unstable", {**data, "eigenvalue": wrong})).valid
+
+
+@pytest.mark.parametrize("slope", [0.999, 1.001])
+def test_unstable_means_a_multiplier_above_one(slope):
+    """n = tanh(w h) has the slope w at the equilibrium 0, and with z = 1/2 a step has (1 + w) / 2."""
+    cell = GatedCell("gru", np.zeros((3, 1)), np.array([[0.0], [0.0], [slope]]), np.array([50.0, 0.0, 0.0]))
+    data = {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [0.5 * (1 + slope), 0.0]}
+    assert verify_claim(cell, claimed(cell, "gated_unstable", data)).valid is (slope > 1)

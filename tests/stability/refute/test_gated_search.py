@@ -1,0 +1,107 @@
+"""The search for witnesses against gated cells: counted, seeded, in the data's range first; where a witness lies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stability.gated.cell import GatedCell
+from stability.refute import refute
+from stability.refute.gated import search_gated
+from stability.refute.gated_equilibria import ascend, gradient, steady
+from stability.refute.inputs import ANYWHERE, input_range
+from stability.refute.reach import input_boxes, states_reachable
+from stability.solve.deadline import Deadline
+
+KINDS = [("lstm", True), ("gru", True), ("gru", False)]
+
+
+def random_cell(kind, reset_after, rng, scale, m=4, p=2) -> GatedCell:
+    g = 4 if kind == "lstm" else 3
+    w = [scale * rng.normal(size=s) for s in ((g * m, p), (g * m, m), g * m)]
+    return GatedCell(kind, *w, input_low=-1.0, input_high=1.0, reset_after=reset_after)
+
+
+def test_the_search_is_counted_and_seeded():
+    cell = random_cell("lstm", True, np.random.default_rng(0), 2.5)
+    one, two = (search_gated(cell, seed=3) for _ in range(2))
+    assert one.found
+    assert one.statement == two.statement
+    for key, value in one.proof.data.items():
+        assert np.array_equal(value, two.proof.data[key]), key
+    spent = search_gated(cell, seed=3, time_limit=0.0)
+    assert spent.proof is None
+
+
+def test_inputs_of_the_data_come_first():
+    """Bistable for inputs in [2, 3] and in [-3, -2], not between: the range of the data decides which is told."""
+    w_ih, w_hh = np.array([[0.0], [0.0], [1.0]]), np.array([[0.0], [0.0], [4.0]])
+    cell = GatedCell("gru", w_ih, w_hh, np.array([50.0, 0.0, 2.0]))
+    found = refute(cell, input_range=(-2.2, -1.8), horizon=50)
+    assert found.found
+    assert found.input_in_data_range is True
+    assert "entries in [-2.2" in found.statement or "[-2." in found.statement or "[-1." in found.statement
+    elsewhere = refute(cell, input_range=(8.0, 9.0))
+    assert elsewhere.found
+    assert elsewhere.input_in_data_range is False
+    assert refute(cell).input_in_data_range is None
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_gradient_of_the_least_stable_eigenvalue(kind):
+    rng = np.random.default_rng(2)
+    cell = random_cell(kind, True, rng, 1.0, m=3, p=2)
+    u = 0.3 * rng.normal(size=2)
+    at = steady(cell, np.zeros(cell.states), u)
+    assert np.abs(cell.advance(at.state, u) - at.state).max() < 1e-10
+    slope = gradient(cell, at)
+    for j, e in enumerate(np.eye(2)):
+        ahead, behind = (steady(cell, at.state, u + s * 1e-5 * e) for s in (1, -1))
+        assert slope[j] == pytest.approx((ahead.radius - behind.radius) / 2e-5, abs=1e-6)
+    path = list(ascend(cell, at, -np.ones(2), np.ones(2), 10, Deadline.after(None)))
+    assert path
+    assert all(b.radius > a.radius for a, b in zip([at, *path], path))
+    assert all((np.abs(p.u) <= 1.0).all() for p in path)
+
+
+@pytest.mark.parametrize(("kind", "reset_after"), KINDS)
+def test_the_input_jacobian_is_the_derivative(kind, reset_after, rng):
+    cell = random_cell(kind, reset_after, rng, 1.0)
+    x, u = rng.normal(size=cell.states), rng.normal(size=2)
+    columns = [(cell.advance(x, u + 1e-6 * e) - cell.advance(x, u - 1e-6 * e)) / 2e-6 for e in np.eye(2)]
+    np.testing.assert_allclose(cell.input_jacobian(x, u), np.stack(columns, axis=1), atol=1e-8)
+
+
+# ---- where a witness lies --------------------------------------------------------------------------------------
+
+
+def test_a_cell_of_an_lstm_grows_by_at_most_one_a_step():
+    """Forget and input gates open, g = 1: c grows by one a step, exactly as fast as it can."""
+    b = np.array([50.0, 50.0, 50.0, 0.0])
+    cell = GatedCell("lstm", np.zeros((4, 1)), np.zeros((4, 1)), b, input_low=-1.0, input_high=1.0)
+    pushed = GatedCell(
+        "lstm", np.array([[0.0], [0.0], [90.0], [0.0]]), np.zeros((4, 1)), b - [0, 0, 50, 0], input_low=-1, input_high=1
+    )
+    for subject, c, horizon, expected in (
+        (cell, 10.0, 10, True),
+        (cell, 10.0, 9, False),
+        (cell, 10.5, 20, False),
+        (pushed, 9.5, 10, None),
+        (pushed, 9.5, 9, False),
+        (pushed, -9.5, 10, None),
+    ):
+        data = {"state": np.array([0.5 * np.tanh(c), c]), "input": np.zeros(1)}
+        assert states_reachable(subject, data, None, horizon) is expected, (c, horizon)
+    start = np.array([0.0, 3.0])
+    data = {"state": np.array([0.5 * np.tanh(10.0), 10.0]), "input": np.zeros(1)}
+    assert states_reachable(cell, data, start, 6) is False
+    assert states_reachable(cell, data, start, 7) is True
+
+
+def test_boxes_of_inputs():
+    whole = [(low.tolist(), high.tolist()) for low, high in input_boxes(None, None, ANYWHERE, 2)]
+    assert whole[0] == ([0.0, 0.0], [1.0, 1.0])
+    assert whole[1] == ([-1.0, -1.0], [1.0, 1.0])
+    low, high = -np.ones(1), 2 * np.ones(1)
+    assert [(a[0], b[0]) for a, b in input_boxes(low, high, input_range((0.0, 9.0), 1), 1)] == [(0.0, 2.0), (-1.0, 2.0)]
+    assert [(a[0], b[0]) for a, b in input_boxes(low, high, input_range((5.0, 9.0), 1), 1)] == [(-1.0, 2.0)]

@@ -1,0 +1,57 @@
+"""Maps that every constant input brings to rest, and a periodic one does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stability import DrivenSystem, LureSystem, Verdict, certify, refute, verify
+from stability.refute.answer import witness_claim
+from stability.refute.trajectories import search_pairs, search_replay
+from stability.rules.registry import RULES
+from stability.solve.deadline import Deadline
+
+# With either unit saturated the other contracts (0.9); by turns one step leads to the other: |1.5 * (-1)| > 1.
+W = np.array([[0.9, 1.5], [-1.0, -0.9]])
+
+
+def network(W=W):
+    return DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), W, dt=1.0), "tanh", np.eye(2))
+
+
+def test_no_constant_slopes_are_to_blame(rng):
+    for K in rng.uniform(0, 1, size=(2000, 2)):
+        assert np.abs(np.linalg.eigvals(K[:, None] * W)).max() < 1.0
+
+
+def test_units_that_saturate_by_turns_are_a_proof(tmp_path):
+    answer = refute(network())
+    assert answer.evidence == "proved"
+    assert answer.proof.kind in ("periodic_orbits", "unstable_orbit", "disjoint_boxes")
+    period = len(answer.proof.data["input"])
+    assert period in (2, 3, 4)
+    assert f"input of period {period}" in answer.statement
+    certificate = certify(network())
+    assert certificate.verdict is Verdict.REFUTED
+    assert verify(certificate.save(tmp_path / "c.json")).valid
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.6])
+def test_a_contracting_map_keeps_nothing_apart(factor):
+    driven = network(factor * W)
+    assert certify(driven).verdict is Verdict.CERTIFIED
+    assert list(search_pairs(driven, rng=np.random.default_rng(0), deadline=Deadline())) == []
+
+
+def test_bad_periodic_inputs_are_refused():
+    data = search_replay(network(), rng=np.random.default_rng(1), deadline=Deadline())
+    rule, whole = RULES["separated_trajectories"], data["input"]
+    assert rule(network(), witness_claim(network(), "separated_trajectories", data))[0]
+    for inputs in (np.zeros((5, 2)), np.zeros((2, 3)), np.zeros((0, 2)), np.full((2, 2), np.nan)):
+        claim = witness_claim(network(), "separated_trajectories", {**data, "input": inputs})
+        assert not rule(network(), claim)[0]
+    flow = DrivenSystem(LureSystem.recurrent(-np.eye(2), W), "tanh", np.eye(2))
+    claim = witness_claim(flow, "separated_trajectories", data)
+    assert "for maps" in rule(flow, claim)[1]
+    still = witness_claim(network(), "separated_trajectories", {**data, "input": whole[:1]})
+    assert not rule(network(), still)[0]

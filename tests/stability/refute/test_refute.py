@@ -1,0 +1,360 @@
+"""The search for witnesses: it finds what exists, never finds what cannot, and what it finds is real."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from stability.certificate import Claim, Verdict
+from stability.claims.cascade import Cascade
+from stability.errors import ConfigurationError, UnsupportedError
+from stability.refute import refute
+from stability.refute.equilibria import search_equilibria
+from stability.refute.manifold import correct, newton
+from stability.refute.spectrum import leading, leading_value
+from stability.solve.deadline import Deadline
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.simulate import advance_many, natural_step, pair_gaps
+from stability.verify import verify_claim
+
+COUNTER_A = np.array([[-1, 13, 29], [-8, -26, -5], [-30, 18, -2]]) / 40
+COUNTER_W = np.array([[-15, 8, 21], [24, -19, 25], [-9, -31, -16]]) / 8
+
+
+def replayed(subject, refutation):
+    """The verifier's answer about a refutation, from its claim alone."""
+    claim = Claim("contraction", refutation.statement, Verdict.REFUTED, refutation.proof)
+    return verify_claim(subject, claim)
+
+
+def published_b_holds(A, W):
+    """The hypotheses of the paper's theorem 1 (b), by eigenvalues."""
+    least = [np.linalg.eigvalsh(M + M.T).min() for M in (-A, -W, A.T @ W)]
+    return min(least) > 0
+
+
+def published_counterexamples(rng, wanted):
+    """Random systems that satisfy the published condition and that some constant slopes destabilise."""
+    found = []
+    while len(found) < wanted:
+        S, Y, Q, Z = (rng.normal(size=(3, 3)) for _ in range(4))
+        W = -(0.3 * S @ S.T + 0.05 * np.eye(3)) + 3 * (Y - Y.T)
+        A = np.linalg.solve(W.T, (0.05 * Q @ Q.T + 0.01 * np.eye(3) + Z - Z.T).T)
+        A /= np.abs(A).max()
+        if not published_b_holds(A, W):
+            continue
+        corners = (np.array(k) for k in itertools.product((0.0, 1.0), repeat=3))
+        if max(np.linalg.eigvals(A + k[:, None] * W).real.max() for k in corners) > 1e-3:
+            found.append((A, W))
+    return found
+
+
+def is_unstable_equilibrium(driven, data):
+    """By finite differences of the network itself, without its Jacobian."""
+    x, u = data["state"], data["input"]
+    value = driven.advance(x, u) - (x if driven.system.is_discrete else 0.0)
+    assert np.abs(value).max() < 1e-8 * (1 + np.abs(x).max())
+    h = 1e-6
+    columns = [driven.advance(x + h * e, u) - driven.advance(x - h * e, u) for e in np.eye(len(x))]
+    values = np.linalg.eigvals(np.stack(columns, axis=1) / (2 * h))
+    return (np.abs(values).max() - 1 if driven.system.is_discrete else values.real.max()) > 0
+
+
+def counter_network(form, p):
+    """The counterexample as a network: continuous or discretised; inputs everywhere, or a bias alone."""
+    system = LureSystem.recurrent(COUNTER_A, COUNTER_W)
+    copies = 1
+    if form != "continuous":
+        system, copies = system.discretise(form, 0.03), 2 if form == "midpoint" else 1
+    v = np.array([4.0, 0.0, 4.0])
+    bias = v + COUNTER_W @ np.linalg.solve(COUNTER_A, np.tanh(v))
+    E = np.eye(3) if p == 3 else np.zeros((3, 1))
+    b = np.tile(bias if p == 0 else 0 * bias, copies)
+    return DrivenSystem(system, "tanh", np.tile(E, (copies, 1)), b)
+
+
+class TestPublishedCounterexample:
+    @pytest.mark.parametrize("form", ["continuous", "euler", "midpoint"])
+    @pytest.mark.parametrize("p", [0, 3])
+    def test_network_is_refuted_by_an_equilibrium_it_really_has(self, form, p):
+        assert published_b_holds(COUNTER_A, COUNTER_W)
+        driven = counter_network(form, p)
+        answer = refute(driven)
+        assert answer.proof is not None
+        assert answer.proof.kind == "unstable_equilibrium"
+        assert replayed(driven, answer).valid
+        assert is_unstable_equilibrium(driven, answer.proof.data)
+
+    @pytest.mark.parametrize("form", ["continuous", "euler", "midpoint"])
+    def test_bare_system_is_refuted_by_slopes(self, form):
+        system = counter_network(form, 0).system
+        answer = refute(system)
+        assert answer.proof.kind == "destabilising_slopes"
+        assert replayed(system, answer).valid
+        K = answer.proof.data["K"]
+        assert ((K >= 0) & (K <= 1)).all()
+        assert leading_value(system, K)[0] > 0
+
+    def test_without_bias_and_input_slopes_are_a_finding_and_no_refutation(self):
+        driven = DrivenSystem(LureSystem.recurrent(COUNTER_A, COUNTER_W), "tanh", np.zeros((3, 1)))
+        answer = refute(driven)
+        assert answer.proof is None
+        (finding,) = answer.findings
+        assert finding.criterion == "destabilising_slopes"
+        assert finding.holds
+        assert "no certificate that ignores bias and slopes can exist" in finding.detail
+
+    def test_fresh_counterexamples_are_refuted(self, rng):
+        for A, W in published_counterexamples(rng, 6):
+            system = LureSystem.recurrent(A, W)
+            assert replayed(system, refute(system)).valid
+            driven = DrivenSystem(system, "tanh", np.eye(3))
+            answer = refute(driven)
+            assert answer.found
+            assert replayed(driven, answer).valid
+            assert answer.proof.kind == "unstable_equilibrium"
+            assert is_unstable_equilibrium(driven, answer.proof.data)
+
+
+class TestSoundness:
+    """Where contraction is a theorem there is nothing to find."""
+
+    def contracting(self, rng, n):
+        """``sigma_min(A_sym) > sigma_max(W)`` by a margin between 1e-4 and 1."""
+        W = rng.normal(size=(n, n))
+        S, N = rng.normal(size=(n, n)), rng.normal(size=(n, n))
+        margin = 10.0 ** rng.uniform(-4, 0)
+        A = -(np.linalg.norm(W, 2) + margin) * np.eye(n) - 0.1 * S @ S.T + 3 * (N - N.T)
+        return LureSystem.recurrent(A, W), margin
+
+    def test_bare_systems(self, rng):
+        for _ in range(25):
+            system, margin = self.contracting(rng, int(rng.integers(1, 8)))
+            assert refute(system).proof is None
+            size = np.linalg.norm(system.A, 2) + np.linalg.norm(system.C, 2)
+            map_ = system.euler(margin / size**2)  # |I + dt J|^2 <= 1 - 2 dt margin + dt^2 |J|^2 < 1
+            assert refute(map_).proof is None
+
+    def test_networks(self, rng):
+        for _ in range(10):
+            system, _ = self.contracting(rng, int(rng.integers(1, 6)))
+            n = system.states
+            driven = DrivenSystem(system, "tanh", rng.normal(size=(n, 2)), rng.normal(size=n))
+            assert refute(driven).proof is None
+
+    def test_slow_contraction_is_not_taken_for_none(self):
+        for rate in (1e-2, 1e-4, 1e-6):
+            spin = np.array([[-rate, 1.0], [-1.0, -rate]])
+            system = LureSystem(spin, np.zeros((2, 1)), np.zeros((1, 2)))
+            assert refute(DrivenSystem(system, "tanh", [[0.0]])).proof is None
+            scaled = LureSystem(np.eye(1) * (1 - rate), np.zeros((1, 1)), np.zeros((1, 1)), dt=1.0)
+            assert refute(DrivenSystem(scaled, "tanh", [[0.0]])).proof is None
+
+
+class TestLinear:
+    def test_verdict_is_the_sign_of_the_leading_eigenvalue(self, rng):
+        stable = unstable = 0
+        for _ in range(150):
+            n = int(rng.integers(1, 7))
+            A = rng.normal(size=(n, n)) - rng.uniform(0, 2) * np.eye(n)
+            discrete = bool(rng.integers(2))
+            system = LureSystem.linear(A / (2 if discrete else 1), 1.0 if discrete else None)
+            values = np.linalg.eigvals(system.A)
+            size = np.abs(values).max() - 1 if discrete else values.real.max()
+            if abs(size) > 1e-9:
+                assert refute(system).found == (size > 0)
+                stable, unstable = stable + (size < 0), unstable + (size > 0)
+        assert min(stable, unstable) >= 30
+
+    @pytest.mark.parametrize(
+        ("A", "dt"),
+        [
+            (np.eye(3), None),
+            (np.zeros((2, 2)), None),
+            ([[0.0, 1.0], [-1.0, 0.0]], None),
+            (np.eye(4), 1.0),
+            (-np.eye(2), 0.1),
+            (np.diag([2.0, 2.0, 0.1]), 1.0),
+            (np.diag([1.0, 1.0, -9.0, -9.0]), None),
+            ([[1.1, 1.0, 0.0], [0.0, 1.1, 0.0], [0.0, 0.0, 0.5]], 1.0),
+            ([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -9.0]], None),
+        ],
+    )
+    def test_multiple_and_boundary_eigenvalues(self, A, dt):
+        system = LureSystem.linear(A, dt)
+        answer = refute(system)
+        assert answer.found
+        assert replayed(system, answer).valid
+
+    @pytest.mark.parametrize("dt", [None, 1.0])
+    def test_linear_recurrences_with_input(self, dt):
+        good, bad = ([[-0.5]], [[0.5]]) if dt is None else ([[0.5]], [[-1.5]])
+        for A, expected in ((good, False), (bad, True)):
+            driven = DrivenSystem(LureSystem.linear(A, dt), "tanh", np.zeros((0, 1)), F=[[1.0]])
+            answer = refute(driven)
+            assert answer.found is expected
+            assert not expected or replayed(driven, answer).valid
+
+
+class TestNetworks:
+    def test_unstable_linear_part_moves_trajectories_apart_under_any_input(self, rng):
+        A = np.array([[0.05, 1.0, 0.0], [-1.0, 0.05, 0.0], [0.3, 0.0, -1.0]])
+        flow = LureSystem.recurrent(A, rng.normal(size=(3, 3)))
+        for system in (flow, flow.euler(0.05)):
+            driven = DrivenSystem(system, "tanh", rng.normal(size=(3, 2)))
+            answer = refute(driven)
+            assert answer.proof.kind == "unstable_linear"
+            assert replayed(driven, answer).valid
+            first = rng.normal(size=3)
+            x = np.stack([first, first + answer.proof.data["difference"]])
+            gaps, step = [], natural_step(driven)
+            for _ in range(1500):
+                u = np.broadcast_to(rng.normal(size=2) * 5, (2, 2))
+                x = advance_many(driven, x, u, step)
+                gaps.append(np.linalg.norm(x[0] - x[1]))
+            assert gaps[-1] > 2 * gaps[0]
+
+    def test_neural_ode_has_no_uniform_rate(self, rng):
+        """A = 0: differences shrink at most at a bounded speed, so a far pair takes as long as it is far."""
+        W = np.array([[-1.0, 0.4], [-0.4, -1.0]])
+        flow = LureSystem.recurrent(np.zeros((2, 2)), W)
+        for system in (flow, flow.euler(0.1)):
+            driven = DrivenSystem(system, "tanh", np.eye(2))
+            answer = refute(driven)
+            assert answer.proof.kind == "unstable_linear"
+            assert "uniform" in answer.statement
+            assert replayed(driven, answer).valid
+            assert refute(system).proof.kind == "destabilising_slopes"
+            step = natural_step(driven)
+            for far in (1e2, 1e3):
+                gaps = pair_gaps(driven, np.zeros(2), np.full(2, far), np.zeros(2), step, int(5 / step))
+                assert gaps[-1] > 0.5 * gaps[0]
+
+    def test_bistable_network(self):
+        driven = DrivenSystem(LureSystem.recurrent(-np.eye(2), 3 * np.eye(2)), "tanh", np.zeros((2, 1)))
+        answer = refute(driven)
+        assert answer.proof.kind == "unstable_equilibrium"
+        assert replayed(driven, answer).valid
+
+    def test_flip_of_a_map(self):
+        system = LureSystem(np.zeros((2, 2)), np.eye(2), np.diag([-2.0, 0.5]), dt=1.0)
+        driven = DrivenSystem(system, "tanh", np.zeros((2, 1)))
+        answer = refute(driven)
+        assert answer.found
+        assert replayed(driven, answer).valid
+
+    @pytest.mark.parametrize("name", ["relu", "sigmoid", "leaky_relu", "identity"])
+    def test_every_activation(self, name):
+        slope = {"identity": (1.0, 1.0), "sigmoid": (0.0, 0.25)}.get(name, (0.0, 1.0))
+        W = np.array([[8.0, -1.0], [2.0, -3.0]])
+        system = LureSystem.recurrent(-np.eye(2), W, slope)
+        driven = DrivenSystem(system, name, np.eye(2))
+        answer = refute(driven)
+        assert answer.found
+        assert replayed(driven, answer).valid
+        assert is_unstable_equilibrium(driven, answer.proof.data)
+
+    def test_elman_networks_of_random_weights(self, rng):
+        n, found = 16, 0
+        for _ in range(4):
+            W = 1.5 * rng.normal(size=(n, n)) / np.sqrt(n)
+            system = LureSystem(np.zeros((n, n)), np.eye(n), W, dt=1.0)
+            driven = DrivenSystem(system, "tanh", rng.normal(size=(n, 2)), rng.normal(size=n))
+            answer = refute(driven)
+            if answer.found:
+                found += 1
+                assert replayed(driven, answer).valid
+        assert found >= 3
+
+    def test_unreachable_instability_is_found_by_climbing_along_the_inputs(self, rng):
+        """Pre-activations are far from where the slopes destabilise unless the one input is chosen right."""
+        system = LureSystem.recurrent(-np.eye(2), 3 * np.eye(2))
+        driven = DrivenSystem(system, "tanh", np.array([[1.0], [0.7]]), np.array([40.0, 28.0]))
+        u0 = np.zeros(1)
+        start = newton(driven, np.ones(2), u0)
+        assert leading(system, 1 - np.tanh(driven.channel(start, u0)) ** 2).excess < -0.9
+        answer = refute(driven)
+        assert answer.proof.kind in ("unstable_equilibrium", "two_equilibria")
+        assert replayed(driven, answer).valid
+
+    def test_pair_of_equilibria_is_reported(self, rng):
+        driven = DrivenSystem(LureSystem.recurrent(-np.eye(1), 2 * np.eye(1)), "tanh", np.zeros((1, 1)))
+        found = search_equilibria(driven, rng=rng, deadline=Deadline(), enough=np.inf)
+        first, second = found.pair
+        assert abs(first.x - second.x) > 0.5
+        for point in found.pair:
+            assert abs(driven.advance(point.x, point.u)).max() < 1e-9
+
+
+class TestParts:
+    @pytest.mark.parametrize("discrete", [False, True])
+    def test_gradient_of_the_leading_eigenvalue(self, rng, discrete):
+        for _ in range(5):
+            A, B, C, D = (rng.normal(size=shape) for shape in ((5, 5), (5, 4), (4, 5), (4, 4)))
+            system = LureSystem(A, B, C, np.tril(D, -1), dt=1.0 if discrete else None)
+            K, h = rng.random(4), 1e-6
+            slow = [leading_value(system, K + h * e)[0] - leading_value(system, K - h * e)[0] for e in np.eye(4)]
+            assert np.allclose(leading(system, K).gradient, np.array(slow) / (2 * h), atol=1e-6, rtol=1e-5)
+
+    @pytest.mark.parametrize("form", ["continuous", "euler", "midpoint"])
+    def test_correction_ends_on_the_manifold(self, rng, form):
+        driven = counter_network(form, 3)
+        for _ in range(5):
+            x, u = correct(driven, rng.normal(size=3), rng.normal(size=3))
+            still = driven.advance(x, u) - (x if driven.system.is_discrete else 0)
+            assert np.abs(still).max() < 1e-10
+
+    def test_same_seed_same_witness(self):
+        driven = counter_network("continuous", 3)
+        first, second = refute(driven, seed=3), refute(driven, seed=3)
+        assert first.statement == second.statement
+        assert np.array_equal(first.proof.data["state"], second.proof.data["state"])
+
+    def test_hint_is_where_the_search_starts(self, rng):
+        n = 40
+        system = LureSystem.recurrent(-np.eye(n), 0.9 * rng.normal(size=(n, n)) / np.sqrt(n))
+        K = np.array(refute(LureSystem.recurrent(-np.eye(n), 4 * np.eye(n))).proof.data["K"])
+        answer = refute(system, hint=K)
+        assert answer.findings[0].margin >= leading_value(system, np.clip(K, 0, 1))[0] - 1e-9
+
+    def test_no_search_for_a_subject_proves_nothing(self):
+        layer = DrivenSystem(LureSystem.recurrent([[-2.0]], [[1.0]]), "tanh", [[1.0]])
+        answer = refute(Cascade((layer, layer)))
+        assert answer.proof is None
+        assert "proves nothing" in answer.detail
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"seed": -1},
+            {"seed": True},
+            {"seed": 1.5},
+            {"time_limit": -1},
+            {"time_limit": float("nan")},
+            {"time_limit": "1"},
+            {"hint": [1.0]},
+            {"hint": "x"},
+            {"hint": [[1.0, 1.0]]},
+        ],
+    )
+    def test_bad_options(self, options):
+        with pytest.raises(ConfigurationError):
+            refute(LureSystem.recurrent(-np.eye(2), np.eye(2)), **options)
+
+    def test_no_system(self):
+        with pytest.raises(UnsupportedError):
+            refute(object())
+
+    @pytest.mark.parametrize("scale", [1e-150, 1e150, 1e300])
+    def test_extreme_entries_are_answered(self, scale):
+        for system in (
+            LureSystem.recurrent(-scale * np.eye(2), scale * np.eye(2)),
+            LureSystem(scale * np.eye(2), np.eye(2), np.eye(2), dt=1.0),
+        ):
+            answer = refute(system)
+            assert not answer.found or replayed(system, answer).valid
+            driven = DrivenSystem(system, "tanh", np.ones((2, 1)))
+            answer = refute(driven)
+            assert not answer.found or replayed(driven, answer).valid

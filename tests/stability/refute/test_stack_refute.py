@@ -1,0 +1,194 @@
+"""Refuting stacks above their lowest level: nothing is refuted that the level below keeps from happening."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from stability import Cascade, DrivenSystem, LureSystem, Verdict, certify, refute, verify
+from stability.certificate import Claim, Proof
+from stability.gated.cell import GatedCell
+from stability.refute.answer import witness_claim
+from stability.rules.registry import RULES
+from stability.stacks.merged import merged
+from stability.stacks.orbits import enclose_stack_orbit
+from stability.verify import verify_claim
+
+
+def plain(W, E, b=None, activation="tanh"):
+    W = np.atleast_2d(W).astype(float)
+    return DrivenSystem(LureSystem(np.zeros_like(W), np.eye(len(W)), W, dt=1.0), activation, E, b)
+
+
+def flow(A, W, E, F=None):
+    return DrivenSystem(LureSystem.recurrent(A, W), "tanh", E, None, F)
+
+
+def small(rng, p, n):
+    W = rng.normal(size=(n, n))
+    return plain(0.3 * W / np.linalg.norm(W, 2), rng.normal(size=(n, p)), rng.normal(size=n))
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_the_merged_network_is_the_stack(levels, rng):
+    stack = Cascade([small(rng, 2, 3), *(small(rng, 3, 3) for _ in range(levels - 1))])
+    whole = merged(stack)
+    x, u = rng.normal(size=(7, 3 * levels)), rng.normal(size=(7, 2))
+    for _ in range(5):
+        np.testing.assert_allclose(whole.advance(x, u), stack.advance(x, u), rtol=0, atol=1e-14)
+        x = stack.advance(x, u)
+
+
+def test_the_merged_flow_reads_the_state_of_the_level_below(rng):
+    first = flow(-np.eye(2), rng.normal(size=(2, 2)), rng.normal(size=(2, 1)), rng.normal(size=(2, 1)))
+    second = flow(-2 * np.eye(3), rng.normal(size=(3, 3)), rng.normal(size=(3, 2)), rng.normal(size=(3, 2)))
+    whole = merged(Cascade([first, second]))
+    x, u = rng.normal(size=5), rng.normal(size=1)
+    expected = np.concatenate([first.advance(x[:2], u), second.advance(x[2:], x[:2])])
+    np.testing.assert_allclose(whole.advance(x, u), expected, atol=1e-14)
+
+
+def test_what_would_round_is_not_merged(rng):
+    cell = small(rng, 2, 2)
+    euler = DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)).euler(0.1), "tanh", np.eye(2))
+    moving = DrivenSystem(LureSystem(0.3 * np.eye(2), np.eye(2), np.eye(2), dt=1.0), "tanh", np.eye(2))
+    assert merged(Cascade([cell, euler])) is None
+    assert merged(Cascade([moving, cell])) is None
+    assert merged(Cascade([cell, moving])) is not None  # what the top level does is read by nobody
+    assert merged(Cascade([cell, plain(np.eye(2), np.eye(2), None, "relu")])) is None
+
+
+def test_a_bistable_upper_layer_refutes_the_stack_by_proof(rng, tmp_path):
+    stack = Cascade([small(rng, 2, 3), plain([[3.0]], 0.1 * rng.normal(size=(1, 3)))])
+    certificate = certify(stack)
+    assert certificate.verdict is Verdict.REFUTED
+    assert certificate.proof.kind == "merged_stack"
+    assert certificate.proof.data["kind"] in ("two_equilibria", "unstable_equilibrium")
+    assert verify(certificate.save(tmp_path / "c.json")).valid
+    tame = Cascade([stack.layers[0], plain([[0.5]], stack.layers[1].E)])
+    moved = Claim("contraction", certificate.claim.statement, Verdict.REFUTED, certificate.proof)
+    assert not verify_claim(tame, moved).valid
+
+
+def latched(top, rng) -> Cascade:
+    """A layer with three equilibria for every input that the small one below puts out."""
+    if top == "gru":
+        zero, big = np.zeros((3, 2)), np.array([[0.0], [-9.0], [8.0]])
+        upper = GatedCell("gru", zero, big, np.array([0.0, -3.0, 0.0]), np.zeros(3))
+    else:
+        system = LureSystem.recurrent([[-1.0]], [[4.0]])
+        upper = DrivenSystem(system.euler(0.25) if top == "euler" else system.midpoint(0.25), "tanh", _read(top))
+    return Cascade([small(rng, 1, 2), upper])
+
+
+def _read(top):
+    return [[0.1, 0.1]] if top == "euler" else [[0.1, 0.1], [0.1, 0.1]]
+
+
+@pytest.mark.parametrize("top", ["gru", "euler", "midpoint"])
+def test_orbits_of_the_whole_stack_refute_what_cannot_be_merged(top, rng, tmp_path):
+    stack = latched(top, rng)
+    assert merged(stack) is None
+    answer = refute(stack)
+    assert answer.found
+    assert answer.proof.kind in ("stack_orbits", "stack_unstable")
+    certificate = certify(stack)
+    assert certificate.verdict is Verdict.REFUTED
+    assert certificate.evidence == "proved"
+    assert verify(certificate.save(tmp_path / "c.json")).valid
+
+
+@pytest.mark.parametrize("top", ["gru", "euler", "midpoint"])
+def test_what_is_proved_of_a_stack_is_seen_in_simulation(top, rng):
+    stack = latched(top, rng)
+    u = np.array([[0.3]])
+    starts = np.array([[0.0, 0.0, 0.9], [0.0, 0.0, -0.9]])
+    for _ in range(6000):
+        starts = stack.advance(starts, np.broadcast_to(u, (2, 1)))
+    good = {"first": starts[:1] + 1e-6, "second": starts[1:], "input": u}
+    claim = witness_claim(stack, "stack_orbits", good)
+    assert claim.verdict is Verdict.REFUTED
+    assert verify_claim(stack, claim).valid
+    boxes = enclose_stack_orbit(stack, starts[:1], u)
+    ends = np.concatenate([part.points.mid[0] for part in boxes])
+    assert np.abs(ends - starts[0]).max() < 1e-9
+    assert max(part.points.rad.max() for part in boxes) < 1e-9
+    for part, layer, x, below in zip(boxes, stack.layers, (starts[0, :2], starts[0, 2:]), (u[0], starts[0, :2])):
+        expected = layer.jacobian(x, below)
+        assert (np.abs(part.jacobian.mid - expected) <= part.jacobian.rad + 1e-9).all()
+    for bent in (
+        {"second": starts[:1]},
+        {"first": starts[:1] + 0.1},
+        {"input": np.array([[0.8]])},
+        {"input": np.zeros((1, 2))},
+        {"first": starts[:1, :2]},
+    ):
+        assert not verify_claim(stack, witness_claim(stack, "stack_orbits", {**good, **bent})).valid, list(bent)
+    alone = {"first": starts[:1], "input": u}
+    assert not verify_claim(stack, witness_claim(stack, "stack_orbits", alone)).valid
+    other = latched(top, np.random.default_rng(77))
+    assert not verify_claim(other, witness_claim(other, "stack_orbits", good)).valid
+
+
+@pytest.mark.parametrize("slope", [0.999, 1.001])
+def test_a_stack_is_unstable_where_a_layer_is(slope):
+    """x+ = tanh(0.5 x + u), y+ = tanh(w y + x - x*) at its zero: multipliers 0.5 (1 - x*^2) and w."""
+    below, x = plain([[0.5]], [[1.0]], [0.25]), 0.0
+    for _ in range(200):
+        x = float(np.tanh(0.5 * x + 0.25))
+    stack = Cascade([below, plain([[slope]], [[1.0]], [-x])])
+    data = {"state": np.array([x, 0.0]), "input": np.zeros(1), "layer": 1, "eigenvalue": [slope, 0.0]}
+    assert verify_claim(stack, witness_claim(stack, "stack_unstable", data)).valid is (slope > 1)
+    for bent in ({"layer": 0}, {"layer": 2}, {"eigenvalue": [1.2, 0.0]}, {"state": np.array([x, 0.1])}):
+        assert not verify_claim(stack, witness_claim(stack, "stack_unstable", {**data, **bent})).valid, bent
+
+
+def test_no_jacobian_at_a_kink():
+    stack = Cascade([plain([[0.5]], [[1.0]]), plain([[3.0]], [[1.0]], None, "relu")])
+    data = {"state": np.zeros(2), "input": np.zeros(1), "layer": 1}
+    assert "kink" in verify_claim(stack, witness_claim(stack, "stack_unstable", data)).reason
+    two = Cascade(stack.layers, directions=2)
+    assert "one direction" in verify_claim(two, witness_claim(two, "stack_unstable", data)).reason
+
+
+def test_an_upper_layer_that_is_never_driven_there_refutes_nothing(rng):
+    """Alone it has two equilibria for inputs near -9; the tanh below puts out no more than one."""
+    upper = plain([[3.0]], [[1.0]], [9.0])
+    assert refute(upper).found
+    stack = Cascade([small(rng, 1, 1), upper])
+    assert not refute(stack).found
+    assert certify(stack).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_contracting_stack_is_not_refuted(rng):
+    stack = Cascade([small(rng, 2, 3), small(rng, 3, 3)])
+    assert refute(stack).proof is None
+
+
+def test_forged_runs_are_refused(rng):
+    stack = Cascade([small(rng, 1, 2), small(rng, 2, 2)])
+    good = {"first": np.zeros(4), "second": np.ones(4), "inputs": np.zeros((1, 1)), "steps": 2000, "gap": 0.1}
+    bad = [
+        good,
+        {**good, "steps": 10},
+        {**good, "gap": -1.0},
+        {**good, "inputs": np.zeros((9, 1))},
+        {**good, "inputs": np.zeros((1, 3))},
+        {**good, "first": np.zeros(3)},
+    ]
+    for data in bad:
+        assert not RULES["stack_trajectories"](stack, witness_claim(stack, "stack_trajectories", data))[0]
+    other = witness_claim(stack, "stack_trajectories", good)
+    assert not RULES["stack_trajectories"](stack.layers[0], other)[0]
+    assert not RULES["merged_stack"](stack, dataclasses.replace(other, proof=Proof("merged_stack", {"kind": "ball"})))[
+        0
+    ]
+    boxed = GatedCell("gru", *(np.zeros(s) for s in ((3, 1), (3, 1), 3, 3)), -1.0, 1.0)
+    outside = witness_claim(
+        Cascade([boxed]),
+        "stack_trajectories",
+        {**good, "first": np.zeros(1), "second": np.ones(1), "inputs": np.full((1, 1), 2.0)},
+    )
+    assert "outside the cell's input box" in RULES["stack_trajectories"](Cascade([boxed]), outside)[1]

@@ -1,0 +1,99 @@
+"""Rigorous definiteness: never yes to an indefinite matrix (exact arithmetic judges), yes close to the boundary."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stability.rigor.definite import gamma, prove_positive_definite, spectral_bounds
+from stability.rigor.rational import is_positive_definite, rational
+
+
+def _near_singular(rng, n, gap):
+    q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    values = np.geomspace(1.0, 10.0, n)
+    values[0] = gap
+    m = (q * values) @ q.T
+    return 0.5 * (m + m.T)
+
+
+def test_never_positive_definite_unless_exact_arithmetic_agrees(rng):
+    proved = denied = 0
+    for exponent in range(-20, 0):
+        for sign in (-1.0, 1.0):
+            m = _near_singular(rng, int(rng.integers(1, 9)), sign * 10.0**exponent)
+            definite = is_positive_definite(rational(m))
+            yes = prove_positive_definite(m).holds
+            assert definite or not yes
+            proved, denied = proved + yes, denied + (not definite)
+    assert 8 < proved < 20
+    assert denied >= 20
+
+
+@given(n=st.integers(2, 30), seed=st.integers(0, 1000), scale=st.integers(-12, 12))
+def test_a_clear_gap_is_proved_whatever_the_scaling(n, seed, scale):
+    rng = np.random.default_rng(seed)
+    m = _near_singular(rng, n, 1e-6)
+    d = 2.0 ** rng.integers(-abs(scale), abs(scale) + 1, n)
+    assert prove_positive_definite(d[:, None] * m * d[None, :]).holds
+
+
+def test_exact_singular_matrices_are_refused():
+    for m in (np.ones((2, 2)), np.zeros((3, 3)), np.diag([1.0, 0.0])):
+        assert not prove_positive_definite(m).holds
+
+
+def test_the_error_bound_is_part_of_the_proof(rng):
+    m = _near_singular(rng, 10, 1e-3)
+    assert prove_positive_definite(m, lambda s: 1e-5 * np.full((10, 10), 1.0) @ s).holds
+    assert not prove_positive_definite(m, lambda s: 1e-2 * np.full((10, 10), 1.0) @ s).holds
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.full((2, 2), np.nan),
+        np.array([[1.0, 2.0], [0.0, 1.0]]),
+        np.diag([1.0, np.inf]),
+        1e70 * np.eye(2),
+        1e-70 * np.eye(2),
+    ],
+)
+def test_matrices_beyond_the_theorem_are_refused_not_raised(bad):
+    assert not prove_positive_definite(bad).holds
+
+
+@given(n=st.integers(1, 12), seed=st.integers(0, 1000))
+def test_spectral_bounds_hold_and_are_tight(n, seed):
+    m = _near_singular(np.random.default_rng(seed), n, 0.5)
+    values = np.linalg.eigvalsh(m)
+    assert spectral_bounds(m, values[0] - 1e-9, values[-1] + 1e-9).holds
+    assert not spectral_bounds(m, values[0] + 1e-9, values[-1] + 1e-9).holds
+    assert not spectral_bounds(m, values[0] - 1e-9, values[-1] - 1e-9).holds
+
+
+def test_gamma_grows_and_covers_the_textbook_constant():
+    u = 2.0**-53
+    for k in (1, 10, 1000, 10**6):
+        assert gamma(k) > k * u / (1 - k * u)
+    assert gamma(2**60) == float("inf")
+
+
+@given(n=st.integers(1, 6), seed=st.integers(0, 500))
+def test_exact_criterion_agrees_with_leading_minors_in_fractions(n, seed):
+    rng = np.random.default_rng(seed)
+    m = rng.integers(-3, 4, size=(n, n)).astype(float)
+    m = m + m.T + rng.integers(0, 3 * n) * np.eye(n)
+
+    def determinant(a):
+        if len(a) == 1:
+            return a[0][0]
+        return sum((-1) ** j * a[0][j] * determinant([row[:j] + row[j + 1 :] for row in a[1:]]) for j in range(len(a)))
+
+    exact = [[Fraction(float(x)) for x in row] for row in m]
+    minors = [determinant([row[:k] for row in exact[:k]]) for k in range(1, n + 1)]
+    assert is_positive_definite(rational(m)) == all(x > 0 for x in minors)

@@ -1,0 +1,51 @@
+"""Proved brackets of the spectrum, small and large, and the claim of non-expansiveness against forgeries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stability import LureSystem
+from stability.certificate import Proof
+from stability.claims.nonexpansive import nonexpansive
+from stability.rigor.spectrum import spectrum_bracket
+from stability.verify import verify_claim
+
+
+@pytest.mark.parametrize("n", [1, 7, 420])
+def test_bracket_contains_the_spectrum_and_is_not_loose(n, rng):
+    q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    p = (q * np.geomspace(1.0, 50.0, n)) @ q.T
+    p = 0.5 * (p + p.T)
+    low, high, overshoot = spectrum_bracket(p)
+    values = np.linalg.eigvalsh(p)
+    assert 0 < low < values[0]
+    assert values[-1] < high
+    assert np.sqrt(values[-1] / values[0]) <= overshoot <= 2.0 * np.sqrt(values[-1] / values[0])
+
+
+@pytest.mark.parametrize("n", [3, 420])
+def test_no_bracket_without_positive_definiteness(n):
+    p = np.eye(n)
+    p[0, 0] = -1.0
+    assert spectrum_bracket(p) is None
+    assert spectrum_bracket(np.zeros((n, n))) is None
+
+
+def test_forged_claims_of_non_expansiveness_are_refused():
+    rotation = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, 1.0], [-1.0, 0.0]], dt=1.0)
+    claim = nonexpansive(rotation)
+    assert verify_claim(rotation, claim).valid
+    stretched = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, 1.2], [-1.2, 0.0]], dt=1.0)
+    assert nonexpansive(stretched) is None
+    assert not verify_claim(stretched, claim).valid
+    for data in (
+        {"L": claim.proof.data["L"], "factor": 3.0},
+        {"L": "ones", "factor": claim.value},
+        {"factor": claim.value},
+    ):
+        assert not verify_claim(rotation, replace(claim, proof=Proof("growth_lmi", data))).valid
+    assert not verify_claim(rotation, replace(claim, name="contraction")).valid
+    assert nonexpansive(LureSystem.recurrent([[-1.0]], [[0.5]])) is None

@@ -1,0 +1,112 @@
+"""Refusals and acceptances at places where one word in the checker would decide otherwise."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from specimens import latch, remade, specimens, two_levels
+
+from stability.certificate import Verdict
+from stability.certify import certify
+from stability.gated.cell import GatedCell
+from stability.refute.answer import witness_claim
+from stability.stacks.cascade import Cascade
+from stability.statements import undecided
+from stability.systems import DrivenSystem, LureSystem
+from stability.verify import verify, verify_claim
+
+
+def refusal(name: str, **changes) -> str:
+    subject = specimens()[name].subject
+    check = verify_claim(subject, remade(subject, specimens()[name].claim, **changes))
+    assert not check.valid
+    return check.reason
+
+
+def scalar(gain: float, name: str = "tanh") -> DrivenSystem:
+    return DrivenSystem(LureSystem([[0.0]], [[1.0]], [[gain]], dt=1.0), name, [[1.0]])
+
+
+def test_an_exact_check_that_breaks_down_is_no_proof(monkeypatch):
+    certificate = certify(specimens()["contraction of flow"].subject)
+    assert verify(certificate, method="exact").valid
+
+    def broken(subject, claim):
+        raise ArithmeticError("no")
+
+    monkeypatch.setattr(sys.modules["stability.verify"], "check_exact", broken)
+    answer = verify(certificate, method="exact")
+    assert not answer.valid
+    assert "malformed (ArithmeticError: no)" in answer.reason
+
+
+def test_a_region_without_bounds_is_no_proof(monkeypatch):
+    monkeypatch.setattr("stability.rules.regional_lmi.region_bounds", lambda *_: None)
+    assert "cannot be computed" in refusal("region")
+
+
+def test_a_replay_of_few_steps_shows_nothing():
+    assert "steps must be" in refusal("separated", data={"steps": 2, "time": 0.2})
+
+
+def test_weights_that_just_admit_every_value_leave_no_room_for_rounding():
+    assert "do not admit" in refusal("ball of a spiral", data={"tau": np.array([0.5, 0.5])})
+
+
+@pytest.mark.parametrize("key", ["low", "high"])
+def test_a_box_of_another_size_is_refused(key):
+    assert "low" in refusal("contraction of gru box", data={key: np.zeros(9)})
+
+
+def test_equilibria_need_not_be_far_apart():
+    network = DrivenSystem(LureSystem.recurrent([[-1.0]], [[1.1]]), "tanh", [[1.0]])
+    x = 0.5
+    for _ in range(2000):
+        x = np.tanh(1.1 * x)
+    data = {"state1": np.zeros(1), "state2": np.array([x]), "input": np.zeros(1)}
+    assert 0.4 < x < 0.7
+    assert verify_claim(network, witness_claim(network, "two_equilibria", data)).valid
+
+
+def test_there_is_no_jacobian_at_a_kink():
+    """At zero every slope of the leaky ReLU would make x+ = 2 x + phi(x / 2) unstable, but there is no derivative."""
+    for name, word in (("leaky_relu", "kink"), ("tanh", "")):
+        network = DrivenSystem(LureSystem([[2.0]], [[1.0]], [[0.5]], dt=1.0), name, [[1.0]])
+        claim = witness_claim(network, "unstable_equilibrium", {"state": np.zeros(1), "input": np.zeros(1)})
+        check = verify_claim(network, claim)
+        assert check.valid is (name == "tanh")
+        assert word in check.reason
+
+
+def test_a_marginal_rotation_is_not_unstable_everywhere():
+    turn = DrivenSystem(LureSystem.recurrent(np.zeros((2, 2)), [[0.0, 1.0], [-1.0, 0.0]]), "tanh", np.eye(2))
+    assert not verify_claim(turn, witness_claim(turn, "unstable_everywhere", {})).valid
+
+
+def test_one_orbit_of_a_stack_is_enough():
+    stack = Cascade([scalar(-2.0), GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))])
+    orbit = np.array([[0.9575040240772687, 0.0], [-0.9575040240772687, 0.0]])
+    claim = witness_claim(stack, "stack_orbits", {"first": orbit, "input": np.zeros((1, 1))})
+    check = verify_claim(stack, claim)
+    assert check.valid, check.reason
+    assert "two trajectories that run it a step apart" in claim.statement
+    still = witness_claim(stack, "stack_orbits", {"first": orbit * 0, "input": np.zeros((1, 1))})
+    assert not verify_claim(stack, still).valid
+
+
+@pytest.mark.parametrize("gains", [(0.3, 0.8), (0.8, 0.3)])
+def test_the_slower_of_two_directions_sets_the_rate(gains):
+    stack = Cascade([scalar(g) for g in gains], directions=2)
+    claim = certify(stack, rate="any", refute=False).claim
+    assert claim.verdict is Verdict.CERTIFIED
+    rates = [part["rate"] for part in claim.proof.data["layers"]]
+    assert min(rates) < max(rates) == claim.value
+    assert not verify_claim(stack, remade(stack, claim, data={"rate": min(rates)}, value=min(rates))).valid
+
+
+def test_the_range_of_a_stacks_input_is_that_of_its_lowest_layer():
+    boxed = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)), input_low=-0.5, input_high=2.0)
+    assert "every input with entries in [-0.5, 2] approach" in undecided(Cascade([boxed, latch()]))
+    assert "under every input approach" in undecided(Cascade([two_levels(), GatedCell("gru", *[np.zeros((3, 1))] * 2)]))

@@ -1,0 +1,370 @@
+"""What a datum of a proof may be, and the helpers of the rules at their limits: the last taken, the first refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from specimens import bistable, plain_map, remade, small_cell, specimens
+
+from stability.certificate import Claim, Proof, Verdict
+from stability.refute.answer import witness_claim
+from stability.rigor.balls import Ball
+from stability.rules import gated_trajectories, registry, separated_trajectories, stack_witness
+from stability.rules.gated_orbits import MAX_UNKNOWNS, inputs_of, least_distance, orbit_of
+from stability.rules.multiplier_lmi import LMI_FIELDS, overshoot_fits
+from stability.rules.named_eigenvalue import OPTIONAL, named
+from stability.rules.periodic_orbits import LONGEST, points
+from stability.rules.registry import FIELDS, RULES, verdict_of
+from stability.rules.separated_trajectories import periodic_input, runs
+from stability.rules.witness_data import LIMIT, eigenvalue_text, lure_of, symmetric, vector
+from stability.stacks.cascade import Cascade
+from stability.systems import DrivenSystem, LureSystem
+from stability.verify import verify_claim
+
+BEYOND = float(np.nextafter(LIMIT, np.inf))
+BIG = 2**53
+TAKEN = {
+    "number": [0, -1.5, BIG, -BIG, 1.7e308, -5e-324],
+    "number or null": [None, 0, -1.5, BIG],
+    "count": [1, 2, BIG],
+    "index": [0, 1, BIG],
+    "array": [np.zeros(0), np.ones((2, 2)), np.full(1, 1.7e308)],
+    "pair": [[1, -2.5], (LIMIT, -LIMIT), np.array([-LIMIT, LIMIT]), [0.0, 0.0]],
+    "text": ["", "running"],
+    "mapping": [{}, {"a": 1}],
+    "list": [[], (), [1]],
+}
+NOT_TAKEN = {
+    "number": [True, BIG + 1, -BIG - 1, np.inf, -np.inf, np.nan, "1", None, 1j, [1.0], np.ones(1)],
+    "number or null": [True, BIG + 1, np.nan, "null", ()],
+    "count": [0, -1, BIG + 1, True, 1.0, None, "1"],
+    "index": [-1, BIG + 1, True, False, 0.0, None],
+    "array": [[1.0], np.ones(2, dtype=int), np.ones(2, dtype=np.float32), np.array([1.0, np.nan]), np.array([np.inf])],
+    "pair": [
+        *([1.0], [1.0, 2.0, 3.0], 1.0, "12", None, {0: 1.0, 1: 1.0}, [1.0, True], [np.nan, 1.0], [1.0, "1"]),
+        *([BEYOND, 0.0], (0.0, -BEYOND), np.array([BEYOND, 0.0]), np.array([0.0, -BEYOND])),
+        *(np.ones(3), np.ones((2, 1)), np.ones(2, dtype=int), np.array([np.nan, 0.0])),
+    ],
+    "text": [None, b"running", 1],
+    "mapping": [None, [], "a"],
+    "list": [None, {}, "ab", np.ones(2)],
+}
+
+
+def test_every_type_of_datum_takes_what_its_words_say():
+    assert set(FIELDS) == set(TAKEN) == set(NOT_TAKEN)
+    for kind, (words, takes) in FIELDS.items():
+        assert words
+        for value in TAKEN[kind]:
+            assert takes(value) is True, (kind, value)
+        for value in NOT_TAKEN[kind]:
+            assert takes(value) is False, (kind, value)
+
+
+def test_all_proofs_by_a_multiplier_hold_the_same_data():
+    for kind in ("multiplier_lmi", "interval_lmi", "regional_lmi"):
+        assert LMI_FIELDS.items() <= RULES[kind].fields.items()
+    assert set(LMI_FIELDS) == set(RULES["multiplier_lmi"].fields)
+    for kind in ("unstable_orbit", "unstable_equilibrium", "unstable_everywhere", "unstable_linear", "gated_unstable"):
+        assert OPTIONAL.items() <= RULES[kind].optional.items()
+    assert list(OPTIONAL) == ["eigenvalue"]
+
+
+def test_a_refusal_names_what_the_proof_is_about():
+    claim = specimens()["contraction of flow"].claim
+    reason = RULES["multiplier_lmi"].refusal(small_cell("gru"), claim)
+    assert reason == "a proof of kind multiplier_lmi is about a LureSystem or DrivenSystem, not about a GatedCell"
+    two = specimens()["two equilibria"]
+    reason = RULES["two_equilibria"].refusal(two.subject, remade(two.subject, two.claim, name="bounded"))
+    assert reason == "a proof of kind two_equilibria is about contraction or equilibrium, not about 'bounded'"
+    merged = RULES["merged_stack"].refusal(
+        specimens()["merged stack"].subject, Claim("contraction", "", Verdict.CERTIFIED, claim.proof)
+    )
+    assert merged == "a proof of kind merged_stack supports the verdict refuted or inconclusive, not certified"
+    bent = remade(two.subject, two.claim, data={"note": 1.0, "more": 2.0}, without=["state1"])
+    assert RULES["two_equilibria"].refusal(two.subject, bent) == (
+        "a proof of kind two_equilibria lacks state1 and holds unknown more, note"
+    )
+
+
+def test_vectors_and_symmetric_matrices_have_their_size_and_no_entry_beyond_the_limit():
+    for value, size, good in (
+        (np.array([LIMIT, -LIMIT]), 2, True),
+        (np.array([BEYOND, 0.0]), 2, False),
+        (np.array([0.0, -BEYOND]), 2, False),
+        (np.ones(2), 3, False),
+        (np.ones((2, 1)), 2, False),
+    ):
+        assert (vector({"x": value}, "x", size) is value) is good
+        assert (vector({"x": value}, "x", size) is None) is not good
+    bent = np.array([[1.0, 0.5], [np.nextafter(0.5, 1.0), 1.0]])
+    for value, size, good in (
+        (np.array([[LIMIT, -LIMIT], [-LIMIT, 1.0]]), 2, True),
+        (np.array([[1.0, BEYOND], [BEYOND, 1.0]]), 2, False),
+        (np.array([[1.0, -BEYOND], [-BEYOND, 1.0]]), 2, False),
+        (bent, 2, False),
+        (bent * LIMIT * 2, 2, False),
+        (np.eye(2), 3, False),
+        (np.ones(2), 2, False),
+    ):
+        assert (symmetric({"P": value}, "P", size) is value) is good
+        assert (symmetric({"P": value}, "P", size) is None) is not good
+
+
+def test_an_eigenvalue_is_read_from_lists_and_arrays_alike():
+    for pair in ([1.5, -2.0], (1.5, -2.0), np.array([1.5, -2.0])):
+        assert named({"eigenvalue": pair}) == 1.5 - 2.0j
+    assert named({}) is None
+    assert [eigenvalue_text(z) for z in (2 + 0j, 1.5 - 2j, -0.25 + 1j)] == ["2", "1.5 - 2i", "-0.25 + 1i"]
+
+
+def test_a_network_and_its_system_are_one():
+    network = plain_map()
+    assert lure_of(network) is network.system
+    assert lure_of(network.system) is network.system
+
+
+def test_orbits_and_inputs_are_taken_up_to_their_limits():
+    wide = np.full((LONGEST, 2), LIMIT)
+    assert points({"x": wide}, "x", 2) is wide
+    for bad in (np.ones((LONGEST + 1, 2)), np.ones((0, 2)), np.ones((3, 1)), np.ones(2), np.full((1, 2), -BEYOND)):
+        assert points({"x": bad}, "x", 2) is None
+    assert orbit_of(np.full((4, 2), -LIMIT), 2, 2).shape == (4, 2)
+    assert orbit_of(np.zeros(2), 2, 1).shape == (1, 2)
+    assert orbit_of(np.zeros((MAX_UNKNOWNS // 2, 2)), 2, 1) is not None
+    for bad, period in (
+        (np.zeros((3, 2)), 2),
+        (np.zeros((2, 3)), 1),
+        (np.zeros((1, 1, 2)), 1),
+        (np.zeros((0, 2)), 1),
+        (np.array([[BEYOND, 0.0]]), 1),
+        (np.zeros((MAX_UNKNOWNS // 2 + 1, 2)), 1),
+    ):
+        assert orbit_of(bad, 2, period) is None
+    cell = small_cell("gru", box=None)
+    for value, rows in ((np.full(2, LIMIT), 1), (np.full((24, 2), -LIMIT), 24)):
+        assert inputs_of(cell, {"input": value})[0].shape == (rows, 2)
+    for bad, word in (
+        (np.zeros((25, 2)), "1 to 24 vectors of 2 entries"),
+        (np.zeros((0, 2)), "1 to 24"),
+        (np.zeros(3), "1 to 24"),
+        (np.zeros((1, 1, 2)), "1 to 24"),
+        (np.array([0.0, -BEYOND]), "exceeds 1e+100"),
+    ):
+        found, problem = inputs_of(cell, {"input": bad})
+        assert found is None
+        assert word in problem
+    boxed = small_cell("gru")
+    assert inputs_of(boxed, {"input": np.array([-1.0, 1.0])})[1] == ""
+    for bad in (np.array([0.0, np.nextafter(1.0, 2.0)]), np.array([[0.0, 0.0], [np.nextafter(-1.0, -2.0), 0.0]])):
+        assert "outside the cell's input box" in inputs_of(boxed, {"input": bad})[1]
+    rows = np.full((4, 2), LIMIT)
+    assert periodic_input({"u": rows}, "u", 2) is rows
+    assert periodic_input({"u": np.ones(2)}, "u", 2).shape == (1, 2)
+    for bad in (
+        np.ones((5, 2)),
+        np.ones((0, 2)),
+        np.ones((2, 3)),
+        np.ones(3),
+        np.array([[0.0, BEYOND]]),
+        np.ones((1, 1, 2)),
+    ):
+        assert periodic_input({"u": bad}, "u", 2) is None
+
+
+def test_the_distance_of_two_balls_is_a_lower_bound():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        scale = 10.0 ** rng.integers(-3, 2)
+        one, two = (Ball(rng.normal(size=1), scale * np.abs(rng.normal(size=1))) for _ in range(2))
+        values = [Fraction(float(x[0])) for x in (one.mid, two.mid, one.rad, two.rad)]
+        true = abs(values[0] - values[1]) - values[2] - values[3]
+        found = Fraction(least_distance(one, two))
+        assert true - (abs(true) + values[2] + values[3] + 2) / 10**14 <= found <= true
+    far = Ball(np.array([0.0, 5.0]), np.array([1.0, 1.0]))
+    assert least_distance(far, Ball(np.zeros(2), np.zeros(2))) == pytest.approx(4.0, rel=1e-12)  # in the one entry
+
+
+def test_an_overshoot_is_no_smaller_than_the_root_of_the_condition_number():
+    rng = np.random.default_rng(0)
+    for low, high in np.sort(rng.uniform(0.1, 10.0, size=(100, 2))):
+        root = np.sqrt(high / low)
+        for ulps in (*range(-40, 41, 5), 200):
+            overshoot = float(root * (1 + ulps * 2.0**-52))
+            if overshoot_fits(overshoot, low, high):
+                assert Fraction(overshoot) ** 2 * Fraction(low) >= Fraction(high)
+        assert overshoot_fits(overshoot, low, high)
+    assert not overshoot_fits(np.nextafter(1.0, 0.0), 2.0, 1.0)
+    assert overshoot_fits(1.0, 2.0, 1.0)
+
+
+def test_a_replay_in_continuous_time_is_run_again_with_half_the_step():
+    two = bistable()
+    first, second = np.array([2.5, 2.0]), np.array([-2.5, -2.0])
+    coarse, fine = runs(two, first, second, np.zeros((1, 2)), 0.05, 40)
+    assert (len(coarse.gaps), len(fine.gaps)) == (41, 81)
+    assert np.abs(coarse.last - fine.last).max() < 1e-4
+    assert (coarse.last != fine.last).any()
+    (only,) = runs(plain_map(), np.ones(2), -np.ones(2), np.zeros((1, 2)), 1.0, 40)
+    assert len(only.gaps) == 41
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "cost"),
+    [
+        ("held cell", gated_trajectories, lambda s: 2.0 * gated_trajectories.cell_work(s)),
+        ("held stack", stack_witness, lambda s: 2.0 * stack_witness.work(s)),
+        (
+            "separated",
+            separated_trajectories,
+            lambda s: s.system.states * (s.system.states + 2 * s.system.channels) + 1.0,
+        ),
+    ],
+)
+def test_a_replay_is_as_long_as_its_work_allows(name, module, cost, monkeypatch):
+    specimen = specimens()[name]
+    steps = specimen.claim.proof.data["steps"]
+    limit = steps * cost(specimen.subject)
+    if name == "separated":
+        monkeypatch.setattr(module, "runs", lambda *_: ())  # the runs themselves are other tests' business
+    else:
+        monkeypatch.setattr(module, "twice_apart", lambda *_: None)
+    monkeypatch.setattr(module, "MAX_WORK", limit)
+    assert verify_claim(specimen.subject, specimen.claim).valid
+    monkeypatch.setattr(module, "MAX_WORK", float(np.nextafter(limit, 0.0)))
+    check = verify_claim(specimen.subject, specimen.claim)
+    assert not check.valid
+    assert "too long" in check.reason
+    monkeypatch.setattr(module, "MAX_WORK", 1e300)
+    for steps in (module.MIN_STEPS - 1, module.MAX_STEPS + 1):
+        changes = {"steps": steps} | ({"time": float(steps)} if name == "separated" else {})
+        check = verify_claim(specimen.subject, remade(specimen.subject, specimen.claim, data=changes))
+        assert "[2000, 200000]" in check.reason
+    for steps in (module.MIN_STEPS, module.MAX_STEPS):
+        changes = {"steps": steps} | ({"time": float(steps)} if name == "separated" else {})
+        check = verify_claim(specimen.subject, remade(specimen.subject, specimen.claim, data=changes))
+        assert "[2000, 200000]" not in check.reason
+
+
+def test_the_work_of_a_stack_is_that_of_its_layers():
+    stack = specimens()["held stack"].subject
+    plain, cell = stack.layers
+    n, m, p = plain.system.states, plain.system.channels, plain.inputs
+    gates = cell.w_hh.size + cell.w_ih.size
+    assert stack_witness.work(stack) == 1.0 + n * n + 2 * n * m + m * p + 2 * gates
+
+
+def test_a_box_that_is_left_is_named():
+    kept = specimens()["kept boxes"]
+    for number, name in ((1, "first"), (2, "second")):
+        low = kept.claim.proof.data[f"{name}_low"]
+        mid = low + 0.4 * (kept.claim.proof.data[f"{name}_high"] - low)
+        key = f"{name}_high" if number == 1 else f"{name}_low"
+        bent = remade(kept.subject, kept.claim, data={key: mid})
+        assert verify_claim(kept.subject, bent).reason.startswith(f"box {number} is not proved")
+
+
+def test_every_verdict_of_a_witness_is_that_of_what_it_hands_on():
+    for kind, rule in RULES.items():
+        if len(rule.verdict) == 1:
+            assert verdict_of(kind, {}) is rule.verdict[0]
+            inner = {"kind": kind, "data": {}}
+            for outer in ("merged_stack", "cascade_layer"):
+                assert verdict_of(outer, inner) is rule.verdict[0]
+    for odd in ({}, {"kind": "nothing", "data": {}}, {"kind": "two_equilibria"}, {"kind": 1, "data": {}}):
+        assert verdict_of("merged_stack", odd) is Verdict.REFUTED
+    nested = {"kind": "cascade_layer", "data": {"kind": "gated_trajectories", "data": {}}}
+    assert verdict_of("merged_stack", nested) is Verdict.INCONCLUSIVE
+
+
+def test_what_speaks_about_a_network_speaks_about_a_stack_that_is_one():
+    against = {
+        kind
+        for kind, rule in RULES.items()
+        if DrivenSystem in rule.subject and "contraction" in rule.claim and Verdict.CERTIFIED not in rule.verdict
+    }
+    assert set(stack_witness.MERGED_KINDS) == against
+
+
+def test_a_proof_against_a_map_is_one_against_the_stack_of_that_layer():
+    seen = set()
+    for specimen in specimens().values():
+        if specimen.kind not in stack_witness.MERGED_KINDS or not specimen.subject.system.is_discrete:
+            continue
+        data = {"kind": specimen.kind, "data": dict(specimen.claim.proof.data)}
+        claim = witness_claim(stack := Cascade([specimen.subject]), "merged_stack", data)
+        assert claim.verdict is specimen.claim.verdict
+        assert verify_claim(stack, claim).valid
+        assert ", as one network: " in claim.statement
+        assert not verify_claim(stack, remade(stack, claim, data={"kind": "two_equilibria"})).valid
+        seen.add(specimen.kind)
+    assert {"unstable_equilibrium", "periodic_orbits", "unstable_orbit", "disjoint_boxes"} <= seen
+
+
+def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
+    monkeypatch.setattr(registry, "RULES", dict(RULES))
+
+    def register(kind: str, **changes):
+        words = {"subject": LureSystem, "claim": "contraction", "verdict": Verdict.REFUTED}
+        words |= {"fields": {"x": "number"}, "statement": lambda *_: "", **changes}
+        return registry.rule(kind, **words)(lambda subject, claim, data: (True, f"{data}"))
+
+    made = register("new", optional={"y": "count"}, value="x")
+    assert registry.RULES["new"] is made
+    assert (made.kind, made.subject, made.claim, made.verdict) == (
+        "new",
+        (LureSystem,),
+        ("contraction",),
+        (Verdict.REFUTED,),
+    )
+    assert (made.fields, made.optional, made.value) == ({"x": "number"}, {"y": "count"}, "x")
+    several = register("several", subject=(LureSystem, DrivenSystem), claim=["a", "b"], verdict=tuple(Verdict))
+    assert (several.subject, several.claim, several.verdict) == (
+        (LureSystem, DrivenSystem),
+        ("a", "b"),
+        tuple(Verdict),
+    )
+    assert (several.optional, several.value) == ({}, None)
+    for kind, changes in (
+        ("new", {}),
+        ("odd", {"fields": {"x": "integer"}}),
+        ("odd", {"optional": {"y": "integer"}}),
+    ):
+        with pytest.raises(ValueError, match="is there already, or one of its fields has no known type"):
+            register(kind, **changes)
+    assert "odd" not in registry.RULES
+    subject = specimens()["contraction of flow"].subject
+
+    def answer(data, value=None, rule=made):
+        return rule(subject, Claim("contraction", "", Verdict.REFUTED, Proof("new", data), value))
+
+    assert answer({"x": 1.0}, 1.0) == (True, "{'x': 1.0}")
+    assert answer({"x": 1.0, "y": 2}, 1.0)[0]
+    assert answer({"x": 1.0, "y": 2.0}, 1.0) == (False, "y must be a positive integer")
+    assert answer({"x": 1.0}, 2.0) == (False, "the claim says x 2.0, the proof 1.0")
+    assert answer({"x": 1.0}) == (False, "the claim says x None, the proof 1.0")
+    plain = register("plain")
+    assert answer({"x": 1.0}, rule=plain)[0]
+    assert answer({"x": 1.0}, 1.0, plain) == (False, "this claim has no value")
+    own = register("own", value="")
+    assert answer({"x": 1.0}, 7.0, own)[0]
+    assert own(subject, Claim("contraction", "", Verdict.REFUTED)) == (False, "there is no proof")
+    bare = Claim("contraction", "", Verdict.REFUTED, Proof("own", [1.0]))
+    assert own(subject, bare) == (False, "the proof's data are no mapping")
+
+
+def test_a_replay_counts_what_solving_the_channels_takes():
+    """One state, and so little work, but for the equation between the channels that every step of every run solves."""
+    m, steps = 90, 200_000
+    D = np.full((m, m), 0.5 / m)
+    system = LureSystem([[0.5]], np.ones((1, m)), np.ones((m, 1)), D, dt=1.0)
+    driven = DrivenSystem(system, "tanh", np.ones((m, 1)))
+    point = np.ones(1)
+    data = {"first": point, "second": -point, "input": point, "time": float(steps), "steps": steps, "gap": 1.0}
+    claim = Claim("contraction", "", Verdict.INCONCLUSIVE, Proof("separated_trajectories", data))
+    assert steps * (1 + 2 * m) < separated_trajectories.MAX_WORK / 1000
+    check = verify_claim(driven, registry.worded(driven, claim))
+    assert not check.valid
+    assert "too long" in check.reason

@@ -1,0 +1,78 @@
+"""A part of something bigger remembers where it stood, in memory and in its file, and nothing can be smuggled in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stability.errors import ConfigurationError, FileFormatError
+from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.parts import as_part, of_part, part_name, part_phrase
+from stability.wire import decode, encode
+
+
+def subjects():
+    flow = LureSystem.recurrent([[-2.0]], [[1.0]])
+    driven = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]], name="net")
+    cell = GatedCell("gru", np.ones((3, 1)), np.ones((3, 1)), name="cell")
+    return {
+        "lure": flow,
+        "euler": flow.euler(0.1),
+        "midpoint": flow.midpoint(0.1),
+        "driven": driven,
+        "gated": cell,
+        "cascade": Cascade([driven, cell], name="both"),
+    }
+
+
+@pytest.mark.parametrize("kind", list(subjects()))
+def test_a_part_is_the_same_subject_with_a_place(kind):
+    subject = subjects()[kind]
+    part = of_part(subject, "encoder.0", "Residual")
+    assert subject.part == ""
+    assert part_phrase(subject) == ""
+    assert part.part == "encoder.0 of Residual"
+    assert part_phrase(part) == "the part `encoder.0` of Residual"
+    plain, named = encode(subject), encode(part)
+    assert "part" not in plain
+    again = decode(named)
+    assert again.part == part.part
+    assert type(again) is type(subject)
+    assert encode(again) == named
+    named = named.get("base", named)
+    assert {k: v for k, v in named.items() if k != "part"} == plain.get("base", plain)
+    assert decode(plain).part == ""
+
+
+def test_a_box_and_a_discretisation_keep_the_place():
+    known = subjects()
+    for kind in ("gated", "cascade"):
+        assert of_part(known[kind], "a", "B").with_inputs(-1.0, 1.0).part == "a of B"
+    flow = of_part(known["lure"], "a", "B")
+    assert flow.euler(0.1).part == flow.midpoint(0.1).part == "a of B"
+    assert of_part(known["euler"], "a", "B").origin.base.part == "a of B"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["cell", "cell of ", " of Net", "a of B of C", "a b of C", "x: all is stable of C", "a` of B", None, 3, "é of B"],
+)
+def test_no_sentence_fits_into_a_place(bad):
+    with pytest.raises(ConfigurationError, match="PATH of WHOLE"):
+        as_part(bad)
+    for subject in subjects().values():
+        document = encode(of_part(subject, "a", "B"))
+        document.get("base", document)["part"] = bad
+        with pytest.raises(FileFormatError, match="PATH of WHOLE"):
+            decode(document)
+
+
+def test_any_name_becomes_one():
+    assert part_name("", "") == "cell of model"
+    assert part_name("ä b", "N<e>") == "_ue4__u20_b of N_u3c_e_u3e_"
+    long = part_name("x" * 1000, "y" * 1000)
+    assert long == "x" * 200 + " of " + "y" * 100
+    assert as_part(long) == long
+    assert as_part("") == ""
