@@ -15,8 +15,7 @@ from typing import Any
 import pandas as pd
 
 from stability.errors import FileFormatError
-from stability.storage.writing import refuse_moved, synced
-from stability.wire import write_bytes
+from stability.storage.writing import refuse_moved, synced, write_bytes
 
 __all__ = ["CsvLog", "Mark", "check_even", "check_single", "csv_text", "read_csv", "read_prefix"]
 

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as registration
 
 from stability.errors import ConfigurationError, FileFormatError, NonFiniteError, StabilityError
-from stability.wire import parse_json, write_bytes
+from stability.storage.documents import parse_json
+from stability.storage.writing import write_bytes
 
 from .deep import DeepNetwork
 from .network import SequenceModel

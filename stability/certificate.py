@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import FileFormatError
+from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
-from stability.wire import decode, encode, is_sealed, read_document, seal, write_text
+from stability.storage.writing import write_text
+from stability.wire import decode, encode, is_sealed, seal
 
 __all__ = ["FORMAT", "VERSION", "Certificate", "Claim", "Evidence", "Finding", "Proof", "Verdict", "plain"]
 

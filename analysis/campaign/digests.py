@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from stability.wire import digest_of, file_digest
+from stability.storage.documents import file_digest
+from stability.wire import digest_of
 
 from ..training.runs import model_description
 

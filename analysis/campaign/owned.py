@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from stability.errors import FileFormatError
+from stability.storage.documents import read_json
 from stability.storage.folder import claim
-from stability.wire import read_json
 
 from ..results import plain_value
 from ..training.runs import ANALYSIS, RUN_FILE

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from stability.errors import FileFormatError
+from stability.storage.documents import read_json
 from stability.storage.folder import claim, is_listed, refuse
-from stability.storage.writing import write_bytes
-from stability.wire import read_json, write_text
+from stability.storage.writing import write_bytes, write_text
 
 from ..environment import environment
 from ..results import plain_value

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from stability.certificate import Certificate
 from stability.errors import UnsupportedError
-from stability.wire import write_text
+from stability.storage.writing import write_text
 
 from ..results import plain_value
 from ..tasks import Range, Task

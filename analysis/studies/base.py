@@ -19,9 +19,10 @@ import pandas as pd
 import torch
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.storage.documents import read_json
 from stability.storage.folder import claim, is_listed, listed, refuse
-from stability.storage.writing import make_folder
-from stability.wire import digest_of, read_json, write_text
+from stability.storage.writing import make_folder, write_text
+from stability.wire import digest_of
 
 from ..environment import environment
 from ..results import Record, plain_value

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, FileFormatError, StabilityError
-from stability.wire import file_digest
+from stability.storage.documents import file_digest
 
 from ...models.readers.arrays import read_npz
 from .arrays import task_from_arrays

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError
+from stability.storage.documents import parse_json, read_json
 from stability.storage.folder import claim, refuse
-from stability.wire import parse_json, read_json, write_text
+from stability.storage.writing import write_text
 
 from ...models.files import describe, load, save, write_tensors
 from ...models.readers.safetensors import read_header, read_tensors

@@ -37,6 +37,7 @@ SUBJECTS = (
     "stability/certificate.py",
     "stability/verify.py",
     "stability/wire.py",
+    "stability/storage/documents.py",
     "stability/systems/parts.py",
     "stability/rigor/boxes.py",
     "stability/rules/replay.py",

@@ -20,7 +20,8 @@ import safetensors.torch
 from torch import Tensor
 
 from stability.errors import FileFormatError
-from stability.wire import is_utf8, parse_json
+from stability.storage.documents import parse_json
+from stability.wire import is_utf8
 
 from .limits import HEADER_BYTES
 

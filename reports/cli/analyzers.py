@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import ConfigurationError
-from stability.wire import write_text
+from stability.storage.writing import write_text
 
 from ..formatting import number, percent, table
 from ..jsonable import plain

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
-from stability.wire import write_text
+from stability.storage.writing import write_text
 
 from ..boxes import box_note
 from ..formatting import number, signed, table, verdict_word

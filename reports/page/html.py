@@ -17,8 +17,7 @@ from markupsafe import Markup
 
 from stability.errors import FileFormatError
 from stability.storage.folder import Folder, claim
-from stability.storage.writing import make_folder
-from stability.wire import write_text
+from stability.storage.writing import make_folder, write_text
 
 from ..boxes import box_note
 from ..formatting import FILTERS

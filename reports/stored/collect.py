@@ -17,7 +17,7 @@ from typing import Any, cast
 import pandas as pd
 
 from stability.errors import FileFormatError
-from stability.wire import file_digest
+from stability.storage.documents import file_digest
 
 from ..names import cut, printable
 from ..reasons import as_values

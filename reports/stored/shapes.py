@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import FileFormatError
-from stability.wire import read_json
+from stability.storage.documents import read_json
 
 from ..names import clean
 

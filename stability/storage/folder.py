@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from stability.errors import ConfigurationError, FileFormatError, FolderInUseError
+from stability.storage.documents import read_json
 from stability.storage.locking import LOCK_FILE, RECORD_FILE, Lock, acquire
 from stability.storage.writing import HOMES, is_partial, make_folder, refuse_moved, write_text
-from stability.wire import read_json
 
 __all__ = ["LIST", "Folder", "claim", "in_the_way", "is_inner", "is_listed", "listed", "refuse"]
 

@@ -15,9 +15,10 @@ from specimens import specimens
 from stability.certificate import Certificate, Claim, Verdict
 from stability.errors import FileFormatError
 from stability.statements import undecided
+from stability.storage.documents import read_document
 from stability.storage.limits import DEPTH
 from stability.verify import verify
-from stability.wire import read_document, seal
+from stability.wire import seal
 
 QUICK = (  # kinds whose re-check takes milliseconds
     *("contraction of flow", "contraction of euler", "contraction of uneven slopes", "contraction of gru box"),

@@ -8,11 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from stability import wire
 from stability.errors import FileFormatError
+from stability.storage import documents
+from stability.storage.documents import parse_json, read_document, read_json
 from stability.storage.limits import DEPTH, DIGITS
 from stability.systems import LureSystem
-from stability.wire import _difference, decode, encode, is_sealed, parse_json, read_document, read_json, seal
+from stability.wire import _difference, decode, digest_of, encode, is_sealed, seal
 
 
 def stored(shape, count=0, **changes):
@@ -160,16 +161,16 @@ def test_numbers_and_nesting_are_read_up_to_their_limits():
 def test_documents_are_read_up_to_their_number_of_values_and_bytes(tmp_path, monkeypatch):
     path = tmp_path / "d.json"
     path.write_bytes(b'{"a": [1, {"b": 2}]}')
-    monkeypatch.setattr(wire, "DOCUMENT_VALUES", 6)  # three brackets, two colons, one comma
+    monkeypatch.setattr(documents, "DOCUMENT_VALUES", 6)  # three brackets, two colons, one comma
     assert read_document(path) == ({"a": [1, {"b": 2}]}, path.read_text())
     assert read_json(path) == {"a": [1, {"b": 2}]}
-    monkeypatch.setattr(wire, "DOCUMENT_VALUES", 5)
+    monkeypatch.setattr(documents, "DOCUMENT_VALUES", 5)
     with pytest.raises(FileFormatError, match="holds about 6 values; a document here has at most 5"):
         read_document(path)
     monkeypatch.undo()
-    monkeypatch.setattr(wire, "DOCUMENT_BYTES", 20)
+    monkeypatch.setattr(documents, "DOCUMENT_BYTES", 20)
     assert read_json(path) == {"a": [1, {"b": 2}]}
-    monkeypatch.setattr(wire, "DOCUMENT_BYTES", 19)
+    monkeypatch.setattr(documents, "DOCUMENT_BYTES", 19)
     with pytest.raises(FileFormatError, match="has 20 bytes; a document here has at most 19"):
         read_document(path)
     with pytest.raises(FileFormatError, match="cannot read .*missing"):
@@ -180,10 +181,10 @@ def test_documents_are_read_up_to_their_number_of_values_and_bytes(tmp_path, mon
 
 def test_the_identity_of_a_subject_is_that_of_its_stored_numbers(tmp_path):
     one = LureSystem.recurrent([[-2.0]], [[1.0]])
-    assert wire.digest_of(one) == wire.digest_of(decode(json.loads(json.dumps(encode(one)))))
-    assert wire.digest_of(one) != wire.digest_of(LureSystem.recurrent([[-2.0]], [[np.nextafter(1.0, 2.0)]]))
-    assert wire.digest_of({"a": 1, "b": 2}) == wire.digest_of({"b": 2, "a": 1})
+    assert digest_of(one) == digest_of(decode(json.loads(json.dumps(encode(one)))))
+    assert digest_of(one) != digest_of(LureSystem.recurrent([[-2.0]], [[np.nextafter(1.0, 2.0)]]))
+    assert digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
     (tmp_path / "f").write_bytes(b"abc")
-    assert wire.file_digest(tmp_path / "f").startswith("ba7816bf")
+    assert documents.file_digest(tmp_path / "f").startswith("ba7816bf")
     with pytest.raises(FileFormatError, match="cannot read"):
-        wire.file_digest(tmp_path / "g")
+        documents.file_digest(tmp_path / "g")

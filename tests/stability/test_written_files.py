@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from stability import FileFormatError
-from stability.wire import write_bytes, write_text
+from stability.storage.writing import write_bytes, write_text
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o000])

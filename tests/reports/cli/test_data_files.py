@@ -15,7 +15,7 @@ from stability.analysis.campaign.pipeline import BUDGETS
 from stability.models.sources import load_module
 from stability.reports import cli
 from stability.reports.stored.collect import collect
-from stability.wire import file_digest
+from stability.storage.documents import file_digest
 
 from ..own_nets import MODULE, SMALL, arrays
 

@@ -11,7 +11,7 @@ import pytest
 from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.folder import LIST, claim, in_the_way, listed
 from stability.storage.locking import LOCK_FILE
-from stability.wire import write_text
+from stability.storage.writing import write_text
 
 
 def write(folder: Path, names: list[str], by: str = "work", **options: bool) -> None:
