@@ -1,11 +1,7 @@
 """What a claim is about: Lur'e systems, networks with inputs, activations, and the door that checks them."""
 
-from stability.systems.lure import (
-    Discretisation,
-    DrivenSystem,
-    LureSystem,
-    as_matrix,
-    as_slope,
-)
+from stability.systems.checks import as_matrix, as_slope
+from stability.systems.driven import DrivenSystem
+from stability.systems.lure import Discretisation, LureSystem
 
 __all__ = ["Discretisation", "DrivenSystem", "LureSystem", "as_matrix", "as_slope"]

@@ -1,9 +1,4 @@
-"""The systems that a claim can be about.
-
-``LureSystem`` is the one type that passes from models to proofs: a linear system in feedback with a
-slope-restricted diagonal nonlinearity. ``DrivenSystem`` adds what a particular network adds to it: the
-activation itself, the bias and the input matrix.
-"""
+"""The one type that passes from models to proofs: a linear system in feedback with a slope-restricted nonlinearity."""
 
 from __future__ import annotations
 
@@ -14,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError, IllPosedError
-from stability.systems.activations import activation as lookup
-from stability.systems.channels import closed, solve_channels
+from stability.systems.channels import closed
 from stability.systems.checks import as_matrix, as_slope, check_integrator, is_well_posed
 from stability.systems.parts import as_part
 from stability.wire import subject
 
-__all__ = ["Discretisation", "DrivenSystem", "LureSystem", "as_matrix", "as_slope"]
+__all__ = ["Discretisation", "LureSystem"]
 
 Array = np.ndarray
 
@@ -294,105 +288,3 @@ class LureSystem:
         if not (np.isfinite(dt) and dt > 0):
             raise ConfigurationError(f"dt must be a positive number, got {dt}")
         return dt
-
-
-@subject("driven")
-@dataclass(frozen=True, eq=False, init=False)
-class DrivenSystem:
-    r"""A particular network: a Lur'e system with its activation, bias and input.
-
-    .. math:: \dot x \;(\text{or } x^+) = A x + B w + F u, \quad z = C x + D w + E u + b, \quad w = \phi(z) .
-
-    Args:
-        system: the Lur'e system; its slopes must contain those of the activation.
-        activation: a name of ``stability.systems.activations``.
-        E: ``(m, p)`` input to channel.
-        b: ``(m,)`` bias.
-        F: ``(n, p)`` input to state, zero by default.
-        name: what reports call it.
-        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.systems.parts``.
-
-    Raises:
-        DimensionError: shapes that do not fit.
-        ConfigurationError: an unknown activation, or slopes that do not contain the activation's.
-    """
-
-    system: LureSystem
-    activation: str
-    E: Array
-    b: Array
-    F: Array
-    name: str
-    part: str
-
-    def __init__(
-        self,
-        system: LureSystem,
-        activation: str,
-        E: Any,
-        b: Any = None,
-        F: Any = None,
-        name: str = "network",
-        *,
-        part: str = "",
-    ) -> None:
-        phi = lookup(activation)
-        m, n = system.channels, system.states
-        e = as_matrix("E", E, (m, None))
-        bias = as_matrix("b", np.zeros((m, 1)) if b is None else np.reshape(np.asarray(b), (-1, 1)), (m, 1))[:, 0]
-        f = as_matrix("F", np.zeros((n, e.shape[1])) if F is None else F, (n, e.shape[1]))
-        if m and not ((system.alpha <= phi.slope[0]).all() and (system.beta >= phi.slope[1]).all()):
-            raise ConfigurationError(
-                f"the slopes {system.slope} do not contain those of {activation}, {phi.slope}: "
-                "a proof for them would say nothing about this network"
-            )
-        values = (system, activation, e, bias, f, name, as_part(part))
-        for key, value in zip(("system", "activation", "E", "b", "F", "name", "part"), values):
-            object.__setattr__(self, key, value)
-
-    @property
-    def inputs(self) -> int:
-        """Number of inputs ``p``."""
-        return self.E.shape[1]
-
-    @property
-    def is_discrete(self) -> bool:
-        """Whether time advances in steps."""
-        return self.system.is_discrete
-
-    def channel(self, x: Array, u: Array) -> Array:
-        """Pre-activations ``z`` at states ``x (..., n)`` and inputs ``u (..., p)``, shape ``(..., m)``."""
-        free = x @ self.system.C.T + u @ self.E.T + self.b
-        if not self.system.D.any():
-            return free
-        phi = lookup(self.activation)
-        return solve_channels(free, self.system.D, phi.function, phi.derivative)
-
-    def advance(self, x: Array, u: Array) -> Array:
-        """The right-hand side (continuous time) or the next state (discrete time); ``(..., n)``, ``(..., p)``."""
-        w = lookup(self.activation).function(self.channel(x, u))
-        return x @ self.system.A.T + w @ self.system.B.T + u @ self.F.T
-
-    def jacobian(self, x: Array, u: Array) -> Array:
-        """``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, shape ``(n, n)``."""
-        return self.system.jacobian(lookup(self.activation).derivative(self.channel(x, u)))
-
-    def payload(self) -> dict[str, Any]:
-        """What a file keeps."""
-        return {
-            "system": self.system,
-            "activation": self.activation,
-            "E": self.E,
-            "b": self.b,
-            "F": self.F,
-            "name": self.name,
-            **({"part": self.part} if self.part else {}),
-        }
-
-    @classmethod
-    def from_payload(cls, data: Mapping[str, Any]) -> DrivenSystem:
-        """Inverse of ``payload``."""
-        if not isinstance(data["system"], LureSystem):
-            raise ConfigurationError("a driven system needs a Lur'e system")
-        name, part = str(data["name"]), data.get("part", "")
-        return cls(data["system"], data["activation"], data["E"], data["b"], data["F"], name, part=part)

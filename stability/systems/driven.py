@@ -1,0 +1,118 @@
+"""What a particular network adds to its Lur'e system: the activation itself, the bias and the input matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError
+from stability.systems.activations import activation as lookup
+from stability.systems.channels import solve_channels
+from stability.systems.checks import as_matrix
+from stability.systems.lure import LureSystem
+from stability.systems.parts import as_part
+from stability.wire import subject
+
+__all__ = ["DrivenSystem"]
+
+Array = np.ndarray
+
+
+@subject("driven")
+@dataclass(frozen=True, eq=False, init=False)
+class DrivenSystem:
+    r"""A particular network: a Lur'e system with its activation, bias and input.
+
+    .. math:: \dot x \;(\text{or } x^+) = A x + B w + F u, \quad z = C x + D w + E u + b, \quad w = \phi(z) .
+
+    Args:
+        system: the Lur'e system; its slopes must contain those of the activation.
+        activation: a name of ``stability.systems.activations``.
+        E: ``(m, p)`` input to channel.
+        b: ``(m,)`` bias.
+        F: ``(n, p)`` input to state, zero by default.
+        name: what reports call it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.systems.parts``.
+
+    Raises:
+        DimensionError: shapes that do not fit.
+        ConfigurationError: an unknown activation, or slopes that do not contain the activation's.
+    """
+
+    system: LureSystem
+    activation: str
+    E: Array
+    b: Array
+    F: Array
+    name: str
+    part: str
+
+    def __init__(
+        self,
+        system: LureSystem,
+        activation: str,
+        E: Any,
+        b: Any = None,
+        F: Any = None,
+        name: str = "network",
+        *,
+        part: str = "",
+    ) -> None:
+        phi = lookup(activation)
+        m, n = system.channels, system.states
+        e = as_matrix("E", E, (m, None))
+        bias = as_matrix("b", np.zeros((m, 1)) if b is None else np.reshape(np.asarray(b), (-1, 1)), (m, 1))[:, 0]
+        f = as_matrix("F", np.zeros((n, e.shape[1])) if F is None else F, (n, e.shape[1]))
+        if m and not ((system.alpha <= phi.slope[0]).all() and (system.beta >= phi.slope[1]).all()):
+            raise ConfigurationError(
+                f"the slopes {system.slope} do not contain those of {activation}, {phi.slope}: "
+                "a proof for them would say nothing about this network"
+            )
+        values = (system, activation, e, bias, f, name, as_part(part))
+        for key, value in zip(("system", "activation", "E", "b", "F", "name", "part"), values):
+            object.__setattr__(self, key, value)
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs ``p``."""
+        return self.E.shape[1]
+
+    def channel(self, x: Array, u: Array) -> Array:
+        """Pre-activations ``z`` at states ``x (..., n)`` and inputs ``u (..., p)``, shape ``(..., m)``."""
+        free = x @ self.system.C.T + u @ self.E.T + self.b
+        if not self.system.D.any():
+            return free
+        phi = lookup(self.activation)
+        return solve_channels(free, self.system.D, phi.function, phi.derivative)
+
+    def advance(self, x: Array, u: Array) -> Array:
+        """The right-hand side (continuous time) or the next state (discrete time); ``(..., n)``, ``(..., p)``."""
+        w = lookup(self.activation).function(self.channel(x, u))
+        return x @ self.system.A.T + w @ self.system.B.T + u @ self.F.T
+
+    def jacobian(self, x: Array, u: Array) -> Array:
+        """``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, shape ``(n, n)``."""
+        return self.system.jacobian(lookup(self.activation).derivative(self.channel(x, u)))
+
+    def payload(self) -> dict[str, Any]:
+        """What a file keeps."""
+        return {
+            "system": self.system,
+            "activation": self.activation,
+            "E": self.E,
+            "b": self.b,
+            "F": self.F,
+            "name": self.name,
+            **({"part": self.part} if self.part else {}),
+        }
+
+    @classmethod
+    def from_payload(cls, data: Mapping[str, Any]) -> DrivenSystem:
+        """Inverse of ``payload``."""
+        if not isinstance(data["system"], LureSystem):
+            raise ConfigurationError("a driven system needs a Lur'e system")
+        name, part = str(data["name"]), data.get("part", "")
+        return cls(data["system"], data["activation"], data["E"], data["b"], data["F"], name, part=part)
