@@ -277,7 +277,7 @@ def _lure_claim(
 
 
 def _certify_lure(subject: Any, question: _Question, refute: bool, witness: Any) -> Certificate:
-    system = subject.system if isinstance(subject, DrivenSystem) else subject
+    system = subject.system
     wanted = parse_rate(question.rate, system)
     findings = _lure_findings(system, question, witness)
     tol = question.tol if question.tol is not None else default_tolerance(system)

@@ -179,8 +179,7 @@ def decays(rate: float, discrete: bool) -> bool:
 
 def contraction(subject: Any, rate: float, overshoot: float) -> str:
     """Exponential incremental stability in one sentence."""
-    system = subject.system if isinstance(subject, DrivenSystem) else subject
-    discrete = bool(getattr(system, "is_discrete", True))
+    discrete = subject.is_discrete
     decay = f"{decay_factor(rate, discrete)} |d(0)| {'after k steps' if discrete else 'at time t'}"
     return (
         f"For {subject_phrase(subject)}: the difference d of any two trajectories satisfies "

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from stability.errors import DisagreementError, StabilityError, UnsupportedError
-from stability.gated.cell import GatedCell
-from stability.stacks.cascade import Cascade, states_of
+from stability.stacks.cascade import Cascade
 
 from ..gated import GatedLayer
 from ..recurrent import RecurrentLayer
@@ -59,7 +58,7 @@ def samples(subject: Any, steps: int, scales: Sequence[float] = _SCALES) -> tupl
     """Random inputs ``(steps, batch, p)`` and one random state ``(batch, n)`` a layer, always the same ones."""
     rng, scale = np.random.default_rng(0), np.array(scales)[:, None]
     x = rng.normal(size=(steps, len(scale), subject.inputs)) * scale
-    return x, [rng.normal(size=(len(scale), states_of(layer))) * scale for layer in _layers(subject)]
+    return x, [rng.normal(size=(len(scale), layer.states)) * scale for layer in _layers(subject)]
 
 
 def follow(subject: Any, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
@@ -81,7 +80,7 @@ def follow(subject: Any, x: Array, states: Sequence[Array]) -> tuple[Array, list
             layer, state, seen = layers[level + k], states[level + k], [x[0]] * len(x)
             for t in range(len(x)) if k == 0 else reversed(range(len(x))):
                 state = layer.advance(state, signal[t])
-                seen[t] = layer.output(state) if isinstance(layer, GatedCell) else state
+                seen[t] = layer.output(state)
             outputs.append(np.stack(seen))
             last.append(state)
         signal = np.concatenate(outputs, axis=-1)
@@ -142,7 +141,7 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
     if getattr(layer, "bidirectional", False):  # such a layer takes no state; it runs both ways through one system
         return
     copied = twin(layer).to(device="cpu", dtype=torch.float64)
-    sizes = [states_of(part) for part in _layers(subject)]
+    sizes = [part.states for part in _layers(subject)]
     held: list[Any] = []
 
     def parts(state: Any) -> list[Array]:

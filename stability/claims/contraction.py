@@ -145,7 +145,7 @@ def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limi
         At most two claims: the first share in ``SHARES`` of the exponent whose overshoot is at most ``LARGE`` (where
         none is, the one of the smallest), and a rate without overshoot. Empty where the overshoot is one already.
     """
-    system = subject.system if isinstance(subject, DrivenSystem) else subject
+    system = subject.system
     deadline = Deadline.after(time_limit).named("slower rates")
     out: list[Claim] = []
     least = _overshoot(claim)

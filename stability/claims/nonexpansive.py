@@ -15,7 +15,7 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.rules.multiplier_lmi import check_lmi
 from stability.rules.registry import worded
 from stability.solve.deadline import Deadline, TimeLimit
-from stability.systems import DrivenSystem, LureSystem
+from stability.systems import LureSystem
 
 __all__ = ["EPSILONS", "nonexpansive"]
 
@@ -37,7 +37,7 @@ def nonexpansive(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
         >>> nonexpansive(rotation).value
         1.000000001
     """
-    system = subject.system if isinstance(subject, DrivenSystem) else subject
+    system = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or not system.is_discrete:
         return None
     deadline = Deadline.after(time_limit).named("nonexpansive")

@@ -16,7 +16,7 @@ from stability.rules.cascade import GROW, pack
 from stability.rules.registry import RULES, worded
 from stability.rules.stack_gain import as_stack, combined, gain_part, layer_gain
 from stability.solve.deadline import Deadline, TimeLimit
-from stability.stacks.cascade import Cascade, Layer, outputs_of
+from stability.stacks.cascade import Cascade, Layer
 from stability.systems import as_matrix
 from stability.systems.subjects import as_subject
 
@@ -59,13 +59,13 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) 
             f"stack_gain is about LSTM, GRU and stacks; use incremental_gain for a {type(target).__name__}"
         )
     top = stack.layers[-stack.directions :]
-    H = None if head is None else np.array(as_matrix("head", head, (None, sum(outputs_of(layer) for layer in top))))
+    H = None if head is None else np.array(as_matrix("head", head, (None, sum(layer.outputs for layer in top))))
     claims, at = [], 0
     for k, layer in enumerate(stack.layers):
         columns = None
         if H is not None and k >= len(stack.layers) - stack.directions:
-            columns = np.ascontiguousarray(H[:, at : at + outputs_of(layer)])
-            at += outputs_of(layer)
+            columns = np.ascontiguousarray(H[:, at : at + layer.outputs])
+            at += layer.outputs
         claim = _best(layer, columns, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None:
             return Claim("gain", f"Whether layer {k} has a finite incremental gain is open.", Verdict.INCONCLUSIVE)

@@ -21,7 +21,7 @@ from stability.rules.gated_trajectories import MAX_WORK, MIN_STEPS
 from stability.rules.replay import least_gap, replay, why_not_apart
 from stability.rules.stack_witness import MERGED_KINDS, work
 from stability.solve.deadline import Deadline, TimeLimit
-from stability.stacks.cascade import Cascade, outputs_of, states_of
+from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
 
 __all__ = ["search_stack"]
@@ -134,13 +134,13 @@ def _unstable(cascade: Cascade, guesses: tuple[Array, ...], inputs: Array, deadl
     for guess in guesses:
         signal, at, parts, tops = inputs[0], 0, [], []
         for layer in cascade.layers:
-            point = equilibrium(layer, guess[at : at + states_of(layer)], signal, deadline)
+            point = equilibrium(layer, guess[at : at + layer.states], signal, deadline)
             if point is None:
                 break
-            at += states_of(layer)
+            at += layer.states
             parts.append(point)
             tops.append(largest_eigenvalues(layer.jacobian(point, signal))[0])
-            signal = point[: outputs_of(layer)]
+            signal = point[: layer.outputs]
         worst = int(np.argmax(np.abs(tops))) if len(parts) == len(cascade.layers) else -1
         if worst >= 0 and abs(tops[worst]) > UNSTABLE:
             value = [tops[worst].real, tops[worst].imag]

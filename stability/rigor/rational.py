@@ -15,7 +15,7 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.errors import UnsupportedError
-from stability.systems import DrivenSystem, LureSystem
+from stability.systems import LureSystem
 
 __all__ = ["MAX_STATES", "check_exact", "is_positive_definite", "rational"]
 
@@ -118,7 +118,7 @@ def check_exact(subject: Any, claim: Claim) -> tuple[bool, str]:
     Returns:
         Whether it is proved, and why not.
     """
-    system = subject.system if isinstance(subject, DrivenSystem) else subject
+    system = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or claim.proof is None or claim.verdict is not Verdict.CERTIFIED:
         return False, "the exact method is for certified Lur'e systems"
     if system.states > MAX_STATES:

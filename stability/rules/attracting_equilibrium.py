@@ -14,7 +14,6 @@ from typing import Any
 from stability.certificate import Claim, Verdict
 from stability.rules.multiplier_lmi import check_lmi
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import lure_of
 from stability.statements import decays, whom
 from stability.systems import DrivenSystem, LureSystem
 
@@ -38,7 +37,7 @@ def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
 )
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """Data: ``P`` (n, n), ``L`` (m,), ``rate`` of the multiplier inequality."""
-    system, rate = lure_of(subject), float(data["rate"])
+    system, rate = subject.system, float(data["rate"])
     if not decays(rate, system.is_discrete):
         return False, f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
     return check_lmi(system, data["P"], data["L"], rate)

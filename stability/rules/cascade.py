@@ -27,7 +27,7 @@ from stability.gated.cell import GatedCell
 from stability.rigor.balls import system_balls
 from stability.rigor.intervals import Interval, length, upper_product
 from stability.rules.registry import RULES, Outcome, rule, worded
-from stability.stacks.cascade import Cascade, Layer, is_discrete, output_bound, outputs_of, states_of
+from stability.stacks.cascade import Cascade, Layer, output_bound
 from stability.statements import at_most, decay_factor, decays, describe, inputs_phrase, who
 
 __all__ = [
@@ -131,7 +131,7 @@ def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
     rate = float(claim.value or 0.0)
     if action is None or not np.isfinite(action).all():
         return "no bound is known for how the input acts on it"
-    n = states_of(layer)
+    n = layer.states
     if kind == "interval_jacobian":
         d = data["d"]
         return Norm(rate, math.sqrt(n) * float(d.max()), 1.0 / float(d.min()), float((action / d).max()))
@@ -213,8 +213,8 @@ def boxes_fit(cascade: Cascade, claims: list[Claim]) -> str | None:
                 high.append(data["high"][: part.hidden])
             else:
                 bound = output_bound(part)
-                low.append(np.full(outputs_of(part), -bound))
-                high.append(np.full(outputs_of(part), bound))
+                low.append(np.full(part.outputs, -bound))
+                high.append(np.full(part.outputs, bound))
         if not Interval(layer.input_low, layer.input_high).contains(
             Interval(np.concatenate(low), np.concatenate(high))
         ):
@@ -230,7 +230,7 @@ def _statement(subject: Cascade, claim: Claim, data: Mapping[str, Any]) -> str:
     slow = at_most(rate, near=1.0)
     if subject.directions == 2:
         decay = f"({slow}^k + {slow}^(T-k)) |d(0)| at step k of T, d(0) that at the starts of both directions"
-    elif is_discrete(first):
+    elif first.is_discrete:
         decay = f"{slow}^k |d(0)| after k steps"
     else:
         decay = f"{decay_factor(rate, False)} |d(0)| at time t"

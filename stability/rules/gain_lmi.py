@@ -274,17 +274,13 @@ def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     horizon = data["horizon"]
     value = float(claim.value if claim.value is not None else math.inf)
     end = "at the last of" if data["measure"] == "final" else "over"
-    unit = "steps" if _system(subject).is_discrete else "units of time"
+    unit = "steps" if subject.is_discrete else "units of time"
     span = "any number of" if horizon is None else at_least(horizon) if isinstance(horizon, float) else f"{horizon}"
     entry = "" if isinstance(subject, DrivenSystem) else " (entering by the proof's E and F)"
     return (
         f"For {subject_phrase(subject)}: when the inputs{entry} of two trajectories from one state differ by "
         f"u, their outputs H x differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} {unit}."
     )
-
-
-def _system(subject: Any) -> LureSystem:
-    return subject.system if isinstance(subject, DrivenSystem) else subject
 
 
 @rule(
@@ -303,7 +299,7 @@ def _system(subject: Any) -> LureSystem:
 )
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """The claim: an incremental gain (``docs/certificate-format.md``)."""
-    system = _system(subject)
+    system = subject.system
     gain, growth, horizon = float(data["gain"]), float(data["growth"]), data["horizon"]
     mode, measure = data["mode"], data["measure"]
     if (mode, measure, system.is_discrete) not in _THEOREMS:

@@ -37,7 +37,7 @@ def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
 )
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """The multiplier inequality with ``P = I`` at ``rho = factor``, slightly above one."""
-    system = subject.system if isinstance(subject, DrivenSystem) else subject
+    system = subject.system
     if not system.is_discrete:
         return False, "this proof is about maps, not about flows"
     factor = float(data["factor"])

@@ -224,7 +224,7 @@ LMI_FIELDS = {
 )
 def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     """The claim: contraction at ``rate`` with ``overshoot`` (``docs/certificate-format.md``)."""
-    system = subject.system if isinstance(subject, DrivenSystem) else subject
+    system = subject.system
     return check_decay(system, data)
 
 

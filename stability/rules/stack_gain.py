@@ -21,7 +21,7 @@ from stability.rigor.balls import TINY
 from stability.rigor.intervals import length, upper_product
 from stability.rules.cascade import CONTRACTING, GROW, boxes_fit, layer_claim, layer_norm, part_problem
 from stability.rules.registry import RULES, Outcome, rule, worded
-from stability.stacks.cascade import Cascade, Layer, is_discrete, outputs_of
+from stability.stacks.cascade import Cascade, Layer
 from stability.statements import at_most, inputs_phrase, who
 
 __all__ = ["as_stack", "check", "combined", "gain_part", "layer_gain"]
@@ -52,7 +52,7 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
     assert claim.proof is not None
     data = claim.proof.data
     if claim.proof.kind == "gain_lmi":
-        wanted = np.eye(outputs_of(layer)) if head is None else head
+        wanted = np.eye(layer.outputs) if head is None else head
         if data["measure"] != "l2" or data["horizon"] is not None or not np.array_equal(data["H"], wanted):
             return "its gain is one to another output, or over a finite horizon"
         return float(claim.value or math.inf)
@@ -60,12 +60,12 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
     if isinstance(norm, str):
         return norm
     if claim.proof.kind == "interval_jacobian":
-        d = data["d"][: outputs_of(layer)]
+        d = data["d"][: layer.outputs]
         reach = d if head is None else upper_product(np.abs(head), d)
         out = float(length(reach))
     else:
         out = norm.out * (1.0 if head is None else float(length(head.ravel())))
-    room = 1.0 - norm.rate if is_discrete(layer) else norm.rate
+    room = 1.0 - norm.rate if layer.is_discrete else norm.rate
     return max(out * norm.gain / room, TINY)
 
 
@@ -76,12 +76,12 @@ def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float
         last, at, gains = level == cascade.levels - 1, 0, []
         for k in range(level * wide, (level + 1) * wide):
             layer = cascade.layers[k]
-            columns = None if head is None or not last else np.ascontiguousarray(head[:, at : at + outputs_of(layer)])
+            columns = None if head is None or not last else np.ascontiguousarray(head[:, at : at + layer.outputs])
             gain = layer_gain(layer, claims[k], columns)
             if isinstance(gain, str):
                 return f"layer {k}: {gain}"
             gains.append(gain)
-            at += outputs_of(layer)
+            at += layer.outputs
         # outputs side by side add in squares; under a head their images add up
         total = max(total * (sum(gains) if last and head is not None else math.hypot(*gains)), TINY)
     total *= GROW
@@ -117,7 +117,7 @@ def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
     packed, gain, head = data["layers"], float(data["gain"]), data.get("head")
     if len(packed) != len(stack.layers):
         return False, f"the proof must hold one part for each of the {len(stack.layers)} layers"
-    width = sum(outputs_of(layer) for layer in stack.layers[-stack.directions :])
+    width = sum(layer.outputs for layer in stack.layers[-stack.directions :])
     if head is not None and head.shape[1:] != (width,):
         return False, f"head must be a finite matrix with {width} columns"
     claims = []

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from stability.rigor.definite import is_symmetric
-from stability.systems import DrivenSystem, LureSystem
 
 __all__ = [
     "eigenvalue_text",
-    "lure_of",
     "symmetric",
     "vector",
 ]
@@ -43,8 +41,3 @@ def eigenvalue_text(value: complex) -> str:
     if value.imag == 0:
         return f"{value.real:.6g}"
     return f"{value.real:.6g} {'+' if value.imag > 0 else '-'} {abs(value.imag):.6g}i"
-
-
-def lure_of(subject: LureSystem | DrivenSystem) -> LureSystem:
-    """The Lur'e system of a subject."""
-    return subject.system if isinstance(subject, DrivenSystem) else subject

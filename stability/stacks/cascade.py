@@ -70,15 +70,15 @@ class Cascade:
                 raise ConfigurationError(
                     f"a layer of a stack must be a DrivenSystem or a GatedCell, got {type(layer).__name__}"
                 )
-        if len({is_discrete(layer) for layer in parts}) > 1:
+        if len({layer.is_discrete for layer in parts}) > 1:
             raise ConfigurationError("the layers of a stack must all be discrete or all continuous in time")
-        if directions == 2 and not is_discrete(parts[0]):
+        if directions == 2 and not parts[0].is_discrete:
             raise ConfigurationError("a stack with two directions must be discrete in time")
         done: list[Layer] = []
         for k, layer in enumerate(parts):
             level = k // directions
             below = done[(level - 1) * directions : level * directions] if level else [parts[0]]
-            width = sum(outputs_of(p) for p in below) if level else parts[0].inputs
+            width = sum(p.outputs for p in below) if level else parts[0].inputs
             if layer.inputs != width:
                 raise DimensionError(f"the input of layer {k}", (width,), (layer.inputs,), "it reads the level below")
             if level and isinstance(layer, GatedCell) and layer.input_low is None:
@@ -100,7 +100,7 @@ class Cascade:
     @property
     def states(self) -> int:
         """Size of all states together."""
-        return sum(states_of(layer) for layer in self.layers)
+        return sum(layer.states for layer in self.layers)
 
     @property
     def inputs(self) -> int:
@@ -110,7 +110,7 @@ class Cascade:
     @property
     def is_discrete(self) -> bool:
         """Whether time advances in steps."""
-        return is_discrete(self.layers[0])
+        return self.layers[0].is_discrete
 
     def with_inputs(self, low: Any, high: Any) -> Cascade:
         """The same stack with a promise about the inputs of its lowest level; boxes above are worked out anew."""
@@ -136,10 +136,10 @@ class Cascade:
             raise ConfigurationError("only a discrete stack with one direction advances step by step")
         parts, at, signal = [], 0, np.asarray(u, dtype=np.float64)
         for layer in self.layers:
-            new = layer.advance(np.asarray(state, dtype=np.float64)[..., at : at + states_of(layer)], signal)
-            at += states_of(layer)
+            new = layer.advance(np.asarray(state, dtype=np.float64)[..., at : at + layer.states], signal)
+            at += layer.states
             parts.append(new)
-            signal = layer.output(new) if isinstance(layer, GatedCell) else new
+            signal = layer.output(new)
         return np.concatenate(parts, axis=-1)
 
     def payload(self) -> dict[str, Any]:
@@ -151,21 +151,6 @@ class Cascade:
     def from_payload(cls, data: Mapping[str, Any]) -> Cascade:
         """Inverse of ``payload``."""
         return cls(data["layers"], directions=data["directions"], name=data["name"], part=data.get("part", ""))
-
-
-def is_discrete(layer: Layer) -> bool:
-    """Whether a layer advances in steps."""
-    return True if isinstance(layer, GatedCell) else layer.system.is_discrete
-
-
-def states_of(layer: Layer) -> int:
-    """Size of a layer's state."""
-    return layer.states if isinstance(layer, GatedCell) else layer.system.states
-
-
-def outputs_of(layer: Layer) -> int:
-    """Size of what a layer puts out."""
-    return layer.outputs if isinstance(layer, GatedCell) else layer.system.states
 
 
 def output_bound(layer: Layer) -> float:
@@ -202,6 +187,6 @@ def _with_outputs_of(cell: GatedCell, below: Sequence[Layer]) -> GatedCell:
             bound = output_bound(layer)
             if not np.isfinite(bound):
                 return cell
-            low.append(np.full(outputs_of(layer), -bound))
-            high.append(np.full(outputs_of(layer), bound))
+            low.append(np.full(layer.outputs, -bound))
+            high.append(np.full(layer.outputs, bound))
     return cell.with_inputs(np.concatenate(low), np.concatenate(high))

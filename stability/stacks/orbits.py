@@ -15,7 +15,7 @@ import numpy as np
 from stability.gated.cell import GatedCell
 from stability.gated.orbits import enclose, product_along, step_and_jacobian
 from stability.rigor.balls import Ball, activation_slopes, activation_values, system_balls
-from stability.stacks.cascade import Cascade, Layer, states_of
+from stability.stacks.cascade import Cascade, Layer
 from stability.systems import DrivenSystem
 
 __all__ = ["LayerOrbit", "enclose_stack_orbit", "layer_step"]
@@ -83,8 +83,8 @@ def enclose_stack_orbit(cascade: Cascade, points: Array, inputs: Array) -> list[
     signal = Ball.exact(inputs[np.arange(k) % len(inputs)])
     at, found = 0, []
     for layer in cascade.layers:
-        own = np.ascontiguousarray(points[:, at : at + states_of(layer)])
-        at += states_of(layer)
+        own = np.ascontiguousarray(points[:, at : at + layer.states])
+        at += layer.states
         if layer_step(layer, Ball.exact(own[0]), signal[0]) is None:
             return None
 
@@ -98,5 +98,5 @@ def enclose_stack_orbit(cascade: Cascade, points: Array, inputs: Array) -> list[
             return None
         found.append(LayerOrbit(box, product_along(step, box)))
         ahead = box[(np.arange(k) + 1) % k]  # the level above reads what this one has just become
-        signal = ahead[:, : layer.hidden] if isinstance(layer, GatedCell) else ahead
+        signal = layer.output(ahead)
     return found

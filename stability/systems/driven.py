@@ -80,6 +80,25 @@ class DrivenSystem:
         """Number of inputs ``p``."""
         return self.E.shape[1]
 
+    @property
+    def states(self) -> int:
+        """Number of states ``n``."""
+        return self.system.states
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs: a layer above reads the state."""
+        return self.system.states
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether time advances in steps."""
+        return self.system.is_discrete
+
+    def output(self, state: Array) -> Array:
+        """What a layer above reads of a state ``(..., n)``: all of it."""
+        return state
+
     def channel(self, x: Array, u: Array) -> Array:
         """Pre-activations ``z`` at states ``x (..., n)`` and inputs ``u (..., p)``, shape ``(..., m)``."""
         free = x @ self.system.C.T + u @ self.E.T + self.b

@@ -158,6 +158,11 @@ class LureSystem:
         return self.B.shape[1]
 
     @property
+    def system(self) -> LureSystem:
+        """Itself: what a proof computes with, as in ``DrivenSystem.system``."""
+        return self
+
+    @property
     def is_discrete(self) -> bool:
         """Whether time advances in steps."""
         return self.dt is not None

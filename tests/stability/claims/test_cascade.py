@@ -12,7 +12,6 @@ from stability.errors import ConfigurationError, DimensionError
 from stability.gated.cell import GatedCell
 from stability.rules.cascade import compose, layer_claim, pack
 from stability.rules.registry import worded
-from stability.stacks.cascade import states_of
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
 
@@ -62,8 +61,8 @@ def test_a_certified_stack_keeps_its_promise_in_simulation(name, rng, tmp_path):
     at = 0
     for layer, part in zip(stack.layers, certificate.proof.data["layers"]):
         ends = (part["data"]["low"], part["data"]["high"]) if "low" in part["data"] else (-2.0, 2.0)
-        low[:, at : at + states_of(layer)], high[:, at : at + states_of(layer)] = ends
-        at += states_of(layer)
+        low[:, at : at + layer.states], high[:, at : at + layer.states] = ends
+        at += layer.states
     x, y = rng.uniform(low, high), rng.uniform(low, high)
     start = np.linalg.norm(x - y, axis=1)
     for k in range(1, 60):

