@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .formatting import bound_at, number, rate, signed, time_to, time_unit, verdict_word
-from .stored.certificates import state
 
 __all__ = [
     "CRITERIA",
@@ -20,6 +19,7 @@ __all__ = [
     "notes",
     "reason",
     "sentence",
+    "state",
     "weaker",
 ]
 
@@ -197,6 +197,25 @@ def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
         return ""
     asked = number(meta.get("asked_rate"), 5)
     return f"Certified stable, but not at the rate {asked}: best proved {rate(summary['rate'], discrete)}. "
+
+
+def state(summary: Mapping[str, Any] | None) -> str | None:
+    """The verdict, with what was only seen told apart from what nobody knows.
+
+    Args:
+        summary: ``certificates.view``; ``None`` for none.
+
+    Returns:
+        ``certified``, ``refuted``, ``replayed`` or ``inconclusive``; ``None`` for none.
+
+    Example:
+        >>> state({"verdict": "inconclusive", "evidence": "replayed"}), state({"verdict": "refuted"}), state(None)
+        ('replayed', 'refuted', None)
+    """
+    if summary is None:
+        return None
+    verdict = str(summary["verdict"])
+    return "replayed" if verdict == "inconclusive" and summary.get("evidence") == "replayed" else verdict
 
 
 def mark(finding: Mapping[str, Any]) -> tuple[str, str]:

@@ -13,9 +13,8 @@ import typer
 
 from ..formatting import half_life, signed, table, time_to, verdict_word
 from ..names import printable
-from ..reasons import advice, shell_name
-from ..stored.certificates import state
-from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, weaker
+from ..stored.reasons import advice, shell_name
+from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
 from .console import Json, Quiet, Seed, say, show_json, status
 
 __all__ = ["certify", "register", "screen"]

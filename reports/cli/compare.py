@@ -15,9 +15,9 @@ from ..boxes import box_note
 from ..formatting import number, signed, table, verdict_word
 from ..jsonable import plain
 from ..names import printable
-from ..reasons import advice, shell_name
-from ..stored.certificates import state, view
-from ..vocabulary import mark
+from ..stored.certificates import view
+from ..stored.reasons import advice, shell_name
+from ..vocabulary import mark, state
 from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
 from .data import OWN, DataFile, InputBox, TaskName, TaskOptions, open_with_task
 

@@ -182,8 +182,8 @@ def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> N
     """Say where the report is and what it says."""
     from ..boxes import box_note
     from ..page.performance import score
-    from ..reasons import missing, model_advice, told
     from ..stored.collect import collect
+    from ..stored.reasons import missing, model_advice, told
     from ..vocabulary import notes, reason
 
     result = collect(page.parent)

@@ -23,9 +23,9 @@ from ..boxes import box_note
 from ..formatting import FILTERS
 from ..jsonable import plain
 from ..names import breakable, cut
-from ..reasons import missing, model_advice
 from ..stored.collect import FRAMES, ModelRecord, Report, check_folder, collect
 from ..stored.limits import LETTERS
+from ..stored.reasons import missing, model_advice
 from ..vocabulary import GLOSSARY, meaning, notes, reason, sentence, weaker
 from .performance import score
 from .provenance import lead, made

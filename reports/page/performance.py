@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..formatting import count, metric, metric_word, percent
-from ..reasons import missing, told
 from ..stored.collect import ModelRecord, Report
+from ..stored.reasons import missing, told
 from .layout import Cell, Section, Table
 
 __all__ = ["Score", "performances", "score"]

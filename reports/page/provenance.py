@@ -8,8 +8,8 @@ from typing import Any
 
 from ..boxes import interval
 from ..formatting import WORDS, count, duration, verdict_word
-from ..reasons import STEPS, missing, model_advice
 from ..stored.collect import ModelRecord, Report
+from ..stored.reasons import STEPS, missing, model_advice
 from .layout import Cell, Table
 
 __all__ = ["Made", "lead", "made"]

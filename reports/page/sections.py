@@ -8,8 +8,8 @@ from typing import Any
 from ..boxes import interval
 from ..figures import panels as figures
 from ..formatting import count, duration, metric, metric_word, number, percent, signed
-from ..reasons import missing, told
 from ..stored.collect import ModelRecord, Report
+from ..stored.reasons import missing, told
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .layout import Cell, Section, Table, draw
 from .performance import performances

@@ -17,7 +17,7 @@ from stability.verify import Verification, verify
 from ..names import clean
 from .shapes import SHAPES, misfit
 
-__all__ = ["Checked", "check_file", "state", "view"]
+__all__ = ["Checked", "check_file", "view"]
 
 
 @dataclass(frozen=True)
@@ -35,25 +35,6 @@ class Checked:
     valid: bool
     reason: str
     subject: str = ""
-
-
-def state(summary: Mapping[str, Any] | None) -> str | None:
-    """The verdict, with what was only seen told apart from what nobody knows.
-
-    Args:
-        summary: ``Certificate.summary()``; ``None`` for none.
-
-    Returns:
-        ``certified``, ``refuted``, ``replayed`` or ``inconclusive``; ``None`` for none.
-
-    Example:
-        >>> state({"verdict": "inconclusive", "evidence": "replayed"}), state({"verdict": "refuted"}), state(None)
-        ('replayed', 'refuted', None)
-    """
-    if summary is None:
-        return None
-    verdict = str(summary["verdict"])
-    return "replayed" if verdict == "inconclusive" and summary.get("evidence") == "replayed" else verdict
 
 
 def view(certificate: Certificate) -> dict[str, Any]:

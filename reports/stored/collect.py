@@ -20,10 +20,11 @@ from stability.errors import FileFormatError
 from stability.storage.documents import file_digest
 
 from ..names import cut, printable
-from ..reasons import as_values
-from .certificates import check_file, state
+from ..vocabulary import state
+from .certificates import check_file
 from .frames import read_table
 from .limits import LETTERS, MODELS
+from .reasons import as_values
 from .shapes import read_shaped
 
 __all__ = ["FRAMES", "ModelRecord", "Report", "check_folder", "collect", "read_model", "select"]

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from stability.reports import reasons
 from stability.reports import vocabulary as words
 from stability.reports.formatting import bound_at, time_to, verdict_word
+from stability.reports.stored import reasons
 
 FINDINGS = [
     {"criterion": "circle", "holds": False, "margin": -3.0},

@@ -14,8 +14,9 @@ import pytest
 from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.certify import certify
 from stability.reports import render
-from stability.reports.stored.certificates import check_file, state, view
+from stability.reports.stored.certificates import check_file, view
 from stability.reports.stored.collect import collect
+from stability.reports.vocabulary import state
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify
 

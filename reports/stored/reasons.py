@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .boxes import box_option
-from .names import printable
-from .stored.certificates import state
-from .vocabulary import NAMES
+from ..boxes import box_option
+from ..names import printable
+from ..vocabulary import NAMES, state
 
 if TYPE_CHECKING:
-    from .stored.collect import ModelRecord
+    from .collect import ModelRecord
 
 __all__ = ["STEPS", "Missing", "advice", "as_values", "missing", "model_advice", "named", "shell_name", "told"]
 
