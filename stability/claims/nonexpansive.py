@@ -37,7 +37,7 @@ def nonexpansive(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
         >>> nonexpansive(rotation).value
         1.000000001
     """
-    system = getattr(subject, "system", None)
+    system: Any = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or not system.is_discrete:
         return None
     deadline = Deadline.after(time_limit).named("nonexpansive")

@@ -118,7 +118,7 @@ def check_exact(subject: Any, claim: Claim) -> tuple[bool, str]:
     Returns:
         Whether it is proved, and why not.
     """
-    system = getattr(subject, "system", None)
+    system: Any = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or claim.proof is None or claim.verdict is not Verdict.CERTIFIED:
         return False, "the exact method is for certified Lur'e systems"
     if system.states > MAX_STATES:
