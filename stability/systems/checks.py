@@ -21,7 +21,7 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
     Raises:
         DimensionError: wrong number of axes or wrong sizes.
         NonFiniteError: NaN or infinity.
-        ConfigurationError: complex or non-numeric entries.
+        ConfigurationError: complex or non-numeric entries, or ones that float64 does not hold.
     """
     try:
         raw = np.asarray(value)
@@ -39,8 +39,25 @@ def as_matrix(name: str, value: Any, shape: tuple[int | None, int | None] = (Non
     out = np.array(raw, dtype=np.float64, order="C")
     if not np.isfinite(out).all():
         raise NonFiniteError(name)
+    _refuse_rounded(name, raw, out)
     out.setflags(write=False)
     return out
+
+
+def _refuse_rounded(name: str, raw: Array, stored: Array) -> None:
+    """A claim is about the numbers as they came: wide integers and extended floats that float64 rounds are refused."""
+    if raw.dtype.kind in "iu":
+        rounded = np.abs(stored) >= 2.0**53
+        rounded[rounded] = [int(a) != int(b) for a, b in zip(raw[rounded], stored[rounded])]
+    elif raw.dtype.itemsize > stored.dtype.itemsize:
+        rounded = stored.astype(raw.dtype) != raw
+    else:
+        return
+    if rounded.any():
+        raise ConfigurationError(
+            f"{name} holds {raw.dtype} numbers that float64 does not hold, {raw[rounded].flat[0]} among them; "
+            "store them as float64 first, so that it is clear which numbers a claim is about"
+        )
 
 
 def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:

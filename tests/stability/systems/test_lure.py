@@ -146,3 +146,12 @@ def test_an_integrator_that_nobody_knows_is_refused_by_all_who_would_form_it():
     for reader in (system_balls, majorant, lambda s: check_exact(s, claim)):
         with pytest.raises(StabilityError, match="heun"):
             reader(step)
+
+
+def test_numbers_that_float64_does_not_hold_are_refused():
+    most, third = 2**53, np.longdouble(1) / 3
+    assert LureSystem.linear(np.array([[-most]])).A[0, 0] == -float(most)
+    assert LureSystem.linear(np.array([[-np.longdouble(0.5)]])).A[0, 0] == -0.5
+    for entry in (np.array([[-most - 1]]), np.array([[2**64 - 1]], dtype=np.uint64), np.array([[-third]])):
+        with pytest.raises(ConfigurationError, match="float64 does not hold"):
+            LureSystem.linear(entry)
