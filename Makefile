@@ -6,6 +6,7 @@ ARGS   ?=
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 PINS   := constraints.txt pyproject.toml
+CODE   := stability models analysis reports tests benchmarks examples
 
 # One thread for each process: the work is spread over processes, and two levels of threads slow each other down.
 export OMP_NUM_THREADS := 1
@@ -65,6 +66,7 @@ nest:
 
 lint: $(VENV)/.installed-test nest
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 wheel: | $(BIN)/python

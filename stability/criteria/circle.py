@@ -33,9 +33,10 @@ from stability.errors import ConfigurationError
 from stability.solve.attempts import check_rate
 from stability.solve.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.solve.forms import definite_slack
-from stability.solve.hinf import clean_matrices, hinf_peak
+from stability.solve.hinf import hinf_peak
 from stability.solve.lmi import pose_bounded_real
 from stability.solve.loop import Loop
+from stability.solve.response import clean_matrices
 from stability.systems import LureSystem
 
 __all__ = ["bounded_real_lmi", "circle_criterion", "decide_by_gain"]

@@ -22,10 +22,10 @@ from stability.errors import ConfigurationError, DimensionError
 from stability.solve.attempts import CLARABEL_STATES
 from stability.solve.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.solve.forms import definite_slack
-from stability.solve.hinf import clean_matrices
 from stability.solve.lmi import pose_positive_real
 from stability.solve.loop import Loop, centre
 from stability.solve.positive_real import positivity
+from stability.solve.response import clean_matrices
 from stability.systems import LureSystem
 
 __all__ = ["kyp_criterion", "kyp_lmi"]

@@ -19,7 +19,7 @@ from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.between import condition_number
 from stability.solve.deadline import STOPPED, Deadline, TimeLimit, TimeOverError
 from stability.solve.diagonal import optimise_scaling
-from stability.solve.lmi import multiplier_lmi
+from stability.solve.multiplier import multiplier_lmi
 from stability.solve.search import Search
 from stability.systems import LureSystem
 

@@ -8,7 +8,8 @@ from stability.solve.attempts import CLARABEL_STATES, LmiResult, check_rate, sol
 from stability.solve.coordinates import balanced
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.forms import multiplier_slack
-from stability.solve.lmi import pose_overshoot, problem_size
+from stability.solve.lmi import pose_overshoot
+from stability.solve.multiplier import problem_size
 from stability.systems import LureSystem
 
 __all__ = ["min_overshoot"]

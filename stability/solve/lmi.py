@@ -1,9 +1,7 @@
 """Semidefinite programs: the one file that speaks to cvxpy, Clarabel and SCS.
 
-A solver's word is never taken: what it returns is scaled back, its inequality evaluated in float64, and
-accepted only when the smallest eigenvalue exceeds the rounding errors; otherwise the problem is posed again
-in the coordinates of the last answer, with a larger margin or a tighter tolerance. What becomes of a
-solver's status, exception or warning is decided in ``_solve`` and nowhere else.
+A solver's word is never taken: who asks here evaluates the inequality at what comes back. What becomes of a solver's
+status, exception or warning is decided in ``_solve`` and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,17 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from stability.errors import ConfigurationError
-from stability.solve.attempts import CLARABEL_STATES, LmiResult, check_rate, solver_order
-from stability.solve.coordinates import Coordinates, balanced, recentred
-from stability.solve.deadline import Deadline, TimeLimit
-from stability.solve.forms import Blocks, dual_slack, multiplier_slack
+from stability.solve.attempts import CLARABEL_STATES, solver_order
+from stability.solve.coordinates import Coordinates
+from stability.solve.deadline import Deadline
+from stability.solve.forms import Blocks
 from stability.solve.lyapunov import interpolant
-from stability.systems import LureSystem
 
 __all__ = [
-    "LmiResult", "multiplier_lmi", "pose_bounded_real", "pose_combination", "pose_gain", "pose_overshoot",
-    "pose_positive_real", "problem_size",
+    "pose_bounded_real",
+    "pose_combination",
+    "pose_gain",
+    "pose_multiplier",
+    "pose_overshoot",
+    "pose_positive_real",
 ]
 
 Array = np.ndarray
@@ -34,12 +34,6 @@ _TOO_LARGE = "failed: the entries span too many orders of magnitude"
 def _usable(*arrays: Array) -> bool:
     """Whether a solver can be trusted not to break down on these numbers."""
     return all(bool((np.abs(x) <= _RANGE).all()) for x in arrays)  # False for NaN
-
-
-def problem_size(system: LureSystem | Blocks) -> int:
-    """Size of the largest matrix inequality of a multiplier program."""
-    n, m = system.B.shape
-    return n + m + (n if system.is_discrete and n > CLARABEL_STATES else 0)
 
 
 def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6) -> str:
@@ -135,11 +129,20 @@ def _value(variable: Any, shape: tuple[int, ...]) -> Array | None:
     return value if np.isfinite(value).all() else None
 
 
-def _attempt(
-    at: Coordinates, solver: str, deadline: Deadline, margin: float, fixed: Array | None, widest: bool,
+def pose_multiplier(
+    at: Coordinates,
+    solver: str,
+    deadline: Deadline,
+    margin: float,
+    fixed: Array | None,
+    widest: bool,
     accuracy: float,
 ) -> tuple[str, Array | None, Array | None, float, Array | None]:
-    """Pose it once: existence with ``P >= I``, or the widest margin at unit trace together with its dual."""
+    """The multiplier inequality once: existence with ``P >= I``, or the widest margin at unit trace with its dual.
+
+    Returns:
+        What ``_solve`` says, P and L (unchecked), the margin reached, and the dual matrix.
+    """
     import cvxpy as cp
 
     if not _usable(at.blocks.A, at.blocks.B, at.blocks.C, at.blocks.D, at.blocks.alpha, at.blocks.beta):
@@ -165,99 +168,6 @@ def _attempt(
     return status, p, l, width, dual
 
 
-@np.errstate(all="ignore")
-def multiplier_lmi(
-    system: LureSystem, rate: float, *, solver: str | None = None, margin: float = 1e-3,
-    fixed_multiplier: Any = None, time_limit: TimeLimit = None,
-) -> LmiResult:
-    """Existence of ``(P, L)`` for the multiplier inequality at a given rate.
-
-    The program is ``P >= I``, ``multiplier_form(P, L, rate) <= -margin I`` in balanced coordinates; being
-    homogeneous it loses no solution by the margin. Small systems maximise the margin at unit trace instead,
-    which also yields the dual matrix that proves infeasibility (``stability.solve.forms.dual_slack``).
-
-    Args:
-        system: continuous or discrete, any slopes, any ``B``, ``C``, ``D``.
-        rate: ``lambda`` (1/time) or ``rho`` (per step).
-        solver: ``"CLARABEL"``, ``"SCS"``, or ``None`` to choose by size.
-        margin: explicit margin of the strict inequality, in balanced coordinates.
-        fixed_multiplier: ``(m,)`` non-negative; then L is this vector times a free number.
-        time_limit: seconds for all attempts together.
-
-    Returns:
-        The result; feasible only if the answer passed the float64 check.
-
-    Raises:
-        ConfigurationError: bad options, or a system too large for a dense program.
-
-    Example:
-        >>> multiplier_lmi(LureSystem.recurrent([[-2.0]], [[1.0]]), 0.9).feasible
-        True
-        >>> multiplier_lmi(LureSystem.recurrent([[-2.0]], [[1.0]]), 1.1).status
-        'infeasible'
-    """
-    n, m = system.B.shape
-    rate = check_rate(rate, system.is_discrete)
-    deadline = Deadline.after(time_limit)
-    order = solver_order(solver, n, problem_size(system))
-    start = balanced(system, rate)
-    fixed = None
-    if fixed_multiplier is not None:
-        fixed = np.asarray(fixed_multiplier, dtype=np.float64)
-        if fixed.shape != (m,) or not np.isfinite(fixed).all() or (fixed < 0).any():
-            raise ConfigurationError(f"fixed_multiplier must hold {m} finite numbers >= 0")
-        fixed = fixed / start.r**2
-        fixed = fixed / max(float(fixed.max(initial=0.0)), np.finfo(float).tiny)
-    return _climb(system, rate, start, order, deadline, margin, fixed)
-
-
-def _climb(
-    system: LureSystem, rate: float, start: Coordinates, order: list[str], deadline: Deadline, margin: float,
-    fixed: Array | None,
-) -> LmiResult:
-    """Try solver after solver, each answer giving the coordinates of the next attempt, until one passes."""
-    tried: list[str] = []
-    claim, best = "", -np.inf
-    for solver in order:
-        at: Coordinates | None = start
-        for round_ in range(4):
-            if at is None:
-                break
-            widest = solver == "CLARABEL"
-            status, P, L, width, dual = _attempt(
-                at, solver, deadline, margin * 4.0**round_, fixed, widest, 1e-4 if round_ == 0 else 1e-7,
-            )
-            tried.append(f"{solver} {status}")
-            if status == "time limit":
-                return LmiResult(status, residual=best, detail="; ".join(tried))
-            if status == "infeasible":
-                claim = status
-                break
-            if P is None or L is None:
-                break
-            p, l = at.back(P, L)
-            slack = multiplier_slack(system, p, l, rate)
-            best = max(best, slack)
-            if slack > 0:
-                unit = 2.0 ** -np.round(np.log2(np.abs(p).max()))
-                return LmiResult("feasible", unit * p, unit * l, slack, detail="; ".join(tried))
-            if widest and width < -1e-7:
-                return _infeasible(at, width, dual, tried)
-            if widest and round_ and abs(width) < 1e-9:
-                break
-            at = recentred(at, P)
-    status = "infeasible" if claim else "inconclusive"
-    return LmiResult(status, residual=best if np.isfinite(best) else float("nan"), detail="; ".join(tried))
-
-
-def _infeasible(at: Coordinates, width: float, dual: Array | None, tried: list[str]) -> LmiResult:
-    """Infeasible by a negative widest margin; with the dual matrix in original coordinates when it checks."""
-    size = sum(at.blocks.B.shape)
-    proved = dual is not None and dual_slack(at.blocks, dual[:size, :size], at.rate) > 0
-    proof = at.dual_back(dual[:size, :size]) if proved and dual is not None else None
-    return LmiResult("infeasible", residual=width, dual=proof, detail="; ".join(tried))
-
-
 def pose_overshoot(
     at: Coordinates, box: Array, solver: str, deadline: Deadline, margin: float
 ) -> tuple[str, Array | None, Array | None]:
@@ -276,7 +186,13 @@ def pose_overshoot(
 
 
 def pose_bounded_real(
-    A: Array, B: Array, C: Array, D: Array, discrete: bool, gamma: float | None, deadline: Deadline,
+    A: Array,
+    B: Array,
+    C: Array,
+    D: Array,
+    discrete: bool,
+    gamma: float | None,
+    deadline: Deadline,
     margin: float = 1e-7,
 ) -> tuple[str, Array | None, float]:
     """``[A^T P + P A + C^T C, P B + C^T D; ., D^T D - gamma^2 I] <= -margin I``: P at a gamma, or the least

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import eigvals
 
 from stability.solve.deadline import Deadline
-from stability.solve.hinf import Response, balance_state, time_unit
+from stability.solve.response import Response, balance_state, time_unit
 
 __all__ = ["Positivity", "positivity"]
 

@@ -12,7 +12,7 @@ from stability.errors import ConfigurationError
 from stability.gains.lure import incremental_gain
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.hinf import hinf_norm
-from stability.solve.lmi import multiplier_lmi
+from stability.solve.multiplier import multiplier_lmi
 from stability.systems import LureSystem
 from stability.verify import verify_claim
 

@@ -7,7 +7,7 @@ from stability.criteria.circle import circle_criterion
 from stability.criteria.kyp import kyp_criterion, kyp_lmi
 from stability.errors import ConfigurationError, DimensionError
 from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.lmi import multiplier_lmi
+from stability.solve.multiplier import multiplier_lmi
 from stability.solve.positive_real import positivity
 from stability.systems import LureSystem
 

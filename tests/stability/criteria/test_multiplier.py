@@ -12,8 +12,8 @@ from stability import ConfigurationError, LureSystem, certify, multiplier_criter
 from stability.criteria.multiplier import rate_ceiling
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.diagonal import FrequencySamples, optimise_scaling
-from stability.solve.lmi import multiplier_lmi
 from stability.solve.loop import centre
+from stability.solve.multiplier import multiplier_lmi
 
 
 def _random(rng, n, m, slope=(0.0, 1.0), dt=None):

@@ -6,7 +6,7 @@ import pytest
 from stability.criteria.theorem1 import symmetrizer, theorem1, theorem1_system
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.lmi import multiplier_lmi
+from stability.solve.multiplier import multiplier_lmi
 from stability.systems import LureSystem
 
 E1_A = np.array([[-1, 13, 29], [-8, -26, -5], [-30, 18, -2]]) / 40

@@ -9,7 +9,7 @@ from stability.solve import lmi
 from stability.solve.conditioning import min_overshoot
 from stability.solve.coordinates import balanced
 from stability.solve.forms import definite_slack, dual_slack, multiplier_form, multiplier_slack
-from stability.solve.lmi import multiplier_lmi
+from stability.solve.multiplier import multiplier_lmi
 from stability.systems import LureSystem
 
 
