@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 Subject = Any
-_OURS = __name__.removesuffix("adapters")
+_OURS = "stability.models."
 Step = Callable[[Any, Tensor, Tensor], Tensor]
 _ADAPTERS: dict[type, tuple[Callable[[Any], Subject], Step | None]] = {}
 

@@ -232,6 +232,13 @@ class _Algebra:
     def inputs(self) -> int:
         return self.E.shape[1]
 
+    @property
+    def states(self) -> int:
+        return self.system.states
+
+    def output(self, x: Array) -> Array:
+        return x
+
     def advance(self, x: Array, u: Array) -> Array:
         """``A x + B w + F u + offset``; channels are read in the order in which they were met."""
         system = self.system
