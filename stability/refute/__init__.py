@@ -146,8 +146,8 @@ def _refute_bare(
 ) -> Refutation:
     with np.errstate(all="ignore"):
         found = search_slopes(system, rng=rng, deadline=deadline, hint=hint)
-    corners = [slope_data(found)] if np.isfinite(found.excess) else []
-    corners += [{"K": K} for K in _boundary_cases(system)]
+        corners = [slope_data(found)] if np.isfinite(found.excess) else []
+        corners += [{"K": K} for K in _boundary_cases(system)]
     for data in corners:
         answer = accepted(system, "destabilising_slopes", data)
         if answer is not None:

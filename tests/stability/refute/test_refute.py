@@ -358,3 +358,11 @@ class TestParts:
             driven = DrivenSystem(system, "tanh", np.ones((2, 1)))
             answer = refute(driven)
             assert not answer.found or replayed(driven, answer).valid
+
+
+@pytest.mark.parametrize("dt", [None, 1.0])
+def test_a_trace_beyond_the_largest_number_is_no_warning(dt):
+    """Each entry is finite, their sum is not."""
+    system = LureSystem(1.7e308 * np.eye(3), np.eye(3), np.zeros((3, 3)), dt=dt)
+    answer = refute(system, time_limit=1.0)
+    assert answer.claim is None or verify_claim(system, answer.claim).valid
