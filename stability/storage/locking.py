@@ -33,8 +33,8 @@ __all__ = ["LOCK_FILE", "RECORD_FILE", "Lock", "Owner", "acquire"]
 
 LOCK_FILE, RECORD_FILE = ".stability.lock", ".stability.owner"
 PATIENCE = 20.0
-"""Seconds to wait for the processes of an owner that is gone: they end with it, but not in the same moment, and one that
-was just starting does so when it has started, which takes seconds on a busy machine."""
+"""Seconds to wait for the processes of an owner that is gone: they end with it, but not in the same moment, and one
+that was just starting does so when it has started, which takes seconds on a busy machine."""
 BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 WITHOUT = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 
