@@ -99,6 +99,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return 2
         return _complain("error", error.format_message(), 2)  # type: ignore[attr-defined]
     except BaseException as error:
+        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+            return 2  # of help that nobody reads to its end, as of ``| head``
         if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
             raise
         place = f"at {raised_at(error)}; {TRACEBACK}=1 shows the way there"

@@ -249,3 +249,14 @@ def test_rows_that_two_writers_left_are_drawn_once(tmp_path: Path) -> None:
     path.write_text("\n".join([*rows, "1,0,W,norm,3.5", ""]))
     with pytest.raises(ValueError, match="1 rows too many"):
         read_table(path)
+
+
+def test_help_that_is_not_read_to_its_end_says_nothing_more() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "stability", "--help"]
+    try:
+        answer = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    finally:
+        os.close(writer)
+    assert (answer.returncode, answer.stderr) == (2, "")
