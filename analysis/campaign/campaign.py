@@ -18,6 +18,7 @@ from typing import Any
 from torch import nn
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.folder import claim, is_inner, is_listed, listed
 from stability.storage.writing import make_folder
 
@@ -30,7 +31,7 @@ from .digests import file_digest, file_digests, model_digest
 from .fitting import examined_on, fitted
 from .jobs import Outcome, run_jobs
 from .labels import names_for, titles_for
-from .pipeline import ANALYSIS_FILE, BUDGETS, analyse
+from .pipeline import BUDGETS, analyse
 from .record import (
     REPORT,
     SETTINGS_FILE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,17 +16,12 @@ from stability.wire import digest_of
 
 from ..training.runs import model_description
 
-__all__ = ["file_digest", "file_digests", "inodes", "model_digest"]
+__all__ = ["file_digest", "file_digests", "model_digest"]
 
 
 def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Digests of those files of a folder that exist, by name."""
     return {n: file_digest(folder / n) for n in names if (folder / n).is_file()}
-
-
-def inodes(folder: Path) -> dict[str, int]:
-    """Which file each name of a folder stands for: another one after it was written again."""
-    return {entry.name: entry.inode() for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)}
 
 
 def model_digest(subject: Any) -> str:

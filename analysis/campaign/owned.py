@@ -8,22 +8,19 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from stability.errors import FileFormatError
+from stability.storage.artifacts import ANALYSIS_FILE, STEPS, files_of
 from stability.storage.documents import read_json
 from stability.storage.folder import claim
 
 from ..results import plain_value
-from ..training.runs import ANALYSIS, RUN_FILE
+from ..training.runs import ANALYSIS, CHECKPOINT
 from .digests import file_digests
 
-__all__ = ["ANALYSIS_FILE", "INPUTS", "RESULTS", "begin_analysis", "owned"]
+__all__ = ["INPUTS", "RESULTS", "begin_analysis", "owned"]
 
-ANALYSIS_FILE = "analysis.json"
-INPUTS = ("model.safetensors", RUN_FILE, "metrics.csv", "spectra.csv", "eigenvalues.csv")
+INPUTS = tuple(name for name in files_of("training") if name != CHECKPOINT)
 """Files of a run directory that training left behind."""
-RESULTS = (
-    "certificate.json", "performance.json", "noise.csv", "attacks.csv", "robustness.csv", "radius.json", "norms.csv",
-    "drift.json", "lyapunov.csv", "exponents.json", "hessian.json", "density.csv",
-)  # fmt: skip
+RESULTS = files_of(*(step for step in STEPS if step != "training"))
 """Files that the steps write."""
 
 P = ParamSpec("P")

@@ -1,16 +1,8 @@
 """Every analyzer on one model, each result as a file in the model's run directory.
 
-Reports read these files and nothing else:
-
-- ``certificate.json``: the certificate;
-- ``performance.json``: accuracy or error on the test sequences, by class where there are classes;
-- ``noise.csv``, ``attacks.csv``: accuracy against the size of a perturbation, with confidence intervals;
-- ``robustness.csv``, ``radius.json``: certified accuracy against the radius, gain and radii;
-- ``norms.csv``, ``drift.json``: norm of the hidden state over time;
-- ``lyapunov.csv``, ``exponents.json``: Lyapunov exponents beside the certified bound;
-- ``hessian.json``, ``density.csv``: curvature of the training loss;
-- ``analysis.json``: what was run, how long it took, what has no answer for this model and why, and the digests of the
-  model and of all files that the results are made of. It is written last: a directory that has it is complete.
+Reports read these files and nothing else; ``stability.storage.artifacts`` describes them. ``analysis.json`` says what
+was run, how long it took, what has no answer for this model and why, with the digests of the model and of all files
+that the results are made of. It is written last: a directory that has it is complete.
 """
 
 from __future__ import annotations
@@ -30,6 +22,7 @@ from stability.certificate import Certificate, Verdict
 from stability.certify import certify
 from stability.errors import FileFormatError, StabilityError
 from stability.gains.lure import incremental_gain
+from stability.storage.artifacts import ANALYSIS_FILE
 
 from ...models.network import SequenceModel
 from ...models.recurrent import to_numpy
@@ -43,10 +36,10 @@ from ..environment import environment
 from ..radius.certified import certified_radius
 from ..tasks import Task
 from .budgets import BUDGETS, Budget
-from .digests import file_digests, inodes, model_digest
+from .digests import file_digests, model_digest
 from .fitting import answers_of
 from .inputs import boxed, covers, data_range, part_range, width
-from .owned import ANALYSIS_FILE, INPUTS, RESULTS, begin_analysis, owned
+from .owned import INPUTS, RESULTS, begin_analysis, owned
 from .performance import performance
 from .work import NoDataError, Work
 
@@ -58,7 +51,7 @@ def _certificate(work: Work) -> None:
     if work.task is not None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
     work.certificate = certify(work.subject, seed=work.seed, time_limit=work.budget.seconds, **use)
-    work.certificate.save(work.folder / "certificate.json")
+    work.certificate.save(work.file("certificate.json"))
 
 
 def _performance(work: Work) -> None:
@@ -131,17 +124,14 @@ def _robustness(work: Work) -> None:
     grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in attacked if e <= largest)])
     share = [result.accuracy_at(float(r)) for r in grid]
     work.write_table("robustness.csv", pd.DataFrame({"radius": grid, "certified_accuracy": share}))
-    work.write_json(
+    work.write_result(
         "radius.json",
-        {
-            "gain": result.gain,
-            "method": result.method,
-            "median": float(np.median(result.radius)),
-            "largest": largest,
-            "clean_accuracy": result.accuracy_at(0.0),
-            "samples": len(result.radius),
-            "norm": "l2",
-        },
+        result,
+        median=float(np.median(result.radius)),
+        largest=largest,
+        clean_accuracy=result.accuracy_at(0.0),
+        samples=len(result.radius),
+        norm="l2",
     )
 
 
@@ -150,19 +140,13 @@ def _norms(work: Work) -> None:
     x = task.test[0][: min(work.budget.samples, 100)]
     result = norm_drift(model, x, factor=work.budget.stretch, seed=work.seed, certificate=work.certificate)
     work.write_table("norms.csv", result.frame())
-    work.write_json(
+    work.write_result(
         "drift.json",
-        {
-            "slope": float(result.slope[-1]),
-            "drift_index": result.drift_index,
-            "grad_slope": result.grad_slope,
-            "trained_length": result.length,
-            "extension": result.extension,
-            "sequences": result.sequences,
-            "sources": result.sources,
-            "start": float(result.mean[-1, 0]),
-            "end": float(result.mean[-1, -1]),
-        },
+        result,
+        slope=float(result.slope[-1]),
+        trained_length=result.length,
+        start=float(result.mean[-1, 0]),
+        end=float(result.mean[-1, -1]),
     )
 
 
@@ -171,17 +155,8 @@ def _lyapunov(work: Work) -> None:
     x = task.test[0][: min(work.budget.samples, work.budget.trajectories)]
     result = lyapunov_exponents(model, x, seed=work.seed)
     work.write_table("lyapunov.csv", result.frame())
-    work.write_json(
-        "exponents.json",
-        {
-            "largest": result.largest,
-            "kaplan_yorke": result.kaplan_yorke,
-            "steps": result.steps,
-            "skipped": result.skipped,
-            "trajectories": len(x),
-            "bound": _certified_bound(work, result.steps),
-        },
-    )
+    bound = _certified_bound(work, result.steps)
+    work.write_result("exponents.json", result, trajectories=len(x), bound=bound)
 
 
 def _certified_bound(work: Work, steps: int) -> float | None:
@@ -216,7 +191,7 @@ def _hessian(work: Work) -> None:
         n_vectors=work.budget.probes,
         steps=work.budget.iterations,
     )
-    work.write_json("hessian.json", {**summary.to_dict(), "samples": len(x)})
+    work.write_result("hessian.json", summary, samples=len(x))
     work.write_table("density.csv", density.frame())
 
 
@@ -267,7 +242,7 @@ def analyse(
     keep: bool = False,
     input_box: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
-    """Run every analyzer on one model and write the files of this module's list.
+    """Run every analyzer on one model and write the files that ``stability.storage.artifacts`` describes.
 
     Args:
         folder: an existing directory, usually the model's run directory.
@@ -312,7 +287,7 @@ def analyse(
             continue
         if progress is not None:
             progress(name)
-        before = inodes(folder)
+        work.begin(name)
         begun = time.perf_counter()
         try:
             run(work)
@@ -323,8 +298,7 @@ def analyse(
             if isinstance(error, NoDataError):
                 steps[name]["needs"] = "data"
         else:
-            written = sorted(n for n, inode in inodes(folder).items() if before.get(n) != inode)
-            steps[name] = {"status": "done", "files": written}
+            steps[name] = {"status": "done", "files": sorted(work.written)}
         steps[name]["seconds"] = time.perf_counter() - begun
     described = work.certificate.subject if work.certificate is not None else subject
     document = {
@@ -351,5 +325,6 @@ def analyse(
         "steps": steps,
         "environment": environment(seed, device, started),
     }
+    work.begin("analysis")
     work.write_json(ANALYSIS_FILE, document)
     return document

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from stability.errors import FileFormatError
+from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import read_json
 from stability.storage.folder import claim, is_listed, refuse
 from stability.storage.writing import write_bytes, write_text
@@ -25,7 +26,7 @@ from ..results import plain_value
 from ..training.runs import ANALYSIS, RUN_FILE, RUN_FILES, TRAINING, check_run
 from .digests import file_digests
 from .jobs import Outcome
-from .owned import ANALYSIS_FILE, INPUTS, RESULTS
+from .owned import INPUTS, RESULTS
 
 if TYPE_CHECKING:
     from .campaign import Campaign

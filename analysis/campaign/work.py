@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from stability.certificate import Certificate
 from stability.errors import UnsupportedError
+from stability.storage.artifacts import artifact
 from stability.storage.writing import write_text
 
 from ..results import plain_value
@@ -50,6 +51,8 @@ class Work:
         input_box: where the claims are about inputs within it only: as stated, or the range of the data.
         input_range: the range of inputs on the data, of what claims are about; ``None`` where it is not known.
         certificate: the outcome of the first step.
+        step: what is at work.
+        written: names of the files that it has written.
     """
 
     folder: Path
@@ -61,6 +64,8 @@ class Work:
     input_box: Range | None = None
     input_range: Range | None = None
     certificate: Certificate | None = None
+    step: str = ""
+    written: list[str] = field(default_factory=list)
 
     def classifier(self, size: int) -> tuple[nn.Module, Tensor, Tensor, Range]:
         """Model, test sequences, labels and bounds of a classification task with one label a sequence.
@@ -89,20 +94,29 @@ class Work:
             raise NoDataError(NO_DATA)
         return self.model, self.task
 
-    def layer(self) -> nn.Module:
-        """The recurrent layer.
+    def begin(self, step: str) -> None:
+        """A step begins: what is written from now on is its result."""
+        self.step, self.written = step, []
 
-        Raises:
-            UnsupportedError: for a bare system.
-        """
-        if self.model is None:
-            raise UnsupportedError(NO_NETWORK)
-        return getattr(self.model, "layer", self.model)
-
-    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write one JSON document, whole or not at all."""
-        write_text(self.folder / name, json.dumps(plain_value(dict(value)), indent=1, allow_nan=False) + "\n")
+    def file(self, name: str) -> Path:
+        """Where a file of this step goes, which is written then."""
+        assert artifact(name).step == self.step, f"{name} is no file of the step {self.step}"
+        self.written.append(name)
+        return self.folder / name
 
     def write_table(self, name: str, frame: pd.DataFrame) -> None:
-        """Write one table, whole or not at all."""
-        write_text(self.folder / name, frame.to_csv(index=False))
+        """Write one table with the columns that it is described with, whole or not at all."""
+        described = list(artifact(name).columns)
+        assert list(frame.columns) == described, f"{name} has the columns {list(frame.columns)}, not {described}"
+        write_text(self.file(name), frame.to_csv(index=False))
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write one document of fields that it is described with, whole or not at all."""
+        unknown = sorted(set(value) - set(artifact(name).fields))
+        assert not unknown, f"{name} has fields that nothing describes: {unknown}"
+        write_text(self.file(name), json.dumps(plain_value(dict(value)), indent=1, allow_nan=False) + "\n")
+
+    def write_result(self, name: str, result: Any, **more: Any) -> None:
+        """The document of a result: the fields that it is described with, from ``more`` or else from the result."""
+        document = dict.fromkeys(artifact(name).fields) | more
+        self.write_json(name, {f: value if f in more else getattr(result, f) for f, value in document.items()})

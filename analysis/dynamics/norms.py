@@ -26,10 +26,9 @@ from ..results import Record
 from ..unroll import flat_state, hidden_states, layer_inputs, leaves, only_layer
 from .envelope import expected_rms, norm_bound
 
-__all__ = ["EXTENSIONS", "NORM_COLUMNS", "NormDrift", "extend", "norm_drift"]
+__all__ = ["EXTENSIONS", "NormDrift", "extend", "norm_drift"]
 
 EXTENSIONS = ("repeat", "zero", "hold", "noise")
-NORM_COLUMNS = ("model", "layer", "t", "mean", "rms", "q10", "q50", "q90", "grad_norm", "expected", "envelope")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +88,7 @@ class NormDrift(Record):
         }
 
     def frame(self) -> pd.DataFrame:
-        """One row a layer and step, ``t`` counts from 1: the columns are ``NORM_COLUMNS``."""
+        """One row a layer and step, ``t`` counts from 1: the columns of ``norms.csv``."""
         layers, steps = self.mean.shape
         nothing = np.full(steps, np.nan)
         tables = [

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError
+from stability.storage.artifacts import artifact, files_of
 from stability.storage.documents import parse_json, read_json
 from stability.storage.folder import claim, refuse
 from stability.storage.writing import write_text
@@ -55,9 +56,9 @@ VERSION = 1
 RUN_FILE = "run.json"
 CHECKPOINT = "checkpoint.safetensors"
 PROBE = "tracker.probe"  # the tensor of a checkpoint that holds the sequences along which Jacobians are taken
-METRIC_COLUMNS = ("epoch", "train_loss", "train_metric", "test_loss", "test_metric", "seconds")
-VALIDATION_COLUMNS = ("validation_loss", "validation_metric")
-RUN_FILES = ("model.safetensors", RUN_FILE, "metrics.csv", "spectra.csv", "eigenvalues.csv", CHECKPOINT)
+ALL_COLUMNS = tuple(artifact("metrics.csv").columns)
+METRIC_COLUMNS = tuple(name for name in ALL_COLUMNS if not name.startswith("validation"))
+RUN_FILES = files_of("training")
 """Files that training writes."""
 TRAINING, ANALYSIS = "train", "analysis"  # who makes a file, in the folder's list
 FIELDS = ("model", "task", "training", "result", "environment")
@@ -126,10 +127,8 @@ class Run:
         Raises:
             FileFormatError: missing or damaged.
         """
-        columns = METRIC_COLUMNS
-        if self.document["training"].get("patience") is not None:
-            columns = (*columns, *VALIDATION_COLUMNS)
-        return read_csv(self.path / "metrics.csv", columns)
+        held_out = self.document["training"].get("patience") is not None
+        return read_csv(self.path / "metrics.csv", ALL_COLUMNS if held_out else METRIC_COLUMNS)
 
     def spectra(self) -> pd.DataFrame:
         """Long table ``step, epoch, matrix, quantity, value``; empty when training was not tracked.

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, UnsupportedError
+from stability.storage.artifacts import artifact
 from stability.storage.folder import claim
 
 from ...models.antisymmetric import AntisymmetricRNN
@@ -37,8 +38,8 @@ from .margins import MARGINS, layer_margins, why_no_margin
 
 __all__ = ["EIGENVALUE_COLUMNS", "SPECTRA_COLUMNS", "SpectrumTracker", "matrix_quantities"]
 
-SPECTRA_COLUMNS = ("step", "epoch", "matrix", "quantity", "value")
-EIGENVALUE_COLUMNS = ("step", "epoch", "matrix", "real", "imag")
+SPECTRA_COLUMNS = tuple(artifact("spectra.csv").columns)
+EIGENVALUE_COLUMNS = tuple(artifact("eigenvalues.csv").columns)
 
 
 def matrix_quantities(matrix: np.ndarray) -> tuple[dict[str, float], np.ndarray]:

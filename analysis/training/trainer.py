@@ -25,9 +25,9 @@ from ..tasks import Task, identity
 from .margins import margin_penalty as penalty_of
 from .outcome import Epoch, Progress, TrainResult
 from .runs import (
+    ALL_COLUMNS,
     METRIC_COLUMNS,
     PROBE,
-    VALIDATION_COLUMNS,
     model_description,
     pack_optimizer,
     read_checkpoint,
@@ -298,7 +298,7 @@ class Trainer:
         if self.tracker is not None and self.tracker.probe is not None:
             tensors[PROBE] = self.tracker.probe
         write_checkpoint(self.out, {**tensors, **done.optimizer}, plain_value(state))
-        columns = METRIC_COLUMNS if self.held is None else (*METRIC_COLUMNS, *VALIDATION_COLUMNS)
+        columns = METRIC_COLUMNS if self.held is None else ALL_COLUMNS
         metrics = csv_text(columns, [[getattr(e, name) for name in columns] for e in done.history])
         present = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.model.load_state_dict(done.kept_weights)

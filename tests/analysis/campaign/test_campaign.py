@@ -16,9 +16,11 @@ import torch
 from stability.analysis.campaign import campaign as c
 from stability.analysis.campaign.jobs import run_jobs
 from stability.analysis.campaign.pipeline import BUDGETS, STEPS, Budget, analyse
+from stability.analysis.campaign.work import Work
 from stability.analysis.tasks import make_task
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.models import ElmanRNN, SequenceModel
+from stability.storage import artifacts
 from stability.systems import LureSystem
 from stability.verify import verify
 
@@ -66,6 +68,33 @@ def test_every_step_of_a_classifier_is_done(analysed: Path) -> None:
     assert {k: s["status"] for k, s in document["steps"].items()} == dict.fromkeys(STEPS, "done")
     assert document["parameters"] == sum(p.numel() for p in contracting_network().parameters())
     assert document["discrete"] is True
+
+
+def test_every_file_is_as_it_is_described(analysed: Path) -> None:
+    steps = json.loads((analysed / "analysis.json").read_text())["steps"]
+    assert set(artifacts.STEPS) == {"training", *STEPS}
+    assert {name: tuple(s["files"]) for name, s in steps.items()} == {
+        name: tuple(sorted(artifacts.files_of(name))) for name in STEPS
+    }
+    for described in artifacts.ARTIFACTS:
+        path = analysed / described.name
+        if described.columns and described.step != "training":
+            assert tuple(pd.read_csv(path).columns) == tuple(described.columns), path
+        elif described.fields and described.step != "training":
+            assert set(json.loads(path.read_text())) == set(described.fields), path
+
+
+def test_a_step_writes_its_own_files_and_described_fields_alone(tmp_path: Path) -> None:
+    work = Work(tmp_path, None, None, None, SMALL, 0)
+    work.begin("lyapunov")
+    with pytest.raises(AssertionError, match=r"hessian\.json is no file of the step lyapunov"):
+        work.write_json("hessian.json", {})
+    with pytest.raises(AssertionError, match=r"fields that nothing describes: \['lagrest'\]"):
+        work.write_json("exponents.json", {"lagrest": 0.0})
+    with pytest.raises(AssertionError, match=r"lyapunov\.csv has the columns \['index'\]"):
+        work.write_table("lyapunov.csv", pd.DataFrame({"index": [1]}))
+    assert work.written == []
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_certificate_on_disk_is_valid(analysed: Path) -> None:

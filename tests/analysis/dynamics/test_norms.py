@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from stability.analysis import make_task, norm_drift
-from stability.analysis.dynamics.norms import EXTENSIONS, NORM_COLUMNS, extend
+from stability.analysis.dynamics.norms import EXTENSIONS, extend
 from stability.errors import ConfigurationError, NonFiniteError, StabilityError
 from stability.models import GRU, LSTM, ElmanRNN, LipschitzRNN, SequenceModel
+from stability.storage.artifacts import artifact
 
 
 def linear_layer(matrix, dt=1.0):
@@ -149,7 +150,7 @@ def test_records():
     model = SequenceModel(LipschitzRNN(14, 4, dt=0.1), 10)
     result = norm_drift(model, *task.test, loss=task.loss, factor=2, name="mine")
     table = result.frame()
-    assert tuple(table.columns) == NORM_COLUMNS
+    assert tuple(table.columns) == tuple(artifact("norms.csv").columns)
     assert set(table.model) == {"mine"}
     assert table.t.tolist() == list(range(1, 29))
     json.dumps(result.to_dict(), allow_nan=False)

@@ -1,0 +1,181 @@
+"""What a run directory holds: one description, from which what writes, reads, lists and replaces its files derives.
+
+A new file of an analyzer stands here, is written by its step in ``stability.analysis.campaign.pipeline``, and is shown
+by a section of the page: nothing else knows its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = [
+    "ANALYSIS_FILE", "ANY", "ARTIFACTS", "DRAWN", "EVERY", "FLAG", "NAME", "NUMBER", "PLAIN", "SECONDS", "SOME",
+    "STEPS", "TEXT", "Artifact", "Each", "artifact", "files_of",
+]  # fmt: skip
+
+EVERY, SOME, NAME, DRAWN, PLAIN = "in every row", "in some rows", "a name", "drawn where it is there", "handed through"
+"""What readers may rely on in a column: a number in every row; a number, or nothing; the name of what is drawn; a
+number that is drawn where a table has the column; nothing."""
+
+TEXT, FLAG, NUMBER, SECONDS, ANY = "a text", "true or false", "a number", "seconds", "anything"
+"""What a field of a document may hold."""
+
+
+@dataclass(frozen=True)
+class Each:
+    """The shape of a mapping or a list whose values are all of one shape; names of a mapping are free.
+
+    Attributes:
+        kind: ``dict`` or ``list``.
+        shape: of the values.
+    """
+
+    kind: type
+    shape: Any
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One file of a run directory.
+
+    Attributes:
+        name: of the file.
+        step: whose result it is, a key of ``STEPS``; ``analysis`` for the record of the analysis itself.
+        columns: of a table, in their order, each with what readers may rely on in it.
+        fields: of a document, each with its shape; any may be missing or null.
+    """
+
+    name: str
+    step: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stem(self) -> str:
+        """The name without its ending."""
+        return self.name.rpartition(".")[0]
+
+    def columns_of(self, *kinds: str) -> tuple[str, ...]:
+        """The columns of these kinds.
+
+        Example:
+            >>> artifact("noise.csv").columns_of(EVERY, SOME)
+            ('level', 'accuracy', 'ci_low', 'ci_high')
+        """
+        return tuple(name for name, kind in self.columns.items() if kind in kinds)
+
+
+STEPS = {
+    "training": "training",
+    "certificate": "certificate",
+    "performance": "performance on the data",
+    "hessian": "Hessian",
+    "noise": "noise",
+    "attacks": "attacks",
+    "robustness": "certified radius",
+    "norms": "norm drift",
+    "lyapunov": "Lyapunov exponents",
+}
+"""Training and the steps of an analysis, in the order of the page, each with its name for readers."""
+
+_MAP = Each(dict, ANY)
+_ENVIRONMENT = {"versions": _MAP}
+_STEP = {"status": TEXT, "reason": TEXT, "seconds": SECONDS}
+_CLASS = {"name": ANY, "accuracy": NUMBER, "sequences": NUMBER, "taken_for": ANY}
+
+
+def _all(shape: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), shape)
+
+
+_SWEEP = {**_all(SOME, "accuracy ci_low ci_high"), "n": DRAWN}
+ARTIFACTS = (
+    Artifact("model.safetensors", "training"),
+    Artifact("run.json", "training", fields={
+        **_all(ANY, "format version kind continue"),
+        "model": {"layer": TEXT, "config": _MAP}, "task": {"name": TEXT, "options": _MAP, "data": _MAP},
+        "training": _MAP, "environment": _ENVIRONMENT,
+        "result": {
+            "metric": TEXT, "epochs": NUMBER, "seconds": SECONDS,
+            **_all(NUMBER, "train_metric test_metric chance train_loss test_loss"),
+        },
+    }),
+    Artifact("metrics.csv", "training", columns={
+        "epoch": EVERY, **_all(DRAWN, "train_loss train_metric test_loss test_metric"), "seconds": PLAIN,
+        **_all(DRAWN, "validation_loss validation_metric"),
+    }),
+    Artifact("spectra.csv", "training", columns={
+        "step": EVERY, "epoch": PLAIN, "matrix": NAME, "quantity": NAME, "value": EVERY,
+    }),
+    Artifact("eigenvalues.csv", "training", columns={
+        "step": EVERY, "epoch": PLAIN, "matrix": NAME, "real": EVERY, "imag": EVERY,
+    }),
+    Artifact("checkpoint.safetensors", "training"),
+    Artifact("certificate.json", "certificate"),
+    Artifact("performance.json", "performance", fields={
+        "metric": TEXT, **_all(NUMBER, "value chance sequences"), "loss": ANY, "by_class": Each(list, _CLASS),
+    }),
+    Artifact("noise.csv", "noise", columns={
+        "noise": NAME, "level": EVERY, **_SWEEP, **_all(PLAIN, "draws spread seed"),
+    }),
+    Artifact("attacks.csv", "attacks", columns={
+        "attack": NAME, "norm": NAME, "epsilon": EVERY, **_SWEEP, "seed": PLAIN,
+    }),
+    Artifact("robustness.csv", "robustness", columns=_all(EVERY, "radius certified_accuracy")),
+    Artifact("radius.json", "robustness", fields={
+        "gain": NUMBER, "method": ANY, **_all(NUMBER, "median largest clean_accuracy samples"), "norm": ANY,
+    }),
+    Artifact("norms.csv", "norms", columns={
+        "model": PLAIN, **_all(EVERY, "layer t"), **_all(PLAIN, "mean rms"), **_all(SOME, "q10 q50 q90"),
+        "grad_norm": PLAIN, **_all(DRAWN, "expected envelope"),
+    }),
+    Artifact("drift.json", "norms", fields={
+        **_all(NUMBER, "slope drift_index"), "grad_slope": ANY, "trained_length": NUMBER,
+        **_all(ANY, "extension sequences"), "sources": Each(dict, TEXT), **_all(NUMBER, "start end"),
+    }),
+    Artifact("lyapunov.csv", "lyapunov", columns={
+        "index": EVERY, "per_step": SOME, **_all(PLAIN, "per_time standard_error"),
+    }),
+    Artifact("exponents.json", "lyapunov", fields={
+        **_all(NUMBER, "largest kaplan_yorke steps"), **_all(ANY, "skipped trajectories"), "bound": NUMBER,
+    }),
+    Artifact("hessian.json", "hessian", fields={
+        **_all(ANY, "method parameters"), **_all(NUMBER, "n_parameters loss gradient_norm lambda_max lambda_min"),
+        **_all(NUMBER, "lambda_max_residual lambda_min_residual"), "top_magnitude": ANY, "trace": NUMBER,
+        "trace_standard_error": ANY, "trace_half_width": NUMBER, "trace_samples": ANY, "condition_number": NUMBER,
+        **_all(ANY, "condition_definition matvecs converged seed notes samples"),
+    }),
+    Artifact("density.csv", "hessian", columns={**_all(EVERY, "eigenvalue density"), "standard_error": PLAIN}),
+    Artifact("analysis.json", "analysis", fields={
+        **_all(TEXT, "title source input_of input_from"), **_all(NUMBER, "parameters sequence_length"),
+        **_all(ANY, "format version seed hidden_size stated_box given digest"), "discrete": FLAG,
+        **dict.fromkeys(("input_box", "input_range", "input_seen"), Each(list, ANY)),
+        "steps": Each(dict, _STEP), "environment": _ENVIRONMENT, "files": Each(dict, TEXT), "budget": _MAP,
+        "task": {"name": TEXT, "data": _MAP, **_all(NUMBER, "test train steps input_size")},
+    }),
+)  # fmt: skip
+"""Every file, in the order in which they are made; ``analysis.json`` is the last: what has it is complete."""
+ANALYSIS_FILE = "analysis.json"
+_BY_NAME = {a.name: a for a in ARTIFACTS}
+
+
+def artifact(name: str) -> Artifact:
+    """The description of a file.
+
+    Example:
+        >>> artifact("density.csv").step
+        'hessian'
+    """
+    return _BY_NAME[name]
+
+
+def files_of(*steps: str) -> tuple[str, ...]:
+    """Names of the files of these steps.
+
+    Example:
+        >>> files_of("lyapunov", "certificate")
+        ('certificate.json', 'lyapunov.csv', 'exponents.json')
+    """
+    return tuple(a.name for a in ARTIFACTS if a.step in steps)
