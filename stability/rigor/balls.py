@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import UnsupportedError
+from stability.systems.discretisation import step_matrices
 
 __all__ = ["EPS", "TINY", "Ball", "activation_slopes", "activation_values", "row_sum_norm", "system_balls"]
 
@@ -190,20 +191,11 @@ def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:
     if system.origin is None:
         return Ball.exact(system.A), Ball.exact(system.B), Ball.exact(system.C), Ball.exact(system.D)
     base, dt = system.origin.base, system.origin.dt
-    a, b, c, d = (Ball.exact(x) for x in (base.A, base.B, base.C, base.D))
+    exact = tuple(Ball.exact(x) for x in (base.A, base.B, base.C, base.D))
     step, half = Ball.exact(np.float64(dt)), Ball.exact(np.float64(0.5 * dt))
-    identity = np.eye(base.states)
-    if system.origin.method == "euler":
-        A, B, C, D = identity + step * a, step * b, c, d
-    elif system.origin.method != "midpoint":
-        raise UnsupportedError(f"there is no error-bounded form of the integrator {system.origin.method!r}")
-    else:
-        A = identity + step * a + (step * half) * (a @ a)
-        B = Ball.stack([[(step * half) * (a @ b), step * b]])
-        C = Ball.stack([[c], [c + half * (c @ a)]])
-        D = Ball.stack([[d, Ball.exact(np.zeros(d.shape))], [half * (c @ b), d]])
+    A, B, C, D = step_matrices(system.origin.method, exact, step, half, block=Ball.stack)  # type: ignore[arg-type]
     if not base.A.any():  # then I + dt A is the identity, exactly
-        A = Ball.exact(identity)
+        A = Ball.exact(np.eye(base.states))
     return _around(A, system.A), _around(B, system.B), _around(C, system.C), _around(D, system.D)
 
 

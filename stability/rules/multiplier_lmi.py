@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.errors import UnsupportedError
 from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
 from stability.rules.registry import Outcome, rule
 from stability.statements import contraction, decays
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.discretisation import step_matrices
 
 __all__ = [
     "LMI_FIELDS",
@@ -58,25 +58,15 @@ def majorant(system: LureSystem) -> Majorant:
     if system.origin is None:
         return Majorant(np.abs(system.A), np.abs(system.B), np.abs(system.C), np.abs(system.D), 0)
     base, dt, half = system.origin.base, system.origin.dt, 0.5 * system.origin.dt
-    a, b, c, d = (np.abs(x) for x in (base.A, base.B, base.C, base.D))
-    identity = np.eye(base.states)
-    if system.origin.method == "euler":
-        return Majorant(identity + dt * a, dt * b, c, d, 3)
-    if system.origin.method != "midpoint":
-        raise UnsupportedError(f"there is no error-bounded form of the integrator {system.origin.method!r}")
-    zero = np.zeros_like(d)
 
     def product(x: Array, y: Array) -> Array:
         # what underflows is lost to every relative bound, and a long step squared may bring it back: half an ulp a term
         return x @ y + base.states * UNDERFLOW * np.outer(x.any(axis=1), y.any(axis=0))
 
-    return Majorant(
-        identity + dt * a + dt * half * product(a, a),
-        np.hstack([dt * half * product(a, b), dt * b]),
-        np.vstack([c, c + half * product(c, a)]),
-        np.vstack([np.hstack([d, zero]), np.hstack([half * product(c, b), d])]),
-        base.states + 8,
-    )
+    sizes = (np.abs(base.A), np.abs(base.B), np.abs(base.C), np.abs(base.D))
+    method = system.origin.method
+    roundings = 3 if method == "euler" else base.states + 8
+    return Majorant(*step_matrices(method, sizes, dt, half, times=product), roundings)
 
 
 def lmi_matrix(system: LureSystem, P: Array, L: Array, rate: float) -> Array:

@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
-__all__ = ["as_matrix", "as_slope", "check_integrator", "is_well_posed"]
+__all__ = ["as_matrix", "as_slope", "is_well_posed"]
 
 Array = np.ndarray
 
@@ -82,16 +82,6 @@ def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
     alpha.setflags(write=False)
     beta.setflags(write=False)
     return alpha, beta
-
-
-def check_integrator(method: Any) -> None:
-    """Refuse the name of an integrator whose matrices nobody here forms.
-
-    Raises:
-        ConfigurationError: for any other name than ``euler`` and ``midpoint``.
-    """
-    if method not in ("euler", "midpoint"):
-        raise ConfigurationError(f"unknown integrator {method!r}; the known ones are euler, midpoint")
 
 
 def is_well_posed(D: Array, alpha: Array, beta: Array) -> bool:
