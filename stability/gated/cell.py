@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.gated.equations import FLOATS, GATES, step_and_derivative
 from stability.systems import as_matrix
+from stability.systems.activations import activation
 from stability.systems.parts import as_part
+from stability.systems.subjects import Subject
 from stability.wire import subject
 
 __all__ = ["GATES", "GatedCell", "sigmoid"]
 
 Array = np.ndarray
-GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
-
-
-def sigmoid(x: Array) -> Array:
-    """The logistic function ``1 / (1 + exp(-x))``, without overflow."""
-    return 0.5 * (1.0 + np.tanh(0.5 * x))
+sigmoid = activation("sigmoid").function
 
 
 def _vector(name: str, value: Any, size: int) -> Array:
@@ -42,7 +40,7 @@ def _vector(name: str, value: Any, size: int) -> Array:
 
 @subject("gated")
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class GatedCell:
+class GatedCell(Subject):
     r"""An LSTM or GRU cell with its weights, and the box that its inputs are promised to stay in.
 
     LSTM, state ``(h, c)``, gates stacked in the order i, f, g, o:
@@ -125,20 +123,18 @@ class GatedCell:
                 raise ConfigurationError(
                     f"the input box is empty: input_low {low[j]} > input_high {high[j]} at input {j}"
                 )
-        values = (
-            kind,
-            entry,
-            recurrent,
-            _vector("b_ih", b_ih, count * hidden),
-            _vector("b_hh", b_hh, count * hidden),
-            low,
-            high,
-            bool(reset_after),
-            str(name),
-            as_part(part),
+        self._set(
+            kind=kind,
+            w_ih=entry,
+            w_hh=recurrent,
+            b_ih=_vector("b_ih", b_ih, count * hidden),
+            b_hh=_vector("b_hh", b_hh, count * hidden),
+            input_low=low,
+            input_high=high,
+            reset_after=bool(reset_after),
+            name=str(name),
+            part=as_part(part),
         )
-        for key, value in zip(self.__dataclass_fields__, values):
-            object.__setattr__(self, key, value)
 
     def __repr__(self) -> str:
         box = "any input" if self.input_low is None else "inputs in a box"
@@ -171,18 +167,7 @@ class GatedCell:
 
     def with_inputs(self, low: Any, high: Any) -> GatedCell:
         """The same cell with another promise about its inputs (``None, None``: any input)."""
-        return GatedCell(
-            self.kind,
-            self.w_ih,
-            self.w_hh,
-            self.b_ih,
-            self.b_hh,
-            low,
-            high,
-            reset_after=self.reset_after,
-            name=self.name,
-            part=self.part,
-        )
+        return replace(self, input_low=low, input_high=high)
 
     def gate(self, name: str) -> tuple[Array, Array, Array, Array]:
         """Rows of one gate: ``w_ih (m, p)``, ``w_hh (m, m)``, ``b_ih (m,)``, ``b_hh (m,)``."""
@@ -212,111 +197,38 @@ class GatedCell:
         return self._parts(state, u)["next"]
 
     def jacobian(self, state: Array, u: Array) -> Array:
-        """Derivative of the next state by the state.
-
-        Args:
-            state: ``(n,)``.
-            u: ``(p,)``.
-
-        Returns:
-            ``(n, n)``.
-        """
-        s = self._parts(np.asarray(state, dtype=np.float64), np.asarray(u, dtype=np.float64))
-        weights = {name: self.gate(name)[1] for name in GATES[self.kind]}
-        if self.kind == "lstm":
-            i, f, g, o, c, tc = s["i"], s["f"], s["g"], s["o"], s["c"], np.tanh(s["c_next"])
-            dc_dh = (
-                (c * f * (1 - f))[:, None] * weights["f"]
-                + (g * i * (1 - i))[:, None] * weights["i"]
-                + (i * (1 - g * g))[:, None] * weights["g"]
-            )
-            slope = o * (1 - tc * tc)
-            dh_dh = slope[:, None] * dc_dh + (tc * o * (1 - o))[:, None] * weights["o"]
-            return np.block([[dh_dh, np.diag(slope * f)], [dc_dh, np.diag(f)]])
-        r, z, n, h, v = s["r"], s["z"], s["n"], s["h"], s["v"]
-        if self.reset_after:
-            inner = r[:, None] * weights["n"] + (v * r * (1 - r))[:, None] * weights["r"]
-        else:
-            inner = weights["n"] @ (np.diag(r) + (h * r * (1 - r))[:, None] * weights["r"])
-        return np.diag(z) + ((1 - z) * (1 - n * n))[:, None] * inner + ((h - n) * z * (1 - z))[:, None] * weights["z"]
+        """Derivative of the next state by the state: ``(n,)``, ``(p,)`` to ``(n, n)``."""
+        return self._derivative(state, u, by_input=False)
 
     def input_jacobian(self, state: Array, u: Array) -> Array:
-        """Derivative of the next state by the input.
+        """Derivative of the next state by the input: ``(n,)``, ``(p,)`` to ``(n, p)``."""
+        return self._derivative(state, u, by_input=True)
 
-        Args:
-            state: ``(n,)``.
-            u: ``(p,)``.
-
-        Returns:
-            ``(n, p)``.
-        """
-        s = self._parts(np.asarray(state, dtype=np.float64), np.asarray(u, dtype=np.float64))
-        weights = {name: self.gate(name)[0] for name in GATES[self.kind]}
-        if self.kind == "lstm":
-            i, f, g, o, tc = s["i"], s["f"], s["g"], s["o"], np.tanh(s["c_next"])
-            dc = (
-                (s["c"] * f * (1 - f))[:, None] * weights["f"]
-                + (g * i * (1 - i))[:, None] * weights["i"]
-                + (i * (1 - g * g))[:, None] * weights["g"]
-            )
-            return np.vstack([(o * (1 - tc * tc))[:, None] * dc + (tc * o * (1 - o))[:, None] * weights["o"], dc])
-        r, z, n, h = s["r"], s["z"], s["n"], s["h"]
-        if self.reset_after:
-            inner = weights["n"] + (s["v"] * r * (1 - r))[:, None] * weights["r"]
-        else:
-            inner = weights["n"] + self.gate("n")[1] @ ((h * r * (1 - r))[:, None] * weights["r"])
-        return ((1 - z) * (1 - n * n))[:, None] * inner + ((h - n) * z * (1 - z))[:, None] * weights["z"]
-
-    def payload(self) -> dict[str, Any]:
-        """What a file keeps."""
-        return {
-            "kind": self.kind,
-            "w_ih": self.w_ih,
-            "w_hh": self.w_hh,
-            "b_ih": self.b_ih,
-            "b_hh": self.b_hh,
-            "input_low": self.input_low,
-            "input_high": self.input_high,
-            "reset_after": self.reset_after,
-            "name": self.name,
-            **({"part": self.part} if self.part else {}),
-        }
+    def _derivative(self, state: Array, u: Array, *, by_input: bool) -> Array:
+        x, v = np.asarray(state, dtype=np.float64), np.asarray(u, dtype=np.float64)
+        return step_and_derivative(self, x, v, FLOATS, by_input=by_input)[1]
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> GatedCell:
         """Inverse of ``payload``."""
         if not isinstance(data["kind"], str) or not isinstance(data["reset_after"], bool):
             raise ConfigurationError("a gated cell needs a kind and a true or false reset_after")
-        return cls(
-            data["kind"],
-            data["w_ih"],
-            data["w_hh"],
-            data["b_ih"],
-            data["b_hh"],
-            data["input_low"],
-            data["input_high"],
-            reset_after=data["reset_after"],
-            name=data["name"],
-            part=data.get("part", ""),
-        )
+        return super().from_payload(data)
 
     def _parts(self, state: Array, u: Array) -> dict[str, Array]:
         """Every intermediate value of one step, by its name in the equations."""
         m = self.hidden
-        h = state[..., :m]
-        from_input = u @ self.w_ih.T + self.b_ih
+        h, from_input = state[..., :m], u @ self.w_ih.T + self.b_ih
         if self.kind == "lstm":
             z = from_input + h @ self.w_hh.T + self.b_hh
             i, f, o = sigmoid(z[..., :m]), sigmoid(z[..., m : 2 * m]), sigmoid(z[..., 3 * m :])
-            g = np.tanh(z[..., 2 * m : 3 * m])
-            c = state[..., m:]
+            g, c = np.tanh(z[..., 2 * m : 3 * m]), state[..., m:]
             after = f * c + i * g
             following = np.concatenate([o * np.tanh(after), after], axis=-1)
             return {"h": h, "c": c, "i": i, "f": f, "g": g, "o": o, "c_next": after, "next": following}
         gates = from_input[..., : 2 * m] + h @ self.w_hh[: 2 * m].T + self.b_hh[: 2 * m]
         r, z = sigmoid(gates[..., :m]), sigmoid(gates[..., m:])
-        seen = h if self.reset_after else r * h
-        v = seen @ self.w_hh[2 * m :].T + self.b_hh[2 * m :]
+        v = (h if self.reset_after else r * h) @ self.w_hh[2 * m :].T + self.b_hh[2 * m :]
         n = np.tanh(from_input[..., 2 * m :] + (r * v if self.reset_after else v))
         return {"h": h, "r": r, "z": z, "v": v, "n": n, "next": (1 - z) * n + z * h}
 

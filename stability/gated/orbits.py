@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import block_diag
 
-from stability.gated.cell import GATES, GatedCell
+from stability.gated.cell import GatedCell
+from stability.gated.equations import Arithmetic, step_and_derivative
 from stability.rigor.balls import Ball, activation_slopes, activation_values, row_sum_norm
 from stability.rigor.eigenpairs import inverse_or_none
 from stability.rigor.equilibria import MOVED, kept_radius
@@ -22,7 +23,6 @@ from stability.rigor.equilibria import MOVED, kept_radius
 __all__ = ["enclose", "enclose_orbit", "orbit_jacobian", "product_along", "polish_orbit", "step_and_jacobian"]
 
 Array = np.ndarray
-Gates = dict[str, tuple[Ball, Ball]]
 Step = Callable[[int, Ball], tuple[Ball, Ball]]
 """``(i, ball of x)`` to enclosures of ``F(x, u_i)`` and of its Jacobian by ``x``."""
 
@@ -40,6 +40,9 @@ def _join(*parts: Ball) -> Ball:
     return Ball(np.concatenate([p.mid for p in parts]), np.concatenate([p.rad for p in parts]))
 
 
+BALLS = Arithmetic(Ball.exact, _squash, _diagonal, _join, Ball.stack)
+
+
 def step_and_jacobian(cell: GatedCell, state: Ball, u: Array | Ball) -> tuple[Ball, Ball]:
     """Enclosures of the next state and of the Jacobian, for all states in a ball.
 
@@ -51,39 +54,7 @@ def step_and_jacobian(cell: GatedCell, state: Ball, u: Array | Ball) -> tuple[Ba
     Returns:
         Balls of ``(n,)`` and ``(n, n)``.
     """
-    m = cell.hidden
-    h = state[:m]
-    weights = {name: Ball.exact(cell.gate(name)[1]) for name in GATES[cell.kind]}
-    drive = {name: Ball.exact(cell.gate(name)[0]) @ u + cell.gate(name)[2] for name in GATES[cell.kind]}
-    inner = {name: weights[name] @ h + cell.gate(name)[3] for name in GATES[cell.kind] if name != "n"}
-    gates = {name: _squash("tanh" if name == "g" else "sigmoid", inner[name] + drive[name]) for name in inner}
-    return _lstm(cell, state, gates, weights) if cell.kind == "lstm" else _gru(cell, h, gates, weights, drive["n"])
-
-
-def _lstm(cell: GatedCell, state: Ball, gates: Gates, weights: dict[str, Ball]) -> tuple[Ball, Ball]:
-    c = state[cell.hidden :]
-    (i, di), (f, df), (g, dg), (o, do) = (gates[k] for k in GATES["lstm"])
-    after = f * c + i * g
-    t, dt = _squash("tanh", after)
-    dc = (c * df)[:, None] * weights["f"] + (g * di)[:, None] * weights["i"] + (i * dg)[:, None] * weights["g"]
-    slope = o * dt
-    dh = slope[:, None] * dc + (t * do)[:, None] * weights["o"]
-    return _join(o * t, after), Ball.stack([[dh, _diagonal(slope * f)], [dc, _diagonal(f)]])
-
-
-def _gru(cell: GatedCell, h: Ball, gates: Gates, weights: dict[str, Ball], drive: Ball) -> tuple[Ball, Ball]:
-    (r, dr), (z, dz) = gates["r"], gates["z"]
-    seen = h if cell.reset_after else r * h
-    v = weights["n"] @ seen + cell.gate("n")[3]
-    if cell.reset_after:
-        n, dn = _squash("tanh", drive + r * v)
-        inner = r[:, None] * weights["n"] + (v * dr)[:, None] * weights["r"]
-    else:
-        n, dn = _squash("tanh", drive + v)
-        inner = weights["n"] @ (_diagonal(r) + (h * dr)[:, None] * weights["r"])
-    keep = 1.0 - z
-    jacobian = _diagonal(z) + (keep * dn)[:, None] * inner + ((h - n) * dz)[:, None] * weights["z"]
-    return keep * n + z * h, jacobian
+    return step_and_derivative(cell, state, u, BALLS)
 
 
 def _steps(cell: GatedCell, inputs: Array) -> Step:

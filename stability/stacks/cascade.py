@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from stability.gated.cell import GatedCell
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 from stability.systems.parts import as_part
+from stability.systems.subjects import Subject
 from stability.wire import subject
 
 __all__ = ["Cascade"]
@@ -24,7 +25,7 @@ Layer = DrivenSystem | GatedCell
 
 @subject("cascade")
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class Cascade:
+class Cascade(Subject):
     r"""Recurrent layers on top of each other, one direction or two.
 
     Level ``k`` consists of ``directions`` layers, which do not see each other. Each reads the outputs of all layers
@@ -85,9 +86,7 @@ class Cascade:
                 layer = _with_outputs_of(layer, below)
             done.append(layer)
         _refuse_two_boxes(done[:directions])
-        values = (tuple(done), directions, str(name), as_part(part))
-        for key, value in zip(("layers", "directions", "name", "part"), values):
-            object.__setattr__(self, key, value)
+        self._set(layers=tuple(done), directions=directions, name=str(name), part=as_part(part))
 
     def __repr__(self) -> str:
         return f"Cascade({len(self.layers)} layers, directions={self.directions}, name={self.name!r})"
@@ -141,16 +140,6 @@ class Cascade:
             parts.append(new)
             signal = layer.output(new)
         return np.concatenate(parts, axis=-1)
-
-    def payload(self) -> dict[str, Any]:
-        """What a file keeps."""
-        part = {"part": self.part} if self.part else {}
-        return {"layers": self.layers, "directions": self.directions, "name": self.name, **part}
-
-    @classmethod
-    def from_payload(cls, data: Mapping[str, Any]) -> Cascade:
-        """Inverse of ``payload``."""
-        return cls(data["layers"], directions=data["directions"], name=data["name"], part=data.get("part", ""))
 
 
 def output_bound(layer: Layer) -> float:

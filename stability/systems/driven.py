@@ -14,6 +14,7 @@ from stability.systems.channels import solve_channels
 from stability.systems.checks import as_matrix
 from stability.systems.lure import LureSystem
 from stability.systems.parts import as_part
+from stability.systems.subjects import Subject
 from stability.wire import subject
 
 __all__ = ["DrivenSystem"]
@@ -23,7 +24,7 @@ Array = np.ndarray
 
 @subject("driven")
 @dataclass(frozen=True, eq=False, init=False)
-class DrivenSystem:
+class DrivenSystem(Subject):
     r"""A particular network: a Lur'e system with its activation, bias and input.
 
     .. math:: \dot x \;(\text{or } x^+) = A x + B w + F u, \quad z = C x + D w + E u + b, \quad w = \phi(z) .
@@ -71,9 +72,7 @@ class DrivenSystem:
                 f"the slopes {system.slope} do not contain those of {activation}, {phi.slope}: "
                 "a proof for them would say nothing about this network"
             )
-        values = (system, activation, e, bias, f, name, as_part(part))
-        for key, value in zip(("system", "activation", "E", "b", "F", "name", "part"), values):
-            object.__setattr__(self, key, value)
+        self._set(system=system, activation=activation, E=e, b=bias, F=f, name=str(name), part=as_part(part))
 
     @property
     def inputs(self) -> int:
@@ -86,18 +85,9 @@ class DrivenSystem:
         return self.system.states
 
     @property
-    def outputs(self) -> int:
-        """Number of outputs: a layer above reads the state."""
-        return self.system.states
-
-    @property
     def is_discrete(self) -> bool:
         """Whether time advances in steps."""
         return self.system.is_discrete
-
-    def output(self, state: Array) -> Array:
-        """What a layer above reads of a state ``(..., n)``: all of it."""
-        return state
 
     def channel(self, x: Array, u: Array) -> Array:
         """Pre-activations ``z`` at states ``x (..., n)`` and inputs ``u (..., p)``, shape ``(..., m)``."""
@@ -116,22 +106,9 @@ class DrivenSystem:
         """``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, shape ``(n, n)``."""
         return self.system.jacobian(lookup(self.activation).derivative(self.channel(x, u)))
 
-    def payload(self) -> dict[str, Any]:
-        """What a file keeps."""
-        return {
-            "system": self.system,
-            "activation": self.activation,
-            "E": self.E,
-            "b": self.b,
-            "F": self.F,
-            "name": self.name,
-            **({"part": self.part} if self.part else {}),
-        }
-
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> DrivenSystem:
         """Inverse of ``payload``."""
         if not isinstance(data["system"], LureSystem):
             raise ConfigurationError("a driven system needs a Lur'e system")
-        name, part = str(data["name"]), data.get("part", "")
-        return cls(data["system"], data["activation"], data["E"], data["b"], data["F"], name, part=part)
+        return super().from_payload(data)

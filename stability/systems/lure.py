@@ -10,8 +10,10 @@ import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError, IllPosedError
 from stability.systems.channels import closed
-from stability.systems.checks import as_matrix, as_slope, check_integrator, is_well_posed
+from stability.systems.checks import as_matrix, as_slope, is_well_posed
+from stability.systems.discretisation import as_step, check_integrator, step_matrices
 from stability.systems.parts import as_part
+from stability.systems.subjects import Subject
 from stability.wire import subject
 
 __all__ = ["Discretisation", "LureSystem"]
@@ -33,7 +35,7 @@ class Discretisation:
 
 @subject("lure")
 @dataclass(frozen=True, eq=False, init=False)
-class LureSystem:
+class LureSystem(Subject):
     r"""A Lur'e system: linear dynamics in feedback with a slope-restricted diagonal nonlinearity.
 
     .. math:: \dot x \;(\text{or } x^+) = A x + B w + (\text{input}), \quad z = C x + D w + (\text{input}),
@@ -97,22 +99,13 @@ class LureSystem:
         d = as_matrix("D", np.zeros((m, m)) if D is None else D, (m, m))
         alpha, beta = as_slope(slope, m)
         if dt is not None:
-            try:
-                dt = float(dt)
-            except (TypeError, ValueError) as error:
-                raise ConfigurationError(f"dt must be None (continuous) or a positive number, got {dt!r}") from error
-            if not (np.isfinite(dt) and dt > 0):
-                raise ConfigurationError(f"dt must be None (continuous) or a positive number, got {dt}")
+            dt = as_step(dt, "None (continuous) or a positive number")
         if not is_well_posed(d, alpha, beta):
             raise IllPosedError(
                 "that z = C x + D phi(z) has one solution for every x is not established: D is accepted where it is "
                 "strictly lower block-triangular (up to a permutation) or |D| has a spectral radius below 1 / slope"
             )
-        for name, value in zip(
-            ("A", "B", "C", "D", "alpha", "beta", "dt", "origin", "part"),
-            (a, b, c, d, alpha, beta, dt, origin, as_part(part)),
-        ):
-            object.__setattr__(self, name, value)
+        self._set(A=a, B=b, C=c, D=d, alpha=alpha, beta=beta, dt=dt, origin=origin, part=as_part(part))
 
     @classmethod
     def recurrent(cls, A: Any, W: Any, slope: Any = (0.0, 1.0)) -> LureSystem:
@@ -176,73 +169,37 @@ class LureSystem:
             return float(self.alpha[0]), float(self.beta[0])
         return self.alpha, self.beta
 
-    @np.errstate(all="ignore")  # what overflows is refused as not finite
     def euler(self, dt: float) -> LureSystem:
-        """Forward Euler with the input held: ``x+ = (I + dt A) x + dt B phi(C x + D w)``.
+        """Forward Euler with the input held, ``x+ = (I + dt A) x + dt B phi(C x + D w)``; see ``discretise``."""
+        return self.discretise("euler", dt)
 
-        Args:
-            dt: step size, > 0.
-
-        Returns:
-            The discrete system, which remembers this one.
-
-        Raises:
-            ConfigurationError: when this system is discrete already or dt is not positive.
-            NonFiniteError: when an entry of the map is beyond float64.
-        """
-        dt = self._step(dt)
-        return LureSystem(
-            np.eye(self.states) + dt * self.A,
-            dt * self.B,
-            self.C,
-            self.D,
-            (self.alpha, self.beta),
-            dt,
-            origin=Discretisation(self, "euler", dt),
-            part=self.part,
-        )
-
-    @np.errstate(all="ignore")
     def midpoint(self, dt: float) -> LureSystem:
-        r"""Explicit midpoint (RK2) with the input held; it has ``2 m`` channels.
+        """Explicit midpoint (RK2) with the input held; it has ``2 m`` channels; see ``discretise``."""
+        return self.discretise("midpoint", dt)
 
-        .. math:: g = x + \tfrac{dt}{2} (A x + B w_1), \quad x^+ = x + dt (A g + B w_2), \quad
-                  z_1 = C x + D w_1, \quad z_2 = C g + D w_2 .
+    @np.errstate(all="ignore")  # what overflows is refused as not finite
+    def discretise(self, method: str, dt: float) -> LureSystem:
+        """The discrete map of an integrator, see ``stability.systems.discretisation.step_matrices``.
 
         Args:
+            method: ``"euler"`` or ``"midpoint"``.
             dt: step size, > 0.
 
         Returns:
             The discrete system, which remembers this one.
 
         Raises:
-            ConfigurationError: when this system is discrete already or dt is not positive.
+            ConfigurationError: another method, a dt that is not positive, or a system that is discrete already.
             NonFiniteError: when an entry of the map is beyond float64.
-        """
-        dt = self._step(dt)
-        half = 0.5 * dt
-        identity = np.eye(self.states)
-        upper = np.hstack([self.D, np.zeros_like(self.D)])
-        lower = np.hstack([half * (self.C @ self.B), self.D])
-        return LureSystem(
-            identity + dt * self.A + dt * half * (self.A @ self.A),
-            np.hstack([dt * half * (self.A @ self.B), dt * self.B]),
-            np.vstack([self.C, self.C + half * (self.C @ self.A)]),
-            np.vstack([upper, lower]),
-            (np.tile(self.alpha, 2), np.tile(self.beta, 2)),
-            dt,
-            origin=Discretisation(self, "midpoint", dt),
-            part=self.part,
-        )
-
-    def discretise(self, method: str, dt: float) -> LureSystem:
-        """``euler`` or ``midpoint`` by name.
-
-        Raises:
-            ConfigurationError: for any other name.
         """
         check_integrator(method)
-        return self.euler(dt) if method == "euler" else self.midpoint(dt)
+        if self.is_discrete:
+            raise ConfigurationError("this system is discrete already; only a continuous one can be discretised")
+        dt = as_step(dt)
+        A, B, C, D = step_matrices(method, (self.A, self.B, self.C, self.D), dt, 0.5 * dt)
+        times = len(C) // max(self.channels, 1)
+        slope = np.tile(self.alpha, times), np.tile(self.beta, times)
+        return LureSystem(A, B, C, D, slope, dt, origin=Discretisation(self, method, dt), part=self.part)
 
     def jacobian(self, K: Any) -> Array:
         """``A + B K (I - D K)^{-1} C`` for a diagonal slope matrix given by its diagonal ``K``.
@@ -262,16 +219,7 @@ class LureSystem:
         """What a file keeps: the matrices, or for a discretised system the continuous one, method and step."""
         if self.origin is not None:
             return {"base": self.origin.base, "method": self.origin.method, "dt": self.origin.dt}
-        return {
-            "A": self.A,
-            "B": self.B,
-            "C": self.C,
-            "D": self.D,
-            "alpha": self.alpha,
-            "beta": self.beta,
-            "dt": self.dt,
-            **({"part": self.part} if self.part else {}),
-        }
+        return {key: value for key, value in super().payload().items() if key != "origin"}
 
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> LureSystem:
@@ -282,14 +230,3 @@ class LureSystem:
             return data["base"].discretise(data["method"], data["dt"])
         slope, part = (data["alpha"], data["beta"]), data.get("part", "")
         return cls(data["A"], data["B"], data["C"], data["D"], slope, data["dt"], part=part)
-
-    def _step(self, dt: float) -> float:
-        if self.is_discrete:
-            raise ConfigurationError("this system is discrete already; only a continuous one can be discretised")
-        try:
-            dt = float(dt)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"dt must be a positive number, got {dt!r}") from error
-        if not (np.isfinite(dt) and dt > 0):
-            raise ConfigurationError(f"dt must be a positive number, got {dt}")
-        return dt

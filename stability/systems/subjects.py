@@ -6,13 +6,55 @@ never imports them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from stability.errors import UnsupportedError
 from stability.wire import SUBJECTS
 
-__all__ = ["as_subject", "register_converter"]
+__all__ = ["Subject", "as_subject", "register_converter"]
+
+
+class Subject:
+    """What the four kinds of subject share: a frozen dataclass whose fields are what a file keeps.
+
+    Every subject has ``states``, ``outputs``, ``is_discrete`` and ``part``; one with inputs has ``inputs``,
+    ``advance(state, u)`` (the next state, or the right-hand side of a flow) and ``output(state)``, what a layer above
+    reads.
+    """
+
+    part: str
+
+    @property
+    def states(self) -> int:
+        """Number of states ``n``."""
+        raise NotImplementedError
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs: a layer above reads the state, where nothing else is said."""
+        return self.states
+
+    def output(self, state: Any) -> Any:
+        """What a layer above reads of a state ``(..., n)``: all of it, where nothing else is said."""
+        return state
+
+    def _set(self, **values: Any) -> None:
+        """The checked values of all fields, once: the class is frozen."""
+        vars(self).update(values)
+
+    def payload(self) -> dict[str, Any]:
+        """What a file keeps: the fields, and the part where it is one."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return values if self.part else {key: value for key, value in values.items() if key != "part"}
+
+    @classmethod
+    def from_payload(cls, data: Mapping[str, Any]) -> Any:
+        """Inverse of ``payload``."""
+        values = {field.name: data[field.name] for field in fields(cls) if field.name != "part"}  # type: ignore[arg-type]
+        return cls(**values, part=data.get("part", ""))  # type: ignore[call-arg]
+
 
 _CONVERTERS: list[tuple[Callable[[Any], bool], Callable[[Any], Any]]] = []
 
