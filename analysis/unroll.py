@@ -18,13 +18,12 @@ from ..models.elman import ElmanRNN
 from ..models.gated import GRU, LSTM
 from ..models.network import SequenceModel
 from ..models.recurrent import RecurrentLayer
-from ..models.stack import Stack
+from ..models.tensors import state_leaves
 from .guard import answer
 
 __all__ = [
     "as_layer",
     "flat_state",
-    "hidden_states",
     "layer_inputs",
     "only_layer",
     "recurrent_layers",
@@ -196,22 +195,6 @@ def layer_inputs(model: nn.Module, x: Any) -> Any:
     return u.detach()
 
 
-def hidden_states(layer: RecurrentLayer, state: Any) -> list[Tensor]:
-    """The hidden states ``(batch, hidden_size)`` inside a state: one, or one per layer of a stacked LSTM or GRU."""
-    if isinstance(layer, Stack):
-        return [h for part, own in zip(layer.layers, state) for h in hidden_states(part, own)]  # type: ignore[arg-type]
-    depth = getattr(layer, "num_layers", 1)
-    if depth == 1:
-        return [layer.hidden(state)]
-    stacked = state[0] if isinstance(state, tuple) else state
-    return list(stacked.split(layer.hidden_size, dim=-1))
-
-
-def leaves(state: Any) -> list[Tensor]:
-    """The tensors of a state, in order."""
-    return [state] if isinstance(state, Tensor) else [t for part in state for t in leaves(part)]
-
-
 def _rebuild(template: Any, parts: list[Tensor]) -> Any:
     if isinstance(template, Tensor):
         return parts.pop(0)
@@ -221,14 +204,14 @@ def _rebuild(template: Any, parts: list[Tensor]) -> Any:
 
 def flat_state(state: Any) -> Tensor:
     """A state as real row vectors ``(batch, n)``; a complex entry becomes its real and its imaginary part."""
-    rows = [torch.view_as_real(t) if t.is_complex() else t for t in leaves(state)]
+    rows = [torch.view_as_real(t) if t.is_complex() else t for t in state_leaves(state)]
     return torch.cat([t.reshape(t.shape[0], -1) for t in rows], dim=1)
 
 
 def _shaped(flat: Tensor, template: Any) -> Any:
     """Inverse of ``flat_state`` for any batch, in the shapes of ``template``."""
     parts, start = [], 0
-    for t in leaves(template):
+    for t in state_leaves(template):
         size = t[0].numel() * (2 if t.is_complex() else 1)
         piece = flat[:, start : start + size]
         start += size

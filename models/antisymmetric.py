@@ -6,14 +6,13 @@ Chang, Chen, Haber, Chi, "AntisymmetricRNN: A Dynamical System View on Recurrent
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .continuous import ContinuousRNN
 from .options import real
-from .parametrizations.symmetric_skew import symmetric_skew
+from .parametrizations.symmetric_skew import skew_bounds, symmetric_skew
 from .recurrent import register_layer
 
 __all__ = ["AntisymmetricRNN"]
@@ -58,18 +57,10 @@ class AntisymmetricRNN(ContinuousRNN):
         std = 1.0 / math.sqrt(self.hidden_size) if self.init_std is None else self.init_std
         self.M_W = nn.Parameter(std * torch.randn(self.hidden_size, self.hidden_size))
 
-    def realise(self) -> tuple[Tensor | None, Tensor]:
-        """No linear term, and ``W``."""
-        return None, symmetric_skew(self.M_W, 1.0, self.gamma)
+    def matrices(self) -> dict[str, Tensor]:
+        """``W``: there is no linear term."""
+        return {"W": symmetric_skew(self.M_W, 1.0, self.gamma)}
 
-    def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "gamma": self.gamma,
-            "dt": self.dt,
-            "integrator": self.integrator,
-            "activation": self.activation,
-            "init_std": self.init_std,
-        }
+    def real_part_bounds(self, published: bool = False) -> dict[str, tuple[float, float]]:
+        """Proposition 1 of the Lipschitz RNN for ``W``; see ``proposition1_bounds``."""
+        return skew_bounds({"W": (self.M_W, 1.0, self.gamma, 1.0)}, published)

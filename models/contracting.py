@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stability.errors import DimensionError, UnsupportedError
-from stability.systems import DrivenSystem, LureSystem
+from stability.errors import DimensionError
+from stability.systems import LureSystem
 
-from .continuous import INTEGRATORS, driven_network, input_parameters, integrate
-from .options import choice, real, torch_activation
+from .lure import INTEGRATORS, LureLayer, input_parameters
+from .options import choice, real
 from .parametrizations.contracting import (
     continuous_factors,
     continuous_free,
     discrete_factors,
     discrete_free,
 )
-from .recurrent import RecurrentLayer, positive_int, register_layer, to_numpy
+from .recurrent import register_layer
+from .tensors import to_numpy
 
 __all__ = ["ContractingRNN"]
 
@@ -29,16 +30,8 @@ STEP = 0.3
 less: its updates have norms near ``lr n``, too long a step for an A near a rotation once n is 100 or more."""
 
 
-class Prepared(NamedTuple):
-    """Transposed matrices for a batch of row vectors; ``B_t`` is None where it is the identity."""
-
-    A_t: Tensor
-    B_t: Tensor | None
-    W_t: Tensor
-
-
 @register_layer("contracting")
-class ContractingRNN(RecurrentLayer):
+class ContractingRNN(LureLayer):
     r"""A network that contracts for every value of its parameters, trained by any optimizer.
 
     Discrete time: :math:`h^+ = A h + B \phi(W h + U x + b)`, and any two trajectories under the same
@@ -92,10 +85,7 @@ class ContractingRNN(RecurrentLayer):
         activation: str = "tanh",
         margin: float = 1e-3,
     ) -> None:
-        super().__init__()
-        self.input_size = positive_int("input_size", input_size)
-        self.hidden_size = positive_int("hidden_size", hidden_size)
-        self.output_size = self.hidden_size
+        super().__init__(input_size, hidden_size, activation=activation)
         self.time = choice("time", time, ("discrete", "continuous"))
         if rate is None:
             rate = 1.0 if self.time == "discrete" else 0.0
@@ -103,8 +93,6 @@ class ContractingRNN(RecurrentLayer):
         self.rate = real("rate", rate, 0.0, 1.0, strict=True) if discrete else real("rate", rate, 0.0)
         self.dt = real("dt", dt, 0.0, strict=True)
         self.integrator = choice("integrator", integrator, INTEGRATORS)
-        self._phi = torch_activation(activation)
-        self.activation = activation
         self.margin = real("margin", margin, 0.0, 0.1, strict=True)
         free = self._initial_discrete() if discrete else self._initial_continuous()
         for name, value in free.items():
@@ -217,54 +205,9 @@ class ContractingRNN(RecurrentLayer):
         names = ("A", "B", "W") if self.time == "discrete" else ("A", "W")
         return {name: getattr(factors, name).to(self.bias.dtype) for name in names}
 
-    def prepare(self) -> Prepared:
-        """The realised matrices, transposed for row vectors."""
-        matrices = self.matrices()
-        B = matrices.get("B")
-        return Prepared(matrices["A"].T, None if B is None else B.T, matrices["W"].T)
-
-    def drive(self, x: Tensor, prepared: Prepared) -> Tensor:
-        """``U x + b`` for all times."""
-        return nn.functional.linear(x, self.weight_ih, self.bias)
-
-    def initial_state(self, x: Tensor, prepared: Prepared) -> Tensor:
-        """Zero."""
-        return x.new_zeros(x.shape[0], self.hidden_size)
-
-    def transition(self, drive: Tensor, state: Tensor, prepared: Prepared) -> Tensor:
-        """One step: ``(batch, hidden)`` to ``(batch, hidden)``."""
-        if prepared.B_t is not None:
-            channel = self._phi(torch.addmm(drive, state, prepared.W_t))
-            return torch.addmm(state @ prepared.A_t, channel, prepared.B_t)
-        return integrate(drive, state, prepared.A_t, prepared.W_t, self._phi, dt=self.dt, integrator=self.integrator)
-
-    def driven(self, continuous: bool = False) -> DrivenSystem:
-        """The map that runs (or the differential equation), in exact float64 copies, with slopes [0, 1].
-
-        Raises:
-            UnsupportedError: for the differential equation of the discrete form, which has none.
-            NonFiniteError: NaN or infinite weights.
-        """
-        self.check_finite()
-        with torch.no_grad():
-            matrices = self.matrices()
-        if self.time == "continuous":
-            return driven_network(
-                to_numpy(matrices["A"]),
-                matrices["W"],
-                self.weight_ih,
-                self.bias,
-                self.activation,
-                (0.0, 1.0),
-                type(self).__name__,
-                None if continuous else (self.integrator, self.dt),
-            )
-        if continuous:
-            raise UnsupportedError("a discrete-time ContractingRNN has no differential equation behind it")
-        system = LureSystem(*(to_numpy(matrices[name]) for name in "ABW"), slope=(0.0, 1.0), dt=1.0)
-        return DrivenSystem(
-            system, self.activation, to_numpy(self.weight_ih), to_numpy(self.bias), name=type(self).__name__
-        )
+    def slope(self) -> tuple[float, float]:
+        """[0, 1]: what the matrices are made for, whatever the activation."""
+        return 0.0, 1.0
 
     def witness(self, continuous: bool = False) -> dict[str, Any] | None:
         """The proof that comes with the weights, for the system that ``driven(continuous)`` returns.
@@ -303,23 +246,6 @@ class ContractingRNN(RecurrentLayer):
     def time_step(self) -> float | None:
         """``dt`` in continuous time; ``None`` for the discrete form, which has no time."""
         return self.dt if self.time == "continuous" else None
-
-    def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "rate": self.rate,
-            "time": self.time,
-            "dt": self.dt,
-            "integrator": self.integrator,
-            "activation": self.activation,
-            "margin": self.margin,
-        }
-
-    def extra_repr(self) -> str:
-        """What ``repr`` shows."""
-        return ", ".join(f"{key}={value!r}" for key, value in self.config().items())
 
 
 def _prove(system: LureSystem, P: np.ndarray, L: np.ndarray, limit: float) -> dict[str, Any] | None:

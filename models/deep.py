@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,9 +10,10 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
-from .network import REDUCTIONS
-from .options import choice, real
-from .recurrent import LAYERS, RecurrentLayer, check_sequence, positive_int
+from .network import REDUCTIONS, over_time
+from .options import choice, constructor_arguments, made_with, positive_int, real
+from .recurrent import LAYERS, RecurrentLayer
+from .tensors import check_sequence
 
 __all__ = ["MIXINGS", "NORMS", "DeepBlock", "DeepNetwork"]
 
@@ -140,12 +140,8 @@ class DeepNetwork(nn.Module):
 
     def _make_layer(self) -> RecurrentLayer:
         cls = LAYERS[self.layer_name]
-        try:
-            arguments = inspect.signature(cls).bind(self.width, self.hidden_size, **self.options)
-        except TypeError as error:
-            raise ConfigurationError(f"options of layer {self.layer_name}: {error}") from error
-        made = cls(*arguments.args, **arguments.kwargs)
-        if getattr(made, "bidirectional", False) and self.reduction == "last":
+        made = made_with(cls, f"options of layer {self.layer_name}", self.options, self.width, self.hidden_size)
+        if made.bidirectional and self.reduction == "last":
             raise ConfigurationError("the last output of a bidirectional layer has seen one step backwards: use mean")
         return made
 
@@ -167,11 +163,7 @@ class DeepNetwork(nn.Module):
         h = self._encoded(x)
         for block in self.blocks:
             h = block(h)
-        if self.reduction == "last":
-            h = h[:, -1]
-        elif self.reduction == "mean":
-            h = h.mean(dim=1)
-        return self.decoder(h)
+        return self.decoder(over_time(h, self.reduction))
 
     def layer_inputs(self, x: Tensor, batch_statistics: bool = False) -> list[Tensor]:
         """What each recurrent layer reads, ``(batch, time, width)``, the lowest first.
@@ -199,7 +191,7 @@ class DeepNetwork(nn.Module):
         try:
             with torch.no_grad():
                 pairs = zip(self.layers, self.layer_inputs(x, batch_statistics))
-                return torch.stack([layer_states(layer, u).square().sum(-1).mean() for layer, u in pairs])
+                return torch.stack([layer.states(u).square().sum(-1).mean() for layer, u in pairs])
         finally:
             for part, training in modes:
                 part.training = training
@@ -219,29 +211,6 @@ class DeepNetwork(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Keyword arguments that build this network again."""
-        return {
-            "input_size": self.input_size,
-            "output_size": self.output_size,
-            "layer": self.layer_name,
-            "hidden_size": self.hidden_size,
-            "width": self.width,
-            "depth": self.depth,
-            "options": dict(self.options),
-            "norm": self.norm,
-            "mixing": self.mixing,
-            "dropout": self.dropout,
-            "reduction": self.reduction,
-        }
-
-
-def layer_states(layer: RecurrentLayer, u: Tensor) -> Tensor:
-    """All hidden states of a layer on its inputs, ``(batch, time, hidden_size)``; by a scan where it has one."""
-    states: Callable[[Tensor], Tensor] | None = getattr(layer, "states", None)
-    if states is not None:
-        return states(u)
-    prepared, state = layer.begin(u)
-    rows = []
-    for drive in layer.drive(u, prepared).unbind(1):
-        state = layer.transition(drive, state, prepared)
-        rows.append(layer.hidden(state))
-    return torch.stack(rows, dim=1)
+        names = constructor_arguments(type(self))
+        values = {name: getattr(self, "layer_name" if name == "layer" else name) for name in names}
+        return {**values, "options": dict(self.options)}

@@ -8,7 +8,6 @@ a bare layer has the first two only.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import struct
 import threading
@@ -28,6 +27,7 @@ from stability.storage.writing import write_bytes
 
 from .deep import DeepNetwork
 from .network import SequenceModel
+from .options import made_with
 from .readers.safetensors import read_header, read_tensors
 from .recurrent import LAYERS, RecurrentLayer
 from .stack import Stack
@@ -103,11 +103,7 @@ def _build_deep(description: Mapping[str, Any]) -> DeepNetwork:
     config = description["config"]
     if set(description) != {"layer", "config"} or not isinstance(config.get("options", {}), Mapping):
         raise ConfigurationError("a deep network has a config with options of its layers, and nothing beside it")
-    try:
-        arguments = inspect.signature(DeepNetwork).bind(**config)
-    except TypeError as error:
-        raise ConfigurationError(f"deep network: {error}") from error
-    return DeepNetwork(*arguments.args, **arguments.kwargs)
+    return made_with(DeepNetwork, "deep network", config)
 
 
 def _build_layer(description: Mapping[str, Any]) -> RecurrentLayer:
@@ -123,11 +119,7 @@ def _build_layer(description: Mapping[str, Any]) -> RecurrentLayer:
     cls = LAYERS.get(name) if isinstance(name, str) else None
     if cls is None:
         raise ConfigurationError(f"unknown layer {name!r}; the known ones are {', '.join([*LAYERS, 'stack'])}")
-    try:
-        arguments = inspect.signature(cls).bind(**description["config"])
-    except TypeError as error:
-        raise ConfigurationError(f"layer {name}: {error}") from error
-    return cls(*arguments.args, **arguments.kwargs)
+    return made_with(cls, f"layer {name}", description["config"])
 
 
 def save(model: nn.Module, path: str | Path) -> Path:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from stability.errors import UnsupportedError
 from stability.gated.cell import GatedCell
 from stability.stacks.cascade import Cascade
 
-from .options import real
-from .recurrent import RecurrentLayer, check_sequence, positive_int, register_layer, to_numpy
+from .options import positive_int, real
+from .recurrent import RecurrentLayer, register_layer
+from .tensors import check_sequence, state_leaves, to_numpy
 
 __all__ = ["GRU", "LSTM"]
 
@@ -25,11 +24,8 @@ class GatedLayer(RecurrentLayer):
     rnn: nn.LSTM | nn.GRU
 
     def __init__(self, input_size: int, hidden_size: int, *, num_layers: int = 1) -> None:
-        super().__init__()
-        self.input_size = positive_int("input_size", input_size)
-        self.hidden_size = positive_int("hidden_size", hidden_size)
+        super().__init__(input_size, hidden_size)
         self.num_layers = positive_int("num_layers", num_layers)
-        self.output_size = self.hidden_size
         make = nn.LSTM if self.kind == "lstm" else nn.GRU
         self.rnn = make(self.input_size, self.hidden_size, num_layers=self.num_layers, batch_first=True)
 
@@ -49,19 +45,39 @@ class GatedLayer(RecurrentLayer):
         check_sequence(x, self.input_size)
         return self._run(x, self.begin(x, state)[1])
 
-    @abstractmethod
+    def initial_state(self, x: Tensor, prepared: None) -> Any:
+        """Zeros for ``h``, and for the ``c`` of an LSTM."""
+        zeros = x.new_zeros(x.shape[0], self.num_layers * self.hidden_size)
+        return (zeros, torch.zeros_like(zeros)) if self.kind == "lstm" else zeros
+
+    def hidden(self, state: Any) -> Tensor:
+        """``h`` of the top layer, ``(batch, hidden_size)``."""
+        return self.hidden_states(state)[-1]
+
+    def hidden_states(self, state: Any) -> list[Tensor]:
+        """``h`` of every layer, the lowest first."""
+        return list(state_leaves(state)[0].split(self.hidden_size, dim=-1))
+
+    def system_state(self, state: Any) -> Tensor:
+        """``h`` (and ``c``) layer by layer, where the state has all ``h`` first."""
+        blocks = [leaf.split(self.hidden_size, dim=1) for leaf in state_leaves(state)]
+        return torch.cat([block for layer in zip(*blocks) for block in layer], 1)
+
     def _run(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """``torch.nn``'s kernel between our batch-first states and its layer-first ones."""
 
-    def _split(self, tensor: Tensor) -> Tensor:
-        """``(batch, layers * hidden)`` to torch's ``(layers, batch, hidden)``."""
-        return tensor.reshape(-1, self.num_layers, self.hidden_size).transpose(0, 1).contiguous()
+        def split(tensor: Tensor) -> Tensor:
+            """``(batch, layers * hidden)`` to torch's ``(layers, batch, hidden)``."""
+            return tensor.reshape(-1, self.num_layers, self.hidden_size).transpose(0, 1).contiguous()
 
-    def _join(self, tensor: Tensor) -> Tensor:
-        return tensor.transpose(0, 1).reshape(-1, self.num_layers * self.hidden_size)
+        def join(tensor: Tensor) -> Tensor:
+            return tensor.transpose(0, 1).reshape(-1, self.num_layers * self.hidden_size)
 
-    def _zeros(self, x: Tensor) -> Tensor:
-        return x.new_zeros(x.shape[0], self.num_layers * self.hidden_size)
+        if self.kind == "gru":
+            outputs, after = self.rnn(x, split(state))
+            return outputs, join(after)
+        outputs, after = self.rnn(x, tuple(map(split, state)))
+        return outputs, tuple(map(join, after))
 
     def matrices(self) -> dict[str, Tensor]:
         """Recurrent weights of each layer, one matrix a gate, as ``W_i`` (one layer) or ``W_i_l0``."""
@@ -80,10 +96,7 @@ class GatedLayer(RecurrentLayer):
             UnsupportedError: for the differential equation, which a gated cell does not have.
             NonFiniteError: NaN or infinite weights.
         """
-        if continuous:
-            raise UnsupportedError(
-                f"{type(self).__name__} is a discrete map: there is no differential equation behind it"
-            )
+        self.refuse_equation(continuous)
         self.check_finite()
         cells = [self.cell(layer) for layer in range(self.num_layers)]
         return cells[0] if self.num_layers == 1 else Cascade(cells, name=type(self).__name__)
@@ -96,10 +109,6 @@ class GatedLayer(RecurrentLayer):
         """
         names = (f"{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
         return GatedCell(self.kind, *(to_numpy(getattr(self.rnn, name)) for name in names), name=type(self).__name__)
-
-    def extra_repr(self) -> str:
-        """What ``repr`` shows."""
-        return ", ".join(f"{key}={value!r}" for key, value in self.config().items())
 
 
 @register_layer("lstm")
@@ -139,31 +148,6 @@ class LSTM(GatedLayer):
                     getattr(self.rnn, f"bias_ih_l{layer}")[n : 2 * n] = self.forget_bias
                     getattr(self.rnn, f"bias_hh_l{layer}")[n : 2 * n] = 0.0
 
-    def initial_state(self, x: Tensor, prepared: None) -> tuple[Tensor, Tensor]:
-        """Zeros for ``h`` and ``c``."""
-        return self._zeros(x), self._zeros(x)
-
-    def hidden(self, state: tuple[Tensor, Tensor]) -> Tensor:
-        """``h`` of the top layer, ``(batch, hidden_size)``."""
-        return state[0][:, -self.hidden_size :]
-
-    def emit(self, state: tuple[Tensor, Tensor]) -> Tensor:
-        """``h`` of the top layer."""
-        return self.hidden(state)
-
-    def _run(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        outputs, (h, c) = self.rnn(x, (self._split(state[0]), self._split(state[1])))
-        return outputs, (self._join(h), self._join(c))
-
-    def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "num_layers": self.num_layers,
-            "forget_bias": self.forget_bias,
-        }
-
 
 @register_layer("gru")
 class GRU(GatedLayer):
@@ -187,23 +171,3 @@ class GRU(GatedLayer):
     """
 
     kind = "gru"
-
-    def initial_state(self, x: Tensor, prepared: None) -> Tensor:
-        """Zeros."""
-        return self._zeros(x)
-
-    def hidden(self, state: Tensor) -> Tensor:
-        """``h`` of the top layer, ``(batch, hidden_size)``."""
-        return state[:, -self.hidden_size :]
-
-    def emit(self, state: Tensor) -> Tensor:
-        """``h`` of the top layer."""
-        return self.hidden(state)
-
-    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, h = self.rnn(x, self._split(state))
-        return outputs, self._join(h)
-
-    def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
-        return {"input_size": self.input_size, "hidden_size": self.hidden_size, "num_layers": self.num_layers}

@@ -6,8 +6,6 @@ Householder reflections" (ICML 2017).
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from .orthogonal import OrthogonalLayer
@@ -81,15 +79,6 @@ class HouseholderRNN(OrthogonalLayer):
             V, X, _ = compact_wy(self.U)
             return Thin(V, X)
         return Dense(householder_matrix(self.U))
-
-    def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "reflections": self.reflections,
-            "activation": self.activation,
-        }
 
 
 THIN_FROM = 1 << 24  # of n^3 times rows, from where two thin products beat one full one (measured: 256 units, one row)

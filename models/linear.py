@@ -19,8 +19,9 @@ from stability.errors import ConfigurationError, UnsupportedError
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 
-from .recurrent import RecurrentLayer, check_sequence, to_numpy
+from .recurrent import RecurrentLayer
 from .scans.linear import diagonal_convolution, diagonal_scan
+from .tensors import check_sequence, to_numpy
 
 __all__ = ["LinearLayer", "Realised", "series"]
 
@@ -69,11 +70,6 @@ class LinearLayer(RecurrentLayer):
             raise ConfigurationError("a bidirectional layer needs the whole sequence: it goes on from no state")
         return super().begin(x, state)
 
-    @property
-    def bidirectional(self) -> bool:
-        """Whether the layer also runs from the end."""
-        return False
-
     def skip(self, x: Tensor) -> Tensor:
         """``D u``, entry by entry or as a matrix."""
         return self.D * x if self.D.dim() == 1 else nn.functional.linear(x, self.D)
@@ -81,10 +77,6 @@ class LinearLayer(RecurrentLayer):
     def drive(self, x: Tensor, prepared: Realised) -> Tensor:
         """What the input adds to the state, then what it adds to the output, in one last axis."""
         return torch.cat([nn.functional.linear(x, prepared.into), self.skip(x)], dim=-1)
-
-    def initial_state(self, x: Tensor, prepared: Realised) -> Tensor:
-        """Zero."""
-        return x.new_zeros(x.shape[0], self.hidden_size)
 
     def transition(self, drive: Tensor, state: Tensor, prepared: Realised) -> Tensor:
         """``lam z + drive``."""
@@ -169,10 +161,7 @@ class LinearLayer(RecurrentLayer):
             UnsupportedError: for a differential equation, which this map does not have.
             NonFiniteError: NaN or infinite weights.
         """
-        if continuous:
-            raise UnsupportedError(
-                f"{type(self).__name__} is a discrete map: there is no differential equation behind it"
-            )
+        self.refuse_equation(continuous)
         self.check_finite()
         with torch.no_grad():
             realised, A = self.realise(double=True), self.transition_matrix(double=True)
@@ -186,10 +175,6 @@ class LinearLayer(RecurrentLayer):
     def _one_way(self, what: str) -> None:
         if self.bidirectional:
             raise UnsupportedError(f"a bidirectional layer needs the whole sequence: it has no {what}")
-
-    def extra_repr(self) -> str:
-        """What ``repr`` shows."""
-        return ", ".join(f"{key}={value!r}" for key, value in self.config().items())
 
 
 def initial_skip(inputs: int, outputs: int) -> Tensor:

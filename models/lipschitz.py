@@ -17,7 +17,7 @@ from stability.errors import DimensionError
 
 from .continuous import ContinuousRNN
 from .options import pair, real
-from .parametrizations.symmetric_skew import SymmetricSkew, symmetric_skew
+from .parametrizations.symmetric_skew import SymmetricSkew, skew_bounds, symmetric_skew
 from .recurrent import register_layer
 
 __all__ = ["LipschitzRNN"]
@@ -118,24 +118,15 @@ class LipschitzRNN(ContinuousRNN):
             layer.bias.copy_(b)
         return layer
 
-    def realise(self) -> tuple[Tensor | None, Tensor]:
-        """``alpha A`` (None for ``alpha = 0``) and ``W``."""
+    def matrices(self) -> dict[str, Tensor]:
+        """``alpha A`` (none for ``alpha = 0``) and ``W``."""
         W = symmetric_skew(self.M_W, self.beta[1], self.gamma[1])
         if self.alpha == 0.0:
-            return None, W
+            return {"W": W}
         A = symmetric_skew(self.M_A, self.beta[0], self.gamma[0])
-        return (A if self.alpha == 1.0 else self.alpha * A), W
+        return {"A": A if self.alpha == 1.0 else self.alpha * A, "W": W}
 
-    def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "beta": list(self.beta),
-            "gamma": list(self.gamma),
-            "dt": self.dt,
-            "integrator": self.integrator,
-            "alpha": self.alpha,
-            "activation": self.activation,
-            "init_std": self.init_std,
-        }
+    def real_part_bounds(self, published: bool = False) -> dict[str, tuple[float, float]]:
+        """Proposition 1 of the paper for ``A`` and ``W``; see ``proposition1_bounds``."""
+        A, W = ((self.M_A, self.beta[0], self.gamma[0]), (self.M_W, self.beta[1], self.gamma[1]))
+        return skew_bounds({"A": (*A, self.alpha), "W": (*W, 1.0)}, published)

@@ -3,7 +3,6 @@ r"""LRU, the linear recurrent unit: a complex diagonal recurrence whose normalis
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from stability.errors import ConfigurationError
 from .linear import LinearLayer, Realised, initial_skip
 from .options import real
 from .parametrizations.rotation import damping_parameter
-from .recurrent import positive_int, register_layer
+from .recurrent import register_layer
 from .scans.linear import as_pairs, from_pairs
 
 __all__ = ["LRU"]
@@ -68,10 +67,7 @@ class LRU(LinearLayer):
         r_max: float = 0.999,
         theta_max: float = math.pi / 10,
     ) -> None:
-        super().__init__()
-        self.input_size = positive_int("input_size", input_size)
-        self.hidden_size = positive_int("hidden_size", hidden_size)
-        self.output_size = self.input_size if output_size is None else positive_int("output_size", output_size)
+        super().__init__(input_size, hidden_size, input_size if output_size is None else output_size)
         if hidden_size % 2:
             raise ConfigurationError(
                 f"hidden_size must be even (real and imaginary parts of complex units), got {hidden_size}"
@@ -121,19 +117,8 @@ class LRU(LinearLayer):
         """``A``: the eigenvalues as 2x2 blocks."""
         return {"A": self.transition_matrix()}
 
-    def expected_norm(self, t: int) -> float:
-        r"""Root of :math:`\sum_j n_j^2 \|B_j\|^2 (1 - |\lambda_j|^{2t}) / (1 - |\lambda_j|^2)`, for white input."""
+    def expected_squared_norm(self, t: int) -> Tensor:
+        r"""``(n/2,)``: :math:`n_j^2 \|B_j\|^2 (1 - |\lambda_j|^{2t}) / (1 - |\lambda_j|^2)` after white input."""
         rate = torch.exp(self.nu_log.detach().double())
         size = (self.normaliser[:, None, None] * self.B).detach().double().square().sum((1, 2))
-        return math.sqrt(float((size * torch.expm1(-2.0 * t * rate) / torch.expm1(-2.0 * rate)).sum()))
-
-    def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "output_size": self.output_size,
-            "r_min": self.r_min,
-            "r_max": self.r_max,
-            "theta_max": self.theta_max,
-        }
+        return size * torch.expm1(-2.0 * t * rate) / torch.expm1(-2.0 * rate)

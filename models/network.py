@@ -10,13 +10,20 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError
 from stability.systems import LureSystem
 
-from .options import choice
-from .recurrent import RecurrentLayer, positive_int
+from .options import choice, positive_int
+from .recurrent import RecurrentLayer
 from .stack import Stack
 
-__all__ = ["REDUCTIONS", "SequenceModel"]
+__all__ = ["REDUCTIONS", "SequenceModel", "over_time"]
 
 REDUCTIONS = ("last", "mean", "all")
+
+
+def over_time(outputs: Tensor, reduction: str) -> Tensor:
+    """What a head reads of outputs ``(batch, time, n)``: the last one, their mean, or all."""
+    if reduction == "all":
+        return outputs
+    return outputs[:, -1] if reduction == "last" else outputs.mean(dim=1)
 
 
 class SequenceModel(nn.Module):
@@ -79,11 +86,7 @@ class SequenceModel(nn.Module):
             ConfigurationError: a wrong dtype or device.
         """
         outputs, _ = self.layer(x)
-        if self.reduction == "last":
-            outputs = outputs[:, -1]
-        elif self.reduction == "mean":
-            outputs = outputs.mean(dim=1)
-        return self.head(outputs)
+        return self.head(over_time(outputs, self.reduction))
 
     def driven(self, continuous: bool = False) -> Any:
         """The subject behind the layer; the head is not part of the dynamics."""

@@ -3,7 +3,6 @@ r"""The neural ODE RNN: :math:`\dot h = \phi(W h + U x + b)` with a free ``W``."
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,17 +52,6 @@ class NeuralODERNN(ContinuousRNN):
         std = 1.0 / math.sqrt(self.hidden_size) if self.init_std is None else self.init_std
         self.weight_hh = nn.Parameter(std * torch.randn(self.hidden_size, self.hidden_size))
 
-    def realise(self) -> tuple[Tensor | None, Tensor]:
-        """No linear term, and ``W``."""
-        return None, self.weight_hh
-
-    def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "dt": self.dt,
-            "integrator": self.integrator,
-            "activation": self.activation,
-            "init_std": self.init_std,
-        }
+    def matrices(self) -> dict[str, Tensor]:
+        """``W``: there is no linear term."""
+        return {"W": self.weight_hh}

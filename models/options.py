@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,7 +13,18 @@ from torch import Tensor
 from stability.errors import ConfigurationError
 from stability.systems.activations import ACTIVATIONS
 
-__all__ = ["TORCH_ACTIVATIONS", "choice", "pair", "real", "torch_activation"]
+__all__ = [
+    "TORCH_ACTIVATIONS",
+    "choice",
+    "constructor_arguments",
+    "made_with",
+    "pair",
+    "positive_int",
+    "real",
+    "torch_activation",
+]
+
+Made = TypeVar("Made")
 
 TORCH_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -20,6 +32,17 @@ TORCH_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "leaky_relu": lambda z: torch.nn.functional.leaky_relu(z, ACTIVATIONS["leaky_relu"].slope[0]),
     "sigmoid": torch.sigmoid,
 }
+
+
+def positive_int(name: str, value: Any) -> int:
+    """``value`` as an int >= 1.
+
+    Raises:
+        ConfigurationError: when it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name} must be a positive integer, got {value!r}")
+    return value
 
 
 def real(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, strict: bool = False) -> float:
@@ -72,3 +95,36 @@ def torch_activation(name: Any) -> Callable[[Tensor], Tensor]:
         ConfigurationError: when there is none of that name.
     """
     return TORCH_ACTIVATIONS[choice("activation", name, tuple(TORCH_ACTIVATIONS))]
+
+
+def constructor_arguments(cls: type) -> list[str]:
+    """Names of the arguments that a class is made with, those of its base included where it hands them on."""
+    names: list[str] = []
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            own = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+            names += [
+                p.name for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
+            ]
+            if not any(p.kind is p.VAR_KEYWORD for p in own):
+                break
+    return names
+
+
+def made_with(cls: Callable[..., Made], what: str, options: Mapping[str, Any], *first: Any) -> Made:
+    """An instance of a class, from options that a file or a user names.
+
+    Args:
+        cls: the class.
+        what: what errors call it.
+        options: keyword arguments.
+        first: arguments before them.
+
+    Raises:
+        ConfigurationError: options that it does not take, or that are missing.
+    """
+    try:
+        arguments = inspect.signature(cls).bind(*first, **options)
+    except TypeError as error:
+        raise ConfigurationError(f"{what}: {error}") from error
+    return cls(*arguments.args, **arguments.kwargs)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
-from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation as lookup
+from stability.systems import DrivenSystem
 
 from .activations import CHANNELWISE, Expansion, expansion_of, layer_activation, modrelu, oplu
-from .recurrent import RecurrentLayer, check_sequence, positive_int, to_numpy
+from .lure import rnn_subject
+from .recurrent import RecurrentLayer
 from .scans.unrolled import Dense, Thin, can_fuse, unroll
+from .tensors import check_sequence, to_numpy
 
 __all__ = ["OrthogonalLayer"]
 
@@ -46,10 +46,8 @@ class OrthogonalLayer(RecurrentLayer):
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, activation: str) -> None:
-        super().__init__()
-        self.input_size = positive_int("input_size", input_size)
-        self.hidden_size = n = positive_int("hidden_size", hidden_size)
-        self.output_size = n
+        super().__init__(input_size, hidden_size)
+        n = self.hidden_size
         self.activation = layer_activation(activation, n)
         self.V = nn.Parameter(nn.init.xavier_uniform_(torch.empty(n, self.input_size)))
         # modReLU has its bias inside: one for each pair
@@ -138,10 +136,7 @@ class OrthogonalLayer(RecurrentLayer):
                 OPLU, which are not slope-restricted channel by channel.
             NonFiniteError: NaN or infinite weights.
         """
-        if continuous:
-            raise UnsupportedError(
-                f"{type(self).__name__} is a discrete map: there is no differential equation behind it"
-            )
+        self.refuse_equation(continuous)
         if self.activation not in CHANNELWISE:
             what = "the modulus of a pair" if self.activation == "modrelu" else "the order of a pair"
             raise UnsupportedError(
@@ -150,15 +145,8 @@ class OrthogonalLayer(RecurrentLayer):
                 f"layer.expansion() tells what is known: {_in_words(self.expansion())}"
             )
         self.check_finite()
-        n = self.hidden_size
-        W = to_numpy(self.weight(double=True))
-        system = LureSystem(np.zeros((n, n)), np.eye(n), W, slope=lookup(self.activation).slope, dt=1.0)
-        V, b = to_numpy(self.V), to_numpy(self.b)
-        return DrivenSystem(system, self.activation, V, b, name=type(self).__name__)
-
-    def extra_repr(self) -> str:
-        """What ``repr`` shows."""
-        return ", ".join(f"{key}={value!r}" for key, value in self.config().items())
+        W, V, b = (to_numpy(value) for value in (self.weight(double=True), self.V, self.b))
+        return rnn_subject(W, V, b, self.activation, type(self).__name__)
 
     def _input(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.V, None if self.activation == "modrelu" else self.b)

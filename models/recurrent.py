@@ -2,14 +2,16 @@
 
 A layer stores parameters. ``prepare`` realises its matrices once per forward pass, ``drive`` computes what
 the input adds for all times at once, ``transition`` advances the state by one step. The loop is written here,
-once.
+once (``walk``). What else is known of a layer (its time base, a contraction gap, bounds of its spectrum, a law
+of its norms) it says in methods that all layers have; by default nothing is known.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,10 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
 
-__all__ = ["LAYERS", "RecurrentLayer", "check_sequence", "positive_int", "register_layer", "to_numpy"]
+from .options import constructor_arguments, positive_int
+from .tensors import check_sequence, state_leaves
+
+__all__ = ["LAYERS", "RecurrentLayer", "Step", "no_contraction_gap", "register_layer"]
 
 Layer = TypeVar("Layer", bound="RecurrentLayer")
 LAYERS: dict[str, type[RecurrentLayer]] = {}
@@ -58,44 +63,29 @@ def register_layer(name: str, *, replace: bool = False) -> Callable[[type[Layer]
     return register
 
 
-def positive_int(name: str, value: Any) -> int:
-    """``value`` as an int >= 1.
-
-    Raises:
-        ConfigurationError: when it is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{name} must be a positive integer, got {value!r}")
-    return value
+def no_contraction_gap(module: nn.Module) -> UnsupportedError:
+    """The refusal of a module of which no contraction gap is known."""
+    return UnsupportedError(
+        f"no contraction gap in norms is known for a {type(module).__name__}; "
+        "margin_penalty works for LipschitzRNN, ElmanRNN and torch.nn.RNN"
+    )
 
 
-def to_numpy(tensor: Tensor) -> Any:
-    """A float64 numpy copy of a tensor; float32 and half precision convert exactly."""
-    return tensor.detach().to("cpu", torch.float64).numpy().copy()
+class Step(NamedTuple):
+    """One step of a walk: what drove it, the states around it, and the matrices it was made with."""
 
-
-def _leaves(state: Any) -> tuple[Any, ...]:
-    return tuple(state) if isinstance(state, (tuple, list)) else (state,)
-
-
-def check_sequence(x: Any, input_size: int, axes: str = "(batch, time, input)") -> Tensor:
-    """Refuse what a layer cannot run on; returns ``x``.
-
-    Raises:
-        ConfigurationError: not a floating-point tensor.
-        DimensionError: wrong shape, empty batch or empty sequence.
-    """
-    expected = (*axes.strip("()").split(", ")[:-1], input_size)
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise ConfigurationError(f"x must be a floating-point tensor {axes}, got {got}")
-    if x.dim() != len(expected) or x.shape[-1] != input_size or 0 in x.shape:
-        raise DimensionError("x", expected, tuple(x.shape), "batch and time must not be empty")
-    return x
+    drive: Tensor
+    before: Any
+    after: Any
+    prepared: Any
 
 
 class RecurrentLayer(nn.Module, ABC):
     """Base of recurrent layers: ``outputs, state = layer(x)``; ``output, state = layer.step(x_t, state)``.
+
+    Args:
+        sizes: ``input_size``, ``hidden_size`` and, where it is another, ``output_size``; none where the layer sets
+            these attributes itself.
 
     Attributes:
         input_size: features per time step.
@@ -108,6 +98,11 @@ class RecurrentLayer(nn.Module, ABC):
     hidden_size: int
     output_size: int
 
+    def __init__(self, *sizes: Any) -> None:
+        super().__init__()
+        for name, value in zip(("input_size", "hidden_size", "output_size"), (*sizes, *sizes[1:2])):
+            setattr(self, name, positive_int(name, value))
+
     @abstractmethod
     def prepare(self) -> Any:
         """The realised matrices, computed once per forward pass."""
@@ -116,17 +111,33 @@ class RecurrentLayer(nn.Module, ABC):
     def drive(self, x: Tensor, prepared: Any) -> Tensor:
         """What the input adds, for all times: ``(batch, time, input) -> (batch, time, ...)``."""
 
-    @abstractmethod
     def initial_state(self, x: Tensor, prepared: Any) -> Any:
-        """The state before the first step for the batch of ``x``; a tensor or a tuple of tensors."""
+        """The state before the first step for the batch of ``x``, a tensor or a tuple of tensors: zero by default."""
+        return x.new_zeros(x.shape[0], self.hidden_size)
 
     @abstractmethod
     def transition(self, drive: Tensor, state: Any, prepared: Any) -> Any:
         """One step: ``(batch, ...)`` and state to the next state."""
 
-    @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again (JSON values only)."""
+        """Keyword arguments that build this layer again (JSON values only): those of its constructor, as it keeps them.
+
+        Raises:
+            ConfigurationError: an argument that the layer keeps under no attribute of its name.
+        """
+        names = constructor_arguments(type(self))
+        lost = next((name for name in names if not hasattr(self, name)), None)
+        if lost is not None:
+            raise ConfigurationError(
+                f"{type(self).__name__} is made with {lost!r} and keeps no attribute of that name: keep it, or write "
+                "config()"
+            )
+        values = {name: getattr(self, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows."""
+        return ", ".join(f"{key}={value!r}" for key, value in self.config().items())
 
     @property
     def time_step(self) -> float | None:
@@ -139,9 +150,26 @@ class RecurrentLayer(nn.Module, ABC):
         """
         return None
 
+    @property
+    def bidirectional(self) -> bool:
+        """Whether the layer also runs from the end."""
+        return False
+
+    @property
+    def outputs_hidden(self) -> bool:
+        """Whether the outputs are the hidden states themselves, so that another layer's system can read them.
+
+        Example:
+            >>> from stability.models import GRU, LRU
+            >>> GRU(2, 4).outputs_hidden, LRU(2, 4).outputs_hidden
+            (True, False)
+        """
+        own = type(self)
+        return own.emit is RecurrentLayer.emit and own.output is RecurrentLayer.output
+
     def emit(self, state: Any) -> Tensor:
         """The output that belongs to a state; the hidden state itself unless a layer says otherwise."""
-        return state
+        return self.hidden(state)
 
     def output(self, state: Any, drive: Tensor, prepared: Any) -> Tensor:
         """The output of a step: ``emit(state)``, unless a layer reads its state through matrices or skips input to it.
@@ -160,6 +188,18 @@ class RecurrentLayer(nn.Module, ABC):
         """The hidden state ``h (batch, hidden_size)`` (real) inside a state."""
         return state
 
+    def hidden_states(self, state: Any) -> list[Tensor]:
+        """The hidden states inside a state: one, or one a layer of a stack, each ``(batch, its hidden_size)``."""
+        return [self.hidden(state)]
+
+    def system_state(self, state: Any) -> Tensor:
+        """A state as real row vectors ``(batch, n)``, in the order of the states of ``driven()``.
+
+        A complex tensor gives its real parts, then its imaginary ones.
+        """
+        real = [torch.view_as_real(v).movedim(-1, 1) if v.is_complex() else v for v in state_leaves(state)]
+        return torch.cat([v.reshape(len(v), -1) for v in real], 1)
+
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Run over a sequence.
 
@@ -175,12 +215,37 @@ class RecurrentLayer(nn.Module, ABC):
             ConfigurationError: not a floating-point tensor.
         """
         check_sequence(x, self.input_size)
-        prepared, state = self.begin(x, state)
         outputs = []
-        for drive in self.drive(x, prepared).unbind(1):  # indexing in the loop: quadratic backward
-            state = self.transition(drive, state, prepared)
-            outputs.append(self.output(state, drive, prepared))
+        for drive, _, after, prepared in self.walk(x, state):
+            outputs.append(self.output(after, drive, prepared))
+            state = after
         return torch.stack(outputs, dim=1), state
+
+    def walk(self, x: Tensor, state: Any = None) -> Iterator[Step]:
+        """The steps of a sequence, one by one: the loop of everything that looks at states on their way.
+
+        Args:
+            x: ``(batch, time, input_size)``.
+            state: state before the first step; ``None`` for the layer's own.
+
+        Yields:
+            What drove the step, the state before and after it, and what ``prepare`` returned.
+
+        Example:
+            >>> from stability.models import ElmanRNN
+            >>> layer, x = ElmanRNN(2, 4), torch.ones(3, 5, 2)
+            >>> *_, last = layer.walk(x)
+            >>> torch.equal(last.after, layer(x)[1])
+            True
+        """
+        prepared, state = self.begin(x, state)
+        for drive in self.drive(x, prepared).unbind(1):  # indexing in the loop: quadratic backward
+            before, state = state, self.transition(drive, state, prepared)
+            yield Step(drive, before, state, prepared)
+
+    def states(self, x: Tensor, state: Any = None) -> Tensor:
+        """All hidden states on a sequence, ``(batch, time, hidden_size)``; by a scan where the layer has one."""
+        return torch.stack([self.hidden(step.after) for step in self.walk(x, state)], dim=1)
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """One step, equal to the forward pass.
@@ -193,11 +258,8 @@ class RecurrentLayer(nn.Module, ABC):
             Output ``(batch, output_size)`` and the next state.
         """
         check_sequence(x_t, self.input_size, "(batch, input)")
-        x = x_t.unsqueeze(1)
-        prepared, state = self.begin(x, state)
-        drive = self.drive(x, prepared)[:, 0]
-        state = self.transition(drive, state, prepared)
-        return self.output(state, drive, prepared), state
+        (step,) = self.walk(x_t.unsqueeze(1), state)
+        return self.output(step.after, step.drive, step.prepared), step.after
 
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
         """The realised matrices, and the state to start from: the given one, checked, or the layer's own.
@@ -220,13 +282,14 @@ class RecurrentLayer(nn.Module, ABC):
         own = self.initial_state(x, prepared)
         if state is None:
             return prepared, own
-        for given, expected in zip(_leaves(state), _leaves(own), strict=False):
-            if not isinstance(given, Tensor):
-                raise ConfigurationError(f"a state holds tensors, got {type(given).__name__}")
-            if given.shape != expected.shape:
-                raise DimensionError("state", tuple(expected.shape), tuple(given.shape))
-        if len(_leaves(state)) != len(_leaves(own)):
-            raise ConfigurationError(f"a state of {type(self).__name__} is {len(_leaves(own))} tensor(s)")
+        given, needed = state_leaves(state), state_leaves(own)
+        for leaf, expected in zip(given, needed, strict=False):
+            if not isinstance(leaf, Tensor):
+                raise ConfigurationError(f"a state holds tensors, got {type(leaf).__name__}")
+            if leaf.shape != expected.shape:
+                raise DimensionError("state", tuple(expected.shape), tuple(leaf.shape))
+        if len(given) != len(needed):
+            raise ConfigurationError(f"a state of {type(self).__name__} is {len(needed)} tensor(s)")
         return prepared, state
 
     def witness(self) -> dict[str, Any] | None:
@@ -240,6 +303,41 @@ class RecurrentLayer(nn.Module, ABC):
     def matrices(self) -> dict[str, Tensor]:
         """The recurrent matrices by their names in the formulas, as realised now (for spectra)."""
         return {}
+
+    def contraction_gap(self) -> Tensor:
+        """A sufficient margin of contraction in operator norms, differentiable; positive where the map contracts.
+
+        Returns:
+            A scalar: a rate per unit of time, or per step for maps.
+
+        Raises:
+            UnsupportedError: a layer that no weights make contracting, or of which no such bound is known.
+        """
+        raise no_contraction_gap(self)
+
+    def real_part_bounds(self, published: bool = False) -> dict[str, tuple[float, float]]:
+        """Intervals that hold the real parts of the eigenvalues of ``matrices()``, by the names of those known.
+
+        Args:
+            published: the intervals as the layer's paper prints them, where they are other ones.
+
+        Returns:
+            ``(low, high)`` by name; empty here.
+        """
+        return {}
+
+    def expected_squared_norm(self, t: int) -> Tensor | None:
+        """Expected squared norms of the parts of the state after ``t`` steps of white input; ``None``: no law is known.
+
+        Args:
+            t: step, counted from 1.
+        """
+        return None
+
+    def expected_norm(self, t: int) -> float | None:
+        """Root of the expected squared norm of the whole state after ``t`` steps of white input, where one is known."""
+        squared = self.expected_squared_norm(t)
+        return None if squared is None else math.sqrt(float(squared.sum()))
 
     def driven(self, continuous: bool = False) -> Any:
         """The subject that a claim about this layer is about, in exact float64 copies of its weights.
@@ -265,6 +363,17 @@ class RecurrentLayer(nn.Module, ABC):
         if not isinstance(subject, DrivenSystem):
             raise UnsupportedError(f"{type(self).__name__} is no Lur'e system: use certify(layer) instead")
         return subject.system
+
+    def refuse_equation(self, continuous: bool) -> None:
+        """Refuse the question for a differential equation, for layers that are maps.
+
+        Raises:
+            UnsupportedError: when it is asked.
+        """
+        if continuous:
+            raise UnsupportedError(
+                f"{type(self).__name__} is a discrete map: there is no differential equation behind it"
+            )
 
     def check_finite(self) -> None:
         """Refuse NaN or infinite weights.

@@ -3,7 +3,6 @@ r"""RotRNN: linear recurrence with damped rotations, and states of constant expe
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError
 
 from .linear import LinearLayer, Realised, initial_skip
-from .options import real
+from .options import positive_int, real
 from .parametrizations.rotation import (
     damping,
     damping_parameter,
@@ -21,7 +20,7 @@ from .parametrizations.rotation import (
     rotation_matrix,
     stationary_factor,
 )
-from .recurrent import positive_int, register_layer
+from .recurrent import register_layer
 from .scans.linear import as_pairs, from_pairs, rotations
 
 __all__ = ["RotRNN"]
@@ -86,10 +85,7 @@ class RotRNN(LinearLayer):
         gamma_max: float = 0.999,
         theta_max: float = math.pi / 10,
     ) -> None:
-        super().__init__()
-        self.input_size = positive_int("input_size", input_size)
-        self.hidden_size = positive_int("hidden_size", hidden_size)
-        self.output_size = self.input_size if output_size is None else positive_int("output_size", output_size)
+        super().__init__(input_size, hidden_size, input_size if output_size is None else output_size)
         self.heads = positive_int("heads", heads)
         if hidden_size % heads:
             raise ConfigurationError(f"heads must divide hidden_size: {heads} do not divide {hidden_size}")
@@ -160,9 +156,8 @@ class RotRNN(LinearLayer):
 
     def initial_state(self, x: Tensor, prepared: Realised) -> Tensor:
         """Zero; for a stationary start the state from which the first input leads to the size ``c``."""
-        zero = x.new_zeros(x.shape[0], self.hidden_size)
         if not self.stationary_start:
-            return zero
+            return super().initial_state(x, prepared)
         gamma, rest = damping(self.gamma_log)
         factor = stationary_factor(gamma, rest)
         unit = rotations(torch.ones_like(gamma), -self.theta, self.width)
@@ -172,22 +167,3 @@ class RotRNN(LinearLayer):
     def expected_squared_norm(self, t: int) -> Tensor:
         """``(heads,)``: the expected squared norm of each head after ``t`` steps of white input."""
         return expected_squared_norm(self.gamma_log.detach().double(), t, self.norm, self.stationary_start)
-
-    def expected_norm(self, t: int) -> float:
-        """Root of the expected squared norm of the whole state after ``t`` steps of white input."""
-        return math.sqrt(float(self.expected_squared_norm(t).sum()))
-
-    def config(self) -> dict[str, Any]:
-        """Keyword arguments that build this layer again."""
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "heads": self.heads,
-            "output_size": self.output_size,
-            "norm": self.norm,
-            "stationary_start": self.stationary_start,
-            "bidirectional": self.bidirectional,
-            "gamma_min": self.gamma_min,
-            "gamma_max": self.gamma_max,
-            "theta_max": self.theta_max,
-        }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.stacks.cascade import Cascade
 
 from .linear import LinearLayer, series
-from .recurrent import RecurrentLayer, check_sequence
+from .recurrent import RecurrentLayer
+from .tensors import check_sequence
 
 __all__ = ["Stack"]
 
@@ -73,19 +75,19 @@ class Stack(RecurrentLayer):
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, tuple[Any, ...]]:
         """Run over a sequence, layer by layer; see ``RecurrentLayer.forward``."""
-        after = []
-        for layer, own in zip(self._parts(), self._states(state)):
-            x, final = layer(x, own)
-            after.append(final)
-        return x, tuple(after)
+        return self._upwards(nn.Module.__call__, x, state)
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, tuple[Any, ...]]:
         """One step of every layer; see ``RecurrentLayer.step``."""
+        return self._upwards(lambda layer, signal, own: layer.step(signal, own), x_t, state)
+
+    def _upwards(self, run: Callable[..., Any], signal: Tensor, state: Any) -> tuple[Tensor, tuple[Any, ...]]:
+        """``run(layer, signal, state) -> output, state after`` from the lowest layer up."""
         after = []
         for layer, own in zip(self._parts(), self._states(state)):
-            x_t, final = layer.step(x_t, own)
+            signal, final = run(layer, signal, own)
             after.append(final)
-        return x_t, tuple(after)
+        return signal, tuple(after)
 
     def prepare(self) -> tuple[Any, ...]:
         """What each layer prepares."""
@@ -97,22 +99,15 @@ class Stack(RecurrentLayer):
 
     def initial_state(self, x: Tensor, prepared: tuple[Any, ...]) -> tuple[Any, ...]:
         """The state of every layer before the first step."""
-        states = []
-        for layer, own in zip(self._parts(), prepared):
-            start = layer.initial_state(x, own)
-            states.append(start)
-            drive = layer.drive(x[:, :1], own)[:, 0]
-            x = layer.output(layer.transition(drive, start, own), drive, own).unsqueeze(1)
-        return tuple(states)
+        return self.begin(x)[1]
 
     def transition(self, drive: Tensor, state: tuple[Any, ...], prepared: tuple[Any, ...]) -> tuple[Any, ...]:
         """One step of every layer, from the lowest up."""
         signal, after = drive, []
         for layer, before, own in zip(self._parts(), state, prepared):
             own_drive = layer.drive(signal.unsqueeze(1), own)[:, 0]
-            new = layer.transition(own_drive, before, own)
-            signal = layer.output(new, own_drive, own)
-            after.append(new)
+            after.append(layer.transition(own_drive, before, own))
+            signal = layer.output(after[-1], own_drive, own)
         return tuple(after)
 
     def begin(self, x: Tensor, state: Any = None) -> tuple[Any, Any]:
@@ -120,20 +115,33 @@ class Stack(RecurrentLayer):
         check_sequence(x, self.input_size)
         signal, prepared, states = x[:, :1], [], []
         for layer, given in zip(self._parts(), self._states(state)):
-            own, start = layer.begin(signal, given)
-            prepared.append(own)
-            states.append(start)
-            drive = layer.drive(signal, own)[:, 0]
-            signal = layer.output(layer.transition(drive, start, own), drive, own).unsqueeze(1)
+            (step,) = layer.walk(signal, given)
+            prepared.append(step.prepared)
+            states.append(step.before)
+            signal = layer.output(step.after, step.drive, step.prepared).unsqueeze(1)
         return tuple(prepared), tuple(states)
 
     def emit(self, state: tuple[Any, ...]) -> Tensor:
         """The output of the top layer."""
         return list(self._parts())[-1].emit(state[-1])
 
+    def output(self, state: tuple[Any, ...], drive: Tensor, prepared: tuple[Any, ...]) -> Tensor:
+        """The output of the top layer, also where it needs what that layer was driven with."""
+        for layer, after, own in zip(self._parts(), state, prepared):
+            drive = layer.output(after, layer.drive(drive.unsqueeze(1), own)[:, 0], own)
+        return drive
+
     def hidden(self, state: tuple[Any, ...]) -> Tensor:
         """The hidden state of the top layer."""
         return list(self._parts())[-1].hidden(state[-1])
+
+    def hidden_states(self, state: tuple[Any, ...]) -> list[Tensor]:
+        """The hidden states of all layers, the lowest first."""
+        return [h for layer, own in zip(self._parts(), state) for h in layer.hidden_states(own)]
+
+    def system_state(self, state: tuple[Any, ...]) -> Tensor:
+        """The states of all layers side by side, as the cascade has them."""
+        return torch.cat([layer.system_state(own) for layer, own in zip(self._parts(), state)], 1)
 
     def matrices(self) -> dict[str, Tensor]:
         """The matrices of all layers, as ``A_0``, ``W_0``, ``W_1`` and so on."""
@@ -151,7 +159,7 @@ class Stack(RecurrentLayer):
         if len(linear) == len(self.layers) > 1 and not continuous:
             return series(linear)
         for layer in self._parts():
-            if type(layer).emit is not RecurrentLayer.emit and layer.layer_name not in ("lstm", "gru"):
+            if not layer.outputs_hidden:
                 raise UnsupportedError(
                     f"a cascade needs layers that put out their state, and {type(layer).__name__} does not"
                 )

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
-from .options import choice
+from .options import choice, positive_int
 from .orthogonal import OrthogonalLayer
 from .parametrizations.householder import random_reflections
 from .parametrizations.unitary import arjovsky_matrix, fixed_permutation, real_form, unitary_matrix
 from .parametrizations.vectors import reflection_count
-from .recurrent import positive_int, register_layer
+from .recurrent import register_layer
 from .scans.unrolled import Dense, Thin
 
 __all__ = ["UnitaryRNN"]
@@ -110,13 +110,9 @@ class UnitaryRNN(OrthogonalLayer):
 
     def config(self) -> dict[str, Any]:
         """Keyword arguments that build this layer again."""
-        config = {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "kind": self.kind,
-            "activation": self.activation,
-        }
-        return config if self.kind == "arjovsky" else {**config, "reflections": self.reflections}
+        config = super().config()
+        reflections = config.pop("reflections")
+        return config if self.kind == "arjovsky" else {**config, "reflections": reflections}
 
 
 def _complex_reflections(n: int, count: int) -> Tensor:

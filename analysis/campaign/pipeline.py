@@ -25,7 +25,7 @@ from stability.gains.lure import incremental_gain
 from stability.storage.artifacts import ANALYSIS_FILE
 
 from ...models.network import SequenceModel
-from ...models.recurrent import to_numpy
+from ...models.tensors import to_numpy
 from ..attacks.noise import noise_sweep
 from ..attacks.sweep import attack_sweep
 from ..curvature.density import spectral_density

@@ -32,7 +32,8 @@ from stability.systems import DrivenSystem
 
 from ...models.linear import LinearLayer
 from ...models.orthogonal import OrthogonalLayer
-from ...models.recurrent import RecurrentLayer, to_numpy
+from ...models.recurrent import RecurrentLayer
+from ...models.tensors import to_numpy
 from ..unroll import flat_state
 from .stepbound import SLACK, StepBound, step_bound
 
@@ -91,7 +92,7 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
     """Root of the expected squared norm over time for white input of the given input's power, and what it assumes.
 
     Args:
-        layer: one with a method ``expected_norm(t)``, for white input of variance one.
+        layer: a recurrent layer; its ``expected_norm(t)`` is about white input of variance one.
         x: ``(batch, length, features)``, the given sequences.
         length: steps of the curve.
         extension: how they go on after their end: only ``noise`` stays white.
@@ -99,8 +100,7 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
     Returns:
         ``(length,)``, NaN where nothing is expected, or ``None``; and a sentence, empty for a layer without a law.
     """
-    law = getattr(layer, "expected_norm", None)
-    if law is None:
+    if layer.expected_norm(1) is None:
         return None, ""
     reason = why_not_white(x)
     if reason is not None:
@@ -108,7 +108,7 @@ def expected_rms(layer: Any, x: Tensor, length: int, extension: str) -> tuple[Ar
     size = math.sqrt(float(x.detach().double().square().mean()))
     known = length if extension == "noise" else x.shape[1]
     curve = np.full(length, np.nan)
-    curve[:known] = [size * float(law(t)) for t in range(1, known + 1)]
+    curve[:known] = [size * float(layer.expected_norm(t)) for t in range(1, known + 1)]
     return curve, f"root mean square expected for white input of standard deviation {size:.4g}"
 
 

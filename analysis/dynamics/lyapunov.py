@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from stability.certificate import Certificate, Claim, Verdict
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
-from ...models.recurrent import check_sequence
+from ...models.tensors import check_sequence
 from ..guard import check_int, check_model, check_number
 from ..results import Record, plain_value
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians

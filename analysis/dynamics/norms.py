@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
-from ...models.deep import DeepNetwork, layer_states
-from ...models.recurrent import check_sequence
+from ...models.deep import DeepNetwork
+from ...models.network import over_time
+from ...models.tensors import check_sequence, state_leaves
 from ..guard import check_batch, check_int, check_model, untouched
 from ..results import Record
-from ..unroll import flat_state, hidden_states, layer_inputs, leaves, only_layer
+from ..unroll import flat_state, layer_inputs, only_layer
 from .envelope import expected_rms, norm_bound
 
 __all__ = ["EXTENSIONS", "NormDrift", "extend", "norm_drift"]
@@ -260,41 +261,31 @@ def _words(gradients: bool, targets: bool) -> str:
 
 def _norms(layer: Any, x: Tensor) -> Tensor:
     """Norms of the hidden states, ``(layers, time, batch)``."""
-    prepared, state = layer.begin(x)
-    rows = []
-    for drive in layer.drive(x, prepared).unbind(1):
-        state = layer.transition(drive, state, prepared)
-        rows.append(torch.stack([h.double().norm(dim=-1) for h in hidden_states(layer, state)]))
-    return torch.stack(rows, dim=1)
+    states = (layer.hidden_states(step.after) for step in layer.walk(x))
+    return torch.stack([torch.stack([h.double().norm(dim=-1) for h in parts]) for parts in states], dim=1)
 
 
 def _norms_over_depth(network: DeepNetwork, x: Tensor) -> Tensor:
     """The same for the recurrent layers of a deep network; each reads what the blocks below put out."""
     parts = zip(network.layers, network.layer_inputs(x))
-    return torch.stack([layer_states(layer, u).double().norm(dim=-1).T for layer, u in parts])
+    return torch.stack([layer.states(u).double().norm(dim=-1).T for layer, u in parts])
 
 
 def _gradient_norms(
     model: nn.Module, layer: Any, x: Tensor, y: Tensor | None, loss: Callable[..., Tensor] | None, seed: int
 ) -> np.ndarray:
     """Mean over the sequences of ``|dL / ds_t|``; each sequence's own loss, so that none dilutes another's."""
-    prepared, state = layer.begin(x)
-    state = _leaf(state)
-    states, outputs = [], []
-    for drive in layer.drive(x, prepared).unbind(1):
-        state = layer.transition(drive, state, prepared)
-        states.append(state)
-        outputs.append(layer.output(state, drive, prepared))
+    steps = list(layer.walk(x, _leaf(layer.begin(x)[1])))
+    states = [step.after for step in steps]
     if y is None or loss is None:
-        last = flat_state(state)
+        last = flat_state(states[-1])
         direction = torch.randn(last.shape, generator=torch.Generator().manual_seed(seed), dtype=last.dtype)
         total = (last * (direction / direction.norm(dim=1, keepdim=True)).to(last.device)).sum()
     else:
-        reduction = getattr(model, "reduction", "last")
-        stacked = torch.stack(outputs, dim=1)
-        features = {"last": stacked[:, -1], "mean": stacked.mean(1), "all": stacked}[reduction]
+        outputs = torch.stack([layer.output(step.after, step.drive, step.prepared) for step in steps], dim=1)
+        features = over_time(outputs, getattr(model, "reduction", "last"))
         total = len(x) * loss(model.get_submodule("head")(features), y)  # the mean over sequences, undone
-    tensors = [t for s in states for t in leaves(s)]
+    tensors = [t for s in states for t in state_leaves(s)]
     grads = torch.autograd.grad(total, tensors, allow_unused=True)
     per_step = len(tensors) // len(states)
     curve = []
@@ -306,7 +297,7 @@ def _gradient_norms(
 
 def _leaf(state: Any) -> Any:
     """The same state, requiring a gradient, so that constant layers too have a graph through time."""
-    for tensor in leaves(state):
+    for tensor in state_leaves(state):
         tensor.requires_grad_()
     return state
 

@@ -21,7 +21,8 @@ from stability.systems import DrivenSystem
 from stability.verify import verify_claim
 
 from ...models.network import SequenceModel
-from ...models.recurrent import RecurrentLayer, to_numpy
+from ...models.recurrent import RecurrentLayer
+from ...models.tensors import to_numpy
 from ..dynamics.stepbound import SLACK, horizon_gain, pair_gains, step_bound
 from ..guard import check_batch, check_labels, check_model, check_number, logits_of, untouched
 from ..results import Record
@@ -94,7 +95,7 @@ def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem]:
     if not isinstance(subject, DrivenSystem):
         what = f"{type(model.layer).__name__} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
         raise UnsupportedError(what + GIVEN)
-    if model.reduction == "all" or type(model.layer).emit is not RecurrentLayer.emit:
+    if model.reduction == "all" or not model.layer.outputs_hidden:
         raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
     return model, subject
 

@@ -31,8 +31,8 @@ from stability.systems import LureSystem
 from stability.systems.activations import activation as lookup
 
 from ...models.continuous import ContinuousRNN
-from ...models.elman import ElmanRNN
-from ...models.recurrent import to_numpy
+from ...models.recurrent import RecurrentLayer, no_contraction_gap
+from ...models.tensors import to_numpy
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices
 
 __all__ = ["MARGINS", "contraction_gap", "layer_margins", "margin_penalty", "why_no_margin"]
@@ -45,11 +45,11 @@ def _theorem1(layer: nn.Module) -> dict[str, float]:
         raise UnsupportedError(
             f"theorem 1 is about dh/dt = A h + phi(W h + ...), and {type(layer).__name__} integrates no such equation"
         )
-    A, W = layer.realise()
-    if not torch.isfinite(W).all() or (A is not None and not torch.isfinite(A).all()):
+    matrices = {name: to_numpy(value) for name, value in layer.matrices().items()}
+    if not all(np.isfinite(value).all() for value in matrices.values()):
         return dict.fromkeys(THEOREM1, math.nan)
-    w = to_numpy(W)
-    result = theorem1(np.zeros_like(w) if A is None else to_numpy(A), w, M=lookup(layer.activation).slope[1])
+    W = matrices["W"]
+    result = theorem1(matrices.get("A", np.zeros_like(W)), W, M=lookup(layer.activation).slope[1])
     findings = dict(zip(THEOREM1, (result.a, result.b_published, result.b_sound), strict=True))
     return {name: math.nan if f.margin is None else f.margin for name, f in findings.items()}
 
@@ -127,10 +127,6 @@ def layer_margins(layer: nn.Module, names: Sequence[str]) -> dict[str, float]:
     return out
 
 
-def _norm(matrix: Tensor) -> Tensor:
-    return torch.linalg.matrix_norm(matrix, 2)
-
-
 def contraction_gap(layer: nn.Module) -> Tensor:
     """The contraction gap of a layer (see above), differentiable; positive where the map that runs contracts.
 
@@ -150,29 +146,12 @@ def contraction_gap(layer: nn.Module) -> Tensor:
         >>> round(float(contraction_gap(layer).detach()), 12)
         1.5
     """
-    if isinstance(layer, ContinuousRNN):
-        A, W = layer.realise()
-        if A is None:
-            raise UnsupportedError(
-                f"{type(layer).__name__} has no linear part: nothing contracts where its activation saturates"
-                ", whatever the weights; use LipschitzRNN or ContractingRNN"
-            )
-        slope, dt = lookup(layer.activation).slope[1], layer.dt
-        eye, w = torch.eye(len(W), dtype=W.dtype, device=W.device), slope * _norm(W)
-        if layer.integrator == "euler":
-            return (1 - _norm(eye + dt * A)) / dt - w
-        half = 0.5 * dt
-        linear = _norm(eye + dt * A + dt * half * (A @ A))
-        feedback = half * _norm(A) * w + w * (_norm(eye + half * A) + half * w)
-        return (1 - linear) / dt - feedback
-    if isinstance(layer, ElmanRNN):
-        return 1 - lookup(layer.activation).slope[1] * _norm(layer.weight_hh)
-    if isinstance(layer, (nn.RNN, nn.RNNCell)):
-        return torch.stack([1 - _norm(W) for W in recurrent_matrices(layer).values()]).min()
-    raise UnsupportedError(
-        f"no contraction gap in norms is known for a {type(layer).__name__}; "
-        "margin_penalty works for LipschitzRNN, ElmanRNN and torch.nn.RNN"
-    )
+    if isinstance(layer, (nn.RNN, nn.RNNCell)):  # several layers too, which are no map from one state to the next
+        gaps = [1 - torch.linalg.matrix_norm(W, 2) for W in recurrent_matrices(layer).values()]
+        return torch.stack(gaps).min()
+    if not isinstance(layer, RecurrentLayer):
+        raise no_contraction_gap(layer)
+    return layer.contraction_gap()
 
 
 def margin_penalty(model: nn.Module, target: float = 0.0) -> Tensor:

@@ -28,10 +28,8 @@ from stability.errors import ConfigurationError, UnsupportedError
 from stability.storage.artifacts import artifact
 from stability.storage.folder import claim
 
-from ...models.antisymmetric import AntisymmetricRNN
-from ...models.lipschitz import LipschitzRNN
-from ...models.parametrizations.symmetric_skew import proposition1_bounds, published_proposition1_bounds
-from ...models.recurrent import to_numpy
+from ...models.recurrent import RecurrentLayer
+from ...models.tensors import to_numpy
 from ..tables import CsvLog, Mark
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
 from .margins import MARGINS, layer_margins, why_no_margin
@@ -86,29 +84,19 @@ def matrix_quantities(matrix: np.ndarray) -> tuple[dict[str, float], np.ndarray]
 
 
 def _proposition1(layer: nn.Module) -> dict[str, dict[str, float]]:
-    """Bounds on the real parts for the matrices of symmetric-skew layers, by matrix name."""
-    if isinstance(layer, LipschitzRNN):
-        made = {
-            "A": (layer.M_A, layer.beta[0], layer.gamma[0], layer.alpha),
-            "W": (layer.M_W, layer.beta[1], layer.gamma[1], 1.0),
-        }
-    elif isinstance(layer, AntisymmetricRNN):
-        made = {"W": (layer.M_W, 1.0, layer.gamma, 1.0)}
-    else:
+    """Bounds on the real parts for the matrices of a layer that knows some, by matrix name."""
+    if not isinstance(layer, RecurrentLayer):
         return {}
-    out: dict[str, dict[str, float]] = {}
-    for name, (M, beta, gamma, factor) in made.items():
-        if not torch.isfinite(M).all():
-            continue
-        low, high = proposition1_bounds(M, beta, gamma)
-        printed_low, printed_high = published_proposition1_bounds(M, beta, gamma)
-        out[name] = {
-            "prop1_low": factor * low,
-            "prop1_high": factor * high,
-            "prop1_published_low": factor * printed_low,
-            "prop1_published_high": factor * printed_high,
+    printed = layer.real_part_bounds(published=True)
+    return {
+        name: {
+            "prop1_low": low,
+            "prop1_high": high,
+            "prop1_published_low": printed[name][0],
+            "prop1_published_high": printed[name][1],
         }
-    return out
+        for name, (low, high) in layer.real_part_bounds().items()
+    }
 
 
 def _radius(matrix: np.ndarray) -> float:
@@ -295,19 +283,17 @@ class SpectrumTracker:
         for path, module in self._layers[:1]:  # what deeper layers see depends on the model; they are left out
             prefix = f"{path}." if len(self._layers) > 1 else ""
             layer = as_layer(module)
-            prepared, state = layer.begin(self.probe)
-            drives = layer.drive(self.probe, prepared).unbind(1)
-            chosen = {len(drives) // 4, len(drives) // 2, len(drives) - 1}
+            length = self.probe.shape[1]
+            chosen = {length // 4, length // 2, length - 1}
             norms = []
-            for t, drive in enumerate(drives):
+            for t, step in enumerate(layer.walk(self.probe)):
                 if t in chosen:
-                    jacobians = step_jacobians(layer, drive, state, prepared)[0]
+                    jacobians = step_jacobians(layer, step.drive, step.before, step.prepared)[0]
                     matrices = jacobians.double().cpu().numpy()
                     finite = [m for m in matrices if np.isfinite(m).all()]
                     worst = max(finite, key=_radius, default=matrices[0])
                     self._record_matrix(f"{prefix}J@{t}", worst, rows, points, {})
-                state = layer.transition(drive, state, prepared)
-                norms.append(float(layer.hidden(state).norm(dim=1).mean()))
+                norms.append(float(layer.hidden(step.after).norm(dim=1).mean()))
             rows.append((self.step, self.epoch, f"{prefix}h", "mean_norm", float(np.mean(norms))))
             rows.append((self.step, self.epoch, f"{prefix}h", "last_norm", norms[-1]))
 

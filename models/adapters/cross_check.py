@@ -18,9 +18,7 @@ from torch import nn
 from stability.errors import DisagreementError, StabilityError, UnsupportedError
 from stability.stacks.cascade import Cascade
 
-from ..gated import GatedLayer
 from ..recurrent import RecurrentLayer
-from ..stack import Stack
 from .inspection import is_reparametrised, twin
 from .quantized import is_quantized
 
@@ -138,14 +136,14 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
         DisagreementError: they give different numbers, or the state is not the system's.
         UnsupportedError: the layer cannot be copied or run.
     """
-    if getattr(layer, "bidirectional", False):  # such a layer takes no state; it runs both ways through one system
+    if layer.bidirectional:  # such a layer takes no state; it runs both ways through one system
         return
     copied = twin(layer).to(device="cpu", dtype=torch.float64)
     sizes = [part.states for part in _layers(subject)]
     held: list[Any] = []
 
     def parts(state: Any) -> list[Array]:
-        flat = _in_order(copied, state).numpy()
+        flat = copied.system_state(state).numpy()
         if flat.shape[-1] != sum(sizes):
             raise DisagreementError(
                 f"a state of {type(layer).__name__} holds {flat.shape[-1]} numbers, one of its system {sum(sizes)}"
@@ -169,18 +167,6 @@ def _random_like(state: Any, generator: torch.Generator) -> Any:
         return tuple(_random_like(leaf, generator) for leaf in state)
     scale = torch.tensor(_SCALES).reshape(-1, *[1] * (state.dim() - 1))
     return torch.randn(state.shape, dtype=state.dtype, generator=generator) * scale
-
-
-def _in_order(layer: Any, state: Any) -> torch.Tensor:
-    """A layer's state as one real vector a sample, in the order of its system's states."""
-    if isinstance(layer, Stack):
-        return torch.cat([_in_order(part, own) for part, own in zip(layer.layers, state)], 1)
-    leaves = state if isinstance(state, (tuple, list)) else (state,)
-    real = [torch.view_as_real(v).movedim(-1, 1) if v.is_complex() else v for v in leaves]
-    if isinstance(layer, GatedLayer):  # (h of all layers, c of all layers) to (h, c) layer by layer
-        blocks = [v.chunk(layer.num_layers, 1) for v in real]
-        return torch.cat([block[k] for k in range(layer.num_layers) for block in blocks], 1)
-    return torch.cat([v.reshape(len(v), -1) for v in real], 1)
 
 
 def _modes(module: nn.Module) -> Iterator[str]:

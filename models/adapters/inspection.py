@@ -27,6 +27,7 @@ _CALLED = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__", "__get
 _RUN = (
     "forward",
     "step",
+    "walk",
     "transition",
     "drive",
     "prepare",

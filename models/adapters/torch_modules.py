@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from stability.claims.cascade import Cascade
 from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
 from stability.gated.cell import GatedCell
-from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation as lookup
 
+from ..lure import rnn_subject
 from .cross_check import cross_check, cross_check_quantised
 from .inspection import refuse_altered, settled
 from .quantized import is_quantized, quantized_weights
@@ -32,7 +31,6 @@ __all__ = [
     "from_rows",
     "is_torch_recurrent",
     "read",
-    "rnn_subject",
     "stacked",
     "torch_kind",
     "torch_subject",
@@ -150,30 +148,6 @@ def from_rows(tensor: Any, name: str = "weight") -> np.ndarray:
         array([1., 3.])
     """
     return np.ascontiguousarray(as_array(tensor, name).T)
-
-
-def rnn_subject(W: Any, U: Any, b: Any = None, activation: str = "tanh", name: str = "RNN") -> DrivenSystem:
-    """``h+ = phi(W h + U x + b)`` from its matrices.
-
-    Args:
-        W: ``(n, n)`` recurrent weights.
-        U: ``(n, p)`` input weights.
-        b: ``(n,)`` bias.
-        activation: a name of ``stability.systems.activations``.
-        name: what reports call it.
-
-    Returns:
-        The network.
-
-    Example:
-        >>> import stability
-        >>> network = rnn_subject([[0.4, 0.1], [-0.1, 0.4]], [[1.0], [0.0]])
-        >>> str(stability.certify(network).claim.verdict)
-        'certified'
-    """
-    n = np.shape(W)[0]
-    system = LureSystem(np.zeros((n, n)), np.eye(n), W, slope=lookup(activation).slope, dt=1.0)
-    return DrivenSystem(system, activation, U, b, name=name)
 
 
 def _weights(module: nn.Module, names: tuple[str, ...], suffix: str = "") -> list[np.ndarray | None]:

@@ -27,7 +27,7 @@ from stability.systems.parts import of_part
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
 from ..adapters.state_dicts import shown
-from ..adapters.torch_modules import rnn_subject
+from ..lure import rnn_subject
 from ..readers.limits import LAYERS, UNFOLDED
 from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
 from .loops import loop_subject

@@ -8,6 +8,7 @@ Erichson, Azencot, Queiruga, Hodgkinson, Mahoney, "Lipschitz Recurrent Neural Ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 from ..options import real
 
-__all__ = ["SymmetricSkew", "proposition1_bounds", "published_proposition1_bounds", "symmetric_skew"]
+__all__ = ["SymmetricSkew", "proposition1_bounds", "published_proposition1_bounds", "skew_bounds", "symmetric_skew"]
 
 
 def _square(name: str, value: Any) -> Tensor:
@@ -107,6 +108,24 @@ def published_proposition1_bounds(M: Any, beta: float, gamma: float) -> tuple[fl
         (-0.75, 0.25)
     """
     return _interval(M, beta, gamma, 1.0)
+
+
+def skew_bounds(
+    parts: Mapping[str, tuple[Tensor, float, float, float]], published: bool
+) -> dict[str, tuple[float, float]]:
+    """Proposition 1 for several matrices ``factor * S(M, beta, gamma)``, leaving out those that are not finite.
+
+    Args:
+        parts: ``(M, beta, gamma, factor)`` by name, ``factor >= 0``.
+        published: the interval as printed.
+
+    Returns:
+        ``(low, high)`` by name.
+    """
+    bounds = published_proposition1_bounds if published else proposition1_bounds
+    finite = {name: part for name, part in parts.items() if torch.isfinite(part[0]).all()}
+    found = {name: (bounds(*part[:3]), part[3]) for name, part in finite.items()}
+    return {name: (factor * low, factor * high) for name, ((low, high), factor) in found.items()}
 
 
 class SymmetricSkew(nn.Module):
