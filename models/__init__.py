@@ -25,7 +25,8 @@ from .lipschitz import LipschitzRNN
 from .lru import LRU
 from .network import SequenceModel
 from .neural_ode import NeuralODERNN
-from .parametrizations.householder import Householder, householder_apply, householder_matrix, make_orthogonal
+from .parametrizations.householder import Householder, make_orthogonal
+from .parametrizations.reflections import householder_apply, householder_matrix
 from .parametrizations.symmetric_skew import (
     SymmetricSkew,
     proposition1_bounds,

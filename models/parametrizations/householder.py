@@ -12,35 +12,10 @@ from torch.nn.utils import parametrize
 
 from stability.errors import ConfigurationError, DimensionError
 
-from .reflections import (
-    CompactWY,
-    check_reflections,
-    compact_wy,
-    householder_apply,
-    householder_matrix,
-    wy_apply,
-)
-from .vectors import (
-    check_square,
-    householder_vectors,
-    orthogonality_error,
-    reduce_by_reflections,
-    reflection_count,
-)
+from .reflections import householder_matrix
+from .vectors import ReflectionMap, check_square, householder_vectors, reduce_by_reflections, reflection_count
 
-__all__ = [
-    "CompactWY",
-    "Householder",
-    "check_reflections",
-    "compact_wy",
-    "householder_apply",
-    "householder_matrix",
-    "householder_vectors",
-    "make_orthogonal",
-    "orthogonality_error",
-    "random_reflections",
-    "wy_apply",
-]
+__all__ = ["Householder", "make_orthogonal", "random_reflections"]
 
 
 def random_reflections(
@@ -62,7 +37,7 @@ def random_reflections(
     return U / torch.linalg.vector_norm(U, dim=0)
 
 
-class Householder(nn.Module):
+class Householder(ReflectionMap):
     r"""The map :math:`U \mapsto H_n(u_n) \cdots H_{n-m+1}(u_{n-m+1})` for ``torch.nn.utils.parametrize``.
 
     Args:
@@ -79,13 +54,6 @@ class Householder(nn.Module):
         >>> bool(torch.allclose(linear.weight.T @ linear.weight, torch.eye(4, dtype=torch.float64)))
         True
     """
-
-    def __init__(self, n: int, reflections: int | None = None) -> None:
-        super().__init__()
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ConfigurationError(f"n must be a positive integer, got {n!r}")
-        self.n = n
-        self.reflections = n if reflections is None else reflection_count(n, reflections)
 
     def forward(self, U: Tensor) -> Tensor:
         """``W (n, n)`` of the vectors ``U (n, m)``; raises what ``householder_matrix`` raises."""
@@ -119,16 +87,13 @@ class Householder(nn.Module):
         Returns:
             True or False; False for a matrix with NaN.
         """
-        if not isinstance(W, Tensor) or not W.is_floating_point() or tuple(W.shape) != (self.n, self.n):
-            return False
-        tolerance = 10 * self.n * torch.finfo(W.dtype).eps if tolerance is None else tolerance
-        if not orthogonality_error(W) <= tolerance:
+        if not self.is_isometry(W, tolerance) or W.is_complex():
             return False
         if self.reflections == self.n:
             return True
         _, R = reduce_by_reflections(W, self.reflections)
         rest = (R - torch.eye(self.n, dtype=R.dtype, device=R.device)).abs().max()
-        return bool(rest <= max(10 * tolerance, 100 * self.n * torch.finfo(W.dtype).eps))
+        return bool(rest <= max(10 * self.tolerance(W, tolerance), 100 * self.n * torch.finfo(W.dtype).eps))
 
     def sample(self, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
         """A random member of the image (not Haar-distributed).
@@ -142,10 +107,6 @@ class Householder(nn.Module):
         """
         generator = torch.Generator().manual_seed(seed)
         return self(random_reflections(self.n, self.reflections, generator=generator, dtype=dtype))
-
-    def extra_repr(self) -> str:
-        """What ``repr`` shows."""
-        return f"n={self.n}, reflections={self.reflections}"
 
 
 def make_orthogonal(module: nn.Module, name: str = "weight", reflections: int | None = None) -> nn.Module:
@@ -165,6 +126,7 @@ def make_orthogonal(module: nn.Module, name: str = "weight", reflections: int | 
 
     Example:
         >>> layer = make_orthogonal(torch.nn.RNN(3, 4), "weight_hh_l0", reflections=2)
+        >>> from stability.models.parametrizations.vectors import orthogonality_error
         >>> orthogonality_error(layer.weight_hh_l0) < 1e-5
         True
     """

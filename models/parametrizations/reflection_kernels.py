@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..precision import full_precision
 
-__all__ = ["BLOCK", "full_matrix", "one_by_one", "scaled", "triangle", "wy_product"]
+__all__ = ["BLOCK", "full_matrix", "one_by_one", "scaled", "triangle"]
 
 BLOCK = 48  # reflections in one WY block of the full matrix (measured)
 
@@ -70,30 +70,8 @@ class _Matrix(torch.autograd.Function):
         return dV.tril_() / scale
 
 
-class _Product(torch.autograd.Function):
-    """``C = (I - V T^{-1} V^H) h`` for rows; backward by Theorem 2 in differentiable operations."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(U: Tensor, h: Tensor) -> Tensor:
-        V, _ = scaled(U)
-        ht = torch.linalg.solve_triangular(triangle(V).mT, h @ V.conj(), upper=False, left=False)
-        return torch.addmm(h, ht, V.mT, alpha=-1.0)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    @full_precision
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        U, h = ctx.saved_tensors
-        return _theorem2(U, h, grads[0])
-
-
 class _Reflections(torch.autograd.Function):
-    """Algorithm 1: the same product, reflection by reflection."""
+    """Algorithm 1: ``W h`` for rows, reflection by reflection; a second derivative by Theorem 2."""
 
     generate_vmap_rule = True
 
@@ -181,5 +159,4 @@ def _twice_inverse_square(u: Tensor) -> Tensor:
 
 
 full_matrix = _Matrix.apply
-wy_product = _Product.apply
 one_by_one = _Reflections.apply

@@ -24,16 +24,9 @@ from torch import Tensor
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError
 
 from ..precision import full_precision
-from .reflection_kernels import full_matrix, one_by_one, scaled, triangle, wy_product
+from .reflection_kernels import full_matrix, one_by_one, scaled, triangle
 
-__all__ = [
-    "CompactWY",
-    "check_reflections",
-    "compact_wy",
-    "householder_apply",
-    "householder_matrix",
-    "wy_apply",
-]
+__all__ = ["CompactWY", "check_reflections", "compact_wy", "householder_apply", "householder_matrix"]
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
@@ -74,28 +67,6 @@ def householder_matrix(U: Tensor) -> Tensor:
 
 
 @full_precision
-def wy_apply(U: Tensor, h: Tensor) -> Tensor:
-    """``W h`` for rows ``h (..., n)`` by the WY form with the gradients of Theorem 2: best for many rows.
-
-    Args:
-        U: ``(n, m)`` as for ``householder_matrix``.
-        h: ``(..., n)`` in the dtype of U; each row is a vector.
-
-    Returns:
-        ``(..., n)``: ``h W^T`` in matrix notation.
-
-    Raises:
-        DimensionError: ``h`` does not have n entries a row; and what ``householder_matrix`` raises.
-
-    Example:
-        >>> wy_apply(torch.tensor([[1.0], [1.0]]), torch.tensor([2.0, 3.0]))
-        tensor([-3., -2.])
-    """
-    vectors, rows, sign = _rows(U, h)
-    return wy_product(vectors, _sign_rows(rows, sign)).reshape(h.shape)
-
-
-@full_precision
 def householder_apply(U: Tensor, h: Tensor) -> Tensor:
     """``W h`` for rows ``h (..., n)`` by Algorithm 1: one by one, O(nm) a row, little memory.
 
@@ -116,8 +87,15 @@ def householder_apply(U: Tensor, h: Tensor) -> Tensor:
         >>> householder_apply(torch.tensor([[1.0], [1.0]]), torch.tensor([2.0, 3.0]))
         tensor([-3., -2.])
     """
-    vectors, rows, sign = _rows(U, h)
-    return one_by_one(vectors, _sign_rows(rows, sign)).reshape(h.shape)
+    vectors, sign = _split(check_reflections(U))
+    n = U.shape[0]
+    if not isinstance(h, Tensor) or h.dtype != U.dtype:
+        got = h.dtype if isinstance(h, Tensor) else type(h).__name__
+        raise ConfigurationError(f"h must be a tensor of the dtype of U, {U.dtype}, got {got}")
+    if h.dim() == 0 or h.shape[-1] != n or 0 in h.shape:
+        raise DimensionError("h", f"(..., {n})", tuple(h.shape), "each row is a vector")
+    rows = h.reshape(-1, n)
+    return one_by_one(vectors, rows if sign is None else rows * _last_factor(sign, n)).reshape(h.shape)
 
 
 @full_precision
@@ -184,21 +162,6 @@ def _split(U: Tensor) -> tuple[Tensor, Tensor | None]:
         return U, None
     last = U.detach()[-1, -1]
     return U[:, :-1], torch.where(last > 0, torch.ones_like(last), -torch.ones_like(last))
-
-
-def _rows(U: Tensor, h: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-    vectors, sign = _split(check_reflections(U))
-    if not isinstance(h, Tensor) or h.dtype != U.dtype:
-        got = h.dtype if isinstance(h, Tensor) else type(h).__name__
-        raise ConfigurationError(f"h must be a tensor of the dtype of U, {U.dtype}, got {got}")
-    if h.dim() == 0 or h.shape[-1] != U.shape[0] or 0 in h.shape:
-        raise DimensionError("h", f"(..., {U.shape[0]})", tuple(h.shape), "each row is a vector")
-    return vectors, h.reshape(-1, U.shape[0]), sign
-
-
-def _sign_rows(h: Tensor, sign: Tensor | None) -> Tensor:
-    """``H_1 h`` for rows: the last entry times the sign."""
-    return h if sign is None else h * _last_factor(sign, h.shape[1])
 
 
 def _last_factor(sign: Tensor, n: int) -> Tensor:

@@ -11,19 +11,18 @@ a part: phases ``D``, reflections ``R``, the unitary Fourier transform ``F``, a 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError, UnsupportedError
 
 from ..precision import full_precision
 from .reflections import householder_matrix
-from .vectors import check_square, orthogonality_error, reduce_by_reflections, reflection_count
+from .vectors import ReflectionMap, check_square, orthogonality_error, reduce_by_reflections
 
 __all__ = [
     "Unitary",
     "arjovsky_apply",
     "arjovsky_matrix",
-    "complex_form",
     "fixed_permutation",
     "real_form",
     "unitary_matrix",
@@ -105,7 +104,7 @@ def unitary_vectors(W: Tensor, count: int | None = None) -> tuple[Tensor, Tensor
     return U.to(W.dtype), torch.angle(diagonal).to(W.real.dtype)
 
 
-class Unitary(nn.Module):
+class Unitary(ReflectionMap):
     r"""The map :math:`(U, \theta) \mapsto W` onto unitary matrices for ``torch.nn.utils.parametrize``.
 
     Args:
@@ -120,16 +119,10 @@ class Unitary(nn.Module):
         >>> from torch.nn.utils import parametrize
         >>> linear = torch.nn.Linear(3, 3, bias=False, dtype=torch.complex128)
         >>> _ = parametrize.register_parametrization(linear, "weight", Unitary(3))
+        >>> from stability.models.parametrizations.vectors import orthogonality_error
         >>> orthogonality_error(linear.weight) < 1e-14
         True
     """
-
-    def __init__(self, n: int, reflections: int | None = None) -> None:
-        super().__init__()
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ConfigurationError(f"n must be a positive integer, got {n!r}")
-        self.n = n
-        self.reflections = n if reflections is None else reflection_count(n, reflections)
 
     @property
     def vectors(self) -> int:
@@ -149,10 +142,7 @@ class Unitary(nn.Module):
 
         For ``m < n`` a True does not say that so few reflections give W.
         """
-        if not isinstance(W, Tensor) or not W.is_complex() or tuple(W.shape) != (self.n, self.n):
-            return False
-        tolerance = 10 * self.n * torch.finfo(W.dtype).eps if tolerance is None else tolerance
-        return orthogonality_error(W) <= tolerance
+        return self.is_isometry(W, tolerance) and W.is_complex()
 
     def sample(self, *, seed: int = 0, dtype: torch.dtype = torch.complex128) -> Tensor:
         """A random member of the image (not Haar-distributed), from a generator of its own."""
@@ -160,10 +150,6 @@ class Unitary(nn.Module):
         U = torch.randn(self.n, self.vectors, generator=generator, dtype=dtype)
         theta = (2 * torch.rand(self.n, generator=generator, dtype=U.real.dtype) - 1) * torch.pi
         return self(U, theta)
-
-    def extra_repr(self) -> str:
-        """What ``repr`` shows."""
-        return f"n={self.n}, reflections={self.reflections}"
 
 
 @full_precision
@@ -255,33 +241,3 @@ def real_form(W: Tensor) -> Tensor:
     """
     A, B = W.real, W.imag
     return torch.cat([torch.cat([A, -B], dim=-1), torch.cat([B, A], dim=-1)], dim=-2)
-
-
-def complex_form(R: Tensor) -> Tensor:
-    """``A + i B`` of a real form ``[[A, -B], [B, A]]``.
-
-    Args:
-        R: ``(2n, 2n)`` real.
-
-    Returns:
-        ``(n, n)`` complex.
-
-    Raises:
-        DimensionError: the size is not even, or R is not square.
-        UnsupportedError: the blocks do not have that structure.
-
-    Example:
-        >>> complex_form(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
-        tensor([[0.+1.j]])
-    """
-    if R.dim() != 2 or R.shape[0] != R.shape[1] or R.shape[0] % 2 or R.shape[0] == 0:
-        raise DimensionError("R", "(2n, 2n)", tuple(R.shape))
-    n = R.shape[0] // 2
-    A, B = R[:n, :n], R[n:, :n]
-    gap = max(float((R[n:, n:] - A).abs().max()), float((R[:n, n:] + B).abs().max()))
-    if not gap <= 10 * n * torch.finfo(R.dtype).eps * max(float(R.abs().max()), 1.0):
-        raise UnsupportedError(
-            f"this matrix is not of the form [[A, -B], [B, A]] (its blocks differ by {gap:.2g}): it is the "
-            "real form of no complex matrix"
-        )
-    return torch.complex(A, B)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError, UnsupportedError
 
+from ..options import positive_int
+
 __all__ = [
+    "ReflectionMap",
     "check_square",
     "householder_vectors",
     "orthogonality_error",
@@ -140,3 +143,33 @@ def reflection_count(n: int, m: Any, name: str = "reflections") -> int:
     if isinstance(m, bool) or not isinstance(m, int) or not 1 <= m <= n:
         raise ConfigurationError(f"{name} must be an integer from 1 to the matrix size, {n}, got {m!r}")
     return m
+
+
+class ReflectionMap(nn.Module):
+    """Base of the maps onto orthogonal and unitary matrices for ``torch.nn.utils.parametrize``.
+
+    Args:
+        n: size of the matrix.
+        reflections: ``m`` in 1 .. n; all ``n`` by default.
+
+    Raises:
+        ConfigurationError: m is no integer from 1 to n.
+    """
+
+    def __init__(self, n: int, reflections: int | None = None) -> None:
+        super().__init__()
+        self.n = positive_int("n", n)
+        self.reflections = n if reflections is None else reflection_count(n, reflections)
+
+    def tolerance(self, W: Tensor, given: float | None) -> float:
+        """On the largest entry of ``|W^H W - I|``: the given one, or ``10 n`` units of rounding."""
+        return 10 * self.n * torch.finfo(W.dtype).eps if given is None else given
+
+    def is_isometry(self, W: Any, tolerance: float | None) -> bool:
+        """Whether ``W`` is an ``(n, n)`` tensor of floating-point numbers with ``W^H W = I`` up to the tolerance."""
+        numbers = isinstance(W, Tensor) and (W.is_floating_point() or W.is_complex()) and W.shape == (self.n, self.n)
+        return numbers and orthogonality_error(W) <= self.tolerance(W, tolerance)
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows."""
+        return f"n={self.n}, reflections={self.reflections}"

@@ -9,14 +9,9 @@ from torch.nn.utils import parametrize
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError, UnsupportedError
 from stability.models.factorizations import qr
-from stability.models.parametrizations.householder import (
-    Householder,
-    householder_vectors,
-    make_orthogonal,
-    orthogonality_error,
-    random_reflections,
-)
+from stability.models.parametrizations.householder import Householder, make_orthogonal, random_reflections
 from stability.models.parametrizations.reflections import householder_matrix
+from stability.models.parametrizations.vectors import householder_vectors, orthogonality_error
 
 F64 = torch.float64
 

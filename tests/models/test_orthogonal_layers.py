@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError, UnsupportedError
 from stability.models import HouseholderRNN, SequenceModel, UnitaryRNN, load, save
 from stability.models.activations import expansion_of, layer_activation, modrelu, oplu
-from stability.models.parametrizations.householder import orthogonality_error
+from stability.models.parametrizations.vectors import orthogonality_error
 from stability.models.recurrent import LAYERS, RecurrentLayer
 from stability.models.scans.unrolled import Dense, Thin, unroll
 
