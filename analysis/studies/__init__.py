@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from .adding import run_adding
-from .base import STUDIES, Study, StudyResult, keep_part, register_study, run_study
-from .contracting import run_contracting
-from .linear_recurrences import run_linear_recurrences
-from .rotrnn_norms import run_rotrnn_norms
+from . import adding, contracting, linear_recurrences, rotrnn_norms
+from .base import STUDIES, Job, Study, StudyResult, keep_part, register_study, run_study
 
 __all__ = [
     "STUDIES",
+    "Job",
     "Study",
     "StudyResult",
+    "adding",
+    "contracting",
     "keep_part",
+    "linear_recurrences",
     "register_study",
-    "run_adding",
-    "run_contracting",
-    "run_linear_recurrences",
-    "run_rotrnn_norms",
+    "rotrnn_norms",
     "run_study",
 ]

@@ -14,22 +14,20 @@ the end. With a peak of 0.005 the LSTM is too slow to leave the baseline.
 
 from __future__ import annotations
 
-import math
-import time
+import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from stability.errors import ConfigurationError
-
 from ...models import LSTM, ElmanRNN, HouseholderRNN, SequenceModel
 from ..tasks import Task, make_task
-from .base import StudyResult, finite, keep_part, register_study, write_table
+from ..training.outcome import Progress
+from ..training.settings import Settings
+from .base import Job, StudyResult, keep_part, register_study, write_table
 
-__all__ = ["equal_size", "learning_rate_factor", "run_adding"]
+__all__ = ["equal_size", "run_adding"]
 
 TITLE = "Adding problem: mean squared error of oRNN, LSTM and Elman at equal parameter counts"
 BASELINE = 1.0 / 6.0
@@ -88,114 +86,68 @@ def _models(settings: dict[str, Any]) -> dict[str, tuple[str, Callable[[], nn.Mo
     }
 
 
-def learning_rate_factor(iteration: int, iterations: int, warm_up: float = WARM_UP) -> float:
-    r"""Warm-up times cosine decay, :math:`\min(1, (i + 1)/(wN)) \cdot (1 + \cos(\pi i / N)) / 2`.
-
-    Args:
-        iteration: ``i``, from 0.
-        iterations: ``N``.
-        warm_up: ``w``, the share of the iterations with a rising learning rate; 0 for none.
-
-    Returns:
-        What multiplies the learning rate, in [0, 1].
-
-    Example:
-        >>> [round(learning_rate_factor(i, 100, warm_up=0.1), 3) for i in (0, 9, 50, 100)]
-        [0.1, 0.98, 0.5, 0.0]
-    """
-    decay = 0.5 * (1.0 + math.cos(math.pi * iteration / iterations))
-    return decay if warm_up == 0 else decay * min(1.0, (iteration + 1) / (warm_up * iterations))
-
-
-def _train(
-    model: nn.Module, task: Task, settings: dict[str, Any], device: torch.device, tell: Callable[[str], None]
-) -> dict[str, Any]:
+def _train(job: Job, model: nn.Module, task: Task, chosen: dict[str, Any]) -> dict[str, Any]:
     """Adam on fresh batches; the curve of the error on a fixed test set."""
-    if task.sample is None:
-        raise ConfigurationError(f"the task {task.name} is not generated: it has no fresh sequences")
-    model.to(device)
-    iterations, warm_up = settings["iterations"], settings["warm_up"]
-    optimizer = torch.optim.Adam(model.parameters(), lr=settings["learning_rate"])
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: learning_rate_factor(i, iterations, warm_up))
-    x_test, y_test = (t.to(device) for t in task.test)
-    curve, recent, started = [], [], time.perf_counter()
-    for iteration in range(1, iterations + 1):
-        x, y = task.sample(settings["batch"], settings["seed"] * 10**7 + iteration)
-        loss = task.loss(model(x.to(device)), y.to(device))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
-        optimizer.step()
-        schedule.step()
-        recent.append(finite(loss.item(), iteration))
-        if iteration % settings["every"] == 0:
-            with torch.no_grad():
-                test = task.metric(model(x_test), y_test)
-            curve.append([iteration, math.fsum(recent) / len(recent), test])
-            tell(f"iteration {iteration}: test error {test:.4f}")
-            recent = []
-    return {"curve": curve, "seconds": time.perf_counter() - started}
+    settings = Settings(
+        epochs=chosen["iterations"] // chosen["every"],
+        fresh=chosen["every"],
+        batch_size=chosen["batch"],
+        lr=chosen["learning_rate"],
+        schedule="cosine",
+        warm_up=chosen["warm_up"],
+        clip=chosen["clip"],
+        seed=chosen["seed"],
+    )
+
+    def progress(now: Progress) -> None:
+        if now.finished is not None:
+            iteration, error = now.epoch * now.batches, now.finished.test_metric
+            job.progress(f"{chosen['model']}, iteration {iteration}: test error {error:.4f}")
+
+    result = job.train(model, task, settings, chosen["model"], progress=progress)
+    curve = [[e.epoch * chosen["every"], e.train_loss, e.test_metric] for e in result.history]
+    return {"curve": curve, "seconds": result.seconds}
 
 
 @register_study("adding", "oRNN, LSTM and Elman on the adding problem (oRNN paper, figure 4)")
-def run_adding(
-    out: Path,
-    *,
-    seed: int,
-    quick: bool,
-    data_dir: str | Path | None,
-    device: torch.device,
-    progress: Callable[[str], None],
-) -> StudyResult:
-    """Rerun the adding problem.
+def run_adding(job: Job) -> StudyResult:
+    """Rerun the adding problem; every model runs with two seeds.
 
     Args:
-        out: folder for the parts, and for ``curves.csv`` (model, seed, iteration, train_mse, test_mse).
-        seed: of weights and sequences; every model runs with ``seed`` and ``seed + 1``.
-        quick: short sequences and few iterations.
-        data_dir: not used, the sequences are generated.
-        device: where to train.
-        progress: told the test error now and then.
+        job: ``quick``: short sequences and few iterations. Beside the parts there is ``curves.csv`` (model, seed,
+            iteration, train_mse, test_mse).
 
     Returns:
         One row a run: best and last test error, and the first iteration below a fifth of the baseline.
     """
-    settings = {**(QUICK if quick else FULL), "learning_rate": LEARNING_RATES, "warm_up": WARM_UP, "clip": CLIP}
+    settings = {**(QUICK if job.quick else FULL), "learning_rate": LEARNING_RATES, "warm_up": WARM_UP, "clip": CLIP}
     rows, curves = [], []
     for label, (size, make) in _models(settings).items():
-        for run in (seed, seed + 1):
+        for seed in (job.seed, job.seed + 1):
             rate = LEARNING_RATES[label]
-            chosen = {**settings, "learning_rate": rate, "seed": run, "model": label, "size": size}
-            torch.manual_seed(run)
+            chosen = {**settings, "learning_rate": rate, "seed": seed, "model": label, "size": size}
+            torch.manual_seed(seed)
             model = make()
-            task = make_task("adding", seed=run, steps=settings["steps"], train=1, test=settings["test"])
-            part = keep_part(
-                out,
-                f"{label.lower()}-seed{run}",
-                chosen,
-                lambda model=model, task=task, chosen=chosen, label=label: _train(
-                    model, task, chosen, device, lambda text: progress(f"{label}, {text}")
-                ),
-            )
-            curves += [
-                {"model": label, "seed": run, "iteration": i, "train_mse": a, "test_mse": b}
-                for i, a, b in part["curve"]
-            ]
-            write_table(out / "curves.csv", curves)
+            task = make_task("adding", seed=seed, steps=settings["steps"], train=1, test=settings["test"])
+            train = functools.partial(_train, job, model, task, chosen)
+            part = keep_part(job.out, f"{label.lower()}-seed{seed}", chosen, train)
+            head = {"model": label, "seed": seed}
+            curves += [{**head, "iteration": i, "train_mse": a, "test_mse": b} for i, a, b in part["curve"]]
+            write_table(job.out / "curves.csv", curves)
             errors = [b for _, _, b in part["curve"]]
             rows.append(
                 {
                     "model": label,
                     "size": size,
                     "parameters": sum(p.numel() for p in model.parameters()),
-                    "seed": run,
+                    "seed": seed,
                     "best_test_mse": min(errors),
                     "last_test_mse": errors[-1],
                     "below_goal_at": next((i for i, _, b in part["curve"] if b < GOAL), None),
                     "seconds": part["seconds"],
                 }
             )
-    return StudyResult("adding", TITLE, quick, settings, tuple(rows), _notes(rows, settings))
+    return StudyResult("adding", TITLE, job.quick, settings, tuple(rows), _notes(rows, settings))
 
 
 def _notes(rows: list[dict[str, Any]], settings: dict[str, Any]) -> tuple[str, ...]:

@@ -7,16 +7,16 @@ made of parts; a finished part is kept, and the same command with the same setti
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from torch import nn
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.storage.documents import read_json
@@ -25,10 +25,15 @@ from stability.storage.writing import make_folder, write_text
 from stability.wire import digest_of
 
 from ..environment import environment
+from ..guard import check_int
 from ..results import Record, plain_value
 from ..tables import csv_text
+from ..tasks import Task
+from ..training.front import train
+from ..training.outcome import TrainResult
+from ..training.settings import Settings
 
-__all__ = ["STUDIES", "Study", "StudyResult", "keep_part", "register_study", "run_study"]
+__all__ = ["STUDIES", "Job", "Study", "StudyResult", "keep_part", "register_study", "run_study"]
 
 
 STUDY = "study"
@@ -77,21 +82,55 @@ def _cell(value: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Job:
+    """What a study is asked for.
+
+    Attributes:
+        out: folder of the study, for its parts and curves.
+        seed: of everything random; studies over several seeds begin with it.
+        quick: a small version that shows the shape of the result.
+        data_dir: folder with data, for the studies that read any; ``None`` for what is embedded.
+        device: where to train.
+        progress: told one line of news now and then.
+    """
+
+    out: Path
+    seed: int
+    quick: bool
+    data_dir: str | Path | None
+    device: torch.device
+    progress: Callable[[str], None]
+
+    def train(self, model: nn.Module, task: Task, settings: Settings, what: str, **more: Any) -> TrainResult:
+        """A training of a part, on the study's device.
+
+        Raises:
+            UnsupportedError: it diverged, so that the study has no number for it.
+        """
+        result = train(model.to(self.device), task, settings, **more)
+        if result.stopped == "interrupted":
+            raise KeyboardInterrupt
+        if result.stopped == "diverged" or result.test_metric is None:
+            raise UnsupportedError(f"the training of {what} has no result: {result.detail}; the other parts are kept")
+        return result
+
+
+@dataclass(frozen=True)
 class Study:
     """A study by name.
 
     Attributes:
         name: what ``stability study`` calls it.
         summary: one line: what it reruns.
-        run: ``run(out, *, seed, quick, data_dir, device, progress) -> StudyResult``.
+        run: what it takes to run it.
     """
 
     name: str
     summary: str
-    run: Callable[..., StudyResult]
+    run: Callable[[Job], StudyResult]
 
 
-Runner = Callable[..., StudyResult]
+Runner = Callable[[Job], StudyResult]
 STUDIES: dict[str, Study] = {}
 
 
@@ -138,25 +177,19 @@ def run_study(
     """
     if not isinstance(name, str) or name not in STUDIES:
         raise ConfigurationError(f"unknown study {name!r}; the known ones are {', '.join(STUDIES)}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
+    check_int("seed", seed, 0)
     out = Path(out)
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     device = torch.device(device)
-    tell = progress or (lambda text: None)
+    job = Job(out, seed, quick, data_dir, device, progress or (lambda text: None))
     if out.is_dir():
         refuse(out, FILES, STUDY, overwrite, _before(out))
     with claim(out, f"study {name}") as own:
         own.take(_before(out), STUDY)
         own.reserve(FILES, STUDY, overwrite=overwrite)
-        result = STUDIES[name].run(out, seed=seed, quick=quick, data_dir=data_dir, device=device, progress=tell)
-        result = StudyResult(
-            **{
-                **vars(result),
-                "environment": environment(seed, device, started),
-                "seconds": time.perf_counter() - clock,
-            }
-        )
+        result = STUDIES[name].run(job)
+        made = environment(seed, device, started)
+        result = replace(result, environment=made, seconds=time.perf_counter() - clock)
         write_text(out / "study.json", json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
         write_table(out / "table.csv", result.rows)
     return result
@@ -209,30 +242,6 @@ def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callabl
         make_folder(path.parent)
         write_text(path, json.dumps({**part, "digest": digest_of(_text(part))}, allow_nan=False) + "\n")
     return part["outcome"]
-
-
-def finished(result: Any, what: str) -> Any:
-    """A training's result, where it came to its end.
-
-    Raises:
-        UnsupportedError: it diverged, so that the study has no number for it.
-    """
-    if result.stopped == "diverged" or result.test_metric is None:
-        raise UnsupportedError(f"the training of {what} has no result: {result.detail}; the other parts are kept")
-    return result
-
-
-def finite(loss: float, iteration: int) -> float:
-    """The loss of a training's step.
-
-    Raises:
-        UnsupportedError: the training has diverged.
-    """
-    if not math.isfinite(loss):
-        raise UnsupportedError(
-            f"training diverged: the loss became {loss} in iteration {iteration}; the other parts are kept"
-        )
-    return loss
 
 
 def _kept(path: Path) -> dict[str, Any]:

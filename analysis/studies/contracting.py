@@ -7,8 +7,8 @@ training every model is put to ``certify``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from stability.verify import verify
 
 from ...models import ContractingRNN, LipschitzRNN, SequenceModel
 from ..tasks import Task, make_task
-from ..training.front import train
-from .base import StudyResult, finished, keep_part, register_study
+from ..training.settings import Settings
+from .base import Job, StudyResult, keep_part, register_study
 
 __all__ = ["run_contracting"]
 
@@ -38,14 +38,12 @@ def _models(size: int, hidden: int) -> dict[str, Callable[[], SequenceModel]]:
     }
 
 
-def _run(make: Callable[[], SequenceModel], task: Task, epochs: int, seed: int, device: torch.device) -> dict[str, Any]:
+def _run(job: Job, make: Callable[[], SequenceModel], task: Task, settings: Settings) -> dict[str, Any]:
     """Train one model and ask for its certificate."""
-    torch.manual_seed(seed)
-    model = make().to(device)
-    result = finished(
-        train(model, task, epochs=epochs, seed=seed, **TRAINING), f"{type(model.layer).__name__}, seed {seed}"
-    )
-    certificate = certify(model.to("cpu").layer, rate="any", refute=True, seed=seed)
+    torch.manual_seed(settings.seed)
+    model = make()
+    result = job.train(model, task, settings, f"{type(model.layer).__name__}, seed {settings.seed}")
+    certificate = certify(model.to("cpu").layer, rate="any", refute=True, seed=settings.seed)
     return {
         "accuracy": result.test_metric,
         "train_loss": result.train_loss,
@@ -57,45 +55,30 @@ def _run(make: Callable[[], SequenceModel], task: Task, epochs: int, seed: int, 
 
 
 @register_study("contracting", "test accuracy of networks that carry a proof against unconstrained ones, five seeds")
-def run_contracting(
-    out: Path, *, seed: int, quick: bool, data_dir: Path | None, device: torch.device, progress: Callable[[str], None]
-) -> StudyResult:
-    """Run the study.
+def run_contracting(job: Job) -> StudyResult:
+    """Train both kinds in both sizes with all seeds.
 
     Args:
-        out: folder for finished parts.
-        seed: the first seed; the others follow it.
-        quick: small networks on 1,000 images.
-        data_dir: folder with MNIST's IDX files; the embedded 5,000 images without one.
-        device: where to train.
-        progress: told one line a finished part.
+        job: ``quick``: small networks on 1,000 images; ``data_dir``: folder with MNIST's IDX files.
 
     Returns:
         One row a model and size: mean, least and largest test accuracy, verdicts.
     """
-    settings = QUICK if quick else FULL
+    settings = QUICK if job.quick else FULL
     options = {} if settings["limit"] is None else {"limit": settings["limit"]}
-    task = make_task("digits", data_dir=data_dir, layout="8", **options)
+    task = make_task("digits", data_dir=job.data_dir, layout="8", **options)
     rows = []
     for hidden in settings["hidden"]:
         for label, make in _models(task.input_size, hidden).items():
             parts = []
-            for k in range(settings["seeds"]):
-                decided = {
-                    "label": label,
-                    "hidden": hidden,
-                    "seed": seed + k,
-                    "epochs": settings["epochs"],
-                    "rate": RATE,
-                    "data": task.describe(),
-                    **TRAINING,
-                }
-                key = f"{label.split()[0].lower()}-{hidden}-{seed + k}"
-                part = keep_part(
-                    out, key, decided, lambda make=make, k=k: _run(make, task, settings["epochs"], seed + k, device)
-                )
+            for seed in range(job.seed, job.seed + settings["seeds"]):
+                chosen = Settings(epochs=settings["epochs"], seed=seed, **TRAINING)
+                decided = {"label": label, "hidden": hidden, "seed": seed, "epochs": chosen.epochs, "rate": RATE}
+                decided = {**decided, "data": task.describe(), **TRAINING}
+                key = f"{label.split()[0].lower()}-{hidden}-{seed}"
+                part = keep_part(job.out, key, decided, functools.partial(_run, job, make, task, chosen))
                 parts.append(part)
-                progress(f"{label}, {hidden} units, seed {seed + k}: {part['accuracy']:.4f}, {part['verdict']}")
+                job.progress(f"{label}, {hidden} units, seed {seed}: {part['accuracy']:.4f}, {part['verdict']}")
             accuracy = np.array([p["accuracy"] for p in parts])
             rows.append(
                 {
@@ -112,7 +95,7 @@ def run_contracting(
                 }
             )
     notes = tuple(_compare(rows, hidden) for hidden in settings["hidden"])
-    return StudyResult("contracting", TITLE, quick, {**settings, **TRAINING, "rate": RATE}, tuple(rows), notes)
+    return StudyResult("contracting", TITLE, job.quick, {**settings, **TRAINING, "rate": RATE}, tuple(rows), notes)
 
 
 def _compare(rows: list[dict[str, Any]], hidden: int) -> str:

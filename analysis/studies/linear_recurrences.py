@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...models import DeepNetwork
-from ..tasks import make_task
-from ..training.front import train
+from ..tasks import Task, make_task
 from ..training.outcome import Progress
-from .base import StudyResult, finished, keep_part, register_study
+from ..training.settings import Settings
+from .base import Job, StudyResult, keep_part, register_study
 
 __all__ = ["run_linear_recurrences"]
 
@@ -26,62 +25,38 @@ TASKS_QUICK: dict[str, dict[str, Any]] = {
     "listops": {"max_length": 20, "min_length": 4, "train": 1000, "test": 300},
     "digits": {"size": 7, "layout": "pixels", "limit": 500, "test_limit": 300},
 }
-NETWORK = {"hidden_size": 64, "width": 32, "depth": 2, "norm": "batch", "mixing": "glu"}
+NETWORK: dict[str, Any] = {"hidden_size": 64, "width": 32, "depth": 2, "norm": "batch", "mixing": "glu"}
 LAYERS: dict[str, dict[str, Any]] = {
     "rotrnn": {"heads": 8, "gamma_min": 0.5, "gamma_max": 0.999, "theta_max": math.pi / 10},
     "lru": {"r_min": 0.5, "r_max": 0.999, "theta_max": math.pi / 10},
 }
-TRAINING = {"lr": 3e-3, "batch_size": 50}
+TRAINING: dict[str, Any] = {"lr": 3e-3, "batch_size": 50}
 
 
 @register_study("linear-recurrences", "small RotRNN and LRU networks on short ListOps and on digits")
-def run_linear_recurrences(
-    out: Path,
-    *,
-    seed: int,
-    quick: bool,
-    data_dir: str | Path | None,
-    device: torch.device,
-    progress: Callable[[str], None],
-) -> StudyResult:
+def run_linear_recurrences(job: Job) -> StudyResult:
     """Train both on both.
 
     Args:
-        out: folder for the parts.
-        seed: of weights, expressions and batches.
-        quick: little data and few epochs.
-        data_dir: folder with MNIST in its own format, for the digits; by default the small set in the package.
-        device: where to train.
-        progress: told the accuracy after every epoch.
+        job: ``quick``: little data and few epochs; ``data_dir``: folder with MNIST in its own format, for the digits.
 
     Returns:
         One row a network: accuracy beside chance.
     """
-    tasks = TASKS_QUICK if quick else TASKS_FULL
-    epochs = 3 if quick else 12
-    settings = {"tasks": tasks, "network": NETWORK, "layers": LAYERS, "training": {**TRAINING, "epochs": epochs}}
+    tasks = TASKS_QUICK if job.quick else TASKS_FULL
+    chosen = Settings(epochs=3 if job.quick else 12, seed=job.seed, **TRAINING)
+    epochs = {"epochs": chosen.epochs}
+    settings = {"tasks": tasks, "network": NETWORK, "layers": LAYERS, "training": {**TRAINING, **epochs}}
     rows = []
     for task_name, options in tasks.items():
-        where = {"data_dir": data_dir} if task_name == "digits" and data_dir is not None else {}
-        task = make_task(task_name, seed=seed, **where, **options)
+        where = {"data_dir": job.data_dir} if task_name == "digits" and job.data_dir is not None else {}
+        task = make_task(task_name, seed=job.seed, **where, **options)
         for kind, own in LAYERS.items():
-            torch.manual_seed(seed)
-            model = DeepNetwork(task.input_size, task.output_size, layer=kind, options=own, **NETWORK).to(device)  # type: ignore[arg-type]
-
-            def fit(model: DeepNetwork = model, task: Any = task, kind: str = kind) -> dict[str, Any]:
-                result = train(
-                    model,
-                    task,
-                    epochs=epochs,
-                    seed=seed,
-                    progress=lambda now: _tell(now, f"{kind} on {task.name}", progress),
-                    **TRAINING,  # type: ignore[arg-type]
-                )
-                finished(result, f"{kind} on {task.name}")
-                return {"accuracy": result.test_metric, "loss": result.test_loss, "seconds": result.seconds}
-
-            chosen = {"seed": seed, "model": kind, "task": task.describe(), "epochs": epochs, **own, **NETWORK}
-            part = keep_part(out, f"{kind}-{task_name}", {**chosen, **TRAINING}, fit)
+            torch.manual_seed(job.seed)
+            model = DeepNetwork(task.input_size, task.output_size, layer=kind, options=own, **NETWORK)
+            decided = {"seed": job.seed, "model": kind, "task": task.describe(), **epochs, **own, **NETWORK, **TRAINING}
+            fit = functools.partial(_fit, job, model, task, chosen, kind)
+            part = keep_part(job.out, f"{kind}-{task_name}", decided, fit)
             rows.append(
                 {
                     "model": kind,
@@ -95,9 +70,15 @@ def run_linear_recurrences(
                 }
             )
     notes = [f"{row['model']} on {row['task']}: {row['accuracy']:.1%}, chance {row['chance']:.1%}." for row in rows]
-    return StudyResult("linear-recurrences", TITLE, quick, settings, tuple(rows), tuple(notes))
+    return StudyResult("linear-recurrences", TITLE, job.quick, settings, tuple(rows), tuple(notes))
 
 
-def _tell(now: Progress, name: str, progress: Callable[[str], None]) -> None:
-    if now.finished is not None:
-        progress(f"{name}, epoch {now.epoch} of {now.epochs}: accuracy {now.finished.test_metric:.3f}")
+def _fit(job: Job, model: DeepNetwork, task: Task, settings: Settings, kind: str) -> dict[str, Any]:
+    name = f"{kind} on {task.name}"
+
+    def progress(now: Progress) -> None:
+        if now.finished is not None:
+            job.progress(f"{name}, epoch {now.epoch} of {now.epochs}: accuracy {now.finished.test_metric:.3f}")
+
+    result = job.train(model, task, settings, name, progress=progress)
+    return {"accuracy": result.test_metric, "loss": result.test_loss, "seconds": result.seconds}

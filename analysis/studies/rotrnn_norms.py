@@ -9,19 +9,20 @@ quarter of the width and 1,600 iterations: about 20 minutes on one core (66 ms a
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
-import time
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...models import DeepNetwork
 from ..tasks import Task, make_task
-from .base import StudyResult, finite, keep_part, register_study, write_table
+from ..training.outcome import Progress
+from ..training.settings import Settings
+from .base import Job, StudyResult, keep_part, register_study, write_table
 
 __all__ = ["run_rotrnn_norms"]
 
@@ -86,37 +87,38 @@ def _network(kind: str, depth: int, settings: dict[str, Any], task: Task) -> Dee
     )
 
 
-def _train(
-    model: DeepNetwork, task: Task, settings: dict[str, Any], device: torch.device, tell: Callable[[str], None]
-) -> dict[str, Any]:
-    """AdamW; every now and then the norms on a fixed test batch."""
-    model.to(device)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings["learning_rate"], weight_decay=settings["weight_decay"]
+def _train(job: Job, model: DeepNetwork, task: Task, chosen: dict[str, Any]) -> dict[str, Any]:
+    """AdamW on sequences drawn with replacement; every now and then the norms on a fixed test batch."""
+    every = max(1, chosen["iterations"] // RECORDED)
+    settings = Settings(
+        epochs=chosen["iterations"] // every,
+        fresh=every,
+        batch_size=chosen["batch"],
+        lr=chosen["learning_rate"],
+        optimizer="adamw",
+        weight_decay=chosen["weight_decay"],
+        seed=chosen["seed"],
     )
-    x, y = task.train
-    probe = task.test[0][: settings["batch"]].to(device)
-    generator = torch.Generator().manual_seed(settings["seed"])
-    every = max(1, settings["iterations"] // RECORDED)
-    curve = [[0, *model.hidden_norms(probe, batch_statistics=True).tolist()]]
-    started = time.perf_counter()
-    model.train()
-    for iteration in range(1, settings["iterations"] + 1):
-        rows = torch.randint(len(x), (settings["batch"],), generator=generator)
-        loss = task.loss(model(x[rows].to(device)), y[rows].to(device))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        finite(loss.item(), iteration)
-        if iteration % every == 0:
-            curve.append([iteration, *model.hidden_norms(probe, batch_statistics=True).tolist()])
-            tell(f"iteration {iteration}: loss {loss.item():.3f}")
-    model.eval()
-    with torch.no_grad():
-        parts = [(model(a.to(device)), b) for a, b in zip(task.test[0].split(64), task.test[1].split(64))]
-    accuracy = task.metric(torch.cat([out for out, _ in parts]), task.test[1].to(device))
-    return {"curve": curve, "accuracy": accuracy, "seconds": time.perf_counter() - started}
+    (x, y), probe = task.train, task.test[0][: chosen["batch"]].to(job.device)
+    generator = torch.Generator().manual_seed(settings.seed)
+
+    def sample(n: int, _: int) -> tuple[Tensor, Tensor]:
+        rows = torch.randint(len(x), (n,), generator=generator)
+        return x[rows], y[rows]
+
+    def norms() -> list[float]:
+        return model.hidden_norms(probe, batch_statistics=True).tolist()
+
+    def progress(now: Progress) -> None:
+        if now.finished is not None:
+            curve.append([now.epoch * every, *norms()])
+            network = f"{chosen['model']}, {chosen['depth']} layers"
+            job.progress(f"{network}, iteration {now.epoch * every}: loss {now.loss:.3f}")
+
+    model.to(job.device)
+    curve = [[0, *norms()]]
+    result = job.train(model, replace(task, sample=sample), settings, chosen["model"], progress=progress)
+    return {"curve": curve, "accuracy": result.test_metric, "seconds": result.seconds}
 
 
 def spread(values: list[float]) -> float:
@@ -125,60 +127,39 @@ def spread(values: list[float]) -> float:
 
 
 @register_study("rotrnn-norms", "hidden-state norms of RotRNN and LRU along training (RotRNN paper, figure 3)")
-def run_rotrnn_norms(
-    out: Path,
-    *,
-    seed: int,
-    quick: bool,
-    data_dir: str | Path | None,
-    device: torch.device,
-    progress: Callable[[str], None],
-) -> StudyResult:
+def run_rotrnn_norms(job: Job) -> StudyResult:
     """Rerun the norms.
 
     Args:
-        out: folder for the parts, and for ``curves.csv`` (model, depth, seed, iteration, layer, norm).
-        seed: the first of the seeds of weights and batches; the expressions are those of ``seed``.
-        quick: shallower, fewer seeds, a minute.
-        data_dir: not used, the expressions are generated.
-        device: where to train; a GPU gets the paper's sizes.
-        progress: told the loss now and then.
+        job: ``seed``: the first of the seeds of weights and batches, the expressions are those of ``seed``; ``quick``:
+            shallower, fewer seeds, a minute; ``device``: a GPU gets the paper's sizes. Beside the parts there is
+            ``curves.csv`` (model, depth, seed, iteration, layer, norm).
 
     Returns:
         One row a network: the mean squared norm at the start and the end of training, and its spread over training
         and layers in doublings.
     """
-    sizes = QUICK if quick else PAPER if device.type == "cuda" else SMALL
+    sizes = QUICK if job.quick else PAPER if job.device.type == "cuda" else SMALL
     settings = {**sizes, **TRAINING, "theta_max": THETA_MAX}
     keys = ("max_length", "min_length", "train", "test")
-    task = make_task("listops", seed=seed, **{key: settings[key] for key in keys})
+    task = make_task("listops", seed=job.seed, **{key: settings[key] for key in keys})
     rows, curves = [], []
     for depth in settings["depths"]:
         for kind in ("rotrnn", "lru"):
-            for run in range(seed, seed + settings["seeds"]):
-                chosen = {**settings, "seed": run, "model": kind, "depth": depth, "data_seed": seed}
-                torch.manual_seed(run)
+            for seed in range(job.seed, job.seed + settings["seeds"]):
+                chosen = {**settings, "seed": seed, "model": kind, "depth": depth, "data_seed": job.seed}
+                torch.manual_seed(seed)
                 model = _network(kind, depth, settings, task)
-                part = keep_part(
-                    out,
-                    f"{kind}-depth{depth}-seed{run}",
-                    chosen,
-                    lambda model=model, chosen=chosen: _train(
-                        model,
-                        task,
-                        chosen,
-                        device,
-                        lambda text: progress(f"{chosen['model']}, {chosen['depth']} layers, {text}"),
-                    ),
-                )
+                train = functools.partial(_train, job, model, task, chosen)
+                part = keep_part(job.out, f"{kind}-depth{depth}-seed{seed}", chosen, train)
                 curves += [
-                    {"model": kind, "depth": depth, "seed": run, "iteration": i, "layer": k, "norm": value}
+                    {"model": kind, "depth": depth, "seed": seed, "iteration": i, "layer": k, "norm": value}
                     for i, *norms in part["curve"]
                     for k, value in enumerate(norms)
                 ]
-                write_table(out / "curves.csv", curves)
-                rows.append(_row(kind, depth, run, model, part))
-    return StudyResult("rotrnn-norms", TITLE, quick, settings, tuple(rows), _notes(rows, settings))
+                write_table(job.out / "curves.csv", curves)
+                rows.append(_row(kind, depth, seed, model, part))
+    return StudyResult("rotrnn-norms", TITLE, job.quick, settings, tuple(rows), _notes(rows, settings))
 
 
 def _row(kind: str, depth: int, seed: int, model: nn.Module, part: dict[str, Any]) -> dict[str, Any]:

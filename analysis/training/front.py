@@ -8,6 +8,7 @@ finished one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,48 +33,23 @@ __all__ = ["Epoch", "Progress", "TrainResult", "evaluate", "resume_run", "train"
 def train(
     model: nn.Module,
     task: Task,
+    settings: Settings | None = None,
     *,
-    epochs: int = 10,
-    lr: float = 3e-3,
-    batch_size: int = 128,
-    optimizer: str = "adam",
-    seed: int = 0,
-    clip: float | None = 1.0,
-    momentum: float = 0.9,
-    weight_decay: float = 0.0,
-    milestones: tuple[int, ...] = (),
-    decay: float = 0.1,
-    patience: int | None = None,
-    validation: float = 0.1,
-    margin_penalty: float = 0.0,
-    margin_target: float = 0.0,
     tracker: SpectrumTracker | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     resume: str | Path | None = None,
     progress: Callable[[Progress], Any] | None = None,
     time_limit: float | None = None,
+    **options: Any,
 ) -> TrainResult:
     """Train a model on a task, on the device where the model is.
 
     Args:
         model: called as ``model(x)`` on ``(batch, time, features)``; changed in place.
         task: what to train on.
-        epochs: passes over the training sequences (with ``resume``: in all).
-        lr: learning rate.
-        batch_size: sequences in a batch.
-        optimizer: ``adam``, ``sgd`` or ``rmsprop``.
-        seed: of order, validation part and dropout; the weights' initial values are the model's own affair.
-        clip: largest norm of the gradient, or ``None``.
-        momentum: of ``sgd``.
-        weight_decay: of the optimizer.
-        milestones: after these epochs the learning rate is multiplied by ``decay``.
-        decay: see ``milestones``.
-        patience: epochs without a better validation loss after which to stop, keeping the best weights.
-        validation: share of the training sequences held out for ``patience``.
-        margin_penalty: weight of the shortfall of the contraction gap in the loss
-            (``stability.analysis.training.margins``).
-        margin_target: the gap it aims at.
+        settings: all choices that decide the result, see ``stability.analysis.training.settings``; by default
+            ``Settings()``. The weights' initial values are the model's own affair.
         tracker: records spectra along the way; it is attached for the time of training.
         out: a folder for the run's files, see ``stability.analysis.training.runs``.
         overwrite: whether ``out`` may hold an earlier run, or other files of the names that a run has, which are then
@@ -84,6 +60,7 @@ def train(
         progress: called after every batch and every epoch; raising ``KeyboardInterrupt`` in it stops the
             training.
         time_limit: seconds after which to stop: before an epoch that would take longer, or within one.
+        **options: fields of ``Settings`` by name, such as ``epochs=20``, ``lr=0.01`` or ``seed=1``.
 
     Returns:
         The figures. ``stopped`` says why it ended: a training that diverged or was interrupted returns too,
@@ -106,22 +83,7 @@ def train(
         >>> result.epochs, result.history[1].train_loss < result.history[0].train_loss
         (2, True)
     """
-    settings = Settings(
-        epochs=epochs,
-        lr=lr,
-        batch_size=batch_size,
-        optimizer=optimizer,
-        seed=seed,
-        clip=clip,
-        momentum=momentum,
-        weight_decay=weight_decay,
-        milestones=milestones,
-        decay=decay,
-        patience=patience,
-        validation=validation,
-        margin_penalty=margin_penalty,
-        margin_target=margin_target,
-    )
+    settings = replace(settings or Settings(), **options)
     if time_limit is not None:
         check_number("time_limit", time_limit, strict=True)
     if resume is not None and out is not None and Path(out) != Path(resume):
@@ -186,21 +148,14 @@ def resume_run(
         if epochs is not None:
             options["epochs"] = epochs
         try:
-            Settings(**options)
+            settings = Settings(**options)
         except TypeError as error:
             raise ConfigurationError(
                 f"{path} was trained with options that this release does not have: {error}"
             ) from error
-        result = train(
-            model,
-            run.task(data_dir, file),
-            resume=run.path,
-            tracker=tracker,
-            progress=progress,
-            time_limit=time_limit,
-            **options,
-        )
-        return model, result
+        task = run.task(data_dir, file)
+        more: dict[str, Any] = {"tracker": tracker, "progress": progress, "time_limit": time_limit}
+        return model, train(model, task, settings, resume=run.path, **more)
 
 
 def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, device: Any) -> SpectrumTracker:

@@ -371,6 +371,7 @@ _STATE = {
     "Adam": {"step", "exp_avg", "exp_avg_sq"},
     "SGD": {"momentum_buffer"},
     "RMSprop": {"step", "square_avg"},
+    "AdamW": {"step", "exp_avg", "exp_avg_sq"},
 }
 """What each optimizer keeps of a parameter."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +16,16 @@ from ..guard import check_int, check_number
 
 __all__ = ["OPTIMIZERS", "Settings"]
 
-OPTIMIZERS = ("adam", "sgd", "rmsprop")
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+    "rmsprop": torch.optim.RMSprop,
+    "adamw": torch.optim.AdamW,
+}
+SCHEDULES = ("steps", "cosine")
+OPTIONAL = ("clip", "patience", "fresh")  # may be None
+ADDED = {"schedule": "steps", "warm_up": 0.0, "fresh": None}
+"""Defaults of what later releases added: left out of the record, so that runs of earlier ones can go on."""
 LARGEST = 1e30
 """Of a real number: beyond it an optimizer in float32 overflows in its own arithmetic."""
 
@@ -28,7 +38,7 @@ class Settings:
         epochs: passes over the training sequences.
         lr: learning rate.
         batch_size: sequences in a batch; the last batch of an epoch may be smaller.
-        optimizer: ``adam``, ``sgd`` (with momentum) or ``rmsprop``.
+        optimizer: ``adam``, ``sgd`` (with momentum), ``rmsprop`` or ``adamw``.
         seed: of the order of the sequences, of the validation part, and of dropout.
         clip: largest norm of the gradient, or ``None``.
         momentum: of ``sgd``.
@@ -41,6 +51,10 @@ class Settings:
         margin_penalty: weight of ``sum_layers max(0, margin_target - contraction_gap)`` in the loss; 0 is
             none.
         margin_target: see above.
+        schedule: of the learning rate: ``steps`` (by ``milestones``) or ``cosine``, from batch to batch down to zero.
+        warm_up: share of all batches in which a ``cosine`` schedule rises linearly at first.
+        fresh: train on so many batches of fresh sequences an epoch, drawn by ``task.sample``, in place of the training
+            sequences; ``None``: on those.
     """
 
     epochs: int = 10
@@ -57,42 +71,52 @@ class Settings:
     validation: float = 0.1
     margin_penalty: float = 0.0
     margin_target: float = 0.0
+    schedule: str = "steps"
+    warm_up: float = 0.0
+    fresh: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            check_int(name, getattr(self, name))
+        given = {name: value for name, value in vars(self).items() if value is not None or name not in OPTIONAL}
+        for name in (n for n in ("epochs", "batch_size", "patience", "fresh") if n in given):
+            check_int(name, given[name])
         check_int("seed", self.seed, 0)
-        check_number("lr", self.lr, strict=True)
-        check_number("decay", self.decay, strict=True)
-        for name in ("momentum", "weight_decay", "margin_penalty"):
-            check_number(name, getattr(self, name))
+        for name in ("momentum", "weight_decay", "margin_penalty", "warm_up"):
+            check_number(name, given[name])
+        for name in (n for n in ("lr", "decay", "validation", "clip") if n in given):
+            check_number(name, given[name], strict=True)
         check_number("margin_target", self.margin_target, minimum=-1e6)
-        check_number("validation", self.validation, strict=True)
         if self.validation >= 1 or self.momentum >= 1:
             raise ConfigurationError("validation and momentum must be below 1")
-        if self.clip is not None:
-            check_number("clip", self.clip, strict=True)
+        if self.warm_up > 1:
+            raise ConfigurationError(f"warm_up must be at most 1, got {self.warm_up!r}")
         for name in ("lr", "decay", "weight_decay", "margin_penalty", "margin_target", "clip"):
-            if (getattr(self, name) or 0.0) > LARGEST:
-                raise ConfigurationError(f"{name} must be at most {LARGEST:g}, got {getattr(self, name)!r}")
-        if self.patience is not None:
-            check_int("patience", self.patience)
-        if self.optimizer not in OPTIMIZERS:
-            raise ConfigurationError(
-                f"unknown optimizer {self.optimizer!r}; the known ones are {', '.join(OPTIMIZERS)}"
-            )
+            if given.get(name, 0.0) > LARGEST:
+                raise ConfigurationError(f"{name} must be at most {LARGEST:g}, got {given[name]!r}")
+        for name, known in (("optimizer", tuple(OPTIMIZERS)), ("schedule", SCHEDULES)):
+            if given[name] not in known:
+                raise ConfigurationError(f"unknown {name} {given[name]!r}; the known ones are {', '.join(known)}")
         if isinstance(self.milestones, (str, Mapping)) or not isinstance(self.milestones, Iterable):
             raise ConfigurationError(f"milestones must be a list of epochs, got {self.milestones!r}")
         object.__setattr__(self, "milestones", tuple(check_int("a milestone", m) for m in self.milestones))
 
-    def rate(self, epoch: int) -> float:
-        """Learning rate of an epoch (the first is 1).
+    def rate(self, epoch: int, batch: int = 1, batches: int = 1) -> float:
+        r"""Learning rate of a batch (the first epoch and the first batch are 1).
+
+        After batch ``i`` of ``N`` in all, a ``cosine`` schedule with warm-up share ``w`` has the factor
+        :math:`\min(1, (i + 1) / (w N)) \cdot (1 + \cos(\pi i / N)) / 2`.
 
         Example:
             >>> Settings(lr=1.0, milestones=(2,), decay=0.5).rate(3)
             0.5
+            >>> cosine = Settings(lr=1.0, epochs=2, schedule="cosine", warm_up=0.1)
+            >>> [round(cosine.rate(epoch, batch, 50), 3) for epoch, batch in [(1, 1), (1, 10), (2, 1)]]
+            [0.1, 0.98, 0.5]
         """
-        return self.lr * self.decay ** sum(epoch > m for m in self.milestones)
+        if self.schedule == "steps":
+            return self.lr * self.decay ** sum(epoch > m for m in self.milestones)
+        i, whole = (epoch - 1) * batches + batch - 1, self.epochs * batches
+        factor = 0.5 * (1.0 + math.cos(math.pi * i / whole))
+        return self.lr * (factor if self.warm_up == 0 else factor * min(1.0, (i + 1) / (self.warm_up * whole)))
 
     def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimizer for the parameters that require a gradient.
@@ -103,12 +127,10 @@ class Settings:
         parameters = [p for p in model.parameters() if p.requires_grad]
         if not parameters:
             raise ConfigurationError(f"{type(model).__name__} has no parameter that requires a gradient")
-        if self.optimizer == "adam":
-            return torch.optim.Adam(parameters, self.lr, weight_decay=self.weight_decay)
-        if self.optimizer == "sgd":
-            return torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-        return torch.optim.RMSprop(parameters, self.lr, weight_decay=self.weight_decay)
+        more = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
+        return OPTIMIZERS[self.optimizer](parameters, self.lr, weight_decay=self.weight_decay, **more)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; ``Settings(**values)`` makes it again."""
-        return {**asdict(self), "milestones": list(self.milestones)}
+        values = {**asdict(self), "milestones": list(self.milestones)}
+        return {name: value for name, value in values.items() if ADDED.get(name, ...) != value}

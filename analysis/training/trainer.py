@@ -134,6 +134,8 @@ class Trainer:
         x, y = self.task.train
         if not (torch.isfinite(x).all() and torch.isfinite(self.task.test[0]).all()):
             raise NonFiniteError(f"the data of task {self.task.name!r}", "clean them first")
+        if self.settings.fresh is not None and self.task.sample is None:
+            raise ConfigurationError(f"task {self.task.name!r} is not generated: it has no fresh sequences")
         held = 0
         if self.settings.patience is not None:
             held = max(1, round(self.settings.validation * len(x)))
@@ -165,7 +167,7 @@ class Trainer:
             while len(self.done.history) < self.settings.epochs:
                 if self.settings.patience is not None and self.done.bad >= self.settings.patience:
                     raise _Stop("patience", f"no better validation loss for {self.done.bad} epochs")
-                self._mind_the_time(self._pace())
+                self._check_time(self._pace())
                 self._epoch(len(self.done.history) + 1)
         except KeyboardInterrupt:
             stopped, detail = "interrupted", f"interrupted during epoch {len(self.done.history) + 1}"
@@ -196,7 +198,7 @@ class Trainer:
         epochs = len(self.done.history) - self.before
         return (time.perf_counter() - self.clock) / epochs if epochs else 0.0
 
-    def _mind_the_time(self, ahead: float = 0.0) -> None:
+    def _check_time(self, ahead: float = 0.0) -> None:
         if self.time_limit is not None and time.perf_counter() - self.clock + ahead > self.time_limit:
             raise _Stop("time_limit", f"the time limit of {self.time_limit:g} s is reached")
 
@@ -204,29 +206,40 @@ class Trainer:
         settings, model = self.settings, self.model
         if self.tracker is not None:
             self.tracker.epoch = epoch
-        for group in self.optimizer.param_groups:
-            group["lr"] = settings.rate(epoch)
         seed = settings.seed * 1_000_003 + epoch
-        order = torch.randperm(len(self.x), generator=torch.Generator().manual_seed(seed))
-        batches = order.to(self.device).split(settings.batch_size)
-        loss_sum = metric_sum = 0.0
+        batches = settings.fresh or -(-len(self.x) // settings.batch_size)
+        loss_sum = metric_sum = count = 0.0
         model.train()
         with _seeded(seed, self.device):
-            for index, rows in enumerate(batches, start=1):
-                self._mind_the_time()
-                y = self.y[rows]
-                loss, outputs = self._step(self.x[rows], y, f"in epoch {epoch}, batch {index}")
-                loss_sum += loss * len(rows)
-                metric_sum += self.task.metric(outputs, y) * len(rows)
-                self._tell(Progress(epoch, settings.epochs, index, len(batches), loss))
-        count = len(self.x)
+            for index, (x, y) in enumerate(self._batches(epoch, seed), start=1):
+                self._check_time()
+                for group in self.optimizer.param_groups:
+                    group["lr"] = settings.rate(epoch, index, batches)
+                loss, outputs = self._step(x, y, f"in epoch {epoch}, batch {index}")
+                loss_sum += loss * len(x)
+                metric_sum += self.task.metric(outputs, y) * len(x)
+                count += len(x)
+                self._tell(Progress(epoch, settings.epochs, index, batches, loss))
         test = evaluate(model, *self.test, self.task)
         held = (None, None) if self.held is None else evaluate(model, *self.held, self.task)
         if not all(math.isfinite(v) for v in (*test, *held) if v is not None):
             raise _Stop("diverged", f"the loss on unseen sequences is not finite after epoch {epoch}")
         record = Epoch(epoch, loss_sum / count, metric_sum / count, *test, self.seconds, *held)
         self._finish(record)
-        self._tell(Progress(epoch, settings.epochs, len(batches), len(batches), record.train_loss, record))
+        self._tell(Progress(epoch, settings.epochs, batches, batches, record.train_loss, record))
+
+    def _batches(self, epoch: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The training sequences in the epoch's order, or fresh ones, numbered through all epochs."""
+        size, fresh = self.settings.batch_size, self.settings.fresh
+        if fresh is None:
+            order = torch.randperm(len(self.x), generator=torch.Generator().manual_seed(seed))
+            for rows in order.to(self.device).split(size):
+                yield self.x[rows], self.y[rows]
+            return
+        assert self.task.sample is not None
+        for number in range((epoch - 1) * fresh + 1, epoch * fresh + 1):
+            x, y = self.task.sample(size, self.settings.seed * 10**7 + number)
+            yield x.to(self.device), y.to(self.device)
 
     def _step(self, x: Tensor, y: Tensor, where: str) -> tuple[float, Tensor]:
         settings = self.settings
@@ -261,13 +274,13 @@ class Trainer:
 
     def _result(self, stopped: str, detail: str) -> TrainResult:
         kept = self.done.kept
+        figures = {
+            name: getattr(kept, name, None) for name in ("train_loss", "train_metric", "test_loss", "test_metric")
+        }
         return TrainResult(
             epochs=len(self.done.history),
             kept_epoch=0 if kept is None else kept.epoch,
-            train_loss=None if kept is None else kept.train_loss,
-            train_metric=None if kept is None else kept.train_metric,
-            test_loss=None if kept is None else kept.test_loss,
-            test_metric=None if kept is None else kept.test_metric,
+            **figures,
             metric=self.task.metric_name,
             chance=self.task.chance,
             seconds=self.seconds,
@@ -347,7 +360,8 @@ class Trainer:
             ("settings", self.settings.to_dict(), state["settings"]),
             ("task", self._identity(), state["task"]),
         ):
-            changed = [key for key in now if key != "epochs" and plain_value(now[key]) != then.get(key)]
+            free = () if self.settings.schedule == "cosine" else ("epochs",)  # that one looks to the end
+            changed = [key for key in now if key not in free and plain_value(now[key]) != then.get(key)]
             if changed:
                 values = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
                 raise ConfigurationError(f"{path} cannot be resumed with another {name}: {values}")

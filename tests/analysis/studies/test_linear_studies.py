@@ -9,7 +9,7 @@ import math
 import pandas as pd
 import pytest
 
-from stability.analysis.studies import linear_recurrences, rotrnn_norms, run_study
+from stability.analysis.studies import base, linear_recurrences, rotrnn_norms, run_study
 from stability.analysis.tasks import make_task
 from stability.analysis.training.front import train
 
@@ -75,7 +75,7 @@ def few_sequences(monkeypatch, module):
 @pytest.mark.parametrize("quick", [True, False])
 def test_the_settings_that_ship_fit_each_other(tmp_path, monkeypatch, quick):
     few_sequences(monkeypatch, linear_recurrences)
-    monkeypatch.setattr(linear_recurrences, "train", lambda *a, **o: train(*a, **{**o, "epochs": 1}))
+    monkeypatch.setattr(base, "train", lambda *a, **o: train(*a, **{**o, "epochs": 1}))
     result = run_study("linear-recurrences", out=tmp_path, quick=quick)
     assert [(row["task"], row["model"]) for row in result.rows] == [
         (task, model) for task in ("listops", "digits") for model in ("rotrnn", "lru")
@@ -99,11 +99,11 @@ def test_parts_of_other_data_are_computed_again(tmp_path, monkeypatch):
     few_sequences(monkeypatch, linear_recurrences)
     seen = []
 
-    def count(model, task, **options):
+    def count(model, task, settings, **options):
         seen.append(task.name)
-        return train(model, task, **{**options, "epochs": 1})
+        return train(model, task, settings, **{**options, "epochs": 1})
 
-    monkeypatch.setattr(linear_recurrences, "train", count)
+    monkeypatch.setattr(base, "train", count)
     tasks = {"digits": {"size": 7, "limit": 40}}
     monkeypatch.setattr(linear_recurrences, "TASKS_QUICK", tasks)
     for _ in range(2):

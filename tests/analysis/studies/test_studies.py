@@ -11,10 +11,8 @@ from torch import nn
 
 from stability.analysis.studies import STUDIES, keep_part, run_study
 from stability.analysis.studies import adding as adding_study
-from stability.analysis.studies.adding import equal_size, learning_rate_factor
-from stability.analysis.tasks import make_task
-from stability.errors import ConfigurationError, FileFormatError
-from stability.models import ElmanRNN, SequenceModel
+from stability.analysis.studies.adding import equal_size
+from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 
 TINY = {"steps": 8, "iterations": 6, "hidden": 48, "every": 2, "batch": 5, "reflections": 8, "test": 20}
 
@@ -90,34 +88,25 @@ def test_equal_size_is_the_nearest(parameters):
     assert gap(size) == min(gap(n) for n in range(1, 200))
 
 
-def test_the_learning_rate_rises_linearly_then_falls_to_zero():
-    N, warm = 500, 0.04
-    factors = [learning_rate_factor(i, N, warm) for i in range(N)]
-    top = factors.index(max(factors))
-    assert top == warm * N - 1
-    assert 0.99 < factors[top] <= 1.0
-    assert factors[0] == pytest.approx(1 / (warm * N))
-    assert factors[: top + 1] == sorted(factors[: top + 1])
-    assert factors[top:] == sorted(factors[top:], reverse=True)
-    assert factors[N // 2] == pytest.approx(0.5)
-    assert 0 < factors[-1] < 1e-4
-    assert learning_rate_factor(N, N, warm) == 0
-    assert learning_rate_factor(0, N, 0) == 1
+def test_an_interrupted_training_is_no_part_of_a_study(tmp_path):
+    """What was trained for half an epoch would be kept for good, and shown as the result."""
+    told = []
+
+    def interrupt(text):
+        told.append(text)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study("linear-recurrences", out=tmp_path, quick=True, progress=interrupt)
+    assert len(told) == 2
+    assert not (tmp_path / "parts").exists()
 
 
-def test_training_follows_the_schedule(monkeypatch):
-    """The first steps of Adam are as long as the learning rate: weights move by its warm-up share."""
-    task = make_task("adding", seed=0, steps=8, train=1, test=4)
-    settings = {**TINY, "iterations": 1, "every": 1, "seed": 0, "learning_rate": 0.01, "clip": 1.0}
-    moved = []
-    for factor in (1.0, 0.1):
-        monkeypatch.setattr(adding_study, "learning_rate_factor", lambda i, n, w, factor=factor: factor)
-        torch.manual_seed(0)
-        model = SequenceModel(ElmanRNN(2, 4), 1)
-        before = model.head.bias.item()
-        adding_study._train(model, task, {**settings, "warm_up": 0.0}, torch.device("cpu"), lambda text: None)
-        moved.append(abs(model.head.bias.item() - before))
-    assert moved == pytest.approx([0.01, 0.001], rel=1e-2)
+def test_a_part_that_diverges_is_refused(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(adding_study, "LEARNING_RATES", dict.fromkeys(adding_study.LEARNING_RATES, 1e30))
+    with pytest.raises(UnsupportedError, match="the training of oRNN has no result: .* the other parts are kept"):
+        run_study("adding", out=tmp_path, quick=True)
 
 
 def test_bad_requests_are_refused(tmp_path):

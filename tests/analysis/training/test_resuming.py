@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from stability.analysis import SpectrumTracker, evaluate, make_task, read_run, resume_run, train
+from stability.errors import ConfigurationError
 from stability.models import ElmanRNN, LipschitzRNN, SequenceModel
 
 
@@ -80,6 +81,21 @@ class TestReproducibility:
         a, b = (read_run(tmp_path / n).metrics().drop(columns="seconds") for n in ("whole", "broken"))
         assert a.equals(b)
         assert (b.epoch == [1, 2, 3, 4]).all()
+
+    def test_a_schedule_over_fresh_sequences_goes_on_where_it_was(self, tmp_path):
+        task = make_task("adding", steps=6, train=3, test=4)
+        options = {"epochs": 3, "fresh": 4, "batch_size": 5, "optimizer": "adamw", "schedule": "cosine", "warm_up": 0.3}
+        whole, broken = new_model(task), new_model(task)
+        train(whole, task, out=tmp_path / "whole", **options)
+        train(broken, task, out=tmp_path / "broken", progress=stop_in(2, 3), **options)
+        with pytest.raises(ConfigurationError, match="epochs was 3 and is 5"):  # another end is another schedule
+            resume_run(tmp_path / "broken", epochs=5)
+        assert equal_weights(resume_run(tmp_path / "broken")[0], whole)
+
+    def test_what_later_releases_added_is_not_in_a_record_that_does_not_use_it(self, task, tmp_path):
+        train(new_model(task), task, epochs=1, out=tmp_path)
+        training = json.loads((tmp_path / "run.json").read_text())["training"]
+        assert not {"schedule", "warm_up", "fresh"} & set(training)
 
     def test_a_resumed_run_is_tracked_as_it_was_before(self, task, tmp_path):
         common = {"epochs": 4, "batch_size": 50, "lr": 5e-3}

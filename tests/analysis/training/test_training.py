@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,11 +70,50 @@ class TestLearning:
         result = train(new_model(copying, ElmanRNN), copying, epochs=30, lr=1e-2, batch_size=20)
         assert result.test_metric > 0.8
 
-    @pytest.mark.parametrize("optimizer", ["adam", "sgd", "rmsprop"])
+    @pytest.mark.parametrize("optimizer", ["adam", "sgd", "rmsprop", "adamw"])
     def test_each_optimizer_lowers_the_loss(self, task, optimizer):
-        lr = {"adam": 1e-2, "sgd": 0.1, "rmsprop": 3e-3}[optimizer]
+        lr = {"adam": 1e-2, "sgd": 0.1, "rmsprop": 3e-3, "adamw": 1e-2}[optimizer]
         result = train(new_model(task), task, epochs=4, lr=lr, batch_size=20, optimizer=optimizer)
         assert result.history[-1].train_loss < 0.97 * result.history[0].train_loss
+
+    def test_a_cosine_schedule_rises_linearly_then_falls_to_zero(self):
+        epochs, batches, warm = 5, 100, 0.04
+        settings = Settings(epochs=epochs, lr=2.0, schedule="cosine", warm_up=warm)
+        rates = [settings.rate(e, b, batches) / 2 for e in range(1, epochs + 1) for b in range(1, batches + 1)]
+        top = rates.index(max(rates))
+        assert top == warm * epochs * batches - 1
+        assert 0.99 < rates[top] <= 1.0
+        assert rates[0] == pytest.approx(1 / (warm * epochs * batches))
+        assert rates[: top + 1] == sorted(rates[: top + 1])
+        assert rates[top:] == sorted(rates[top:], reverse=True)
+        assert rates[250] == pytest.approx(0.5)
+        assert 0 < rates[-1] < 1e-4
+        assert Settings(schedule="cosine").rate(1, 1, 7) == Settings().lr
+
+    def test_training_follows_the_schedule_batch_by_batch(self):
+        """Adam's first step is as long as the learning rate: weights move by its warm-up share."""
+        task, moved = make_task("adding", steps=8, train=1, test=4), []
+        for share in (0.0, 1.0):  # no warm-up, and one over all ten batches
+            model, seen = new_model(task, ElmanRNN), []
+            before = model.head.bias.item()
+            options = {"fresh": 10, "batch_size": 5, "lr": 0.01, "schedule": "cosine", "warm_up": share}
+            train(model, task, epochs=1, progress=lambda _, m=model, s=seen: s.append(m.head.bias.item()), **options)
+            moved.append(abs(seen[0] - before))
+        assert moved == pytest.approx([0.01, 0.001], rel=1e-2)
+
+    def test_fresh_sequences_are_numbered_through_all_epochs(self):
+        task, drawn = make_task("adding", steps=6, train=3, test=4), []
+
+        def sample(n, seed):
+            drawn.append((n, seed))
+            return task.sample(n, seed)
+
+        result = train(new_model(task), replace(task, sample=sample), epochs=2, fresh=3, batch_size=7, seed=4)
+        assert drawn == [(7, 4 * 10**7 + k) for k in range(1, 7)]
+        assert result.epochs == 2
+        digits = make_task("digits", limit=20, test_limit=10, size=7)
+        with pytest.raises(ConfigurationError, match="task 'digits' is not generated: it has no fresh sequences"):
+            train(new_model(digits), digits, fresh=2)
 
     def test_a_plain_torch_module_trains(self, task, tmp_path):
         class Net(nn.Module):
