@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
-from .base import Pair, Range, Task, check_fraction
+from .base import Pair, Range, Task, check_fraction, task_of
 
 __all__ = ["task_from_arrays"]
 
@@ -86,24 +86,19 @@ def task_from_arrays(
         told = f"{len(parts[1][0])} of the sequences, drawn with seed {seed}, are held out"
     kind = "values" if targets.dtype.is_floating_point else "classes"
     names = _class_names(classes, kind)
-    size = _classes_of([t for _, t in parts], names) if kind == "classes" else _values_of(targets)
     per_step = targets.dim() == (2 if kind == "classes" else 3)
     if per_step and targets.shape[1] != inputs.shape[1]:
         hint = "a target at every step; one-hot rows are classes after argmax(1)"
         raise DimensionError("y", (len(inputs), inputs.shape[1]), tuple(targets.shape), hint)
     if kind == "values" and not per_step and targets.dim() == 1:
         parts = [(p, t[:, None]) for p, t in parts]
-    return Task(
+    stated = {} if bounds is None else {"bounds": "stated"}
+    classed = {} if kind == "values" else {"output_size": _classes_of([t for _, t in parts], names)}
+    return task_of(
+        *parts,
         name=name,
-        input_size=inputs.shape[2],
-        output_size=size,
-        steps=inputs.shape[1],
-        reduction="all" if per_step else "last",
-        kind=kind,
-        chance=_chance(parts[1][1], kind),
-        train=parts[0],
-        test=parts[1],
-        data={"source": "arrays", "seed": seed, "held_out": told, **({} if bounds is None else {"bounds": "stated"})},
+        **classed,
+        data={"source": "arrays", "seed": seed, "held_out": told, **stated},
         bounds=_bounds(bounds, named),
         classes=names,
     )
@@ -230,17 +225,6 @@ def _classes_of(targets: list[Tensor], names: tuple[str, ...] | None) -> int:
     if names is not None and int(seen[-1]) >= len(names):
         raise ConfigurationError(f"y goes up to {int(seen[-1])}, but {len(names)} classes are named")
     return int(seen[-1]) + 1 if names is None else len(names)
-
-
-def _values_of(targets: Tensor) -> int:
-    return 1 if targets.dim() == 1 else int(targets.shape[-1])
-
-
-def _chance(targets: Tensor, kind: str) -> float:
-    if kind == "values":
-        return float((targets - targets.mean(0)).double().square().mean())
-    _, counts = torch.unique(targets, return_counts=True)
-    return int(counts.max()) / int(counts.sum())
 
 
 def _bounds(bounds: Any, inputs: dict[str, Tensor]) -> Range:

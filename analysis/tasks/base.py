@@ -6,6 +6,7 @@ train with, the metric to report, and what a guess that ignores the input would 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from torch.nn import functional
 
 from stability.errors import ConfigurationError, DimensionError
 
+from ..guard import check_int
+
 __all__ = [
     "TASKS",
     "Range",
@@ -29,6 +32,7 @@ __all__ = [
     "identity",
     "make_task",
     "register_task",
+    "task_of",
 ]
 
 Pair = tuple[Tensor, Tensor]
@@ -155,13 +159,53 @@ class Task:
 
 
 def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Task]]:
-    """Function decorator: the maker becomes known to ``make_task`` and to the command line as ``name``."""
+    """Function decorator: the maker becomes known to ``make_task`` and to the command line as ``name``.
+
+    The task gets that name, and the options that it was made with, in the order of the maker's signature, except those
+    that the maker records itself.
+    """
 
     def register(maker: Callable[..., Task]) -> Callable[..., Task]:
-        TASKS[name] = maker
-        return maker
+        signature = inspect.signature(maker)
+
+        @functools.wraps(maker)
+        def make(*args: Any, **kwargs: Any) -> Task:
+            task = maker(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            options = {k: v for k, v in bound.arguments.items() if k not in ("data_dir", "seed")}
+            return replace(task, name=name, options={**options, **task.options})
+
+        TASKS[name] = make
+        return make
 
     return register
+
+
+def task_of(train: Pair, test: Pair, **more: Any) -> Task:
+    """A task with all that its sequences tell: sizes, kind, whether every step has a target.
+
+    Args:
+        train: ``(x, y)`` as in ``Task``.
+        test: the same.
+        **more: fields of ``Task`` that they do not tell, such as the number of classes, or tell otherwise; ``chance``
+            is by default that of naming the most frequent class, or the mean of the values.
+
+    Returns:
+        The task; a maker that is registered need not give its name and options.
+    """
+    x, y = train
+    values = y.is_floating_point()
+    told = {
+        "name": "",
+        "input_size": x.shape[2],
+        "output_size": y.shape[-1],
+        "steps": x.shape[1],
+        "reduction": "all" if y.dim() == (3 if values else 2) else "last",
+        "kind": "values" if values else "classes",
+        "chance": more["chance"] if "chance" in more else _variance(test[1]) if values else majority(test[1]),
+    }
+    return Task(train=train, test=test, **{**told, **more})
 
 
 def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, **options: Any) -> Task:
@@ -189,8 +233,7 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
     if not isinstance(name, str) or name not in TASKS:
         own = "; a file of one's own is named with --data" * str(name).endswith(".npz")
         raise ConfigurationError(f"unknown task {name!r}; the known ones are {', '.join(TASKS)}{own}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
+    check_int("seed", seed, 0)
     maker = TASKS[name]
     known = [p for p in inspect.signature(maker).parameters if p not in ("data_dir", "seed")]
     for option in options:
@@ -277,3 +320,7 @@ def majority(labels: Tensor) -> float:
     """Accuracy of always naming the most frequent class."""
     counts = torch.bincount(labels.flatten())
     return int(counts.max()) / int(counts.sum())
+
+
+def _variance(values: Tensor) -> float:
+    return float((values - values.mean(0)).double().square().mean())

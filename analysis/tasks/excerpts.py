@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .base import Task, check_size, register_task
+from .base import Task, check_size, register_task, task_of
 
 __all__ = ["EXCERPTS", "generation", "plucked_notes"]
 
@@ -89,16 +89,5 @@ def generation(*, seed: int = 0, steps: int = 800, excerpt: int | None = None) -
         check_size("excerpt", excerpt, 0, EXCERPTS - 1)
         y = y[excerpt : excerpt + 1]
         x = torch.ones(1, steps, 1)
-    return Task(
-        name="generation",
-        input_size=x.shape[2],
-        output_size=1,
-        steps=steps,
-        reduction="all",
-        kind="values",
-        chance=1.0,
-        train=(x, y),
-        test=(x, y),
-        options={"steps": steps, "excerpt": excerpt},
-        data={"source": "generated", "seed": seed, "rate": RATE},
-    )
+    data = {"source": "generated", "seed": seed, "rate": RATE}
+    return task_of((x, y), (x, y), chance=1.0, data=data)

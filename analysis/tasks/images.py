@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, FileFormatError
 
-from .base import Task, check_size, majority, register_task
+from .base import Task, check_size, register_task, task_of
 from .idx import read_labelled_images
 
 __all__ = ["LAYOUTS", "digits", "fashion", "image_sequences"]
@@ -63,27 +63,9 @@ def digits(
         >>> tuple(task.train[0].shape), task.chance
         ((20, 98, 8), 0.1)
     """
-    options = {
-        "layout": _layout(layout),
-        "size": size,
-        "permuted": permuted,
-        "permutation_seed": permutation_seed,
-        "limit": limit,
-        "test_limit": test_limit,
-    }
     prepare = image_sequences(layout, size, permuted, permutation_seed)
-    if data_dir is None:
-        with resources.as_file(resources.files("stability.analysis.data") / "mnist_small.npz") as path:
-            archive = np.load(path, allow_pickle=False)
-            images, labels, border = archive["images"], archive["labels"], int(archive["train"])
-        parts = ((images[:border], labels[:border]), (images[border:], labels[border:]))
-        source: dict[str, Any] = {
-            "source": "embedded",
-            "what": "MNIST, 5,000 images of the training set (CC BY-SA 3.0)",
-        }
-    else:
-        parts, source = _folder(Path(data_dir), "mnist")
-    return _image_task("digits", parts, prepare, seed, options, source)
+    parts, source = _embedded() if data_dir is None else _folder(Path(data_dir), "mnist")
+    return _image_task(parts, source, prepare, seed, limit, test_limit, _layout(layout))
 
 
 @register_task("fashion")
@@ -118,19 +100,10 @@ def fashion(
         ConfigurationError: a bad option, or no folder.
         FileFormatError: missing or damaged files.
     """
-    options = {
-        "layout": _layout(layout),
-        "size": size,
-        "permuted": permuted,
-        "permutation_seed": permutation_seed,
-        "limit": limit,
-        "test_limit": test_limit,
-    }
     prepare = image_sequences(layout, size, permuted, permutation_seed)
     if data_dir is None:
         raise ConfigurationError("task 'fashion' needs data_dir, a folder with the four IDX files of Fashion-MNIST")
-    parts, source = _folder(Path(data_dir), "fashion-mnist")
-    return _image_task("fashion", parts, prepare, seed, options, source)
+    return _image_task(*_folder(Path(data_dir), "fashion-mnist"), prepare, seed, limit, test_limit, _layout(layout))
 
 
 def _layout(value: Any) -> str:
@@ -190,6 +163,14 @@ def image_sequences(
     return prepare
 
 
+def _embedded() -> tuple[Any, dict[str, Any]]:
+    with resources.as_file(resources.files("stability.analysis.data") / "mnist_small.npz") as path:
+        archive = np.load(path, allow_pickle=False)
+        images, labels, border = archive["images"], archive["labels"], int(archive["train"])
+    parts = ((images[:border], labels[:border]), (images[border:], labels[border:]))
+    return parts, {"source": "embedded", "what": "MNIST, 5,000 images of the training set (CC BY-SA 3.0)"}
+
+
 def _folder(folder: Path, subfolder: str) -> tuple[Any, dict[str, Any]]:
     if not folder.is_dir():
         raise FileFormatError(f"data_dir {folder} is no folder")
@@ -212,31 +193,18 @@ def _subset(labels: np.ndarray, limit: int | None, name: str, rng: np.random.Gen
 
 
 def _image_task(
-    name: str,
     parts: Any,
+    source: dict[str, Any],
     prepare: Callable[[np.ndarray], Tensor],
     seed: int,
-    options: dict[str, Any],
-    source: dict[str, Any],
+    limit: int | None,
+    test_limit: int | None,
+    layout: str,
 ) -> Task:
     rng = np.random.default_rng(seed)
     pairs = []
-    for (images, labels), key in zip(parts, ("limit", "test_limit")):
-        rows = _subset(labels, options[key], key, rng)
+    for (images, labels), name, most in zip(parts, ("limit", "test_limit"), (limit, test_limit)):
+        rows = _subset(labels, most, name, rng)
         pairs.append((prepare(images[rows]), torch.from_numpy(labels[rows].astype(np.int64))))
-    train, test = pairs
-    return Task(
-        name=name,
-        input_size=train[0].shape[2],
-        output_size=10,
-        steps=train[0].shape[1],
-        reduction="last",
-        kind="classes",
-        chance=majority(test[1]),
-        train=train,
-        test=test,
-        options=options,
-        data={**source, "seed": seed},
-        bounds=(0.0, 1.0),
-        prepare=prepare,
-    )
+    more = {"options": {"layout": layout}, "data": {**source, "seed": seed}}
+    return task_of(*pairs, output_size=10, bounds=(0.0, 1.0), prepare=prepare, **more)

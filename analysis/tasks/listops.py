@@ -13,7 +13,7 @@ import torch
 
 from stability.errors import ConfigurationError
 
-from .base import Pair, Task, check_size, majority, register_task
+from .base import Pair, Task, check_size, register_task, task_of
 
 __all__ = ["LISTOPS_TOKENS", "listops", "listops_expression", "solve_listops"]
 
@@ -190,25 +190,5 @@ def listops(
 
     learned = draw(train, f"listops 0 {seed}")
     tested = pair(draw(test, f"listops 1 {seed}", frozenset(learned)))
-    return Task(
-        name="listops",
-        input_size=len(LISTOPS_TOKENS),
-        output_size=10,
-        steps=max_length,
-        reduction="last",
-        kind="classes",
-        chance=majority(tested[1]),
-        train=pair(learned),
-        test=tested,
-        options={
-            "max_length": max_length,
-            "min_length": min_length,
-            "max_depth": max_depth,
-            "max_args": max_args,
-            "train": train,
-            "test": test,
-        },
-        data={"source": "generated", "seed": seed},
-        bounds=(0.0, 1.0),
-        sample=sample,
-    )
+    data = {"source": "generated", "seed": seed}
+    return task_of(pair(learned), tested, output_size=10, data=data, bounds=(0.0, 1.0), sample=sample)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError
 
-from .base import Pair, Task, check_size, generated_parts, register_task
+from .base import Pair, Task, check_size, generated_parts, register_task, task_of
 from .dashed_paths import Painter
 
 __all__ = ["pathfinder", "solve_pathfinder"]
@@ -134,34 +134,14 @@ def pathfinder(
     turn = min(1.0, sharpest) if turn is None else turn
     if isinstance(turn, bool) or not isinstance(turn, (int, float)) or not 0 <= turn <= sharpest:
         raise ConfigurationError(f"turn must be an angle from 0 to {sharpest:.3g} for these dashes, got {turn!r}")
-    options = {
-        "side": side,
-        "length": length,
-        "distractors": distractors,
-        "distractor_length": distractor_length,
-        "dash": dash,
-        "gap": gap,
-        "turn": turn,
-        "train": train,
-        "test": test,
-    }
+    shape = {"side": side, "length": length, "distractors": distractors, "distractor_length": distractor_length}
+    chosen = {"dash": dash, "gap": gap, "turn": turn}
 
     def make(n: int, rng: np.random.Generator) -> Pair:
-        painter = Painter(rng, options)
+        painter = Painter(rng, {**shape, **chosen})
         labels = rng.permutation(np.arange(n) % 2)
         images = np.stack([painter.picture(bool(label)) for label in labels])
         return torch.from_numpy(images).unsqueeze(2), torch.from_numpy(labels)
 
     parts = generated_parts(make, seed, train, test, numbers=side * side)
-    return Task(
-        name="pathfinder",
-        input_size=1,
-        output_size=2,
-        steps=side * side,
-        reduction="last",
-        kind="classes",
-        chance=(test + 1) // 2 / test,
-        bounds=(0.0, 1.0),
-        options=options,
-        **parts,
-    )
+    return task_of(output_size=2, chance=(test + 1) // 2 / test, bounds=(0.0, 1.0), options=chosen, **parts)

@@ -7,7 +7,7 @@ import torch
 
 from stability.errors import ConfigurationError
 
-from .base import Pair, Task, check_size, generated_parts, register_task
+from .base import Pair, Task, check_size, generated_parts, register_task, task_of
 from .synthetic import letters_task
 
 __all__ = ["associative_recall", "selective_copying"]
@@ -58,7 +58,7 @@ def selective_copying(
         inputs[:, context:] = symbols + 1
 
     steps = context + length
-    return letters_task("selective_copying", place, seed, steps, length, symbols, train, test, context=context)
+    return letters_task(place, seed, steps, length, symbols, train, test)
 
 
 @register_task("associative_recall")
@@ -125,15 +125,5 @@ def associative_recall(
         x = np.eye(blank + 1, dtype=np.float32)[inputs]
         return torch.from_numpy(x), torch.from_numpy(answers[rows, asked])
 
-    return Task(
-        name="associative_recall",
-        input_size=blank + 1,
-        output_size=values,
-        steps=steps,
-        reduction="last",
-        kind="classes",
-        chance=1 / values,
-        bounds=(0.0, 1.0),
-        options={"pairs": pairs, "keys": keys, "values": values, "delay": delay, "train": train, "test": test},
-        **generated_parts(make, seed, train, test, numbers=steps * (blank + 1)),
-    )
+    parts = generated_parts(make, seed, train, test, numbers=steps * (blank + 1))
+    return task_of(output_size=values, chance=1 / values, bounds=(0.0, 1.0), **parts)

@@ -13,7 +13,7 @@ import torch
 from stability.errors import ConfigurationError, FileFormatError
 
 from ...models.readers.arrays import read_npz
-from .base import Pair, Task, check_size, majority, register_task
+from .base import Pair, Task, check_size, register_task, task_of
 
 __all__ = ["spoken"]
 
@@ -85,25 +85,8 @@ def spoken(
             x[i, length - len(piece) :] = piece / np.float32(32768)
         y = torch.from_numpy(digit[rows].astype(np.int64))
         parts.append((torch.from_numpy(x).reshape(len(rows), length // frame, frame), y))
-    return Task(
-        name="spoken",
-        input_size=frame,
-        output_size=10,
-        steps=length // frame,
-        reduction="last",
-        kind="classes",
-        chance=majority(parts[1][1]),
-        train=parts[0],
-        test=parts[1],
-        bounds=(-1.0, 1.0),
-        options={"length": length, "frame": frame, "limit": limit, "test_limit": test_limit},
-        data={
-            "source": "folder",
-            "folder": str(Path(data_dir).resolve()),
-            "what": "spoken digits",
-            "seed": seed,
-        },
-    )
+    source = {"source": "folder", "folder": str(Path(data_dir).resolve()), "what": "spoken digits", "seed": seed}
+    return task_of(*parts, output_size=10, bounds=(-1.0, 1.0), data=source)
 
 
 def _bundle(path: Path) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError
 
-from .base import Pair, Task, check_size, generated_parts, register_task
+from .base import Pair, Task, check_size, generated_parts, register_task, task_of
 
 __all__ = ["adding", "copying", "letters_task", "pendulum", "pendulum_flow"]
 
@@ -53,18 +53,8 @@ def adding(*, seed: int = 0, steps: int = 100, train: int = 4000, test: int = 10
         x = torch.from_numpy(np.stack([values, marks], axis=2))
         return x, (x[..., 0] * x[..., 1]).sum(1, keepdim=True)
 
-    return Task(
-        name="adding",
-        input_size=2,
-        output_size=1,
-        steps=steps,
-        reduction="last",
-        kind="values",
-        chance=1 / 6,
-        options={"steps": steps, "train": train, "test": test},
-        bounds=(0.0, 1.0),
-        **generated_parts(make, seed, train, test, numbers=2 * steps),
-    )
+    parts = generated_parts(make, seed, train, test, numbers=2 * steps)
+    return task_of(chance=1 / 6, bounds=(0.0, 1.0), **parts)
 
 
 @register_task("copying")
@@ -105,11 +95,10 @@ def copying(
         inputs[:, length + delay - 1] = symbols + 1
 
     steps = delay + 2 * length
-    return letters_task("copying", place, seed, steps, length, symbols, train, test, delay=delay)
+    return letters_task(place, seed, steps, length, symbols, train, test)
 
 
 def letters_task(
-    name: str,
     place: Callable[[np.ndarray, np.ndarray, np.random.Generator], None],
     seed: int,
     steps: int,
@@ -117,12 +106,10 @@ def letters_task(
     symbols: int,
     train: int,
     test: int,
-    **options: int,
 ) -> Task:
     """Letters to be repeated in the last ``length`` steps, which alone are scored.
 
     Args:
-        name: of the task.
         place: writes the letters ``(n, length)`` and the cue (``symbols + 1``) into blank inputs ``(n, steps)``.
         seed: of the sequences.
         steps: of a sequence.
@@ -130,7 +117,6 @@ def letters_task(
         symbols: size of the alphabet.
         train: how many training sequences.
         test: how many test sequences.
-        options: further ones, for the record.
 
     Returns:
         The task: one class per step (letters ``0 .. symbols - 1``, blank ``symbols``).
@@ -146,19 +132,8 @@ def letters_task(
 
     scored = torch.zeros(steps, dtype=torch.bool)
     scored[-length:] = True
-    return Task(
-        name=name,
-        input_size=symbols + 2,
-        output_size=symbols + 1,
-        steps=steps,
-        reduction="all",
-        kind="classes",
-        chance=1 / symbols,
-        scored=scored,
-        bounds=(0.0, 1.0),
-        options={**options, "length": length, "symbols": symbols, "train": train, "test": test},
-        **generated_parts(make, seed, train, test, numbers=steps * (symbols + 2)),
-    )
+    parts = generated_parts(make, seed, train, test, numbers=steps * (symbols + 2))
+    return task_of(output_size=symbols + 1, chance=1 / symbols, scored=scored, bounds=(0.0, 1.0), **parts)
 
 
 def pendulum_flow(start: np.ndarray, times: np.ndarray, damping: float) -> np.ndarray:
@@ -226,11 +201,8 @@ def pendulum(
     if target not in ("next", "trajectory"):
         raise ConfigurationError(f"target must be 'next' or 'trajectory', got {target!r}")
     for name, value, low in (("dt", dt, 1e-6), ("damping", damping, 0.0)):
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or not (math.isfinite(value) and value >= low)
-        ):
+        real = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (real and math.isfinite(value) and value >= low):
             raise ConfigurationError(f"{name} must be a finite number >= {low}, got {value!r}")
 
     def make(n: int, rng: np.random.Generator) -> Pair:
@@ -243,24 +215,7 @@ def pendulum(
         return torch.from_numpy(states[:, :-1].astype(np.float32).copy()), future
 
     parts = generated_parts(make, seed, train, test, numbers=2 * steps)
-    return Task(
-        name="pendulum",
-        input_size=2,
-        output_size=2,
-        steps=steps,
-        reduction="all",
-        kind="values",
-        chance=_pendulum_chance(parts["test"], target),
-        **parts,
-        options={
-            "steps": steps,
-            "dt": dt,
-            "damping": damping,
-            "target": target,
-            "train": train,
-            "test": test,
-        },
-    )
+    return task_of(chance=_pendulum_chance(parts["test"], target), **parts)
 
 
 def _pendulum_chance(pair: tuple[Tensor, Tensor], target: str) -> float:

@@ -9,7 +9,7 @@ import torch
 
 from stability.errors import ConfigurationError, FileFormatError
 
-from .base import Pair, Task, check_fraction, check_size, majority, register_task
+from .base import Pair, Task, check_fraction, check_size, register_task, task_of
 
 __all__ = ["characters"]
 
@@ -67,31 +67,13 @@ def characters(
     rng = np.random.default_rng(seed)
     train = _pieces(path, codes[:border], steps, limit, len(alphabet), rng)
     test = _pieces(path, codes[border:], steps, test_limit, len(alphabet), rng)
-    return Task(
-        name="characters",
-        input_size=len(alphabet),
+    source = {"source": "folder", "folder": str(Path(data_dir).resolve()), "what": path.name}
+    return task_of(
+        train,
+        test,
         output_size=len(alphabet),
-        steps=steps,
-        reduction="all",
-        kind="classes",
-        chance=majority(test[1]),
-        train=train,
-        test=test,
         bounds=(0.0, 1.0),
-        options={
-            "file": file,
-            "steps": steps,
-            "limit": limit,
-            "test_limit": test_limit,
-            "test_fraction": test_fraction,
-        },
-        data={
-            "source": "folder",
-            "folder": str(Path(data_dir).resolve()),
-            "what": path.name,
-            "alphabet": "".join(alphabet),
-            "seed": seed,
-        },
+        data={**source, "alphabet": "".join(alphabet), "seed": seed},
     )
 
 
