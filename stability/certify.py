@@ -22,7 +22,7 @@ from stability.criteria.circle import circle_criterion
 from stability.criteria.interval import gated_findings, gated_proof
 from stability.criteria.kyp import kyp_criterion
 from stability.criteria.linear import linear_criterion
-from stability.criteria.multiplier import Rate, default_tolerance, multiplier_criterion, parse_rate
+from stability.criteria.multiplier import default_tolerance, multiplier_criterion
 from stability.criteria.schur import schur_criterion
 from stability.criteria.theorem1 import theorem1_system
 from stability.criteria.witness import Witness
@@ -35,6 +35,7 @@ from stability.refute.stack import search_stack
 from stability.rigor.definite import refuse_flushing
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeLimit
+from stability.solve.rates import Rate, parse_rate
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import as_subject
 
@@ -229,16 +230,8 @@ def _theorem1(system: LureSystem, criterion: str, deadline: Deadline) -> list[Fi
     )
     if behind is system:
         return out
-    return [
-        Finding(
-            f.criterion,
-            f.holds,
-            f.margin,
-            f"about the differential equation, not the map that runs: {f.detail}",
-            f.rate,
-        )
-        for f in out
-    ]
+    about = "about the differential equation, not the map that runs"
+    return [Finding(f.criterion, f.holds, f.margin, f"{about}: {f.detail}", f.rate) for f in out]
 
 
 def _fast_enough(rate: float, wanted: Rate, discrete: bool) -> bool:

@@ -8,11 +8,12 @@ import numpy as np
 
 from stability.certificate import Certificate, Finding
 from stability.claims.contraction import contraction_claim, open_claim
-from stability.criteria.multiplier import Rate, multiplier_criterion, parse_rate
-from stability.criteria.witness import Witness, crawl, prove
+from stability.criteria.multiplier import multiplier_criterion
+from stability.criteria.witness import Witness, prove
 from stability.errors import ConfigurationError
-from stability.solve.conditioning import min_overshoot
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
+from stability.solve.overshoot import min_overshoot
+from stability.solve.rates import Rate, crawl, parse_rate
 from stability.systems import LureSystem
 
 __all__ = ["StepBound", "largest_step", "smallest_overshoot"]

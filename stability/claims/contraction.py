@@ -19,10 +19,11 @@ from stability.criteria.schur import schur_criterion
 from stability.criteria.witness import Witness, prove, retreat
 from stability.rigor.spectrum import spectrum_bracket
 from stability.solve.deadline import Deadline, TimeLimit, TimeOverError
-from stability.solve.loop import Loop, centre
-from stability.solve.pinned import pinned, pinning, without
+from stability.solve.fixed_channels import completed, fixed_channels
+from stability.solve.loop import centre
 from stability.statements import contraction, undecided
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.statespace import StateSpace
 
 __all__ = ["LARGE", "calmer_claims", "contraction_claim", "open_claim", "steady_witness"]
 
@@ -79,8 +80,8 @@ def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> W
         >>> round(steady_witness(system).rate, 6)  # the norm of the weights
         0.9
     """
-    gone = pinned(system)
-    loop = without(centre(system), gone)
+    fixed = fixed_channels(system)
+    loop = centre(system).restricted(~fixed)
     b, c = float(np.linalg.norm(loop.B)), float(np.linalg.norm(loop.C))
     middle = 0.5 * np.log(b / c) if b > 0 and c > 0 else 0.0
 
@@ -106,18 +107,18 @@ def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> W
     if not np.isfinite(value) or (best >= 1.0 if system.is_discrete else best <= 0.0):
         return Witness()
     identity, multipliers = np.eye(system.states), np.zeros(system.channels)
-    multipliers[~gone] = 0.5 * np.exp(2.0 * (middle + log_s))
+    multipliers[~fixed] = 0.5 * np.exp(2.0 * (middle + log_s))
     for rate in retreat(system, best, (1e-9, 1e-7, 1e-5, 1e-3)):
         if deadline.over:
             break
-        full = pinning(system, identity, multipliers, rate, gone)
+        full = completed(system, identity, multipliers, rate, fixed)
         found = Witness() if full is None else prove(system, identity, full, rate)
         if found:
             return found
     return Witness()
 
 
-def _exponent(loop: Loop, s: float) -> float:
+def _exponent(loop: StateSpace, s: float) -> float:
     """``-2 lambda`` or ``rho^2`` of the loop at ``P = I`` and multipliers of one size; infinite where there is none."""
     B, C, D = loop.B / s, s * loop.C, loop.D
     inner = np.eye(B.shape[1]) - D.T @ D

@@ -11,35 +11,35 @@ S. Vongpanitlerd, Network Analysis and Synthesis, 1973.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stability.certificate import Finding
 from stability.criteria.witness import (
+    Multiplier,
     Witness,
     answering,
     best_rate,
-    climb_by_riccati,
+    climb,
     nested_multiplier,
-    prove,
-    prove_by_riccati,
+    prove_first,
     retreat,
-    shift_factor,
-    start_rate,
+    riccati_solutions,
 )
 from stability.errors import ConfigurationError
-from stability.solve.attempts import check_rate
 from stability.solve.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
-from stability.solve.forms import definite_slack
+from stability.solve.forms import multiplier_slack
 from stability.solve.hinf import hinf_peak
 from stability.solve.lmi import pose_bounded_real
-from stability.solve.loop import Loop
-from stability.solve.response import clean_matrices
+from stability.solve.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
+from stability.solve.response import state_space
 from stability.systems import LureSystem
+from stability.systems.statespace import LureMatrices, StateSpace
 
-__all__ = ["bounded_real_lmi", "circle_criterion", "decide_by_gain"]
+__all__ = ["GainTest", "bounded_real_lmi", "circle_criterion"]
 
 Array = np.ndarray
 _EXACT_STATES = 64
@@ -51,7 +51,7 @@ def circle_criterion(
     *,
     method: str = "frequency",
     M: float | None = None,
-    rate: str | float = "best",
+    rate: Rate = "best",
     time_limit: TimeLimit = None,
 ) -> Finding:
     r"""Decide the circle criterion in one of two ways.
@@ -88,7 +88,7 @@ def circle_criterion(
     own = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     reach = own if M is None else np.full(system.channels, _lipschitz(M, own))
     scale = float(reach.max(initial=0.0)) or 1.0
-    loop = Loop(system.A, system.B, reach[:, None] * system.C, reach[:, None] * system.D, system.is_discrete)
+    loop = StateSpace(system.A, system.B, reach[:, None] * system.C, reach[:, None] * system.D, system.is_discrete)
 
     def multiplier(cap: float) -> Array:
         return 0.5 * nested_multiplier((-reach, reach), (system.alpha, system.beta), cap)
@@ -96,7 +96,7 @@ def circle_criterion(
     def words(gain: float) -> str:
         return f"||G||_inf = {gain / scale:.6g}, 1/M = {1.0 / scale:.6g}"
 
-    return decide_by_gain("circle", system, loop, multiplier, words, 1.0 / scale, method, rate, deadline)
+    return GainTest("circle", system, loop, multiplier, words, 1.0 / scale, method == "lmi", deadline).decide(rate)
 
 
 def _lipschitz(M: Any, own: Array) -> float:
@@ -107,97 +107,91 @@ def _lipschitz(M: Any, own: Array) -> float:
     return float(M)
 
 
-def decide_by_gain(
-    name: str,
-    system: LureSystem,
-    loop: Loop,
-    multiplier: Callable[[float], Array],
-    words: Callable[[float], str],
-    unit: float,
-    method: str,
-    rate: str | float,
-    deadline: Deadline,
-) -> Finding:
-    """A criterion of the form ``||loop||_inf < 1``: gain, best rate, witness.
+@dataclass(frozen=True)
+class GainTest:
+    """A criterion of the form ``||loop||_inf < 1``.
 
-    Args:
+    Attributes:
         name: of the finding.
         system: the system it is about.
         loop: its gain below one is the criterion.
         multiplier: multipliers in the system's slopes, given the cap of ``nested_multiplier``.
         words: the numbers in words, given the gain.
         unit: the margin is ``unit * (1 - gain)``.
-        method: ``frequency`` or ``lmi``.
-        rate: ``best``, ``any`` or a number.
+        by_program: whether gains and solutions come from semidefinite programs, not from level sets and Riccati.
         deadline: asked between factorisations; the best rate until then is the answer.
-
-    Returns:
-        The finding.
     """
-    if rate not in ("best", "any"):
-        rate = check_rate(rate, system.is_discrete)
-    start = start_rate(system)
-    eigenvalues = np.linalg.eigvals(loop.A)
-    limit = float(np.abs(eigenvalues).max()) if system.is_discrete else -float(eigenvalues.real.max())
-    room = start - limit if system.is_discrete else limit
-    if not room > 0:
-        return Finding(name, False, room, f"A is not {'Schur' if system.is_discrete else 'Hurwitz'}")
 
-    def gain(at: float) -> float:
-        shifted = loop.shifted(at)
-        if method == "frequency":
-            dt = 1.0 if system.is_discrete else None
-            return hinf_peak(shifted.A, shifted.B, shifted.C, shifted.D, dt, deadline=deadline).norm
-        deadline.require()
-        status, _, value = pose_bounded_real(
-            shifted.A, shifted.B, shifted.C, shifted.D, system.is_discrete, None, deadline
-        )
+    name: str
+    system: LureSystem
+    loop: StateSpace
+    multiplier: Multiplier
+    words: Callable[[float], str]
+    unit: float
+    by_program: bool
+    deadline: Deadline
+
+    def gain(self, rate: float) -> float:
+        """The loop's gain at a rate.
+
+        Raises:
+            TimeOverError: when the deadline came first.
+        """
+        shifted = self.loop.shifted(rate)
+        if not self.by_program:
+            return hinf_peak(shifted, deadline=self.deadline).norm
+        self.deadline.require()
+        status, _, value = pose_bounded_real(shifted, None, self.deadline)
         return value if status == "solved" else np.inf
 
-    level, margin = np.nan, None
-    try:
-        level = gain(start)
-        margin = unit * (1.0 - level) if np.isfinite(level) else None
-        if not level < 1.0:
-            return Finding(name, False, margin, words(level))
-        if isinstance(rate, float) and not gain(rate) < 1.0:
-            return Finding(name, False, margin, f"{words(level)}, but not at rate {rate:g}")
-    except TimeOverError:
-        return Finding(name, False, margin, TOO_LATE if margin is None else f"{words(level)}; {TOO_LATE}")
-    if isinstance(rate, float):
-        targets = [rate]
-    elif rate == "any":
-        targets = [start]
-    else:
-        targets = []
-        if method == "lmi" or system.states <= _EXACT_STATES:
-            best = best_rate(gain, limit, system.is_discrete, 1e-9 if method == "frequency" else 1e-4)
-            targets = list(retreat(system, best, [1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5]))
-    if method == "frequency" and not targets:
-        witness = climb_by_riccati(system, loop, multiplier, limit, level, deadline)
-    elif method == "frequency":
-        witness = prove_by_riccati(system, loop, multiplier, targets, level, deadline)
-    else:
-        witness = _by_program(system, loop, multiplier, targets, deadline)
-    note = "" if witness else "; no witness was proved at this rate"
-    if rate != "any" and deadline.cut:
-        note += f"; {STOPPED}"
-    return Finding(name, True, margin, words(level) + note, witness.rate, witness.data)
+    def decide(self, rate: Rate) -> Finding:
+        """Gain, best rate, witness.
 
+        Args:
+            rate: ``best``, ``any`` or a number.
 
-def _by_program(
-    system: LureSystem, loop: Loop, multiplier: Callable[[float], Array], rates: list[float], deadline: Deadline
-) -> Witness:
-    for rate in rates:
-        at = loop.shifted(rate)
-        _, P, _ = pose_bounded_real(at.A, at.B, at.C, at.D, system.is_discrete, 1.0, deadline)
-        if P is None:
-            continue
-        for cap in (4.0, 1e3, 1e6):
-            witness = prove(system, P, shift_factor(system, rate) * multiplier(cap), rate)
-            if witness or deadline.over:
-                return witness
-    return Witness()
+        Returns:
+            The finding.
+        """
+        system, name = self.system, self.name
+        rate, start = as_rate(rate, system), start_rate(system)
+        limit = spectral_rate(np.linalg.eigvals(self.loop.A), system.is_discrete)
+        room = margin_of(limit, system)
+        if not room > 0:
+            return Finding(name, False, room, f"A is not {'Schur' if system.is_discrete else 'Hurwitz'}")
+        words, margin = "", None
+        try:
+            level = self.gain(start)
+            words, margin = self.words(level), self.unit * (1.0 - level) if np.isfinite(level) else None
+            if not level < 1.0:
+                return Finding(name, False, margin, words)
+            if isinstance(rate, float) and not self.gain(rate) < 1.0:
+                return Finding(name, False, margin, f"{words}, but not at rate {rate:g}")
+        except TimeOverError:
+            return Finding(name, False, margin, TOO_LATE if margin is None else f"{words}; {TOO_LATE}")
+        witness = self._proved(rate, level, limit)
+        note = "" if witness else "; no witness was proved at this rate"
+        if rate != "any" and self.deadline.cut:
+            note += f"; {STOPPED}"
+        return Finding(name, True, margin, words + note, witness.rate, witness.data)
+
+    def _proved(self, rate: Rate, level: float, limit: float) -> Witness:
+        """A witness of the rate, or of the best; ``level`` is the gain at the start, ``limit`` that of all rates."""
+        system, exact = self.system, self.by_program or self.system.states <= _EXACT_STATES
+        solutions = self._programs if self.by_program else riccati_solutions(self.loop, level, self.deadline)
+        if rate == "best" and not exact:
+            return climb(system, limit, solutions, self.multiplier, self.deadline)
+        if rate == "best":
+            best = best_rate(self.gain, limit, system.is_discrete, 1e-4 if self.by_program else 1e-9)
+            targets = retreat(system, best, (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5))
+        else:
+            targets = [start_rate(system) if isinstance(rate, str) else rate]
+        return prove_first(system, targets, solutions, self.multiplier, self.deadline)
+
+    def _programs(self, rate: float) -> Iterator[Array]:
+        P = pose_bounded_real(self.loop.shifted(rate), 1.0, self.deadline)[1]
+        if P is not None:
+            yield P
 
 
 @answering("bounded_real")
@@ -237,36 +231,26 @@ def bounded_real_lmi(
         >>> bounded_real_lmi([[-2.0]], [[1.0]], [[1.0]], gamma=0.49).holds
         False
     """
-    a, b, c, d = clean_matrices(A, B, C, D)
+    system = state_space(A, B, C, D, dt)
     if isinstance(gamma, bool) or not isinstance(gamma, (int, float, np.number)) or not gamma > 0:
         raise ConfigurationError(f"gamma must be a positive number, got {gamma!r}")
-    c, d = c / float(gamma), d / float(gamma)
-    status, P, _ = pose_bounded_real(a, b, c, d, dt is not None, 1.0, Deadline.after(time_limit))
+    system = replace(system, C=system.C / float(gamma), D=system.D / float(gamma))
+    status, P, _ = pose_bounded_real(system, 1.0, Deadline.after(time_limit))
     if P is None:
         return Finding("bounded_real", False, None, f"no P was found ({status})")
     P = 0.5 * (P + P.T)
-    form, magnitude = (_bounded_real_form(a, b, c, d, P, dt is not None, x) for x in (False, True))
-    slack = min(definite_slack(P), definite_slack(-form, magnitude))
+    slack = _bounded_real_slack(system, P)
     if not slack > 0:
         words = "the best P found does not satisfy the inequality"
         return Finding("bounded_real", False, max(slack, -1.0), words)
     return Finding("bounded_real", True, slack, "P satisfies the inequality", None, {"P": P})
 
 
-def _bounded_real_form(A: Array, B: Array, C: Array, D: Array, P: Array, discrete: bool, absolute: bool) -> Array:
-    sign = -1.0
-    if absolute:
-        A, B, C, D, P, sign = np.abs(A), np.abs(B), np.abs(C), np.abs(D), np.abs(P), 1.0
-    n, m = B.shape
-    step = np.hstack([A, B])
-    if discrete:
-        out = step.T @ P @ step
-        out[:n, :n] += sign * P
-    else:
-        flow = P @ step
-        out = np.vstack([flow, np.zeros((m, n + m))])
-        out = out + out.T
-    output = np.hstack([C, D])
-    out += output.T @ output
-    out[n:, n:] += sign * np.eye(m)
-    return 0.5 * (out + out.T)
+def _bounded_real_slack(system: StateSpace, P: Array) -> float:
+    """The lemma is the multiplier inequality of slopes in [-1, 1], all multipliers 1/2, between as many channels."""
+    p, m = system.D.shape
+    k = max(p, m)
+    B, C, D = np.pad(system.B, ((0, 0), (0, k - m))), np.pad(system.C, ((0, k - p), (0, 0))), np.zeros((k, k))
+    D[:p, :m] = system.D
+    square = LureMatrices(system.A, B, C, D, system.is_discrete, -np.ones(k), np.ones(k))
+    return multiplier_slack(square, P, np.full(k, 0.5), start_rate(system))

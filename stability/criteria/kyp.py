@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Finding
-from stability.criteria.circle import decide_by_gain
-from stability.criteria.witness import answering, prove, start_rate
+from stability.criteria.circle import GainTest
+from stability.criteria.witness import Witness, answering, prove_capped
 from stability.errors import ConfigurationError, DimensionError
-from stability.solve.attempts import CLARABEL_STATES
+from stability.solve.coordinates import power_of_two
 from stability.solve.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
-from stability.solve.forms import definite_slack
-from stability.solve.lmi import pose_positive_real
-from stability.solve.loop import Loop, centre
-from stability.solve.positive_real import positivity
-from stability.solve.response import clean_matrices
+from stability.solve.forms import multiplier_slack
+from stability.solve.lmi import CLARABEL_STATES, pose_positive_real
+from stability.solve.loop import centre
+from stability.solve.positive_real import null_directions, positivity
+from stability.solve.rates import Rate, start_rate
+from stability.solve.response import state_space
 from stability.systems import LureSystem
+from stability.systems.statespace import LureMatrices, StateSpace
 
 __all__ = ["kyp_criterion", "kyp_lmi"]
 
@@ -66,72 +68,67 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
         >>> kyp_lmi([[-1.0]], [[1.0]], [[-1.0]]).holds
         False
     """
-    a, b, c, d = clean_matrices(A, B, C, D)
-    if b.shape[1] != c.shape[0]:
-        raise DimensionError("C", f"({b.shape[1]}, n), as many outputs as inputs", c.shape)
-    if not b.shape[1] or not len(a):
-        raise DimensionError("B", "(n, m) with n, m >= 1", b.shape)
-    discrete = dt is not None
+    system = state_space(A, B, C, D, dt)
+    n, m = system.B.shape
+    if m != len(system.C):
+        raise DimensionError("C", f"({m}, n), as many outputs as inputs", system.C.shape)
+    if not m or not n:
+        raise DimensionError("B", "(n, m) with n, m >= 1", system.B.shape)
     deadline = Deadline.after(time_limit).named("kyp")
     try:
-        frequency = positivity(a, b, c, d, discrete, deadline=deadline)
+        frequency = positivity(system, deadline=deadline)
     except TimeOverError:
         return Finding("kyp", False, None, TOO_LATE)
-    status, P, _ = pose_positive_real(a, b, c, d, discrete, deadline)
-    slack = -np.inf if P is None else _slack(a, b, c, d, 0.5 * (P + P.T), discrete)
-    by_lmi, by_frequency = slack > 0, frequency.margin > 0
+    status, P = pose_positive_real(system, deadline)
+    P = np.full((n, n), np.nan) if P is None else 0.5 * (P + P.T)
+    by_lmi, by_frequency = _slack(system, P) > 0, frequency.margin > 0
     where = "infinity" if np.isinf(frequency.omega) else f"omega = {frequency.omega:.4g}"
     words = f"lambda_min(G + G^H) = {frequency.margin:.6g} at {where}"
     if np.isnan(frequency.omega):
-        words = f"A is not {'Schur' if discrete else 'Hurwitz'}"
+        words = f"A is not {'Schur' if system.is_discrete else 'Hurwitz'}"
     lmi_words = "P satisfies the inequality" if by_lmi else f"no P satisfies the inequality ({status})"
     margin = frequency.margin if np.isfinite(frequency.margin) else None
     if by_lmi != by_frequency:
         return Finding("kyp", False, margin, f"undecided, the two ways disagree: {words}; {lmi_words}")
-    if not by_lmi or P is None:
+    if not by_lmi:
         return Finding("kyp", False, margin, words)
-    return Finding("kyp", True, margin, f"{words}; {lmi_words}", None, {"P": 0.5 * (P + P.T)})
+    return Finding("kyp", True, margin, f"{words}; {lmi_words}", None, {"P": P})
 
 
-def _slack(A: Array, B: Array, C: Array, D: Array, P: Array, discrete: bool) -> float:
-    """Slack of ``P > 0`` and of the inequality, after removing the directions in which it is an equality."""
-    R = D + D.T
-    keep = np.eye(len(R))
-    if not discrete:
-        values, vectors = np.linalg.eigh(R)
-        null = np.abs(values) <= 64 * np.finfo(float).eps * max(float(np.abs(R).max(initial=0.0)), 1e-300)
-        keep, N = vectors[:, ~null], vectors[:, null]
-        gap = float(np.abs(P @ B @ N - C.T @ N).max(initial=0.0))
-        if gap > 1e-8 * max(float(np.abs(C.T @ N).max(initial=0.0)), 1e-300):
-            return -np.inf
-    b, c, r = B @ keep, keep.T @ C, keep.T @ R @ keep
+def _slack(system: StateSpace, P: Array) -> float:
+    r"""Slack of ``P > 0`` and of the inequality, after removing the directions in which it is an equality.
 
-    def form(a: Array, b: Array, c: Array, r: Array, p: Array, sign: float) -> Array:
-        if discrete:
-            top, cross, low = a.T @ p @ a + sign * p, a.T @ p @ b + sign * c.T, b.T @ p @ b + sign * r
-        else:
-            top, cross, low = a.T @ p + p @ a, p @ b + sign * c.T, sign * r
-        return np.block([[0.5 * (top + top.T), cross], [cross.T, 0.5 * (low + low.T)]])
-
-    magnitude = form(np.abs(A), np.abs(b), np.abs(c), np.abs(r), np.abs(P), 1.0)
-    return min(definite_slack(P), definite_slack(-form(A, b, c, r, P, -1.0), magnitude))
+    In the others, with :math:`R = D + D^T` and a number s, it is the multiplier inequality of the slopes [0, 1/s] and
+    multipliers s for ``C_l = -C`` and ``D_l = s I - R/2``.
+    """
+    null = null_directions(system)
+    wanted = system.C.T @ null.N
+    gap, size = (float(np.abs(x).max(initial=0.0)) for x in (P @ system.B @ null.N - wanted, wanted))
+    if not gap <= 1e-8 * max(size, 1e-300):
+        return -np.inf
+    k, R = null.keep.shape[1], null.keep.T @ (system.D + system.D.T) @ null.keep
+    s = power_of_two(float(np.abs(R).max(initial=0.0)))
+    D, ones = s * np.eye(k) - 0.25 * (R + R.T), np.ones(k)
+    b, c = system.B @ null.keep, null.keep.T @ system.C
+    loop = LureMatrices(system.A, b, -c, D, system.is_discrete, 0.0 * ones, ones / s)
+    return multiplier_slack(loop, P, s * ones, start_rate(system))
 
 
-def _transformed(system: LureSystem) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """``(A, B, C, D)`` of ``T = diag(1/k) - G_alpha``, ``k``, and which channels have ``k > 0``."""
+def _transformed(system: LureSystem) -> tuple[StateSpace, Array]:
+    """``T = diag(1/k) - G_alpha`` with ``k = beta - alpha``, and which channels have ``k > 0``."""
     k = system.beta - system.alpha
-    open_ = k > 0
+    wide = k > 0
     inverse = np.linalg.inv(np.eye(system.channels) - system.D * system.alpha)
     c, d = inverse @ system.C, inverse @ system.D
     b = system.B * system.alpha
     A, B = system.A + b @ c, system.B + b @ d
-    D = np.diag(1.0 / k[open_]) - d[np.ix_(open_, open_)]
-    return A, B[:, open_], -c[open_], D, k, open_
+    D = np.diag(1.0 / k[wide]) - d[np.ix_(wide, wide)]
+    return StateSpace(A, B[:, wide], -c[wide], D, system.is_discrete), wide
 
 
 @answering("kyp")
 def kyp_criterion(
-    system: LureSystem, *, method: str = "auto", rate: str | float = "best", time_limit: TimeLimit = None
+    system: LureSystem, *, method: str = "auto", rate: Rate = "best", time_limit: TimeLimit = None
 ) -> Finding:
     r"""The circle criterion for the sector ``[alpha, beta]`` itself, as strict positive realness.
 
@@ -158,40 +155,35 @@ def kyp_criterion(
     """
     if method not in ("auto", "frequency", "lmi"):
         raise ConfigurationError(f'unknown method {method!r}; the known ones are "auto", "frequency", "lmi"')
-    A, B, C, D, k, open_ = _transformed(system)
-    if not open_.any():
+    transformed, wide = _transformed(system)
+    if not wide.any():
         return Finding("kyp", False, None, "does not apply: every channel has a single slope")
     deadline = Deadline.after(time_limit).named("kyp")
     try:
-        frequency = positivity(A, B, C, D, system.is_discrete, deadline=deadline)
+        frequency = positivity(transformed, deadline=deadline)
     except TimeOverError:
         return Finding("kyp", False, None, TOO_LATE)
     words = f"lambda_min(T + T^H) = {frequency.margin:.6g}"
     if not frequency.margin > 0:
         margin = frequency.margin if np.isfinite(frequency.margin) else None
         return Finding("kyp", False, margin, words)
-    wide = centre(system)
-    delta = np.sqrt(2.0 / k[open_])
-    inner = wide.D[np.ix_(open_, open_)]
-    loop = Loop(wide.A, wide.B[:, open_], wide.C[open_], inner, system.is_discrete).scaled(delta)
+    k = (system.beta - system.alpha)[wide]
+    loop = centre(system).restricted(wide).scaled(np.sqrt(2.0 / k))
 
     def multiplier(cap: float) -> Array:
-        level = 1.0 / np.where(open_, k, 1.0)
-        return np.where(open_, level, cap * level[open_].max())
+        out = np.full(system.channels, cap * (1.0 / k).max())
+        out[wide] = 1.0 / k
+        return out
 
-    found = decide_by_gain("kyp", system, loop, multiplier, lambda _: words, 1.0, "frequency", rate, deadline)
-    note = "" if found.holds and found.witness else "; no witness was proved"
-    data, reached = found.witness, found.rate
-    if method == "lmi" or (method == "auto" and system.states <= CLARABEL_STATES // 2 and not data):
-        opinion = kyp_lmi(A, B, C, D, 1.0 if system.is_discrete else None, time_limit=deadline)
+    found = GainTest("kyp", system, loop, multiplier, lambda _: words, 1.0, False, deadline).decide(rate)
+    witness = Witness(found.rate, dict(found.witness))
+    if method == "lmi" or (method == "auto" and system.states <= CLARABEL_STATES // 2 and not witness):
+        dt = 1.0 if system.is_discrete else None
+        opinion = kyp_lmi(*transformed.matrices, dt, time_limit=deadline)
         words += "; the KYP inequality agrees" if opinion.holds else f"; KYP inequality: {opinion.detail}"
-        start = start_rate(system)
-        if opinion.holds and not data:
-            for cap in (4.0, 1e3, 1e6):
-                proof = prove(system, opinion.witness["P"], multiplier(cap), start)
-                if proof:
-                    data, reached, note = proof.data, proof.rate, ""
-                    break
+        if opinion.holds and not witness:
+            witness = prove_capped(system, opinion.witness["P"], multiplier, start_rate(system))
+    words += "" if witness else "; no witness was proved"
     if rate != "any" and deadline.cut:
-        note += f"; {STOPPED}"
-    return Finding("kyp", True, frequency.margin, words + note, reached, data)
+        words += f"; {STOPPED}"
+    return Finding("kyp", True, frequency.margin, words, witness.rate, witness.data)

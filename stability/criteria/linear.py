@@ -14,10 +14,10 @@ import numpy as np
 from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
 from stability.certificate import Finding
-from stability.criteria.witness import Witness, answering, prove, retreat, start_rate
-from stability.solve.attempts import check_rate
-from stability.solve.between import condition_number
-from stability.solve.pinned import pinning
+from stability.criteria.witness import Witness, answering, prove, retreat
+from stability.solve.fixed_channels import completions
+from stability.solve.overshoot import condition_number
+from stability.solve.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
 from stability.systems import LureSystem
 
 __all__ = ["linear_criterion"]
@@ -28,7 +28,7 @@ _DEFECTIVE = 1e13
 
 
 @answering("linear")
-def linear_criterion(system: LureSystem, *, rate: str | float = "best") -> Finding:
+def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
     r"""The exact criterion where every channel has a single slope, or there is no channel.
 
     Args:
@@ -50,16 +50,13 @@ def linear_criterion(system: LureSystem, *, rate: str | float = "best") -> Findi
         >>> linear_criterion(LureSystem.linear([[1.0]], dt=1.0)).holds
         False
     """
-    if rate not in ("best", "any"):
-        rate = check_rate(rate, system.is_discrete)
+    rate = as_rate(rate, system)
     if (system.alpha < system.beta).any():
         return Finding("linear", False, None, "does not apply: the system is nonlinear")
     A = np.array(system.jacobian(system.alpha))
-    eigenvalues = np.linalg.eigvals(A)
-    discrete = system.is_discrete
-    exact = float(np.abs(eigenvalues).max()) if discrete else -float(eigenvalues.real.max())
-    start = start_rate(system)
-    margin = start - exact if discrete else exact
+    discrete, start = system.is_discrete, start_rate(system)
+    exact = spectral_rate(np.linalg.eigvals(A), discrete)
+    margin = margin_of(exact, system)
     words = f"spectral radius {exact:.9g}" if discrete else f"spectral abscissa {-exact:.9g}"
     if not margin > 0:
         return Finding("linear", False, margin, words)
@@ -76,7 +73,7 @@ def linear_criterion(system: LureSystem, *, rate: str | float = "best") -> Findi
     return Finding("linear", True, margin, words + note, witness.rate, witness.data)
 
 
-def _candidates(A: Array, discrete: bool) -> Iterator[Array]:
+def _candidates(A: Array) -> Iterator[Array]:
     """Matrices P that do not depend on the rate: the identity, then one from the eigenvectors."""
     n = len(A)
     yield np.eye(n)
@@ -109,9 +106,9 @@ def _search(system: LureSystem, A: Array, targets: list[float]) -> Witness:
     """The fixed candidates first, a little inside the exact rate if need be: an equation solved at the rate itself
     gives a P so ill-conditioned that its overshoot says nothing.
     """
-    near_enough = 1e-8 if system.channels == 0 else 1e-5  # pinning channels by L costs half the digits
+    near_enough = 1e-8 if system.channels == 0 else 1e-5  # to fix channels by L costs half the digits
     near = [rate for rate in targets if abs(rate - targets[0]) <= near_enough * max(abs(targets[0]), 1e-300)]
-    candidates = list(_candidates(A, system.is_discrete))
+    candidates = list(_candidates(A))
     all_of_them = np.ones(system.channels, dtype=bool)
     fixed = [(rate, P) for rate in near for P in candidates]
     for rate, given in fixed + [(rate, None) for rate in targets]:
@@ -119,11 +116,8 @@ def _search(system: LureSystem, A: Array, targets: list[float]) -> Witness:
         if P is None or not np.isfinite(P).all():
             continue
         P = 0.5 * (P + P.T)
-        for factor in (2.0, 32.0):
-            L = pinning(system, P, np.zeros(system.channels), rate, all_of_them, factor)
-            witness = Witness() if L is None else prove(system, P, L, rate)
+        for L in completions(system, P, np.zeros(system.channels), rate, all_of_them):
+            witness = prove(system, P, L, rate)
             if witness:
                 return witness
-            if L is None or not system.channels:
-                break
     return Witness()

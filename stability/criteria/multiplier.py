@@ -7,59 +7,28 @@ counts, so that a finding that holds is a theorem already.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from stability.certificate import Finding
 from stability.criteria.linear import linear_criterion
-from stability.criteria.witness import crawl, start_rate
 from stability.errors import ConfigurationError
-from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.between import condition_number
 from stability.solve.deadline import STOPPED, Deadline, TimeLimit, TimeOverError
 from stability.solve.diagonal import optimise_scaling
 from stability.solve.multiplier import multiplier_lmi
+from stability.solve.overshoot import condition_number
+from stability.solve.rates import Rate, bisect, crawl, margin_of, parse_rate, spectral_rate, start_rate
 from stability.solve.search import Search
 from stability.systems import LureSystem
 
-__all__ = ["Rate", "default_tolerance", "multiplier_criterion", "parse_rate", "rate_ceiling"]
+__all__ = ["default_tolerance", "multiplier_criterion", "rate_ceiling"]
 
 Array = np.ndarray
-Rate = str | float
 _SMALL, _SDP_SIZE = 64, 24
 _USEFUL = 1e8
 """The best rate is the best whose overshoot stays below the square root of this (or ten times that of mere
 existence): in a reducible network the fastest rates are approached only by overshoots beyond every bound."""
-
-
-def parse_rate(rate: Rate, system: Any) -> Rate:
-    """Normalise the argument ``rate``: ``"any"``, ``"best"`` or a number that makes sense for the time base.
-
-    The number that means no more than stability (0, or 1 per step) is ``"any"``.
-
-    Args:
-        rate: as the user gave it.
-        system: any subject with ``is_discrete``.
-
-    Returns:
-        The word, or the number as a float.
-
-    Raises:
-        ConfigurationError: for anything else.
-    """
-    if rate in ("any", "best"):
-        return rate
-    if isinstance(rate, (int, float, np.floating)) and not isinstance(rate, bool):
-        value = float(rate)
-        if value == start_rate(system):  # no more than stability: the rate that is found lies strictly inside
-            return "any"
-        if system.is_discrete and 0.0 < value <= 1.0:
-            return value
-        if not system.is_discrete and 0.0 <= value < 1e30:
-            return value
-    wanted = "in (0, 1] per step" if system.is_discrete else ">= 0 per unit of time"
-    raise ConfigurationError(f'rate must be "any", "best" or a number {wanted}, got {rate!r}')
 
 
 def default_tolerance(system: LureSystem) -> float:
@@ -90,13 +59,13 @@ def rate_ceiling(
     rng = np.random.default_rng(seed)
     picks = [system.alpha, system.beta, 0.5 * (system.alpha + system.beta)]
     picks += [np.where(rng.random(system.channels) < 0.5, system.alpha, system.beta) for _ in range(samples)]
-    worst = -np.inf
+    sign, worst = 1.0 if system.is_discrete else -1.0, -np.inf
     for k in picks:
         if worst >= enough or (deadline is not None and worst > -np.inf and deadline.over):
             break  # fewer slopes: a ceiling all the same
         eigenvalues = np.linalg.eigvals(system.jacobian(k))
-        worst = max(worst, float(np.abs(eigenvalues).max() if system.is_discrete else eigenvalues.real.max()))
-    return worst if system.is_discrete else -worst
+        worst = max(worst, sign * spectral_rate(eigenvalues, system.is_discrete))
+    return sign * worst
 
 
 def _existence(search: Search) -> bool:
@@ -113,18 +82,57 @@ def _exists(search: Search) -> bool:
         return True
     if search.feasible(start):
         return True
-    if search.expired():
+    if search.deadline.over:
         return False
-    gain = search.improve(start, target=0.0)
-    return (
-        gain < 1.05 and not search.expired() and (search.feasible(start, min(gain, 0.999999)) or search.feasible(start))
-    )
+    return _improved(search, start, None)
+
+
+def _improved(search: Search, rate: float, *more: float | None) -> bool:
+    """Attempts at a rate with the best multipliers for it, as their gain on the samples says and as ``more`` would."""
+    gain = search.improve(rate, target=0.0)
+    if gain >= 1.05 or search.deadline.over:
+        return False
+    return any(search.feasible(rate, g) for g in (min(gain, 0.999999), *more))
+
+
+@dataclass
+class _Bracket:
+    """A rate that is proved, one that is not, and what is known of the logarithm of the best gain there.
+
+    The next rate is where the line through both logarithms crosses zero (regula falsi); after two steps that hardly
+    narrowed the bracket one in its middle.
+    """
+
+    low: float
+    high: float
+    log_low: float | None = None
+    log_high: float | None = None
+    slow: int = 0
+
+    @property
+    def width(self) -> float:
+        return abs(self.high - self.low)
+
+    def next(self) -> float:
+        part = 0.5
+        if self.log_low is not None and self.log_high is not None and self.slow < 2:
+            part = float(np.clip(self.log_low / (self.log_low - self.log_high), 0.02, 0.98))
+        return self.low + part * (self.high - self.low)
+
+    def narrow(self, rate: float, proved: bool, gain: float | None) -> None:
+        before = self.width
+        log = None if gain is None else float(np.log(max(gain, 1e-300)))
+        if proved:
+            self.low, self.log_low = rate, log if log is not None and log < 0 else None
+        else:
+            self.high, self.log_high = rate, log if log is not None and log > 0 else None
+        self.slow = 0 if self.width < 0.6 * before or self.slow == 2 else self.slow + 1
 
 
 def _best(search: Search, tol: float) -> None:
     """Find the rate where the best gain reaches one; keeps the fastest verified witness.
 
-    The gain on the sampled axis steers (its logarithm is interpolated), Riccati attempts decide.
+    The gain on the sampled axis steers, Riccati attempts decide.
     """
     system = search.system
     low = search.rate
@@ -134,34 +142,23 @@ def _best(search: Search, tol: float) -> None:
     if not np.isfinite(high) or (high <= low) != system.is_discrete:
         return
     search.most = max(_USEFUL, 100.0 * condition_number(search.witness["P"]))
-    scale = max(abs(high), 1e-12) if not system.is_discrete else max(1.0 - high, 1e-12)
     first = low + (1.0 - 0.5 * tol) * (high - low)
-    if (first > 0.0) and search.feasible(first):  # the ceiling is reached in the scalar and many small cases
+    if first > 0.0 and search.feasible(first):  # the ceiling is reached in the scalar and many small cases
         return
-    log_low = log_high = None
-    stuck = 0
-    while abs(high - low) > tol * scale and not search.expired():
-        part = 0.5
-        if log_low is not None and log_high is not None and log_low < 0 < log_high and stuck < 2:
-            part = float(np.clip(log_low / (log_low - log_high), 0.02, 0.98))
-        rate = low + part * (high - low)
-        before = abs(high - low)
+    bracket, width = _Bracket(low, high), tol * _scale(high, system)
+    while bracket.width > width and not search.deadline.over:
+        rate = bracket.next()
         gain = search.improve(rate, target=0.9) if search.channels > 1 else None
-        if gain is None or gain < 1.0:
-            ok = search.feasible(rate, gain)
-            if not ok and gain is not None:
-                gain = search.resample(rate)
-                ok = gain < 1.0 and search.feasible(rate, gain)
-        else:
-            ok = False
-        log = None if gain is None else float(np.log(max(gain, 1e-300)))
-        if ok:
-            low, log_low = rate, log if log is None or log < 0 else None
-        else:
-            high, log_high = rate, log if log is not None and log > 0 else None
-        stuck = 0 if abs(high - low) < 0.6 * before else stuck + 1
-        if stuck > 2:
-            stuck = 0
+        proved = (gain is None or gain < 1.0) and search.feasible(rate, gain)
+        if gain is not None and gain < 1.0 and not proved:
+            gain = search.resample(rate)
+            proved = gain < 1.0 and search.feasible(rate, gain)
+        bracket.narrow(rate, proved, gain)
+
+
+def _scale(ceiling: float, system: LureSystem) -> float:
+    """What a tolerance of the rate is relative to."""
+    return max(margin_of(ceiling, system), 1e-12)
 
 
 def multiplier_criterion(
@@ -237,50 +234,38 @@ def _structured(search: Search, rate: Rate, tol: float) -> None:
             search.witness, search.rate = dict(exact.witness), exact.rate
             return
     if isinstance(rate, float):
-        if search.feasible(rate):
-            return
-        if search.channels > 1 and not search.expired():
-            gain = search.improve(rate, target=0.0)
-            if gain < 1.05 and not search.expired():
-                search.feasible(rate, min(gain, 0.999999))
+        if not search.feasible(rate) and search.channels > 1 and not search.deadline.over:
+            _improved(search, rate)
         return
     if _existence(search) and rate == "best":
         _best(search, tol)
 
 
 def _by_sdp(search: Search, rate: Rate, tol: float) -> None:
-    """The same question put to an SDP solver; each answer is re-proved."""
+    """The same question put to an SDP solver; its answers are proved."""
     system = search.system
 
-    def ask(value: float) -> bool:
-        if search.expired():
+    def proved(value: float) -> bool:
+        if search.deadline.over:
             return False
         search.attempts += 1
         result = multiplier_lmi(system, value, time_limit=search.deadline)
         if result.P is None or result.L is None:
             return False
-        p = np.ascontiguousarray(0.5 * (result.P + result.P.T))
-        multipliers = np.ascontiguousarray(np.maximum(result.L, 0.0))
-        if not check_lmi(system, p, multipliers, value)[0]:
-            return False
-        search.witness, search.rate = {"P": p, "L": multipliers}, value
+        search.witness, search.rate = {"P": result.P, "L": result.L}, value
         return True
 
     start = rate if isinstance(rate, float) else crawl(system)
-    if not ask(start) or rate != "best":
-        return
-    low, high = start, rate_ceiling(system, deadline=search.deadline)
-    scale = max(abs(high), 1e-12) if not system.is_discrete else max(1.0 - high, 1e-12)
-    while abs(high - low) > max(tol, 1e-4) * scale and not search.expired():
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if ask(middle) else (low, middle)
+    if proved(start) and rate == "best":
+        ceiling = rate_ceiling(system, deadline=search.deadline)
+        bisect(proved, start, ceiling, max(tol, 1e-4) * _scale(ceiling, system), search.deadline)
 
 
 def _finding(search: Search, rate: Rate) -> Finding:
     effort = f"{search.attempts} attempts"
     cut = search.deadline.cut
     if search.witness and search.rate is not None:
-        margin = 1.0 - search.rate if search.system.is_discrete else search.rate
+        margin = margin_of(search.rate, search.system)
         what = f"rho = {search.rate:.6g} per step" if search.system.is_discrete else f"lambda = {search.rate:.6g}"
         words = f"holds at {what} ({effort})" + (f"; {STOPPED}" if cut and rate != "any" else "")
         return Finding("multiplier", True, margin, words, search.rate, search.witness)
@@ -296,13 +281,13 @@ def _shortfall(search: Search) -> float | None:
     if not np.isfinite(search.loop.A).all():
         return None
     values = search.samples.eigenvalues if search.samples is not None else np.linalg.eigvals(search.loop.A)
-    excess = float(np.abs(values).max() - 1.0 if search.system.is_discrete else np.real(values).max())
-    if excess >= 0.0:
-        return -excess
+    margin = margin_of(spectral_rate(values, search.system.is_discrete), search.system)
+    if margin <= 0.0:
+        return margin
     if search.samples is None or not search.channels or search.deadline.over:
         return None
     try:
-        samples = search.samples.at(1.0 if search.system.is_discrete else 0.0, search.deadline)
+        samples = search.samples.at(start_rate(search.system), search.deadline)
     except TimeOverError:
         return None
     gain = optimise_scaling(samples, search.x, deadline=search.deadline)[1]

@@ -32,14 +32,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stability.certificate import Finding
-from stability.criteria.witness import Witness, answering, prove, start_rate
-from stability.solve.attempts import check_rate
-from stability.solve.blocks import block_sizes, layers_of, norms_leave_room
+from stability.criteria.witness import Witness, answering, prove
+from stability.solve.blocks import Groups, block_sizes, layers_of, norms_leave_room, numbered
 from stability.solve.comparison import Comparison, parts_in_order
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
-from stability.solve.loop import Loop, centre, times
-from stability.solve.pinned import pinned, pinning, without
+from stability.solve.fixed_channels import completions, fixed_channels
+from stability.solve.loop import centre, times
+from stability.solve.rates import Rate, as_rate, bisect, start_rate
 from stability.systems import LureSystem
+from stability.systems.statespace import StateSpace
 
 __all__ = ["SchurTest", "schur_criterion", "schur_tests"]
 
@@ -56,7 +57,7 @@ class SchurTest:
 
     Attributes:
         system: the system.
-        gone: ``(m,)`` channels that bring no uncertainty.
+        fixed: ``(m,)`` channels that bring no uncertainty.
         states, channels: group of every state and of every other channel.
         B, C: non-negative, between the groups.
         through: ``(I - D)^{-1}`` between the groups of channels.
@@ -65,7 +66,7 @@ class SchurTest:
     """
 
     system: LureSystem
-    gone: Array
+    fixed: Array
     states: Array
     channels: Array
     B: Array
@@ -104,12 +105,11 @@ class SchurTest:
             unit = np.exp(-0.5 * (np.log(p.max()) + np.log(p.min())))
             P = np.diag((unit * p)[self.states])
             L = np.zeros(self.system.channels)
-            L[~self.gone] = 0.5 * unit * (rate if self.system.is_discrete else 1.0) * (t / s)[self.channels]
+            L[~self.fixed] = 0.5 * unit * (rate if self.system.is_discrete else 1.0) * (t / s)[self.channels]
         if not (np.isfinite(P).all() and np.isfinite(L).all()):
             return Witness()
-        for factor in (2.0, 32.0) if self.gone.any() else (1.0,):
-            full = pinning(self.system, P, L, rate, self.gone, factor)
-            found = Witness() if full is None else prove(self.system, P, full, rate)
+        for full in completions(self.system, P, L, rate, self.fixed):
+            found = prove(self.system, P, full, rate)
             if found:
                 return found
         return Witness()
@@ -149,59 +149,51 @@ def schur_tests(system: LureSystem, enough: float = np.inf) -> Iterator[SchurTes
         >>> [round(test.top, 6) for test in schur_tests(system, 1.0)]  # the radius of |W|; its norm is beyond one
         [0.5]
     """
-    gone = pinned(system)
-    loop = without(centre(system), gone)
-    if not all(np.isfinite(x).all() for x in (loop.A, loop.B, loop.C, loop.D)):
+    fixed = fixed_channels(system)
+    loop = centre(system).restricted(~fixed)
+    if not all(np.isfinite(x).all() for x in loop.matrices):
         return
     n, m = loop.B.shape
-    layers, one = layers_of(system.D)[~gone], np.zeros(n, dtype=int)
-    layers = np.unique(layers, return_inverse=True)[1]  # without gaps, though channels are gone
+    one, layers = np.zeros(n, dtype=int), numbered(layers_of(system.D)[~fixed])
     if layers.any():  # centring rounds: what is no earlier layer drives nothing
         loop = replace(loop, D=np.where(layers[:, None] > layers[None, :], loop.D, 0.0))
     if n > 1 and (n <= _QUICK or norms_leave_room(loop, enough)):
-        found = _test(system, gone, loop, (one, layers), (one, np.zeros(m, dtype=int)), enough, "norms")
-        if found is not None:
-            yield found
+        yield from _test(system, fixed, loop, (one, layers), (one, np.zeros(m, dtype=int)), enough, "norms")
     entries = (np.arange(n), np.arange(m))
-    found = _test(system, gone, loop, entries, entries, enough, "absolute values")
-    if found is not None:
-        yield found
-    if found is not None or n > _PARTS:
-        return
+    found = _test(system, fixed, loop, entries, entries, enough, "absolute values")
+    yield from found
+    if not found and n <= _PARTS:
+        yield from _by_parts(system, fixed, loop, layers, enough)
+
+
+def _by_parts(system: LureSystem, fixed: Array, loop: StateSpace, layers: Array, enough: float) -> list[SchurTest]:
+    """The strongly connected parts as groups: by norms where that is better than by entries, one layer a group."""
+    n, m = loop.B.shape
     parts = parts_in_order((np.block([[loop.A, loop.B], [loop.C, loop.D]]) != 0.0) | np.eye(n + m, dtype=bool))
-    if len(parts) > 1 and any((part < n).sum() > 1 for part in parts):
-        states, channels = entries[0].copy(), entries[1].copy()
-        belongs = np.empty(n + m, dtype=int)
-        for k, part in enumerate(parts):
-            belongs[part] = k
-            x, w = part[part < n], part[part >= n] - n
-            if len(x) > 1 and _limit(loop, x, w, None) > _limit(loop, x, w, layers):
-                states[x] = x[0]
-                for layer in np.unique(layers[w]):
-                    channels[w[layers[w] == layer]] = w[layers[w] == layer][0]
-        labels = (np.unique(states, return_inverse=True)[1], np.unique(channels, return_inverse=True)[1])
-        found = _test(system, gone, loop, labels, (belongs[:n], belongs[n:]), enough, "norms of connected parts")
-        if found is not None:
-            yield found
+    if len(parts) <= 1 or not any((part < n).sum() > 1 for part in parts):
+        return []
+    states, channels, belongs = np.arange(n), np.arange(m), np.empty(n + m, dtype=int)
+    for k, part in enumerate(parts):
+        belongs[part] = k
+        x, w = part[part < n], part[part >= n] - n
+        if len(x) > 1 and _limit(loop, x, w, None) > _limit(loop, x, w, layers):
+            states[x] = x[0]
+            for layer in np.unique(layers[w]):
+                channels[w[layers[w] == layer]] = w[layers[w] == layer][0]
+    labels = (numbered(states), numbered(channels))
+    return _test(system, fixed, loop, labels, (belongs[:n], belongs[n:]), enough, "norms of connected parts")
 
 
 def _test(
-    system: LureSystem,
-    gone: Array,
-    loop: Loop,
-    labels: tuple[Array, Array],
-    parts: tuple[Array, Array],
-    enough: float,
-    words: str,
-) -> SchurTest | None:
+    system: LureSystem, fixed: Array, loop: StateSpace, labels: Groups, parts: Groups, enough: float, words: str
+) -> list[SchurTest]:
+    """The test of these groups, where its limit is below ``enough``."""
     sizes = block_sizes(loop, labels, parts)
     through, M = _comparison(*sizes)
-    if not np.isfinite(M).all():
-        return None
-    comparison = Comparison(M, enough)
-    if not comparison.top < enough:
-        return None
-    return SchurTest(system, gone, *labels, sizes[1], sizes[2], through, comparison, words)
+    comparison = Comparison(M, enough) if np.isfinite(M).all() else None
+    if comparison is None or not comparison.top < enough:
+        return []
+    return [SchurTest(system, fixed, *labels, sizes[1], sizes[2], through, comparison, words)]
 
 
 def _comparison(A: Array, B: Array, C: Array, D: Array) -> tuple[Array | None, Array]:
@@ -215,21 +207,18 @@ def _comparison(A: Array, B: Array, C: Array, D: Array) -> tuple[Array | None, A
     return through, A + B @ (through @ C)
 
 
-def _limit(loop: Loop, x: Array, w: Array, layers: Array | None) -> float:
+def _limit(loop: StateSpace, x: Array, w: Array, layers: Array | None) -> float:
     """The limit of the rates of one connected part by itself, by entries or, given the layers, by norms."""
     A, B, C, D = loop.A[np.ix_(x, x)], loop.B[np.ix_(x, w)], loop.C[np.ix_(w, x)], loop.D[np.ix_(w, w)]
-    part = Loop(A, B, C, D, loop.is_discrete)
+    part = StateSpace(A, B, C, D, loop.is_discrete)
     own = (np.zeros(len(x), dtype=int), np.zeros(len(w), dtype=int))
-    if layers is None:
-        labels = (np.arange(len(x)), np.arange(len(w)))
-    else:
-        labels = (own[0], np.unique(layers[w], return_inverse=True)[1])
+    labels = (np.arange(len(x)), np.arange(len(w))) if layers is None else (own[0], numbered(layers[w]))
     M = _comparison(*block_sizes(part, labels, own))[1]
     return Comparison(M).top if np.isfinite(M).all() else np.inf
 
 
 @answering("schur")
-def schur_criterion(system: LureSystem, *, rate: str | float = "best", time_limit: TimeLimit = None) -> Finding:
+def schur_criterion(system: LureSystem, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
     r"""Contraction by comparison with a non-negative system (Schur test); ``P`` is diagonal.
 
     For :math:`x^+ = \phi(W x)` with slopes in [0, 1] it holds whenever the spectral radius of :math:`|W|`, or the norm
@@ -260,8 +249,7 @@ def schur_criterion(system: LureSystem, *, rate: str | float = "best", time_limi
         >>> finding.holds, round(finding.margin, 6), finding.rate
         (True, 0.1, 0.95)
     """
-    if rate not in ("best", "any"):
-        rate = check_rate(rate, system.is_discrete)
+    rate = as_rate(rate, system)
     deadline = Deadline.after(time_limit).named("schur")
     start = start_rate(system)
     wanted = start if isinstance(rate, str) else rate if system.is_discrete else -rate
@@ -309,13 +297,12 @@ def _fastest(test: SchurTest, start: float, deadline: Deadline) -> Witness:
     least = max(1e-9, 1e-12 * float(np.abs(test.comparison.matrix).max()) / room)  # a level that differs from the limit
     high = min(least, 0.5)
     if test.overshoot(test.top + high * room) > most:
-        low, high = float(np.log(high)), float(np.log(0.5))
-        for _ in range(_HALVINGS):
-            if deadline.over:
-                break
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if test.overshoot(test.top + np.exp(middle) * room) <= most else (middle, high)
-        high = float(np.exp(high))
+
+        def useful(log_share: float) -> bool:
+            return test.overshoot(test.top + np.exp(log_share) * room) <= most
+
+        small, half = float(np.log(high)), float(np.log(0.5))
+        high = float(np.exp(bisect(useful, half, small, (half - small) * 2.0**-_HALVINGS * (1.0 + 1e-6), deadline)))
     while high < 0.5 and not deadline.over:
         found = test.witness(test.top + high * room, test.rate(test.top + 1.01 * high * room))
         if not found:

@@ -8,7 +8,7 @@ larger interval; the S-lemma turns them into multipliers for the smaller one.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,25 +19,31 @@ from stability.certificate import Finding
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeOverError
-from stability.solve.loop import Loop
+from stability.solve.rates import bisect, crawl, shift_factor, start_rate
 from stability.solve.riccati import bounded_real
 from stability.systems import LureSystem
+from stability.systems.statespace import StateSpace
 
 __all__ = [
+    "CAPS",
+    "Multiplier",
     "Witness",
     "answering",
     "best_rate",
-    "climb_by_riccati",
-    "crawl",
+    "climb",
     "nested_multiplier",
     "prove",
-    "prove_by_riccati",
+    "prove_capped",
+    "prove_first",
     "retreat",
-    "shift_factor",
-    "start_rate",
+    "riccati_solutions",
 ]
 
 Array = np.ndarray
+Multiplier = Callable[[float], Array]
+Solutions = Callable[[float], Iterable[Array]]
+CAPS = (4.0, 1e3, 1e6)
+"""Caps of ``nested_multiplier``: where every large number will do, the smallest that is proved is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,16 +84,6 @@ def answering(name: str) -> Callable[[Callable[..., Finding]], Callable[..., Fin
     return decorate
 
 
-def start_rate(system: LureSystem) -> float:
-    """The rate that means no more than stability: 0 in continuous, 1 in discrete time."""
-    return 1.0 if system.is_discrete else 0.0
-
-
-def shift_factor(system: LureSystem, rate: float) -> float:
-    """Factor of the shifted loop's multipliers: in discrete time ``A/rho, B/rho`` divides by ``rho^2``."""
-    return rate * rate if system.is_discrete else 1.0
-
-
 def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], cap: float = 4.0) -> Array:
     r"""Numbers ``t`` with :math:`t\,q_{\mathrm{inner}} \le q_{\mathrm{outer}}`, channel by channel (S-lemma).
 
@@ -116,14 +112,6 @@ def nested_multiplier(outer: tuple[Array, Array], inner: tuple[Array, Array], ca
         low = np.where(k > 0, wide**2 / (k + root), cap)
         middle = np.where(narrow > 0, wide / narrow, np.inf)  # the geometric mean of the two roots
     return np.maximum(low, np.minimum(middle, np.maximum(2.0 * low, cap)))
-
-
-def crawl(system: LureSystem) -> float:
-    """A rate that means "exponentially, however slowly": strictly inside, and far below every other time scale."""
-    if system.is_discrete:
-        return 1.0 - 2.0**-30
-    size = float(np.linalg.norm(system.A)) / np.sqrt(system.states)
-    return float(2.0 ** np.floor(np.log2(min(max(size, 1e-200), 1e200)) - 24.0))
 
 
 def _strictly_inside(system: LureSystem, rate: float) -> Iterable[float]:
@@ -201,74 +189,85 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
     return start + float(root) * span
 
 
-def prove_by_riccati(
-    system: LureSystem,
-    loop: Loop,
-    multiplier: Callable[[float], Array],
-    rates: Iterable[float],
-    gain: float,
-    deadline: Deadline,
-) -> Witness:
-    """Try the bounded real Riccati equation of a loop at one rate after another.
-
-    Args:
-        system: the system that the witness is for.
-        loop: a loop whose gain below one proves it, unshifted.
-        multiplier: the multipliers in the system's slopes, given the cap of ``nested_multiplier``.
-        rates: rates to try, the best first.
-        gain: gain of the loop at the start; sets the slack.
-        deadline: asked before each equation.
-    """
-    room = max(1.0 - gain * gain, 1e-12)
-    for rate in rates:
-        for slack in (0.1 * room, 1e-3 * room, 1e-6 * room, 1e-9 * room):
-            if deadline.over:
-                return Witness()
-            with np.errstate(all="ignore"):
-                P = bounded_real(loop.shifted(rate), slack, deadline=deadline).P
-            if P is None or not np.isfinite(P).all():
-                continue
-            for cap in (4.0, 1e3, 1e6):
-                witness = prove(system, P, shift_factor(system, rate) * multiplier(cap), rate)
-                if witness:
-                    return witness
-                if (system.beta > system.alpha).all():
-                    break
+def prove_capped(system: LureSystem, P: Array, multiplier: Multiplier, rate: float) -> Witness:
+    """``prove`` for a solution of the shifted loop; where a channel has a single slope, for one cap after another."""
+    for cap in CAPS if (system.alpha == system.beta).any() else CAPS[:1]:
+        witness = prove(system, P, shift_factor(system, rate) * multiplier(cap), rate)
+        if witness:
+            return witness
     return Witness()
 
 
-def climb_by_riccati(
-    system: LureSystem,
-    loop: Loop,
-    multiplier: Callable[[float], Array],
-    limit: float,
-    gain: float,
-    deadline: Deadline,
-    tol: float = 1e-3,
+def prove_first(
+    system: LureSystem, rates: Iterable[float], solutions: Solutions, multiplier: Multiplier, deadline: Deadline
 ) -> Witness:
-    """Bisection on the rate by Riccati equations alone: the way for large systems.
+    """The first of some rates that is proved.
 
     Args:
         system: the system that the witness is for.
-        loop: as in ``prove_by_riccati``.
-        multiplier: as in ``prove_by_riccati``.
+        rates: rates to try, the best first.
+        solutions: candidates ``P`` of a loop's inequality at a rate.
+        multiplier: the multipliers in the system's slopes, given the cap of ``nested_multiplier``.
+        deadline: asked after each candidate.
+
+    Returns:
+        The witness.
+    """
+    for rate in rates:
+        for P in solutions(rate):
+            witness = prove_capped(system, P, multiplier, rate)
+            if witness or deadline.over:
+                return witness
+        if deadline.over:
+            break
+    return Witness()
+
+
+def riccati_solutions(loop: StateSpace, gain: float, deadline: Deadline) -> Solutions:
+    """Solutions of the bounded real Riccati equation of a loop, shifted to a rate, with less and less slack.
+
+    Args:
+        loop: a loop whose gain below one proves the system stable, unshifted.
+        gain: of the loop at the start; sets the slack.
+        deadline: asked before each equation.
+    """
+    room = max(1.0 - gain * gain, 1e-12)
+
+    def solutions(rate: float) -> Iterator[Array]:
+        for share in (0.1, 1e-3, 1e-6, 1e-9):
+            if deadline.over:
+                return
+            with np.errstate(all="ignore"):
+                P = bounded_real(loop.shifted(rate), share * room, deadline=deadline).P
+            if P is not None and np.isfinite(P).all():
+                yield P
+
+    return solutions
+
+
+def climb(
+    system: LureSystem, limit: float, solutions: Solutions, multiplier: Multiplier, deadline: Deadline
+) -> Witness:
+    """Bisection on the rate by solutions alone: the way for large systems, to a thousandth of the span.
+
+    Args:
+        system: the system that the witness is for.
         limit: decay rate of the linear part, beyond which nothing can be proved.
-        gain: gain of the loop at the start.
+        solutions: as in ``prove_first``.
+        multiplier: as in ``prove_first``.
         deadline: asked before each equation; the best rate proved until then is the answer.
-        tol: of the rate, relative to the span.
 
     Returns:
         The best proved witness.
     """
-    low = start_rate(system)
-    best = prove_by_riccati(system, loop, multiplier, [low], gain, deadline)
-    high = limit
-    span = abs(high - low)
-    while best and abs(high - low) > tol * span and not deadline.over:
-        middle = 0.5 * (low + high)
-        found = prove_by_riccati(system, loop, multiplier, [middle], gain, deadline)
-        if found:
-            best, low = found, middle
-        else:
-            high = middle
-    return best
+    proved: list[Witness] = []
+
+    def holds(rate: float) -> bool:
+        found = prove_first(system, [rate], solutions, multiplier, deadline)
+        proved.extend([found] if found else [])
+        return bool(found)
+
+    start = start_rate(system)
+    if holds(start):
+        bisect(holds, start, limit, 1e-3 * abs(limit - start), deadline)
+    return proved[-1] if proved else Witness()

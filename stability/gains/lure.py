@@ -9,6 +9,7 @@ g)``.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,22 +21,28 @@ from scipy.optimize import minimize_scalar
 from stability.certificate import Claim, Proof, Verdict
 from stability.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.errors import ConfigurationError, DimensionError
-from stability.rules.gain_lmi import bound, check_gain
+from stability.rules.gain_lmi import bound, check_gain, gain_matrix
 from stability.rules.registry import worded
-from stability.solve.attempts import solver_order
-from stability.solve.coordinates import balanced
+from stability.solve.coordinates import balanced, evening
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
-from stability.solve.forms import gain_form, least_gain
-from stability.solve.lmi import pose_gain
-from stability.solve.loop import Loop, centre
+from stability.solve.forms import least_gain
+from stability.solve.lmi import pose_gain, solver_order
+from stability.solve.loop import centre
+from stability.solve.rates import bisect, shift_factor, start_rate
 from stability.solve.riccati import bounded_real
 from stability.systems import DrivenSystem, LureSystem, as_matrix
+from stability.systems.channels import closed
+from stability.systems.statespace import StateSpace
 from stability.systems.subjects import as_subject
 
 __all__ = ["Gain", "incremental_gain"]
 
 Array = np.ndarray
 _PROGRAM_STATES = 16
+_NONE = 60.0
+"""Stands for the logarithm of a gain where none is proved."""
+Found = tuple[float, Array, Array]
+"""A gain with the ``P`` and ``L`` that prove it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,18 +89,23 @@ class Gain:
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
+class _Attempt:
+    """One inequality to be met: a system with its input and output, a mode and a growth."""
+
     system: LureSystem
     E: Array
     F: Array
     H: Array
+    mode: str
+    growth: float
+    deadline: Deadline
 
-    def polish(self, P: Array, L: Array, growth: float, mode: str) -> tuple[float, Array, Array] | None:
+    def polish(self, P: Array, L: Array) -> Found | None:
         """The smallest gain that ``(P, L)`` proves, with what it needs to be proved strictly."""
         if not (np.isfinite(P).all() and np.isfinite(L).all()):
             return None
         P, L = 0.5 * (P + P.T), np.maximum(L, 0.0)
-        if mode == "terminal":
+        if self.mode == "terminal":  # scaled to P > H^T H
             try:
                 half = np.linalg.solve(np.linalg.cholesky(P), self.H.T)
             except np.linalg.LinAlgError:
@@ -103,121 +115,122 @@ class _Problem:
                 return None
             P, L = scale * P, scale * L
             P = 0.5 * (P + P.T)
-        with np.errstate(all="ignore"):
-            output = self.H if mode == "running" else None
-            form = gain_form(self.system, P, L, self.E, self.F, output, growth)
-            least = least_gain(form, self.F.shape[1])
+        least = self.least(P, L, self.H if self.mode == "running" else None)
         if not math.isfinite(least):
             return None
         for step in (1e-10, 1e-8, 1e-6, 1e-4, 1e-2):
             gain = least * (1.0 + step) + 1e-12
             data = (P, L, self.E, self.F, self.H)
-            if check_gain(self.system, *data, gain=gain, growth=growth, mode=mode)[0]:
+            if check_gain(self.system, *data, gain=gain, growth=self.growth, mode=self.mode)[0]:
                 return gain, P, L
         return None
 
-    def by_program(self, growth: float, mode: str, deadline: Deadline) -> tuple[float, Array, Array] | None:
+    def least(self, P: Array, L: Array, H: Array | None) -> float:
+        """The smallest gain for which the inequality holds, rounding aside."""
+        with np.errstate(all="ignore"):
+            return least_gain(gain_matrix(self.system, P, L, self.E, self.F, H, self.growth), self.F.shape[1])
+
+    def by_program(self) -> Found | None:
         """The least gain by a semidefinite program in balanced coordinates."""
-        at = balanced(self.system, growth)
+        at, running = balanced(self.system, self.growth), self.mode == "running"
         F = np.linalg.solve(at.X, self.F) / at.time
         E, H = at.v[:, None] * self.E, self.H @ at.X
         into = float(max(np.abs(F).max(initial=0.0), np.abs(E).max(initial=0.0))) or 1.0
         out = float(np.abs(H).max(initial=0.0)) or 1.0
-        n = self.system.states
-        order = solver_order(None, n, n + self.system.channels + self.F.shape[1])
-        solver = "CLARABEL" if n <= _PROGRAM_STATES else order[0]
+        solver = "CLARABEL" if self.system.states <= _PROGRAM_STATES else _solvers(self.system, F)[0]
         for margin in (1e-8, 1e-6, 1e-4) if solver == "CLARABEL" else (1e-3, 1e-2):
-            if deadline.over:
+            if self.deadline.over:
                 break
-            _, P, L = pose_gain(at, E / into, F / into, H / out, mode == "running", solver, deadline, margin)
+            _, P, L = pose_gain(at, E / into, F / into, H / out, running, solver, self.deadline, margin)
             if P is None or L is None:
                 continue
             p, l = at.back(P, L)
-            unit = out * out / (at.time if mode == "running" else 1.0)
-            found = self.polish(unit * p, unit * l, growth, mode)
+            unit = out * out / (at.time if running else 1.0)
+            found = self.polish(unit * p, unit * l)
             if found is not None:
                 return found
         return None
 
-    def by_riccati(
-        self, growth: float, mode: str, delta: Array, deadline: Deadline
-    ) -> tuple[float, Array, Array] | None:
-        """A gain for given multipliers: the bounded real lemma of the loop with input and output attached."""
-        system = self.system
-        loop = centre(system).shifted(growth).scaled(delta)
-        middle = 0.5 * (system.alpha + system.beta)
-        radius = 0.5 * (system.beta - system.alpha)
-        inverse = np.linalg.inv(np.eye(system.channels) - system.D * middle)
-        into = self.F + (system.B * middle) @ inverse @ self.E
-        direct = (delta * radius)[:, None] * (inverse @ self.E)
-        size = growth if system.is_discrete else 1.0  # the shift divides the step by rho
-        into = into / size
 
-        unshift = size * size
+class _Attached:
+    r"""The centred loop, shifted by the growth and scaled by ``delta``, with input and output attached.
 
-        def attempt(s: float, gain: float) -> Array | None:
-            if deadline.over:
-                return None
-            B = np.hstack([loop.B / s, into / gain])
-            C = np.vstack([s * loop.C, self.H])
-            D = np.block([[loop.D, s * direct / gain], [np.zeros((len(self.H), B.shape[1]))]])
-            with np.errstate(all="ignore"):
-                P = bounded_real(Loop(loop.A, B, C, D, loop.is_discrete), 1e-7, deadline=deadline).P
-            if P is None or not np.isfinite(P).all():
-                return None
-            L = 0.5 * unshift * s * s * delta * delta
-            with np.errstate(all="ignore"):
-                form = gain_form(system, unshift * P, L, self.E, self.F, math.sqrt(unshift) * self.H, growth)
-            # above the gain of the loop the doubling may still converge, to a P that proves nothing
-            return P if least_gain(form, self.F.shape[1]) <= 1.01 * math.sqrt(unshift) * gain else None
+    For one number s its bounded real lemma proves the gain g with the multipliers :math:`2 L = s^2 \Delta^2`:
 
-        def best(log_s: float) -> tuple[float, Array, Array] | None:
-            s = math.exp(log_s)
-            high, found = 1e-3 * (float(np.linalg.norm(into)) + float(np.linalg.norm(direct)) + 1e-300), None
-            for _ in range(12):
-                P = attempt(s, high)
-                if P is not None:
-                    found = P
-                    break
-                high *= 10.0
-            if found is None:
-                return None
-            low = high / 10.0
-            for _ in range(24):
-                if high <= 1.01 * low:
-                    break
-                middle_ = math.sqrt(low * high)
-                P = attempt(s, middle_)
-                low, high, found = (low, middle_, P) if P is not None else (middle_, high, found)
-            L = 0.5 * unshift * s * s * delta * delta
-            outcomes = [self.polish(unshift * found, L, growth, mode)]
-            for more in (1.5, 4.0, 16.0) if mode == "terminal" else ():  # smaller P, same multipliers
-                P = attempt(s, more * high)
-                outcomes.append(None if P is None else self.polish(unshift * P, L, growth, mode))
-            proved = [x for x in outcomes if x is not None]
-            return min(proved, key=lambda x: x[0]) if proved else None
+    .. math:: \begin{bmatrix} B/s & F_c/g \end{bmatrix}, \quad \begin{bmatrix} s C \\ H \end{bmatrix}, \quad
+              \begin{bmatrix} D & s E_c/g \\ 0 & 0 \end{bmatrix}, \qquad
+              E_c = \Delta R (I - D K)^{-1} E, \quad F_c = F + B K (I - D K)^{-1} E
 
-        results: dict[float, tuple[float, Array, Array]] = {}
+    with the centre slopes K and their radii R. In discrete time the shift divides the step by rho, and (P, L) by its
+    square.
+    """
+
+    def __init__(self, attempt: _Attempt, delta: Array) -> None:
+        system, self.attempt, self.delta = attempt.system, attempt, delta
+        middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
+        seen = closed(system.D, middle, attempt.E)
+        self.unshift = shift_factor(system, attempt.growth)
+        self.loop = centre(system).shifted(attempt.growth).scaled(delta)
+        self.into = (attempt.F + (system.B * middle) @ seen) / math.sqrt(self.unshift)
+        self.direct = (delta * radius)[:, None] * seen
+
+    def multipliers(self, s: float) -> Array:
+        """``L`` of a number s, in the system's own step."""
+        return 0.5 * self.unshift * s * s * self.delta * self.delta
+
+    def solution(self, s: float, gain: float) -> Array | None:
+        """P of a gain, in the system's own step, where there is one."""
+        attempt, loop = self.attempt, self.loop
+        if attempt.deadline.over:
+            return None
+        B = np.hstack([loop.B / s, self.into / gain])
+        C = np.vstack([s * loop.C, attempt.H])
+        D = np.block([[loop.D, s * self.direct / gain], [np.zeros((len(attempt.H), B.shape[1]))]])
+        with np.errstate(all="ignore"):
+            P = bounded_real(StateSpace(loop.A, B, C, D, loop.is_discrete), 1e-7, deadline=attempt.deadline).P
+        if P is None or not np.isfinite(P).all():
+            return None
+        P, unit = self.unshift * P, math.sqrt(self.unshift)
+        # above the gain of the loop the doubling may still converge, to a P that proves nothing
+        return P if attempt.least(P, self.multipliers(s), unit * attempt.H) <= 1.01 * unit * gain else None
+
+    def best(self, log_s: float) -> Found | None:
+        """The smallest gain that is proved with the multipliers of one s."""
+        attempt, s, ten = self.attempt, math.exp(log_s), math.log(10.0)
+        solution = functools.cache(lambda log_gain: self.solution(s, math.exp(log_gain)))
+        start = math.log(1e-3 * (float(np.linalg.norm(self.into)) + float(np.linalg.norm(self.direct)) + 1e-300))
+        first = next((u for u in (start + k * ten for k in range(12)) if solution(u) is not None), None)
+        if first is None:
+            return None
+        last = bisect(lambda log_gain: solution(log_gain) is not None, first, first - ten, math.log(1.01))
+        more = (1.0, 1.5, 4.0, 16.0) if attempt.mode == "terminal" else (1.0,)  # smaller P, same multipliers
+        solutions = [P for P in (solution(last + math.log(x)) for x in more) if P is not None]
+        proved = [attempt.polish(P, self.multipliers(s)) for P in solutions]
+        return min((x for x in proved if x is not None), key=lambda x: x[0], default=None)
+
+    def best_of_all(self) -> Found | None:
+        """The smallest gain over all s: a grid of powers of ten, then a search between the neighbours of its best."""
+        deadline = self.attempt.deadline
+        found = functools.cache(lambda log_s: None if deadline.over else self.best(log_s))
 
         def objective(log_s: float) -> float:
-            outcome = None if deadline.over else best(log_s)
-            if outcome is None:
-                return 60.0
-            results[outcome[0]] = outcome
-            return math.log(outcome[0] + 1e-300)
+            outcome = found(float(log_s))
+            return _NONE if outcome is None else math.log(outcome[0] + 1e-300)
 
-        grid = np.log(10.0) * np.arange(-2.0, 5.0)
-        values = [objective(float(x)) for x in grid]
+        grid = [float(x) for x in np.log(10.0) * np.arange(-2.0, 5.0)]
+        values = [objective(x) for x in grid]
         i = int(np.argmin(values))
-        if values[i] >= 60.0:
+        if values[i] >= _NONE:
             return None
-        minimize_scalar(
-            objective,
-            bounds=(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]),
-            method="bounded",
-            options={"xatol": 0.05, "maxiter": 10},
-        )
-        return results[min(results)]
+        bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
+        options = {"xatol": 0.05, "maxiter": 10}
+        between: Any = minimize_scalar(objective, bounds=bounds, method="bounded", options=options)
+        return found(min((float(between.x), grid[i]), key=objective))
+
+
+def _solvers(system: LureSystem, F: Array) -> list[str]:
+    """Semidefinite solvers for a system with inputs."""
+    return solver_order(None, system.states, system.states + system.channels + F.shape[1])
 
 
 def _inputs(subject: Any, E: Any, F: Any) -> tuple[LureSystem, Array, Array]:
@@ -301,43 +314,30 @@ def incremental_gain(
         raise ConfigurationError(f'unknown measure {measure!r}; the known ones are "l2", "final"')
     if solver not in ("auto", "cvxpy", "riccati"):
         raise ConfigurationError(f'unknown solver {solver!r}; the known ones are "auto", "cvxpy", "riccati"')
-    problem = _Problem(system, np.array(e), np.array(f), np.array(H))
     use_program = solver == "cvxpy" or (solver == "auto" and system.states <= _PROGRAM_STATES)
     if use_program:
-        solver_order(None, system.states, system.states + system.channels + f.shape[1])
+        _solvers(system, f)  # refuses what is too large
     deadline = Deadline.after(time_limit).named("gain")
     best: tuple[float, Proof] | None = None
     for mode, growth in _attempts(system, measure, horizon, deadline):
         if deadline.over:
             break
+        attempt = _Attempt(system, np.array(e), np.array(f), np.array(H), mode, growth, deadline)
         try:
-            found = problem.by_program(growth, mode, deadline) if use_program else None
+            found = attempt.by_program() if use_program else None
             if found is None and solver != "cvxpy":
-                found = problem.by_riccati(growth, mode, _multipliers(system, growth, deadline), deadline)
+                found = _Attached(attempt, _multipliers(system, growth, deadline)).best_of_all()
         except (np.linalg.LinAlgError, ArithmeticError):  # LAPACK on extreme entries: no candidate
             continue
-        if found is None:
-            continue
-        value = bound(mode, measure, found[0], growth, horizon, system.is_discrete)
-        if math.isfinite(value) and (best is None or value < best[0]):
-            data = {
-                "P": found[1],
-                "L": found[2],
-                "E": problem.E,
-                "F": problem.F,
-                "H": problem.H,
-                "gain": found[0],
-                "growth": growth,
-                "horizon": horizon,
-                "measure": measure,
-                "mode": mode,
-            }
-            best = value, Proof("gain_lmi", data)
+        value = math.inf if found is None else bound(mode, measure, found[0], growth, horizon, system.is_discrete)
+        if found is not None and value < (math.inf if best is None else best[0]):
+            matrices = {"P": found[1], "L": found[2], "E": attempt.E, "F": attempt.F, "H": attempt.H}
+            data = {"gain": found[0], "growth": growth, "horizon": horizon, "measure": measure, "mode": mode}
+            best = value, Proof("gain_lmi", {**matrices, **data})
     if best is None:
         detail = TOO_LATE if deadline.cut else "no bound was proved"
         return Gain(math.inf, measure, horizon, target, None, detail)
-    made = best[1].data
-    words = f"{made['mode']} cost, growth {made['growth']:.6g}"
+    words = f"{best[1].data['mode']} cost, growth {best[1].data['growth']:.6g}"
     if deadline.cut:
         words += "; stopped by the time limit: the bound may be better"
     return Gain(best[0], measure, horizon, target, best[1], words)
@@ -357,11 +357,7 @@ def _attempts(
     system: LureSystem, measure: str, horizon: float | None, deadline: Deadline
 ) -> Iterator[tuple[str, float]]:
     """Modes and growths to try: the neutral one, for a finite horizon also some that allow growth."""
-    neutral = 1.0 if system.is_discrete else 0.0
-    if measure == "l2":
-        yield "running", neutral
-    else:
-        yield "terminal", neutral
+    yield "running" if measure == "l2" else "terminal", start_rate(system)
     if horizon is None:
         return
     try:
@@ -380,13 +376,10 @@ def _multipliers(system: LureSystem, growth: float, deadline: Deadline) -> Array
     """``Delta`` of the stability proof, where there is one at this growth or better; else one."""
     if system.channels == 0:
         return np.zeros(0)
-    neutral = 1.0 if system.is_discrete else 0.0
     finding = None
-    if growth == neutral:
+    if growth == start_rate(system):
         finding = multiplier_criterion(system, rate="any", solver="riccati", time_limit=deadline)
     if finding is None or not finding.holds:
-        b = np.linalg.norm(system.B, axis=0)
-        c = np.linalg.norm(system.C, axis=1)
-        return np.sqrt(np.where((b > 0) & (c > 0), b / np.where(c > 0, c, 1.0), 1.0))
+        return evening(system)
     delta = np.sqrt(2.0 * np.asarray(finding.witness["L"]))
     return delta / max(float(delta.max()), 1e-300) if (delta > 0).all() else np.ones(system.channels)

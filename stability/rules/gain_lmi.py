@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,43 +30,11 @@ from stability.rules.multiplier_lmi import lmi_matrix, majorant
 from stability.rules.registry import Outcome, rule
 from stability.statements import at_least, at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.statespace import with_input
 
-__all__ = ["bound", "check", "check_gain"]
+__all__ = ["bound", "check", "check_gain", "gain_matrix"]
 
 Array = np.ndarray
-
-
-class _Wide(NamedTuple):
-    """A system with its input appended as channels whose multiplier is zero."""
-
-    A: Array
-    B: Array
-    C: Array
-    D: Array
-    alpha: Array
-    beta: Array
-    states: int
-    channels: int
-    is_discrete: bool
-
-
-def _wide(system: LureSystem, E: Array, F: Array) -> _Wide:
-    n, m = system.B.shape
-    p = F.shape[1]
-    D = np.zeros((m + p, m + p))
-    D[:m, :m], D[:m, m:] = system.D, E
-    zeros = np.zeros(p)
-    return _Wide(
-        system.A,
-        np.hstack([system.B, F]),
-        np.vstack([system.C, np.zeros((p, n))]),
-        D,
-        np.concatenate([system.alpha, zeros]),
-        np.concatenate([system.beta, zeros]),
-        n,
-        m + p,
-        system.is_discrete,
-    )
 
 
 def bound(mode: str, measure: str, gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
@@ -160,6 +128,37 @@ _THEOREMS: dict[tuple[str, str, bool], Callable[[float, float, float | None], fl
 the integral of a running cost bounds the output at no single instant."""
 
 
+def gain_matrix(system: LureSystem, P: Array, L: Array, E: Array, F: Array, H: Array | None, growth: float) -> Array:
+    r"""The quadratic form of the inequality without its term ``-g^2 |u|^2``, in ``s = (x, w, u)``.
+
+    With ``x' = A x + B w + F u`` and ``v = C x + D w + E u``.
+
+    Args:
+        system: the system, ``n`` states and ``m`` channels.
+        P: ``(n, n)`` symmetric.
+        L: ``(m,)`` diagonal of the multiplier.
+        E: ``(m, p)`` input to channel.
+        F: ``(n, p)`` input to state.
+        H: ``(k, n)`` state to output, or ``None`` to leave ``|H x|^2`` out.
+        growth: ``lambda`` or ``rho``; 0 (1) for the l2 gain.
+
+    Returns:
+        ``(n + m + p, n + m + p)`` symmetric matrix.
+
+    Example:
+        >>> lag = LureSystem.linear([[-1.0]])
+        >>> gain_matrix(lag, np.eye(1), np.zeros(0), np.zeros((0, 1)), np.eye(1), np.eye(1), 0.0)
+        array([[-1.,  1.],
+               [ 1.,  0.]])
+    """
+    n = system.states
+    matrix = lmi_matrix(with_input(system, E, F), P, np.concatenate([L, np.zeros(F.shape[1])]), growth)
+    if H is not None:
+        square = H.T @ H
+        matrix[:n, :n] += 0.5 * (square + square.T)
+    return matrix
+
+
 def _action(
     system: LureSystem, P: Array, L: Array, E: Array, F: Array, H: Array | None, growth: float, gain: float
 ) -> Callable[[Array], Array]:
@@ -244,11 +243,7 @@ def check_gain(
         return False, f"an entry exceeds {LARGEST**0.25:.0e}, beyond which rounding is not bounded here"
     with np.errstate(all="ignore"):
         output = H if mode == "running" else None
-        wide: Any = _wide(system, E, F)
-        matrix = lmi_matrix(wide, P, np.concatenate([L, np.zeros(p)]), growth)
-        if output is not None:
-            square = H.T @ H
-            matrix[:n, :n] += 0.5 * (square + square.T)
+        matrix = gain_matrix(system, P, L, E, F, output, growth)
         index = np.arange(n + m, n + m + p)
         matrix[index, index] -= gain * gain
         action = _action(system, P, L, E, F, output, growth, gain)

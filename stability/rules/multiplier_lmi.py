@@ -27,6 +27,7 @@ from stability.rules.registry import Outcome, rule
 from stability.statements import contraction, decays
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.discretisation import step_matrices
+from stability.systems.statespace import LureMatrices
 
 __all__ = [
     "LMI_FIELDS",
@@ -34,6 +35,7 @@ __all__ = [
     "check",
     "check_decay",
     "check_lmi",
+    "error_action",
     "lmi_matrix",
     "majorant",
     "overshoot_fits",
@@ -53,7 +55,7 @@ class Majorant(NamedTuple):
     roundings: int
 
 
-def majorant(system: LureSystem) -> Majorant:
+def majorant(system: LureSystem | LureMatrices) -> Majorant:
     """Absolute values of a system's matrices, for a discretised one through the formula that made it."""
     if system.origin is None:
         return Majorant(np.abs(system.A), np.abs(system.B), np.abs(system.C), np.abs(system.D), 0)
@@ -69,7 +71,7 @@ def majorant(system: LureSystem) -> Majorant:
     return Majorant(*step_matrices(method, sizes, dt, half, times=product), roundings)
 
 
-def lmi_matrix(system: LureSystem, P: Array, L: Array, rate: float) -> Array:
+def lmi_matrix(system: LureSystem | LureMatrices, P: Array, L: Array, rate: float) -> Array:
     """The left-hand side of the inequality, ``(n + m, n + m)``, symmetric to the last bit."""
     n, m = system.states, system.channels
     a, b, c, d = system.A, system.B, system.C, system.D
@@ -116,7 +118,8 @@ def _diagonal(b: Array) -> Array | None:
     return diagonal if np.count_nonzero(b) == np.count_nonzero(diagonal) else None
 
 
-def _error_action(system: LureSystem, P: Array, L: Array, rate: float) -> Callable[[Array], Array]:
+def error_action(system: LureSystem | LureMatrices, P: Array, L: Array, rate: float) -> Callable[[Array], Array]:
+    """``s -> E s`` for an entrywise bound ``E`` of the rounding errors of ``lmi_matrix``."""
     n, m = system.states, system.channels
     big = majorant(system)
     p = np.abs(P)
@@ -183,7 +186,7 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
     with np.errstate(all="ignore"):
         matrix = lmi_matrix(system, P, L, rate)
         np.negative(matrix, out=matrix)
-        outcome = prove_positive_definite(matrix, _error_action(system, P, L, rate), overwrite=True)
+        outcome = prove_positive_definite(matrix, error_action(system, P, L, rate), overwrite=True)
     if not outcome.holds:
         return False, f"the matrix inequality is not proved at this rate: {outcome.reason}"
     return True, f"the matrix inequality holds, rounding errors of {outcome.shift:.1e} (scaled) included"

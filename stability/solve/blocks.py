@@ -7,11 +7,13 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
 
-from stability.solve.loop import Loop
+from stability.systems.statespace import StateSpace
 
-__all__ = ["block_sizes", "layers_of", "norms_leave_room"]
+__all__ = ["Groups", "block_sizes", "layers_of", "norms_leave_room", "numbered"]
 
 Array = np.ndarray
+Groups = tuple[Array, Array]
+"""A number for every state and one for every channel: of its group, or of the connected part that it belongs to."""
 _DEEP = 8
 
 
@@ -38,9 +40,12 @@ def layers_of(D: Array) -> Array:
     return np.zeros(len(D), dtype=int)
 
 
-def block_sizes(
-    loop: Loop, labels: tuple[Array, Array], parts: tuple[Array, Array]
-) -> tuple[Array, Array, Array, Array]:
+def numbered(labels: Array) -> Array:
+    """The same groups, counted from zero without gaps."""
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def block_sizes(loop: StateSpace, labels: Groups, parts: Groups) -> tuple[Array, Array, Array, Array]:
     """Norms of the blocks between groups; in continuous time logarithmic norms of the diagonal blocks of A.
 
     Args:
@@ -52,7 +57,8 @@ def block_sizes(
         ``A, B, C, D`` of the comparison system: absolute values where all groups are single.
 
     Example:
-        >>> loop = Loop(np.diag([-1.0, -2.0]), np.eye(2), np.array([[0.0, 3.0], [4.0, 0.0]]), np.zeros((2, 2)), False)
+        >>> C = np.array([[0.0, 3.0], [4.0, 0.0]])
+        >>> loop = StateSpace(np.diag([-1.0, -2.0]), np.eye(2), C, np.zeros((2, 2)), False)
         >>> one = np.zeros(2, dtype=int)
         >>> [float(x.item()) for x in block_sizes(loop, (one, one), (one, one))]
         [-1.0, 1.0, 4.0, 0.0]
@@ -66,7 +72,7 @@ def block_sizes(
     return A, _norms(loop.B, x, w, px, pw), _norms(loop.C, w, x, pw, px), _norms(loop.D, w, w, pw, pw)
 
 
-def norms_leave_room(loop: Loop, enough: float) -> bool:
+def norms_leave_room(loop: StateSpace, enough: float) -> bool:
     """Whether lower bounds of the norms, some products with vectors each, leave room for a test by norms.
 
     Args:

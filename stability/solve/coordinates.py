@@ -8,47 +8,60 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import block_diag, matrix_balance, solve_triangular
+from scipy.linalg import matrix_balance, solve_triangular
 
-from stability.solve.forms import Blocks
 from stability.systems import LureSystem
+from stability.systems.statespace import LureMatrices, StateSpace
 
-__all__ = ["Coordinates", "balanced", "balancing", "recentred"]
+__all__ = ["Coordinates", "balanced", "balanced_states", "evening", "power_of_two", "recentred"]
 
 Array = np.ndarray
 
 
-def _power_of_two(x: Array) -> Array:
-    return np.exp2(np.round(np.log2(x)))
+def power_of_two(size: float) -> float:
+    """A power of two near a positive finite number; one for any other."""
+    return float(np.exp2(np.round(np.log2(size)))) if 0.0 < size < np.inf else 1.0
 
 
-def balancing(A: Array, B: Array, C: Array, D: Array) -> tuple[Array, Array]:
+def _powers_of_two(x: Array) -> Array:
+    return np.exp2(np.round(np.log2(np.where(np.isfinite(x) & (x > 0), x, 1.0))))
+
+
+def balancing(system: StateSpace) -> tuple[Array, Array]:
     """Scales ``t (n,)``, ``s (m,)``, powers of two, that even out rows and columns of ``[[A, B], [C, D]]``.
 
     Args:
-        A: ``(n, n)``.
-        B: ``(n, m)``.
-        C: ``(m, n)``.
-        D: ``(m, m)``.
+        system: a system with as many outputs as inputs.
 
     Returns:
         The balanced matrices are ``A t / t'``, ``B s / t'``, ``C t / s'``, ``D s / s'`` (primed: a column).
 
     Example:
         >>> none = np.zeros((2, 0))
-        >>> t, s = balancing(np.array([[-1.0, 1e6], [1e-6, -1.0]]), none, none.T, none[:0])
+        >>> stiff = StateSpace(np.array([[-1.0, 1e6], [1e-6, -1.0]]), none, none.T, none[:0], False)
+        >>> t, s = balancing(stiff)
         >>> bool(1e6 * t[1] / t[0] < 10)
         True
     """
-    n = A.shape[0]
+    A, B, C, D = system.matrices
     whole = np.block([[A, B], [C, D]])
-    scale = np.ones(whole.shape[0])
-    if np.isfinite(whole).all() and whole.size:
-        peak = float(np.max(np.abs(whole)))
-        if peak > 0:
-            _, (scale, _) = matrix_balance(whole / peak, permute=False, separate=True)
+    scale = np.ones(len(whole))
+    peak = float(np.max(np.abs(whole), initial=0.0))
+    if 0.0 < peak < np.inf:
+        _, (scale, _) = matrix_balance(whole / peak, permute=False, separate=True)
     scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
-    return scale[:n], scale[n:]
+    return scale[: len(A)], scale[len(A) :]
+
+
+def balanced_states(system: StateSpace) -> StateSpace:
+    """A diagonal similarity that evens out the rows and columns of the state, inputs and outputs included."""
+    A, B, C, _ = system.matrices
+    k = max(B.shape[1], len(C))
+    b, c = np.zeros((len(A), k)), np.zeros((k, len(A)))
+    scale = np.linalg.norm(A) or 1.0
+    b[:, : B.shape[1]] = B * (scale / (np.linalg.norm(B) or 1.0))
+    c[: len(C)] = C * (scale / (np.linalg.norm(C) or 1.0))
+    return system.rescaled(balancing(StateSpace(A, b, c, np.zeros((k, k)), system.is_discrete))[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +69,7 @@ class Coordinates:
     """A system in other coordinates, and the way back for its witness.
 
     Attributes:
-        blocks: the transformed matrices.
+        system: the transformed matrices.
         rate: the transformed rate.
         X: ``(n, n)`` with ``x = X x~``.
         r: ``(m,)`` with ``w = w~ / r``.
@@ -64,7 +77,7 @@ class Coordinates:
         v: ``(m,)`` with ``z~ = v z``.
     """
 
-    blocks: Blocks
+    system: LureMatrices
     rate: float
     X: Array
     r: Array
@@ -77,13 +90,8 @@ class Coordinates:
         original = inverse.T @ P @ inverse
         return 0.5 * (original + original.T), np.maximum(L, 0.0) * self.r**2 * self.time
 
-    def dual_back(self, Z: Array) -> Array:
-        """A dual matrix ``(n + m, n + m)``, the second moment of ``(x, w)``, in the original coordinates."""
-        scale: Array = np.asarray(block_diag(self.X, np.diag(1.0 / self.r)))
-        return scale @ (0.5 * (Z + Z.T)) @ scale.T
 
-
-def balanced(system: LureSystem | Blocks, rate: float = 0.0) -> Coordinates:
+def balanced(system: LureSystem | LureMatrices, rate: float = 0.0) -> Coordinates:
     """Balanced states and channels, slopes of at most about one, and (continuous time) A of about unit size.
 
     Args:
@@ -95,32 +103,29 @@ def balanced(system: LureSystem | Blocks, rate: float = 0.0) -> Coordinates:
 
     Example:
         >>> stiff = LureSystem([[-1e4, 1e6], [0.0, -1e-2]], [[1.0], [1e-3]], [[1.0, 1e3]], slope=(0, 0.25))
-        >>> bool(np.abs(balanced(stiff).blocks.A).max() <= 2.0)
+        >>> bool(np.abs(balanced(stiff).system.A).max() <= 2.0)
         True
     """
-    A, B, C, D = system.A, system.B, system.C, system.D
     reach = np.maximum(np.abs(system.alpha), np.abs(system.beta))
-    unit = 1.0 / _power_of_two(np.where(reach > 0, reach, 1.0))  # w~ = unit w, so slopes are multiplied by it
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        B, D = B / unit, D / unit
-        t, s = balancing(A, B, C, D)
-        A = A * t[None, :] / t[:, None]
-        B = B * s[None, :] / t[:, None]
-        C = C * t[None, :] / s[:, None]
-        D = D * s[None, :] / s[:, None]
-        time = 1.0
+        unit = 1.0 / _powers_of_two(reach)  # w~ = unit w, so slopes are multiplied by it
+        inner = StateSpace(system.A, system.B / unit, system.C, system.D / unit, system.is_discrete)
+        t, s = balancing(inner)
+        inner, time = inner.rescaled(t).scaled(1.0 / s), 1.0
         if not system.is_discrete:
-            size = max(float(np.max(np.abs(A), initial=0.0)), abs(rate))
-            time = float(_power_of_two(np.array(size))) if np.isfinite(size) and size > 0 else 1.0
-            A, B, rate = A / time, B / time, rate / time
+            time = power_of_two(max(float(np.max(np.abs(inner.A), initial=0.0)), abs(rate)))
+            inner, rate = inner.rescaled(np.ones(len(t)), time), rate / time
         # what the similarity leaves free: the product of B and C may be split evenly, channel by channel
-        b, c = np.linalg.norm(B, axis=0), np.linalg.norm(C, axis=1)
-        even = np.sqrt(np.where((b > 0) & (c > 0), b / np.where(c > 0, c, 1.0), 1.0))
-        even = _power_of_two(np.where(np.isfinite(even) & (even > 0), even, 1.0))
-        B, C, D = B / even, C * even[:, None], D * even[:, None] / even
-        r = unit * even / s
-    blocks = Blocks(A, B, C, D, system.alpha * unit, system.beta * unit, system.is_discrete)
-    return Coordinates(blocks, rate, np.diag(t), r, time, even / s)
+        even = _powers_of_two(evening(inner))
+        inner = inner.scaled(even)
+    at = LureMatrices(*inner.matrices, system.is_discrete, system.alpha * unit, system.beta * unit)
+    return Coordinates(at, rate, np.diag(t), unit * even / s, time, even / s)
+
+
+def evening(system: StateSpace | LureSystem) -> Array:
+    """``(m,)``: ``delta`` for which columns of B and rows of C of the scaled system are of one norm, where not zero."""
+    b, c = np.linalg.norm(system.B, axis=0), np.linalg.norm(system.C, axis=1)
+    return np.sqrt(np.where((b > 0) & (c > 0), b / np.where(c > 0, c, 1.0), 1.0))
 
 
 def recentred(old: Coordinates, P: Array) -> Coordinates | None:
@@ -141,6 +146,6 @@ def recentred(old: Coordinates, P: Array) -> Coordinates | None:
     values = np.maximum(values / values[-1], 1e-12)
     upper = np.linalg.qr((vectors * np.sqrt(values)).T, mode="r")  # P / max = upper^T upper
     inverse = solve_triangular(upper, np.eye(len(values)))
-    b = old.blocks
-    blocks = Blocks(upper @ b.A @ inverse, upper @ b.B, b.C @ inverse, b.D, b.alpha, b.beta, b.is_discrete)
-    return Coordinates(blocks, old.rate, old.X @ inverse, old.r, old.time, old.v)
+    b = old.system
+    moved = LureMatrices(upper @ b.A @ inverse, upper @ b.B, b.C @ inverse, b.D, b.is_discrete, b.alpha, b.beta)
+    return Coordinates(moved, old.rate, old.X @ inverse, old.r, old.time, old.v)

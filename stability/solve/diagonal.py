@@ -8,15 +8,15 @@ a proposal, and the bounded real lemma at these multipliers decides.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.linalg import schur, solve_triangular
 from scipy.optimize import minimize
 
 from stability.solve.deadline import Deadline, TimeOverError
-from stability.solve.loop import Loop
+from stability.solve.response import Response
+from stability.systems.statespace import StateSpace
 
 __all__ = ["FrequencySamples", "optimise_scaling", "osborne"]
 
@@ -28,7 +28,7 @@ _FLOOR = 1e-5
 """Entries below this share of the largest count as this share: a reducible loop has no best balance."""
 
 
-def _frequencies(loop: Loop, eigenvalues: Array, count: int) -> Array:
+def _frequencies(loop: StateSpace, eigenvalues: Array, count: int) -> Array:
     """Sample points: the resonances first, then a logarithmic (continuous) or even (discrete) grid, and zero."""
     if loop.is_discrete:
         order = np.argsort(-np.abs(eigenvalues))
@@ -53,12 +53,10 @@ class FrequencySamples:
         at most (fewer points, down to four) where there are thousands of channels.
     """
 
-    def __init__(self, loop: Loop, count: int = 32) -> None:
-        self.loop = loop
-        count = max(4, min(count, int(_MOST // (8 * max(loop.B.shape[1], 1) ** 2))))
-        t, u = schur(loop.A, output="complex")[:2]
-        self._t, self._b, self._c = t, u.conj().T @ loop.B, loop.C @ u
-        self.eigenvalues = np.diagonal(t).copy()
+    def __init__(self, loop: StateSpace, count: int = 32) -> None:
+        count = max(4, min(count, int(_MOST // (8 * max(loop.channels, 1) ** 2))))
+        self._response = Response(loop)
+        self.eigenvalues = self._response.poles
         self.omega = _frequencies(loop, self.eigenvalues, count)
 
     def add(self, omega: float) -> None:
@@ -71,15 +69,14 @@ class FrequencySamples:
         Raises:
             TimeOverError: when the deadline comes before the last of them.
         """
-        n = self._t.shape[0]
-        eye = np.eye(n)
-        points = rate * np.exp(1j * self.omega) if self.loop.is_discrete else 1j * self.omega - rate
-        shape = (len(points), self.loop.C.shape[0], self.loop.B.shape[1])
+        points = self._response.point(self.omega)
+        points = rate * points if self._response.discrete else points - rate
+        shape = (len(points), *self._response.D.shape)
         out = np.empty(shape, dtype=np.complex128 if 16 * np.prod(shape) <= _MOST else np.complex64)
         for k, s in enumerate(points):
             if deadline is not None:
                 deadline.require()
-            out[k] = self._c @ solve_triangular(s * eye - self._t, self._b) + self.loop.D
+            out[k] = self._response.value(s)
         return out
 
 
@@ -185,65 +182,62 @@ def optimise_scaling(
         0.4
     """
     found = _Best(start if start is not None else np.zeros(samples.shape[1]))
+    deadline = deadline or Deadline()
+    judge = _Peak(samples, 300.0, 30, deadline=deadline)
     with contextlib.suppress(TimeOverError):
-        _descend(samples, start is None or not start.any(), found, target, rounds, deadline or Deadline())
+        found.offer(found.x, judge)
+        if start is None or not start.any():
+            found.offer(osborne(samples), judge)
+        _descend(judge, found, target, rounds)
     return found.x, found.peak
 
 
 @dataclass
 class _Best:
-    """The best scaling so far, which is there whenever the time is over."""
+    """The best scaling so far, which is there whenever the time is over, and the largest singular values there."""
 
     x: Array
     peak: float = np.inf
+    sigma: Array = field(default_factory=lambda: np.zeros(0))
 
-    def offer(self, x: Array, peak: float) -> None:
-        if peak < self.peak:
-            self.x, self.peak = x, peak
+    def offer(self, x: Array, judge: _Peak) -> Array:
+        """Keep the better one; returns the largest singular values at ``x``."""
+        sigma = judge.largest(x, 8)
+        if sigma.max() < self.peak:
+            self.x, self.peak, self.sigma = x, float(sigma.max()), sigma
+        return sigma
 
 
-def _descend(samples: Array, balance: bool, found: _Best, target: float, rounds: int, deadline: Deadline) -> None:
-    """Descent on the samples that are near the peak, round by round, each judged on all of them."""
-    m = samples.shape[1]
-    judge = _Peak(samples, 300.0, 30, deadline=deadline)
-
-    def look(x: Array) -> Array:
-        return judge.largest(x, 8)
-
-    def onward(*_: Any) -> None:
-        if deadline.over:
-            raise StopIteration  # the descent ends with the point it has
-
-    x = found.x
-    sigma = look(x)
-    if balance:
-        other = osborne(samples)
-        if look(other).max() < sigma.max():
-            x, sigma = other, look(other)
-    found.offer(x, float(sigma.max()))
-    active = np.zeros(len(samples), dtype=bool)
-    sharpness = 60.0
+def _descend(judge: _Peak, found: _Best, target: float, rounds: int) -> None:
+    """Descent on the samples that are near the peak, sharper from round to round, each judged on all of them."""
+    active, sharpness = np.zeros(len(judge.samples), dtype=bool), 60.0
     for _ in range(2 * rounds):
         best = found.peak
-        if best < target or not best > 0.0 or m < 2 or deadline.over:
+        if best < target or not 0.0 < best < np.inf or len(found.x) < 2 or judge.deadline.over:
             break
-        active |= sigma > 0.8 * best
-        chosen = samples[active]
-        if not judge.exact:
-            chosen = chosen.astype(np.complex64, copy=False)  # single precision steers well enough
-        peak = _Peak(chosen, sharpness, 2, best, deadline)
-        peak.v = judge.v[active].astype(chosen.dtype)
-        result = minimize(peak, x, jac=True, method="L-BFGS-B", callback=onward, options={"maxiter": 40, "maxcor": 20})
-        trial = result.x - result.x.mean()
-        sigma_trial = look(trial)
-        value = float(sigma_trial.max())
-        missed = ~active & (sigma_trial > 0.9 * value)
-        found.offer(trial, value)
+        active |= found.sigma > 0.8 * best
+        sigma = found.offer(_descended(judge, active, found.x, sharpness, best), judge)
+        value = float(sigma.max())
+        missed = ~active & (sigma > 0.9 * value)
         if missed.any():  # the descent pushed other samples up: they join, at the same sharpness
             active |= missed
         elif sharpness >= 600.0 or (sharpness > 60.0 and best - value < 1e-4 * best):
             break
         else:
             sharpness *= 2.5
-        if value < best:
-            x, sigma = trial, sigma_trial
+
+
+def _descended(judge: _Peak, active: Array, x: Array, sharpness: float, level: float) -> Array:
+    """One round, from ``x``, on the active samples."""
+    chosen = judge.samples[active]
+    if not judge.exact:
+        chosen = chosen.astype(np.complex64, copy=False)  # single precision steers well enough
+    peak = _Peak(chosen, sharpness, 2, level, judge.deadline)
+    peak.v = judge.v[active].astype(chosen.dtype)
+
+    def onward(*_: Any) -> None:
+        if judge.deadline.over:
+            raise StopIteration  # the descent ends with the point it has
+
+    result = minimize(peak, x, jac=True, method="L-BFGS-B", callback=onward, options={"maxiter": 40, "maxcor": 20})
+    return result.x - result.x.mean()

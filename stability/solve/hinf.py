@@ -21,7 +21,8 @@ from scipy.optimize import minimize_scalar
 
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.solve.deadline import Deadline
-from stability.solve.response import Response, balance_state, clean_matrices, time_unit
+from stability.solve.response import Response, scaled_response, state_space
+from stability.systems.statespace import StateSpace
 
 __all__ = ["Peak", "hinf_norm", "hinf_peak"]
 
@@ -48,15 +49,14 @@ class Peak:
     right: Array
 
 
-def _hamiltonian_frequencies(A: Array, B: Array, C: Array, D: Array, level: float) -> tuple[Array, Array]:
+def _hamiltonian_frequencies(system: StateSpace, level: float) -> tuple[Array, Array]:
     """Real parts (relative) and imaginary parts of the eigenvalues of the level's Hamiltonian matrix.
 
     ``R = level^2 I - D^H D`` must be positive definite and well conditioned.
     """
-    m, p = D.shape[1], D.shape[0]
-    A, B, C, D = A, B / np.sqrt(level), C / np.sqrt(level), D / level
-    R = np.eye(m) - D.conj().T @ D
-    S = np.eye(p) - D @ D.conj().T
+    A, B, C, D = system.A, system.B / np.sqrt(level), system.C / np.sqrt(level), system.D / level
+    R = np.eye(D.shape[1]) - D.conj().T @ D
+    S = np.eye(len(D)) - D @ D.conj().T
     F = A + B @ np.linalg.solve(R, D.conj().T @ C)
     upper = B @ np.linalg.solve(R, B.conj().T)
     lower = C.conj().T @ np.linalg.solve(S, C)
@@ -67,21 +67,16 @@ def _hamiltonian_frequencies(A: Array, B: Array, C: Array, D: Array, level: floa
 
 
 @dataclass(frozen=True, eq=False)
-class _Chart:
+class _Chart(StateSpace):
     """The system in a variable whose imaginary axis is the boundary and whose infinity is harmless."""
 
-    A: Array
-    B: Array
-    C: Array
-    D: Array
     pole: complex | None
-    discrete: bool
 
     def omegas(self, imaginary: Array) -> Array:
         """Frequencies of the original system at points ``i * imaginary`` of this chart."""
         if self.pole is None:
             return np.abs(imaginary)
-        if self.discrete:
+        if self.is_discrete:
             s = 1j * imaginary
             with np.errstate(divide="ignore", invalid="ignore"):
                 z = np.where(s == 1, -1, self.pole * (s + 1) / (s - 1))
@@ -90,32 +85,31 @@ class _Chart:
             return np.abs(self.pole.imag - 1.0 / imaginary)
 
 
-def _chart(A: Array, B: Array, C: Array, D: Array, discrete: bool, pole: complex | None) -> _Chart:
+def _chart(system: StateSpace, pole: complex | None) -> _Chart:
     """Move infinity: ``s -> 1 / (s - pole)``, or in discrete time ``z -> (z + pole) / (z - pole)``."""
-    n = len(A)
+    A, B, C, D = system.matrices
+    discrete = system.is_discrete
     if pole is None:
-        return _Chart(A, B, C, D, None, discrete)
+        return _Chart(A, B, C, D, discrete, None)
     point = pole.real if pole.imag == 0 else pole
+    inverse = np.linalg.inv(point * np.eye(len(A)) - A)
     if discrete:
-        inverse = np.linalg.inv(point * np.eye(n) - A)
-        moved = -inverse @ (A + point * np.eye(n))
         E = inverse @ B
-        return _Chart(moved, E, -2 * point * (C @ -inverse), D + C @ E, pole, True)
-    inverse = np.linalg.inv(point * np.eye(n) - A)
+        return _Chart(-inverse @ (A + point * np.eye(len(A))), E, -2 * point * (C @ -inverse), D + C @ E, True, pole)
     right = C @ inverse
-    return _Chart(-inverse, B, -(right @ inverse), D + right @ B, pole, False)
+    return _Chart(-inverse, B, -(right @ inverse), D + right @ B, False, pole)
 
 
-def _best_chart(A: Array, B: Array, C: Array, D: Array, response: Response, gains: dict[float, float]) -> _Chart:
+def _best_chart(response: Response, gains: dict[float, float]) -> _Chart:
     """The chart whose point at infinity has a gain well below the norm and lies away from the poles."""
     top = max(gains.values())
     if not response.discrete and gains[np.inf] <= 0.9 * top:
-        return _chart(A, B, C, D, False, None)
+        return _chart(response.system, None)
     best, choice = -np.inf, None
     for omega, gain in gains.items():
         if np.isinf(omega):
             continue
-        point = complex(np.exp(1j * omega)) if response.discrete else 1j * omega
+        point = complex(response.point(omega))
         if omega == 0 or omega == np.pi:
             point = complex(round(point.real), 0.0) if response.discrete else 0j
         distance = float(np.min(np.abs(point - response.poles)))
@@ -126,28 +120,15 @@ def _best_chart(A: Array, B: Array, C: Array, D: Array, response: Response, gain
         quality = min(0.0, np.log10(distance / unit) + 1.0) + 4 * min(0.0, 0.9 - gain / top) + real
         if quality > best:
             best, choice = quality, point
-    return _chart(A, B, C, D, response.discrete, choice)
+    return _chart(response.system, choice)
 
 
 @np.errstate(all="ignore")
-def hinf_peak(
-    A: Any,
-    B: Any,
-    C: Any,
-    D: Any = None,
-    dt: float | None = None,
-    *,
-    rtol: float = 1e-10,
-    deadline: Deadline | None = None,
-) -> Peak:
+def hinf_peak(system: StateSpace, *, rtol: float = 1e-10, deadline: Deadline | None = None) -> Peak:
     r"""The H-infinity norm, the frequency where it is reached, and the singular vectors there.
 
     Args:
-        A: ``(n, n)``.
-        B: ``(n, m)``.
-        C: ``(p, n)``.
-        D: ``(p, m)``, zero by default.
-        dt: ``None`` for continuous time, anything else for discrete time.
+        system: the system.
         rtol: relative tolerance; a peak that exceeds the answer by less may be missed.
         deadline: asked between factorisations; a norm that is half computed is none.
 
@@ -155,53 +136,41 @@ def hinf_peak(
         The peak.
 
     Raises:
-        DimensionError: shapes that do not fit.
-        NonFiniteError: NaN or infinite entries.
         ConfigurationError: a tolerance outside (0, 1).
         UnsupportedError: matrices so badly scaled that no change of units makes them finite.
         TimeOverError: when the deadline came first, for the search that set it.
 
     Example:
-        >>> peak = hinf_peak([[0.0, 1.0], [-1.0, -0.1]], [[0.0], [1.0]], [[1.0, 0.0]])
+        >>> peak = hinf_peak(state_space([[0.0, 1.0], [-1.0, -0.1]], [[0.0], [1.0]], [[1.0, 0.0]]))
         >>> round(peak.norm, 6), round(peak.omega, 6)  # 1 / (2 z sqrt(1 - z^2)) at sqrt(1 - 2 z^2), z = 0.05
         (10.012523, 0.997497)
     """
-    a, b, c, d = clean_matrices(A, B, C, D)
     if not (isinstance(rtol, (int, float)) and 0 < rtol < 1):
         raise ConfigurationError(f"rtol must lie in (0, 1), got {rtol!r}")
-    discrete = dt is not None
-    n, m, p = len(a), b.shape[1], c.shape[0]
+    p, m = system.D.shape
     if m == 0 or p == 0:
         return Peak(0.0, 0.0, np.zeros(p), np.zeros(m))
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
-        if n == 0:
-            return _result(Response(-np.eye(1), np.zeros((1, m)), np.zeros((p, 1)), d, False), 0.0)
-        a, b, c = balance_state(a, b, c, d)
-        time = 1.0 if discrete else time_unit(a)
-        a, b = a / time, b / time
-        sizes = [float(np.max(np.abs(x), initial=0.0)) for x in (b, c)]
-        if not all(np.isfinite(x).all() for x in (a, b, c)):
-            raise UnsupportedError("the matrices span more orders of magnitude than floating point has")
-        deadline = deadline or Deadline()
-        deadline.require(50.0 * n**3)  # the complex Schur form
-        try:
-            response = Response(a, b, c, d, discrete)
-            poles = response.poles
-            if (np.abs(poles) >= 1).any() if discrete else (np.real(poles) >= 0).any():
-                return Peak(np.inf, np.nan, np.full(p, np.nan), np.full(m, np.nan))
-            if 0.0 in sizes:
-                return _result(response, 0.0)
-            peak = _climb(a, b, c, d, response, rtol, deadline)
-            return replace(peak, omega=peak.omega * time)
-        except LinAlgError as error:
-            raise UnsupportedError(f"the response overflows: {error}; rescale inputs, outputs or time") from error
+    if system.states == 0:
+        return _result(Response(StateSpace(-np.eye(1), np.zeros((1, m)), np.zeros((p, 1)), system.D, False)), 0.0)
+    deadline = deadline or Deadline()
+    try:
+        response, time = scaled_response(system, deadline)
+        poles = response.poles
+        if (np.abs(poles) >= 1).any() if system.is_discrete else (np.real(poles) >= 0).any():
+            return Peak(np.inf, np.nan, np.full(p, np.nan), np.full(m, np.nan))
+        if not (response.system.B.any() and response.system.C.any()):
+            return _result(response, 0.0)
+        peak = _climb(response, rtol, deadline)
+        return replace(peak, omega=peak.omega * time)
+    except LinAlgError as error:
+        raise UnsupportedError(f"the response overflows: {error}; rescale inputs, outputs or time") from error
 
 
 def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[float], float]) -> tuple[float, float]:
     """Polish a local maximum between its neighbours at a width set by the nearest pole."""
     if np.isinf(omega):
         return omega, gain
-    point = np.exp(1j * omega) if response.discrete else 1j * omega
+    point = response.point(omega)
     width = float(np.min(np.abs(point - response.poles)))
     top = np.pi if response.discrete else np.inf
     low, high = max(0.0, omega - width), min(top, omega + width)
@@ -217,7 +186,9 @@ def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[fl
     return (float(found.x), value) if value > gain else (omega, gain)
 
 
-def _climb(A: Array, B: Array, C: Array, D: Array, response: Response, rtol: float, deadline: Deadline) -> Peak:
+def _climb(response: Response, rtol: float, deadline: Deadline) -> Peak:
+    """From level to level: the peaks between the frequencies at which the largest singular value crosses it."""
+
     def estimate(omega: float) -> float:
         deadline.require()
         return response.estimate(omega)
@@ -231,13 +202,13 @@ def _climb(A: Array, B: Array, C: Array, D: Array, response: Response, rtol: flo
     best = gain(omega)
     if best == 0.0:  # zero at more points than a non-zero rational function of this degree has zeros
         return _result(response, 0.0)
-    chart = _best_chart(A, B, C, D, response, gains)
+    chart = _best_chart(response, gains)
     for _ in range(_LEVELS):
         omega, best = _refine(response, omega, best, gain)
         level = best * (1.0 + rtol)
         deadline.require((100.0 if np.iscomplexobj(chart.A) else 25.0) * (2 * len(chart.A)) ** 3)
         try:
-            off_axis, imaginary = _hamiltonian_frequencies(chart.A, chart.B, chart.C, chart.D, level)
+            off_axis, imaginary = _hamiltonian_frequencies(chart, level)
         except LinAlgError:
             break
         # rounding moves a double eigenvalue off the axis by the root of the precision: take in all candidates
@@ -297,4 +268,4 @@ def hinf_norm(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *,
         >>> hinf_norm([[0.1]], [[1.0]], [[1.0]])
         inf
     """
-    return hinf_peak(A, B, C, D, dt, rtol=rtol).norm
+    return hinf_peak(state_space(A, B, C, D, dt), rtol=rtol).norm

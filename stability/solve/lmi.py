@@ -11,29 +11,69 @@ from typing import Any
 
 import numpy as np
 
-from stability.solve.attempts import CLARABEL_STATES, solver_order
+from stability.errors import ConfigurationError
 from stability.solve.coordinates import Coordinates
 from stability.solve.deadline import Deadline
-from stability.solve.forms import Blocks
 from stability.solve.lyapunov import interpolant
+from stability.solve.positive_real import null_directions
+from stability.systems.statespace import LureMatrices, StateSpace, with_input
 
 __all__ = [
+    "CLARABEL_STATES",
     "pose_bounded_real",
     "pose_combination",
     "pose_gain",
     "pose_multiplier",
     "pose_overshoot",
     "pose_positive_real",
+    "solver_order",
 ]
 
 Array = np.ndarray
+MAX_STATES = 160
+"""Above, the dense program needs more memory than a workstation has."""
+MAX_SIZE = 400
+CLARABEL_STATES = 32
+"""Above, an interior-point method takes minutes."""
 _SCS_STEPS, _RANGE = 20_000, 1e14
 _TOO_LARGE = "failed: the entries span too many orders of magnitude"
 
 
-def _usable(*arrays: Array) -> bool:
+def solver_order(solver: str | None, n: int, size: int) -> list[str]:
+    """Which solvers to try, in order.
+
+    Args:
+        solver: a name, or ``None`` to choose by size.
+        n: size of P.
+        size: size of the inequality.
+
+    Returns:
+        Names of solvers.
+
+    Raises:
+        ConfigurationError: an unknown solver, or a problem too large for a dense program.
+
+    Example:
+        >>> solver_order(None, 8, 16), solver_order("scs", 8, 16)
+        (['CLARABEL'], ['SCS'])
+    """
+    if n > MAX_STATES or size > MAX_SIZE:
+        raise ConfigurationError(
+            f"a semidefinite program with {n} states and an inequality of size {size} needs too much memory "
+            f'(limits {MAX_STATES} and {MAX_SIZE}); use solver="riccati", which has no such limit'
+        )
+    if solver is None:
+        if n <= 12 and size <= 40:
+            return ["CLARABEL"]
+        return ["SCS", "CLARABEL"] if n <= CLARABEL_STATES and size <= 2 * CLARABEL_STATES else ["SCS"]
+    if not isinstance(solver, str) or solver.upper() not in ("CLARABEL", "SCS"):
+        raise ConfigurationError(f"unknown semidefinite solver {solver!r}; the known ones are CLARABEL, SCS")
+    return [solver.upper()]
+
+
+def _usable(system: StateSpace, *more: Array) -> bool:
     """Whether a solver can be trusted not to break down on these numbers."""
-    return all(bool((np.abs(x) <= _RANGE).all()) for x in arrays)  # False for NaN
+    return all(bool((np.abs(x) <= _RANGE).all()) for x in (*system.matrices, *more))  # False for NaN
 
 
 def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6) -> str:
@@ -71,15 +111,15 @@ def _symmetric(M: Any) -> Any:
 Terms = tuple[Any, Any, Any]
 
 
-def _supply(blocks: Blocks, L: Any) -> Terms:
+def _supply(system: LureMatrices, L: Any) -> Terms:
     """The blocks (xx, xw, ww) of ``[C D; 0 I]^T [-2ab L, (a+b) L; (a+b) L, -2 L] [C D; 0 I]``."""
     import cvxpy as cp
 
-    C, D = blocks.C, blocks.D
-    n, m = blocks.B.shape
+    C, D = system.C, system.D
+    n, m = system.B.shape
     if m == 0:
         return np.zeros((n, n)), None, None
-    low, mid = -2 * blocks.alpha * blocks.beta, blocks.alpha + blocks.beta
+    low, mid = -2 * system.alpha * system.beta, system.alpha + system.beta
     row = cp.reshape(L, (1, m), order="C")
     xx, xw, ww = np.zeros((n, n)), cp.multiply(C.T * mid, row), -2 * cp.diag(L)
     if low.any():
@@ -93,7 +133,7 @@ def _supply(blocks: Blocks, L: Any) -> Terms:
     return xx, xw, ww
 
 
-def _negative(blocks: Blocks, P: Any, rate: float, supply: Terms, margin: Any) -> Any:
+def _negative(system: StateSpace, P: Any, rate: float, supply: Terms, margin: Any) -> Any:
     """The constraint ``[A^T P + P A + 2 rate P, P B; B^T P, 0] + supply <= -margin I`` in its cheapest form.
 
     In discrete time the first matrix is ``[A B]^T P [A B] - rate^2 diag(P, 0)``; above 32 states a Schur
@@ -101,11 +141,11 @@ def _negative(blocks: Blocks, P: Any, rate: float, supply: Terms, margin: Any) -
     """
     import cvxpy as cp
 
-    A, B = blocks.A, blocks.B
+    A, B = system.A, system.B
     n, m = B.shape
     xx, xw, ww = supply
     xx = xx + margin * np.eye(n)
-    if not blocks.is_discrete:
+    if not system.is_discrete:
         xx = xx + _symmetric(2 * (A.T @ P)) + 2 * rate * P
         if m == 0:
             return -_symmetric(xx) >> 0
@@ -121,51 +161,47 @@ def _negative(blocks: Blocks, P: Any, rate: float, supply: Terms, margin: Any) -
     return _symmetric(cp.bmat([[-rest, flow.T], [flow, P]])) >> 0
 
 
-def _value(variable: Any, shape: tuple[int, ...]) -> Array | None:
-    value = getattr(variable, "value", None)
-    if value is None:
-        return None
-    value = np.asarray(value, dtype=np.float64).reshape(shape)
-    return value if np.isfinite(value).all() else None
+def _ask(
+    goal: Any, constraints: list[Any], solver: str, deadline: Deadline, accuracy: float, *variables: Any
+) -> tuple[Any, ...]:
+    """What ``_solve`` says of a program, and the values of its variables: unchecked, ``None`` unless finite."""
+    import cvxpy as cp
+
+    status = _solve(cp.Problem(goal, constraints), solver, deadline, accuracy)
+    out: list[Any] = [status]
+    for variable in variables:
+        value = np.zeros(0) if variable.shape == (0,) else getattr(variable, "value", None)
+        value = None if value is None else np.asarray(value, dtype=np.float64).reshape(variable.shape)
+        out.append(value if value is not None and np.isfinite(value).all() else None)
+    return tuple(out)
 
 
 def pose_multiplier(
-    at: Coordinates,
-    solver: str,
-    deadline: Deadline,
-    margin: float,
-    fixed: Array | None,
-    widest: bool,
-    accuracy: float,
-) -> tuple[str, Array | None, Array | None, float, Array | None]:
-    """The multiplier inequality once: existence with ``P >= I``, or the widest margin at unit trace with its dual.
+    at: Coordinates, solver: str, deadline: Deadline, margin: float, accuracy: float
+) -> tuple[str, Array | None, Array | None, float]:
+    """The multiplier inequality once: existence with ``P >= I``, or by Clarabel the widest margin at unit trace.
 
     Returns:
-        What ``_solve`` says, P and L (unchecked), the margin reached, and the dual matrix.
+        What ``_solve`` says, P and L (unchecked), and the margin reached.
     """
     import cvxpy as cp
 
-    if not _usable(at.blocks.A, at.blocks.B, at.blocks.C, at.blocks.D, at.blocks.alpha, at.blocks.beta):
-        return _TOO_LARGE, None, None, float("nan"), None
-    n, m = at.blocks.B.shape
-    P = cp.Variable((n, n), symmetric=True)
-    L = cp.Variable(m, nonneg=True) if fixed is None else cp.Variable(nonneg=True) * fixed
-    wide: Any = cp.Variable() if widest else margin
-    main = _negative(at.blocks, P, at.rate, _supply(at.blocks, L), wide)
-    constraints = [main]
-    if widest:
-        total = cp.trace(P) + (cp.sum(L) if m else 0.0)
-        constraints += [P >> wide * np.eye(n), total == n + m, wide <= 1]
-    else:
-        constraints += [P >> np.eye(n)]
-    status = _solve(cp.Problem(cp.Maximize(wide if widest else 0), constraints), solver, deadline, accuracy)
+    if not _usable(at.system, at.system.alpha, at.system.beta):
+        return _TOO_LARGE, None, None, np.nan
+    n, m = at.system.B.shape
+    P, L, wide = cp.Variable((n, n), symmetric=True), cp.Variable(m, nonneg=True), cp.Variable()
+    supply = _supply(at.system, L)
+    if solver != "CLARABEL":
+        constraints = [_negative(at.system, P, at.rate, supply, margin), P >> np.eye(n)]
+        status, p, l = _ask(cp.Maximize(0), constraints, solver, deadline, accuracy, P, L)
+        return (status, p, l, margin) if status == "solved" else (status, None, None, np.nan)
+    total = cp.trace(P) + (cp.sum(L) if m else 0.0)
+    main = _negative(at.system, P, at.rate, supply, wide)
+    constraints = [main, P >> wide * np.eye(n), total == n + m, wide <= 1]
+    status, p, l, width = _ask(cp.Maximize(wide), constraints, solver, deadline, accuracy, P, L, wide)
     if status != "solved":
-        return status, None, None, float("nan"), None
-    p = _value(P, (n, n))
-    l = np.zeros(0) if m == 0 else _value(L, (m,))
-    width = float(wide.value) if widest and wide.value is not None else margin
-    dual = np.asarray(main.dual_value) if widest and fixed is None and main.dual_value is not None else None
-    return status, p, l, width, dual
+        return status, None, None, np.nan
+    return status, p, l, margin if width is None else float(width)
 
 
 def pose_overshoot(
@@ -174,26 +210,16 @@ def pose_overshoot(
     """The least ``kappa`` with ``box <= P <= kappa box`` and the multiplier inequality, with ``margin``."""
     import cvxpy as cp
 
-    if not _usable(at.blocks.A, at.blocks.B, at.blocks.C, at.blocks.D, box, 1.0 / np.diag(box)):
+    if not _usable(at.system, box, 1.0 / np.diag(box)):
         return _TOO_LARGE, None, None
-    n, m = at.blocks.B.shape
+    n, m = at.system.B.shape
     P, L, kappa = cp.Variable((n, n), symmetric=True), cp.Variable(m, nonneg=True), cp.Variable()
-    margin *= float(np.min(np.diag(box)))
-    main = _negative(at.blocks, P, at.rate, _supply(at.blocks, L), margin)
-    constraints = [main, P >> box, P << kappa * box]
-    status = _solve(cp.Problem(cp.Minimize(kappa), constraints), solver, deadline)
-    return status, _value(P, (n, n)), np.zeros(0) if m == 0 else _value(L, (m,))
+    main = _negative(at.system, P, at.rate, _supply(at.system, L), margin * float(np.min(np.diag(box))))
+    return _ask(cp.Minimize(kappa), [main, P >> box, P << kappa * box], solver, deadline, 1e-6, P, L)
 
 
 def pose_bounded_real(
-    A: Array,
-    B: Array,
-    C: Array,
-    D: Array,
-    discrete: bool,
-    gamma: float | None,
-    deadline: Deadline,
-    margin: float = 1e-7,
+    system: StateSpace, gamma: float | None, deadline: Deadline, margin: float = 1e-7
 ) -> tuple[str, Array | None, float]:
     """``[A^T P + P A + C^T C, P B + C^T D; ., D^T D - gamma^2 I] <= -margin I``: P at a gamma, or the least
     gamma.
@@ -203,73 +229,65 @@ def pose_bounded_real(
     """
     import cvxpy as cp
 
-    n, m = B.shape
+    C, D = system.C, system.D
+    n, m = system.B.shape
     order = solver_order(None, n, n + m)
-    if not _usable(A, B, C, D, C.T @ C, D.T @ D):
+    if not _usable(system, C.T @ C, D.T @ D):
         return _TOO_LARGE, None, np.inf
-    P, square = cp.Variable((n, n), symmetric=True), cp.Variable()
-    wide = cp.Variable()
-    level: Any = square if gamma is None else gamma * gamma
+    P, free = cp.Variable((n, n), symmetric=True), cp.Variable()
+    level, wide = (free, margin) if gamma is None else (gamma * gamma, free)
     supply = (C.T @ C, C.T @ D, D.T @ D - level * np.eye(m))
-    blocks = Blocks(A, B, C, D, np.zeros(m), np.zeros(m), discrete)
-    rate = 1.0 if discrete else 0.0
+    constraints = [_negative(system, P, 1.0 if system.is_discrete else 0.0, supply, wide), P >> wide * np.eye(n)]
     if gamma is None:
-        goal = cp.Minimize(square)
-        constraints = [_negative(blocks, P, rate, supply, margin), P >> margin * np.eye(n)]
+        goal = cp.Minimize(free)
     else:
-        goal = cp.Maximize(wide)
-        constraints = [_negative(blocks, P, rate, supply, wide), P >> wide * np.eye(n), wide <= 1]
-    status = _solve(cp.Problem(goal, constraints), order[-1], deadline, 1e-8)
-    reached = float(square.value) if gamma is None and square.value is not None else (gamma or 0.0) ** 2
-    return status, _value(P, (n, n)), float(np.sqrt(max(reached, 0.0)))
+        goal = cp.Maximize(free)
+        constraints.append(free <= 1)
+    status, p, reached = _ask(goal, constraints, order[-1], deadline, 1e-8, P, free)
+    if gamma is None:
+        gamma = 0.0 if reached is None else float(np.sqrt(max(float(reached), 0.0)))
+    return status, p, gamma
 
 
-def pose_positive_real(
-    A: Array, B: Array, C: Array, D: Array, discrete: bool, deadline: Deadline
-) -> tuple[str, Array | None, float]:
-    """The widest ``t`` with ``[A^T P + P A, P B - C^T; ., -(D + D^T)] <= -t I`` and ``P >= t I``.
+def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Array | None]:
+    """P of the widest ``t`` with ``[A^T P + P A, P B - C^T; ., -(D + D^T)] <= -t I`` and ``P >= t I``.
 
     Directions ``N`` of the input with ``(D + D^T) N = 0`` (continuous time) are met by the equality
     ``P B N = C^T N``, to which P is parametrised, so that rounding does not touch it.
 
     Returns:
-        What ``_solve`` says, P (unchecked), and ``t``.
+        What ``_solve`` says, and P (unchecked).
     """
     import cvxpy as cp
 
-    n, m = B.shape
+    n, m = system.B.shape
     order = solver_order(None, n, n + m)
-    R = D + D.T
-    if not _usable(A, B, C, R):
-        return _TOO_LARGE, None, -np.inf
-    values, vectors = np.linalg.eigh(R)
-    null = np.abs(values) <= 64 * np.finfo(float).eps * max(1e-300, float(np.abs(R).max(initial=0.0)))
-    N, keep = vectors[:, null], vectors[:, ~null]
+    if not _usable(system):
+        return _TOO_LARGE, None
+    R = system.D + system.D.T
+    null = null_directions(system)
     wide = cp.Variable()
-    if discrete or not null.any():
+    if null.N.shape[1] == 0:
         P: Any = cp.Variable((n, n), symmetric=True)
-        keep = np.eye(m)
     else:
-        pair = interpolant(B @ N, C.T @ N)
+        pair = interpolant(system.B @ null.N, system.C.T @ null.N)
         if pair is None:
-            return "infeasible", None, -np.inf
+            return "infeasible", None
         fixed, free = pair
         Y = cp.Variable((free.shape[1], free.shape[1]), symmetric=True) if free.shape[1] else None
         P = cp.Constant(fixed) if Y is None else fixed + free @ Y @ free.T
-    b, c = B @ keep, keep.T @ C
-    blocks = Blocks(A, b, c, np.zeros((0, 0)), np.zeros(0), np.zeros(0), discrete)
-    supply = (np.zeros((n, n)), -c.T, -(keep.T @ R @ keep))
-    main = _negative(blocks, P, 1.0 if discrete else 0.0, supply, wide)
+    b, c = system.B @ null.keep, null.keep.T @ system.C
+    seen = StateSpace(system.A, b, c, np.zeros((0, 0)), system.is_discrete)
+    supply = (np.zeros((n, n)), -c.T, -(null.keep.T @ R @ null.keep))
+    main = _negative(seen, P, 1.0 if system.is_discrete else 0.0, supply, wide)
     constraints = [main, P >> wide * np.eye(n), wide <= 1]
-    status = _solve(cp.Problem(cp.Maximize(wide), constraints), order[-1], deadline, 1e-8)
-    width = float(wide.value) if wide.value is not None else -np.inf
-    return status, _value(P, (n, n)), width
+    return _ask(cp.Maximize(wide), constraints, order[-1], deadline, 1e-8, P)
 
 
 def pose_gain(
     at: Coordinates, E: Array, F: Array, H: Array, running: bool, solver: str, deadline: Deadline, margin: float
 ) -> tuple[str, Array | None, Array | None]:
-    """The least ``g`` for the dissipation inequality of ``stability.solve.forms.gain_form``, with ``margin``.
+    """The least ``g`` for the dissipation inequality of ``stability.rules.gain_lmi``, with ``margin``.
 
     ``running`` puts ``|H x|^2`` into the inequality (l2 gain); otherwise ``P >= H^T H`` (gain to the last
     output).
@@ -279,20 +297,18 @@ def pose_gain(
     """
     import cvxpy as cp
 
-    blocks = at.blocks
-    if not _usable(blocks.A, blocks.B, blocks.C, blocks.D, E, F, H, H.T @ H):
+    if not _usable(at.system, E, F, H, H.T @ H):
         return _TOO_LARGE, None, None
-    n, m = blocks.B.shape
+    n, m = at.system.B.shape
     p = F.shape[1]
-    wide = blocks.with_input(E, F)
+    wide = with_input(at.system, E, F)
     P, L, square = cp.Variable((n, n), symmetric=True), cp.Variable(m, nonneg=True), cp.Variable()
     xx, xw, ww = _supply(wide, cp.hstack([L, np.zeros(p)]) if m else cp.Constant(np.zeros(p)))
     last = np.diag(np.concatenate([np.zeros(m), np.ones(p)]))
     supply = (xx + H.T @ H if running else xx, xw, ww - square * last)
     floor = margin * np.eye(n) if running else H.T @ H + margin * np.eye(n)
     constraints = [_negative(wide, P, at.rate, supply, margin), P >> floor]
-    status = _solve(cp.Problem(cp.Minimize(square), constraints), solver, deadline, 1e-5)
-    return status, _value(P, (n, n)), np.zeros(0) if m == 0 else _value(L, (m,))
+    return _ask(cp.Minimize(square), constraints, solver, deadline, 1e-5, P, L)
 
 
 def pose_combination(matrices: list[Array], deadline: Deadline) -> tuple[str, Array | None, float]:
@@ -304,12 +320,11 @@ def pose_combination(matrices: list[Array], deadline: Deadline) -> tuple[str, Ar
     import cvxpy as cp
 
     n, k = matrices[0].shape[0], len(matrices)
-    if not _usable(*matrices):
+    if not all(bool((np.abs(M) <= _RANGE).all()) for M in matrices):
         return _TOO_LARGE, None, -np.inf
-    order = solver_order(None, n, n)
     c, wide = cp.Variable(k, nonneg=True), cp.Variable()
     total = cp.reshape(np.stack([0.5 * (M + M.T).ravel() for M in matrices], axis=1) @ c, (n, n), order="C")
-    constraints: Any = [_symmetric(total) - wide * np.eye(n) >> 0, cp.sum(c) == 1]
-    problem = cp.Problem(cp.Maximize(wide), constraints)
-    status = _solve(problem, order[-1], deadline, 1e-8)
-    return status, _value(c, (k,)), float(wide.value) if wide.value is not None else -np.inf
+    constraints: list[Any] = [_symmetric(total) - wide * np.eye(n) >> 0, cp.sum(c) == 1]
+    order = solver_order(None, n, n)
+    status, weights, width = _ask(cp.Maximize(wide), constraints, order[-1], deadline, 1e-8, c, wide)
+    return status, weights, -np.inf if width is None else float(width)

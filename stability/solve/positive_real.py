@@ -13,14 +13,16 @@ Source: P. Ioannou, G. Tao, Frequency domain conditions for strictly positive re
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigvals
 
 from stability.solve.deadline import Deadline
-from stability.solve.response import Response, balance_state, time_unit
+from stability.solve.response import scaled_response
+from stability.systems.statespace import StateSpace
 
-__all__ = ["Positivity", "positivity"]
+__all__ = ["NullDirections", "Positivity", "null_directions", "positivity"]
 
 Array = np.ndarray
 _LEVELS = 40
@@ -47,11 +49,37 @@ def _least(matrix: Array) -> float:
     return float(np.linalg.eigvalsh(0.5 * (matrix + matrix.conj().T))[0])
 
 
-def _crossings(A: Array, B: Array, C: Array, R: Array, discrete: bool) -> Array:
+class NullDirections(NamedTuple):
+    """Directions ``N`` with ``(D + D^T) N = 0``, those to ``keep``, and the eigenvalues of ``D + D^T`` along these."""
+
+    N: Array
+    keep: Array
+    values: Array
+
+
+def null_directions(system: StateSpace) -> NullDirections:
+    """The directions of the input that ``D + D^T`` does not see; in discrete time B sees them, so that there are none.
+
+    Args:
+        system: as many outputs as inputs.
+
+    Returns:
+        Orthonormal columns; ``keep`` is the identity where there are none.
+    """
+    R = system.D + system.D.T
+    values, vectors = np.linalg.eigh(R)
+    null = np.abs(values) <= 64 * np.finfo(float).eps * max(float(np.abs(R).max(initial=0.0)), 1e-300)
+    if system.is_discrete or not null.any():
+        return NullDirections(np.zeros((len(R), 0)), np.eye(len(R)), values)
+    return NullDirections(vectors[:, null], vectors[:, ~null], values[~null])
+
+
+def _crossings(system: StateSpace, R: Array) -> Array:
     """Frequencies at which ``G + G^H`` (with ``R`` in place of ``D + D^T``) may be singular."""
+    A, B, C, _ = system.matrices
     n, m = B.shape
     zero, eye = np.zeros((n, n)), np.eye(n)
-    if discrete:
+    if system.is_discrete:
         left = np.block([[A, zero, B], [zero, eye, np.zeros((n, m))], [-C, -B.T, -R]])
         right = np.block([[eye, zero, np.zeros((n, m))], [zero, A.T, C.T], [np.zeros((m, 2 * n + m))]])
     else:
@@ -60,35 +88,29 @@ def _crossings(A: Array, B: Array, C: Array, R: Array, discrete: bool) -> Array:
         right[: 2 * n, : 2 * n] = np.eye(2 * n)
     values = eigvals(left, right, check_finite=False)
     values = values[np.isfinite(values)]
-    if discrete:
+    if system.is_discrete:
         return np.abs(np.angle(values[np.abs(np.abs(values) - 1.0) < 1e-4]))
     return np.abs(np.imag(values)[np.abs(np.real(values)) < 1e-4 * np.abs(values)])
 
 
-def _limit(A: Array, B: Array, C: Array, R: Array, null: Array, keep: Array, values: Array) -> float:
+def _limit(system: StateSpace, null: NullDirections) -> float:
     """Smallest eigenvalue of the leading term of ``G + G^H`` where R is zero; ``-inf`` without symmetry."""
-    cb = C @ B
+    cb = system.C @ system.B
     h1 = (cb - cb.T) / 1j
-    if np.abs(null.T @ h1 @ null).max(initial=0.0) > 1e-9 * max(float(np.abs(cb).max(initial=0.0)), 1e-300):
+    if np.abs(null.N.T @ h1 @ null.N).max(initial=0.0) > 1e-9 * max(float(np.abs(cb).max(initial=0.0)), 1e-300):
         return -np.inf
-    cab = C @ A @ B
+    cab = system.C @ system.A @ system.B
     h2 = -(cab + cab.T)
-    coupling = h1 @ keep
-    return _least(null.T @ (h2 - (coupling / values) @ coupling.conj().T) @ null)
+    coupling = h1 @ null.keep
+    return _least(null.N.T @ (h2 - (coupling / null.values) @ coupling.conj().T) @ null.N)
 
 
 @np.errstate(all="ignore")
-def positivity(
-    A: Array, B: Array, C: Array, D: Array, discrete: bool, *, deadline: Deadline | None = None
-) -> Positivity:
+def positivity(system: StateSpace, *, deadline: Deadline | None = None) -> Positivity:
     """Smallest eigenvalue of ``G + G^H`` on the stability boundary.
 
     Args:
-        A: ``(n, n)``.
-        B: ``(n, m)``.
-        C: ``(m, n)``.
-        D: ``(m, m)``.
-        discrete: time base.
+        system: as many outputs as inputs.
         deadline: asked between factorisations; half a scan of the axis is none.
 
     Returns:
@@ -99,34 +121,25 @@ def positivity(
 
     Example:
         >>> one = np.ones((1, 1))
-        >>> positivity(-one, one, one, 0 * one, False).margin  # 1 / (s + 1): 2 (1 + w^2) / (1 + w^2)
+        >>> positivity(StateSpace(-one, one, one, 0 * one, False)).margin  # 1 / (s + 1): 2 (1 + w^2) / (1 + w^2)
         2.0
-        >>> positivity(-one, one, one, one, False).margin  # (s + 2) / (s + 1): 2 at infinity
+        >>> positivity(StateSpace(-one, one, one, one, False)).margin  # (s + 2) / (s + 1): 2 at infinity
         2.0
     """
-    A, B, C = balance_state(A, B, C, D)
-    time = 1.0 if discrete else time_unit(A)
-    A, B = A / time, B / time
-    deadline = deadline or Deadline()
-    deadline.require(50.0 * len(A) ** 3)  # the complex Schur form
-    response = Response(A, B, C, D, discrete)
-    poles = response.poles
+    deadline, discrete = deadline or Deadline(), system.is_discrete
+    response, time = scaled_response(system, deadline)
+    system, poles = response.system, response.poles
     room = 1.0 - float(np.abs(poles).max()) if discrete else -float(np.real(poles).max())
     if not room > 0:
         return Positivity(room * time, np.nan, False)
-    R = D + D.T
-    values, vectors = np.linalg.eigh(R)
-    null = np.abs(values) <= 64 * np.finfo(float).eps * max(float(np.abs(R).max(initial=0.0)), 1e-300)
-    limit = bool(null.any()) and not discrete
-    limit = limit and bool((values >= 0)[~null].all())  # a negative eigenvalue there decides by itself
+    R, null = system.D + system.D.T, null_directions(system)
+    limit = null.N.shape[1] > 0 and bool((null.values >= 0).all())  # a negative eigenvalue there decides by itself
     unit = float(np.abs(poles).max()) or 1.0
 
     def value(omega: float) -> float:
         deadline.require()
         if np.isinf(omega):
-            if not limit:
-                return float(values[0])
-            return _limit(A, B, C, R, vectors[:, null], vectors[:, ~null], values[~null]) / unit**2
+            return _limit(system, null) / unit**2 if limit else _least(R)
         G = response.at(omega)
         weight = 1.0 + (omega / unit) ** 2 if limit else 1.0
         return _least(G + G.conj().T) * weight
@@ -135,9 +148,9 @@ def positivity(
     omega = min(seen, key=lambda w: seen[w])
     best = seen[omega]
     for _ in range(_LEVELS):
-        deadline.require(70.0 * (2 * len(A) + len(R)) ** 3)  # the eigenvalues of the pencil
+        deadline.require(70.0 * (2 * system.states + len(R)) ** 3)  # the eigenvalues of the pencil
         level = 0.0 if limit else best - 1e-9 * max(abs(best), float(np.abs(R).max(initial=0.0)))
-        points = np.unique(_crossings(A, B, C, R - level * np.eye(len(R)), discrete))
+        points = np.unique(_crossings(system, R - level * np.eye(len(R))))
         between = 0.5 * (points[1:] + points[:-1])
         end = [np.pi] if discrete else [2.0 * float(points.max(initial=0.0))]
         tries = np.concatenate([points, between, end])

@@ -1,4 +1,4 @@
-"""Frequency responses: transfer matrices on the stability boundary, from balanced coordinates."""
+"""Transfer matrices: checked, in balanced coordinates, evaluated on the stability boundary and beside it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from scipy.linalg import get_lapack_funcs, schur
 
-from stability.errors import DimensionError
-from stability.solve.coordinates import balancing
+from stability.errors import DimensionError, UnsupportedError
+from stability.solve.coordinates import balanced_states, power_of_two
+from stability.solve.deadline import Deadline
 from stability.systems import as_matrix
+from stability.systems.statespace import StateSpace
 
-__all__ = ["Response", "balance_state", "clean_matrices", "time_unit"]
+__all__ = ["Response", "scaled_response", "state_space"]
 
 Array = np.ndarray
 _SMALL = 40
@@ -19,37 +21,45 @@ _POWER_STEPS = 12
 
 
 class Response:
-    """Evaluates ``G`` on the stability boundary: a Schur form once, then a triangular solve a frequency."""
+    """Evaluates ``G(s) = C (s I - A)^{-1} B + D``: a Schur form once, then a triangular solve a point."""
 
-    def __init__(self, A: Array, B: Array, C: Array, D: Array, discrete: bool) -> None:
-        self.T, U = schur(A, output="complex")[:2]
-        self.B, self.C, self.D, self.discrete = U.conj().T @ B, C @ U, D, discrete
+    def __init__(self, system: StateSpace) -> None:
+        self.system, self.discrete = system, system.is_discrete
+        self.T, U = schur(system.A, output="complex")[:2]
+        self.B, self.C, self.D = U.conj().T @ system.B, system.C @ U, system.D
         self.poles = np.diag(self.T).copy()
-        self._diagonal = np.arange(len(A))
-        self.small = max(D.shape) <= _SMALL
+        self._diagonal = np.arange(system.states)
+        self.small = max(self.D.shape) <= _SMALL
         rng = np.random.default_rng(0)
-        start = rng.normal(size=(D.shape[1], min(2, D.shape[1])))
+        start = rng.normal(size=(self.D.shape[1], min(2, self.D.shape[1])))
         self._direction = np.linalg.qr(start.astype(complex))[0]
         (self._trtrs,) = get_lapack_funcs(("trtrs",), (self.T, self.B))
 
-    def at(self, omega: float) -> Array:
-        """``G(i omega)`` or ``G(exp(i omega))``."""
-        if np.isinf(omega):
-            return self.D + 0j
-        point = np.exp(1j * omega) if self.discrete else 1j * omega
+    def point(self, omega: Any) -> Any:
+        """``i omega`` or ``exp(i omega)``."""
+        return np.exp(1j * omega) if self.discrete else 1j * omega
+
+    def _resolvent(self, s: complex) -> Array:
+        """``s I - T``."""
         M = -self.T
-        M[self._diagonal, self._diagonal] += point
-        x, info = self._trtrs(M, self.B)
-        if info != 0:  # a pole on the axis
+        M[self._diagonal, self._diagonal] += s
+        return M
+
+    def value(self, s: complex) -> Array:
+        """``G(s)``."""
+        x, info = self._trtrs(self._resolvent(s), self.B)
+        if info != 0:  # a pole
             return np.full(self.D.shape, np.inf + 0j)
         return self.D + self.C @ x
+
+    def at(self, omega: float) -> Array:
+        """``G(i omega)`` or ``G(exp(i omega))``."""
+        return self.D + 0j if np.isinf(omega) else self.value(self.point(omega))
 
     def gain(self, omega: float) -> float:
         """The largest singular value there."""
         G = self.at(omega)
-        if not np.isfinite(G).all():
-            return np.inf
-        return float(np.linalg.norm(G, 2))
+        return float(np.linalg.norm(G, 2)) if np.isfinite(G).all() else np.inf
 
     def estimate(self, omega: float) -> float:
         """A lower bound of the gain: exact for small systems, else by power iterations from the last direction.
@@ -58,9 +68,7 @@ class Response:
         """
         if self.small or np.isinf(omega):
             return self.gain(omega)
-        point = np.exp(1j * omega) if self.discrete else 1j * omega
-        M = -self.T
-        M[self._diagonal, self._diagonal] += point
+        M = self._resolvent(self.point(omega))
         value, v = 0.0, self._direction
         for _ in range(_POWER_STEPS):
             x, info = self._trtrs(M, self.B @ v)
@@ -88,7 +96,7 @@ class Response:
         return np.unique(np.concatenate([[0.0, np.inf], np.abs(np.imag(self.poles)), resonances, spread]))
 
 
-def clean_matrices(A: Any, B: Any, C: Any, D: Any) -> tuple[Array, Array, Array, Array]:
+def state_space(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None) -> StateSpace:
     """Checked float64 copies of a state-space system's matrices, D zero where it is ``None``.
 
     Raises:
@@ -101,21 +109,22 @@ def clean_matrices(A: Any, B: Any, C: Any, D: Any) -> tuple[Array, Array, Array,
     b = as_matrix("B", B, (n, None))
     c = as_matrix("C", C, (None, n))
     shape = (c.shape[0], b.shape[1])
-    return a, b, c, as_matrix("D", np.zeros(shape) if D is None else D, shape)
+    return StateSpace(a, b, c, as_matrix("D", np.zeros(shape) if D is None else D, shape), dt is not None)
 
 
-def balance_state(A: Array, B: Array, C: Array, D: Array) -> tuple[Array, Array, Array]:
-    """A diagonal similarity that evens out the rows and columns of the state, inputs and outputs included."""
-    k = max(B.shape[1], C.shape[0])
-    b, c = np.zeros((len(A), k)), np.zeros((k, len(A)))
-    scale = np.linalg.norm(A) or 1.0
-    b[:, : B.shape[1]] = B * (scale / (np.linalg.norm(B) or 1.0))
-    c[: C.shape[0]] = C * (scale / (np.linalg.norm(C) or 1.0))
-    t, _ = balancing(A, b, c, np.zeros((k, k)))
-    return A * t[None, :] / t[:, None], B / t[:, None], C * t[None, :]
+def scaled_response(system: StateSpace, deadline: Deadline) -> tuple[Response, float]:
+    """The response in balanced coordinates and, in continuous time, a unit of time that fits A; and that unit.
 
-
-def time_unit(A: Array) -> float:
-    """A power of two near the largest entry of A: dividing A and B by it changes the unit of time only."""
-    peak = float(np.max(np.abs(A), initial=0.0))
-    return float(np.exp2(np.round(np.log2(peak)))) if 0.0 < peak < np.inf else 1.0
+    Raises:
+        UnsupportedError: matrices so badly scaled that no change of units makes them finite.
+        TimeOverError: no time for the Schur form.
+    """
+    system = balanced_states(system)
+    time = 1.0
+    if not system.is_discrete:  # dividing A and B by a number changes the unit of time only
+        time = power_of_two(float(np.max(np.abs(system.A), initial=0.0)))
+        system = system.rescaled(np.ones(system.states), time)
+    if not all(np.isfinite(x).all() for x in (system.A, system.B, system.C)):
+        raise UnsupportedError("the matrices span more orders of magnitude than floating point has")
+    deadline.require(50.0 * system.states**3)  # the complex Schur form
+    return Response(system), time

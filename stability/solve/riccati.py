@@ -21,7 +21,8 @@ import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from stability.solve.deadline import TOO_LATE, Deadline
-from stability.solve.loop import Loop, times
+from stability.solve.loop import times
+from stability.systems.statespace import StateSpace
 
 __all__ = ["BoundedReal", "bounded_real"]
 
@@ -123,7 +124,7 @@ def _double(
 
 
 def bounded_real(
-    loop: Loop,
+    loop: StateSpace,
     slack: float = 1e-6,
     *,
     dtype: type = np.float64,

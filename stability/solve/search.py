@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.between import condition_number, well_conditioned
 from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.diagonal import FrequencySamples, optimise_scaling
+from stability.solve.fixed_channels import completions, fixed_channels
 from stability.solve.hinf import hinf_peak
-from stability.solve.loop import Loop, centre
-from stability.solve.pinned import pinned, pinning, without
+from stability.solve.loop import centre, state_scales
+from stability.solve.overshoot import condition_number, well_conditioned
+from stability.solve.rates import bisect, shift_factor
 from stability.solve.riccati import bounded_real
 from stability.systems import LureSystem
+from stability.systems.statespace import StateSpace
 
 __all__ = ["Search"]
 
@@ -33,8 +35,8 @@ class Search:
     Attributes:
         system: the system.
         deadline: when the search stops with what it has.
-        loop: centred, without the pinned channels.
-        gone: ``(m,)`` booleans, the pinned channels.
+        loop: centred, without the fixed channels.
+        fixed: ``(m,)`` booleans, the channels that bring no uncertainty.
         x: logarithms of the square roots of the multipliers, for the channels of ``loop``.
         samples: of the loop's transfer matrix, once multipliers were improved.
         attempts: Riccati equations so far.
@@ -45,8 +47,8 @@ class Search:
 
     system: LureSystem
     deadline: Deadline
-    loop: Loop = field(init=False)
-    gone: Array = field(init=False)
+    loop: StateSpace = field(init=False)
+    fixed: Array = field(init=False)
     x: Array = field(init=False)
     samples: FrequencySamples | None = None
     attempts: int = 0
@@ -55,85 +57,76 @@ class Search:
     most: float = 1e22
 
     def __post_init__(self) -> None:
-        self.gone = pinned(self.system)
-        self.loop = without(centre(self.system), self.gone)
+        self.fixed = fixed_channels(self.system)
+        self.loop = centre(self.system).restricted(~self.fixed)
         self.x = np.zeros(self.channels)
 
     @property
     def channels(self) -> int:
         """Number of channels whose multipliers are searched."""
-        return self.loop.B.shape[1]
-
-    def expired(self) -> bool:
-        """Whether the time is over, which the deadline then remembers."""
-        return self.deadline.over
+        return self.loop.channels
 
     def spread(self) -> float:
         """How far apart the logarithms of the multipliers are, halved."""
         return float(np.ptp(self.x)) if self.channels else 0.0
+
+    def loop_at(self, rate: float, multipliers: Array | None = None) -> StateSpace:
+        """The loop shifted to a rate and scaled: by ``x``, or as multipliers of the system say."""
+        delta = np.exp(self.x)
+        if multipliers is not None:
+            delta = np.sqrt(2.0 * multipliers[~self.fixed] / shift_factor(self.system, rate))
+        return self.loop.shifted(rate).scaled(delta)
 
     def attempt(self, rate: float, slack: float, dtype: type = np.float64) -> bool:
         """One Riccati equation and one rigorous check; keeps the witness when it holds.
 
         Multipliers far apart call for states as far apart: then the same once more in balanced coordinates.
         """
-        if self.expired():
+        if self.deadline.over:
             return False
         self.attempts += 1
-        loop = self.loop.shifted(rate).scaled(np.exp(self.x))
+        loop = self.loop_at(rate)
         with np.errstate(all="ignore"):
             if self._proved(bounded_real(loop, slack, dtype=dtype, deadline=self.deadline).P, rate):
                 return True
-            if self.spread() <= _FAR or self.expired():
+            if self.spread() <= _FAR or self.deadline.over:
                 return False
-            t = loop.state_scales()
+            t = state_scales(loop)
             p = bounded_real(loop.rescaled(t), slack, dtype=dtype, deadline=self.deadline).P
             return self._proved(None if p is None else p / t / t[:, None], rate)
 
     def _proved(self, p: Array | None, rate: float) -> bool:
         """Whether a solution at the present multipliers is a witness."""
-        if p is None:
+        size = 0.0 if p is None else float(np.abs(p).max())
+        if p is None or not np.isfinite(size) or size == 0.0:
             return False
-        # A / rho, B / rho divides the inequality by rho^2, the multipliers with it
-        unshift = rate * rate if self.system.is_discrete else 1.0
         multipliers = np.zeros(self.system.channels)
-        multipliers[~self.gone] = 0.5 * unshift * np.exp(2.0 * self.x)
-        size = float(np.abs(p).max())
-        if not np.isfinite(size) or size == 0.0:
-            return False
+        multipliers[~self.fixed] = 0.5 * shift_factor(self.system, rate) * np.exp(2.0 * self.x)
         unit = 2.0 ** -np.round(np.log2(size))
         return self.keep(unit * p, unit * multipliers, rate)
 
     def keep(self, p: Array, multipliers: Array, rate: float) -> bool:
-        """The rigorous check, once the pinned channels have their multipliers; an overshoot that says nothing fails."""
+        """The rigorous check, once the fixed channels have their multipliers; an overshoot that says nothing fails."""
         p = np.ascontiguousarray(0.5 * (p + p.T))
         if self.spread() > _FAR and condition_number(p) > self.most:
-            better = self._middle(p, multipliers, rate)
+            better = self._conditioned(p, multipliers, rate)
             if better is None or condition_number(better) > self.most:
                 return False
             p = better
-        for factor in (2.0, 32.0) if self.gone.any() else (1.0,):
-            full = pinning(self.system, p, multipliers, rate, self.gone, factor)
-            if full is None:
-                return False
+        for full in completions(self.system, p, multipliers, rate, self.fixed):
             if check_lmi(self.system, p, full, rate)[0]:
                 self.witness, self.rate = {"P": p, "L": full}, rate
                 return True
         return False
 
-    def _at(self, multipliers: Array, rate: float) -> Loop:
-        """The shifted loop, scaled as multipliers of the system say."""
-        unshift = rate * rate if self.system.is_discrete else 1.0
-        return self.loop.shifted(rate).scaled(np.sqrt(2.0 * multipliers[~self.gone] / unshift))
-
-    def _middle(self, p: Array, multipliers: Array, rate: float) -> Array | None:
+    def _conditioned(self, p: Array, multipliers: Array, rate: float) -> Array | None:
         """A better conditioned solution for the same multipliers."""
-        if self.expired() or not (multipliers[~self.gone] > 0).all():
+        if self.deadline.over or not (multipliers[~self.fixed] > 0).all():
             return None
         self.attempts += 1
         with np.errstate(all="ignore"):
             most = 24 if len(p) <= 512 else 8
-            better = well_conditioned(self._at(multipliers, rate), p, most, deadline=self.deadline)
+            better = well_conditioned(self.loop_at(rate, multipliers), p, most, deadline=self.deadline)
         return None if better is None else np.ascontiguousarray(0.5 * (better + better.T))
 
     def feasible(self, rate: float, gain: float | None = None) -> bool:
@@ -157,47 +150,44 @@ class Search:
         First multipliers less far apart, then as much slack as the rate allows, then a metric from the middle of the
         set that belongs to these multipliers.
         """
-        if not self.witness or self.rate is None or not self.channels or self.expired():
+        if not self.witness or self.rate is None or not self.channels or self.deadline.over:
             return
         before, rate = self.witness, self.rate
-        self.closer(rate)
+        self._draw_together(rate)
         multipliers = self.witness["L"]
-        for slack in (1.0, 0.3, 0.1, 0.01) if (multipliers[~self.gone] > 0).all() else ():
-            if self.expired():
+        for slack in (1.0, 0.3, 0.1, 0.01) if (multipliers[~self.fixed] > 0).all() else ():
+            if self.deadline.over:
                 break
             self.attempts += 1
             with np.errstate(all="ignore"):
-                p = bounded_real(self._at(multipliers, rate), slack, deadline=self.deadline).P
+                p = bounded_real(self.loop_at(rate, multipliers), slack, deadline=self.deadline).P
             if p is not None and self.keep(p, multipliers, rate):
                 break
-        better = self._middle(self.witness["P"], multipliers, rate)
+        better = self._conditioned(self.witness["P"], multipliers, rate)
         if better is not None:
             self.keep(better, multipliers, rate)
         if condition_number(self.witness["P"]) > condition_number(before["P"]):
             self.witness = before
 
-    def closer(self, rate: float, steps: int = 5) -> None:
+    def _draw_together(self, rate: float) -> None:
         """Multipliers as close to each other as the rate allows, on the ray from one to those of the witness."""
-        found = 0.5 * np.log(np.maximum(self.witness["L"][~self.gone], 1e-300))
-        self.x = far = found - found.mean()
+        logarithms = 0.5 * np.log(np.maximum(self.witness["L"][~self.fixed], 1e-300))
+        self.x = far = logarithms - logarithms.mean()
         if self.spread() < _FAR:
             return
-        low, high = 0.0, 1.0
-        for _ in range(steps):
-            share = 0.5 * (low + high)
+
+        def proved(share: float) -> bool:
             self.x = share * far
-            proved = self.attempt(rate, 1e-5)
-            low, high = (low, share) if proved else (share, high)
-        self.x = high * far
+            return self.attempt(rate, 1e-5)
+
+        self.x = bisect(proved, 1.0, 0.0, 2.0**-5) * far
 
     def resample(self, rate: float) -> float:
         """After a failed attempt: add the true peak to the samples and improve the multipliers again."""
         if self.samples is None:
             return np.inf
-        moved = self.loop.shifted(rate).scaled(np.exp(self.x))
         try:
-            dt = 1.0 if moved.is_discrete else None
-            peak = hinf_peak(moved.A, moved.B, moved.C, moved.D, dt, rtol=1e-6, deadline=self.deadline)
+            peak = hinf_peak(self.loop_at(rate), rtol=1e-6, deadline=self.deadline)
         except (ArithmeticError, np.linalg.LinAlgError, TimeOverError):
             return np.inf
         if peak.norm < 1.0 or not np.isfinite(peak.omega):

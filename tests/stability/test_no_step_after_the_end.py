@@ -19,9 +19,9 @@ from stability.gated.cell import GatedCell
 from stability.solve import riccati
 from stability.solve.comparison import Comparison
 from stability.solve.deadline import TOO_LATE, Deadline
-from stability.solve.loop import Loop
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem
+from stability.systems.statespace import StateSpace
 
 LONG = ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "qr", "solve", "svd")
 MORE = 45
@@ -157,7 +157,7 @@ def test_a_step_of_known_cost_is_not_begun_without_the_time_for_it(monkeypatch: 
 
 
 def test_doubling_ends_between_two_steps(work: Work) -> None:
-    loop = Loop(np.diag([0.999999, 0.5]), np.eye(2), 1e-9 * np.eye(2), np.zeros((2, 2)), True)
+    loop = StateSpace(np.diag([0.999999, 0.5]), np.eye(2), 1e-9 * np.eye(2), np.zeros((2, 2)), True)
     assert riccati.bounded_real(loop).P is not None
     whole, work.steps = work.steps, 0
     assert whole > 10

@@ -8,8 +8,8 @@ import pytest
 from stability import LureSystem, Verdict, certify, multiplier_criterion, smallest_overshoot, verify
 from stability.claims.contraction import LARGE, calmer_claims, contraction_claim, steady_witness
 from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.between import condition_number, transposed, well_conditioned
 from stability.solve.loop import centre
+from stability.solve.overshoot import condition_number, well_conditioned
 from stability.solve.riccati import bounded_real
 
 
@@ -42,7 +42,7 @@ def test_solutions_of_the_transposed_loop_are_inverses_and_the_middle_proves_the
     system = build(5, seed)
     rate = 0.97 if system.is_discrete else 0.1
     loop = centre(system).shifted(rate)
-    smallest, inverse = bounded_real(loop, 1e-4).P, bounded_real(transposed(loop), 1e-4).P
+    smallest, inverse = bounded_real(loop, 1e-4).P, bounded_real(loop.transposed(), 1e-4).P
     assert smallest is not None
     assert inverse is not None
     assert np.linalg.eigvalsh(np.linalg.inv(inverse) - smallest)[0] > 0

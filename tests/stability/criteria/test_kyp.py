@@ -10,6 +10,7 @@ from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.multiplier import multiplier_lmi
 from stability.solve.positive_real import positivity
 from stability.systems import LureSystem
+from stability.systems.statespace import StateSpace
 
 
 def spectrum(A, B, C, D, discrete, points=400):
@@ -90,7 +91,7 @@ def test_singular_direct_term_solves_the_equality(rng):
         null = slice(1, None) if partial else slice(None)
         np.testing.assert_allclose((W @ B)[:, null], C.T[:, null], atol=1e-9 * np.abs(C).max())
         assert np.linalg.eigvalsh(A.T @ W + W @ A)[-1] < 0
-        assert positivity(A, B, C, D, False).limit
+        assert positivity(StateSpace(A, B, C, D, False)).limit
         broken = kyp_lmi(A, B, C + 0.5 * np.abs(C).max() * rng.normal(size=C.shape), D)
         assert not broken.holds
 

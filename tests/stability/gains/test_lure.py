@@ -8,8 +8,8 @@ import pytest
 from stability.certificate import Claim, Proof, Verdict
 from stability.errors import ConfigurationError, DimensionError, StabilityError
 from stability.gains.lure import incremental_gain
-from stability.rules.gain_lmi import bound, check_gain
-from stability.solve.forms import gain_form, least_gain
+from stability.rules.gain_lmi import bound, check_gain, gain_matrix
+from stability.solve.forms import least_gain
 from stability.solve.hinf import hinf_norm
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
@@ -199,7 +199,7 @@ def test_bound_dominates_the_sum_it_stands_for(discrete):
 def test_least_gain_is_the_boundary(rng):
     system = LureSystem.linear(-np.eye(2) + 0.1 * rng.normal(size=(2, 2)))
     F, H = rng.normal(size=(2, 2)), np.eye(2)
-    form = gain_form(system, 2 * np.eye(2), np.zeros(0), np.zeros((0, 2)), F, H, 0.0)
+    form = gain_matrix(system, 2 * np.eye(2), np.zeros(0), np.zeros((0, 2)), F, H, 0.0)
     least = least_gain(form, 2)
     for factor, sign in ((1.001, -1), (0.999, 1)):
         shifted = form - np.diag([0, 0, 1, 1]) * (factor * least) ** 2

@@ -7,6 +7,8 @@ from scipy.linalg import block_diag, expm
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.solve.hinf import hinf_norm, hinf_peak
 from stability.solve.positive_real import positivity
+from stability.solve.response import state_space
+from stability.systems.statespace import StateSpace
 
 slycot = pytest.importorskip("slycot")
 
@@ -43,7 +45,7 @@ def test_agrees_with_slicot_and_is_attained(rng, discrete, damping):
         n, m, p = (int(x) for x in rng.integers(1, 9, size=3))
         A, B, C, D = system(rng, n, m, p, discrete, damping)
         D = D * float(rng.choice([0.0, 1.0, 100.0]))
-        peak = hinf_peak(A, B, C, D, dt)
+        peak = hinf_peak(state_space(A, B, C, D, dt))
         reference = oracle(A, B, C, D, discrete)
         # with a dominant direct term SLICOT stops up to 3e-5 short; being attained decides there
         assert peak.norm >= reference * (1 - 1e-6)
@@ -73,7 +75,7 @@ def test_many_channels_use_estimates_and_agree(rng):
 
 @pytest.mark.parametrize("zeta", [0.5, 0.05, 1e-3, 1e-6])
 def test_resonator_in_closed_form(zeta):
-    peak = hinf_peak([[0, 1], [-1, -2 * zeta]], [[0], [1]], [[1, 0]])
+    peak = hinf_peak(state_space([[0, 1], [-1, -2 * zeta]], [[0], [1]], [[1, 0]]))
     assert peak.norm == pytest.approx(1 / (2 * zeta * np.sqrt(1 - zeta**2)), rel=1e-8)
     assert peak.omega == pytest.approx(np.sqrt(1 - 2 * zeta**2), rel=1e-6)
 
@@ -144,7 +146,7 @@ def test_positivity_is_the_minimum_over_frequencies(rng, discrete):
         n, m = (int(x) for x in rng.integers(1, 6, size=2))
         A, B, C, D = system(rng, n, m, m, discrete, 0.3)
         D = D @ D.T * 10 ** rng.uniform(-1, 1)
-        found = positivity(A, B, C, D, discrete)
+        found = positivity(StateSpace(A, B, C, D, discrete))
         grid = np.linspace(0, np.pi, 300) if discrete else np.concatenate([[0, np.inf], np.geomspace(1e-2, 1e3, 300)])
         values = [np.linalg.eigvalsh(G + G.conj().T)[0] for G in (response(A, B, C, D, w, discrete) for w in grid)]
         assert found.margin <= min(values) + 1e-9

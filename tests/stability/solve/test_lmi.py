@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError
-from stability.rules.multiplier_lmi import check_lmi
+from stability.rules.multiplier_lmi import check_lmi, lmi_matrix
 from stability.solve import lmi
-from stability.solve.conditioning import min_overshoot
 from stability.solve.coordinates import balanced
-from stability.solve.forms import definite_slack, dual_slack, multiplier_form, multiplier_slack
+from stability.solve.forms import definite_slack
 from stability.solve.multiplier import multiplier_lmi
+from stability.solve.overshoot import min_overshoot
 from stability.systems import LureSystem
 
 
@@ -46,7 +46,7 @@ def test_form_is_the_quadratic_form(rng, discrete):
     system = random_system(rng, 3, 4, discrete)
     P = rng.normal(size=(3, 3))
     P, L = P + P.T, rng.uniform(size=4)
-    np.testing.assert_allclose(multiplier_form(system, P, L, 0.7), slow_form(system, P, L, 0.7), atol=1e-12)
+    np.testing.assert_allclose(lmi_matrix(system, P, L, 0.7), slow_form(system, P, L, 0.7), atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,6 @@ def test_scalar_boundary(a, c, slope, dt, best):
     assert check_lmi(system, inside.P, inside.L, best + inward)[0]
     assert outside.status == "infeasible"
     assert outside.P is None
-    assert dual_slack(system, outside.dual, best - inward) > 0
 
 
 @pytest.mark.parametrize("discrete", [False, True])
@@ -85,7 +84,6 @@ def test_feasible_answers_are_proved_and_decay_bounds_every_slope(rng, discrete,
             continue
         found += 1
         assert check_lmi(system, result.P, result.L, rate)[0]
-        assert result.residual > 0
         for _ in range(20):
             K = np.where(rng.random(m) < 0.5, system.alpha, system.beta)
             eigenvalues = np.linalg.eigvals(system.jacobian(K))
@@ -106,32 +104,7 @@ def test_badly_scaled_but_well_posed(rng):
         )
         result = multiplier_lmi(system, 0.1 * unit)
         assert result.feasible
-        assert multiplier_slack(system, result.P, result.L, 0.1 * unit) > 0
-
-
-def test_dual_rules_out_and_never_lies(rng):
-    for _ in range(10):
-        system = random_system(rng, 3, 2, False, 2.0)
-        result = multiplier_lmi(system, 0.3)
-        if result.dual is None:
-            continue
-        assert dual_slack(system, result.dual, 0.3) > 0
-        for _ in range(50):  # what the dual says: the form has a non-negative trace against it, whatever (P, L)
-            X = rng.normal(size=(3, 3))
-            form = multiplier_form(system, X @ X.T, rng.exponential(size=2), 0.3)
-            assert np.trace(form @ result.dual) >= -1e-9 * np.abs(form).max() * np.trace(result.dual)
-    contracting = LureSystem.recurrent([[-2.0]], [[1.0]])
-    for _ in range(100):
-        Z = rng.normal(size=(2, 2))
-        assert not dual_slack(contracting, Z @ Z.T, 0.5) > 0
-
-
-def test_fixed_multiplier_is_kept_up_to_scale(rng):
-    system = LureSystem.recurrent(-2 * np.eye(3), 0.3 * rng.normal(size=(3, 3)))
-    wanted = np.array([1.0, 2.0, 0.5])
-    result = multiplier_lmi(system, 0.1, fixed_multiplier=wanted)
-    assert result.feasible
-    np.testing.assert_allclose(result.L / result.L[0], wanted / wanted[0], rtol=1e-9)
+        assert check_lmi(system, result.P, result.L, 0.1 * unit)[0]
 
 
 def test_a_lying_solver_is_not_believed(monkeypatch):
@@ -174,8 +147,6 @@ def test_options(rng):
         multiplier_lmi(LureSystem.recurrent(-np.eye(161), np.eye(161)), 0.1)
     with pytest.raises(ConfigurationError):
         multiplier_lmi(system, 0.1, time_limit=-1.0)
-    with pytest.raises(ConfigurationError):
-        multiplier_lmi(system, 0.1, fixed_multiplier=[-1.0])
     big = LureSystem.recurrent(-np.eye(70), 0.9 * rng.normal(size=(70, 70)) / np.sqrt(70))
     assert multiplier_lmi(big, 0.05, time_limit=1e-3).status == "time limit"
 
@@ -208,12 +179,12 @@ def test_coordinates_go_there_and_back(rng):
     p, l = at.back(P, L)
     transform = np.zeros((5, 5))
     transform[:3, :3], transform[3:, 3:] = at.X, np.diag(1 / at.r)
-    there = at.time * multiplier_form(at.blocks, P, L, at.rate)
-    np.testing.assert_allclose(transform.T @ multiplier_form(system, p, l, 0.1) @ transform, there, atol=1e-10)
+    there = at.time * lmi_matrix(at.system, P, L, at.rate)
+    np.testing.assert_allclose(transform.T @ lmi_matrix(system, p, l, 0.1) @ transform, there, atol=1e-10)
 
 
 def test_definite_slack_counts_rounding():
     assert definite_slack(np.eye(3)) > 0.99
-    assert not definite_slack(np.eye(3), 1e17 * np.ones((3, 3))) > 0
+    assert not definite_slack(np.eye(3), lambda s: 1e2 * np.ones((3, 3)) @ s) > 0
     assert definite_slack(np.array([[np.nan]])) == -np.inf
     assert definite_slack(np.zeros((0, 0))) == 1.0

@@ -12,21 +12,22 @@ where :math:`N_{11}` is the inequality of the loop without these channels: it de
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from stability.rules.multiplier_lmi import lmi_matrix
-from stability.solve.loop import Loop
 from stability.systems import LureSystem
 
-__all__ = ["pinned", "pinning", "without"]
+__all__ = ["completed", "completions", "fixed_channels"]
 
 Array = np.ndarray
 _SINGLE = 1e-8
 """A sector this narrow, relative to its slopes, counts as a single slope in the search; the check sees all of it."""
 
 
-def pinned(system: LureSystem) -> Array:
+def fixed_channels(system: LureSystem) -> Array:
     """Which channels bring no uncertainty: a single slope, or a zero row of ``[C, D]``.
 
     Args:
@@ -36,7 +37,7 @@ def pinned(system: LureSystem) -> Array:
         ``(m,)`` of booleans.
 
     Example:
-        >>> pinned(LureSystem([[-1.0]], [[1.0, 1.0]], [[0.5], [0.5]], slope=([0.0, 0.3], [1.0, 0.3])))
+        >>> fixed_channels(LureSystem([[-1.0]], [[1.0, 1.0]], [[0.5], [0.5]], slope=([0.0, 0.3], [1.0, 0.3])))
         array([False,  True])
     """
     reach = np.maximum(np.abs(system.alpha), np.abs(system.beta))
@@ -44,43 +45,29 @@ def pinned(system: LureSystem) -> Array:
     return (system.beta - system.alpha <= _SINGLE * reach) | ~reached
 
 
-def without(loop: Loop, gone: Array) -> Loop:
-    """The loop without some channels.
-
-    Args:
-        loop: the centred loop.
-        gone: ``(m,)`` booleans; the rows of these channels are zero.
-
-    Returns:
-        The smaller loop.
-    """
-    keep = ~gone
-    return Loop(loop.A, loop.B[:, keep], loop.C[keep], loop.D[np.ix_(keep, keep)], loop.is_discrete)
-
-
-def pinning(system: LureSystem, P: Array, L: Array, rate: float, gone: Array, factor: float = 2.0) -> Array | None:
-    """Multipliers of the pinned channels that complete a witness of the smaller loop.
+def completed(system: LureSystem, P: Array, L: Array, rate: float, fixed: Array, factor: float = 2.0) -> Array | None:
+    """Multipliers of the fixed channels that complete a witness of the smaller loop.
 
     Args:
         system: the system.
         P: ``(n, n)`` that satisfies the smaller loop's inequality strictly.
-        L: ``(m,)`` multipliers; the entries of pinned channels are ignored.
+        L: ``(m,)`` multipliers; the entries of fixed channels are ignored.
         rate: ``lambda`` or ``rho``.
-        gone: ``(m,)`` booleans, the pinned channels.
+        fixed: ``(m,)`` booleans, the fixed channels.
         factor: by how much the least diagonal that dominates is exceeded, above one.
 
     Returns:
         ``(m,)``, or ``None`` where the smaller inequality does not hold.
     """
-    multipliers = np.where(gone, 0.0, L)
-    if not gone.any():
+    multipliers = np.where(fixed, 0.0, L)
+    if not fixed.any():
         return multipliers
-    n, c = system.states, 0.5 * (system.alpha + system.beta)[gone]
-    keep = np.concatenate([np.ones(n, dtype=bool), ~gone])
+    n, c = system.states, 0.5 * (system.alpha + system.beta)[fixed]
+    keep = np.concatenate([np.ones(n, dtype=bool), ~fixed])
     # (x, w) as a linear map of (x, w of the others, e)
     change = np.eye(n + system.channels)
-    inverse = np.linalg.inv(np.eye(int(gone.sum())) - c[:, None] * system.D[np.ix_(gone, gone)])
-    change[np.ix_(~keep, keep)] = inverse @ (c[:, None] * np.hstack([system.C, system.D[:, ~gone]])[gone])
+    inverse = np.linalg.inv(np.eye(int(fixed.sum())) - c[:, None] * system.D[np.ix_(fixed, fixed)])
+    change[np.ix_(~keep, keep)] = inverse @ (c[:, None] * np.hstack([system.C, system.D[:, ~fixed]])[fixed])
     change[np.ix_(~keep, ~keep)] = inverse
     form = change.T @ lmi_matrix(system, P, multipliers, rate) @ change
     cross, inner = form[np.ix_(keep, ~keep)], -form[np.ix_(keep, keep)]
@@ -95,5 +82,14 @@ def pinning(system: LureSystem, P: Array, L: Array, rate: float, gone: Array, fa
     needed = form[np.ix_(~keep, ~keep)] + (d[:, None] * cross).T @ solved
     least = np.abs(needed).sum(axis=1)  # a diagonal that dominates, tight where the matrix has rank one
     floor = 1e-12 * float(np.abs(P).max()) + 1e-6 * float(least.max())
-    multipliers[gone] = 0.5 * factor * np.maximum(least, floor)
+    multipliers[fixed] = 0.5 * factor * np.maximum(least, floor)
     return multipliers
+
+
+def completions(system: LureSystem, P: Array, L: Array, rate: float, fixed: Array) -> Iterator[Array]:
+    """What ``completed`` gives, with little and with much to spare; nothing where the smaller inequality fails."""
+    for factor in (2.0, 32.0) if fixed.any() else (1.0,):
+        full = completed(system, P, L, rate, fixed, factor)
+        if full is None:
+            return
+        yield full

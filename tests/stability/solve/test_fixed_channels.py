@@ -8,7 +8,7 @@ import pytest
 from stability import LureSystem, certify, multiplier_criterion, verify
 from stability.criteria.kyp import kyp_criterion
 from stability.rules.multiplier_lmi import check_lmi, lmi_matrix
-from stability.solve.pinned import pinned, pinning
+from stability.solve.fixed_channels import completed, fixed_channels
 
 
 def _mixed(seed, width=0.0):
@@ -87,7 +87,7 @@ def test_channels_that_no_state_reaches_change_nothing(dt, rng):
     W[[1, 3]] = 0.0
     keep = [0, 2, 4]
     system = LureSystem(A, np.eye(5), W, dt=dt)
-    assert list(pinned(system)) == [False, True, False, True, False]
+    assert list(fixed_channels(system)) == [False, True, False, True, False]
     finding = multiplier_criterion(system, solver="riccati")
     fewer = multiplier_criterion(LureSystem(A, np.eye(5)[:, keep], W[keep], dt=dt), solver="riccati")
     assert finding.rate == pytest.approx(fewer.rate, rel=1e-5)
@@ -95,18 +95,18 @@ def test_channels_that_no_state_reaches_change_nothing(dt, rng):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_pinning_completes_what_holds_and_refuses_what_does_not(seed):
+def test_completion_completes_what_holds_and_refuses_what_does_not(seed):
     system, single = _mixed(seed)
     finding = multiplier_criterion(_folded(system, single), rate="any")
     L = np.zeros(system.channels)
     L[~single] = finding.witness["L"]
     P = finding.witness["P"]
-    full = pinning(system, P, L, finding.rate, single)
+    full = completed(system, P, L, finding.rate, single)
     assert np.array_equal(full[~single], L[~single])
     assert (full[single] > 0).all()
     assert np.linalg.eigvalsh(lmi_matrix(system, P, full, finding.rate))[-1] < 0
     beyond = 1e-3 if system.is_discrete else 1e3
-    assert pinning(system, P, L, beyond, single) is None
+    assert completed(system, P, L, beyond, single) is None
 
 
 def test_a_linear_channel_does_not_hide_the_rate_of_the_others():
