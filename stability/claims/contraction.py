@@ -19,8 +19,7 @@ from stability.criteria.schur import schur_criterion
 from stability.criteria.witness import Witness, prove, retreat
 from stability.rigor.spectrum import spectrum_bracket
 from stability.solve.deadline import Deadline, TimeLimit, TimeOverError
-from stability.solve.fixed_channels import completed, fixed_channels
-from stability.solve.loop import centre
+from stability.solve.loop import centre, completions, fixed_channels
 from stability.statements import contraction, undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.statespace import StateSpace
@@ -111,10 +110,10 @@ def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> W
     for rate in retreat(system, best, (1e-9, 1e-7, 1e-5, 1e-3)):
         if deadline.over:
             break
-        full = completed(system, identity, multipliers, rate, fixed)
-        found = Witness() if full is None else prove(system, identity, full, rate)
-        if found:
-            return found
+        for full in completions(system, identity, multipliers, rate, fixed):
+            found = prove(system, identity, full, rate)
+            if found:
+                return found
     return Witness()
 
 

@@ -15,7 +15,7 @@ from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
 from stability.certificate import Finding
 from stability.criteria.witness import Witness, answering, prove, retreat
-from stability.solve.fixed_channels import completions
+from stability.solve.loop import completions
 from stability.solve.overshoot import condition_number
 from stability.solve.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
 from stability.systems import LureSystem

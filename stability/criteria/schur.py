@@ -33,11 +33,17 @@ import numpy as np
 
 from stability.certificate import Finding
 from stability.criteria.witness import Witness, answering, prove
-from stability.solve.blocks import Groups, block_sizes, layers_of, norms_leave_room, numbered
-from stability.solve.comparison import Comparison, parts_in_order
+from stability.solve.comparison import (
+    Comparison,
+    Groups,
+    block_sizes,
+    layers_of,
+    norms_leave_room,
+    numbered,
+    parts_in_order,
+)
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
-from stability.solve.fixed_channels import completions, fixed_channels
-from stability.solve.loop import centre, times
+from stability.solve.loop import centre, completions, fixed_channels, times
 from stability.solve.rates import Rate, as_rate, bisect, start_rate
 from stability.systems import LureSystem
 from stability.systems.statespace import StateSpace

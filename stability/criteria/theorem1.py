@@ -18,7 +18,7 @@ from stability.criteria.witness import CAPS, Multiplier, Witness, answering, nes
 from stability.errors import ConfigurationError, DimensionError
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.solve.lmi import pose_combination
-from stability.solve.lyapunov import quadratic_rate
+from stability.solve.rates import quadratic_rate
 from stability.systems import LureSystem, as_matrix, as_slope
 
 __all__ = ["Theorem1", "symmetrizer", "theorem1", "theorem1_system"]

@@ -14,8 +14,7 @@ import numpy as np
 from stability.errors import ConfigurationError
 from stability.solve.coordinates import Coordinates
 from stability.solve.deadline import Deadline
-from stability.solve.lyapunov import interpolant
-from stability.solve.positive_real import null_directions
+from stability.solve.positive_real import interpolant, null_directions
 from stability.systems.statespace import LureMatrices, StateSpace, with_input
 
 __all__ = [

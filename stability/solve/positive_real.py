@@ -22,7 +22,7 @@ from stability.solve.deadline import Deadline
 from stability.solve.response import scaled_response
 from stability.systems.statespace import StateSpace
 
-__all__ = ["NullDirections", "Positivity", "null_directions", "positivity"]
+__all__ = ["NullDirections", "Positivity", "interpolant", "null_directions", "positivity"]
 
 Array = np.ndarray
 _LEVELS = 40
@@ -72,6 +72,34 @@ def null_directions(system: StateSpace) -> NullDirections:
     if system.is_discrete or not null.any():
         return NullDirections(np.zeros((len(R), 0)), np.eye(len(R)), values)
     return NullDirections(vectors[:, null], vectors[:, ~null], values[~null])
+
+
+def interpolant(X: Array, Y: Array) -> tuple[Array, Array] | None:
+    """All symmetric positive definite ``P`` with ``P X = Y``: they are ``P0 + N Z N^T``.
+
+    Args:
+        X: ``(n, k)`` of full column rank.
+        Y: ``(n, k)``.
+
+    Returns:
+        ``P0`` and ``N (n, n - k)``, or ``None`` when no P > 0 exists (``X^T Y`` must be
+        symmetric and positive).
+
+    Example:
+        >>> P0, N = interpolant(np.array([[1.0], [1.0]]), np.array([[2.0], [1.0]]))
+        >>> P0 @ [1.0, 1.0]
+        array([2., 1.])
+    """
+    cross = X.T @ Y
+    size = float(np.abs(cross).max(initial=0.0))
+    if size == 0.0 or np.abs(cross - cross.T).max() > 1e-9 * size:
+        return None
+    cross = 0.5 * (cross + cross.T)
+    if np.linalg.eigvalsh(cross)[0] <= 1e-13 * size:
+        return None
+    base = Y @ np.linalg.solve(cross, Y.T)
+    u, _, _ = np.linalg.svd(X, full_matrices=True)
+    return 0.5 * (base + base.T), u[:, X.shape[1] :]
 
 
 def _crossings(system: StateSpace, R: Array) -> Array:

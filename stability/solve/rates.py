@@ -19,6 +19,7 @@ __all__ = [
     "crawl",
     "margin_of",
     "parse_rate",
+    "quadratic_rate",
     "shift_factor",
     "spectral_rate",
     "start_rate",
@@ -103,6 +104,34 @@ def margin_of(rate: float, system: Any) -> float:
 def spectral_rate(eigenvalues: Array, discrete: bool) -> float:
     """The rate of a linear system: its spectral radius, or minus its spectral abscissa."""
     return float(np.abs(eigenvalues).max()) if discrete else -float(np.real(eigenvalues).max())
+
+
+def quadratic_rate(A: Array, P: Array, discrete: bool) -> float:
+    """The best rate of ``x' = A x`` in the norm of ``P``.
+
+    Args:
+        A: ``(n, n)``.
+        P: ``(n, n)`` symmetric positive definite.
+        discrete: whether time is discrete.
+
+    Returns:
+        The largest ``lambda`` with ``A^T P + P A + 2 lambda P <= 0``, or the smallest ``rho`` with
+        ``A^T P A <= rho^2 P``; NaN when P is not positive definite.
+
+    Example:
+        >>> quadratic_rate(np.array([[-2.0]]), np.eye(1), False)
+        2.0
+        >>> quadratic_rate(np.array([[0.5]]), np.eye(1), True)
+        0.5
+    """
+    try:
+        R = np.linalg.cholesky(P).T
+    except np.linalg.LinAlgError:
+        return float("nan")
+    moved = np.linalg.solve(R.T, (R @ A).T).T  # R A R^{-1}
+    if discrete:
+        return float(np.linalg.norm(moved, 2))
+    return -float(np.linalg.eigvalsh(0.5 * (moved + moved.T))[-1])
 
 
 def bisect(

@@ -12,9 +12,8 @@ import numpy as np
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.diagonal import FrequencySamples, optimise_scaling
-from stability.solve.fixed_channels import completions, fixed_channels
 from stability.solve.hinf import hinf_peak
-from stability.solve.loop import centre, state_scales
+from stability.solve.loop import centre, completions, fixed_channels, state_scales
 from stability.solve.overshoot import condition_number, well_conditioned
 from stability.solve.rates import bisect, shift_factor
 from stability.solve.riccati import bounded_real

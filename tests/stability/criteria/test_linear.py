@@ -7,7 +7,8 @@ from scipy.linalg import expm
 from stability.criteria.linear import linear_criterion
 from stability.errors import ConfigurationError
 from stability.rules.multiplier_lmi import check_lmi
-from stability.solve.lyapunov import interpolant, quadratic_rate
+from stability.solve.positive_real import interpolant
+from stability.solve.rates import quadratic_rate
 from stability.systems import LureSystem
 
 

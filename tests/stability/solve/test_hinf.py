@@ -52,7 +52,6 @@ def test_agrees_with_slicot_and_is_attained(rng, discrete, damping):
         assert peak.norm <= reference * (1 + 1e-6) or np.linalg.norm(D) > 50
         G = response(A, B, C, D, peak.omega, discrete)
         assert np.linalg.norm(G, 2) == pytest.approx(peak.norm, rel=1e-7)
-        np.testing.assert_allclose(G @ peak.right, peak.norm * peak.left, atol=1e-6 * peak.norm)
         grid = np.linspace(0, np.pi, 200) if discrete else np.geomspace(1e-3, 1e3, 200)
         assert all(np.linalg.norm(response(A, B, C, D, w, discrete), 2) <= peak.norm * (1 + 1e-9) for w in grid)
 
