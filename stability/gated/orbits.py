@@ -16,11 +16,11 @@ from scipy.linalg import block_diag
 
 from stability.gated.cell import GatedCell
 from stability.gated.equations import Arithmetic, step_and_derivative
-from stability.rigor.balls import Ball, activation_slopes, activation_values, row_sum_norm
-from stability.rigor.eigenpairs import inverse_or_none
-from stability.rigor.equilibria import MOVED, kept_radius
+from stability.rigor.balls import Ball, activation_slopes, activation_values
+from stability.rigor.eigenpairs import solved
+from stability.rigor.equilibria import MOVED, proved_radius
 
-__all__ = ["enclose", "enclose_orbit", "orbit_jacobian", "product_along", "polish_orbit", "step_and_jacobian"]
+__all__ = ["enclose", "enclose_orbit", "orbit_jacobian", "product_along", "step_and_jacobian"]
 
 Array = np.ndarray
 Step = Callable[[int, Ball], tuple[Ball, Ball]]
@@ -92,32 +92,15 @@ def product_along(step: Step, points: Ball) -> Ball:
     return product
 
 
-def polish_orbit(cell: GatedCell, points: Array, inputs: Array, steps: int = 6) -> Array | None:
-    """Newton's method on the shooting equations, in plain floating point.
-
-    Args:
-        cell: the cell.
-        points: ``(k, n)`` approximate orbit.
-        inputs: ``(q, p)`` input, repeated; ``q`` divides ``k``.
-        steps: most Newton steps.
-
-    Returns:
-        The improved orbit, or ``None`` where Newton's method breaks down.
-    """
-    return _polish(_steps(cell, inputs), points, steps)
-
-
 def _polish(step: Step, points: Array, steps: int) -> Array | None:
+    """Newton's method on the shooting equations, in plain floating point."""
     x = points
     for _ in range(steps):
         value, derivative = _shooting(step, Ball.exact(x))
-        try:
-            move = np.linalg.solve(derivative.mid, value.mid).reshape(x.shape)
-        except np.linalg.LinAlgError:
+        move = solved(derivative.mid, value.mid)
+        if move is None:
             return None
-        if not np.isfinite(move).all():
-            return None
-        x = x - move
+        x = x - move.reshape(x.shape)
     return x
 
 
@@ -151,13 +134,5 @@ def enclose(step: Step, points: Array) -> Ball | None:
     if x is None or not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
         return None  # Newton's method went elsewhere: nothing is said about the given points
     value, derivative = _shooting(step, Ball.exact(x))
-    inverse = inverse_or_none(derivative.mid)
-    if inverse is None:
-        return None
-    left, eye = Ball.exact(inverse), np.eye(x.size)
-
-    def spread(radius: float) -> float:
-        return row_sum_norm(eye - left @ _shooting(step, Ball(x, np.full(x.shape, radius)))[1])
-
-    radius = kept_radius(row_sum_norm(left @ value), spread)
+    radius = proved_radius(value, derivative, lambda r: _shooting(step, Ball(x, np.full(x.shape, r)))[1])
     return None if radius is None else Ball(x, np.full(x.shape, radius))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,12 @@ import numpy as np
 import stability.rules  # noqa: F401 - fills the table of rules
 from stability.errors import ConfigurationError, DimensionError
 from stability.gated.cell import GatedCell
-from stability.refute.answer import NOTHING, Refutation, accepted, witness_claim
+from stability.refute.answer import Refutation, witness_claim
 from stability.refute.gated import search_gated
+from stability.refute.inputs import ANYWHERE
 from stability.refute.inputs import input_range as checked_range
-from stability.refute.network import refute_network, slope_data, slope_finding
-from stability.refute.slopes import search_slopes
+from stability.refute.network import search_bare, search_network
+from stability.refute.search import Search
 from stability.refute.stack import search_stack
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.cascade import Cascade
@@ -83,36 +84,35 @@ def refute(
         raise ConfigurationError(f"effort must be a positive number, got {effort!r}")
     if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 0):
         raise ConfigurationError(f"horizon must be None or a number of steps >= 0, got {horizon!r}")
-    deadline = Deadline.after(time_limit)
     target = as_subject(subject)
-    if isinstance(target, LureSystem):
-        return _refute_bare(target, np.random.default_rng(seed), deadline, _hint(hint, target))
-    if isinstance(target, DrivenSystem):
-        return refute_network(
+    search = _SEARCHES.get(type(target))
+    if search is None:
+        detail = f"no search for witnesses exists for a {type(target).__name__}; this proves nothing"
+        return Refutation(None, "", (), detail)
+    bare = isinstance(target, LureSystem)
+    system = getattr(target, "system", None)
+    return search(
+        Search(
             target,
-            seed=int(seed),
-            deadline=deadline,
-            hint=_hint(hint, target.system),
-            region=checked_range(input_range, target.inputs),
-            start=_start(start, target.system.states),
-            horizon=None if horizon is None else int(horizon),
-            effort=float(effort),
+            int(seed),
+            Deadline.after(time_limit).named("refutation"),
+            None if system is None else _hint(hint, system),
+            ANYWHERE if bare else checked_range(input_range, target.inputs),
+            None if bare else _start(start, target.states),
+            None if horizon is None else int(horizon),
+            float(effort),
         )
-    if isinstance(target, GatedCell):
-        return search_gated(
-            target,
-            seed=int(seed),
-            time_limit=deadline,
-            region=checked_range(input_range, target.inputs),
-            start=_start(start, target.states),
-            horizon=None if horizon is None else int(horizon),
-        )
-    if isinstance(target, Cascade):
-        region = checked_range(input_range, target.inputs)
-        return search_stack(target, refute, seed=int(seed), time_limit=deadline, region=region)
-    return Refutation(
-        None, "", (), f"no search for witnesses exists for a {type(target).__name__}; this proves nothing"
     )
+
+
+_SEARCHES: dict[type, Callable[[Search], Refutation]] = {
+    LureSystem: search_bare,
+    DrivenSystem: search_network,
+    GatedCell: search_gated,
+    Cascade: lambda search: search_stack(
+        search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region
+    ),
+}
 
 
 def _start(start: Any, states: int) -> Array | None:
@@ -139,28 +139,3 @@ def _hint(hint: Any, system: LureSystem) -> np.ndarray | None:
     if slopes.shape != (system.channels,):
         raise ConfigurationError(f"hint must be a vector of {system.channels} slopes, got shape {slopes.shape}")
     return slopes
-
-
-def _refute_bare(
-    system: LureSystem, rng: np.random.Generator, deadline: Deadline, hint: np.ndarray | None
-) -> Refutation:
-    with np.errstate(all="ignore"):
-        found = search_slopes(system, rng=rng, deadline=deadline, hint=hint)
-        corners = [slope_data(found)] if np.isfinite(found.excess) else []
-        corners += [{"K": K} for K in _boundary_cases(system)]
-    for data in corners:
-        answer = accepted(system, "destabilising_slopes", data)
-        if answer is not None:
-            return replace(answer, findings=(slope_finding(found, system.is_discrete, True),))
-    finding = slope_finding(found, system.is_discrete, False)
-    return Refutation(None, "", (finding,), f"{NOTHING} (constant slopes reach {found.excess:.3g})")
-
-
-def _boundary_cases(system: LureSystem) -> list[Array]:
-    """Ends of the box whose matrix may sit exactly on the boundary, where the trace decides."""
-    cases = []
-    for K in (system.alpha, system.beta):
-        trace = float(np.trace(system.jacobian(K)))
-        if (abs(trace) >= system.states) if system.is_discrete else (trace >= 0):
-            cases.append(K.copy())
-    return cases

@@ -28,7 +28,7 @@ from stability.refute.spectrum import Leading, leading
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
-from stability.systems.simulate import advance_many, natural_step
+from stability.systems.simulate import settle
 
 __all__ = ["EquilibriumSearch", "Point", "search_equilibria"]
 
@@ -53,12 +53,10 @@ class EquilibriumSearch:
         unstable: the equilibrium with the largest excess, stable or not; ``None`` when no equilibrium was
             found.
         pair: two equilibria under one input, or ``None``.
-        tried: points corrected by Newton's method.
     """
 
     unstable: Point | None
     pair: tuple[Point, Point] | None
-    tried: int
 
 
 def _evaluate(driven: DrivenSystem, x: Array, u: Array) -> tuple[Point, Leading]:
@@ -86,17 +84,13 @@ def _from_simulation(
     n, p = driven.system.states, driven.inputs
     u = region.draw(rng, (count,), p)
     x = rng.normal(size=(count, n))
-    step, total, kept = natural_step(driven), np.zeros((count, n)), 300
-    for i in range(3 * kept):
-        if deadline.stops("equilibria"):
-            return []
-        x = advance_many(driven, x, u, step)
-        if i >= 2 * kept:
-            total += x
+    x, mean = settle(driven, x, u[None], 900, deadline, 300)
+    if deadline.over:
+        return []
     points = []
     for i in range(count):
-        if np.isfinite(x[i]).all() and np.isfinite(total[i]).all() and np.abs(x[i]).max() < 1e12:
-            points += [(x[i], u[i]), (total[i] / kept, u[i])]
+        if np.isfinite(x[i]).all() and np.isfinite(mean[i]).all() and np.abs(x[i]).max() < 1e12:
+            points += [(x[i], u[i]), (mean[i], u[i])]
     return points
 
 
@@ -137,7 +131,7 @@ def _climb(
     best, length = start, 0.5
     point, top = _evaluate(driven, start.x, start.u)
     for _ in range(steps):
-        if best.excess > enough or top.gradient is None or length < 1e-4 or deadline.stops("equilibria"):
+        if best.excess > enough or top.gradient is None or length < 1e-4 or deadline.over:
             break
         z, k = slopes_at(driven, point.x, point.u)
         dz = top.gradient * second_derivative(driven.activation, z)
@@ -152,10 +146,11 @@ def _climb(
             break
         move = direction / norm * length * (1.0 + float(np.abs(point.u).max(initial=0.0)))
         x, u = point.x + move[:n], point.u + move[n:]
-        if region.bounded:
-            found = _within(driven, x, region.clip(u), deadline)
-        else:
-            found = correct(driven, x, u, 8, deadline=deadline)
+        found = (
+            _held(driven, x, region.clip(u), 20, deadline)
+            if region.bounded
+            else correct(driven, x, u, 8, deadline=deadline)
+        )
         if found is None:
             length *= 0.3
             continue
@@ -167,8 +162,9 @@ def _climb(
     return best
 
 
-def _within(driven: DrivenSystem, x: Array, u: Array, deadline: Deadline) -> tuple[Array, Array] | None:
-    state = newton(driven, x, u, 20, deadline=deadline)
+def _held(driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadline) -> tuple[Array, Array] | None:
+    """The equilibrium under this very input."""
+    state = newton(driven, x, u, steps, deadline=deadline)
     return None if state is None else (state, u)
 
 
@@ -198,42 +194,40 @@ def search_equilibria(
     Returns:
         The best point, and a pair where one was met.
     """
-    points: list[Point] = []
-    pair = None
-    tried = 0
     share = effort * min(1.0, (128.0 / (driven.system.states + driven.system.channels)) ** 2)  # of the points drawn
     draws = max(6, round((60 if thorough else 18) * share))
+    points: list[Point] = []
+    pair = None
     with np.errstate(all="ignore"):
-        for x, u, movable in _candidates(driven, rng, slopes, draws, region, deadline):
-            if tried and deadline.stops("equilibria"):
-                break
-            tried += 1
-            found = correct(driven, x, u, deadline=deadline) if movable else None
-            if not movable:
-                state = newton(driven, x, u, deadline=deadline)
-                found = None if state is None else (state, u)
-            if found is None or not _is_equilibrium(driven, *found):
-                continue
-            point, _ = _evaluate(driven, *found)
-            if not np.isfinite(point.excess):
-                continue
+        for point in _points(driven, _candidates(driven, rng, slopes, draws, region, deadline), deadline):
             if pair is None:
                 pair = next(((q, point) for q in points if _differ(q, point)), None)
             points.append(point)
             if point.excess > enough:
-                return EquilibriumSearch(point, pair, tried)
+                return EquilibriumSearch(point, pair)
         points.sort(key=lambda q: -q.excess)
         best = points[0] if points else None
-        if thorough and (driven.E.any() or driven.F.any()):
-            for start in points[: max(2, round(6 * share))]:
-                if deadline.stops("equilibria"):
-                    break
-                climbed = _climb(driven, start, deadline, enough, max(10, round(60 * share)), region)
-                if best is None or climbed.excess > best.excess:
-                    best = climbed
-                if best.excess > enough:
-                    break
-    return EquilibriumSearch(best, pair, tried)
+        climbs = max(2, round(6 * share)) if thorough and (driven.E.any() or driven.F.any()) else 0
+        for start in points[:climbs]:
+            if deadline.over or (best is not None and best.excess > enough):
+                break
+            climbed = _climb(driven, start, deadline, enough, max(10, round(60 * share)), region)
+            best = climbed if best is None or climbed.excess > best.excess else best
+    return EquilibriumSearch(best, pair)
+
+
+def _points(
+    driven: DrivenSystem, candidates: Iterator[tuple[Array, Array, bool]], deadline: Deadline
+) -> Iterator[Point]:
+    """The equilibria near the candidates; of those, the input may move where the flag says so."""
+    for k, (x, u, movable) in enumerate(candidates):
+        if k and deadline.over:
+            return
+        found = correct(driven, x, u, deadline=deadline) if movable else _held(driven, x, u, 40, deadline)
+        if found is not None and _is_equilibrium(driven, *found):
+            point, _ = _evaluate(driven, *found)
+            if np.isfinite(point.excess):
+                yield point
 
 
 def _is_equilibrium(driven: DrivenSystem, x: Array, u: Array) -> bool:

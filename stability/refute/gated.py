@@ -9,29 +9,31 @@ until nothing else is found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from stability.gated.bounds import gate_bounds
 from stability.gated.cell import GatedCell
 from stability.gated.orbits import orbit_jacobian
-from stability.refute.answer import NOTHING, Refutation, witness_claim
+from stability.refute.answer import Refutation
 from stability.refute.gated_equilibria import FOLLOWED, Steady, ascend, largest_eigenvalues, steady
-from stability.refute.gated_runs import box_pair, orbit_near, replay_data, run, starts
-from stability.refute.inputs import ANYWHERE, InputRange
-from stability.refute.occurrence import in_range
-from stability.refute.reach import input_boxes, states_reachable
+from stability.refute.inputs import InputRange, input_boxes
+from stability.refute.runs import orbit_near, replayed_pair
+from stability.refute.search import Candidate, Search, decide
 from stability.rigor.balls import Ball
-from stability.rules.registry import RULES
-from stability.solve.deadline import Deadline, TimeLimit
+from stability.rigor.intervals import Interval
+from stability.rules.gated_boxes import is_kept
+from stability.rules.gated_orbits import MAX_UNKNOWNS
+from stability.rules.gated_trajectories import cell_work
+from stability.solve.deadline import Deadline
+from stability.systems.simulate import settle
 
 __all__ = ["search_gated"]
 
 Array = np.ndarray
-Candidate = tuple[str, dict[str, Any]]
-INPUTS, SETTLE, LONGER = 8, 300, 600
+INPUTS, STARTS, SETTLE, TAIL, LONGER, LONGEST = 8, 12, 300, 100, 600, 24
 APART = 1e-7
 UNSTABLE = 1.0 + 1e-9
 CLIMBS, GRADIENTS = 3, 12
@@ -39,95 +41,63 @@ PAIRS = 2  # inputs in a box under which runs that stay apart are looked at clos
 LASTS = 0.99  # of a gap, over twice as many steps: below, it is on its way to nothing
 
 
-def search_gated(
-    cell: GatedCell,
-    *,
-    seed: int = 0,
-    time_limit: TimeLimit = None,
-    region: InputRange = ANYWHERE,
-    start: Array | None = None,
-    horizon: int | None = None,
-) -> Refutation:
-    """Search for a witness against the contraction of a gated cell.
-
-    Args:
-        cell: the cell; only inputs in its box are tried.
-        seed: of the random inputs and states.
-        time_limit: seconds; without one the attempts are counted and nothing reads the clock.
-        region: the range of the data's inputs: searched first.
-        start: ``(n,)`` the initial state of the network, zero by default; for ``states_reachable``.
-        horizon: steps that the network runs; for ``states_reachable``.
-
-    Returns:
-        A witness that its rule has accepted, or none, which proves nothing.
-    """
-    deadline, rng = Deadline.after(time_limit), np.random.default_rng(seed)
-    boxes = input_boxes(cell.input_low, cell.input_high, region, cell.inputs)
-    seen: Refutation | None = None
-    with np.errstate(all="ignore"):
-        for low, high in boxes:
-            for kind, data in _in_box(cell, low, high, rng, deadline):
-                claim = witness_claim(cell, kind, data)
-                replayed = kind == "gated_trajectories"
-                if replayed and seen is not None:
-                    continue
-                valid, reason = RULES[kind](cell, claim)
-                if valid:
-                    answer = Refutation(
-                        claim.proof,
-                        claim.statement,
-                        (),
-                        reason,
-                        in_range(data, region),
-                        None if horizon is None else states_reachable(cell, data, start, horizon, region),
-                    )
-                    if not replayed:
-                        return answer
-                    seen = answer
-            if deadline.stops("refutation"):
-                break
-    return seen or Refutation(None, "", (), f"{NOTHING} ({len(boxes)} boxes of inputs, {INPUTS} inputs in each)")
+def search_gated(search: Search) -> Refutation:
+    """Search for a witness against the contraction of a gated cell; only inputs in its box are tried."""
+    cell, rng = search.subject, np.random.default_rng(search.seed)
+    boxes = input_boxes(cell.input_low, cell.input_high, search.region, cell.inputs)
+    candidates = (found for box in boxes for found in _in_box(cell, box, rng, search.deadline))
+    return decide(search, candidates, f"{len(boxes)} boxes of inputs, {INPUTS} inputs in each")
 
 
-def _in_box(
-    cell: GatedCell, low: Array, high: Array, rng: np.random.Generator, deadline: Deadline
-) -> Iterator[Candidate]:
+def _in_box(cell: GatedCell, box: InputRange, rng: np.random.Generator, deadline: Deadline) -> Iterator[Candidate]:
     """Witnesses worth trying under inputs of one box, what is cheap and strong first."""
-    inputs = _inputs(low, high, rng)
-    first = starts(cell, rng, len(inputs))
-    states, mean = run(cell, first, inputs[None], SETTLE, deadline)
-    if deadline.stops("refutation"):
+    if deadline.over:
         return
+    inputs = _inputs(box, rng)
+    first = _starts(cell, rng, len(inputs))
+    states, mean = settle(cell, first, inputs[None, :, None], SETTLE, deadline, TAIL)
     found: list[Steady] = []
     for k, u in enumerate(inputs):
-        here: list[Steady] = []
-        for guess in _guesses(first[k], states[k], mean[k]):
-            if deadline.stops("refutation"):
-                return
-            point = steady(cell, guess, u, deadline)
-            if point is not None and all(_differ(p.state, point.state) for p in here):
-                here.append(point)
-                yield from _unstable(cell, point)
-                if len(here) > 1:
-                    yield "gated_orbits", {"first": here[0].state[None], "second": point.state[None], "input": u}
-        found += here
-    found.sort(key=lambda p: -p.radius)
-    for point in found[:CLIMBS]:
-        if deadline.stops("refutation"):
-            return
-        for value in largest_eigenvalues(cell.jacobian(point.state, point.u), FOLLOWED):
-            last = point
-            for last in ascend(cell, replace(point, value=value), low, high, GRADIENTS, deadline):
-                yield from _unstable(cell, last)
-            if last is not point:
-                yield from _across(cell, last, deadline)
+        found += yield from _settled(cell, u, _guesses(first[k], states[k], mean[k]), deadline)
+    for point in sorted(found, key=lambda p: -p.radius)[:CLIMBS]:
+        yield from _climbs(cell, point, box, deadline)
     yield from _apart(cell, states, inputs[None], deadline)
     for period in (2, 3):
-        if deadline.stops("refutation"):
+        if deadline.over:
             return
-        sequences = np.stack([_inputs(low, high, rng) for _ in range(period)])
-        some, _ = run(cell, starts(cell, rng, INPUTS), sequences, SETTLE // period * period, deadline)
+        sequences = np.stack([_inputs(box, rng) for _ in range(period)])
+        some = _starts(cell, rng, INPUTS)
+        some, _ = settle(cell, some, sequences[:, :, None], SETTLE // period * period, deadline)
         yield from _periodic(cell, some, sequences, deadline)
+
+
+def _settled(
+    cell: GatedCell, u: Array, guesses: Iterator[Array], deadline: Deadline
+) -> Generator[Candidate, None, list[Steady]]:
+    """Equilibria under one input, each with what it proves; all of them are returned."""
+    here: list[Steady] = []
+    for guess in guesses:
+        if deadline.over:
+            break
+        point = steady(cell, guess, u, deadline)
+        if point is not None and all(_differ(p.state, point.state) for p in here):
+            here.append(point)
+            yield from _unstable(cell, point)
+            if len(here) > 1:
+                yield "gated_orbits", {"first": here[0].state[None], "second": point.state[None], "input": u}
+    return here
+
+
+def _climbs(cell: GatedCell, point: Steady, box: InputRange, deadline: Deadline) -> Iterator[Candidate]:
+    """Equilibria on the way to inputs where they are least stable, one climb an eigenvalue worth following."""
+    if deadline.over:
+        return
+    for value in largest_eigenvalues(cell.jacobian(point.state, point.u), FOLLOWED):
+        last = point
+        for last in ascend(cell, replace(point, value=value), box, GRADIENTS, deadline):
+            yield from _unstable(cell, last)
+        if last is not point:
+            yield from _across(cell, last, deadline)
 
 
 def _guesses(first: Array, final: Array, mean: Array) -> Iterator[Array]:
@@ -141,7 +111,7 @@ def _guesses(first: Array, final: Array, mean: Array) -> Iterator[Array]:
 
 def _across(cell: GatedCell, point: Steady, deadline: Deadline) -> Iterator[Candidate]:
     """Where an equilibrium is about to meet another one, that one lies along the slow direction."""
-    if point.value.imag or not point.value.real > 0.8 or deadline.stops("refutation"):
+    if point.value.imag or not point.value.real > 0.8 or deadline.over:
         return
     values, vectors = np.linalg.eig(cell.jacobian(point.state, point.u))
     slow = np.real(vectors[:, int(np.argmin(np.abs(values - point.value)))])
@@ -152,13 +122,22 @@ def _across(cell: GatedCell, point: Steady, deadline: Deadline) -> Iterator[Cand
             yield "gated_orbits", {"first": point.state[None], "second": other.state[None], "input": point.u}
 
 
-def _inputs(low: Array, high: Array, rng: np.random.Generator) -> Array:
+def _inputs(box: InputRange, rng: np.random.Generator) -> Array:
     """Inputs in a box, ``(INPUTS, p)``: the smallest, the middle, then inner points and corners by turns."""
-    u = 2.0 * rng.uniform(0.5 * low, 0.5 * high, size=(INPUTS, len(low)))  # the width of a box may overflow
-    corner = np.where(rng.random(u.shape) < 0.5, low, high)
-    u[1::2] = corner[1::2]
-    u[0], u[2] = np.clip(0.0, low, high), 0.5 * (low + high)
+    u = box.draw(rng, (INPUTS,), len(box.low))
+    u[2] = 0.5 * (box.low + box.high)
     return u
+
+
+def _starts(cell: GatedCell, rng: np.random.Generator, count: int) -> Array:
+    """Initial states ``(count, STARTS, n)``, the zero state first, then inner points and corners of ``|h| <= 1``."""
+    h = rng.uniform(-1.0, 1.0, size=(count, STARTS, cell.hidden))
+    h[:, STARTS // 2 :] = np.sign(h[:, STARTS // 2 :])
+    h[:, 0] = 0.0
+    if cell.kind == "gru":
+        return h
+    size = np.exp(rng.uniform(-1.0, 3.0, size=(count, STARTS, 1)))
+    return np.concatenate([np.tanh(size * h), size * h], axis=-1)
 
 
 def _unstable(cell: GatedCell, point: Steady) -> Iterator[Candidate]:
@@ -172,17 +151,17 @@ def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) ->
     spread = np.abs(states - states[:, :1]).max(axis=(1, 2))
     order = np.argsort(-spread)[:PAIRS]
     order = order[spread[order] > APART]
-    if not len(order) or deadline.stops("refutation"):
+    if not len(order) or deadline.over:
         return
-    period = len(inputs)
-    longer, _ = run(cell, states[order], inputs[:, order], LONGER // period * period, deadline)
+    period, longest = len(inputs), _longest(cell)
+    longer, _ = settle(cell, states[order], inputs[:, order, None], LONGER // period * period, deadline)
     for k, before, after in zip(order, states[order], longer):
-        if deadline.stops("refutation"):
+        if deadline.over:
             return
         u, orbits = np.ascontiguousarray(inputs[:, k]), []
         far = int(np.argmax(np.abs(after - after[0]).max(axis=1)))
         for guess in (after[0], after[far], after[1]):
-            orbit = orbit_near(cell, guess, u, deadline)
+            orbit = orbit_near(cell, guess, u, longest, deadline)
             if orbit is None:
                 continue
             if len(orbit) > period:
@@ -192,17 +171,18 @@ def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) ->
             orbits.append(orbit)
         gaps = [float(np.linalg.norm(x[0] - x[far])) for x in (before, after)]
         if gaps[1] > LASTS * gaps[0]:
-            yield from box_pair(cell, after[0], after[far], u, deadline)
-            yield from replay_data(cell, after[0], after[far], u, deadline)
+            yield from _box_pair(cell, after[0], after[far], u, deadline)
+            pair = after[0], after[far]
+            yield from replayed_pair("gated_trajectories", "input", cell, cell_work(cell), pair, u, deadline)
 
 
 def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Orbits under periodic inputs ``(q, count, p)`` that are unstable, or runs that stay apart there."""
     yield from _apart(cell, states, inputs, deadline)
     for k in range(states.shape[0]):
-        if deadline.stops("refutation"):
+        if deadline.over:
             return
-        orbit = orbit_near(cell, states[k, 0], inputs[:, k], deadline)
+        orbit = orbit_near(cell, states[k, 0], inputs[:, k], _longest(cell), deadline)
         if orbit is None:
             continue
         value = largest_eigenvalues(orbit_jacobian(cell, Ball.exact(orbit), inputs[:, k]).mid)[0]
@@ -210,5 +190,46 @@ def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline)
             yield "gated_unstable", {"state": orbit, "input": inputs[:, k], "eigenvalue": [value.real, value.imag]}
 
 
+def _longest(cell: GatedCell) -> int:
+    """Steps of the longest orbit that is looked for, and that its rule would take."""
+    return min(LONGEST, MAX_UNKNOWNS // cell.states)
+
+
 def _differ(first: Array, second: Array) -> bool:
     return bool(np.abs(first - second).max() > APART)
+
+
+def _box_pair(cell: GatedCell, first: Array, second: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
+    """Two disjoint boxes around two runs that no step leaves, under every input where that is so."""
+    cells = [cell.with_inputs(u, u) for u in inputs]
+    one, two = (_kept_box(cells, state, inputs, deadline) for state in (first, second))
+    if one is None or two is None:
+        return
+    if not (np.maximum(two.low - one.high, one.low - two.high) > 0.0).any():
+        return
+    data = {"first_low": one.low, "first_high": one.high, "second_low": two.low, "second_high": two.high}
+    everywhere = is_kept(cell, one) and is_kept(cell, two)
+    yield "gated_boxes", data if everywhere else {**data, "input": inputs}
+
+
+def _kept_box(
+    cells: list[GatedCell], state: Array, inputs: Array, deadline: Deadline, sweeps: int = 60
+) -> Interval | None:
+    """A box around a run that no step leaves: the hull of the run, widened by its own image until it holds it."""
+    low = high = state
+    for t in range(200):
+        state = cells[t % len(cells)].advance(state, inputs[t % len(inputs)])
+        low, high = np.minimum(low, state), np.maximum(high, state)
+    for _ in range(sweeps):
+        if deadline.over:
+            return None
+        room = 1e-9 + 0.02 * (high - low)
+        box = Interval(low - room, high + room)
+        if all(is_kept(cell, box) for cell in cells):
+            return box
+        images = [gate_bounds(cell, box)["next"] for cell in cells]
+        low = np.minimum.reduce([low, *(x.low for x in images)])
+        high = np.maximum.reduce([high, *(x.high for x in images)])
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            return None
+    return None

@@ -12,19 +12,20 @@ Derivatives along ``v`` are taken by central differences of the exact Jacobians.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
 from scipy.sparse.linalg import ArpackError, aslinearoperator, eigs
 
 from stability.gated.cell import GatedCell
+from stability.refute.inputs import InputRange
+from stability.refute.manifold import newton
+from stability.refute.spectrum import eigenvectors
+from stability.rigor.eigenpairs import solved
 from stability.solve.deadline import Deadline
-from stability.stacks.cascade import Layer
 
-__all__ = ["FOLLOWED", "Steady", "ascend", "equilibrium", "gradient", "largest_eigenvalues", "steady"]
+__all__ = ["FOLLOWED", "Steady", "ascend", "gradient", "largest_eigenvalues", "steady"]
 
 Array = np.ndarray
 DENSE = 256  # states up to which all eigenvalues are computed
@@ -46,43 +47,6 @@ class Steady:
         return abs(self.value)
 
 
-def equilibrium(cell: Layer, state: Array, u: Array, deadline: Deadline | None = None) -> Array | None:
-    """An equilibrium by Newton's method with steps that are halved until they help.
-
-    Args:
-        cell: a gated cell, or another map with ``advance`` and ``jacobian``.
-        state: ``(n,)`` guess.
-        u: ``(p,)`` constant input.
-        deadline: asked before each step.
-
-    Returns:
-        ``(n,)``, or ``None`` where the method stops short of one.
-    """
-    value = cell.advance(state, u) - state
-    for _ in range(60):
-        size = np.linalg.norm(value)
-        if size <= 1e-11 * (1.0 + np.linalg.norm(state)):
-            return state
-        if deadline is not None and deadline.stops("refutation"):
-            return None
-        try:
-            move = np.linalg.solve(cell.jacobian(state, u) - np.eye(len(state)), value)
-        except np.linalg.LinAlgError:
-            return None
-        if not np.isfinite(move).all():
-            return None
-        for _ in range(12):
-            trial = state - move
-            rest = cell.advance(trial, u) - trial
-            if np.linalg.norm(rest) < (1.0 - 1e-3) * size:
-                break
-            move = 0.5 * move
-        else:
-            return None
-        state, value = trial, rest
-    return None
-
-
 def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
     """Eigenvalues of largest modulus in the closed upper half-plane; by Arnoldi's method where the matrix is large."""
     n, values = len(matrix), None
@@ -100,23 +64,16 @@ def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
 
 def steady(cell: GatedCell, guess: Array, u: Array, deadline: Deadline | None = None) -> Steady | None:
     """The equilibrium near a guess with its largest eigenvalue, or ``None``."""
-    point = equilibrium(cell, guess, u, deadline)
+    point = newton(cell, guess, u, deadline=deadline)
     return None if point is None else Steady(point, u, largest_eigenvalues(cell.jacobian(point, u))[0])
 
 
 def _eigenpair(matrix: Array, value: complex) -> tuple[complex, Array, Array] | None:
     """The eigenvalue next to ``value`` with its vectors, ``w @ v = 1``; ``None`` where it is multiple."""
-    shift = value + 1e-9 * (1.0 + abs(value))
-    shifted = (matrix - shift * np.eye(len(matrix))) if value.imag else matrix - shift.real * np.eye(len(matrix))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LinAlgWarning)
-        factor = lu_factor(shifted, check_finite=False)
-    v = w = np.cos(np.arange(1.0, len(matrix) + 1.0))
-    for _ in range(4):
-        v, w = lu_solve(factor, v, check_finite=False), lu_solve(factor, w, trans=1, check_finite=False)
-        v, w = v / np.abs(v).max(), w / np.abs(w).max()
-    if not (np.isfinite(v).all() and np.isfinite(w).all()) or abs(w @ v) < 1e-8 * len(v):
+    pair = eigenvectors(matrix, value, 4)
+    if pair is None or abs(pair[1] @ pair[0]) < 1e-8 * len(matrix):
         return None
+    v, w = pair
     w = w / (w @ v)
     return complex(w @ (matrix @ v)), v, w
 
@@ -148,15 +105,14 @@ def gradient(cell: GatedCell, at: Steady) -> Array | None:
         by_input += np.real(factor * (w @ (cell.input_jacobian(ahead, u) - cell.input_jacobian(behind, u)))) / (
             2 * step
         )
-    try:
-        moved = np.linalg.solve(np.eye(len(x)) - jacobian.T, by_state)
-    except np.linalg.LinAlgError:
+    moved = solved(np.eye(len(x)) - jacobian.T, by_state)
+    if moved is None:
         return None
     total = by_input + entry.T @ moved
     return total if np.isfinite(total).all() else None
 
 
-def ascend(cell: GatedCell, at: Steady, low: Array, high: Array, steps: int, deadline: Deadline) -> Iterator[Steady]:
+def ascend(cell: GatedCell, at: Steady, box: InputRange, steps: int, deadline: Deadline) -> Iterator[Steady]:
     """Equilibria whose eigenvalue grows, by steps along the signs of its gradient inside a box of inputs.
 
     The eigenvalue is followed: it need not be the largest one, which may belong to a unit that merely remembers.
@@ -164,23 +120,22 @@ def ascend(cell: GatedCell, at: Steady, low: Array, high: Array, steps: int, dea
     Args:
         cell: the cell.
         at: where to start, with the eigenvalue to follow.
-        low: ``(p,)`` lower end of the box.
-        high: ``(p,)`` upper end.
+        box: of inputs.
         steps: most gradients.
         deadline: when to stop early.
 
     Yields:
         One equilibrium a successful step.
     """
-    size = 0.25
+    low, high, size = box.low, box.high, 0.25
     for _ in range(steps):
-        slope = None if deadline.stops("refutation") or not at.radius > LEAST else gradient(cell, at)
+        slope = None if deadline.over or not at.radius > LEAST else gradient(cell, at)
         if slope is None:
             return
         while True:
             u = np.clip(at.u + size * (high - low) * np.sign(slope), low, high)
             expected = at.value * (1.0 + float(slope @ (u - at.u)) / at.radius)
-            trial = None if deadline.stops("refutation") else _followed(cell, at, u, expected, deadline)
+            trial = None if deadline.over else _followed(cell, at, u, expected, deadline)
             if trial is not None and trial.radius > at.radius + 1e-6:
                 break
             size *= 0.35
@@ -191,6 +146,6 @@ def ascend(cell: GatedCell, at: Steady, low: Array, high: Array, steps: int, dea
 
 
 def _followed(cell: GatedCell, at: Steady, u: Array, expected: complex, deadline: Deadline) -> Steady | None:
-    point = equilibrium(cell, at.state, u, deadline)
+    point = newton(cell, at.state, u, deadline=deadline)
     pair = None if point is None else _eigenpair(cell.jacobian(point, u), expected)
     return None if pair is None or point is None else Steady(point, u, complex(pair[0].real, abs(pair[0].imag)))

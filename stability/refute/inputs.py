@@ -9,41 +9,42 @@ import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
 
-__all__ = ["ANYWHERE", "InputRange", "input_range"]
+__all__ = ["ANYWHERE", "InputRange", "input_boxes", "input_range"]
 
 Array = np.ndarray
+WIDTHS = (1.0, 5.0, 50.0)
 
 
 @dataclass(frozen=True, eq=False)
 class InputRange:
-    """A box of inputs, or with ``None`` for its corners all of them.
+    """A box of inputs, or with infinite corners all of them.
 
     Attributes:
-        low: ``(p,)`` or ``None``.
-        high: ``(p,)`` or ``None``.
+        low: ``(p,)``, or minus infinity.
+        high: ``(p,)``, or infinity.
     """
 
-    low: Array | None = None
-    high: Array | None = None
+    low: Array
+    high: Array
 
     @property
     def bounded(self) -> bool:
         """Whether it is a box."""
-        return self.low is not None
+        return bool(np.isfinite(self.low).all())
 
     def contains(self, u: Array) -> bool:
         """Whether every input ``(..., p)`` lies in it."""
-        return self.low is None or self.high is None or bool(((self.low <= u) & (u <= self.high)).all())
+        return bool(((self.low <= u) & (u <= self.high)).all())
 
     def clip(self, u: Array) -> Array:
         """The nearest inputs ``(..., p)`` in it."""
-        return u if self.low is None or self.high is None else np.clip(u, self.low, self.high)
+        return np.clip(u, self.low, self.high)
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], width: int) -> Array:
         """Inputs ``(*shape, width)``: of sizes from a tenth to ten, or inside and in corners of the box by turns; the
         first is zero, or what is nearest to it.
         """
-        if self.low is None or self.high is None:
+        if not self.bounded:
             sizes = np.logspace(-1, 1, shape[0]).reshape(-1, *[1] * len(shape))
             out = rng.normal(size=(*shape, width)) * sizes
         else:
@@ -54,7 +55,7 @@ class InputRange:
         return out
 
 
-ANYWHERE = InputRange()
+ANYWHERE = InputRange(np.array(-np.inf), np.array(np.inf))
 
 
 def input_range(value: Any, width: int) -> InputRange:
@@ -89,3 +90,34 @@ def input_range(value: Any, width: int) -> InputRange:
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise ConfigurationError("input_range must have finite bounds, low <= high")
     return InputRange(np.broadcast_to(low, (width,)).copy(), np.broadcast_to(high, (width,)).copy())
+
+
+def input_boxes(low: Array | None, high: Array | None, region: InputRange, size: int) -> list[InputRange]:
+    """Boxes of inputs in the order in which a search goes through them.
+
+    The data's range comes first; then the subject's own box, or, where every input is allowed, [0, 1], [-1, 1] and
+    wider ones.
+
+    Args:
+        low: ``(p,)`` the subject's own box, or ``None``.
+        high: its other end.
+        region: the range of the data.
+        size: number of inputs.
+
+    Returns:
+        The boxes.
+
+    Example:
+        >>> [(box.low.tolist(), box.high.tolist()) for box in input_boxes(None, None, ANYWHERE, 1)][:2]
+        [([0.0], [1.0]), ([-1.0], [1.0])]
+    """
+    own = ANYWHERE if low is None or high is None else InputRange(low, high)
+    inner = InputRange(np.maximum(own.low, region.low), np.minimum(own.high, region.high))
+    boxes = [inner] if region.bounded and (inner.low <= inner.high).all() else []
+    if own.bounded:
+        boxes.append(own)
+    else:
+        wider = (InputRange(np.full(size, -width), np.full(size, width)) for width in WIDTHS)
+        boxes += [InputRange(np.zeros(size), np.ones(size)), *wider]
+    ends = [(box.low, box.high) for box in boxes]
+    return [box for k, box in enumerate(boxes) if not any(np.array_equal(ends[k], other) for other in ends[:k])]

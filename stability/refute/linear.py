@@ -1,4 +1,4 @@
-"""The witness of an unstable linear part under a bounded activation: it only takes one eigenvalue problem."""
+"""Witnesses that take one eigenvalue problem: an unstable linear part, equilibria unstable under every input."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from stability.refute.spectrum import excess
+from stability.refute.orbits import centre_of
+from stability.refute.spectrum import excess, leading_value
+from stability.rigor.balls import Ball
+from stability.rigor.eigenpairs import closed_loop_orbit
+from stability.rules.unstable_everywhere import why_not_everywhere
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
-__all__ = ["unstable_linear_data"]
+__all__ = ["unstable_everywhere_data", "unstable_linear_data"]
 
 
 def unstable_linear_data(driven: DrivenSystem, *, boundary: bool = False) -> dict[str, Any] | None:
@@ -45,3 +49,21 @@ def unstable_linear_data(driven: DrivenSystem, *, boundary: bool = False) -> dic
     real = direction.real if abs(w @ direction.real) >= abs(w @ direction.imag) else direction.imag
     first = 2.0 * max(push / growth, 1.0) / abs(w @ real) * real
     return {"eigenvalue": pair, "difference": np.ascontiguousarray(first)}
+
+
+def unstable_everywhere_data(driven: DrivenSystem) -> dict[str, Any] | None:
+    """Data of an ``unstable_everywhere`` proof, or ``None`` where the network has none.
+
+    Args:
+        driven: the network.
+
+    Returns:
+        The data; the rule decides whether they prove anything.
+    """
+    slopes = np.ones(driven.system.channels)
+    if why_not_everywhere(driven) is not None:
+        return None
+    size, value = leading_value(driven.system, slopes)
+    if not size > 0.0:
+        return None
+    return {"eigenvalue": centre_of(closed_loop_orbit(driven.system, Ball.exact(slopes[None])), value)}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from stability.rigor.eigenpairs import solved
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
@@ -22,10 +25,10 @@ __all__ = [
 Array = np.ndarray
 
 
-def drift(driven: DrivenSystem, x: Array, u: Array) -> Array:
+def drift(subject: Any, x: Array, u: Array) -> Array:
     """What is zero at an equilibrium: the right-hand side, or the step less the state."""
-    change = driven.advance(x, u)
-    return change - x if driven.system.is_discrete else change
+    change = subject.advance(x, u)
+    return change - x if subject.is_discrete else change
 
 
 def slopes_at(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]:
@@ -45,25 +48,30 @@ def derivatives(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]
     return gx, (system.B * k) @ inner + driven.F
 
 
-def newton(
-    driven: DrivenSystem, x: Array, u: Array, steps: int = 40, *, deadline: Deadline | None = None
-) -> Array | None:
-    """An equilibrium for this input near ``x``: Newton's method with step halving, or ``None``, in time or not."""
+def newton(subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadline | None = None) -> Array | None:
+    """An equilibrium for this input near ``x``: Newton's method with step halving, or ``None``, in time or not.
+
+    Args:
+        subject: a network, gated cell, or anything else with ``advance`` and ``jacobian``.
+        x: ``(n,)`` guess.
+        u: ``(p,)`` constant input.
+        steps: most steps.
+        deadline: asked before each step.
+    """
     x = np.array(x, dtype=np.float64)
-    value = drift(driven, x, u)
+    shift = np.eye(len(x)) if subject.is_discrete else 0.0
+    value = drift(subject, x, u)
     size = float(np.linalg.norm(value))
     for _ in range(steps):
         if not np.isfinite(size) or (deadline is not None and deadline.over):
             return None
-        gx, _ = derivatives(driven, x, u)
-        try:
-            step = np.linalg.solve(gx, value)
-        except np.linalg.LinAlgError:
+        step = solved(subject.jacobian(x, u) - shift, value)
+        if step is None:
             return None
         length = 1.0
         while True:
             trial = x - length * step
-            change = drift(driven, trial, u)
+            change = drift(subject, trial, u)
             new = float(np.linalg.norm(change))
             if new < (1.0 - 0.1 * length) * size or length < 1e-3:
                 break

@@ -1,29 +1,32 @@
-"""Search for a witness against a network: its weights, bias and activation, under inputs of the data's range first."""
+"""Searches for witnesses against Lur'e systems: bare ones, and networks under inputs of the data's range first."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stability.certificate import Finding
-from stability.refute.answer import NOTHING, Refutation, accepted
+from stability.refute.answer import Refutation, accepted
 from stability.refute.equilibria import search_equilibria
-from stability.refute.everywhere import unstable_everywhere_data
 from stability.refute.inputs import ANYWHERE, InputRange
-from stability.refute.linear import unstable_linear_data
-from stability.refute.occurrence import in_range, states_reachable
+from stability.refute.linear import unstable_everywhere_data, unstable_linear_data
 from stability.refute.orbits import named_value
+from stability.refute.search import Candidate, Search, decide
 from stability.refute.slopes import SlopeSearch, search_slopes
 from stability.refute.trajectories import search_pairs
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 
-__all__ = ["refute_network", "slope_data", "slope_finding"]
+__all__ = ["search_bare", "search_network"]
 
 Array = np.ndarray
+AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", unstable_everywhere_data))
+"""What one eigenvalue problem decides."""
 
 
 def slope_data(found: SlopeSearch) -> dict[str, Any]:
@@ -41,117 +44,82 @@ def slope_finding(found: SlopeSearch, discrete: bool, holds: bool) -> Finding:
     return Finding("destabilising_slopes", holds, margin, detail, None, {"K": found.K})
 
 
-def refute_network(
-    driven: DrivenSystem,
-    *,
-    seed: int,
-    deadline: Deadline,
-    hint: Array | None = None,
-    region: InputRange = ANYWHERE,
-    start: Array | None = None,
-    horizon: int | None = None,
-    effort: float = 1.0,
-) -> Refutation:
-    """Search for a witness against a network; the arguments are those of ``refute``, checked.
-
-    Args:
-        driven: the network.
-        seed: of the random starts.
-        deadline: a safety net; attempts are counted.
-        hint: ``(m,)`` slopes to start from.
-        region: the range of the data's inputs, searched first.
-        start: ``(n,)`` initial state in use.
-        horizon: number of steps in use.
-        effort: multiplies the number of attempts.
-
-    Returns:
-        A proof where one was found, else a replay, else nothing.
-    """
-    system = driven.system
-    rng = np.random.default_rng(seed)
+def search_bare(search: Search) -> Refutation:
+    """Search for constant slopes that destabilise a system of which nothing else is known."""
+    system = search.subject
     with np.errstate(all="ignore"):
-        answer = accepted(driven, "unstable_linear", unstable_linear_data(driven))
-        answer = answer or accepted(driven, "unstable_everywhere", unstable_everywhere_data(driven))
-        findings: tuple[Finding, ...] = ()
-        if answer is None:
-            edge = accepted(driven, "unstable_linear", unstable_linear_data(driven, boundary=True))
-            found = search_slopes(system, rng=rng, deadline=deadline.share(0.3), hint=hint, enough=1e-4)
-            proved = np.isfinite(found.excess) and accepted(system, "destabilising_slopes", slope_data(found))
-            findings = (slope_finding(found, system.is_discrete, bool(proved)),)
-            if system.channels:
-                answer = _in_order(driven, rng, deadline, found, region, 0.3 * effort if edge else effort)
-            answer = answer if answer is not None and answer.found else edge or answer
-    if answer is None or answer.proof is None:
-        return Refutation(None, "", findings, f"{NOTHING} ({'; '.join(f.detail for f in findings)})")
-    data = answer.proof.data
-    return replace(
-        answer,
-        findings=findings,
-        input_in_data_range=in_range(data, region),
-        states_reachable=states_reachable(driven, data, region, start, horizon),
-    )
+        found = search_slopes(
+            system, rng=np.random.default_rng(search.seed), deadline=search.deadline, hint=search.hint
+        )
+    corners = [slope_data(found)] if np.isfinite(found.excess) else []
+    corners += [{"K": K} for K in _boundary_cases(system)]
+    candidates = (("destabilising_slopes", data) for data in corners)
+    answer = decide(search, candidates, f"constant slopes reach {found.excess:.3g}")
+    return replace(answer, findings=(slope_finding(found, system.is_discrete, answer.proof is not None),))
 
 
-def _in_order(
-    driven: DrivenSystem,
-    rng: np.random.Generator,
-    deadline: Deadline,
-    slopes: SlopeSearch,
-    region: InputRange,
-    effort: float,
-) -> Refutation | None:
-    """First in the data's range, then anywhere; a proof from anywhere counts for more than a replay in the range."""
-    replayed = None
-    for place in (region, ANYWHERE) if region.bounded else (ANYWHERE,):
-        share = deadline.share(0.5) if place.bounded else deadline
-        answer = _witness(driven, rng, share, slopes, place, effort)
-        if answer is not None and answer.found:
+def _boundary_cases(system: LureSystem) -> list[Array]:
+    """Ends of the box whose matrix may sit exactly on the boundary, where the trace decides."""
+    cases = []
+    for K in (system.alpha, system.beta):
+        trace = float(np.trace(system.jacobian(K)))
+        if (abs(trace) >= system.states) if system.is_discrete else (trace >= 0):
+            cases.append(K.copy())
+    return cases
+
+
+def search_network(search: Search) -> Refutation:
+    """Search for a witness against a network: its weights, bias and activation, under every input.
+
+    First what one eigenvalue problem decides, then destabilising slopes (a finding only), then equilibria, orbits and
+    runs, in the data's range and anywhere. An unstable linear part on the very boundary comes last.
+    """
+    driven, system, deadline = search.subject, search.subject.system, search.deadline
+    with np.errstate(all="ignore"):
+        answer = decide(search, ((kind, make(driven)) for kind, make in AT_ONCE))
+        if answer.proof is not None:
             return answer
-        replayed = replayed or answer
-    return replayed
+        edge = accepted(driven, "unstable_linear", unstable_linear_data(driven, boundary=True))
+        rng = np.random.default_rng(search.seed)
+        found = search_slopes(system, rng=rng, deadline=deadline.share(0.3), hint=search.hint, enough=1e-4)
+        proved = np.isfinite(found.excess) and accepted(system, "destabilising_slopes", slope_data(found))
+        finding = slope_finding(found, system.is_discrete, bool(proved))
+        places = (search.region, ANYWHERE) if search.region.bounded else (ANYWHERE,)
+        effort = 0.3 * search.effort if edge else search.effort
+        candidates = (
+            _candidates(driven, rng, deadline.share(0.5) if place.bounded else deadline, found, place, effort)
+            for place in (places if system.channels else ())
+        )
+        last = [[]] if edge is None else [[edge]]
+        ordered = itertools.chain.from_iterable(itertools.chain(candidates, last))
+        return decide(search, ordered, finding.detail, (finding,))
 
 
-def _witness(
+def _candidates(
     driven: DrivenSystem,
     rng: np.random.Generator,
     deadline: Deadline,
     slopes: SlopeSearch,
     region: InputRange,
     effort: float,
-) -> Refutation | None:
+) -> Iterator[Candidate]:
+    """Equilibria first, then runs that stay apart, under inputs of a range."""
     thorough = slopes.excess > 0  # without destabilising slopes no equilibrium can be unstable: look only briefly
     aim = _own_slopes(driven, slopes, rng, deadline.share(0.3)) if thorough else None
-    result = search_equilibria(
-        driven,
-        rng=rng,
-        deadline=deadline.share(0.6),
-        slopes=aim,
-        thorough=thorough,
-        region=region,
-        effort=effort,
+    share = deadline.share(0.6)
+    found = search_equilibria(
+        driven, rng=rng, deadline=share, slopes=aim, thorough=thorough, region=region, effort=effort
     )
-    best = result.unstable
+    best, pair = found.unstable, found.pair
     if best is not None and best.excess > 0:
         name = named_value(driven, best.x[None], best.u[None], best.value)
-        answer = accepted(driven, "unstable_equilibrium", {"state": best.x, "input": best.u, "eigenvalue": name})
-        if answer is not None:
-            return answer
-    if result.pair is not None:
-        first, second = result.pair
-        answer = accepted(driven, "two_equilibria", {"state1": first.x, "state2": second.x, "input": first.u})
-        if answer is not None:
-            return answer
-    inputs, replayed = None if best is None else best.u[None, :], None
-    for kind, data in search_pairs(
+        yield "unstable_equilibrium", {"state": best.x, "input": best.u, "eigenvalue": name}
+    if pair is not None:
+        yield "two_equilibria", {"state1": pair[0].x, "state2": pair[1].x, "input": pair[0].u}
+    inputs = None if best is None else best.u[None, :]
+    yield from search_pairs(
         driven, rng=rng, deadline=deadline, region=region, inputs=inputs, effort=effort, brief=not thorough
-    ):
-        if kind == "separated_trajectories" and replayed is not None:
-            continue
-        answer = accepted(driven, kind, data)
-        if answer is not None and answer.found:
-            return answer
-        replayed = replayed or answer
-    return replayed
+    )
 
 
 def _own_slopes(driven: DrivenSystem, found: SlopeSearch, rng: np.random.Generator, deadline: Deadline) -> Array:

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from stability.gated.bounds import gate_bounds
+from stability.gated.cell import GatedCell
 from stability.refute.inputs import InputRange
+from stability.rigor.intervals import Interval
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
@@ -31,15 +34,14 @@ def in_range(data: Mapping[str, Any], region: InputRange) -> bool | None:
 
 
 def states_reachable(
-    driven: DrivenSystem, data: Mapping[str, Any], region: InputRange, start: Array | None, horizon: int | None
+    subject: Any, data: Mapping[str, Any], region: InputRange, start: Array | None, horizon: int | None
 ) -> bool | None:
     """Whether the states of a witness against a map can be reached within a number of steps.
 
-    No where a bound on the growth of ``|h|`` excludes it; yes where a simulated run under inputs of the range (or of
-    the witness) comes near each of them; else it is not known.
+    No where a bound on every state excludes it; yes where a run comes to each of them; else it is not known.
 
     Args:
-        driven: the network.
+        subject: the network or gated cell; of others nothing is known.
         data: of the witness.
         region: the data's range of inputs.
         start: ``(n,)`` initial state; zero by default.
@@ -48,17 +50,46 @@ def states_reachable(
     Returns:
         ``True``, ``False``, or ``None``: not known.
     """
-    if horizon is None or not driven.system.is_discrete:
+    known = _gated if isinstance(subject, GatedCell) else _driven if isinstance(subject, DrivenSystem) else None
+    if known is None or horizon is None or not subject.is_discrete:
         return None
-    begin = np.zeros(driven.system.states) if start is None else np.asarray(start, dtype=np.float64)
+    begin = np.zeros(subject.states) if start is None else np.asarray(start, dtype=np.float64)
     states = [np.atleast_2d(data[key])[0] for key in STATES if isinstance(data.get(key), np.ndarray)]
     with np.errstate(all="ignore"):
-        limit = _largest(driven, region, begin, horizon)
-        if "difference" in data:
-            return False if (np.abs(data["difference"]) > 2.0 * limit).any() else None
-        if any((np.abs(state) > limit * (1.0 + 1e-9)).any() for state in states):
-            return False
-        return True if states and _met(driven, data, region, begin, horizon, states) else None
+        return known(subject, data, region, begin, horizon, states)
+
+
+def _driven(
+    driven: DrivenSystem, data: Mapping[str, Any], region: InputRange, begin: Array, horizon: int, states: list[Array]
+) -> bool | None:
+    """By a bound on the growth of ``|h|``, and by simulated runs under inputs of the range (or of the witness)."""
+    limit = _largest(driven, region, begin, horizon)
+    if "difference" in data:
+        return False if (np.abs(data["difference"]) > 2.0 * limit).any() else None
+    if any((np.abs(state) > limit * (1.0 + 1e-9)).any() for state in states):
+        return False
+    return True if states and _met(driven, data, region, begin, horizon, states) else None
+
+
+def _gated(
+    cell: GatedCell, data: Mapping[str, Any], region: InputRange, begin: Array, horizon: int, states: list[Array]
+) -> bool | None:
+    """By interval arithmetic, step by step, for every input in the range (or the cell's own box): in one step a cell of
+    an LSTM grows by at most one; and by the run under the witness's own input.
+    """
+    if "first_low" in data:
+        return None
+    read = cell.with_inputs(region.low, region.high) if region.bounded else cell
+    inputs, box, x = np.atleast_2d(data["input"]), Interval.point(begin), begin
+    inside, near = [False] * len(states), [False] * len(states)
+    for t in range(horizon + 1):
+        for k, state in enumerate(states):
+            inside[k] |= box.contains(Interval.point(state))
+            near[k] |= bool(np.abs(x - state).max() <= 1e-6 * (1.0 + np.abs(state).max()))
+        box, x = gate_bounds(read, box)["next"], cell.advance(x, inputs[t % len(inputs)])
+    if not all(inside):
+        return False
+    return True if all(near) and region.contains(inputs) else None
 
 
 def _largest(driven: DrivenSystem, region: InputRange, begin: Array, horizon: int) -> Array:
@@ -68,7 +99,7 @@ def _largest(driven: DrivenSystem, region: InputRange, begin: Array, horizon: in
     if system.channels:
         push = push + np.abs(system.B).sum(axis=1) * activation(driven.activation).bound
     if driven.F.any():
-        if region.low is None or region.high is None:
+        if not region.bounded:
             return np.full(system.states, np.inf)
         push = push + np.abs(driven.F) @ np.maximum(np.abs(region.low), np.abs(region.high))
     size = largest = np.abs(begin)

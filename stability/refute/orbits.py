@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from stability.refute.manifold import slopes_at
+from stability.refute.runs import polish_orbit
 from stability.rigor.balls import Ball
 from stability.rigor.boxes import box_image
 from stability.rigor.eigenpairs import Matrix, closed_loop_orbit, enclose_eigenpair, inverse_iteration
 from stability.rules.disjoint_boxes import MAX_STATES, box_distance, is_invariant
-from stability.rules.periodic_orbits import LONGEST, MAX_UNKNOWNS, unknowns
+from stability.rules.periodic_orbits import MAX_UNKNOWNS, unknowns
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.simulate import advance_many, natural_step
@@ -23,63 +24,9 @@ __all__ = [
     "disjoint_box_data",
     "leading_of_orbit",
     "named_value",
-    "orbit_of",
-    "polish_orbit",
 ]
 
 Array = np.ndarray
-
-
-def polish_orbit(
-    driven: DrivenSystem, points: Array, inputs: Array, steps: int = 12, *, deadline: Deadline | None = None
-) -> Array | None:
-    """Newton's method on ``F(x_i, u_i) = x_{i+1}`` in plain floating point.
-
-    Args:
-        driven: a map.
-        points: ``(k, n)`` approximate orbit.
-        inputs: ``(q, p)``, ``q`` divides ``k``.
-        steps: most Newton steps.
-        deadline: asked before each of them, whose matrix has ``(k n)^2`` entries.
-
-    Returns:
-        The orbit, or ``None`` where Newton's method does not settle, or not in time.
-    """
-    x = np.array(points, dtype=np.float64)
-    k, n = x.shape
-    u = inputs[np.arange(k) % len(inputs)]
-    for _ in range(steps):
-        if deadline is not None and not deadline.affords(0.7 * (k * n) ** 3):
-            return None
-        value = driven.advance(x, u) - np.roll(x, -1, axis=0)
-        matrix = np.zeros((k * n, k * n))
-        for i in range(k):
-            rows, ahead = slice(i * n, i * n + n), ((i + 1) % k) * n
-            matrix[rows, rows] += driven.jacobian(x[i], u[i])
-            matrix[rows, ahead : ahead + n] -= np.eye(n)
-        try:
-            move = np.linalg.solve(matrix, value.reshape(-1)).reshape(k, n)
-        except np.linalg.LinAlgError:
-            return None
-        x = x - move
-        if not np.isfinite(x).all():
-            return None
-        if np.abs(move).max() <= 1e-13 * (1.0 + np.abs(x).max()):
-            return x
-    return None
-
-
-def orbit_of(driven: DrivenSystem, state: Array, inputs: Array, *, deadline: Deadline | None = None) -> Array | None:
-    """The orbit that a settled state runs, made exact, or ``None`` when it has no short period."""
-    q, path = len(inputs), [state]
-    while len(path) <= LONGEST and unknowns(driven, len(path)) <= MAX_UNKNOWNS:
-        path.append(driven.advance(path[-1], inputs[(len(path) - 1) % q]))
-        k = len(path) - 1
-        if k % q == 0 and np.abs(path[-1] - state).max() < 1e-5 * (1.0 + np.abs(state).max()):
-            orbit = polish_orbit(driven, np.array(path[:-1]), inputs, deadline=deadline)
-            near = orbit is not None and np.abs(orbit[0] - state).max() <= 1e-2 * (1.0 + np.abs(state).max())
-            return orbit if near else None
-    return None
 
 
 def close_returns(

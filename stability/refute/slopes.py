@@ -73,7 +73,7 @@ def search_slopes(
         return SlopeSearch(best.K, best.excess, best.value, count)
     starts_in_order = itertools.chain((point.K for point in tried), _random_starts(system, rng, starts))
     for start in starts_in_order:
-        if stale >= PATIENCE or count >= most or deadline.stops("slopes"):
+        if stale >= PATIENCE or count >= most or deadline.over:
             break
         K, top, value, used = _ascend(system, start, deadline, most - count)
         count += used
@@ -118,7 +118,7 @@ def _ascend(
     here = leading(system, K)
     top, value, count, rank = here.excess, here.value, 1, 0
     for _ in range(steps):
-        if here.gradient is None or count >= most or deadline.stops("slopes"):
+        if here.gradient is None or count >= most or deadline.over:
             break
         target = np.where(here.gradient > 0, high, np.where(here.gradient < 0, low, K))
         moved = False

@@ -13,7 +13,7 @@ from scipy.linalg import get_lapack_funcs, lu_solve
 
 from stability.systems import LureSystem
 
-__all__ = ["Leading", "excess", "leading", "leading_value"]
+__all__ = ["Leading", "eigenvectors", "excess", "leading", "leading_value"]
 
 Array = np.ndarray
 _GETRF = {kind: get_lapack_funcs(("getrf",), dtype=kind)[0] for kind in (float, complex)}
@@ -72,7 +72,7 @@ def leading(system: LureSystem, K: Array, rank: int = 0) -> Leading:
     i = int(order[min(rank, len(order) - 1)])
     value = complex(values[i])
     top = float(size.max()) if rank == 0 else float(size[i])
-    pair = _eigenvectors(matrix, value)
+    pair = eigenvectors(matrix, value)
     if pair is None:
         return Leading(top, value, None)
     x, y = pair
@@ -89,7 +89,7 @@ def leading(system: LureSystem, K: Array, rank: int = 0) -> Leading:
     return Leading(top, value, gradient if np.isfinite(gradient).all() else None)
 
 
-def _eigenvectors(matrix: Array, value: complex) -> tuple[Array, Array] | None:
+def eigenvectors(matrix: Array, value: complex, sweeps: int = 2) -> tuple[Array, Array] | None:
     """``matrix x = value x`` and ``y^T matrix = value y^T``, both from one factorisation."""
     n = matrix.shape[0]
     nudge = 1e-9 * (abs(value) + float(np.abs(matrix).max()) + 1e-100)
@@ -98,7 +98,7 @@ def _eigenvectors(matrix: Array, value: complex) -> tuple[Array, Array] | None:
     if info != 0:
         return None
     x = y = np.cos(np.arange(1.0, n + 1.0))
-    for _ in range(2):
+    for _ in range(sweeps):
         x = lu_solve((factors, pivots), x, check_finite=False)
         y = lu_solve((factors, pivots), y, trans=1, check_finite=False)
         x, y = x / np.abs(x).max(), y / np.abs(y).max()

@@ -5,30 +5,30 @@ An upper layer may be unstable under inputs that the level below never puts out,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stability.gated.cell import GatedCell
-from stability.refute.answer import NOTHING, Refutation, accepted
-from stability.refute.gated_equilibria import equilibrium, largest_eigenvalues
-from stability.refute.inputs import ANYWHERE, InputRange
-from stability.refute.occurrence import in_range
-from stability.refute.reach import input_boxes
-from stability.rules.gated_trajectories import MAX_WORK, MIN_STEPS
-from stability.rules.replay import least_gap, replay, why_not_apart
+from stability.refute.answer import Refutation
+from stability.refute.gated_equilibria import largest_eigenvalues
+from stability.refute.inputs import ANYWHERE, InputRange, input_boxes
+from stability.refute.manifold import newton
+from stability.refute.runs import closed_path, replayed_pair
+from stability.refute.search import Candidate, Search, decide
 from stability.rules.stack_witness import MERGED_KINDS, work
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
+from stability.systems.simulate import settle
 
 __all__ = ["search_stack"]
 
 Array = np.ndarray
-Candidate = tuple[str, dict[str, Any]]
-COUNT, SETTLE, LONGEST, BRIEF = 12, 600, 8, 240
+Searcher = Callable[..., Refutation]
+COUNT, SETTLE, TAIL, LONGEST = 12, 600, 120, 8
 PERIODS = (1, 1, 1, 2, 3, 4)
 CYCLE = 12  # a multiple of every period
 APART, UNSTABLE = 1e-7, 1.0 + 1e-9
@@ -36,7 +36,7 @@ APART, UNSTABLE = 1e-7, 1.0 + 1e-9
 
 def search_stack(
     cascade: Cascade,
-    search: Callable[..., Refutation],
+    search: Searcher,
     *,
     seed: int = 0,
     time_limit: TimeLimit = None,
@@ -56,77 +56,59 @@ def search_stack(
     Returns:
         A witness that its rule has accepted, or none, which proves nothing.
     """
-    deadline, seen = Deadline.after(time_limit), None
-    data_range = None if region.low is None else (region.low, region.high)
-    for index in range(cascade.directions if lowest else 0):
-        found = search(
-            cascade.layers[index],
-            seed=seed,
-            time_limit=deadline.share(0.3 / cascade.directions),
-            input_range=data_range,
-        )
+    deadline = Deadline.after(time_limit).named("refutation")
+    asked = {"seed": seed, "input_range": (region.low, region.high) if region.bounded else None}
+    question = Search(cascade, seed, deadline, region=region)
+    candidates = itertools.chain(
+        _lowest(cascade, search, deadline, asked) if lowest else (),
+        _as_one(cascade, search, deadline, asked),
+        _candidates(cascade, region, np.random.default_rng(seed), deadline),
+    )
+    return decide(question, candidates)
+
+
+def _lowest(cascade: Cascade, search: Searcher, deadline: Deadline, asked: dict[str, Any]) -> Iterator[Candidate]:
+    """Witnesses against the layers that read the stack's inputs."""
+    for index in range(cascade.directions):
+        share = deadline.share(0.3 / cascade.directions)
+        found = search(cascade.layers[index], time_limit=share, **asked)
         if found.proof is not None:
-            data = {"layer": index, "kind": found.proof.kind, "data": dict(found.proof.data)}
-            answer = _told(accepted(cascade, "cascade_layer", data), found)
-            if answer is not None and answer.found:
-                return answer
-            seen = seen or answer
+            yield "cascade_layer", {"layer": index, "kind": found.proof.kind, "data": dict(found.proof.data)}
+
+
+def _as_one(cascade: Cascade, search: Searcher, deadline: Deadline, asked: dict[str, Any]) -> Iterator[Candidate]:
+    """A witness against the stack as one network, where it is one."""
     whole = merged(cascade)
-    if whole is not None:
-        found = search(whole, seed=seed, time_limit=deadline.share(0.6), input_range=data_range)
-        if found.proof is not None and found.proof.kind in MERGED_KINDS:
-            data = {"kind": found.proof.kind, "data": dict(found.proof.data)}
-            answer = _told(accepted(cascade, "merged_stack", data), found)
-            if answer is not None and answer.found:
-                return answer
-            seen = seen or answer
-    if cascade.directions == 1 and cascade.is_discrete:
-        rng = np.random.default_rng(seed)
-        with np.errstate(all="ignore"):
-            for kind, data in _candidates(cascade, region, rng, deadline):
-                if seen is not None and kind == "stack_trajectories":
-                    continue
-                answer = accepted(cascade, kind, data)
-                if answer is not None:
-                    answer = replace(answer, input_in_data_range=in_range(data, region))
-                    if answer.found:
-                        return answer
-                    seen = answer
-    return seen or Refutation(None, "", (), NOTHING)
-
-
-def _told(answer: Refutation | None, inner: Refutation) -> Refutation | None:
-    """The outcome for the stack, with what is known of the witness inside."""
-    if answer is None:
-        return None
-    return replace(answer, input_in_data_range=inner.input_in_data_range, states_reachable=inner.states_reachable)
+    found = None if whole is None else search(whole, time_limit=deadline.share(0.6), **asked)
+    if found is not None and found.proof is not None and found.proof.kind in MERGED_KINDS:
+        yield "merged_stack", {"kind": found.proof.kind, "data": dict(found.proof.data)}
 
 
 def _candidates(
     cascade: Cascade, region: InputRange, rng: np.random.Generator, deadline: Deadline
 ) -> Iterator[Candidate]:
     """Orbits of the stack and runs that stay apart, box of inputs by box of inputs."""
+    if cascade.directions != 1 or not cascade.is_discrete:
+        return
     lowest = cascade.layers[0]
     own = (lowest.input_low, lowest.input_high) if isinstance(lowest, GatedCell) else (None, None)
-    for low, high in input_boxes(*own, region, cascade.inputs):
-        sequences = [_inputs(low, high, rng, PERIODS[k % len(PERIODS)], k) for k in range(COUNT)]
+    for box in input_boxes(*own, region, cascade.inputs):
+        sequences = [_inputs(box, rng, PERIODS[k % len(PERIODS)], k) for k in range(COUNT)]
         inputs = np.stack([np.resize(u, (CYCLE, cascade.inputs)) for u in sequences], axis=1)
         x = np.stack([_states(cascade, rng, COUNT) for _ in range(2)])
-        mean = np.zeros_like(x[0])
-        for t in range(SETTLE):
-            x = cascade.advance(x, np.broadcast_to(inputs[t % CYCLE], (2, COUNT, cascade.inputs)))
-            mean += x[0] / 120 if t >= SETTLE - 120 else 0.0
-            if t % 5 == 0 and deadline.stops("refutation"):
-                return
+        x, mean = settle(cascade, x, inputs[:, None], SETTLE, deadline, TAIL)
+        if deadline.over:
+            return
         for k in range(COUNT):
             if len(sequences[k]) == 1:
-                yield from _unstable(cascade, (x[0, k], mean[k], 0.0 * mean[k]), sequences[k], deadline)
+                yield from _unstable(cascade, (x[0, k], mean[0, k], 0.0 * x[0, k]), sequences[k], deadline)
         gaps = np.abs(x[0] - x[1]).max(axis=1)
         for k in np.argsort(-np.where(np.isfinite(gaps), gaps, -1.0)):
-            if not gaps[k] > APART or deadline.stops("refutation"):
+            if not gaps[k] > APART or deadline.over:
                 break
             yield from _orbits(cascade, x[0, k], x[1, k], sequences[k])
-            yield from _replays(cascade, x[0, k], x[1, k], sequences[k], deadline)
+            kind, pair = "stack_trajectories", (x[0, k], x[1, k])
+            yield from replayed_pair(kind, "inputs", cascade, work(cascade), pair, sequences[k], deadline)
 
 
 def _unstable(cascade: Cascade, guesses: tuple[Array, ...], inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
@@ -134,13 +116,13 @@ def _unstable(cascade: Cascade, guesses: tuple[Array, ...], inputs: Array, deadl
     for guess in guesses:
         signal, at, parts, tops = inputs[0], 0, [], []
         for layer in cascade.layers:
-            point = equilibrium(layer, guess[at : at + layer.states], signal, deadline)
+            point = newton(layer, guess[at : at + layer.states], signal, deadline=deadline)
             if point is None:
                 break
             at += layer.states
             parts.append(point)
             tops.append(largest_eigenvalues(layer.jacobian(point, signal))[0])
-            signal = point[: layer.outputs]
+            signal = layer.output(point)
         worst = int(np.argmax(np.abs(tops))) if len(parts) == len(cascade.layers) else -1
         if worst >= 0 and abs(tops[worst]) > UNSTABLE:
             value = [tops[worst].real, tops[worst].imag]
@@ -150,18 +132,8 @@ def _unstable(cascade: Cascade, guesses: tuple[Array, ...], inputs: Array, deadl
             )
 
 
-def _orbit(cascade: Cascade, state: Array, inputs: Array) -> Array | None:
-    """The path of a settled state up to its return."""
-    path, period, scale = [state], len(inputs), 1.0 + np.abs(state).max()
-    for t in range(LONGEST * period):
-        path.append(cascade.advance(path[-1], inputs[t % period]))
-        if (t + 1) % period == 0 and np.abs(path[-1] - state).max() < 1e-5 * scale:
-            return np.array(path[:-1])
-    return None
-
-
 def _orbits(cascade: Cascade, first: Array, second: Array, inputs: Array) -> Iterator[Candidate]:
-    one, two = _orbit(cascade, first, inputs), _orbit(cascade, second, inputs)
+    one, two = (closed_path(cascade, state, inputs, LONGEST * len(inputs)) for state in (first, second))
     if one is not None and two is not None:
         yield "stack_orbits", {"first": one, "second": two, "input": inputs}
     for orbit in (one, two):
@@ -169,22 +141,12 @@ def _orbits(cascade: Cascade, first: Array, second: Array, inputs: Array) -> Ite
             yield "stack_orbits", {"first": orbit, "input": inputs}
 
 
-def _replays(cascade: Cascade, first: Array, second: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
-    if 2.0 * MIN_STEPS * work(cascade) > MAX_WORK or not deadline.affords(16.0 * MIN_STEPS * work(cascade)):
-        return
-    brief = replay(cascade.advance, first, second, inputs, BRIEF)
-    if why_not_apart(brief, least_gap(brief)) is not None:
-        return
-    gap = least_gap(replay(cascade.advance, first, second, inputs, 2 * (MIN_STEPS - MIN_STEPS % len(inputs))))
-    if gap > 0:
-        yield "stack_trajectories", {"first": first, "second": second, "inputs": inputs, "steps": MIN_STEPS, "gap": gap}
-
-
-def _inputs(low: Array, high: Array, rng: np.random.Generator, period: int, k: int) -> Array:
+def _inputs(box: InputRange, rng: np.random.Generator, period: int, k: int) -> Array:
     """``(period, p)`` inputs in a box, what is nearest to zero first, then corners and inner points by turns."""
+    low, high = box.low, box.high
     u = 2.0 * rng.uniform(0.5 * low, 0.5 * high, size=(period, len(low)))  # the width of a box may overflow
     corner = np.where(rng.random(u.shape) < 0.5, low, high)
-    return np.clip(0.0 * u, low, high) if k == 0 else corner if k % 2 else u
+    return box.clip(0.0 * u) if k == 0 else corner if k % 2 else u
 
 
 def _states(cascade: Cascade, rng: np.random.Generator, count: int) -> Array:

@@ -14,19 +14,19 @@ from stability.refute.orbits import (
     disjoint_box_data,
     leading_of_orbit,
     named_value,
-    orbit_of,
-    polish_orbit,
 )
+from stability.refute.runs import orbit_near, polish_orbit
+from stability.refute.search import Candidate
+from stability.rules.periodic_orbits import LONGEST, MAX_UNKNOWNS, unknowns
 from stability.rules.replay import least_gap, why_not_apart
 from stability.rules.separated_trajectories import MAX_WORK, MIN_STEPS, runs, step_work
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
-from stability.systems.simulate import advance_many, natural_step
+from stability.systems.simulate import advance_many, natural_step, settle
 
-__all__ = ["Witness", "search_pairs", "search_replay"]
+__all__ = ["search_pairs", "search_replay"]
 
 Array = np.ndarray
-Witness = tuple[str, dict[str, Any]]
 SETTLE = 500
 SHARE = 3  # pairs of one phase that are looked at closely
 
@@ -40,7 +40,7 @@ def search_pairs(
     inputs: Array | None = None,
     effort: float = 1.0,
     brief: bool = False,
-) -> Iterator[Witness]:
+) -> Iterator[Candidate]:
     """Let pairs of random states settle; where their distance stays, propose witnesses, proofs before replays.
 
     Constant inputs come first; for maps then inputs of period two to four, some of which saturate channels by turns.
@@ -66,7 +66,7 @@ def search_pairs(
         )
         moved = driven.E.any() or driven.F.any()
         for period in (2, 3, 4) if system.is_discrete and moved else ():
-            if deadline.stops("trajectories"):
+            if deadline.over:
                 return
             yield from _phase(driven, _periodic(driven, rng, pairs, period, region), rng, deadline)
 
@@ -110,21 +110,20 @@ def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period
     return np.concatenate([drawn, np.swapaxes(u, 0, 1)])
 
 
-def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Witness]:
+def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Candidate]:
     """Pairs under the inputs ``(pairs, q, p)``: settle, then look at those that are still apart, the farthest first."""
     count, q, _ = u.shape
     x = rng.normal(size=(2, count, driven.system.states)) * _spread(driven)
-    step, inputs = natural_step(driven), [np.broadcast_to(u[:, t], (2, *u[:, 0].shape)) for t in range(q)]
+    inputs = np.swapaxes(u, 0, 1)[:, None]
     for _ in range(4):
-        for t in range(q * (SETTLE // q)):
-            x = advance_many(driven, x, inputs[t % q], step)
-            if t % 5 == 0 and deadline.stops("trajectories"):
-                return
+        x, _ = settle(driven, x, inputs, q * (SETTLE // q), deadline)
+        if deadline.over:
+            return
         order = _apart(x)
         if not len(order):
             return
     for i in order[:SHARE]:
-        if deadline.stops("trajectories"):
+        if deadline.over:
             return
         yield from _proofs(driven, x[0, i], x[1, i], np.ascontiguousarray(u[i]), deadline)
     i = order[0]
@@ -142,7 +141,9 @@ def _apart(x: Array) -> Array:
     return order[: int(alive.sum())]
 
 
-def _proofs(driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline) -> Iterator[Witness]:
+def _proofs(
+    driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
+) -> Iterator[Candidate]:
     """What two settled runs under one input may prove, the simplest first."""
     if driven.system.is_discrete:
         yield from _orbit_witnesses(driven, first, second, inputs, deadline)
@@ -151,7 +152,7 @@ def _proofs(driven: DrivenSystem, first: Array, second: Array, inputs: Array, de
         if states[0] is not None and states[1] is not None and _differ(states[0], states[1]):
             yield "two_equilibria", {"state1": states[0], "state2": states[1], "input": inputs[0]}
     for state in (first, second):
-        if not deadline.stops("trajectories"):
+        if not deadline.over:
             yield from _inner_equilibrium(driven, state, inputs, deadline)
     boxes = disjoint_box_data(driven, first, second, inputs, deadline=deadline)
     if boxes is not None:
@@ -160,8 +161,9 @@ def _proofs(driven: DrivenSystem, first: Array, second: Array, inputs: Array, de
 
 def _orbit_witnesses(
     driven: DrivenSystem, first: Array, second: Array, inputs: Array, deadline: Deadline
-) -> Iterator[Witness]:
-    orbits = [orbit_of(driven, state, inputs, deadline=deadline) for state in (first, second)]
+) -> Iterator[Candidate]:
+    longest = min(LONGEST, MAX_UNKNOWNS // unknowns(driven, 1))
+    orbits = [orbit_near(driven, state, inputs, longest, deadline) for state in (first, second)]
     for orbit in orbits:
         if orbit is not None and len(orbit) > len(inputs) and _differ(orbit[0], orbit[len(inputs)]):
             yield "periodic_orbits", {"first": orbit, "input": inputs}
@@ -181,7 +183,7 @@ def _differ(first: Array, second: Array) -> bool:
     return bool(np.abs(first - second).max() > 1e-7 * (1.0 + np.abs(first).max()))
 
 
-def _unstable(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Witness]:
+def _unstable(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Candidate]:
     value = leading_of_orbit(driven, orbit, inputs)
     if not (abs(value) > 1.0 if driven.system.is_discrete else value.real > 0.0):
         return
@@ -192,12 +194,12 @@ def _unstable(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Wit
         yield "unstable_orbit", {"orbit": orbit, "input": inputs, "eigenvalue": name}
 
 
-def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> Iterator[Witness]:
+def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Equilibria, or orbits of the input's own period, in the middle of a run and beside it."""
     q, x, step, middle = len(inputs), state, natural_step(driven), np.zeros((len(inputs), len(state)))
     steps, points = q * (400 // q), []
     for t in range(steps):
-        if deadline.stops("trajectories"):
+        if deadline.over:
             return
         middle[t % q] += x * q / steps
         if t < q:
@@ -221,7 +223,7 @@ def _replay(
     for steps in (MIN_STEPS, 3 * MIN_STEPS):
         work = steps * step_work(system)
         runs_of_both = 16.0 * work if system.is_discrete else 192.0 * work  # pairs of neighbours; finer ones of a flow
-        if work > MAX_WORK or deadline.stops("trajectories") or not deadline.affords(runs_of_both):
+        if work > MAX_WORK or deadline.over or not deadline.affords(runs_of_both):
             return None
         seen = []
         for run in runs(driven, first, second, inputs, step, steps):  # the finer one only where the coarser one counts

@@ -23,6 +23,7 @@ __all__ = [
     "inverse_iteration",
     "inverse_or_none",
     "is_near",
+    "solved",
 ]
 
 Array = np.ndarray
@@ -96,11 +97,16 @@ def closed_loop_orbit(system: Any, slopes: Ball) -> Matrix:
 
 def inverse_or_none(matrix: Array) -> Array | None:
     """The inverse, or ``None`` where it does not exist or overflows."""
+    return solved(matrix, np.eye(len(matrix)))
+
+
+def solved(matrix: Array, right: Array) -> Array | None:
+    """``X`` with ``matrix X = right``, approximately; ``None`` where the matrix is singular or ``X`` overflows."""
     try:
-        inverse = np.linalg.inv(matrix)
+        solution = np.linalg.solve(matrix, right)
     except np.linalg.LinAlgError:
         return None
-    return inverse if np.isfinite(inverse).all() else None
+    return solution if np.isfinite(solution).all() else None
 
 
 def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpair | None:
@@ -135,11 +141,8 @@ def enclose_eigenpair(matrix: Matrix, value: complex, vector: Array) -> Eigenpai
     for _ in range(2):  # Newton steps in plain floating point
         bordered = ball.mid - value * np.diag(mass)
         bordered[:, k] = -mass * y
-        try:
-            correction = np.linalg.solve(bordered, ball.mid @ y - value * (mass * y))
-        except np.linalg.LinAlgError:
-            return None
-        if not np.isfinite(correction).all():
+        correction = solved(bordered, ball.mid @ y - value * (mass * y))
+        if correction is None:
             return None
         value = value - correction[k]
         y = np.where(index == k, 1.0, y - correction)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from stability.rigor.balls import EPS, Ball, activation_slopes, activation_values, row_sum_norm, system_balls
-from stability.rigor.eigenpairs import inverse_or_none
+from stability.rigor.eigenpairs import inverse_or_none, solved
 
-__all__ = ["MOVED", "Orbit", "distance", "enclose_equilibrium", "enclose_orbit", "kept_radius"]
+__all__ = ["MOVED", "Orbit", "distance", "enclose_equilibrium", "enclose_orbit", "kept_radius", "proved_radius"]
 
 Array = np.ndarray
 MOVED = 1e-3  # Newton's method may move the given points this far, relative to one plus their size
@@ -104,28 +104,32 @@ def enclose_orbit(driven: Any, points: Array, inputs: Array) -> Orbit | None:
     z = np.array([driven.channel(x[i], inputs[i % len(inputs)]) for i in range(k)]).reshape(k, m)
     for _ in range(4):
         value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
-        try:
-            step = np.linalg.solve(slope.mid, value.mid)
-        except np.linalg.LinAlgError:
-            return None
-        if not np.isfinite(step).all():
+        step = solved(slope.mid, value.mid)
+        if step is None:
             return None
         x, z = x - step[: k * n].reshape(k, n), z - step[k * n :].reshape(k, m)
     if not np.abs(x - points).max() <= MOVED * (1.0 + np.abs(points).max()):
         return None  # Newton's method went elsewhere: nothing is said about the given points
     value, slope = equations.residual(x, z), equations.derivative(Ball.exact(z))
-    inverse = inverse_or_none(slope.mid)
-    if inverse is None:
-        return None
-    left, eye = Ball.exact(inverse), np.eye(k * (n + m))
-
-    def spread(radius: float) -> float:
-        return row_sum_norm(eye - left @ equations.derivative(Ball(z, np.full(z.shape, radius))))
-
-    radius = kept_radius(row_sum_norm(left @ value), spread)
+    radius = proved_radius(value, slope, lambda r: equations.derivative(Ball(z, np.full(z.shape, r))))
     if radius is None:
         return None
     return Orbit(Ball(x, np.full(x.shape, radius)), Ball(z, np.full(z.shape, radius)))
+
+
+def proved_radius(value: Ball, slope: Ball, over: Callable[[float], Ball]) -> float | None:
+    """A radius of a box around a point in which Krawczyk's test proves exactly one zero of ``G``, or ``None``.
+
+    Args:
+        value: ``G`` at the point.
+        slope: its derivative there.
+        over: ``r`` to its derivative over the box of radius ``r``.
+    """
+    inverse = inverse_or_none(slope.mid)
+    if inverse is None:
+        return None
+    left, eye = Ball.exact(inverse), np.eye(len(inverse))
+    return kept_radius(row_sum_norm(left @ value), lambda radius: row_sum_norm(eye - left @ over(radius)))
 
 
 def kept_radius(move: float, spread: Callable[[float], float]) -> float | None:

@@ -8,7 +8,15 @@ import numpy as np
 
 from stability.rigor.balls import EPS, Ball
 from stability.rigor.definite import prove_positive_definite
-from stability.rigor.eigenpairs import Eigenpair, Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none, is_near
+from stability.rigor.eigenpairs import (
+    Eigenpair,
+    Matrix,
+    enclose_eigenpair,
+    inverse_iteration,
+    inverse_or_none,
+    is_near,
+    solved,
+)
 
 __all__ = ["enclose_unstable", "prove_not_stable", "prove_trace"]
 
@@ -137,11 +145,8 @@ def _form_from_equation(mid: Array, s: float, discrete: bool) -> Array | None:
     else:
         shifted = (mid - s * eye).T
         operator = np.kron(eye, shifted) + np.kron(shifted, eye)
-    try:
-        solution = np.linalg.solve(operator, eye.reshape(-1))
-    except np.linalg.LinAlgError:
-        return None
-    return solution.reshape(size, size)
+    solution = solved(operator, eye.reshape(-1))
+    return None if solution is None else solution.reshape(size, size)
 
 
 def _grows(ball: Ball, form: Array, s: float, discrete: bool, v: Array) -> bool:

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["advance_many", "natural_step", "pair_gaps"]
+__all__ = ["advance_many", "natural_step", "settle"]
 
 Array = np.ndarray
 
 
 def natural_step(driven: Any) -> float:
     """A step for the fastest motion there can be: ``0.2 / (|A| + |B| |K| |C|)``; 1 for a map."""
-    system = driven.system
-    if system.is_discrete:
+    if driven.is_discrete:
         return 1.0
+    system = driven.system
     speed = np.abs(system.A).sum(axis=1).max(initial=0.0)
     if system.channels:
         slope = float(np.maximum(np.abs(system.alpha), np.abs(system.beta)).max())
@@ -25,7 +25,7 @@ def natural_step(driven: Any) -> float:
 
 def advance_many(driven: Any, x: Array, u: Array, step: float) -> Array:
     """One step for a batch of states ``(..., n)`` with inputs ``(..., p)`` held constant."""
-    if driven.system.is_discrete:
+    if driven.is_discrete:
         return driven.advance(x, u)
     k1 = driven.advance(x, u)
     k2 = driven.advance(x + 0.5 * step * k1, u)
@@ -34,17 +34,26 @@ def advance_many(driven: Any, x: Array, u: Array, step: float) -> Array:
     return x + step / 6.0 * (k1 + 2.0 * (k2 + k3) + k4)
 
 
-def pair_gaps(driven: Any, first: Array, second: Array, u: Array, step: float, steps: int) -> Array:
-    """Distances of two trajectories under one input ``(p,)``, or ``(k, p)`` repeated: ``(steps + 1,)``, from time 0."""
-    x = np.stack([first, second])
-    inputs = np.atleast_2d(u)
-    gaps = np.empty(steps + 1)
-    for i in range(steps + 1):
-        difference = x[0] - x[1]
-        gaps[i] = np.sqrt(difference @ difference)
-        if not np.isfinite(gaps[i]):
-            gaps[i:] = np.nan
+def settle(subject: Any, states: Array, inputs: Array, steps: int, deadline: Any, tail: int = 0) -> tuple[Array, Array]:
+    """States after some steps, and their averages over the last of them.
+
+    Args:
+        subject: anything with ``advance`` and ``is_discrete``; a flow takes Runge-Kutta steps of its natural length.
+        states: ``(..., n)``.
+        inputs: ``(q, ..., p)``, used in turn.
+        steps: how many; fewer where the deadline is over.
+        deadline: asked every five steps.
+        tail: over how many of the last steps the averages go.
+
+    Returns:
+        ``(..., n)`` twice.
+    """
+    step, total = natural_step(subject), np.zeros_like(states)
+    inputs = np.broadcast_to(inputs, (len(inputs), *states.shape[:-1], inputs.shape[-1]))
+    for t in range(steps):
+        states = advance_many(subject, states, inputs[t % len(inputs)], step)
+        if t >= steps - tail:
+            total = total + states
+        if t % 5 == 4 and deadline.over:
             break
-        if i < steps:
-            x = advance_many(driven, x, np.broadcast_to(inputs[i % len(inputs)], (2, inputs.shape[1])), step)
-    return gaps
+    return states, total / max(min(tail, steps), 1)

@@ -7,10 +7,9 @@ import pytest
 
 from stability.gated.cell import GatedCell
 from stability.refute import refute
-from stability.refute.gated import search_gated
 from stability.refute.gated_equilibria import ascend, gradient, steady
-from stability.refute.inputs import ANYWHERE, input_range
-from stability.refute.reach import input_boxes, states_reachable
+from stability.refute.inputs import ANYWHERE, InputRange, input_boxes, input_range
+from stability.refute.occurrence import states_reachable
 from stability.solve.deadline import Deadline
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]
@@ -24,12 +23,12 @@ def random_cell(kind, reset_after, rng, scale, m=4, p=2) -> GatedCell:
 
 def test_the_search_is_counted_and_seeded():
     cell = random_cell("lstm", True, np.random.default_rng(0), 2.5)
-    one, two = (search_gated(cell, seed=3) for _ in range(2))
+    one, two = (refute(cell, seed=3) for _ in range(2))
     assert one.found
     assert one.statement == two.statement
     for key, value in one.proof.data.items():
         assert np.array_equal(value, two.proof.data[key]), key
-    spent = search_gated(cell, seed=3, time_limit=0.0)
+    spent = refute(cell, seed=3, time_limit=0.0)
     assert spent.proof is None
 
 
@@ -58,7 +57,7 @@ def test_gradient_of_the_least_stable_eigenvalue(kind):
     for j, e in enumerate(np.eye(2)):
         ahead, behind = (steady(cell, at.state, u + s * 1e-5 * e) for s in (1, -1))
         assert slope[j] == pytest.approx((ahead.radius - behind.radius) / 2e-5, abs=1e-6)
-    path = list(ascend(cell, at, -np.ones(2), np.ones(2), 10, Deadline.after(None)))
+    path = list(ascend(cell, at, InputRange(-np.ones(2), np.ones(2)), 10, Deadline.after(None)))
     assert path
     assert all(b.radius > a.radius for a, b in zip([at, *path], path))
     assert all((np.abs(p.u) <= 1.0).all() for p in path)
@@ -91,17 +90,18 @@ def test_a_cell_of_an_lstm_grows_by_at_most_one_a_step():
         (pushed, -9.5, 10, None),
     ):
         data = {"state": np.array([0.5 * np.tanh(c), c]), "input": np.zeros(1)}
-        assert states_reachable(subject, data, None, horizon) is expected, (c, horizon)
+        assert states_reachable(subject, data, ANYWHERE, None, horizon) is expected, (c, horizon)
     start = np.array([0.0, 3.0])
     data = {"state": np.array([0.5 * np.tanh(10.0), 10.0]), "input": np.zeros(1)}
-    assert states_reachable(cell, data, start, 6) is False
-    assert states_reachable(cell, data, start, 7) is True
+    assert states_reachable(cell, data, ANYWHERE, start, 6) is False
+    assert states_reachable(cell, data, ANYWHERE, start, 7) is True
 
 
 def test_boxes_of_inputs():
-    whole = [(low.tolist(), high.tolist()) for low, high in input_boxes(None, None, ANYWHERE, 2)]
+    whole = [(box.low.tolist(), box.high.tolist()) for box in input_boxes(None, None, ANYWHERE, 2)]
     assert whole[0] == ([0.0, 0.0], [1.0, 1.0])
     assert whole[1] == ([-1.0, -1.0], [1.0, 1.0])
     low, high = -np.ones(1), 2 * np.ones(1)
-    assert [(a[0], b[0]) for a, b in input_boxes(low, high, input_range((0.0, 9.0), 1), 1)] == [(0.0, 2.0), (-1.0, 2.0)]
-    assert [(a[0], b[0]) for a, b in input_boxes(low, high, input_range((5.0, 9.0), 1), 1)] == [(-1.0, 2.0)]
+    for data, expected in (((0.0, 9.0), [(0.0, 2.0), (-1.0, 2.0)]), ((5.0, 9.0), [(-1.0, 2.0)])):
+        boxes = input_boxes(low, high, input_range(data, 1), 1)
+        assert [(box.low[0], box.high[0]) for box in boxes] == expected

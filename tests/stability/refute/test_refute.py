@@ -16,7 +16,7 @@ from stability.refute.manifold import correct, newton
 from stability.refute.spectrum import leading, leading_value
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.simulate import advance_many, natural_step, pair_gaps
+from stability.systems.simulate import advance_many, natural_step, settle
 from stability.verify import verify_claim
 
 COUNTER_A = np.array([[-1, 13, 29], [-8, -26, -5], [-30, 18, -2]]) / 40
@@ -229,8 +229,9 @@ class TestNetworks:
             assert refute(system).proof.kind == "destabilising_slopes"
             step = natural_step(driven)
             for far in (1e2, 1e3):
-                gaps = pair_gaps(driven, np.zeros(2), np.full(2, far), np.zeros(2), step, int(5 / step))
-                assert gaps[-1] > 0.5 * gaps[0]
+                pair = np.stack([np.zeros(2), np.full(2, far)])
+                last, _ = settle(driven, pair, np.zeros((1, 1, 2)), int(5 / step), Deadline())
+                assert np.linalg.norm(last[0] - last[1]) > 0.5 * np.linalg.norm(pair[0] - pair[1])
 
     def test_bistable_network(self):
         driven = DrivenSystem(LureSystem.recurrent(-np.eye(2), 3 * np.eye(2)), "tanh", np.zeros((2, 1)))
