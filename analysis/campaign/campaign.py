@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from stability.storage.folder import claim, is_inner, is_listed, listed
 from stability.storage.writing import make_folder
 
 from ..results import plain_value
-from ..tasks import identity, make_task
+from ..tasks import Task, identity, make_task
 from ..training.front import resume_run
+from ..training.outcome import Progress
 from ..training.presets import PRESETS, train_preset
 from ..training.runs import RUN_FILE, read_run
 from .digests import file_digest, file_digests, model_digest
@@ -93,21 +94,6 @@ class Given:
 
 
 @dataclass(frozen=True)
-class _Job:
-    name: str
-    folder: str
-    budget: str
-    seed: int
-    data_dir: str | None
-    task: tuple[str, dict[str, Any]] | None
-    time_limit: float | None
-    device: str
-    given: Given | None
-    overwrite: bool
-    input_box: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
 class Campaign:
     """What is to be done, and where.
 
@@ -155,6 +141,19 @@ class Campaign:
     def budget(self) -> str:
         """Name of the analyzers' budget."""
         return "quick" if self.quick else "full"
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One model of a campaign; what is given of others does not travel with it."""
+
+    campaign: Campaign
+    name: str
+    overwrite: bool
+
+    @property
+    def folder(self) -> Path:
+        return self.campaign.folder / "models" / self.name
 
 
 @contextmanager
@@ -269,23 +268,10 @@ def run_campaign(
         FolderInUseError: another process writes there.
         KeyboardInterrupt: finished models and finished epochs are kept.
     """
-    given = {g.name: g for g in campaign.given}
     with claim(campaign.folder, "report") as own:
         done = finished(campaign)
         jobs = {
-            name: _Job(
-                name,
-                str(campaign.folder / "models" / name),
-                campaign.budget,
-                campaign.seed,
-                campaign.data_dir,
-                campaign.task,
-                campaign.train_seconds,
-                campaign.device,
-                given.get(name),
-                overwrite,
-                campaign.input_box,
-            )
+            name: _Job(replace(campaign, given=tuple(g for g in campaign.given if g.name == name)), name, overwrite)
             for name in campaign.models
             if name not in done
         }
@@ -313,86 +299,68 @@ def run_campaign(
 
 
 def _work(job: _Job, tell: Callable[[str], None]) -> None:
-    if job.given is not None:
-        _examine(job, job.given, tell)
-    else:
-        _train(job, tell)
+    (_examine if job.campaign.given else _train)(job, tell)
 
 
 def _train(job: _Job, tell: Callable[[str], None]) -> None:
     """Train a preset, or go on with its training, then analyse."""
-    folder = Path(job.folder)
-    is_trained = is_whole(folder)
+    campaign, folder = job.campaign, job.folder
+    name, options = campaign.task
+    task = make_task(name, data_dir=campaign.data_dir, seed=campaign.seed, **options)
 
-    def progress(news: Any) -> None:
+    def progress(news: Progress) -> None:
         if news.finished is not None:
             tell(f"epoch {news.epoch} of {news.epochs}, held-out {task.metric_name} {news.finished.test_metric:.3f}")
 
-    name, options = job.task or ("digits", {})
-    task = make_task(name, data_dir=job.data_dir, seed=job.seed, **options)
-    if is_trained:
-        model = read_run(folder).model().to(job.device)
-    elif can_go_on(folder, tell):
-        model, result = resume_run(
-            folder, data_dir=job.data_dir, progress=progress, time_limit=job.time_limit, device=job.device
-        )
+    more: dict[str, Any] = {"progress": progress, "time_limit": campaign.train_seconds, "device": campaign.device}
+    if is_whole(folder):
+        model = read_run(folder).model().to(campaign.device)
     else:
-        tell("training")
-        model, result = train_preset(
-            job.name,
-            task,
-            quick=job.budget == "quick",
-            seed=job.seed,
-            device=job.device,
-            out=folder,
-            progress=progress,
-            time_limit=job.time_limit,
-            overwrite=job.overwrite,
-        )
-    if not is_trained and result.interrupted:
-        raise KeyboardInterrupt
-    if not is_trained and result.epochs == 0:
-        raise UnsupportedError(f"training finished no epoch ({result.detail})")
-    title = PRESETS[job.name].title or job.name
-    analyse(
-        folder,
-        model,
-        model=model,
-        task=task,
-        title=title,
-        source=f"trained here: {PRESETS[job.name].why}",
-        budget=job.budget,
-        seed=job.seed,
-        progress=tell,
-        overwrite=job.overwrite,
-        keep=True,
-        input_box=job.input_box,
-    )
+        if can_go_on(folder, tell):
+            model, result = resume_run(folder, data_dir=campaign.data_dir, **more)
+        else:
+            tell("training")
+            more |= {"quick": campaign.quick, "seed": campaign.seed, "out": folder, "overwrite": job.overwrite}
+            model, result = train_preset(job.name, task, **more)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        if result.epochs == 0:
+            raise UnsupportedError(f"training finished no epoch ({result.detail})")
+    preset = PRESETS[job.name]
+    _analyse(job, tell, model, model, task, title=preset.title or job.name, source=f"trained here: {preset.why}")
 
 
-def _examine(job: _Job, given: Given, tell: Callable[[str], None]) -> None:
+def _examine(job: _Job, tell: Callable[[str], None]) -> None:
     """Analyse a model that was given; its run directory's files are taken over."""
-    folder, source = Path(job.folder), Path(given.path)
-    make_folder(folder)
-    task = None if given.task is None else examined_on(given.task, source, job.data_dir, job.seed)
+    campaign, (given,) = job.campaign, job.campaign.given
+    source = Path(given.path)
+    make_folder(job.folder)
+    task = None if given.task is None else examined_on(given.task, source, campaign.data_dir, campaign.seed)
     if (source / RUN_FILE).is_file():
-        take_over(source, folder, job.overwrite)
-        task = read_run(source).task(job.data_dir) if task is None else task
-    model = given.subject.to(job.device) if isinstance(given.subject, nn.Module) else None
+        take_over(source, job.folder, job.overwrite)
+        task = read_run(source).task(campaign.data_dir) if task is None else task
+    model = given.subject.to(campaign.device) if isinstance(given.subject, nn.Module) else None
     if task is not None and model is not None:
         task = fitted(task, model, given.path)
+    subject = given.subject if model is None else model
+    told = {"title": given.title or given.name, "source": given.path, "given": given.digest}
+    _analyse(job, tell, subject, model, task, **told)
+
+
+def _analyse(
+    job: _Job, tell: Callable[[str], None], subject: Any, model: nn.Module | None, task: Task | None, **told: str
+) -> None:
+    campaign = job.campaign
     analyse(
-        folder,
-        given.subject if model is None else model,
+        job.folder,
+        subject,
         model=model,
         task=task,
-        title=given.title or given.name,
-        source=given.path,
-        budget=job.budget,
-        seed=job.seed,
+        budget=campaign.budget,
+        seed=campaign.seed,
         progress=tell,
-        given=given.digest,
         overwrite=job.overwrite,
         keep=True,
-        input_box=job.input_box,
+        input_box=campaign.input_box,
+        **told,  # type: ignore[arg-type]
     )

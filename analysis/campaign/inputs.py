@@ -119,37 +119,8 @@ def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range
         path = ""
     if not path or model is None:
         return data_range(task), ""
-    seen: list[tuple[Tensor, Tensor]] = []  # least and largest input of each feature: one entry at most
-
-    def look(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        value = next(iter((*arguments, *keywords.values())), None)
-        value = value.data if isinstance(value, PackedSequence) else value
-        if isinstance(value, Tensor) and value.is_floating_point() and value.numel():
-            rows = value.detach().flatten(0, -2)
-            low, high = rows.amin(0), rows.amax(0)
-            if seen and seen[0][0].shape != low.shape:  # of several widths: one range for all
-                low, high = low.min()[None], high.max()[None]
-                seen[:] = [(seen[0][0].min()[None], seen[0][1].max()[None])]
-            for least, most in seen:
-                low, high = torch.minimum(low, least), torch.maximum(high, most)
-            seen[:] = [(low, high)]
-
-    try:
-        handle = model.get_submodule(path).register_forward_pre_hook(look, with_kwargs=True)
-    except AttributeError:  # a name with characters that a path in a claim cannot hold
-        return None, path
-    sequences = [x for x, _ in (task.train, task.test)]
-    try:
-        for batch in (batch for x in sequences for batch in x.split(CHUNK)):
-            answer(model, batch, type(model).__name__)
-    except ConfigurationError:  # the step that needs its answers says what is wrong with it
-        return None, path
-    finally:
-        handle.remove()
-    if not seen:
-        return None, path
-    found = [end.double().cpu().numpy() for end in seen[0]]
-    if not np.isfinite(found).all():
+    found = _read_inside(model, path, task)
+    if found is None or not np.isfinite(found).all():
         return None, path
     low, high = float(found[0].min()), float(found[1].max())
     if task.bounds is not None and _is_by_feature(task.bounds):  # features in another order have other bounds
@@ -157,6 +128,43 @@ def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range
     else:
         untouched = (low, high, len(found[0])) == (*_occurring(task), task.input_size)
     return (data_range(task), "") if untouched else ((low, high), path)
+
+
+class _Seen:
+    """A hook before a module: least and largest input of each feature, or one range for all where widths differ."""
+
+    ends: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        value = next(iter((*arguments, *keywords.values())), None)
+        value = value.data if isinstance(value, PackedSequence) else value
+        if not isinstance(value, Tensor) or not value.is_floating_point() or not value.numel():
+            return
+        rows = value.detach().flatten(0, -2)
+        low, high = rows.amin(0), rows.amax(0)
+        if self.ends is not None:
+            least, most = self.ends
+            if least.shape != low.shape:
+                low, high, least, most = low.min()[None], high.max()[None], least.min()[None], most.max()[None]
+            low, high = torch.minimum(low, least), torch.maximum(high, most)
+        self.ends = (low, high)
+
+
+def _read_inside(model: nn.Module, path: str, task: Task) -> list[np.ndarray] | None:
+    """Least and largest input of each feature that a part reads while the model runs on all data, if it does."""
+    seen = _Seen()
+    try:
+        handle = model.get_submodule(path).register_forward_pre_hook(seen, with_kwargs=True)
+    except AttributeError:  # a name with characters that a path in a claim cannot hold
+        return None
+    try:
+        for batch in (batch for x, _ in (task.train, task.test) for batch in x.split(CHUNK)):
+            answer(model, batch, type(model).__name__)
+    except ConfigurationError:  # the step that needs its answers says what is wrong with it
+        return None
+    finally:
+        handle.remove()
+    return None if seen.ends is None else [end.double().cpu().numpy() for end in seen.ends]
 
 
 def boxed(subject: Any, box: Range | None, *, stated: bool = False) -> tuple[Any, Range | None]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from stability.errors import FileFormatError
 from stability.storage.artifacts import ANALYSIS_FILE, STEPS, files_of
@@ -23,23 +23,15 @@ INPUTS = tuple(name for name in files_of("training") if name != CHECKPOINT)
 RESULTS = files_of(*(step for step in STEPS if step != "training"))
 """Files that the steps write."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def owned(analysis: Callable[P, R]) -> Callable[P, R]:
-    """Function decorator: the folder, its first argument, is owned while it works, and its files are on the list."""
-
-    @functools.wraps(analysis)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        folder = Path(str(args[0] if args else kwargs["folder"]))
-        if not folder.is_dir():
-            raise FileFormatError(f"cannot write to {folder}: there is no such directory")
-        with claim(folder, "report") as own:
-            own.reserve((*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite=bool(kwargs.get("overwrite")))
-            return analysis(*args, **kwargs)
-
-    return run
+@contextmanager
+def owned(folder: Path, overwrite: bool) -> Iterator[None]:
+    """The folder of an analysis is owned within, and its files are on the list."""
+    if not folder.is_dir():
+        raise FileFormatError(f"cannot write to {folder}: there is no such directory")
+    with claim(folder, "report") as own:
+        own.reserve((*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite=overwrite)
+        yield
 
 
 def begin_analysis(folder: Path, same: Mapping[str, Any], *, keep: bool) -> dict[str, dict[str, Any]]:

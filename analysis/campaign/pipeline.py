@@ -8,7 +8,7 @@ that the results are made of. It is written last: a directory that has it is com
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,19 +60,10 @@ def _performance(work: Work) -> None:
 
 def _noise(work: Work) -> None:
     model, x, y, bounds = work.classifier(work.budget.samples)
-    span = width(bounds)
+    common: dict[str, Any] = {"draws": work.budget.draws, "bounds": bounds, "seed": work.seed}
     sweeps = [
-        noise_sweep(
-            model,
-            x,
-            y,
-            kind=kind,
-            levels=[level * (span if kind == "white" else 1.0) for level in work.budget.levels],
-            draws=work.budget.draws,
-            bounds=bounds,
-            seed=work.seed,
-        )
-        for kind in ("white", "salt_pepper")
+        noise_sweep(model, x, y, kind=kind, levels=[level * scale for level in work.budget.levels], **common)
+        for kind, scale in (("white", width(bounds)), ("salt_pepper", 1.0))
     ]
     work.write_table("noise.csv", pd.concat([s.frame() for s in sweeps], ignore_index=True))
 
@@ -85,19 +76,10 @@ def _attacks(work: Work) -> None:
         ("pgd", "l2", work.budget.epsilons_l2, {"steps": work.budget.steps}),
         ("deepfool", "l2", work.budget.epsilons_l2, {}),
     )
+    common: dict[str, Any] = {"bounds": bounds, "seed": work.seed}
     sweeps = [
-        attack_sweep(
-            model,
-            x,
-            y,
-            epsilons=[e * span for e in epsilons],
-            attack=attack,
-            norm=norm,
-            bounds=bounds,
-            seed=work.seed,
-            **options,
-        )
-        for attack, norm, epsilons, options in plans
+        attack_sweep(model, x, y, epsilons=[e * span for e in sizes], attack=attack, norm=norm, **common, **options)
+        for attack, norm, sizes, options in plans
     ]
     work.write_table("attacks.csv", pd.concat([s.frame() for s in sweeps], ignore_index=True))
 
@@ -173,24 +155,10 @@ def _hessian(work: Work) -> None:
     model, task = work.with_data()
     answers_of(model, task)
     x, y = (part[: work.budget.curved] for part in task.train)
-    summary = hessian_summary(
-        model,
-        x,
-        y,
-        loss=task.loss,
-        seed=work.seed,
-        max_iter=work.budget.iterations,
-        trace_samples=work.budget.probes,
-    )
-    density = spectral_density(
-        model,
-        x,
-        y,
-        loss=task.loss,
-        seed=work.seed,
-        n_vectors=work.budget.probes,
-        steps=work.budget.iterations,
-    )
+    common: dict[str, Any] = {"loss": task.loss, "seed": work.seed}
+    steps, probes = work.budget.iterations, work.budget.probes
+    summary = hessian_summary(model, x, y, max_iter=steps, trace_samples=probes, **common)
+    density = spectral_density(model, x, y, steps=steps, n_vectors=probes, **common)
     work.write_result("hessian.json", summary, samples=len(x))
     work.write_table("density.csv", density.frame())
 
@@ -207,11 +175,6 @@ STEPS: dict[str, Callable[[Work], None]] = {
 }
 
 
-def is_discrete(subject: Any) -> bool:
-    """Whether a subject advances in steps (gated cells and stacks of layers do)."""
-    return bool(getattr(getattr(subject, "system", subject), "is_discrete", True))
-
-
 def _without_place(described: dict[str, Any]) -> dict[str, Any]:
     """A task's description without where a file of one's own lies: its digest says which it is."""
     parts = {k: {n: v for n, v in described[k].items() if n != "file"} for k in ("options", "data")}
@@ -225,7 +188,6 @@ def _origin(task: Task | None, part: str, stated: Any) -> str:
     return "bounds" if task is not None and task.data.get("bounds") == "stated" and not part else "data"
 
 
-@owned
 def analyse(
     folder: str | Path,
     subject: Any,
@@ -268,63 +230,68 @@ def analyse(
     """
     budget = BUDGETS[budget] if isinstance(budget, str) else budget
     folder = Path(folder)
-    digest = model_digest(subject if model is None else model)
-    described_task = None if task is None else _without_place(task.describe())
-    same = {"digest": digest, "seed": seed, "given": given, "budget": asdict(budget), "task": described_task}
-    kept = begin_analysis(folder, {**same, "stated_box": input_box}, keep=keep)
-    device = torch.device("cpu") if model is None else next((p.device for p in model.parameters()), torch.device("cpu"))
-    task = None if task is None else task.to(device)
-    span, part = (None, "") if task is None else part_range(subject, model, task)
-    target, box = boxed(subject, span if input_box is None else input_box, stated=input_box is not None)
-    work = Work(folder, target, model, task, budget, seed, box, span)
-    started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
-    steps: dict[str, dict[str, Any]] = {}
-    for name, run in STEPS.items():
-        if name in kept:
-            steps[name] = kept[name]
-            if name == "certificate":
-                work.certificate = Certificate.load(folder / "certificate.json")
-            continue
-        if progress is not None:
-            progress(name)
-        work.begin(name)
-        begun = time.perf_counter()
-        try:
-            run(work)
-        except FileFormatError:
-            raise  # a disk that cannot be written to is no property of the model
-        except StabilityError as error:
-            steps[name] = {"status": "unavailable", "reason": str(error)}
-            if isinstance(error, NoDataError):
-                steps[name]["needs"] = "data"
-        else:
-            steps[name] = {"status": "done", "files": sorted(work.written)}
-        steps[name]["seconds"] = time.perf_counter() - begun
-    described = work.certificate.subject if work.certificate is not None else subject
-    document = {
-        "format": "stability-analysis",
-        "version": 1,
-        "title": title,
-        "source": source,
-        "seed": seed,
-        "budget": asdict(budget),
-        "discrete": is_discrete(described),
-        "parameters": None if model is None else sum(p.numel() for p in model.parameters()),
-        "hidden_size": getattr(getattr(model, "layer", model), "hidden_size", None),
-        "sequence_length": None if task is None else int(task.test[0].shape[1]),
-        "input_range": None if task is None else data_range(task),
-        "input_box": box,
-        "input_from": None if box is None else _origin(task, part, input_box),
-        "input_seen": span,
-        "input_of": part,
-        "stated_box": input_box,
-        "task": described_task,
-        "given": given,
-        "digest": digest,
-        "files": file_digests(folder, (*INPUTS, *RESULTS)),
-        "steps": steps,
-        "environment": environment(seed, device, started),
-    }
-    work.begin("analysis")
-    work.write_json(ANALYSIS_FILE, document)
-    return document
+    with owned(folder, overwrite):
+        digest = model_digest(subject if model is None else model)
+        described_task = None if task is None else _without_place(task.describe())
+        same = {"digest": digest, "seed": seed, "given": given, "budget": asdict(budget), "task": described_task}
+        kept = begin_analysis(folder, {**same, "stated_box": input_box}, keep=keep)
+        device = next((p.device for p in model.parameters()), None) if model is not None else None
+        device = device or torch.device("cpu")
+        task = None if task is None else task.to(device)
+        span, part = (None, "") if task is None else part_range(subject, model, task)
+        target, box = boxed(subject, span if input_box is None else input_box, stated=input_box is not None)
+        work = Work(folder, target, model, task, budget, seed, box, span)
+        started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
+        steps = {name: _carry_out(work, name, kept, progress) for name in STEPS}
+        described = work.certificate.subject if work.certificate is not None else subject
+        document = {
+            "format": "stability-analysis",
+            "version": 1,
+            "title": title,
+            "source": source,
+            "seed": seed,
+            "budget": asdict(budget),
+            "discrete": bool(getattr(described, "is_discrete", True)),
+            "parameters": None if model is None else sum(p.numel() for p in model.parameters()),
+            "hidden_size": getattr(getattr(model, "layer", model), "hidden_size", None),
+            "sequence_length": None if task is None else int(task.test[0].shape[1]),
+            "input_range": None if task is None else data_range(task),
+            "input_box": box,
+            "input_from": None if box is None else _origin(task, part, input_box),
+            "input_seen": span,
+            "input_of": part,
+            "stated_box": input_box,
+            "task": described_task,
+            "given": given,
+            "digest": digest,
+            "files": file_digests(folder, (*INPUTS, *RESULTS)),
+            "steps": steps,
+            "environment": environment(seed, device, started),
+        }
+        work.begin("analysis")
+        work.write_json(ANALYSIS_FILE, document)
+        return document
+
+
+def _carry_out(
+    work: Work, name: str, kept: Mapping[str, dict[str, Any]], progress: Callable[[str], Any] | None
+) -> dict[str, Any]:
+    """The record of a step: as it was kept, or what came of it now."""
+    if name in kept:
+        if name == "certificate":
+            work.certificate = Certificate.load(work.folder / "certificate.json")
+        return kept[name]
+    if progress is not None:
+        progress(name)
+    work.begin(name)
+    begun = time.perf_counter()
+    try:
+        STEPS[name](work)
+        outcome: dict[str, Any] = {"status": "done", "files": sorted(work.written)}
+    except FileFormatError:
+        raise  # a disk that cannot be written to is no property of the model
+    except StabilityError as error:
+        outcome = {"status": "unavailable", "reason": str(error)}
+        if isinstance(error, NoDataError):
+            outcome["needs"] = "data"
+    return {**outcome, "seconds": time.perf_counter() - begun}

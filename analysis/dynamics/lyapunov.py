@@ -137,7 +137,7 @@ def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = 
     if not isinstance(certificate, Certificate):
         raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
     steps = check_int("steps", steps)
-    discrete = _is_discrete(certificate.subject)
+    discrete = certificate.subject.is_discrete
     if not discrete and dt is None:
         return None
     duration = 1.0 if discrete else check_number("dt", dt, strict=True)
@@ -152,11 +152,6 @@ def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = 
         return None
     least = min(found)
     return least + _ROUNDING * (1.0 + abs(least)) if math.isfinite(least) else least
-
-
-def _is_discrete(subject: Any) -> bool:
-    """Whether a subject advances in steps; gated cells and stacks of layers say so themselves or always do."""
-    return bool(getattr(getattr(subject, "system", subject), "is_discrete", True))
 
 
 def _rate_and_overshoot(subject: Any, claim: Claim) -> tuple[float, float] | None:

@@ -54,6 +54,24 @@ def read_idx(path: str | Path, axes: int | None = None) -> np.ndarray:
 
 
 def _read(stream: BinaryIO, path: Path, axes: int | None) -> np.ndarray:
+    shape = _shape(stream, path, axes)
+    entries = math.prod(shape)
+    if entries == 0:
+        raise FileFormatError(f"{path} is empty: its header says {shape}")
+    if entries > MAX_ENTRIES:
+        raise FileFormatError(f"{path} claims {entries} entries {shape}; at most {MAX_ENTRIES} are read")
+    body = bytearray()  # in pieces: a false header must not make us allocate what the file does not have
+    while len(body) <= entries and (piece := stream.read(min(entries + 1 - len(body), 1 << 22))):
+        body += piece
+    if len(body) < entries:
+        raise FileFormatError(f"{path} is truncated: its header {shape} needs {entries} bytes, it has {len(body)}")
+    if len(body) > entries:
+        raise FileFormatError(f"{path} goes on after the {entries} bytes that its header {shape} announces")
+    return np.frombuffer(body, dtype=np.uint8).reshape(shape)
+
+
+def _shape(stream: BinaryIO, path: Path, axes: int | None) -> tuple[int, ...]:
+    """The header: type byte, number of axes, sizes."""
     head = stream.read(4)
     if len(head) < 4 or head[:2] != b"\0\0":
         raise FileFormatError(f"{path} is no IDX file: it must begin with two zero bytes, a type and a number of axes")
@@ -65,23 +83,7 @@ def _read(stream: BinaryIO, path: Path, axes: int | None) -> np.ndarray:
     sizes = stream.read(4 * count)
     if len(sizes) < 4 * count:
         raise FileFormatError(f"{path} is truncated inside its header")
-    shape = struct.unpack(f">{count}I", sizes)
-    entries = math.prod(shape)
-    if entries == 0:
-        raise FileFormatError(f"{path} is empty: its header says {shape}")
-    if entries > MAX_ENTRIES:
-        raise FileFormatError(f"{path} claims {entries} entries {shape}; at most {MAX_ENTRIES} are read")
-    body = bytearray()
-    while len(body) <= entries:  # in pieces: a false header must not make us allocate what the file does not have
-        piece = stream.read(min(entries + 1 - len(body), 1 << 22))
-        if not piece:
-            break
-        body += piece
-    if len(body) < entries:
-        raise FileFormatError(f"{path} is truncated: its header {shape} needs {entries} bytes, it has {len(body)}")
-    if len(body) > entries:
-        raise FileFormatError(f"{path} goes on after the {entries} bytes that its header {shape} announces")
-    return np.frombuffer(body, dtype=np.uint8).reshape(shape)
+    return struct.unpack(f">{count}I", sizes)
 
 
 def find_idx(folder: Path, stem: str, axes: int) -> Path:

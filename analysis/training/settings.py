@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -26,6 +27,14 @@ SCHEDULES = ("steps", "cosine")
 OPTIONAL = ("clip", "patience", "fresh")  # may be None
 ADDED = {"schedule": "steps", "warm_up": 0.0, "fresh": None}
 """Defaults of what later releases added: left out of the record, so that runs of earlier ones can go on."""
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("epochs", "batch_size", "patience", "fresh"), check_int),
+    "seed": functools.partial(check_int, minimum=0),
+    **dict.fromkeys(("lr", "decay", "validation", "clip"), functools.partial(check_number, strict=True)),
+    **dict.fromkeys(("momentum", "weight_decay", "margin_penalty", "warm_up"), check_number),
+    "margin_target": functools.partial(check_number, minimum=-1e6),
+}
+BOUNDED = ("lr", "decay", "weight_decay", "margin_penalty", "margin_target", "clip")
 LARGEST = 1e30
 """Of a real number: beyond it an optimizer in float32 overflows in its own arithmetic."""
 
@@ -76,25 +85,20 @@ class Settings:
     fresh: int | None = None
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None or name not in OPTIONAL}
-        for name in (n for n in ("epochs", "batch_size", "patience", "fresh") if n in given):
-            check_int(name, given[name])
-        check_int("seed", self.seed, 0)
-        for name in ("momentum", "weight_decay", "margin_penalty", "warm_up"):
-            check_number(name, given[name])
-        for name in (n for n in ("lr", "decay", "validation", "clip") if n in given):
-            check_number(name, given[name], strict=True)
-        check_number("margin_target", self.margin_target, minimum=-1e6)
+        for name, value in vars(self).items():
+            if name in CHECKS and (value is not None or name not in OPTIONAL):
+                CHECKS[name](name, value)
+                if name in BOUNDED and value > LARGEST:
+                    raise ConfigurationError(f"{name} must be at most {LARGEST:g}, got {value!r}")
         if self.validation >= 1 or self.momentum >= 1:
             raise ConfigurationError("validation and momentum must be below 1")
         if self.warm_up > 1:
             raise ConfigurationError(f"warm_up must be at most 1, got {self.warm_up!r}")
-        for name in ("lr", "decay", "weight_decay", "margin_penalty", "margin_target", "clip"):
-            if given.get(name, 0.0) > LARGEST:
-                raise ConfigurationError(f"{name} must be at most {LARGEST:g}, got {given[name]!r}")
         for name, known in (("optimizer", tuple(OPTIMIZERS)), ("schedule", SCHEDULES)):
-            if given[name] not in known:
-                raise ConfigurationError(f"unknown {name} {given[name]!r}; the known ones are {', '.join(known)}")
+            if getattr(self, name) not in known:
+                raise ConfigurationError(
+                    f"unknown {name} {getattr(self, name)!r}; the known ones are {', '.join(known)}"
+                )
         if isinstance(self.milestones, (str, Mapping)) or not isinstance(self.milestones, Iterable):
             raise ConfigurationError(f"milestones must be a list of epochs, got {self.milestones!r}")
         object.__setattr__(self, "milestones", tuple(check_int("a milestone", m) for m in self.milestones))
