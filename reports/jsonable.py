@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["plain"]
+from stability.storage.writing import write_text
+
+__all__ = ["plain", "write_json"]
 
 
 def plain(value: Any) -> Any:
@@ -26,3 +29,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a document as JSON that every reader reads the same.
+
+    Args:
+        path: of the file.
+        document: values as ``plain`` takes them.
+
+    Raises:
+        FileFormatError: it cannot be written.
+    """
+    write_text(path, json.dumps(plain(document), indent=1, allow_nan=False) + "\n")

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -14,15 +14,10 @@ import typer
 from stability.errors import StabilityError
 from stability.foreign import raised_at, told
 
-from ..cli import analyzers as cli_analyzers
-from ..cli import certify as cli_certify
-from ..cli import compare as cli_compare
-from ..cli import report as cli_report
-from ..cli import study as cli_study
-from ..cli import train as cli_train
-from ..cli import verify as cli_verify
 from ..names import cut, printable
+from . import analyzers, certify, compare, report, study, train, verify
 from .console import Interrupted
+from .options import flat
 from .streams import emptied, occupied
 from .supervisor import needs_a_watcher, watched
 
@@ -36,6 +31,17 @@ TRACEBACK = "STABILITY_TRACEBACK"
 # typer brings its own copy of click, or uses an installed one: the class is found through what typer exports.
 ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+NOTHING_WRITTEN = ("interrupted", "nothing was written", INTERRUPTED)
+ENDS: dict[type[BaseException], Callable[[Any], tuple[str, str, int]]] = {
+    Interrupted: lambda stop: ("interrupted", str(stop), INTERRUPTED),
+    KeyboardInterrupt: lambda stop: NOTHING_WRITTEN,
+    typer.Abort: lambda stop: NOTHING_WRITTEN,
+    StabilityError: lambda error: ("error", str(error), 2),
+    OSError: lambda error: ("error", f"{error.strerror or error}{f' ({error.filename})' * bool(error.filename)}", 2),
+    ClickException: lambda error: ("error", error.format_message(), 2),
+}
+"""How a command may end without an answer: kind, text and exit code. All else is a fault of this program."""
+
 app = typer.Typer(
     help="Certify the global stability of recurrent neural networks and measure their robustness.",
     epilog=(
@@ -47,8 +53,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (cli_report, cli_train, cli_certify, cli_verify, cli_compare, cli_analyzers, cli_study):
-    module.register(app)
+for command in (
+    report.report, train.train, certify.certify, verify.verify, compare.compare, analyzers.hessian, analyzers.attack,
+    analyzers.noise, study.study,
+):  # fmt: skip
+    app.command()(flat(command))
 
 
 def _version(wanted: bool) -> None:
@@ -84,30 +93,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is no news, nor where it cannot lie
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="stability", standalone_mode=False)
-    except Interrupted as stop:
-        return _complain("interrupted", str(stop), INTERRUPTED)
-    except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted", "nothing was written", INTERRUPTED)
-    except StabilityError as error:
-        return _complain("error", str(error), 2)
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        return _complain("error", f"{error.strerror or error}{where}", 2)
-    except ClickException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            typer.echo(error.format_message())  # type: ignore[attr-defined]
-            return 2
-        return _complain("error", error.format_message(), 2)  # type: ignore[attr-defined]
+    except tuple(ENDS) as error:
+        return _failed(error)
     except BaseException as error:
-        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
-            return 2  # of help that nobody reads to its end, as of ``| head``
         if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
             raise
-        place = f"at {raised_at(error)}; {TRACEBACK}=1 shows the way there"
-        return _complain("error", f"unexpected {told(error)} ({place})", 2)
+        return _failed(error)
     if code == INTERRUPTED:
-        return _complain("interrupted", "nothing was written", INTERRUPTED)
+        return _complain(*NOTHING_WRITTEN)
     return code if isinstance(code, int) else 0
+
+
+def _failed(error: BaseException) -> int:
+    """Say why a command ended without an answer; returns its exit code."""
+    if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+        return 2  # of help that nobody reads to its end, as of ``| head``
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(error.format_message())  # type: ignore[attr-defined]
+        return 2
+    kind = next((kind for kind in ENDS if isinstance(error, kind)), None)
+    if kind is not None:
+        return _complain(*ENDS[kind](error))
+    place = f"at {raised_at(error)}; {TRACEBACK}=1 shows the way there"
+    return _complain("error", f"unexpected {told(error)} ({place})", 2)
 
 
 def _complain(kind: str, text: str, code: int) -> int:

@@ -15,9 +15,9 @@ from ..formatting import half_life, signed, table, time_to, verdict_word
 from ..names import printable
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
-from .console import Json, Quiet, Seed, say, show_json, status
+from .options import Output, Seed
 
-__all__ = ["certify", "register", "screen"]
+__all__ = ["certify", "screen"]
 
 EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
@@ -31,7 +31,7 @@ def certify(
             metavar="MODEL",
         ),
     ],
-    output: Annotated[
+    out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write the certificate there.", show_default=False)
     ] = None,
     criterion: Annotated[
@@ -61,8 +61,8 @@ def certify(
         ),
     ] = None,
     seed: Seed = 0,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """Certified, refuted or inconclusive, with the evidence; exit code 0, 3 or 1, and 2 for bad input.
 
@@ -72,18 +72,18 @@ def certify(
 
     from .sources import open_subject, there
 
-    if output is not None:
-        reserve(output)
+    if out is not None:
+        reserve(out)
     wanted = _rate(rate)
     there(model)
-    status("loading ...", quiet or as_json)
+    output.status("loading ...")
 
     from stability.certify import certify as prove
 
     from ..stored.certificates import view
 
     subject = open_subject(model, continuous=continuous, cell=cell, input_box=input_box)
-    status(f"certifying {model} ...", quiet or as_json)
+    output.status(f"certifying {model} ...")
     certificate = prove(
         subject,
         criterion=criterion,
@@ -94,34 +94,30 @@ def certify(
         refute=refute,
         seed=seed,
     )
-    status("", quiet or as_json)
+    output.status()
     summary = view(certificate)
     missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
     discrete = is_discrete(certificate.subject)
-    if output is not None:
-        certificate.save(output)
+    if out is not None:
+        certificate.save(out)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
     options += ["--input-box", *(repr(end).removesuffix(".0") for end in input_box)] if input_box is not None else []
     options += ["--criterion", criterion] if criterion != "auto" else []
     options += ["--solver", solver] if solver != "auto" else []
     options += ["--rate", rate] if rate != "best" else []
     hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit)
-    if as_json:
-        show_json(
-            {
-                "model": model,
-                **summary,
-                "state": state(summary),
-                "discrete": discrete,
-                "certificate": output,
-                "advice": [{"why": why, "command": command} for why, command in hints],
-                "half_life": half_life(summary["rate"], discrete),
-                "below_start_after": time_to(1.0, summary["pairs"], discrete),
-                "below_half_after": time_to(0.5, summary["pairs"], discrete),
-            }
-        )
-    else:
-        say(screen(model, summary, discrete, output, hints), quiet)
+    document = {
+        "model": model,
+        **summary,
+        "state": state(summary),
+        "discrete": discrete,
+        "certificate": out,
+        "advice": [{"why": why, "command": command} for why, command in hints],
+        "half_life": half_life(summary["rate"], discrete),
+        "below_start_after": time_to(1.0, summary["pairs"], discrete),
+        "below_half_after": time_to(0.5, summary["pairs"], discrete),
+    }
+    output.show(document, screen(model, summary, discrete, out, hints))
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
 
 
@@ -226,8 +222,3 @@ def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:
             indent = " " * 6
             lines.append(textwrap.fill(str(finding["detail"]), width, initial_indent=indent, subsequent_indent=indent))
     return lines
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(certify)

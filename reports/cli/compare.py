@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,38 +12,33 @@ from stability.storage.writing import write_text
 
 from ..boxes import box_note
 from ..formatting import number, signed, table, verdict_word
-from ..jsonable import plain
+from ..jsonable import plain, write_json
 from ..names import printable
 from ..stored.certificates import view
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import mark, state
-from .console import DataDir, Device, Json, Out, Overwrite, Quiet, Seed, results, say, show_json, status
-from .data import OWN, DataFile, InputBox, TaskName, TaskOptions, open_with_task
+from .data import OWN, open_with_task
+from .options import Compute, DataOptions, InputBox, Output, Results, Samples
 
-__all__ = ["compare", "register"]
+__all__ = ["compare"]
 
 
 def compare(
     context: typer.Context,
     models: Annotated[list[str], typer.Argument(help="Run directories or model files.", metavar="MODEL MODEL ...")],
+    *,
     factor: Annotated[int, typer.Option(min=1, help="Follow the state so many times longer than the sequences.")] = 10,
     extension: Annotated[str, typer.Option(help="How sequences go on: repeat, zero, hold, noise.")] = "repeat",
-    samples: Annotated[int, typer.Option(min=1, help="How many sequences.")] = 64,
+    samples: Samples = 64,
     steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
     time_limit: Annotated[
         float, typer.Option(help="Seconds at most for each certificate; 0 for no certificates.")
     ] = 300.0,
-    task: TaskName = None,
-    task_settings: TaskOptions = None,
-    data: DataFile = None,
+    data: DataOptions,
     input_box: InputBox = None,
-    out: Out = None,
-    overwrite: Overwrite = False,
-    data_dir: DataDir = None,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    results: Results,
+    compute: Compute,
+    output: Output,
 ) -> None:
     """Hidden-state norm drift and margins across models, ranked by how constant the norm stays.
 
@@ -52,40 +46,31 @@ def compare(
     """
     if len(models) < 2:
         raise ConfigurationError(f"compare takes at least two models, got {len(models)}")
-    results(context, out, ("compare.json", "norms.csv", "norm-drift.svg"), overwrite)
+    results.own(context, "compare.json", "norms.csv", "norm-drift.svg")
     from ...analysis import norm_drift
     from ...analysis.campaign.inputs import check_box
 
     box = None if input_box is None else check_box(input_box)
-    use: dict[str, Any] = {"task": task, "options": task_settings, "data": data, "data_dir": data_dir}
-    use |= {"seed": seed, "device": device, "required": False, "answers": False}
-    subjects = [open_with_task(m, **use) for m in models]
-    x, inputs, seen = _inputs(subjects, samples, steps, seed)
+    subjects = [open_with_task(m, data, compute, required=False, answers=False) for m in models]
+    x, inputs, seen = _inputs(subjects, samples, steps, compute.seed)
     names = _names(models)
     rows, drifts, failed = [], [], {}
     for name, subject in zip(names, subjects):
-        status(f"{name} ...", quiet or as_json)
-        certificate, margins, lost = _margins(subject, seen, box, time_limit, seed)
+        output.status(f"{name} ...")
+        certificate, margins, lost = _margins(subject, seen, box, time_limit, compute.seed)
         failed |= {name: lost} if lost else {}
-        options: dict[str, Any] = {"factor": factor, "extension": extension, "seed": seed, "certificate": certificate}
         here = next((p for p in subject.model.parameters() if p.is_floating_point()), x)
-        drift = norm_drift(subject.model, x.to(device, here.dtype), name=name, **options)
+        drift = norm_drift(
+            subject.model, x.to(compute.device, here.dtype), name=name, factor=factor, extension=extension,
+            seed=compute.seed, certificate=certificate,
+        )  # fmt: skip
         drifts.append(drift)
         rows.append({"model": name, "path": subject.name, **_drift_row(drift), **margins})
-    status("", quiet or as_json)
+    output.status()
     rows.sort(key=lambda r: (r["doublings"] is None, r["doublings"]))
-    document = {
-        "inputs": inputs,
-        "factor": factor,
-        "extension": extension,
-        "ranking": "doublings",
-        "models": rows,
-    }
-    where = _write(out, document, drifts) if out is not None else ""
-    if as_json:
-        show_json(document)
-    else:
-        say(_text(rows, inputs) + where, quiet)
+    document = {"inputs": inputs, "factor": factor, "extension": extension, "ranking": "doublings", "models": rows}
+    where = _write(results.out, document, drifts) if results.out is not None else ""
+    output.show(document, _text(rows, inputs) + where)
     if failed:
         why = "; ".join(f"{name}: {text}" for name, text in failed.items())
         raise StabilityError(f"the certificates of {len(failed)} of {len(models)} models failed: {why}")
@@ -265,14 +250,9 @@ def _write(out: Path, document: dict[str, Any], drifts: list[Any]) -> str:
     from ..figures.svg import standalone
 
     frames = {d.model: d.frame() for d in drifts}
-    write_text(out / "compare.json", json.dumps(plain(document), indent=1, allow_nan=False) + "\n")
+    write_json(out / "compare.json", document)
     write_text(out / "norms.csv", pd.concat(frames.values(), ignore_index=True).to_csv(index=False))
     drawn = [(i, name, frame) for i, (name, frame) in enumerate(frames.items())]
     svg = drift_of_frames(drawn, {d.length for d in drifts}, "norm-drift")
     write_text(out / "norm-drift.svg", standalone(svg))
     return f"\n\nWritten to {out}: compare.json, norms.csv, norm-drift.svg"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(compare)

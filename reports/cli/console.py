@@ -1,77 +1,25 @@
-"""What the commands share: options, one way to print, one way to fail."""
+"""What the commands share: one way to print, to be interrupted, and to read assignments."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 import typer
 
 from stability.errors import ConfigurationError, FileFormatError
-from stability.storage.folder import claim, refuse
 
+from ..jsonable import plain
 from ..names import printable, shorten, terminal_safe
 from .streams import emptied
 
-__all__ = [
-    "DataDir",
-    "Device",
-    "Interrupted",
-    "Json",
-    "Out",
-    "Overwrite",
-    "Quiet",
-    "Seed",
-    "assignments",
-    "results",
-    "say",
-    "show_json",
-    "status",
-    "terminal",
-]
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and JSON, if asked for).")]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
-Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 ...")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Where the results go.", show_default=False)]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make.")
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Folder with the full data set in its standard files.", show_default=False),
-]
-
+__all__ = ["Interrupted", "assignments", "say", "show_json", "status", "terminal"]
 
 OUTPUT: TextIO | None = None
 """Where results go; ``None`` for standard output. Set where a user's own code runs in this process and may print."""
-
-
-def results(context: typer.Context, out: Path | None, names: Sequence[str], overwrite: bool) -> None:
-    """Own the folder of a command's results until the command ends.
-
-    Args:
-        context: of the command.
-        out: the folder, ``None`` for none.
-        names: files that will be written there.
-        overwrite: whether files of these names that the command did not make may be replaced.
-
-    Raises:
-        ConfigurationError: they may not.
-        FolderInUseError: another process writes there.
-        FileFormatError: the folder cannot be made or written to.
-    """
-    if out is None:
-        return
-    by = str(context.info_name)
-    if out.is_dir():
-        refuse(out, names, by, overwrite)
-    context.with_resource(claim(out, by)).reserve(names, by, overwrite=overwrite)
 
 
 class Interrupted(Exception):
@@ -89,8 +37,6 @@ def show_json(value: Mapping[str, Any]) -> None:
 
     Numbers that are not finite become null; characters that are not seen are escaped, as JSON does it.
     """
-    from ..jsonable import plain
-
     text = json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False)
     _put("\n".join(_escaped(line) for line in text.split("\n")))
 

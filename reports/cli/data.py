@@ -4,55 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from stability.errors import ConfigurationError
 
 from .console import assignments
+from .options import Compute, DataOptions
 from .sources import open_model
 
-__all__ = [
-    "HELD_OUT",
-    "OWN",
-    "DataFile",
-    "InputBox",
-    "Subject",
-    "TaskName",
-    "TaskOptions",
-    "check_device",
-    "chosen",
-    "classification",
-    "open_with_task",
-]
+__all__ = ["HELD_OUT", "OWN", "Subject", "check_device", "chosen", "classification", "open_with_task"]
 
-TaskName = Annotated[
-    str | None,
-    typer.Option("--task", help="Task by name; by default the one that the run was trained on.", show_default=False),
-]
-TaskOptions = Annotated[
-    list[str] | None,
-    typer.Option("--task-set", help="Option of the task, name=value; may be repeated.", show_default=False),
-]
-DataFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        help="Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; "
-        "optionally x_test, y_test, classes, lower, upper.",
-        show_default=False,
-    ),
-]
-InputBox = Annotated[
-    tuple[float, float] | None,
-    typer.Option(
-        "--input-box",
-        help="LSTM, GRU: LOW HIGH, ends of the box that every input stays in; by default the range of the data.",
-        metavar="LOW HIGH",
-        show_default=False,
-    ),
-]
 HELD_OUT = 0.2
 """Share of one's own data that training never sees, where the file has no test part of its own."""
 OWN = "data of your own with --data FILE.npz, x (n, time, features) and y (n,)"
@@ -85,14 +46,12 @@ def check_device(name: str) -> Any:
 
 
 def chosen(
-    task: str | None, options: list[str] | None, data: Path | None, data_dir: Path | None, held_out: float | None = None
+    data: DataOptions, data_dir: Path | None, held_out: float | None = None
 ) -> tuple[str, dict[str, Any]] | None:
     """Name and options of the task that the command line names; ``None`` where it names none.
 
     Args:
-        task: name of a task.
-        options: its options, ``name=value``.
-        data: file with data of one's own.
+        data: the task, or the file with data of one's own.
         data_dir: folder with the full data of a task.
         held_out: share of one's own data to be held out for tests where the file has no test part of its own.
 
@@ -100,44 +59,31 @@ def chosen(
         ConfigurationError: options that contradict each other, or would have no effect.
         FileFormatError: a data file that cannot be read.
     """
-    if data is not None:
-        for option, given in (("--task", task), ("--task-set", options), ("--data-dir", data_dir)):
+    if data.file is not None:
+        for option, given in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", data_dir)):
             if given:
                 raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
         from ...analysis.tasks import data_options
 
-        return "data", data_options(data, held_out)
-    if options and task is None:
+        return "data", data_options(data.file, held_out)
+    if data.settings and data.task is None:
         raise ConfigurationError("--task-set gives options of a task: name it with --task")
-    named = assignments("--task-set", options or [])
+    named = assignments("--task-set", data.settings or [])
     for key in ("seed", "data_dir"):
         if key in named:
             raise ConfigurationError(f"--task-set {key}=... is said with --{key.replace('_', '-')}")
-    return None if task is None else (task, named)
+    return None if data.task is None else (data.task, named)
 
 
 def open_with_task(
-    name: str,
-    *,
-    task: str | None = None,
-    options: list[str] | None = None,
-    data: Path | None = None,
-    data_dir: Path | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    required: bool = True,
-    answers: bool = True,
+    name: str, data: DataOptions, compute: Compute, *, required: bool = True, answers: bool = True
 ) -> Subject:
     """Load a model and the data to examine it on.
 
     Args:
         name: a run directory or a model file.
-        task: name of the task; by default that of the run.
-        options: the task's options, ``name=value``.
-        data: file with data of one's own, in place of a task.
-        data_dir: folder with the full data.
-        seed: of the task.
-        device: where the model goes.
+        data: the data; by default those of the run.
+        compute: where full data lie, the task's seed, where the model goes.
         required: whether a model without known data is an error.
         answers: whether what the model puts out matters.
 
@@ -148,23 +94,24 @@ def open_with_task(
         ConfigurationError: no data are known, or they do not fit the model.
         FileFormatError: something cannot be read.
     """
-    wanted = chosen(task, options, data, data_dir)
+    data_dir = compute.data_dir
+    wanted = chosen(data, data_dir)
     from ...analysis.campaign.fitting import examined_on, fitted
     from ...analysis.training.runs import RUN_FILE, read_run
 
-    model = open_model(name).to(check_device(device))
-    made = None
+    model = open_model(name).to(check_device(compute.device))
+    task = None
     if wanted is not None:
-        made = examined_on(wanted, Path(name), None if data_dir is None else str(data_dir), seed)
+        task = examined_on(wanted, Path(name), None if data_dir is None else str(data_dir), compute.seed)
     elif (Path(name) / RUN_FILE).is_file():
-        made = read_run(name).task(data_dir)
+        task = read_run(name).task(data_dir)
     elif data_dir is not None:
         raise ConfigurationError(f"nothing of {name} is read from --data-dir: name the task that reads it with --task")
     elif required:
         raise ConfigurationError(f"no data are known for {name}: name a task, for example --task digits, or {OWN}")
-    if made is not None:
-        made = fitted(made, model, name, answers=answers)
-    return Subject(name, model, made)
+    if task is not None:
+        task = fitted(task, model, name, answers=answers)
+    return Subject(name, model, task)
 
 
 def classification(subject: Subject, samples: int) -> tuple[Any, Any, Any]:

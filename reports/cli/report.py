@@ -13,10 +13,12 @@ import typer
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
 
 from ..formatting import duration, metric, verdict_word
-from .console import DataDir, Device, Interrupted, Json, Quiet, Seed, say, show_json, status
-from .data import DataFile, InputBox, TaskName, TaskOptions
+from .console import Interrupted
+from .data import HELD_OUT, check_device, chosen
+from .options import Compute, DataOptions, InputBox, Output
+from .sources import open_model, open_subject, there
 
-__all__ = ["register", "report"]
+__all__ = ["report"]
 
 NOT_GATED = (
     "an input box has a meaning for LSTM and GRU only: none of these models is one, their claims are about every input"
@@ -45,15 +47,11 @@ def report(
         typer.Option(help="Only draw the page of this directory again, from its files.", show_default=False),
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Models at a time.")] = 2,
-    task: TaskName = None,
-    task_settings: TaskOptions = None,
-    data: DataFile = None,
+    *,
+    data: DataOptions,
     input_box: InputBox = None,
-    data_dir: DataDir = None,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    compute: Compute,
+    output: Output,
 ) -> None:
     """Certify, attack and measure models; write a directory with report.html.
 
@@ -61,21 +59,20 @@ def report(
     """
     if redraw is not None:
         asked = {
-            "MODEL": models, "--models": train_models, "--out": out, "--task": task, "--task-set": task_settings,
-            "--data": data, "--input-box": input_box, "--data-dir": data_dir, "--quick": quick or None,
+            "MODEL": models, "--models": train_models, "--out": out, "--task": data.task,
+            "--task-set": data.settings, "--data": data.file, "--input-box": input_box, "--data-dir": compute.data_dir,
+             "--quick": quick or None,
         }  # fmt: skip
         unread = [name for name, value in asked.items() if value]
         if unread:
             raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
         from ..page.html import render
 
-        _finish(render(redraw, overwrite=overwrite), {}, as_json, quiet)
+        _finish(render(redraw, overwrite=overwrite), {}, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
-    from .data import HELD_OUT, chosen
-
-    named = chosen(task, task_settings, data, data_dir, None if models else HELD_OUT)
-    campaign = _campaign(models or [], train_models, quick, folder, named, data_dir, seed, device, input_box)
+    named = chosen(data, compute.data_dir, None if models else HELD_OUT)
+    campaign = _campaign(models or [], train_models, quick, folder, named, compute, input_box)
     from ...analysis.campaign.campaign import FINISHED, finished, opened, run_campaign
     from ..page.html import page_files, render
 
@@ -85,13 +82,13 @@ def report(
         board[name] = text
         busy = [f"{k}: {v}" for k, v in board.items() if v != FINISHED]
         count = len(done) + len(board) - len(busy)
-        status(f"{count}/{len(campaign.models)} models  {' · '.join(busy)}", quiet or as_json)
+        output.status(f"{count}/{len(campaign.models)} models  {' · '.join(busy)}")
 
     command = shlex.join(["stability", *sys.argv[1:]])
     try:
         with opened(campaign, overwrite=overwrite, pages=page_files()) as done:
             outcomes = run_campaign(campaign, processes=processes, news=news, command=command, overwrite=overwrite)
-            status("drawing the report ...", quiet or as_json)
+            output.status("drawing the report ...")
             failed = {o.name: o.error for o in outcomes if o.error is not None}
             if len(failed) == len(campaign.models):
                 raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
@@ -100,8 +97,8 @@ def report(
         kept = ", ".join(finished(campaign)) or "none yet"
         again = command if out is not None else shlex.join(["stability", *sys.argv[1:], "--out", str(folder)])
         raise Interrupted(f"finished models are kept in {folder} ({kept}); go on with: {again}") from stop
-    status("", quiet or as_json)
-    _finish(page, failed, as_json, quiet)
+    output.status()
+    _finish(page, failed, output)
 
 
 def _campaign(
@@ -110,13 +107,10 @@ def _campaign(
     quick: bool,
     folder: Path,
     named: tuple[str, dict[str, Any]] | None,
-    data_dir: Path | None,
-    seed: int,
-    device: str,
+    compute: Compute,
     input_box: tuple[float, float] | None,
 ) -> Any:
-    from .sources import there
-
+    """What is to be done, with everything refused that can be before anything is written."""
     if paths and train_models is not None:
         raise ConfigurationError("either name models to examine, or --models to train, not both")
     for path in paths:
@@ -125,22 +119,23 @@ def _campaign(
     from ...analysis.campaign.campaign import DEFAULT_MODELS, Campaign, Given, names_for, titles_for
     from ...analysis.campaign.inputs import boxed, check_box
     from ...analysis.training.presets import PRESETS
-    from .data import check_device
 
     box = None if input_box is None else check_box(input_box)
     common: dict[str, Any] = {
         "input_box": box,
         "quick": quick,
-        "seed": seed,
-        "data_dir": None if data_dir is None else str(data_dir),
-        "device": str(check_device(device)),
+        "seed": compute.seed,
+        "data_dir": None if compute.data_dir is None else str(compute.data_dir),
+        "device": str(check_device(compute.device)),
     }
     if paths:
         called = zip(names_for(paths), titles_for(paths), paths)
         given = tuple(Given(name, path, _given(path), named, title) for name, title, path in called)
         if named is not None and named[0] == "data":
-            _check_data(given, named[1], seed)
-        elif named is None and data_dir is not None and not any((Path(p) / "run.json").is_file() for p in paths):
+            _check_data(given, named[1], compute.seed)
+        elif (
+            named is None and compute.data_dir is not None and not any((Path(p) / "run.json").is_file() for p in paths)
+        ):
             raise ConfigurationError("nothing is read from --data-dir: name the task that reads it with --task")
         if box is not None and not any(boxed(g.subject, box, stated=True)[1] for g in given):
             raise ConfigurationError(NOT_GATED)
@@ -170,15 +165,13 @@ def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> N
 
 def _given(path: str) -> Any:
     """A model as it is; one of our own that has no system is examined all the same."""
-    from .sources import open_model, open_subject
-
     try:
         return open_subject(path)
     except UnsupportedError:
         return open_model(path)
 
 
-def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> None:
+def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     """Say where the report is and what it says."""
     from ..boxes import box_note
     from ..page.performance import score
@@ -187,10 +180,7 @@ def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> N
     from ..vocabulary import notes, reason
 
     result = collect(page.parent)
-    if as_json:
-        show_json({"report": page, **result.to_dict(), "failed": {**result.failed, **failed}})
-        _complete(result, failed)
-        return
+    lost = {**result.failed, **failed}
     lines, base = [], str(page.parent / "models")
     for m in result.models:
         found = score(m)
@@ -200,28 +190,25 @@ def _finish(page: Path, failed: dict[str, str], as_json: bool, quiet: bool) -> N
         lines += [f"  {note}" for note in notes(m.certificate, box_note(m.analysis))]
         lines += [f"  {hint}: {command}" for hint, command in model_advice(m, base)]
         lines += [f"  not run: {', '.join(i.steps)} ({told(i)})" for i in missing(m, base=base) if i.reason != why]
-    lines += [f"{name}: failed ({why})" for name, why in {**result.failed, **failed}.items()]
+    lines += [f"{name}: failed ({why})" for name, why in lost.items()]
     seconds = result.settings.get("seconds")
     took = f" (in {duration(seconds)})" if seconds is not None else ""
-    say("\n".join(lines) + f"\n\nReport{took}: {page}", quiet)
-    _complete(result, failed)
+    text = "\n".join(lines) + f"\n\nReport{took}: {page}"
+    output.show({"report": page, **result.to_dict(), "failed": lost}, text)
+    _complete(result, lost)
 
 
-def _complete(result: Any, failed: dict[str, str]) -> None:
+def _complete(result: Any, lost: dict[str, str]) -> None:
     """A page that lacks a model, or shows it without what was found about it, is no success, whatever else it shows.
 
     Raises:
         StabilityError: naming them.
     """
-    lost = {**result.failed, **failed}
-    for m in result.models:
-        if m.refused or m.changed:
-            lost[m.title] = m.refused or f"changed after the analysis, and not shown: {', '.join(m.changed)}"
+    lost = lost | {
+        m.title: m.refused or f"changed after the analysis, and not shown: {', '.join(m.changed)}"
+        for m in result.models
+        if m.refused or m.changed
+    }
     if lost:
         why = "; ".join(f"{name}: {text}" for name, text in lost.items())
         raise StabilityError(f"the report in {result.folder} lacks results of {len(lost)} of its models: {why}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +11,10 @@ import typer
 from stability.errors import ConfigurationError
 
 from ..formatting import table
-from .console import DataDir, Device, Interrupted, Json, Quiet, Seed, say, show_json, status
+from .console import Interrupted, status
+from .options import Compute, Output
 
-__all__ = ["register", "study"]
+__all__ = ["study"]
 
 
 def study(
@@ -23,11 +25,9 @@ def study(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files in the folder that no study made, where names are equal.")
     ] = False,
-    data_dir: DataDir = None,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    compute: Compute,
+    output: Output,
 ) -> None:
     """Rerun a table or figure of the papers; exit code 2 where a training diverged."""
     from ...analysis.studies import STUDIES, run_study
@@ -35,10 +35,8 @@ def study(
     if listing or name is None:
         if not listing:
             raise ConfigurationError(f"name a study: {', '.join(STUDIES)}; `stability study --list` says what they are")
-        if as_json:
-            show_json({"studies": {k: s.summary for k, s in STUDIES.items()}})
-        else:
-            say(table(("study", "reruns"), [(k, s.summary) for k, s in STUDIES.items()]), quiet)
+        known = {name: s.summary for name, s in STUDIES.items()}
+        output.show({"studies": known}, table(("study", "reruns"), list(known.items())))
         return
     folder = out or Path("runs") / f"study-{name}"
     try:
@@ -46,21 +44,11 @@ def study(
             name,
             out=folder,
             quick=quick,
-            data_dir=data_dir,
-            seed=seed,
-            device=device,
+            **asdict(compute),
             overwrite=overwrite,
-            progress=lambda text: status(f"{name}: {text}", quiet),
+            progress=lambda text: status(f"{name}: {text}", output.quiet),
         )
     except KeyboardInterrupt as stop:
         raise Interrupted(f"finished parts are kept in {folder}; the same command goes on from there") from stop
-    status("", quiet)
-    if as_json:
-        show_json({"study": name, "out": folder, **result.to_dict()})
-    else:
-        say(f"{result.text()}\n\nResults: {folder}", quiet)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(study)
+    status("", output.quiet)
+    output.show({"study": name, "out": folder, **result.to_dict()}, f"{result.text()}\n\nResults: {folder}")

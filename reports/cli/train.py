@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +12,33 @@ import typer
 from stability.errors import ConfigurationError
 
 from ..formatting import duration, metric, metric_word, number
-from .console import DataDir, Device, Interrupted, Json, Out, Quiet, Seed, assignments, say, show_json, status
-from .data import HELD_OUT, DataFile, chosen
+from .console import Interrupted, assignments
+from .data import HELD_OUT, check_device, chosen
+from .options import Compute, DataFile, DataOptions, Output
 
-__all__ = ["register", "train"]
+__all__ = ["train"]
 
 PARAMETERS = 2**27
 """Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a model is trained: options of ``stability.analysis.train``."""
+
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data. [default: 10]", show_default=False)] = None
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 3e-3
+    batch_size: Annotated[int, typer.Option(help="Sequences in a batch.")] = 64
+    optimizer: Annotated[str, typer.Option(help="adam, sgd, rmsprop.")] = "adam"
+    clip: Annotated[float, typer.Option(help="Largest norm of the gradient; 0 for none.")] = 1.0
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Stop after so many epochs without a better validation loss.", show_default=False),
+    ] = None
+    margin_penalty: Annotated[
+        float, typer.Option(help="Weight of the shortfall of the contraction gap in the loss.")
+    ] = 0.0
+    margin_target: Annotated[float, typer.Option(help="The contraction gap that the penalty aims at.")] = 0.0
 
 
 def train(
@@ -32,7 +53,7 @@ def train(
     ] = None,
     data: DataFile = None,
     hidden: Annotated[int, typer.Option(help="Size of the hidden state.")] = 64,
-    settings: Annotated[
+    layer_settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Option of the layer, name=value; may be repeated.", show_default=False),
     ] = None,
@@ -40,84 +61,52 @@ def train(
         list[str] | None,
         typer.Option("--task-set", help="Option of the task, name=value.", show_default=False),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data. [default: 10]", show_default=False)] = None,
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 3e-3,
-    batch_size: Annotated[int, typer.Option(help="Sequences in a batch.")] = 64,
-    optimizer: Annotated[str, typer.Option(help="adam, sgd, rmsprop.")] = "adam",
-    clip: Annotated[float, typer.Option(help="Largest norm of the gradient; 0 for none.")] = 1.0,
-    patience: Annotated[
-        int | None,
-        typer.Option(help="Stop after so many epochs without a better validation loss.", show_default=False),
-    ] = None,
-    margin_penalty: Annotated[
-        float, typer.Option(help="Weight of the shortfall of the contraction gap in the loss.")
-    ] = 0.0,
-    margin_target: Annotated[float, typer.Option(help="The contraction gap that the penalty aims at.")] = 0.0,
+    *,
+    settings: TrainingOptions,
     track_every: Annotated[int, typer.Option(help="Record spectra every so many steps; 0 never.")] = 25,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.", show_default=False)] = None,
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the results go.", show_default=False)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", show_default=False)] = None,
-    data_dir: DataDir = None,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    compute: Compute,
+    output: Output,
 ) -> None:
     """Train a model and write its run directory."""
     from ...analysis.training import front as training
 
     def progress(news: Any) -> None:
         done = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
-        status(
-            f"epoch {news.epoch}/{news.epochs}, batch {news.batch}/{news.batches}, loss {number(news.loss)}{done}",
-            quiet or as_json,
+        output.status(
+            f"epoch {news.epoch}/{news.epochs}, batch {news.batch}/{news.batches}, loss {number(news.loss)}{done}"
         )
 
     kind: str | None = None
+    watch: dict[str, Any] = {"progress": progress, "time_limit": time_limit}
     if resume is not None:
         if out is not None:
             raise ConfigurationError("--resume goes on in its own folder: leave --out away")
-        from .data import check_device
-
-        folder, where = resume, check_device(device)
+        folder, device = resume, check_device(compute.device)
         kind = _metric_of(resume)
         _, result = training.resume_run(
-            resume, epochs=epochs, data_dir=data_dir, file=data, progress=progress, time_limit=time_limit, device=where
+            resume, epochs=settings.epochs, data_dir=compute.data_dir, file=data, device=device, **watch
         )
     else:
-        named = chosen(task or ("digits" if data is None else None), task_settings, data, data_dir, HELD_OUT)
-        assert named is not None  # a task is named, or a file
-        folder = out or Path("runs") / f"{named[0] if data is None else data.stem}-{model}-seed{seed}"
-        network, made, tracker = _prepare(model, named, hidden, settings or [], track_every, data_dir, seed, device)
-        kind = made.metric_name
-        result = training.train(
-            network,
-            made,
-            epochs=10 if epochs is None else epochs,
-            lr=lr,
-            batch_size=batch_size,
-            optimizer=optimizer,
-            clip=clip or None,
-            patience=patience,
-            margin_penalty=margin_penalty,
-            margin_target=margin_target,
-            seed=seed,
-            tracker=tracker,
-            out=folder,
-            overwrite=overwrite,
-            progress=progress,
-            time_limit=time_limit,
+        named = chosen(
+            DataOptions(task or ("digits" if data is None else None), task_settings, data), compute.data_dir, HELD_OUT
         )
-    status("", quiet or as_json)
+        assert named is not None  # a task is named, or a file
+        folder = out or Path("runs") / f"{named[0] if data is None else data.stem}-{model}-seed{compute.seed}"
+        network, prepared, tracker = _prepare(model, named, hidden, layer_settings or [], track_every, compute)
+        kind = prepared.metric_name
+        asked = asdict(settings) | {"epochs": 10 if settings.epochs is None else settings.epochs}
+        asked |= {"clip": settings.clip or None, "seed": compute.seed, "tracker": tracker}
+        result = training.train(network, prepared, out=folder, overwrite=overwrite, **asked, **watch)
+    output.status()
     if result.interrupted:
         raise Interrupted(
             f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume {folder}"
         )
-    if as_json:
-        show_json({"out": folder, **result.to_dict()})
-    else:
-        say(_summary(folder, result), quiet)
+    output.show({"out": folder, **result.to_dict()}, _summary(folder, result))
     if result.stopped == "diverged":
         raise ConfigurationError(f"training diverged: {result.detail}; {folder} holds the last good epoch")
 
@@ -128,39 +117,37 @@ def _prepare(
     hidden: int,
     settings: list[str],
     track_every: int,
-    data_dir: Path | None,
-    seed: int,
-    device: str,
+    compute: Compute,
 ) -> tuple[Any, Any, Any]:
+    """The network, its data and what records its spectra."""
     import torch
 
     from ...analysis import SpectrumTracker
     from ...analysis.tasks import make_task
     from ...models import LAYERS, build
-    from .data import check_device
 
     if model not in LAYERS:
         raise ConfigurationError(f"unknown model {model!r}; the known ones are {', '.join(LAYERS)}")
-    where = check_device(device)
+    where = check_device(compute.device)
     options = assignments("--set", settings)
-    made = make_task(task[0], data_dir=data_dir, seed=seed, **task[1])
+    data = make_task(task[0], data_dir=compute.data_dir, seed=compute.seed, **task[1])
     description = {
         "layer": model,
-        "config": {"input_size": made.input_size, "hidden_size": hidden, **options},
-        "output_size": made.output_size,
-        "reduction": made.reduction,
+        "config": {"input_size": data.input_size, "hidden_size": hidden, **options},
+        "output_size": data.output_size,
+        "reduction": data.reduction,
     }
     size = _size(description)
     if size > PARAMETERS:
         raise ConfigurationError(
             f"a {model} with --hidden {hidden} has {size} parameters; at most {PARAMETERS} are trained here"
         )
-    torch.manual_seed(seed)
+    torch.manual_seed(compute.seed)
     network: Any = build(description).to(where)
     tracker = None
     if track_every and any(m.ndim == 2 and m.shape[0] == m.shape[1] for m in network.matrices().values()):
         tracker = SpectrumTracker(network, every=track_every)
-    return network, made, tracker
+    return network, data, tracker
 
 
 def _size(description: dict[str, Any]) -> int:
@@ -194,8 +181,3 @@ def _summary(folder: Path, result: Any) -> str:
         f"  run: {folder}\n"
         f"  next: stability certify {folder}"
     )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(train)

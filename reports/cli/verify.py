@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..names import printable
-from .console import Json, Quiet, say, show_json
+from .options import Output
 
 if TYPE_CHECKING:
     from stability.verify import Verification
 
-__all__ = ["register", "verify"]
+__all__ = ["verify"]
 
 
 def verify(
@@ -24,8 +24,8 @@ def verify(
         str,
         typer.Option(help="float: directed error bounds, any size; exact: rational arithmetic, small systems."),
     ] = "float",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """Prove a certificate's claims again, rounding errors included; exit 0 valid, 1 invalid.
 
@@ -37,34 +37,14 @@ def verify(
     if not certificate.is_file():
         raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
     result = check(certificate, method=method)
-    if as_json:
-        checks = [
-            {
-                "claim": c.claim,
-                "verdict": c.verdict,
-                "evidence": c.evidence,
-                "valid": c.valid,
-                "reason": c.reason,
-                "statement": c.statement if c.valid else "",
-            }
-            for c in result.checks
-        ]
-        show_json(
-            {
-                "certificate": certificate,
-                "valid": result.valid,
-                "verdict": result.verdict,
-                "evidence": result.evidence,
-                "statement": result.statement,
-                "rate": result.rate,
-                "overshoot": result.overshoot,
-                "subject": result.subject,
-                "reason": result.reason,
-                "checks": checks,
-            }
-        )
-    else:
-        say(_text(certificate, result), quiet)
+    checks = [
+        {"claim": c.claim, "verdict": c.verdict, "evidence": c.evidence, "valid": c.valid, "reason": c.reason}
+        | {"statement": c.statement if c.valid else ""}
+        for c in result.checks
+    ]
+    said = ("valid", "verdict", "evidence", "statement", "rate", "overshoot", "subject", "reason")
+    document = {"certificate": certificate, **{name: getattr(result, name) for name in said}, "checks": checks}
+    output.show(document, _text(certificate, result))
     raise typer.Exit(0 if result.valid else 1)
 
 
@@ -94,8 +74,3 @@ def _text(path: Path, result: Verification) -> str:
         if c.valid and c.evidence == "proved" and c.statement != result.statement:
             lines.append(textwrap.fill(c.statement, width, initial_indent="      ", subsequent_indent="      "))
     return "\n".join(lines)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(verify)

@@ -92,7 +92,7 @@ def test_interrupted_training_says_how_to_go_on(
         if text.startswith("epoch 2"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("stability.reports.cli.train.status", stop)
+    monkeypatch.setattr("stability.reports.cli.console.status", stop)
     out = tmp_path / "run"
     assert cli.run(["train", "--model", "elman", "--epochs", "4", "--out", str(out), *TINY]) == 130
     line = capsys.readouterr().err

@@ -124,7 +124,7 @@ def test_interrupted_it_says_what_was_kept(
         if "unstable: " in text:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("stability.reports.cli.report.status", stop)
+    monkeypatch.setattr("stability.reports.cli.console.status", stop)
     command = ["report", "stable.npz", "unstable.npz", "--quick", "--processes", "1", "--out", "r"]
     monkeypatch.setattr("sys.argv", ["stability", *command])
     assert cli.run(command) == 130

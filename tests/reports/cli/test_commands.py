@@ -65,7 +65,7 @@ def told(tmp_path_factory: pytest.TempPathFactory):
         models = ["ownnets:three", "ownnets:plain", "./-loop.npz", "my lstm's.pt", "elman.safetensors"]
         with pytest.MonkeyPatch.context() as capture:
             lines: list[str] = []
-            capture.setattr("stability.reports.cli.report.say", lambda text, quiet=False: lines.append(text))
+            capture.setattr("stability.reports.cli.console.say", lambda text, quiet=False: lines.append(text))
             assert cli.run(["report", *models, "--quick", "--processes", "1", "--out", "r"]) == 0
         yield folder, "\n".join(lines), (folder / "r" / "report.html").read_text(encoding="utf-8")
     sys.modules.pop("ownnets", None)

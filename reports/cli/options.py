@@ -1,0 +1,156 @@
+"""Options that several commands share, each declared once, in groups that a command takes as one value."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from stability.storage.folder import claim, refuse
+
+from . import console
+
+__all__ = ["Compute", "DataFile", "DataOptions", "InputBox", "Output", "Results", "Samples", "Seed", "flat"]
+
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
+Samples = Annotated[int, typer.Option(min=1, help="How many sequences.")]
+InputBox = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        "--input-box",
+        help="LSTM, GRU: LOW HIGH, ends of the box that every input stays in; by default the range of the data.",
+        metavar="LOW HIGH",
+        show_default=False,
+    ),
+]
+DataFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; "
+        "optionally x_test, y_test, classes, lower, upper.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """The data that models are examined on: a task with its options, or a file of one's own."""
+
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task", help="Task by name; by default the one that the run was trained on.", show_default=False
+        ),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--task-set", help="Option of the task, name=value; may be repeated.", show_default=False),
+    ] = None
+    file: DataFile = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """The folder of a command's results."""
+
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the results go.", show_default=False)] = None
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make."),
+    ] = False
+
+    def own(self, context: typer.Context, *names: str) -> None:
+        """Own the folder, where one is named, until the command ends.
+
+        Args:
+            context: of the command.
+            *names: files that will be written there.
+
+        Raises:
+            ConfigurationError: files of these names that the command did not make are there.
+            FolderInUseError: another process writes there.
+            FileFormatError: the folder cannot be made or written to.
+        """
+        if self.out is None:
+            return
+        by = str(context.info_name)
+        if self.out.is_dir():
+            refuse(self.out, names, by, self.overwrite)
+        context.with_resource(claim(self.out, by)).reserve(names, by, overwrite=self.overwrite)
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where full data lie, what seeds everything random, and where to compute."""
+
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", help="Folder with the full data set in its standard files.", show_default=False),
+    ] = None
+    seed: Seed = 0
+    device: Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 ...")] = "cpu"
+
+
+@dataclass(frozen=True)
+class Output:
+    """How an answer is printed."""
+
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and JSON, if asked for).")] = (
+        False
+    )
+
+    def status(self, text: str = "") -> None:
+        """Show progress, or clear it, where no JSON is asked for."""
+        console.status(text, self.quiet or self.as_json)
+
+    def show(self, document: Mapping[str, Any], text: str) -> None:
+        """Print the answer as JSON or as text."""
+        if self.as_json:
+            console.show_json(document)
+        else:
+            console.say(text, self.quiet)
+
+
+def flat(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as typer reads it: in place of a parameter that is a group of options, the group's own options.
+
+    Args:
+        command: a function, some of its annotations dataclasses of annotated options.
+
+    Returns:
+        The same command with one keyword an option.
+
+    Example:
+        >>> def shout(word: str, output: Output) -> None:
+        ...     print(word.upper(), output)
+        >>> flat(shout)(word="a", as_json=True, quiet=False)
+        A Output(as_json=True, quiet=False)
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            kinds = get_type_hints(groups[name], include_extras=True)
+            parts = [(field.name, field.default, kinds[field.name]) for field in fields(groups[name])]
+        else:
+            parts = [(name, parameter.default, hints[name])]
+        parameters += [inspect.Parameter(n, parameter.KEYWORD_ONLY, default=d, annotation=a) for n, d, a in parts]
+
+    @functools.wraps(command)
+    def flattened(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    flattened.__annotations__ = {p.name: p.annotation for p in parameters}
+    flattened.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return flattened
