@@ -6,10 +6,12 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from stability.storage.artifacts import STEPS
+
 from ..boxes import interval
 from ..formatting import WORDS, count, duration, verdict_word
 from ..stored.collect import ModelRecord, Report
-from ..stored.reasons import STEPS, missing, model_advice
+from ..stored.reasons import missing, model_advice
 from .layout import Cell, Table
 
 __all__ = ["Made", "lead", "made"]

@@ -17,6 +17,7 @@ from typing import Any, cast
 import pandas as pd
 
 from stability.errors import FileFormatError
+from stability.storage.artifacts import ANALYSIS_FILE, ARTIFACTS
 from stability.storage.documents import file_digest
 
 from ..names import cut, printable
@@ -30,18 +31,11 @@ from .shapes import read_shaped
 __all__ = ["FRAMES", "ModelRecord", "Report", "check_folder", "collect", "read_model", "select"]
 
 SETTINGS = "report-settings.json"
-FRAMES = (
-    "metrics",
-    "spectra",
-    "eigenvalues",
-    "density",
-    "attacks",
-    "noise",
-    "norms",
-    "lyapunov",
-    "robustness",
-)
-DOCUMENTS = ("run", "analysis", "performance", "hessian", "drift", "exponents", "radius")
+_STEPS = ["training", "analysis", "performance", "hessian", "attacks", "noise", "norms", "lyapunov", "robustness"]
+_FILES = sorted(ARTIFACTS, key=lambda a: _STEPS.index(a.step) if a.step in _STEPS else len(_STEPS))
+FRAMES = tuple(a.stem for a in _FILES if a.columns)
+DOCUMENTS = tuple(a.stem for a in _FILES if a.fields)
+"""Tables and documents of a run, in the order in which ``report.json`` has always listed them."""
 ABOUT = ("model.safetensors", "run.json")
 """Files that say which model it is: where one is another than the analysis saw, its results are about other weights."""
 
@@ -224,12 +218,12 @@ def _row(m: ModelRecord) -> dict[str, Any]:
 
 def _changed(folder: Path) -> list[str]:
     """Files that are not those that ``analysis.json`` recorded, or are gone (weights may be left out)."""
-    path = folder / "analysis.json"
+    path = folder / ANALYSIS_FILE
     recorded = read_shaped(path).get("files") if path.is_file() else None
     if not isinstance(recorded, dict):  # an analysis of an earlier release, which recorded none
         return []
     known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", "model.safetensors"]
-    known = [n for n in known if n != "analysis.json"]
+    known.remove(ANALYSIS_FILE)
     there = [n for n in known if (folder / n).is_file()]
     gone = [n for n in known if n in recorded and n not in there and n not in ABOUT]
     return [n for n in there if recorded.get(n) != file_digest(folder / n)] + gone
@@ -251,7 +245,7 @@ def read_model(folder: Path) -> ModelRecord:
     stale = any(n in changed for n in ABOUT)
     here = [f"{s}.json" for s in DOCUMENTS if (folder / f"{s}.json").is_file()]
     if stale:
-        analysis = read_shaped(folder / "analysis.json")
+        analysis = read_shaped(folder / ANALYSIS_FILE)
         why = "the weights beside these results are not the ones that they are about: run the report again"
         known = {k: analysis[k] for k in ("title", "source") if k in analysis}
         return ModelRecord(folder.name, folder, None, {"analysis": known}, {}, refused=why, stale=True)
@@ -311,7 +305,7 @@ def collect(folder: str | Path) -> Report:
         raise FileFormatError(f"{folder / SETTINGS} lists {len(set(listed))} models; at most {MODELS} are drawn")
     names = [n for n in dict.fromkeys(listed) if n not in ("", ".", "..")]
     models = tuple(
-        read_model(folder / "models" / n) for n in names if (folder / "models" / n / "analysis.json").is_file()
+        read_model(folder / "models" / n) for n in names if (folder / "models" / n / ANALYSIS_FILE).is_file()
     )
     if not models:
         raise FileFormatError(f"{folder} holds no finished model: run `stability report --out {folder}` to go on")

@@ -10,35 +10,19 @@ import numpy as np
 import pandas as pd
 
 from stability.errors import FileFormatError
+from stability.storage.artifacts import ARTIFACTS, DRAWN, EVERY, NAME, PLAIN, SOME, Artifact
 
 from ..names import printable
 from .limits import COLUMNS, GROUPS, LARGEST, ROWS, TABLE_BYTES
 
-__all__ = ["TABLES", "read_table"]
-
-_SWEEP = ("accuracy", "ci_low", "ci_high")
-TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "metrics": (("epoch",), (), ()),
-    "spectra": (("step", "value"), (), ("matrix", "quantity")),
-    "eigenvalues": (("step", "real", "imag"), (), ("matrix",)),
-    "density": (("eigenvalue", "density"), (), ()),
-    "attacks": (("epsilon",), _SWEEP, ("attack", "norm")),
-    "noise": (("level",), _SWEEP, ("noise",)),
-    "norms": (("layer", "t"), ("q10", "q50", "q90"), ()),
-    "lyapunov": (("index",), ("per_step",), ()),
-    "robustness": (("radius", "certified_accuracy"), (), ()),
-}
-"""Columns of a table: numbers that every row must have, numbers that a row may lack, names of what is drawn."""
-
-_DRAWN = {
-    *("train_loss", "train_metric", "test_loss", "test_metric", "validation_loss", "validation_metric"),
-    *("expected", "envelope", "n"),
-}
-"""Columns that are drawn where a table has them."""
+__all__ = ["read_table"]
 
 
 def read_table(path: Path) -> pd.DataFrame | None:
     """A table of a run with the columns that the page draws; numbers that cannot be drawn are left blank.
+
+    Args:
+        path: of the file; its name decides which columns it must have (``stability.storage.artifacts``).
 
     Returns:
         The table; ``None`` for one without a row.
@@ -46,6 +30,23 @@ def read_table(path: Path) -> pd.DataFrame | None:
     Raises:
         FileFormatError: unreadable, too large, or of other columns or types.
     """
+    frame = _parsed(path)
+    if frame is None:
+        return None
+    about = next((a for a in ARTIFACTS if a.name == path.name), Artifact(path.name, ""))
+    whole, partial, names = (about.columns_of(kind) for kind in (EVERY, SOME, NAME))
+    missing = [c for c in (*whole, *partial, *names) if c not in frame.columns]
+    if missing:
+        raise FileFormatError(f"{path} has no column {', '.join(missing)}")
+    for column in frame.columns:
+        frame[column] = _drawable(frame[column], about.columns.get(column, PLAIN), path)
+    frame = _once(frame, path).dropna(subset=list(whole)).reset_index(drop=True)
+    drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
+    return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame
+
+
+def _parsed(path: Path) -> pd.DataFrame | None:
+    """The table as it stands in the file, names of its columns printable; ``None`` for an empty file."""
     try:
         if not path.is_file() or path.stat().st_size > TABLE_BYTES:
             raise FileFormatError(f"{path} is no table of at most {TABLE_BYTES // 2**20} MiB")
@@ -62,27 +63,23 @@ def read_table(path: Path) -> pd.DataFrame | None:
     except (ValueError, OverflowError, RecursionError) as error:
         raise FileFormatError(f"{path} is not a readable table ({str(error)[:120]})") from error
     frame.columns = [printable(c) for c in frame.columns]
-    whole, partial, names = TABLES.get(path.stem, ((), (), ()))
-    missing = [c for c in (*whole, *partial, *names) if c not in frame.columns]
-    if missing:
-        raise FileFormatError(f"{path} has no column {', '.join(missing)}")
-    for column in frame.columns:
-        values = frame[column].to_numpy()
-        if column in names:
-            words = [printable(v) for v in values]
-            frame[column] = words
-            if len(set(words)) > GROUPS:
-                raise FileFormatError(f"{path} names more than {GROUPS} of {column}")
-        elif values.dtype.kind in "iufc":
-            if values.dtype.kind == "f" and column != "per_step":
-                frame[column] = np.where(np.abs(values) > LARGEST, np.nan, values)
-        elif column in whole or (column in _DRAWN.union(partial) and not bool(frame[column].isna().all())):
-            raise FileFormatError(f"{path}: the column {column} holds something else than numbers")
-        else:
-            frame[column] = [printable(v) if isinstance(v, str) else v for v in frame[column]]
-    frame = _once(frame, path).dropna(subset=list(whole)).reset_index(drop=True)
-    drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
-    return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame
+    return frame
+
+
+def _drawable(column: pd.Series, kind: str, path: Path) -> Any:
+    """The values of a column: names and texts printable, numbers no larger than an axis can show."""
+    values = column.to_numpy()
+    if kind == NAME:
+        words = [printable(v) for v in values]
+        if len(set(words)) > GROUPS:
+            raise FileFormatError(f"{path} names more than {GROUPS} of {column.name}")
+        return words
+    if values.dtype.kind in "iufc":
+        shown = values.dtype.kind == "f" and column.name != "per_step"  # an exponent may be minus infinity
+        return np.where(np.abs(values) > LARGEST, np.nan, values) if shown else values
+    if kind == EVERY or (kind in (SOME, DRAWN) and not bool(column.isna().all())):
+        raise FileFormatError(f"{path}: the column {column.name} holds something else than numbers")
+    return [printable(v) if isinstance(v, str) else v for v in column]
 
 
 def _once(frame: pd.DataFrame, path: Path) -> pd.DataFrame:

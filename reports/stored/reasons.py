@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stability.storage.artifacts import STEPS
+
 from ..boxes import box_option
 from ..names import printable
 from ..vocabulary import NAMES, state
@@ -14,19 +16,8 @@ from ..vocabulary import NAMES, state
 if TYPE_CHECKING:
     from .collect import ModelRecord
 
-__all__ = ["STEPS", "Missing", "advice", "as_values", "missing", "model_advice", "named", "shell_name", "told"]
+__all__ = ["Missing", "advice", "as_values", "missing", "model_advice", "named", "shell_name", "told"]
 
-STEPS = {
-    "training": "training",
-    "certificate": "certificate",
-    "performance": "performance on the data",
-    "hessian": "Hessian",
-    "noise": "noise",
-    "attacks": "attacks",
-    "robustness": "certified radius",
-    "norms": "norm drift",
-    "lyapunov": "Lyapunov exponents",
-}
 NO_DATA = "no data are known"
 PATIENCE = 10  # times the seconds that were not enough
 

@@ -11,8 +11,11 @@ import pytest
 from stability.errors import FileFormatError
 from stability.reports.stored import limits
 from stability.reports.stored.collect import collect
-from stability.reports.stored.frames import TABLES, read_table
+from stability.reports.stored.frames import read_table
 from stability.reports.stored.shapes import SHAPES, misfit, read_shaped
+from stability.storage.artifacts import ARTIFACTS, EVERY, NAME, SOME, artifact
+
+TABLES = [a.stem for a in ARTIFACTS if a.columns]
 
 
 def written(folder: Path, name: str, value: object) -> Path:
@@ -45,7 +48,7 @@ def test_shapes_tell_types_apart() -> None:
 
 
 def table(stem: str) -> pd.DataFrame:
-    whole, partial, names = TABLES[stem]
+    whole, partial, names = (artifact(f"{stem}.csv").columns_of(kind) for kind in (EVERY, SOME, NAME))
     return pd.DataFrame(
         {"more": [1, 2], **{c: [0.5, 1.5] for c in (*whole, *partial)}, **{c: ["a", "b"] for c in names}}
     )
@@ -62,7 +65,7 @@ def test_tables_lack_no_column_and_hold_numbers_where_numbers_are_drawn(stem: st
         good.drop(columns=column).to_csv(path, index=False)
         with pytest.raises(FileFormatError, match=f"no column {column}"):
             read_table(path)
-    for column in TABLES[stem][0]:
+    for column in artifact(f"{stem}.csv").columns_of(EVERY):
         good.assign(**{column: ["x", "1"]}).to_csv(path, index=False)
         with pytest.raises(FileFormatError, match=f"column {column} holds something else"):
             read_table(path)
@@ -70,7 +73,7 @@ def test_tables_lack_no_column_and_hold_numbers_where_numbers_are_drawn(stem: st
         read = read_table(path)
         assert read is not None
         assert len(read) == 1  # a place that cannot be drawn
-    for column in TABLES[stem][2]:
+    for column in artifact(f"{stem}.csv").columns_of(NAME):
         many = pd.concat([good.assign(**{column: f"n{k}"}) for k in range(limits.GROUPS + 1)])
         many.to_csv(path, index=False)
         with pytest.raises(FileFormatError, match=f"more than {limits.GROUPS} of {column}"):

@@ -18,7 +18,7 @@ from torch import nn
 from stability.analysis.campaign.pipeline import BUDGETS
 from stability.models import ElmanRNN, SequenceModel, save
 from stability.reports import cli
-from stability.reports.stored.reasons import STEPS
+from stability.storage.artifacts import STEPS
 
 from ..own_nets import MODULE, SMALL, arrays
 
