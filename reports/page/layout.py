@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
-__all__ = ["Cell", "Panel", "Section", "Table", "draw"]
+from stability.storage.artifacts import artifact
+
+__all__ = ["NAMED", "Cell", "Column", "Panel", "Section", "Table", "draw", "field", "tabulate", "text"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,73 @@ class Table:
         """
         dashed = any(cell.text == "–" for row in self.rows for cell in row)
         return f"{self.caption} (– {self.dash})" if dashed and self.dash else self.caption
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its title, what it says of one record, and whether that is a number."""
+
+    title: str
+    show: Callable[[Any], str | Cell]
+    numeric: bool = True
+
+
+def text(title: str, show: Callable[[Any], Any]) -> Column:
+    """A column of words."""
+    return Column(title, show, numeric=False)
+
+
+NAMED = text("model", lambda model: model.title)
+"""The first column of most tables: the model's name."""
+
+
+def field(title: str, document: str, path: str, show: Callable[[Any], str]) -> Column:
+    """A column of numbers that stand in a document of every model.
+
+    Args:
+        title: of the column.
+        document: the document's stem; it and the field must be described in ``stability.storage.artifacts``.
+        path: the field, with a dot before a field inside it.
+        show: the number as a reader wants it.
+
+    Returns:
+        The column; it shows what ``show`` makes of ``None`` where a model has no such number.
+
+    Raises:
+        KeyError: no such field is described.
+
+    Example:
+        >>> field("doublings", "drift", "drift_idnex", str)
+        Traceback (most recent call last):
+        ...
+        KeyError: 'drift_idnex'
+    """
+    shape: Any = artifact(f"{document}.json").fields
+    for part in path.split("."):
+        shape = shape[part]
+
+    def read(model: Any) -> str:
+        value = model.documents.get(document)
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return show(value)
+
+    return Column(title, read)
+
+
+def tabulate(caption: str, columns: Sequence[Column], records: Iterable[Any], dash: str = "") -> tuple[Table, ...]:
+    """A table with a row a record; none where there is no record.
+
+    Args:
+        caption: of the table.
+        columns: its columns.
+        records: what the columns speak of: models, mostly.
+        dash: what a cell with a dash alone means.
+    """
+    cells = [[c.show(record) for c in columns] for record in records]
+    rows = tuple(tuple(cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row) for row in cells)
+    numeric = tuple(k for k, c in enumerate(columns) if c.numeric)
+    return (Table(caption, tuple(c.title for c in columns), rows, numeric, dash),) if rows else ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from ..formatting import count, metric, metric_word, percent
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import missing, told
-from .layout import Cell, Section, Table
+from .layout import NAMED, Column, Section, field, tabulate, text
 
 __all__ = ["Score", "performances", "score"]
 
@@ -50,6 +50,11 @@ def _data(model: ModelRecord) -> str:
     return str(data.get("what", "arrays")) if own and isinstance(data, Mapping) else f"task {task.get('name', '')}"
 
 
+def _metric(title: str, name: str) -> Column:
+    """A column of ``performance.json`` in the metric that it names."""
+    return Column(title, lambda m: metric(m.performance.get(name), str(m.performance.get("metric"))))
+
+
 def performances(report: Report) -> Section | None:
     """Models that came without a record of training, on the data that they were examined on.
 
@@ -61,42 +66,33 @@ def performances(report: Report) -> Section | None:
     notes = tuple(f"{m.title}: {told(item)}" for m in given for item in missing(m, ("performance",)))
     if not models and not notes:
         return None
-    rows = []
-    for m in models:
-        found = m.performance
-        name = str(found.get("metric"))
-        shown = [metric(found.get(key), name) for key in ("value", "chance")]
-        rows.append(
-            (
-                Cell(m.title),
-                Cell(_data(m)),
-                Cell(metric_word(name)),
-                *map(Cell, shown),
-                Cell(count(found.get("sequences"))),
-            )
-        )
-    header = ("model", "data", "measured by", "on the data", "guessing", "sequences")
-    tables = [Table("Performance on the data", header, tuple(rows), (3, 4, 5))] if rows else []
-    classes = tuple(
+    tables = tabulate(
+        "Performance on the data",
         (
-            Cell(m.title),
-            Cell(str(c.get("name"))),
-            Cell(percent(c.get("accuracy"))),
-            Cell(count(c.get("sequences"))),
-            Cell(str(c.get("taken_for") or "never mistaken")),
-        )
-        for m in models
-        for c in m.performance.get("by_class") or ()
-        if isinstance(c, Mapping)
+            NAMED,
+            text("data", _data),
+            text("measured by", lambda m: metric_word(m.performance.get("metric"))),
+            _metric("on the data", "value"),
+            _metric("guessing", "chance"),
+            field("sequences", "performance", "sequences", count),
+        ),
+        models,
+    ) + tabulate(
+        "Accuracy by class",
+        (
+            text("model", lambda row: row[0].title),
+            text("class", lambda row: row[1].get("name")),
+            Column("accuracy", lambda row: percent(row[1].get("accuracy"))),
+            Column("sequences", lambda row: count(row[1].get("sequences"))),
+            text("most often taken for", lambda row: row[1].get("taken_for") or "never mistaken"),
+        ),
+        [(m, c) for m in models for c in m.performance.get("by_class") or () if isinstance(c, Mapping)],
     )
-    if classes:
-        header = ("model", "class", "accuracy", "sequences", "most often taken for")
-        tables.append(Table("Accuracy by class", header, classes, (2, 3)))
     return Section(
         "performance",
         "Performance on the data",
         "How well the models do on the sequences that they were examined on, undisturbed. Guessing is the best answer "
         "that ignores the input. Which of the sequences a model was trained on is not known here.",
-        tuple(tables),
+        tables,
         notes=notes,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from stability.storage.artifacts import STEPS
@@ -12,7 +13,7 @@ from ..boxes import interval
 from ..formatting import WORDS, count, duration, verdict_word
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import missing, model_advice
-from .layout import Cell, Table
+from .layout import NAMED, Cell, Column, Table, tabulate, text
 
 __all__ = ["Made", "lead", "made"]
 
@@ -72,36 +73,27 @@ def _rechecked(report: Report) -> str:
     return f"{what} checked again when this page was drawn{f': {bad} did not verify' if bad else ''}."
 
 
-def _not_run(report: Report) -> Table | None:
+def _not_run(report: Report) -> tuple[Table, ...]:
+    """What is not shown: the model, what of it, the reason, and the command that would give it."""
+    again = str(report.settings.get("command") or NO_COMMAND)
     rows = [
-        (Cell(m.title), Cell(", ".join(item.steps)), Cell(item.reason), Cell(item.command or NO_COMMAND))
+        (m.title, ", ".join(item.steps), item.reason, item.command or NO_COMMAND)
         for m in report.models
         for item in missing(m)
     ]
-    rows += [
-        (Cell(m.title), Cell("more than this"), Cell(why), Cell(how))
-        for m in report.models
-        for why, how in model_advice(m)
-    ]
-    rows += [
-        (
-            Cell(m.title),
-            Cell(", ".join(m.changed)),
-            Cell(CHANGED),
-            Cell(str(report.settings.get("command") or NO_COMMAND)),
-        )
-        for m in report.models
-        if m.changed
-    ]
-    rows += [
-        (Cell(name), Cell("everything"), Cell(why), Cell(str(report.settings.get("command") or NO_COMMAND)))
-        for name, why in report.failed.items()
-    ]
+    rows += [(m.title, "more than this", why, how) for m in report.models for why, how in model_advice(m)]
+    rows += [(m.title, ", ".join(m.changed), CHANGED, again) for m in report.models if m.changed]
+    rows += [(name, "everything", why, again) for name, why in report.failed.items()]
     header = ("model", "what", "reason", "command that would give it")
-    return Table(f"What is not shown, and why{WHERE}", header, tuple(rows)) if rows else None
+    return tabulate(f"What is not shown, and why{WHERE}", _words(*header), rows)
 
 
-def _data(report: Report) -> Table | None:
+def _words(*header: str) -> list[Column]:
+    """Columns of rows that are tuples of words."""
+    return [text(title, itemgetter(k)) for k, title in enumerate(header)]
+
+
+def _data(report: Report) -> tuple[Table, ...]:
     """Files of one's own that models were examined or trained on."""
     rows = []
     for m in report.models:
@@ -111,30 +103,18 @@ def _data(report: Report) -> Table | None:
             continue
         span = interval(m.analysis.get("input_range"))
         span += ", stated" if span and data.get("bounds") == "stated" else ""
-        parts = f"{count(task.get('test'))} to test, {count(task.get('train'))} to train"
+        parts = f"{count(task.get('test'))} to test, {count(task.get('train'))} to train; {data.get('held_out', '')}"
         size = f"{count(task.get('steps'))} steps of {count(task.get('input_size'))} features"
-        rows.append(
-            (
-                Cell(m.title),
-                Cell(str(data.get("what", "arrays"))),
-                Cell(f"{parts}; {data.get('held_out', '')}"),
-                Cell(size),
-                Cell(span),
-                Cell(str(data.get("digest", ""))),
-            )
-        )
+        rows.append((m.title, data.get("what", "arrays"), parts, size, span, data.get("digest", "")))
     header = ("model", "file", "sequences", "each", "inputs in", "SHA-256 of the file")
-    return Table("Data of one's own", header, tuple(rows)) if rows else None
+    return tabulate("Data of one's own", _words(*header), rows)
 
 
-def _seconds(report: Report) -> Table | None:
+def _seconds(report: Report) -> tuple[Table, ...]:
+    """How long each step took, of the steps that took any."""
     steps = [s for s in STEPS if any(_time(m, s) is not None for m in report.models)]
-    rows = tuple((Cell(m.title), *(Cell(duration(_time(m, s))) for s in steps)) for m in report.models)
-    if not steps:
-        return None
-    return Table(
-        "Time spent, by step", ("model", *(STEPS[s] for s in steps)), rows, tuple(range(1, len(steps) + 1)), NOTHING
-    )
+    columns = [Column(STEPS[s], lambda m, step=s: duration(_time(m, step))) for s in steps]
+    return tabulate("Time spent, by step", (NAMED, *columns), report.models if steps else (), NOTHING)
 
 
 def _time(model: ModelRecord, step: str) -> float | None:
@@ -151,24 +131,19 @@ def _options(options: Any) -> str:
     )
 
 
-def _models(report: Report) -> Table | None:
-    rows = []
+def _models(report: Report) -> tuple[Table, ...]:
+    """How each model was made, as far as that was recorded."""
+    rows: list[tuple[Any, ...]] = []
     for m in report.models:
         model, task, training = (m.run.get(k, {}) for k in ("model", "task", "training"))
-        if m.run:
-            rows.append(
-                (
-                    Cell(m.title),
-                    Cell(f"{model.get('layer', '')}: {_options(model.get('config'))}"),
-                    Cell(f"{task.get('name', '')}: {_options(task.get('options'))}"),
-                    Cell(_options({k: training[k] for k in TOLD if training.get(k)})),
-                )
-            )
-        else:
-            rows.append(
-                (Cell(m.title), Cell(str(m.analysis.get("source", "given as a file"))), *[Cell(UNKNOWN, "quiet")] * 2)
-            )
-    return Table("Models, data and training", ("model", "layer", "task", "training"), tuple(rows)) if rows else None
+        unknown = Cell(UNKNOWN, "quiet")
+        if not m.run:
+            rows.append((m.title, m.analysis.get("source", "given as a file"), unknown, unknown))
+            continue
+        layer = f"{model.get('layer', '')}: {_options(model.get('config'))}"
+        data = f"{task.get('name', '')}: {_options(task.get('options'))}"
+        rows.append((m.title, layer, data, _options({k: training[k] for k in TOLD if training.get(k)})))
+    return tabulate("Models, data and training", _words("model", "layer", "task", "training"), rows)
 
 
 def made(report: Report) -> Made:
@@ -195,16 +170,13 @@ def made(report: Report) -> Made:
     if data:
         sentences.append("Data: " + "; ".join(sorted(data)) + ".")
     versions = environment.get("versions", {})
-    rows = [(Cell(str(k)), Cell(str(v))) for k, v in versions.items()]
-    rows += [
-        (Cell(k), Cell(_options(v) if isinstance(v, dict) else str(v)))
-        for k, v in environment.items()
-        if k not in ("versions", "seed")
-    ]
-    tables = [t for t in (_not_run(report), _data(report), _models(report), _seconds(report)) if t is not None]
-    if rows:
-        tables.append(Table("Programs and machine", ("what", "version or value"), tuple(rows)))
+    machine = {k: _options(v) if isinstance(v, dict) else v for k, v in environment.items()}
+    rows = [*versions.items(), *((k, v) for k, v in machine.items() if k not in ("versions", "seed"))]
+    tables = (
+        *_not_run(report), *_data(report), *_models(report), *_seconds(report),
+        *tabulate("Programs and machine", _words("what", "version or value"), rows),
+    )  # fmt: skip
     commands = [
         f"stability verify {shlex.quote(f'models/{m.name}/certificate.json')}" for m in report.models if m.checked
     ]
-    return Made(" ".join(sentences), tuple(tables), tuple(commands), str(settings.get("command") or ""))
+    return Made(" ".join(sentences), tables, tuple(commands), str(settings.get("command") or ""))

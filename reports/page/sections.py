@@ -11,7 +11,7 @@ from ..formatting import count, duration, metric, metric_word, number, percent, 
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import missing, told
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
-from .layout import Cell, Section, Table, draw
+from .layout import NAMED, Cell, Column, Section, draw, field, tabulate, text
 from .performance import performances
 from .spectra import along_training, clouds
 
@@ -54,42 +54,30 @@ def _margin_cell(finding: Mapping[str, Any] | None) -> Cell:
     return Cell(words + value + tail, tone)
 
 
+def _margins_of(model: ModelRecord) -> Column:
+    """The column of a model in the table of margins."""
+    findings: dict[str, Mapping[str, Any]] = {}
+    for finding in (model.certificate or {})["findings"]:
+        findings.setdefault(str(finding["criterion"]), finding)
+    return Column(model.title, lambda criterion: _margin_cell(findings.get(criterion)))
+
+
 def _margins(report: Report) -> Section | None:
     models = [m for m in report.models if m.certificate]
     names = list(dict.fromkeys(str(f["criterion"]) for m in models for f in (m.certificate or {})["findings"]))
     if not names:
         return None
-    rows = []
-    for criterion in names:
-        cells = [
-            Cell(NAMES.get(criterion, criterion)),
-            Cell(UNITS.get(criterion, UNITS["linear"] if criterion.startswith("layer ") else NO_UNIT)),
-        ]
-        for m in models:
-            found = next((f for f in (m.certificate or {})["findings"] if f["criterion"] == criterion), None)
-            cells.append(_margin_cell(found))
-        rows.append(tuple(cells))
     said = CRITERIA | WITNESSES
-    explained = Table(
-        "What each criterion says",
-        ("criterion", "meaning"),
-        tuple(
-            (
-                Cell(NAMES.get(n, n)),
-                Cell(
-                    said.get(n, "a layer of the stack by itself" if n.startswith("layer ") else "see the certificate")
-                ),
-            )
-            for n in names
-        ),
-    )
-    table = Table(
+    criterion = text("criterion", lambda n: NAMES.get(n, n))
+    unit = text("its unit", lambda n: UNITS.get(n, UNITS["linear"] if n.startswith("layer ") else NO_UNIT))
+    layer, other = "a layer of the stack by itself", "see the certificate"
+    meaning = text("meaning", lambda n: said.get(n, layer if n.startswith("layer ") else other))
+    tables = tabulate(
         "Signed margins: ✓ the criterion holds, ✗ it fails; ! something against stability was found",
-        ("criterion", "its unit", *(m.title for m in models)),
-        tuple(rows),
-        numeric=tuple(range(2, len(models) + 2)),
-        dash="does not apply to this model, was not asked about it, or nothing was left to ask",
-    )
+        (criterion, unit, *(_margins_of(m) for m in models)),
+        names,
+        "does not apply to this model, was not asked about it, or nothing was left to ask",
+    ) + tabulate("What each criterion says", (criterion, meaning), names)
     drawn = [n for n in names if n not in {*WITNESSES, *UNSOUND}]
     return Section(
         "margins",
@@ -97,30 +85,31 @@ def _margins(report: Report) -> Section | None:
         "Each criterion is sufficient for stability of the system that it speaks about and none is necessary: all ✗ "
         "prove nothing. A ✓ was found in floating-point arithmetic; what certifies is the proof on the model's card. "
         "Every criterion has a unit of its own and a panel of its own: margins of two criteria do not compare.",
-        (table, explained),
+        tables,
         draw(*((figures.margin(report.models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn))),
     )
 
 
 def _claims(report: Report) -> Section | None:
-    rows = tuple(
+    tones = {"proved": "good", "refuted": "bad", "seen, not proved": "seen"}
+    tables = tabulate(
+        "Further claims",
         (
-            Cell(m.title),
-            Cell(name.replace("_", " ")),
-            Cell(answer, {"proved": "good", "refuted": "bad", "seen, not proved": "seen"}.get(answer, "quiet")),
-            Cell(statement),
-        )
-        for m in report.models
-        for name, answer, statement in weaker(m.certificate)
+            text("model", lambda claim: claim[0].title),
+            text("claim", lambda claim: claim[1].replace("_", " ")),
+            text("answer", lambda claim: Cell(claim[2], tones.get(claim[2], "quiet"))),
+            text("in full", lambda claim: claim[3]),
+        ),
+        [(m, *claim) for m in report.models for claim in weaker(m.certificate)],
     )
-    if not rows:
+    if not tables:
         return None
     return Section(
         "weaker",
         "Further claims",
         "What is true of the models beside the main claim, each with its own proof in the certificate "
         "file, re-checked like the main one. A network that does not contract is often still provably bounded.",
-        (Table("Further claims", ("model", "claim", "answer", "in full"), rows),),
+        tables,
     )
 
 
@@ -141,29 +130,19 @@ def _hessian(report: Report) -> Section | None:
     models = [m for m in report.models if "hessian" in m.documents]
     if not models:
         return _nothing("hessian", "Curvature of the loss", _missing(report.models, "hessian"))
-    columns = [(k, title) for k, title in HESSIAN if any(m.documents["hessian"].get(k) is not None for m in models)]
-    rows = tuple(
-        (
-            Cell(m.title),
-            *(Cell(number(m.documents["hessian"].get(k))) for k, _ in columns),
-            Cell(count(m.documents["hessian"].get("n_parameters"))),
-        )
-        for m in models
-    )
+    shown = {name for m in models for name, value in m.documents["hessian"].items() if value is not None}
+    columns = [field(title, "hessian", name, number) for name, title in HESSIAN if name in shown]
     return Section(
         "hessian",
         "Curvature of the loss",
         "Eigenvalues of the Hessian of the loss with respect to the parameters at the trained weights. "
         "A large largest eigenvalue is a sharp minimum; a negative smallest one says that training "
         "stopped at a point that is no minimum.",
-        (
-            Table(
-                "Hessian of the training loss",
-                ("model", *(t for _, t in columns), "parameters"),
-                rows,
-                tuple(range(1, len(columns) + 2)),
-                "the smallest eigenvalue is not told apart from 0, or it was not computed",
-            ),
+        tabulate(
+            "Hessian of the training loss",
+            (NAMED, *columns, field("parameters", "hessian", "n_parameters", count)),
+            models,
+            "the smallest eigenvalue is not told apart from 0, or it was not computed",
         ),
         draw(*((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models))),
         _missing(report.models, "hessian"),
@@ -201,30 +180,18 @@ def _robustness(report: Report) -> Section | None:
             "markers: accuracy that PGD leaves. The truth lies between them.",
         ),
     )
-    rows = tuple(
+    tables = tabulate(
+        "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
+        "answer, by a certified gain (computed in double precision)",
         (
-            Cell(m.title),
-            Cell(number(d.get("gain"))),
-            Cell(number(d.get("median"))),
-            Cell(number(d.get("largest"))),
-            Cell(percent(d.get("clean_accuracy"))),
-            Cell(count(d.get("samples"))),
-        )
-        for m in models
-        if (d := m.documents.get("radius"))
-    )
-    tables = (
-        (
-            Table(
-                "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
-                "answer, by a certified gain (computed in double precision)",
-                ("model", "gain to the logits", "median radius", "largest radius", "accuracy", "samples"),
-                rows,
-                (1, 2, 3, 4, 5),
-            ),
-        )
-        if rows
-        else ()
+            NAMED,
+            field("gain to the logits", "radius", "gain", number),
+            field("median radius", "radius", "median", number),
+            field("largest radius", "radius", "largest", number),
+            field("accuracy", "radius", "clean_accuracy", percent),
+            field("samples", "radius", "samples", count),
+        ),
+        [m for m in models if m.documents.get("radius")],
     )
     notes = _missing(models, "noise", "attacks", "robustness")
     if not panels and not tables:
@@ -253,23 +220,23 @@ def _dynamics(report: Report) -> Section | None:
             "these; only a certificate speaks for all.",
         ),
     )
-    rows = tuple(
+    tables = tabulate(
+        "Norm drift and Lyapunov exponents, per step",
         (
-            Cell(m.title),
-            Cell(number(drift.get("start"))),
-            Cell(number(drift.get("end"))),
-            Cell(signed(drift.get("slope"))),
-            Cell(number(drift.get("drift_index"))),
-            Cell(signed(exponent.get("largest"))),
-            Cell(signed(exponent.get("bound"))),
-            Cell(count(exponent.get("steps"))),
-        )
-        for m in report.models
-        if (drift := m.documents.get("drift", {})) or m.documents.get("exponents")
-        for exponent in (m.documents.get("exponents", {}),)
+            NAMED,
+            field("mean ‖h‖ at first", "drift", "start", number),
+            field("at last", "drift", "end", number),
+            field("slope of log ‖h‖", "drift", "slope", signed),
+            field("doublings", "drift", "drift_index", number),
+            field("largest exponent", "exponents", "largest", signed),
+            field("certified bound, log ρ + log(C) / steps", "exponents", "bound", signed),
+            field("steps counted", "exponents", "steps", count),
+        ),
+        [m for m in report.models if m.documents.get("drift") or m.documents.get("exponents")],
+        "not measured, why stands below; no bound: not certified, or for other inputs than these",
     )
     notes = _missing(report.models, "norms", "lyapunov")
-    if not panels and not rows:
+    if not panels and not tables:
         return _nothing("dynamics", "Hidden state over time", notes)
     return Section(
         "dynamics",
@@ -279,29 +246,16 @@ def _dynamics(report: Report) -> Section | None:
         "smallest mean norm after the first quarter; 0 is a constant norm. The certified bound is that of "
         "the counted steps, log ρ + log(C) / steps with the certified rate ρ and overshoot C, the least over all "
         "certified pairs: no exponent of so many steps can lie above it.",
-        (
-            Table(
-                "Norm drift and Lyapunov exponents, per step",
-                (
-                    "model",
-                    "mean ‖h‖ at first",
-                    "at last",
-                    "slope of log ‖h‖",
-                    "doublings",
-                    "largest exponent",
-                    "certified bound, log ρ + log(C) / steps",
-                    "steps counted",
-                ),
-                rows,
-                (1, 2, 3, 4, 5, 6, 7),
-                "not measured, why stands below; no bound: not certified, or for other inputs than these",
-            ),
-        )
-        if rows
-        else (),
+        tables,
         panels,
         _lines_of_theory(report.models) + notes,
     )
+
+
+def _metric(title: str, name: str) -> Column:
+    """A column of ``run.json`` in the metric of each model's task."""
+    raw = field(title, "run", f"result.{name}", lambda value: value)
+    return Column(title, lambda model: metric(raw.show(model), model.metric))
 
 
 def _training(report: Report) -> Section | None:
@@ -320,34 +274,30 @@ def _training(report: Report) -> Section | None:
         ),
         (figures.training(models, "train_loss", "Loss on the training data", "training-loss"), ""),
     )  # fmt: skip
-    rows = tuple(
+    tables = tabulate(
+        "Outcome of training",
         (
-            Cell(m.title),
-            Cell(count(m.analysis.get("parameters"))),
-            Cell(count(result.get("epochs"))),
-            Cell(metric_word(m.metric)),
-            Cell(metric(result.get("train_metric"), m.metric)),
-            Cell(metric(result.get("test_metric"), m.metric)),
-            Cell(metric(result.get("chance"), m.metric)),
-            Cell(duration(result.get("seconds"))),
-            Cell(str(m.analysis.get("source", "")).removeprefix("trained here: ")),
-        )
-        for m in models
-        if (result := m.run.get("result"))
+            NAMED,
+            field("parameters", "analysis", "parameters", count),
+            field("epochs", "run", "result.epochs", count),
+            text("measured by", lambda m: metric_word(m.metric)),
+            _metric("on training data", "train_metric"),
+            _metric("on held-out data", "test_metric"),
+            _metric("guessing", "chance"),
+            field("time", "run", "result.seconds", duration),
+            text("where it is from", lambda m: str(m.analysis.get("source", "")).removeprefix("trained here: ")),
+        ),
+        [m for m in models if m.run.get("result")],
     )
-    if not panels and not rows:
+    if not panels and not tables:
         return None
-    header = (
-        "model", "parameters", "epochs", "measured by", "on training data", "on held-out data", "guessing", "time",
-        "where it is from",
-    )  # fmt: skip
     here = any(str(m.analysis.get("source", "")).startswith("trained here: ") for m in models)
     short = " They were trained briefly, to be examined and not to win: longer training gives better results."
     return Section(
         "training",
         "Training",
         "How the models came to be." + short * here,
-        (Table("Outcome of training", header, rows, (1, 2, 4, 5, 6, 7)),) if rows else (),
+        tables,
         panels,
     )
 
