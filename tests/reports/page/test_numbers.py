@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from stability.reports import render
-from stability.reports.formatting import count, duration, metric, number, percent, signed
+from stability.reports.formatting import metric, signed
 from stability.reports.page.sections import sections
 from stability.reports.stored.collect import collect
 from stability.verify import verify
@@ -67,66 +67,11 @@ def stored(drawn: Path, name: str) -> dict[str, dict]:
     return out
 
 
-def test_norms_and_exponents(page: Tables, drawn: Path) -> None:
-    drifts, exponents = stored(drawn, "drift.json"), stored(drawn, "exponents.json")
-    rows = page.table("Norm drift")
-    assert len(rows) == len(drifts) == 3
-    for row in rows:
-        drift, exponent = drifts[row["model"]], exponents[row["model"]]
-        assert drift["start"] != drift["end"]
-        assert exponent["largest"] != exponent["bound"]
-        assert row["mean ‖h‖ at first"] == number(drift["start"])
-        assert row["at last"] == number(drift["end"])
-        assert row["slope of log ‖h‖"] == signed(drift["slope"])
-        assert row["doublings"] == number(drift["drift_index"])
-        assert row["largest exponent"] == signed(exponent["largest"])
-        assert row["certified bound, log ρ + log(C) / steps"] == signed(exponent["bound"])
-
-
 def test_where_the_lines_of_theory_come_from(drawn: Path) -> None:
     text = html.unescape((drawn / "report.html").read_text(encoding="utf-8"))
     for title, drift in stored(drawn, "drift.json").items():
         assert f"<li>{title}, expected norm: {drift['sources']['expected']}</li>" in text
         assert f"<li>{title}, proved bound: {drift['sources']['envelope']}</li>" in text
-
-
-def test_hessian(page: Tables, drawn: Path) -> None:
-    columns = (
-        ("largest eigenvalue", "lambda_max"), ("± residual", "lambda_max_residual"),
-        ("smallest eigenvalue", "lambda_min"), ("± residual", "lambda_min_residual"),
-        ("trace", "trace"), ("± 95 %", "trace_half_width"), ("condition number", "condition_number"),
-        ("gradient norm", "gradient_norm"), ("loss", "loss"),
-    )  # fmt: skip
-    files = stored(drawn, "hessian.json")
-    (found,) = [rows for name, rows in page.tables.items() if name.startswith("Hessian")]
-    there = [(title, key) for title, key in columns if any(key in f for f in files.values())]
-    assert found[0] == ["model", *(title for title, _ in there), "parameters"]
-    assert {row[0] for row in found[1:]} == set(files)
-    for row in found[1:]:
-        values = files[row[0]]
-        assert row[1:] == [*(number(values.get(key)) for _, key in there), count(values["n_parameters"])]
-
-
-def test_training(page: Tables, drawn: Path) -> None:
-    runs = stored(drawn, "run.json")
-    for row in page.table("Outcome"):
-        result = runs[row["model"]]["result"]
-        assert result["train_metric"] != result["test_metric"]
-        assert row["on training data"] == percent(result["train_metric"])
-        assert row["on held-out data"] == percent(result["test_metric"])
-        assert row["guessing"] == percent(result["chance"])
-        assert row["epochs"] == count(result["epochs"])
-        assert row["time"] == duration(result["seconds"])
-
-
-def test_radius(page: Tables, drawn: Path) -> None:
-    files = stored(drawn, "radius.json")
-    (row,) = page.table("Certified radius")
-    (found,) = files.values()
-    assert list(row.values())[1:] == [
-        number(found["gain"]), number(found["median"]), number(found["largest"]), percent(found["clean_accuracy"]),
-        count(found["samples"]),
-    ]  # fmt: skip
 
 
 def test_margins_and_claims(page: Tables, drawn: Path) -> None:

@@ -1,0 +1,275 @@
+"""Every cell of every table of the page, read as a browser reads it, against the file that it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stability.reports import render
+from stability.reports.formatting import count, duration, metric, number, percent, signed
+from stability.reports.stored.collect import collect
+from stability.reports.vocabulary import CRITERIA, NAMES, UNITS
+
+from ..conftest import make_report_dir
+from .test_numbers import Tables
+
+DIGEST = "ab" * 32
+CLASSES = [
+    {"name": "walk", "accuracy": 0.25, "sequences": 1200, "taken_for": "run"},
+    {"name": "run", "accuracy": 1.0, "sequences": 7, "taken_for": None},
+]
+PERFORMANCE = {"metric": "accuracy", "value": 0.813, "chance": 0.31, "sequences": 1207, "by_class": CLASSES}
+TASK = {
+    "name": "data", "test": 1207, "train": 5000, "steps": 40, "input_size": 3,
+    "data": {"source": "arrays", "what": "good.npz", "held_out": "its own", "digest": DIGEST, "bounds": "stated"},
+}  # fmt: skip
+
+
+def changed(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report in which every table has a row: of trained models, one given as a file, and one that failed.
+
+    All numbers of a row differ, so that no column can stand for another.
+    """
+    folder = make_report_dir(tmp_path_factory.mktemp("every") / "report")
+    given = folder / "models" / "lstm"
+    (given / "run.json").unlink()
+    (given / "performance.json").write_text(json.dumps(PERFORMANCE))
+    changed(given / "analysis.json", source="nets/lstm.pt", task=TASK, input_range=[-1.5, 2.5])
+    for k, name in enumerate(("contracting", "lipschitz")):
+        analysis = json.loads((folder / "models" / name / "analysis.json").read_text())
+        steps = {step: {**said, "seconds": 2.0 + i + k} for i, (step, said) in enumerate(analysis["steps"].items())}
+        changed(
+            folder / "models" / name / "analysis.json", source=f"trained here: {name}", parameters=4321, steps=steps
+        )
+        changed(folder / "models" / name / "exponents.json", steps=784 + k)
+        hessian = {"lambda_max_residual": 0.01, "lambda_min_residual": 0.002, "n_parameters": 1234}
+        changed(folder / "models" / name / "hessian.json", **hessian)
+    settings = folder / "report-settings.json"
+    names = json.loads(settings.read_text())["models"]
+    changed(settings, models=[*names, "gone"], failed={"gone": "it diverged"})
+    render(folder)
+    return folder
+
+
+def files(folder: Path, name: str) -> dict[str, dict[str, Any]]:
+    """A document of every model that has it, by title."""
+    out = {}
+    for model in (folder / "models").iterdir():
+        title = json.loads((model / "analysis.json").read_text())["title"]
+        if (model / name).is_file():
+            out[title] = json.loads((model / name).read_text())
+    return out
+
+
+def fields(document: str, *columns: tuple[str, str, Callable[[Any], str]]) -> Callable[[Path], list[list[str]]]:
+    """What a table must show of one document, a row a model that has it: title, field, how it is written."""
+
+    def rows(folder: Path) -> list[list[str]]:
+        there = files(folder, document)
+        body = [[title, *(show(there[title].get(key)) for _, key, show in columns)] for title in order(folder, there)]
+        return [["model", *(title for title, _, _ in columns)], *body]
+
+    return rows
+
+
+def order(folder: Path, known: Any) -> list[str]:
+    names = json.loads((folder / "report-settings.json").read_text())["models"]
+    titles = [
+        json.loads(p.read_text())["title"] for n in names if (p := folder / "models" / n / "analysis.json").is_file()
+    ]
+    return [t for t in titles if t in known]
+
+
+def dynamics(folder: Path) -> list[list[str]]:
+    drifts, exponents = files(folder, "drift.json"), files(folder, "exponents.json")
+    header = [
+        "model", "mean ‖h‖ at first", "at last", "slope of log ‖h‖", "doublings", "largest exponent",
+        "certified bound, log ρ + log(C) / steps", "steps counted",
+    ]  # fmt: skip
+    body = [
+        [
+            t, number(drifts[t]["start"]), number(drifts[t]["end"]), signed(drifts[t]["slope"]),
+            number(drifts[t]["drift_index"]), signed(exponents[t]["largest"]), signed(exponents[t]["bound"]),
+            count(exponents[t].get("steps")),
+        ]
+        for t in order(folder, drifts)
+    ]  # fmt: skip
+    return [header, *body]
+
+
+def training(folder: Path) -> list[list[str]]:
+    runs, analyses = files(folder, "run.json"), files(folder, "analysis.json")
+    header = [
+        "model", "parameters", "epochs", "measured by", "on training data", "on held-out data", "guessing", "time",
+        "where it is from",
+    ]  # fmt: skip
+    body = [
+        [
+            t, count(analyses[t]["parameters"]), count(r["epochs"]), "accuracy", percent(r["train_metric"]),
+            percent(r["test_metric"]), percent(r["chance"]), duration(r["seconds"]),
+            analyses[t]["source"].removeprefix("trained here: "),
+        ]
+        for t in order(folder, runs)
+        for r in [runs[t]["result"]]
+    ]  # fmt: skip
+    return [header, *body]
+
+
+def margins(folder: Path) -> list[list[str]]:
+    certificates = files(folder, "certificate.json")
+    titles = order(folder, certificates)
+    body = []
+    for k, finding in enumerate(certificates[titles[0]]["findings"]):
+        criterion = finding["criterion"]
+        unsound = criterion == "theorem1b_published"
+        cells = []
+        for title in titles:
+            found = certificates[title]["findings"][k]
+            word = (
+                ("(holds)" if found["holds"] else "(fails)") if unsound else "✓ holds" if found["holds"] else "✗ fails"
+            )
+            cells.append(f"{word} {signed(found['margin'])}{'; proves nothing' * unsound}")
+        body.append([NAMES[criterion], UNITS[criterion], *cells])
+    return [["criterion", "its unit", *titles], *body]
+
+
+def meanings(folder: Path) -> list[list[str]]:
+    criteria = [f["criterion"] for f in next(iter(files(folder, "certificate.json").values()))["findings"]]
+    return [["criterion", "meaning"], *([NAMES[c], CRITERIA[c]] for c in criteria)]
+
+
+def claims(folder: Path) -> list[list[str]]:
+    """The further claims as the checker proves them again."""
+    words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open"}
+    body = [
+        [m.title, c["name"].replace("_", " "), words[c["verdict"]], c["statement"]]
+        for m in collect(folder).models
+        for c in (m.certificate or {})["claims"]
+    ]
+    assert len(body) >= 2
+    return [["model", "claim", "answer", "in full"], *body]
+
+
+def performance(folder: Path) -> list[list[str]]:
+    header = ["model", "data", "measured by", "on the data", "guessing", "sequences"]
+    ((title, found),) = files(folder, "performance.json").items()
+    shown = [metric(found[key], found["metric"]) for key in ("value", "chance")]
+    return [header, [title, "good.npz", "accuracy", *shown, count(found["sequences"])]]
+
+
+def classes(folder: Path) -> list[list[str]]:
+    ((title, found),) = files(folder, "performance.json").items()
+    body = [
+        [title, c["name"], percent(c["accuracy"]), count(c["sequences"]), c["taken_for"] or "never mistaken"]
+        for c in found["by_class"]
+    ]
+    return [["model", "class", "accuracy", "sequences", "most often taken for"], *body]
+
+
+def seconds(folder: Path) -> list[list[str]]:
+    names = {
+        "training": "training", "certificate": "certificate", "hessian": "Hessian", "noise": "noise",
+        "attacks": "attacks", "norms": "norm drift", "lyapunov": "Lyapunov exponents",
+    }  # fmt: skip
+    analyses, runs = files(folder, "analysis.json"), files(folder, "run.json")
+    body = []
+    for title in order(folder, analyses):
+        steps = analyses[title]["steps"]
+        spent = {k: s["seconds"] for k, s in steps.items() if s["status"] == "done"}
+        spent["training"] = runs[title]["result"]["seconds"] if title in runs else None
+        body.append([title, *(duration(spent.get(k)) for k in names)])
+    return [["model", *names.values()], *body]
+
+
+def models(folder: Path) -> list[list[str]]:
+    runs, analyses = files(folder, "run.json"), files(folder, "analysis.json")
+    body = []
+    for title in order(folder, analyses):
+        if title not in runs:
+            body.append([title, analyses[title]["source"], "not recorded", "not recorded"])
+            continue
+        run, trained = runs[title], runs[title]["training"]
+        size, hidden = (run["model"]["config"][k] for k in ("input_size", "hidden_size"))
+        layer = f"{run['model']['layer']}: input_size {size}, hidden_size {hidden}"
+        how = ", ".join(f"{k} {trained[k]}" for k in ("epochs", "lr", "batch_size"))
+        body.append([title, layer, f"digits: layout {run['task']['options']['layout']}", how])
+    return [["model", "layer", "task", "training"], *body]
+
+
+def data(folder: Path) -> list[list[str]]:
+    (title,) = [t for t, a in files(folder, "analysis.json").items() if "task" in a]
+    row = [
+        title, "good.npz", f"{count(1207)} to test, {count(5000)} to train; its own", "40 steps of 3 features",
+        "[−1.5, 2.5], stated", DIGEST,
+    ]  # fmt: skip
+    return [["model", "file", "sequences", "each", "inputs in", "SHA-256 of the file"], row]
+
+
+def not_shown(folder: Path) -> list[list[str]]:
+    (title,) = [t for t, a in files(folder, "analysis.json").items() if a["steps"]["hessian"]["status"] != "done"]
+    command = json.loads((folder / "report-settings.json").read_text())["command"]
+    return [
+        ["model", "what", "reason", "command that would give it"],
+        [title, "Hessian", "a test of missing results", "no command gives it"],
+        ["gone", "everything", "it diverged", command],
+    ]
+
+
+def machine(folder: Path) -> list[list[str]]:
+    environment = json.loads((folder / "report-settings.json").read_text())["environment"]
+    return [
+        ["what", "version or value"],
+        *map(list, environment["versions"].items()),
+        ["machine", environment["machine"]],
+    ]
+
+
+EXPECTED = {
+    "Signed margins": margins,
+    "What each criterion says": meanings,
+    "Further claims": claims,
+    "Hessian of the training loss": fields(
+        "hessian.json",
+        ("largest eigenvalue", "lambda_max", number), ("± residual", "lambda_max_residual", number),
+        ("smallest eigenvalue", "lambda_min", number), ("± residual", "lambda_min_residual", number),
+        ("trace", "trace", number), ("± 95 %", "trace_half_width", number),
+        ("condition number", "condition_number", number), ("gradient norm", "gradient_norm", number),
+        ("loss", "loss", number), ("parameters", "n_parameters", count),
+    ),
+    "Certified radius": fields(
+        "radius.json",
+        ("gain to the logits", "gain", number), ("median radius", "median", number),
+        ("largest radius", "largest", number), ("accuracy", "clean_accuracy", percent), ("samples", "samples", count),
+    ),
+    "Norm drift": dynamics,
+    "Outcome of training": training,
+    "Performance on the data": performance,
+    "Accuracy by class": classes,
+    "What is not shown": not_shown,
+    "Data of one's own": data,
+    "Models, data and training": models,
+    "Time spent": seconds,
+    "Programs and machine": machine,
+}  # fmt: skip
+
+
+def test_no_table_of_the_page_is_left_out(folder: Path) -> None:
+    shown = Tables((folder / "report.html").read_text(encoding="utf-8")).tables
+    assert {next((c for c in EXPECTED if name.startswith(c)), name) for name in shown} == set(EXPECTED)
+    assert len(shown) == len(EXPECTED)
+
+
+@pytest.mark.parametrize("caption", EXPECTED)
+def test_every_cell_is_that_of_its_file(folder: Path, caption: str) -> None:
+    tables = Tables((folder / "report.html").read_text(encoding="utf-8")).tables
+    (shown,) = [rows for name, rows in tables.items() if name.startswith(caption)]
+    assert shown == EXPECTED[caption](folder)
