@@ -69,37 +69,45 @@ def largest_step(
     unit = 1.0 / max(float(np.linalg.norm(system.A, 2)), float(np.linalg.norm(system.C, 2)), 1e-12)
     parse_rate(rate, system.discretise(method, unit))
 
-    def certified(dt: float) -> Certificate | None:
-        step = system.discretise(method, dt)
-        finding = multiplier_criterion(step, rate=rate, solver="riccati", time_limit=deadline)
-        claim = contraction_claim(step, Witness(finding.rate, dict(finding.witness))) if finding.holds else None
-        if claim is None or claim.proof is None:
-            return None
-        overshoot = float(claim.proof.data["overshoot"])
-        return Certificate(step, claim, "multiplier", claim.value, overshoot, (finding,), meta=deadline.meta)
-
-    low, high, best = 0.0, np.inf, None
-    dt = unit
+    low, high, best, dt = 0.0, np.inf, None, unit
     for _ in range(60):
         if deadline.over:
             break
-        found = certified(dt)
+        found = _certified(system.discretise(method, dt), rate, deadline)
         if found is not None:
             low, best = dt, found
-            if np.isinf(high) and dt > 1e6 * unit:
-                break
         elif deadline.cut:  # not decided: this step did not fail
             break
         else:
             high = dt
-            if dt < 1e-9 * unit:
-                break
-        if low > 0 and high - low <= tol * low:
+        if _narrow(low / unit, high / unit, tol):
             break
-        dt = 2.0 * low if np.isinf(high) else 0.5 * (low + high) if low > 0 else 0.25 * high
+        dt = _between(low, high)
     if best is not None:
         best = replace(best, meta={**best.meta, **deadline.meta})
     return StepBound(low, best, float(high))
+
+
+def _certified(step: LureSystem, rate: Rate, deadline: Deadline) -> Certificate | None:
+    """The certificate of a map by the multiplier criterion, or ``None``."""
+    finding = multiplier_criterion(step, rate=rate, solver="riccati", time_limit=deadline)
+    claim = contraction_claim(step, Witness(finding.rate, dict(finding.witness))) if finding.holds else None
+    if claim is None or claim.proof is None:
+        return None
+    overshoot = float(claim.proof.data["overshoot"])
+    return Certificate(step, claim, "multiplier", claim.value, overshoot, (finding,), meta=deadline.meta)
+
+
+def _narrow(low: float, high: float, tol: float) -> bool:
+    """Whether a bracket of the largest step, in the system's own unit, tells it: to ``tol``, as endless, or as none."""
+    return (np.isinf(high) and low > 1e6) or high < 1e-9 or (low > 0 and high - low <= tol * low)
+
+
+def _between(low: float, high: float) -> float:
+    """The next step to try in a bracket: twice as long while none failed, shorter while none held, else the middle."""
+    if np.isinf(high):
+        return 2.0 * low
+    return 0.5 * (low + high) if low > 0 else 0.25 * high
 
 
 def smallest_overshoot(system: LureSystem, rate: float, *, time_limit: TimeLimit = None) -> Certificate:

@@ -12,7 +12,8 @@ difference of its arguments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -208,12 +209,16 @@ def _sup_gate(gate: Interval, direct: Array, gated: Array, rest: Array | float =
     return np.nextafter(np.maximum.reduce(values) * GROW, np.inf)
 
 
-def _slices(magnitude_low: Array, magnitude_high: Array) -> tuple[Array, Array]:
-    """``PIECES`` adjoining intervals a unit between two non-negative ends, ``(PIECES, m)`` each."""
-    grid = np.linspace(0.0, 1.0, PIECES + 1)[:, None]
-    points = magnitude_low + grid * (magnitude_high - magnitude_low)
-    points[0], points[-1] = magnitude_low, magnitude_high
-    return points[:-1], np.maximum(points[1:], points[:-1])
+def _pieces(value: Interval, gate: Interval) -> tuple[Array, Array, Interval]:
+    """``PIECES`` adjoining slices of the modulus of a hyperbolic tangent ``y``, ``(PIECES, m)``: the upper end of each,
+    an upper bound of ``1 - y^2`` there, and the gate's interval repeated.
+    """
+    low, high = value.mignitude, value.magnitude
+    points = low + np.linspace(0.0, 1.0, PIECES + 1)[:, None] * (high - low)
+    points[0], points[-1] = low, high
+    low, high = points[:-1], np.maximum(points[1:], points[:-1])
+    flat = np.nextafter(np.maximum(1.0 - low * low, 0.0) * GROW + 2.0**-52, np.inf)
+    return high, flat, Interval(np.broadcast_to(gate.low, low.shape), np.broadcast_to(gate.high, low.shape))
 
 
 @dataclass(frozen=True)
@@ -230,12 +235,16 @@ class JacobianBound:
 
     cell: GatedCell
     box: Interval
-    gates: Gates = field(init=False, repr=False)
-    weights: dict[str, Array] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gates", gate_bounds(self.cell, self.box))
-        object.__setattr__(self, "weights", {k: np.abs(self.cell.gate(k)[1]) for k in GATES[self.cell.kind]})
+    @cached_property
+    def gates(self) -> Gates:
+        """Enclosures of the gates over the boxes."""
+        return gate_bounds(self.cell, self.box)
+
+    @cached_property
+    def weights(self) -> dict[str, Array]:
+        """Absolute recurrent weights, gate by gate."""
+        return {k: np.abs(self.cell.gate(k)[1]) for k in GATES[self.cell.kind]}
 
     def apply(self, d: Array) -> Array:
         """The bound at a positive vector.
@@ -263,12 +272,9 @@ class JacobianBound:
         else:
             inner = upper_product(w["n"], _sup_gate(g["r"], d, np.nextafter(g["h"].magnitude * reset, np.inf)))
         update = upper_product(w["z"], d)
-        low, high = _slices(g["n"].mignitude, g["n"].magnitude)
-        spread = np.nextafter(g["h"].magnitude + high, np.inf)
-        # for |n| in a slice: tanh' <= 1 - low^2 and |h - n| <= |h| + high
-        flat = np.nextafter(np.maximum(1.0 - low * low, 0.0) * GROW + 2.0**-52, np.inf)
-        gate = Interval(np.broadcast_to(g["z"].low, low.shape), np.broadcast_to(g["z"].high, low.shape))
-        bound = _sup_gate(gate, np.broadcast_to(d, low.shape), spread * update * GROW, flat * inner * GROW)
+        high, flat, gate = _pieces(g["n"], g["z"])
+        spread = np.nextafter(g["h"].magnitude + high, np.inf)  # for |n| in a slice: |h - n| <= |h| + high
+        bound = _sup_gate(gate, np.broadcast_to(d, high.shape), spread * update * GROW, flat * inner * GROW)
         return bound.max(axis=0)
 
 
@@ -277,9 +283,7 @@ def _sup_product(gate: Interval, value: Interval, direct: Array, gated: Array) -
 
     It is the derivative of ``s y`` for a logistic ``s`` and a hyperbolic tangent ``y``.
     """
-    low, high = _slices(value.mignitude, value.magnitude)
-    flat = np.nextafter(np.maximum(1.0 - low * low, 0.0) * GROW + 2.0**-52, np.inf)
-    over = Interval(np.broadcast_to(gate.low, low.shape), np.broadcast_to(gate.high, low.shape))
+    high, flat, over = _pieces(value, gate)
     return _sup_gate(over, flat * direct * GROW, high * gated * GROW).max(axis=0)
 
 

@@ -14,21 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.refute.inputs import ANYWHERE, InputRange
-from stability.refute.manifold import (
-    correct,
-    derivatives,
-    drift,
-    newton,
-    second_derivative,
-    slopes_at,
-    slopes_to_channels,
-)
+from stability.refute.inputs import InputRange
+from stability.refute.manifold import correct, derivatives, drift, newton, slopes_at
+from stability.refute.search import Search
 from stability.refute.spectrum import Leading, leading
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
-from stability.systems.simulate import settle
+from stability.systems.simulate import natural_size, settle
 
 __all__ = ["EquilibriumSearch", "Point", "search_equilibria"]
 
@@ -37,12 +30,11 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """An equilibrium: state, constant input, excess and value of the leading eigenvalue of its Jacobian."""
+    """An equilibrium: state, constant input, excess of the leading eigenvalue of its Jacobian."""
 
     x: Array
     u: Array
     excess: float
-    value: complex
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +54,15 @@ class EquilibriumSearch:
 def _evaluate(driven: DrivenSystem, x: Array, u: Array) -> tuple[Point, Leading]:
     _, k = slopes_at(driven, x, u)
     top = leading(driven.system, k)
-    return Point(x, u, top.excess, top.value), top
+    return Point(x, u, top.excess), top
 
 
 def _from_slopes(driven: DrivenSystem, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """The state and input whose pre-activations come closest to having these slopes at an equilibrium."""
     system = driven.system
-    z = slopes_to_channels(driven.activation, K, np.where(rng.random(system.channels) < 0.5, -1.0, 1.0))
-    w = activation(driven.activation).function(z)
+    phi = activation(driven.activation)
+    z = phi.steep_at(K, np.where(rng.random(system.channels) < 0.5, -1.0, 1.0))
+    w = phi.function(z)
     drift = system.A - np.eye(system.states) if system.is_discrete else system.A
     matrix = np.block([[drift, driven.F], [system.C, driven.E]])
     target = np.concatenate([-system.B @ w, z - system.D @ w - driven.b])
@@ -111,15 +104,12 @@ def _candidates(
     yield np.zeros(n), region.clip(np.zeros(p)), False
     for x, u in _from_simulation(driven, rng, 8, region, deadline):
         yield x, u, False
-    spread = 1.0
-    if driven.system.channels:
-        spread += float(np.abs(driven.system.B).sum(axis=1).max())
     last = np.zeros(p)
     for i in range(draws):
         if i % 3 == 0:  # a new input; then two more states under it, in search of a second equilibrium
             free = rng.normal(size=p) * 10.0 ** rng.uniform(-1.5, 1.0)
             last = region.draw(rng, (3,), p)[1 + i // 3 % 2] if region.bounded else free
-        yield rng.normal(size=n) * spread * 10.0 ** rng.uniform(-1.0, 0.5), last, False
+        yield rng.normal(size=n) * natural_size(driven) * 10.0 ** rng.uniform(-1.0, 0.5), last, False
 
 
 def _climb(
@@ -134,7 +124,7 @@ def _climb(
         if best.excess > enough or top.gradient is None or length < 1e-4 or deadline.over:
             break
         z, k = slopes_at(driven, point.x, point.u)
-        dz = top.gradient * second_derivative(driven.activation, z)
+        dz = top.gradient * activation(driven.activation).second_derivative(z)
         if system.D.any():
             dz = np.linalg.solve((np.eye(system.channels) - system.D * k).T, dz)
         direction = np.concatenate([system.C.T @ dz, driven.E.T @ dz])
@@ -169,32 +159,28 @@ def _held(driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadli
 
 
 def search_equilibria(
-    driven: DrivenSystem,
-    *,
+    search: Search,
     rng: np.random.Generator,
-    deadline: Deadline,
+    *,
     slopes: Array | None = None,
     thorough: bool = True,
     enough: float = 1e-6,
-    region: InputRange = ANYWHERE,
-    effort: float = 1.0,
 ) -> EquilibriumSearch:
     """Look for the equilibrium with the largest excess, and for two equilibria under one input.
 
     Args:
-        driven: the network.
+        search: the question about a network; inputs are looked for in its region.
         rng: source of random points.
-        deadline: a safety net; what is tried is counted.
         slopes: destabilising slopes to aim at, when known.
         thorough: climb from the best points, and draw more of them (for where instability is to be expected).
         enough: the search ends at an excess above this.
-        region: where inputs are looked for.
-        effort: multiplies the number of points.
 
     Returns:
         The best point, and a pair where one was met.
     """
-    share = effort * min(1.0, (128.0 / (driven.system.states + driven.system.channels)) ** 2)  # of the points drawn
+    driven, deadline, region = search.subject, search.deadline, search.region
+    size = driven.system.states + driven.system.channels
+    share = search.effort * min(1.0, (128.0 / size) ** 2)  # of the points drawn
     draws = max(6, round((60 if thorough else 18) * share))
     points: list[Point] = []
     pair = None

@@ -28,7 +28,7 @@ from stability.rules.gated_boxes import is_kept
 from stability.rules.gated_orbits import MAX_UNKNOWNS
 from stability.rules.gated_trajectories import cell_work
 from stability.solve.deadline import Deadline
-from stability.systems.simulate import settle
+from stability.systems.simulate import settle, trace
 
 __all__ = ["search_gated"]
 
@@ -216,10 +216,8 @@ def _kept_box(
     cells: list[GatedCell], state: Array, inputs: Array, deadline: Deadline, sweeps: int = 60
 ) -> Interval | None:
     """A box around a run that no step leaves: the hull of the run, widened by its own image until it holds it."""
-    low = high = state
-    for t in range(200):
-        state = cells[t % len(cells)].advance(state, inputs[t % len(inputs)])
-        low, high = np.minimum(low, state), np.maximum(high, state)
+    run = trace(cells[0], state, inputs, 201)
+    low, high = run.min(axis=0), run.max(axis=0)
     for _ in range(sweeps):
         if deadline.over:
             return None

@@ -12,15 +12,7 @@ from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
-__all__ = [
-    "correct",
-    "derivatives",
-    "drift",
-    "newton",
-    "second_derivative",
-    "slopes_at",
-    "slopes_to_channels",
-]
+__all__ = ["correct", "derivatives", "drift", "newton", "slopes_at"]
 
 Array = np.ndarray
 
@@ -117,24 +109,3 @@ def correct(
             return (x if found is None else found), u
     found = newton(driven, x, u, deadline=deadline)
     return None if found is None else (found, u)
-
-
-def slopes_to_channels(name: str, K: Array, signs: Array) -> Array:
-    """Pre-activations at which the activation has (nearly) these slopes, on the side of ``signs``."""
-    if name == "tanh":
-        return signs * np.arctanh(np.sqrt(np.clip(1.0 - K, 0.0, 1.0 - 1e-7)))
-    if name == "sigmoid":
-        return 2.0 * signs * np.arctanh(np.sqrt(np.clip(1.0 - 4.0 * K, 0.0, 1.0 - 1e-7)))
-    low, high = activation(name).slope
-    return np.where(0.5 * (low + high) < K, 1.0, -1.0)
-
-
-def second_derivative(name: str, z: Array) -> Array:
-    """``phi''`` (zero for piecewise linear activations)."""
-    if name == "tanh":
-        t = np.tanh(z)
-        return -2.0 * t * (1.0 - t * t)
-    if name == "sigmoid":
-        t = np.tanh(0.5 * z)
-        return -0.25 * t * (1.0 - t * t)
-    return np.zeros_like(z)

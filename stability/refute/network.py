@@ -12,12 +12,11 @@ import numpy as np
 from stability.certificate import Finding
 from stability.refute.answer import Refutation, accepted
 from stability.refute.equilibria import search_equilibria
-from stability.refute.inputs import ANYWHERE, InputRange
+from stability.refute.inputs import ANYWHERE
 from stability.refute.linear import unstable_everywhere_data, unstable_linear_data
-from stability.refute.orbits import named_value
 from stability.refute.search import Candidate, Search, decide
 from stability.refute.slopes import SlopeSearch, search_slopes
-from stability.refute.trajectories import search_pairs
+from stability.refute.trajectories import search_pairs, unstable_candidate
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
@@ -85,9 +84,17 @@ def search_network(search: Search) -> Refutation:
         proved = np.isfinite(found.excess) and accepted(system, "destabilising_slopes", slope_data(found))
         finding = slope_finding(found, system.is_discrete, bool(proved))
         places = (search.region, ANYWHERE) if search.region.bounded else (ANYWHERE,)
-        effort = 0.3 * search.effort if edge else search.effort
         candidates = (
-            _candidates(driven, rng, deadline.share(0.5) if place.bounded else deadline, found, place, effort)
+            _candidates(
+                replace(
+                    search,
+                    region=place,
+                    effort=0.3 * search.effort if edge else search.effort,
+                    deadline=deadline.share(0.5) if place.bounded else deadline,
+                ),
+                rng,
+                found,
+            )
             for place in (places if system.channels else ())
         )
         last = [[]] if edge is None else [[edge]]
@@ -95,31 +102,18 @@ def search_network(search: Search) -> Refutation:
         return decide(search, ordered, finding.detail, (finding,))
 
 
-def _candidates(
-    driven: DrivenSystem,
-    rng: np.random.Generator,
-    deadline: Deadline,
-    slopes: SlopeSearch,
-    region: InputRange,
-    effort: float,
-) -> Iterator[Candidate]:
-    """Equilibria first, then runs that stay apart, under inputs of a range."""
+def _candidates(search: Search, rng: np.random.Generator, slopes: SlopeSearch) -> Iterator[Candidate]:
+    """Equilibria first, then runs that stay apart, under inputs of the search's range."""
+    driven, deadline = search.subject, search.deadline
     thorough = slopes.excess > 0  # without destabilising slopes no equilibrium can be unstable: look only briefly
     aim = _own_slopes(driven, slopes, rng, deadline.share(0.3)) if thorough else None
-    share = deadline.share(0.6)
-    found = search_equilibria(
-        driven, rng=rng, deadline=share, slopes=aim, thorough=thorough, region=region, effort=effort
-    )
+    found = search_equilibria(replace(search, deadline=deadline.share(0.6)), rng, slopes=aim, thorough=thorough)
     best, pair = found.unstable, found.pair
     if best is not None and best.excess > 0:
-        name = named_value(driven, best.x[None], best.u[None], best.value)
-        yield "unstable_equilibrium", {"state": best.x, "input": best.u, "eigenvalue": name}
+        yield from unstable_candidate(driven, best.x[None], best.u[None])
     if pair is not None:
         yield "two_equilibria", {"state1": pair[0].x, "state2": pair[1].x, "input": pair[0].u}
-    inputs = None if best is None else best.u[None, :]
-    yield from search_pairs(
-        driven, rng=rng, deadline=deadline, region=region, inputs=inputs, effort=effort, brief=not thorough
-    )
+    yield from search_pairs(search, rng, inputs=None if best is None else best.u[None], brief=not thorough)
 
 
 def _own_slopes(driven: DrivenSystem, found: SlopeSearch, rng: np.random.Generator, deadline: Deadline) -> Array:

@@ -16,15 +16,9 @@ from stability.rules.disjoint_boxes import MAX_STATES, box_distance, is_invarian
 from stability.rules.periodic_orbits import MAX_UNKNOWNS, unknowns
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
-from stability.systems.simulate import advance_many, natural_step
+from stability.systems.simulate import trace
 
-__all__ = [
-    "centre_of",
-    "close_returns",
-    "disjoint_box_data",
-    "leading_of_orbit",
-    "named_value",
-]
+__all__ = ["centre_of", "close_returns", "disjoint_box_data", "leading_of_orbit", "named_value"]
 
 Array = np.ndarray
 
@@ -36,12 +30,9 @@ def close_returns(
 
     The run is watched for 400 steps; where it comes back nearest, for each short period, Newton's method starts.
     """
-    q, path = len(inputs), [state]
-    for t in range(400):
-        if deadline is not None and deadline.over:
-            return
-        path.append(driven.advance(path[-1], inputs[t % q]))
-    run = np.array(path)
+    q, run = len(inputs), trace(driven, state, inputs, 401, deadline)
+    if deadline is not None and deadline.over:
+        return
     if not np.isfinite(run).all():
         return
     found = []
@@ -87,18 +78,12 @@ def named_value(driven: DrivenSystem, orbit: Array, inputs: Array, value: comple
     return centre_of(_pencil(driven, orbit, inputs), value)
 
 
-def _hulls(
-    driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline, steps: int = 240
-) -> tuple[Array, Array]:
+def _hulls(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> tuple[Array, Array]:
     """The smallest boxes ``(q, n)``, one a phase, around a run."""
-    q, x, step = len(inputs), state, natural_step(driven)
-    low, high = np.tile(np.inf, (q, len(state))), np.tile(-np.inf, (q, len(state)))
-    for t in range(q * (steps // q)):
-        low[t % q], high[t % q] = np.minimum(low[t % q], x), np.maximum(high[t % q], x)
-        if deadline.over:
-            break
-        x = advance_many(driven, x, inputs[t % q], step)
-    return low, high
+    q = len(inputs)
+    run = trace(driven, state, inputs, q * (240 // q), deadline)
+    phases = [run[k::q] for k in range(q)]
+    return np.stack([x.min(axis=0) for x in phases]), np.stack([x.max(axis=0) for x in phases])
 
 
 def _grown(
@@ -133,6 +118,8 @@ def disjoint_box_data(
     if driven.system.states > MAX_STATES or (len(inputs) > 1 and not driven.system.is_discrete):
         return None
     boxes = [_hulls(driven, state, inputs, deadline) for state in (first, second)]
+    if deadline.over:
+        return None
     if not box_distance(boxes[0][0][0], boxes[0][1][0], boxes[1][0][0], boxes[1][1][0]) > 0.0:
         return None
     one, two = (_grown(driven, low, high, inputs, deadline) for low, high in boxes)

@@ -32,13 +32,11 @@ class SlopeSearch:
         K: ``(m,)`` slopes.
         excess: real part (continuous) or modulus less one (discrete) of the leading eigenvalue.
         value: that eigenvalue.
-        evaluations: eigenvalue problems solved.
     """
 
     K: Array
     excess: float
     value: complex
-    evaluations: int
 
 
 def search_slopes(
@@ -66,25 +64,23 @@ def search_slopes(
     low, high = system.alpha, system.beta
     scale, most = max(1.0, float(np.abs(system.A).max())), _most(system)
     fixed = _fixed_starts(system, hint)
-    tried = [SlopeSearch(K, *leading_value(system, K), 1) for K in fixed]
-    tried.sort(key=lambda point: -point.excess)
+    tried = sorted((SlopeSearch(K, *leading_value(system, K)) for K in fixed), key=lambda point: -point.excess)
     best, count, stale = tried[0], len(tried), 0
     if best.excess > enough * scale:
-        return SlopeSearch(best.K, best.excess, best.value, count)
+        return best
     starts_in_order = itertools.chain((point.K for point in tried), _random_starts(system, rng, starts))
     for start in starts_in_order:
         if stale >= PATIENCE or count >= most or deadline.over:
             break
-        K, top, value, used = _ascend(system, start, deadline, most - count)
+        here, used = _ascend(system, start, deadline, most - count)
         count += used
-        stale = stale + 1 if top < best.excess + 1e-3 * abs(best.excess) else 0
-        if top > best.excess:
-            best = SlopeSearch(K, top, value, count)
+        stale = stale + 1 if here.excess < best.excess + 1e-3 * abs(best.excess) else 0
+        best = here if here.excess > best.excess else best
         if best.excess > enough * scale:
             break
     if best.excess <= enough * scale and 0 < system.channels <= ENUMERATE and (low < high).any():
         best = _enumerate(system, best)
-    return SlopeSearch(best.K, best.excess, best.value, count)
+    return best
 
 
 def _fixed_starts(system: LureSystem, hint: Array | None) -> list[Array]:
@@ -112,7 +108,8 @@ def _most(system: LureSystem) -> int:
 
 def _ascend(
     system: LureSystem, start: Array, deadline: Deadline, most: int, steps: int = 40
-) -> tuple[Array, float, complex, int]:
+) -> tuple[SlopeSearch, int]:
+    """The end of one ascent, and the eigenvalue problems that it took."""
     low, high = system.alpha, system.beta
     K = start.copy()
     here = leading(system, K)
@@ -138,24 +135,20 @@ def _ascend(
         else:
             break
         count += 1
-    return K, top, value, count
+    return SlopeSearch(K, top, value), count
 
 
 def _enumerate(system: LureSystem, best: SlopeSearch) -> SlopeSearch:
     """Every vertex of the box: for few channels it is cheap, and certain as far as vertices go."""
     low, high = system.alpha, system.beta
     free = np.flatnonzero(low < high)
-    chunk: list[Array] = []
-    for bits in itertools.product((False, True), repeat=len(free)):
-        K = low.copy()
-        K[free] = np.where(bits, high[free], low[free])
-        chunk.append(K)
-    matrices = np.stack([system.jacobian(K) for K in chunk])
+    bits = np.array(list(itertools.product((False, True), repeat=len(free))))
+    corners = np.tile(low, (len(bits), 1))
+    corners[:, free] = np.where(bits, high[free], low[free])
+    matrices = np.stack([system.jacobian(K) for K in corners])
     if not np.isfinite(matrices).all():
         return best
     values = np.linalg.eigvals(matrices)
     size = excess(values, system.is_discrete)
     i, j = np.unravel_index(int(np.argmax(size)), size.shape)
-    if size[i, j] > best.excess:
-        return SlopeSearch(chunk[i], float(size[i, j]), complex(values[i, j]), best.evaluations)
-    return best
+    return SlopeSearch(corners[i], float(size[i, j]), complex(values[i, j])) if size[i, j] > best.excess else best

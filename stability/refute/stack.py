@@ -22,7 +22,7 @@ from stability.rules.stack_witness import MERGED_KINDS, work
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
-from stability.systems.simulate import settle
+from stability.systems.simulate import natural_size, settle
 
 __all__ = ["search_stack"]
 
@@ -91,8 +91,7 @@ def _candidates(
     if cascade.directions != 1 or not cascade.is_discrete:
         return
     lowest = cascade.layers[0]
-    own = (lowest.input_low, lowest.input_high) if isinstance(lowest, GatedCell) else (None, None)
-    for box in input_boxes(*own, region, cascade.inputs):
+    for box in input_boxes(lowest.input_low, lowest.input_high, region, cascade.inputs):
         sequences = [_inputs(box, rng, PERIODS[k % len(PERIODS)], k) for k in range(COUNT)]
         inputs = np.stack([np.resize(u, (CYCLE, cascade.inputs)) for u in sequences], axis=1)
         x = np.stack([_states(cascade, rng, COUNT) for _ in range(2)])
@@ -155,6 +154,5 @@ def _states(cascade: Cascade, rng: np.random.Generator, count: int) -> Array:
         if isinstance(layer, GatedCell):
             parts.append(rng.uniform(-1.0, 1.0, size=(count, layer.states)))
         else:
-            spread = 1.0 + (float(np.abs(layer.system.B).sum(axis=1).max()) if layer.system.channels else 0.0)
-            parts.append(spread * rng.normal(size=(count, layer.system.states)))
+            parts.append(natural_size(layer) * rng.normal(size=(count, layer.states)))
     return np.concatenate(parts, axis=1)

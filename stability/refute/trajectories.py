@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.refute.inputs import ANYWHERE, InputRange
+from stability.refute.inputs import InputRange
 from stability.refute.manifold import newton
 from stability.refute.orbits import (
     close_returns,
@@ -16,15 +16,15 @@ from stability.refute.orbits import (
     named_value,
 )
 from stability.refute.runs import orbit_near, polish_orbit
-from stability.refute.search import Candidate
+from stability.refute.search import Candidate, Search
 from stability.rules.periodic_orbits import LONGEST, MAX_UNKNOWNS, unknowns
 from stability.rules.replay import least_gap, why_not_apart
 from stability.rules.separated_trajectories import MAX_WORK, MIN_STEPS, runs, step_work
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
-from stability.systems.simulate import advance_many, natural_step, settle
+from stability.systems.simulate import natural_size, natural_step, settle, trace
 
-__all__ = ["search_pairs", "search_replay"]
+__all__ = ["search_pairs", "unstable_candidate"]
 
 Array = np.ndarray
 SETTLE = 500
@@ -32,55 +32,33 @@ SHARE = 3  # pairs of one phase that are looked at closely
 
 
 def search_pairs(
-    driven: DrivenSystem,
-    *,
-    rng: np.random.Generator,
-    deadline: Deadline,
-    region: InputRange = ANYWHERE,
-    inputs: Array | None = None,
-    effort: float = 1.0,
-    brief: bool = False,
+    search: Search, rng: np.random.Generator, *, inputs: Array | None = None, brief: bool = False
 ) -> Iterator[Candidate]:
     """Let pairs of random states settle; where their distance stays, propose witnesses, proofs before replays.
 
     Constant inputs come first; for maps then inputs of period two to four, some of which saturate channels by turns.
 
     Args:
-        driven: the network.
+        search: the question about a network; inputs are drawn in its region.
         rng: source of random states and inputs.
-        deadline: a safety net; what is tried is counted.
-        region: where inputs are drawn.
         inputs: ``(k, p)`` constant inputs worth trying first.
-        effort: multiplies the number of pairs.
         brief: few constant inputs, where no constant slopes destabilise.
 
     Yields:
         Kind and data of a witness; its rule has not seen it yet.
     """
+    driven, region, deadline = search.subject, search.region, search.deadline
     system = driven.system
     size = system.states * (system.states + 2 * system.channels) + 1.0
-    pairs = max(3, round(effort * min(12.0, 4e5 / size)))
+    pairs = max(3, round(search.effort * min(12.0, 4e5 / size)))
     with np.errstate(all="ignore"):
-        yield from _phase(
-            driven, _constant(driven, rng, max(3, pairs // (3 if brief else 1)), region, inputs), rng, deadline
-        )
+        first = _constant(driven, rng, max(3, pairs // (3 if brief else 1)), region, inputs)
+        yield from _phase(driven, first, rng, deadline)
         moved = driven.E.any() or driven.F.any()
         for period in (2, 3, 4) if system.is_discrete and moved else ():
             if deadline.over:
                 return
             yield from _phase(driven, _periodic(driven, rng, pairs, period, region), rng, deadline)
-
-
-def search_replay(driven: DrivenSystem, *, rng: np.random.Generator, deadline: Deadline) -> dict[str, Any] | None:
-    """The data of the first ``separated_trajectories`` that the search proposes, or ``None``."""
-    for kind, data in search_pairs(driven, rng=rng, deadline=deadline):
-        if kind == "separated_trajectories":
-            return data
-    return None
-
-
-def _spread(driven: DrivenSystem) -> float:
-    return 1.0 + (float(np.abs(driven.system.B).sum(axis=1).max()) if driven.system.channels else 0.0)
 
 
 def _constant(
@@ -113,7 +91,7 @@ def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period
 def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Candidate]:
     """Pairs under the inputs ``(pairs, q, p)``: settle, then look at those that are still apart, the farthest first."""
     count, q, _ = u.shape
-    x = rng.normal(size=(2, count, driven.system.states)) * _spread(driven)
+    x = rng.normal(size=(2, count, driven.system.states)) * natural_size(driven)
     inputs = np.swapaxes(u, 0, 1)[:, None]
     for _ in range(4):
         x, _ = settle(driven, x, inputs, q * (SETTLE // q), deadline)
@@ -174,7 +152,7 @@ def _orbit_witnesses(
             yield "periodic_orbits", {"first": orbits[0], "second": orbits[1], "input": inputs}
     for orbit, state in zip(orbits, (first, second)):
         for repelling in close_returns(driven, state, inputs, deadline=deadline) if orbit is None else ():
-            yield from _unstable(driven, repelling, inputs)
+            yield from unstable_candidate(driven, repelling, inputs)
             if len(repelling) > len(inputs) and _differ(repelling[0], repelling[len(inputs)]):
                 yield "periodic_orbits", {"first": repelling, "input": inputs}
 
@@ -183,9 +161,10 @@ def _differ(first: Array, second: Array) -> bool:
     return bool(np.abs(first - second).max() > 1e-7 * (1.0 + np.abs(first).max()))
 
 
-def _unstable(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Candidate]:
+def unstable_candidate(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Candidate]:
+    """An equilibrium ``(1, n)``, or an orbit, where its linearisation says that it is unstable."""
     value = leading_of_orbit(driven, orbit, inputs)
-    if not (abs(value) > 1.0 if driven.system.is_discrete else value.real > 0.0):
+    if not (abs(value) > 1.0 if driven.is_discrete else value.real > 0.0):
         return
     name = named_value(driven, orbit, inputs, value)
     if len(orbit) == 1:
@@ -196,23 +175,19 @@ def _unstable(driven: DrivenSystem, orbit: Array, inputs: Array) -> Iterator[Can
 
 def _inner_equilibrium(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Equilibria, or orbits of the input's own period, in the middle of a run and beside it."""
-    q, x, step, middle = len(inputs), state, natural_step(driven), np.zeros((len(inputs), len(state)))
-    steps, points = q * (400 // q), []
-    for t in range(steps):
-        if deadline.over:
-            return
-        middle[t % q] += x * q / steps
-        if t < q:
-            points.append(x)
-        x = advance_many(driven, x, inputs[t % q], step)
-    for guess in (middle, np.array(points), 0.5 * (middle + np.array(points))):
+    q = len(inputs)
+    run = trace(driven, state, inputs, q * (400 // q), deadline)
+    if deadline.over:
+        return
+    points, middle = run[:q], np.stack([run[k::q].mean(axis=0) for k in range(q)])
+    for guess in (middle, points, 0.5 * (middle + points)):
         if q == 1:
             found = newton(driven, guess[0], inputs[0], deadline=deadline)
             orbit = None if found is None else found[None]
         else:
             orbit = polish_orbit(driven, guess, inputs, 30, deadline=deadline)
         if orbit is not None and np.isfinite(orbit).all():
-            yield from _unstable(driven, orbit, inputs)
+            yield from unstable_candidate(driven, orbit, inputs)
 
 
 def _replay(

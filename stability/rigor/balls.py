@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from stability.errors import UnsupportedError
+from stability.rigor.constants import EPS, TANH_ULPS, TINY
+from stability.systems.activations import ACTIVATIONS, Activation
 from stability.systems.discretisation import step_matrices
 
 __all__ = ["EPS", "TINY", "Ball", "activation_slopes", "activation_values", "row_sum_norm", "system_balls"]
 
 Array = np.ndarray
-EPS = 2.0**-52  # twice the unit roundoff: a margin of two everywhere
-TINY = 1e-300  # more than anything that underflow can lose in one entry
-TANH_ULPS = 8.0  # assumed of np.tanh, whose documented error is below 4 units in the last place
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,55 +130,45 @@ def row_sum_norm(ball: Ball) -> float:
     return float(size.max(initial=0.0))
 
 
+def _known(name: str) -> Activation:
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(f"no error bound is known of the activation {name!r}")
+    return ACTIVATIONS[name]
+
+
 def activation_values(name: str, z: Ball) -> Ball:
-    """Range of the activation over a ball of pre-activations.
+    """Range of the activation over a ball of pre-activations: its steepest slope, and its rounding errors.
 
     Raises:
         UnsupportedError: for an activation without a known error bound.
     """
-    if name == "tanh":
-        t = np.tanh(z.mid)
-        return Ball(t, (z.rad + TANH_ULPS * EPS * np.abs(t)) * (1 + 8 * EPS) + TINY)
-    if name == "sigmoid":
-        t = 0.5 * (1.0 + np.tanh(0.5 * z.mid))
-        return Ball(t, (0.25 * z.rad + (TANH_ULPS + 4) * EPS) * (1 + 8 * EPS))
-    if name == "relu":
-        return Ball(np.maximum(z.mid, 0.0), z.rad)
-    if name == "leaky_relu":
-        return Ball(np.where(z.mid > 0, z.mid, 0.1 * z.mid), (z.rad + EPS * np.abs(z.mid)) * (1 + 4 * EPS) + TINY)
-    if name == "identity":
-        return Ball(z.mid * 1.0, z.rad)
-    raise _unknown(name)
+    phi = _known(name)
+    value, (relative, absolute) = phi.function(z.mid), phi.error
+    if not (relative or absolute):
+        return Ball(value, phi.slope[1] * z.rad)
+    error = EPS * (relative * np.abs(value) + absolute)
+    return Ball(value, (phi.slope[1] * z.rad + error) * (1 + 8 * EPS) + TINY)
 
 
 def activation_slopes(name: str, z: Ball) -> Ball:
-    """Range of the derivative over a ball of pre-activations: the mean value theorem with the bound on
-    ``phi''``.
+    r"""Range of the derivative over a ball of pre-activations.
 
-    At a kink the range is the whole interval between the two slopes.
+    For a smooth one, :math:`\phi' = \beta (1 - \tanh^2 w z)`, the mean value theorem with
+    :math:`|\phi''| \le \tfrac{4}{3 \sqrt 3} w \beta < 0.77\, w \beta`. At a kink the range is the whole interval
+    between the two slopes.
 
     Raises:
         UnsupportedError: for an activation without a known error bound.
     """
-    if name == "tanh":  # |tanh''| <= 4 / (3 sqrt 3) < 0.77
-        t = np.tanh(z.mid)
-        return Ball(1.0 - t * t, (np.minimum(0.77 * z.rad, 1.0) + (2 * TANH_ULPS + 8) * EPS) * (1 + 8 * EPS))
-    if name == "sigmoid":  # |sigmoid''| <= 1 / (6 sqrt 3) < 0.0963
-        t = np.tanh(0.5 * z.mid)
-        rad = np.minimum(0.0963 * z.rad, 0.25) + (2 * TANH_ULPS + 8) * EPS
-        return Ball(0.25 * (1.0 - t * t), rad * (1 + 8 * EPS))
-    if name in ("relu", "leaky_relu"):
-        low = 0.0 if name == "relu" else 0.1
-        decided = np.abs(z.mid) > z.rad
-        mid = np.where(decided, np.where(z.mid > 0, 1.0, low), 0.5 * (1.0 + low))
-        return Ball(mid, np.where(decided, 0.0, 0.5 * (1.0 - low) + EPS))
-    if name == "identity":
-        return Ball(np.ones_like(z.mid), np.zeros_like(z.mid))
-    raise _unknown(name)
-
-
-def _unknown(name: str) -> UnsupportedError:
-    return UnsupportedError(f"no error bound is known of the activation {name!r}")
+    phi = _known(name)
+    low, high = phi.slope
+    if phi.width is not None:
+        t = np.tanh(phi.width * z.mid)
+        rad = np.minimum(0.77 * phi.width * high * z.rad, high) + (2 * TANH_ULPS + 8) * EPS
+        return Ball(high * (1.0 - t * t), rad * (1 + 8 * EPS))
+    decided = (np.abs(z.mid) > z.rad) | (low == high)
+    mid = np.where(decided, np.where(z.mid > 0, high, low), 0.5 * (high + low))
+    return Ball(mid, np.where(decided, 0.0, 0.5 * (high - low) + EPS))
 
 
 def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.errors import ConfigurationError
+from stability.rigor.constants import UNIT
 
 __all__ = [
     "FLUSHED",
@@ -37,7 +38,6 @@ __all__ = [
 ]
 
 Array = np.ndarray
-UNIT = 2.0**-53
 LARGEST = 1e60
 """Entries beyond this are refused: within it, all underflow together stays far below one unit of rounding."""
 

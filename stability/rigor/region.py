@@ -57,14 +57,14 @@ def slope_range(name: str, centre: Array, reach: Array) -> tuple[Array, Array]:
         >>> bool(low[0] <= 1 - np.tanh(1.0) ** 2), bool(high[0] >= 1)
         (True, True)
     """
-    bottom, top = activation(name).slope
-    if name in ("tanh", "sigmoid"):  # the derivative falls with |z|
+    phi = activation(name)
+    if phi.width is not None:  # the derivative falls with |z|
         near, far = (np.maximum(end, 0.0) for end in Ball(np.abs(centre), reach).ends())
         low, _ = activation_slopes(name, Ball.exact(far)).ends()
         _, high = activation_slopes(name, Ball.exact(near)).ends()
     else:
         low, high = activation_slopes(name, Ball(centre, reach)).ends()
-    return np.clip(low, bottom, top), np.clip(high, bottom, top)
+    return np.clip(low, *phi.slope), np.clip(high, *phi.slope)
 
 
 def _through_loop(gain: Array, free: Array) -> Array | None:

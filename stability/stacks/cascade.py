@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,27 +64,15 @@ class Cascade(Subject):
         if directions not in (1, 2) or isinstance(directions, bool):
             raise ConfigurationError(f"directions must be 1 or 2, got {directions!r}")
         parts = tuple(layers)
-        if not parts or len(parts) % directions:
-            raise ConfigurationError(f"a stack needs {directions} layers a level, got {len(parts)} in all")
-        for layer in parts:
-            if not isinstance(layer, (DrivenSystem, GatedCell)):
-                raise ConfigurationError(
-                    f"a layer of a stack must be a DrivenSystem or a GatedCell, got {type(layer).__name__}"
-                )
-        if len({layer.is_discrete for layer in parts}) > 1:
-            raise ConfigurationError("the layers of a stack must all be discrete or all continuous in time")
-        if directions == 2 and not parts[0].is_discrete:
-            raise ConfigurationError("a stack with two directions must be discrete in time")
+        _refuse_other_layers(parts, directions)
         done: list[Layer] = []
         for k, layer in enumerate(parts):
             level = k // directions
-            below = done[(level - 1) * directions : level * directions] if level else [parts[0]]
+            below = done[(level - 1) * directions : level * directions] if level else []
             width = sum(p.outputs for p in below) if level else parts[0].inputs
             if layer.inputs != width:
                 raise DimensionError(f"the input of layer {k}", (width,), (layer.inputs,), "it reads the level below")
-            if level and isinstance(layer, GatedCell) and layer.input_low is None:
-                layer = _with_outputs_of(layer, below)
-            done.append(layer)
+            done.append(_with_outputs_of(layer, below) if level else layer)
         _refuse_two_boxes(done[:directions])
         self._set(layers=tuple(done), directions=directions, name=str(name), part=as_part(part))
 
@@ -113,12 +101,11 @@ class Cascade(Subject):
 
     def with_inputs(self, low: Any, high: Any) -> Cascade:
         """The same stack with a promise about the inputs of its lowest level; boxes above are worked out anew."""
-        layers: list[Layer] = []
-        for k, layer in enumerate(self.layers):
-            if isinstance(layer, GatedCell):
-                layer = layer.with_inputs(low, high) if k < self.directions else layer.with_inputs(None, None)
-            layers.append(layer)
-        return Cascade(layers, directions=self.directions, name=self.name, part=self.part)
+        layers = [
+            layer.with_inputs(*((low, high) if k < self.directions else (None, None)))
+            for k, layer in enumerate(self.layers)
+        ]
+        return replace(self, layers=layers)
 
     def below(self, index: int) -> range:
         """Indices of the layers that layer ``index`` reads; empty on the lowest level."""
@@ -154,28 +141,42 @@ def output_bound(layer: Layer) -> float:
     return activation(layer.activation).bound if plain else float("inf")
 
 
+def _refuse_other_layers(layers: tuple[Layer, ...], directions: int) -> None:
+    """What the layers must be, each and together."""
+    if not layers or len(layers) % directions:
+        raise ConfigurationError(f"a stack needs {directions} layers a level, got {len(layers)} in all")
+    for layer in layers:
+        if not isinstance(layer, (DrivenSystem, GatedCell)):
+            raise ConfigurationError(
+                f"a layer of a stack must be a DrivenSystem or a GatedCell, got {type(layer).__name__}"
+            )
+    if len({layer.is_discrete for layer in layers}) > 1:
+        raise ConfigurationError("the layers of a stack must all be discrete or all continuous in time")
+    if directions == 2 and not layers[0].is_discrete:
+        raise ConfigurationError("a stack with two directions must be discrete in time")
+
+
 def _refuse_two_boxes(lowest: Sequence[Layer]) -> None:
     """The layers of the lowest level read one and the same input, so there is one promise about it."""
-    first, *others = [(getattr(layer, "input_low", None), getattr(layer, "input_high", None)) for layer in lowest]
-    for box in others:
-        if not all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(first, box)):
-            raise ConfigurationError(
-                "both directions of the lowest level read the same input and must be given the same input box"
-            )
+    first, *others = [(layer.input_low, layer.input_high) for layer in lowest]
+    if not all(np.array_equal(np.asarray(a), np.asarray(b)) for box in others for a, b in zip(first, box)):
+        raise ConfigurationError(
+            "both directions of the lowest level read the same input and must be given the same input box"
+        )
 
 
-def _with_outputs_of(cell: GatedCell, below: Sequence[Layer]) -> GatedCell:
-    low, high = [], []
-    for layer in below:
-        if isinstance(layer, GatedCell):
-            box = invariant_box(layer)
-            m = layer.hidden
-            low.append(np.full(m, -1.0) if box is None else box.low[:m])
-            high.append(np.full(m, 1.0) if box is None else box.high[:m])
-        else:
-            bound = output_bound(layer)
-            if not np.isfinite(bound):
-                return cell
-            low.append(np.full(layer.outputs, -bound))
-            high.append(np.full(layer.outputs, bound))
-    return cell.with_inputs(np.concatenate(low), np.concatenate(high))
+def _output_box(layer: Layer) -> tuple[Array, Array]:
+    """A box ``(m,)``, ``(m,)`` that a layer's outputs stay in from the first step on; its ends may be infinite."""
+    if isinstance(layer, GatedCell):
+        box, one = invariant_box(layer), np.ones(layer.hidden)
+        return (-one, one) if box is None else (layer.output(box.low), layer.output(box.high))
+    bound = np.full(layer.outputs, output_bound(layer))
+    return -bound, bound
+
+
+def _with_outputs_of(layer: Layer, below: Sequence[Layer]) -> Layer:
+    """The layer, with what it reads as its input box where it has none."""
+    if not isinstance(layer, GatedCell) or layer.input_low is not None:
+        return layer
+    low, high = (np.concatenate(ends) for ends in zip(*map(_output_box, below)))
+    return layer.with_inputs(low, high) if np.isfinite(high).all() else layer

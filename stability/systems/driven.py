@@ -74,6 +74,13 @@ class DrivenSystem(Subject):
             )
         self._set(system=system, activation=activation, E=e, b=bias, F=f, name=str(name), part=as_part(part))
 
+    input_low = input_high = None
+    """A network takes any input: it has no box, see ``GatedCell``."""
+
+    def with_inputs(self, low: Any, high: Any) -> DrivenSystem:
+        """Itself: what is claimed of a network holds for every input."""
+        return self
+
     @property
     def inputs(self) -> int:
         """Number of inputs ``p``."""

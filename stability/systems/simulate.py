@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["advance_many", "natural_step", "settle"]
+__all__ = ["advance_many", "natural_step", "natural_size", "settle", "trace"]
 
 Array = np.ndarray
 
@@ -21,6 +21,11 @@ def natural_step(driven: Any) -> float:
         slope = float(np.maximum(np.abs(system.alpha), np.abs(system.beta)).max())
         speed += slope * np.linalg.norm(system.B, 2) * np.linalg.norm(system.C, 2)
     return float(0.2 / max(speed, 1e-12))
+
+
+def natural_size(driven: Any) -> float:
+    """How far apart states worth starting from lie: ``1 + |B|``, the largest row sum."""
+    return 1.0 + (float(np.abs(driven.system.B).sum(axis=1).max()) if driven.system.channels else 0.0)
 
 
 def advance_many(driven: Any, x: Array, u: Array, step: float) -> Array:
@@ -57,3 +62,13 @@ def settle(subject: Any, states: Array, inputs: Array, steps: int, deadline: Any
         if t % 5 == 4 and deadline.over:
             break
     return states, total / max(min(tail, steps), 1)
+
+
+def trace(subject: Any, state: Array, inputs: Array, steps: int, deadline: Any = None) -> Array:
+    """The run ``(steps, n)`` that begins with ``state``, under ``inputs (q, p)`` used in turn; in time, or shorter."""
+    path, step = [state], natural_step(subject)
+    for t in range(steps - 1):
+        if deadline is not None and deadline.over:
+            break
+        path.append(advance_many(subject, path[-1], inputs[t % len(inputs)], step))
+    return np.array(path)

@@ -7,7 +7,8 @@ import pytest
 
 from stability import DrivenSystem, LureSystem, Verdict, certify, refute, verify
 from stability.refute.answer import witness_claim
-from stability.refute.trajectories import search_pairs, search_replay
+from stability.refute.search import Search
+from stability.refute.trajectories import search_pairs
 from stability.rules.registry import RULES
 from stability.solve.deadline import Deadline
 
@@ -40,11 +41,12 @@ def test_units_that_saturate_by_turns_are_a_proof(tmp_path):
 def test_a_contracting_map_keeps_nothing_apart(factor):
     driven = network(factor * W)
     assert certify(driven).verdict is Verdict.CERTIFIED
-    assert list(search_pairs(driven, rng=np.random.default_rng(0), deadline=Deadline())) == []
+    assert list(search_pairs(Search(driven, 0, Deadline()), np.random.default_rng(0))) == []
 
 
 def test_bad_periodic_inputs_are_refused():
-    data = search_replay(network(), rng=np.random.default_rng(1), deadline=Deadline())
+    pairs = search_pairs(Search(network(), 1, Deadline()), np.random.default_rng(1))
+    data = next(data for kind, data in pairs if kind == "separated_trajectories")
     rule, whole = RULES["separated_trajectories"], data["input"]
     assert rule(network(), witness_claim(network(), "separated_trajectories", data))[0]
     for inputs in (np.zeros((5, 2)), np.zeros((2, 3)), np.zeros((0, 2)), np.full((2, 2), np.nan)):

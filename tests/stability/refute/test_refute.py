@@ -13,6 +13,7 @@ from stability.errors import ConfigurationError, UnsupportedError
 from stability.refute import refute
 from stability.refute.equilibria import search_equilibria
 from stability.refute.manifold import correct, newton
+from stability.refute.search import Search
 from stability.refute.spectrum import leading, leading_value
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
@@ -282,7 +283,7 @@ class TestNetworks:
 
     def test_pair_of_equilibria_is_reported(self, rng):
         driven = DrivenSystem(LureSystem.recurrent(-np.eye(1), 2 * np.eye(1)), "tanh", np.zeros((1, 1)))
-        found = search_equilibria(driven, rng=rng, deadline=Deadline(), enough=np.inf)
+        found = search_equilibria(Search(driven, 0, Deadline()), rng, enough=np.inf)
         first, second = found.pair
         assert abs(first.x - second.x) > 0.5
         for point in found.pair:

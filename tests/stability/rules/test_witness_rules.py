@@ -11,7 +11,8 @@ from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.regional import regional
 from stability.refute import refute, witness_claim
-from stability.refute.trajectories import search_replay
+from stability.refute.search import Search
+from stability.refute.trajectories import search_pairs
 from stability.rules.registry import RULES
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
@@ -37,9 +38,8 @@ def _equilibria():
 
 
 def _separated():
-    data = search_replay(NETWORK, rng=np.random.default_rng(0), deadline=Deadline())
-    assert data is not None
-    return data
+    pairs = search_pairs(Search(NETWORK, 0, Deadline()), np.random.default_rng(0))
+    return next(data for kind, data in pairs if kind == "separated_trajectories")
 
 
 def _contraction():

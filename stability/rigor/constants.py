@@ -1,0 +1,14 @@
+"""What floating-point arithmetic may err by: the constants of every error bound."""
+
+from __future__ import annotations
+
+from stability.systems.activations import TANH_ULPS
+
+__all__ = ["EPS", "TANH_ULPS", "TINY", "UNIT"]
+
+UNIT = 2.0**-53
+"""The unit roundoff of float64."""
+EPS = 2.0**-52
+"""Twice the unit roundoff: a margin of two everywhere."""
+TINY = 1e-300
+"""More than anything that underflow can lose in one entry."""
