@@ -7,10 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError
-
-from ..guard import check_int, untouched
-from .threat import LOSSES, AttackResult, Bounds, Threat, open_threat
+from ..guard import check_int
+from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, open_threat
 
 __all__ = ["apgd", "checkpoints"]
 
@@ -31,23 +29,23 @@ def checkpoints(steps: int) -> list[int]:
     return sorted(set(found))
 
 
-def _ascend(threat: Threat, epsilon: float, steps: int, loss: str, generator: torch.Generator) -> tuple[Tensor, int]:
+def _ascend(threat: Threat, steps: int, loss: str, generator: torch.Generator) -> tuple[Tensor, int]:
     """One run from a random start; the first misclassified point visited, else that of highest loss."""
     objective, shape = LOSSES[loss], threat.geometry
-    z = threat.inside(threat.x + shape.random(threat.x, epsilon, generator), epsilon)
+    z = threat.inside(threat.x + shape.random(threat.x, threat.epsilon, generator))
     value, gradient, logits = threat.ascend(z, objective)
     best, best_value, best_gradient = z, value, gradient
     fooled = logits.argmax(dim=1) != threat.y
     answer = z
-    length = torch.full_like(value, 2 * epsilon)
+    length = torch.full_like(value, 2 * threat.epsilon)
     previous, rises, reviews = z, torch.zeros_like(value), checkpoints(steps)
     last_review, unchanged, value_at_review = 0, torch.zeros_like(fooled), best_value
     for k in range(1, steps + 1):
         if bool(fooled.all()):
             return answer, k - 1
-        target = threat.inside(z + shape.step(gradient, length), epsilon)
+        target = threat.inside(z + shape.step(gradient, length))
         blend = z + _MOMENTUM * (target - z) + (1 - _MOMENTUM) * (z - previous)
-        following = target if k == 1 else threat.inside(blend, epsilon)
+        following = target if k == 1 else threat.inside(blend)
         previous, z = z, following
         before = value
         value, gradient, logits = threat.ascend(z, objective)
@@ -121,20 +119,8 @@ def apgd(
     >>> apgd(model, torch.tensor([[[0.5]]]), torch.tensor([0]), epsilon=0.75, bounds=(-1, 1)).robust_accuracy
     0.0
     """
-    threat, radius, seed = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
+    threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts)
-    if loss not in LOSSES:
-        raise ConfigurationError(f"loss must be one of {sorted(LOSSES)}, got {loss!r}")
-    generator = torch.Generator().manual_seed(seed)
-    with untouched(model):
-        found, longest = threat.x.clone(), 0
-        standing = (~threat.wrong(threat.x)).nonzero()[:, 0]
-        for _ in range(restarts):
-            if not len(standing):
-                break
-            part = threat.take(standing)
-            z, taken = _ascend(part, radius, steps, loss, generator)
-            longest = max(longest, taken)
-            found[standing] = z
-            standing = standing[~part.wrong(z)]
-        return threat.judge("apgd", found, epsilon=radius, iterations=longest, seed=seed)
+    check_loss(loss)
+    generator = torch.Generator().manual_seed(threat.seed)
+    return threat.attacked("apgd", lambda part: _ascend(part, steps, loss, generator), restarts)

@@ -99,9 +99,7 @@ def _draw_back(threat: Threat, z: Tensor, halvings: int) -> Tensor:
         found = torch.where(wrong, point, found)
         low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
     shorter = z.index_copy(0, rows, found)
-    sure = threat.wrong(
-        threat.box.clip(shorter)
-    )  # so close to the boundary a batch of another size may round otherwise
+    sure = threat.wrong(threat.box.clip(shorter))  # so near the boundary a batch of another size may round otherwise
     return torch.where(sure[:, None, None], shorter, z)
 
 
@@ -161,7 +159,7 @@ def deepfool(
     >>> round(float(deepfool(model, point, torch.tensor([0]), bounds=None, halvings=0).norms), 9)
     1.02
     """
-    threat, radius, seed = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
+    threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
     steps, candidates = check_int("steps", steps), check_int("candidates", candidates, 2)
     halvings = check_int("halvings", halvings, 0)
     overshoot = check_number("overshoot", overshoot)
@@ -170,4 +168,4 @@ def deepfool(
     with untouched(model):
         z, taken = _search(threat, steps, overshoot, candidates)
         z = _draw_back(threat, z, halvings)
-        return threat.judge("deepfool", z, epsilon=radius, iterations=taken, seed=seed)
+        return threat.judge("deepfool", z, taken)

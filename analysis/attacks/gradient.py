@@ -10,19 +10,22 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
-from ..guard import check_int, check_number, untouched
+from ..guard import check_int, check_number
 from .apgd import apgd
 from .deepfool import deepfool
-from .threat import LOSSES, AttackResult, Bounds, Threat, margins, open_threat
+from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, margins, open_threat
 
 __all__ = ["ATTACKS", "SMALLEST", "apgd", "deepfool", "fgsm", "pgd"]
 
 
 def _climb(
-    threat: Threat, start: Tensor, epsilon: float, steps: int, step_size: float, loss: str
+    threat: Threat, steps: int, step_size: float, loss: str, generator: torch.Generator | None = None
 ) -> tuple[Tensor, int]:
-    """Projected ascent from ``start``; the visited point of largest margin, and the steps taken."""
-    z = threat.inside(start, epsilon)
+    """Projected ascent, from a random start with a generator; the visited point of largest margin, and the steps."""
+    start = threat.x
+    if generator is not None:
+        start = start + threat.geometry.random(start, threat.epsilon, generator)
+    z = threat.inside(start)
     best, best_margin = z, torch.full((len(z),), float("-inf"), dtype=z.dtype, device=z.device)
     length = torch.full((len(z),), step_size, dtype=z.dtype, device=z.device)
     for taken in range(steps + 1):
@@ -35,40 +38,8 @@ def _climb(
         best_margin = torch.maximum(margin, best_margin)
         if taken == steps or bool((logits.argmax(dim=1) != threat.y).all()):
             return best, taken
-        z = threat.inside(z + threat.geometry.step(gradient, length), epsilon)
+        z = threat.inside(z + threat.geometry.step(gradient, length))
     return best, steps
-
-
-def _with_restarts(
-    threat: Threat,
-    epsilon: float,
-    steps: int,
-    step_size: float,
-    loss: str,
-    starts: int,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, int]:
-    """The best point over several starts; later ones attack only what still stands."""
-    found, longest = threat.x.clone(), 0
-    standing = (~threat.wrong(threat.x)).nonzero()[:, 0]
-    for _ in range(starts):
-        if not len(standing):
-            break
-        part = threat.take(standing)
-        start = part.x
-        if generator is not None:
-            start = start + part.geometry.random(part.x, epsilon, generator)
-        z, taken = _climb(part, start, epsilon, steps, step_size, loss)
-        longest = max(longest, taken)
-        found[standing] = z
-        standing = standing[~part.wrong(z)]
-    return found, longest
-
-
-def _check_loss(loss: str) -> str:
-    if loss not in LOSSES:
-        raise ConfigurationError(f"loss must be one of {sorted(LOSSES)}, got {loss!r}")
-    return loss
 
 
 def fgsm(
@@ -112,10 +83,9 @@ def fgsm(
     >>> result.adversarial.item(), bool(result.success)
     (-0.25, True)
     """
-    threat, radius, seed = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
-    with untouched(model):
-        z, taken = _with_restarts(threat, radius, 1, radius, _check_loss(loss), 1, None)
-        return threat.judge("fgsm", z, epsilon=radius, iterations=taken, seed=seed)
+    threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
+    check_loss(loss)
+    return threat.attacked("fgsm", lambda part: _climb(part, 1, threat.epsilon, loss))
 
 
 def pgd(
@@ -171,15 +141,14 @@ def pgd(
     >>> bool(result.success), result.robust_accuracy  # class 0 wherever x > 0
     (False, 1.0)
     """
-    threat, radius, seed = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
+    threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts)
-    length = 2.5 * radius / steps if step_size is None else check_number("step_size", step_size, strict=True)
+    length = 2.5 * threat.epsilon / steps if step_size is None else check_number("step_size", step_size, strict=True)
     if restarts > 1 and not random_start:
         raise ConfigurationError("restarts without random_start would repeat the same run: set random_start=True")
-    generator = torch.Generator().manual_seed(seed) if random_start else None
-    with untouched(model):
-        z, taken = _with_restarts(threat, radius, steps, length, _check_loss(loss), restarts, generator)
-        return threat.judge("pgd", z, epsilon=radius, iterations=taken, seed=seed)
+    check_loss(loss)
+    generator = torch.Generator().manual_seed(threat.seed) if random_start else None
+    return threat.attacked("pgd", lambda part: _climb(part, steps, length, loss, generator), restarts)
 
 
 ATTACKS: dict[str, Callable[..., Any]] = {"fgsm": fgsm, "pgd": pgd, "apgd": apgd, "deepfool": deepfool}

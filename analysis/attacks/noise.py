@@ -15,7 +15,7 @@ from stability.errors import ConfigurationError
 from ..curvature.products import select_parameters
 from ..guard import check_batch, check_int, check_labels, check_model, logits_of, untouched
 from .projections import Box
-from .sweep import SweepResult, check_confidence, check_levels, wilson
+from .sweep import SweepResult, check_confidence, check_levels
 from .threat import Bounds, free_box
 
 __all__ = ["KINDS", "noise_sweep", "parameter_noise_sweep"]
@@ -45,38 +45,30 @@ def _accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 def _sweep(
     perturbation: str,
-    levels: tuple[float, ...],
+    sizes: tuple[float, ...],
     measure: Callable[[float, torch.Generator], float],
-    *,
     n: int,
+    *,
     draws: int,
     seed: int,
     confidence: float,
     options: dict[str, Any],
 ) -> SweepResult:
     """Mean over draws at each level; the interval counts the sequences as trials, for draws share them."""
-    generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
+    draws, generator = check_int("draws", draws), torch.Generator().manual_seed(check_int("seed", seed, 0))
     mean, spread = [], []
-    for level in levels:
+    for level in sizes:
         found = torch.tensor([measure(level, generator) for _ in range(draws if level > 0 else 1)], dtype=torch.float64)
         mean.append(float(found.mean()))
         spread.append(float(found.std(correction=1)) if len(found) > 1 else 0.0)
-    ends = [wilson(share, n, confidence) for share in mean]
-    return SweepResult(
-        perturbation=perturbation,
-        norm=None,
-        axis="level",
-        sizes=levels,
-        accuracy=tuple(mean),
-        ci_low=tuple(low for low, _ in ends),
-        ci_high=tuple(high for _, high in ends),
-        n=n,
-        confidence=confidence,
-        seed=seed,
-        draws=draws,
-        spread=tuple(spread),
-        options=options,
-    )
+    more: dict[str, Any] = {"sizes": sizes, "seed": seed, "draws": draws, "spread": tuple(spread), "options": options}
+    confidence = check_confidence(confidence)
+    return SweepResult.of_shares(mean, n, confidence, perturbation=perturbation, norm=None, axis="level", **more)
+
+
+def _checked(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    x = check_batch(check_model(model), x)
+    return x, check_labels(y, len(x), x.device)
 
 
 def noise_sweep(
@@ -130,13 +122,8 @@ def noise_sweep(
     if kind not in KINDS:
         raise ConfigurationError(f"kind must be one of {sorted(KINDS)}, got {kind!r}")
     disturb, largest = KINDS[kind]
-    grid, draws, confidence = (
-        check_levels("levels", levels, largest),
-        check_int("draws", draws),
-        check_confidence(confidence),
-    )
-    x = check_batch(check_model(model), x)
-    y = check_labels(y, len(x), x.device)
+    grid = check_levels("levels", levels, largest)
+    x, y = _checked(model, x, y)
     bounded = kind == "salt_pepper" or clip
     box, free = free_box(x, bounds if bounded else None, mask)
     if bounded and not (torch.isfinite(box.lower) & torch.isfinite(box.upper)).all():
@@ -147,9 +134,9 @@ def noise_sweep(
         noisy = box.clip(noisy) if clip else noisy
         return _accuracy(model, torch.where(free, noisy, x), y)
 
+    options = {"clip": bool(clip)}
     with untouched(model):
-        told: dict[str, Any] = {"n": len(x), "draws": draws, "seed": seed, "confidence": confidence}
-        return _sweep(kind, grid, measure, options={"clip": bool(clip)}, **told)
+        return _sweep(kind, grid, measure, len(x), draws=draws, seed=seed, confidence=confidence, options=options)
 
 
 def parameter_noise_sweep(
@@ -192,13 +179,8 @@ def parameter_noise_sweep(
     >>> parameter_noise_sweep(model, x, y, levels=[0, 0.1]).sizes
     (0.0, 0.1)
     """
-    grid, draws, confidence = (
-        check_levels("levels", levels),
-        check_int("draws", draws),
-        check_confidence(confidence),
-    )
-    x = check_batch(check_model(model), x)
-    y = check_labels(y, len(x), x.device)
+    grid = check_levels("levels", levels)
+    x, y = _checked(model, x, y)
     with untouched(model):
         chosen = select_parameters(model, parameters)
         twin = copy.deepcopy(model)
@@ -213,7 +195,7 @@ def parameter_noise_sweep(
                     target.copy_(original + (level * scale * noise).to(original.device, original.dtype))
             return _accuracy(twin, x, y)
 
+        options = {"relative": relative}
         return _sweep(
-            "parameters", grid, measure, n=len(x), draws=draws, seed=seed, confidence=confidence,
-            options={"relative": relative},
-        )  # fmt: skip
+            "parameters", grid, measure, len(x), draws=draws, seed=seed, confidence=confidence, options=options
+        )

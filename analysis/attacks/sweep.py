@@ -20,7 +20,7 @@ from stability.errors import ConfigurationError
 from ..guard import check_number, untouched
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
-from .threat import Bounds, open_threat
+from .threat import Bounds, Threat, open_threat
 
 __all__ = ["SweepResult", "attack_sweep", "check_confidence", "check_levels", "over_models", "wilson"]
 
@@ -62,6 +62,12 @@ class SweepResult(Record):
     spread: tuple[float, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     broken_at: NDArray[np.float64] | None = None
+
+    @classmethod
+    def of_shares(cls, shares: Sequence[float], n: int, confidence: float, **more: Any) -> SweepResult:
+        """The sweep with these shares of ``n`` sequences classified correctly, and their intervals."""
+        low, high = zip(*(wilson(share, n, confidence) for share in shares))
+        return cls(accuracy=tuple(shares), ci_low=low, ci_high=high, n=n, confidence=confidence, **more)
 
     def frame(self) -> pd.DataFrame:
         """One row per size: ``attack, norm, epsilon`` or ``noise, level``, then accuracy and interval."""
@@ -178,39 +184,35 @@ def attack_sweep(
     if unknown:
         raise ConfigurationError(f"{attack} has no option {', '.join(unknown)} in a sweep")
     sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
-    threat, _, seed = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
-    x, y = threat.x, threat.y
-    smallest = None
-    if attack in SMALLEST:  # does not depend on the radius: searched once, pulled back to each
-        box = (threat.box.lower, threat.box.upper)
-        smallest = run(model, x, y, norm=norm, bounds=box, seed=seed, **options).adversarial
+    threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
+    x = threat.x
+
+    def found(part: Threat, **radius: float) -> Tensor:
+        box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
+        return run(model, part.x, part.y, norm=norm, bounds=box, seed=threat.seed, **radius, **options).adversarial
+
+    # an attack that does not depend on the radius searches once, and is pulled back to each
+    smallest = found(threat) if attack in SMALLEST else None
     broken = torch.full((len(x),), math.inf, dtype=torch.float64)
     for epsilon in sizes:
         standing = torch.isinf(broken).nonzero()[:, 0].to(x.device)
         if not len(standing):
             break
         part = threat.take(standing)
-        if smallest is not None:
-            z = smallest[standing]
-        else:
-            box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
-            z = run(model, part.x, part.y, epsilon=epsilon, norm=norm, bounds=box, seed=seed, **options).adversarial
+        z = found(part, epsilon=epsilon) if smallest is None else smallest[standing]
         with untouched(model):
             fallen = part.wrong(part.inside(z, epsilon))
         broken[standing[fallen].cpu()] = epsilon
     shares = [float((broken > epsilon).double().mean()) for epsilon in sizes]
-    ends = [wilson(share, len(x), confidence) for share in shares]
-    return SweepResult(
+    return SweepResult.of_shares(
+        shares,
+        len(x),
+        confidence,
         perturbation=attack,
         norm=norm,
         axis="epsilon",
         sizes=sizes,
-        accuracy=tuple(shares),
-        ci_low=tuple(low for low, _ in ends),
-        ci_high=tuple(high for _, high in ends),
-        n=len(x),
-        confidence=confidence,
-        seed=seed,
+        seed=threat.seed,
         spread=(0.0,) * len(sizes),
         options=dict(options),
         broken_at=broken.numpy(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError
 
-from ..guard import check_batch, check_int, check_labels, check_model, check_number, logits_of
+from ..guard import check_batch, check_int, check_labels, check_model, check_number, logits_of, untouched
 from ..results import Record
 from .projections import Box, Geometry, geometry
 
-__all__ = ["LOSSES", "AttackResult", "Bounds", "Threat", "free_box", "margins", "open_threat"]
+__all__ = ["LOSSES", "AttackResult", "Bounds", "Threat", "check_loss", "free_box", "margins", "open_threat"]
 
 Bounds = tuple[Any, Any] | None
 
@@ -85,6 +85,17 @@ def margins(logits: Tensor, y: Tensor) -> Tensor:
     return others - logits.gather(1, y[:, None])[:, 0]
 
 
+def check_loss(loss: str) -> str:
+    """Refuse a loss that is no key of ``LOSSES``.
+
+    Raises:
+        ConfigurationError: when it is none.
+    """
+    if loss not in LOSSES:
+        raise ConfigurationError(f"loss must be one of {sorted(LOSSES)}, got {loss!r}")
+    return loss
+
+
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cross_entropy": lambda logits, y: nn.functional.cross_entropy(logits, y, reduction="none"),
     "margin": margins,
@@ -93,17 +104,19 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True, eq=False)
 class Threat:
-    """A checked problem: these sequences, this model, these bounds; the tensors are per sample."""
+    """A checked problem: these sequences, this model, these bounds and radius; the tensors are per sample."""
 
     model: nn.Module
     x: Tensor
     y: Tensor
     box: Box
     geometry: Geometry
+    epsilon: float
+    seed: int
 
     def take(self, index: Tensor) -> Threat:
         """The problem for some samples."""
-        return Threat(self.model, self.x[index], self.y[index], self.box.take(index), self.geometry)
+        return replace(self, x=self.x[index], y=self.y[index], box=self.box.take(index))
 
     def logits(self, z: Tensor) -> Tensor:
         """Checked logits of ``z``, without a graph."""
@@ -122,20 +135,43 @@ class Threat:
         (gradient,) = torch.autograd.grad(values.sum(), z)
         return values.detach(), torch.where(self.box.lower < self.box.upper, gradient, 0.0), logits.detach()
 
-    def inside(self, z: Tensor, epsilon: float) -> Tensor:
-        """``z`` pulled into the ball of radius ``epsilon`` and the box; rounding leaves neither."""
-        if epsilon < float("inf"):
-            z = self.geometry.clip(self.x, z, epsilon)
+    def inside(self, z: Tensor, epsilon: float | None = None) -> Tensor:
+        """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""
+        radius = self.epsilon if epsilon is None else epsilon
+        if radius < float("inf"):
+            z = self.geometry.clip(self.x, z, radius)
         return self.box.clip(z)  # x is in the box, so clipping only brings z nearer to x
 
-    def judge(self, attack: str, z: Tensor, *, epsilon: float, iterations: int, seed: int) -> AttackResult:
+    def attacked(self, name: str, run: Callable[[Threat], tuple[Tensor, int]], starts: int = 1) -> AttackResult:
+        """The best points over several starts, judged; later ones attack only what still stands.
+
+        Args:
+            name: of the attack.
+            run: one start for a part of the problem: the points, and the steps taken.
+            starts: how many.
+        """
+        with untouched(self.model):
+            found, longest = self.x.clone(), 0
+            standing = (~self.wrong(self.x)).nonzero()[:, 0]
+            for _ in range(starts):
+                if not len(standing):
+                    break
+                part = self.take(standing)
+                z, taken = run(part)
+                longest = max(longest, taken)
+                found[standing] = z
+                standing = standing[~part.wrong(z)]
+            return self.judge(name, found, longest)
+
+    def judge(self, attack: str, z: Tensor, iterations: int) -> AttackResult:
         """Clip, run the model again, and say what succeeded."""
-        z = self.inside(z.detach(), epsilon)
+        z = self.inside(z.detach())
         already = self.wrong(self.x)
         z = torch.where(already[:, None, None], self.x, z)
         success = self.wrong(z)
         norms = self.geometry.size(z.double() - self.x.double())
-        return AttackResult(attack, self.geometry.name, epsilon, z, success, already, norms, iterations, seed)
+        name = self.geometry.name
+        return AttackResult(attack, name, self.epsilon, z, success, already, norms, iterations, self.seed)
 
 
 def _bound(value: Any, x: Tensor, name: str, default: float) -> Tensor:
@@ -196,7 +232,7 @@ def _box(x: Tensor, bounds: Bounds, mask: Any) -> Box:
 
 def open_threat(
     model: Any, x: Any, y: Any, *, norm: str, bounds: Bounds, mask: Any, seed: Any, epsilon: Any = 0.0
-) -> tuple[Threat, float, int]:
+) -> Threat:
     """Check everything an attack is given, once.
 
     Args:
@@ -211,7 +247,7 @@ def open_threat(
         epsilon: radius; ``None`` means no limit.
 
     Returns:
-        The problem, the radius and the seed.
+        The problem.
 
     Raises:
         ConfigurationError: an option or tensor that does not fit, ``x`` outside its bounds, labels that are
@@ -223,4 +259,4 @@ def open_threat(
     radius = float("inf") if epsilon is None else check_number("epsilon", epsilon)
     x = check_batch(check_model(model), x)
     y = check_labels(y, len(x), x.device)
-    return Threat(model, x, y, _box(x, bounds, mask), shape), radius, check_int("seed", seed, 0)
+    return Threat(model, x, y, _box(x, bounds, mask), shape, radius, check_int("seed", seed, 0))

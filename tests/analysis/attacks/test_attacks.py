@@ -227,8 +227,8 @@ def test_apgd_moves_as_the_paper_says(norm):
 
 def test_the_judge_puts_back_what_was_wrong_already(network):
     model, x, y = network
-    threat, radius, _ = open_threat(model, x, y, norm="linf", bounds=(0, 1), mask=None, seed=0, epsilon=0.1)
-    result = threat.judge("shift", x + 0.05, epsilon=radius, iterations=1, seed=0)
+    threat = open_threat(model, x, y, norm="linf", bounds=(0, 1), mask=None, seed=0, epsilon=0.1)
+    result = threat.judge("shift", x + 0.05, iterations=1)
     assert torch.equal(result.adversarial[:2], x[:2])
     assert (result.norms[2:] > 0.04).any()
 
