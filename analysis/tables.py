@@ -7,7 +7,8 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,24 @@ def read_prefix(path: Path, mark: Mark) -> bytes:
     return data
 
 
+@contextmanager
+def _opened(path: Path, mode: int) -> Iterator[int]:
+    """A descriptor of a file that is there, never of what a link of its name leads to.
+
+    Raises:
+        FileFormatError: when the file cannot be written to.
+    """
+    refuse_moved(path)
+    try:
+        handle = os.open(path, mode | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise FileFormatError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 class CsvLog:
     """A growing table in memory and, once opened, in a file too.
 
@@ -204,17 +223,10 @@ class CsvLog:
         if self._path is None or not rows:
             return
         data = csv_text(self.columns, rows, header=False).encode()
-        try:
-            refuse_moved(self._path)
-            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
-            try:
-                rest = memoryview(data)
-                while len(rest):
-                    rest = rest[os.write(handle, rest) :]
-            finally:
-                os.close(handle)
-        except OSError as error:
-            raise FileFormatError(f"cannot write {self._path}: {error.strerror or error}") from error
+        with _opened(self._path, os.O_WRONLY | os.O_APPEND) as handle:
+            rest = memoryview(data)
+            while len(rest):
+                rest = rest[os.write(handle, rest) :]
         self._count(data)
         self._unsynced = True
 
@@ -226,15 +238,8 @@ class CsvLog:
         """
         if self._path is None or not self._unsynced:
             return
-        refuse_moved(self._path)
-        try:
-            handle = os.open(self._path, os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0))
-            try:
-                synced(handle)
-            finally:
-                os.close(handle)
-        except OSError as error:
-            raise FileFormatError(f"cannot write {self._path}: {error.strerror or error}") from error
+        with _opened(self._path, os.O_WRONLY) as handle:
+            synced(handle)
         self._unsynced = False
 
     def open(self, path: Path, keep_until: int | None = None, mark: Mark | None = None) -> None:

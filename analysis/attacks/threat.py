@@ -53,12 +53,6 @@ class AttackResult(Record):
         """Share of sequences that are still classified correctly."""
         return 1.0 - float(self.success.double().mean())
 
-    @property
-    def median_norm(self) -> float:
-        """Median over all sequences of the norm that was enough; infinite where nothing succeeded."""
-        enough = torch.where(self.success, self.norms, torch.full_like(self.norms, float("inf")))
-        return float(enough.median())
-
     def frame(self) -> pd.DataFrame:
         """One row per sequence: ``sample``, ``success``, ``already_wrong``, ``size`` of the perturbation."""
         return pd.DataFrame(

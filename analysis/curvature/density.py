@@ -66,10 +66,6 @@ class SpectralDensity(Record):
         """Of :attr:`trace`, over the probes."""
         return self.n_parameters * self.moment(1)[1]
 
-    def negative_fraction(self) -> float:
-        """Estimated share of eigenvalues below ``-3 sigma``: clearly negative ones."""
-        return float((self.weights * (self.nodes < -3 * self.sigma)).sum(axis=1).mean())
-
     def frame(self) -> pd.DataFrame:
         """Columns ``eigenvalue``, ``density``, ``standard_error``, one row per grid point."""
         return pd.DataFrame(

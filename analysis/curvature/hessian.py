@@ -16,7 +16,7 @@ from ..guard import check_int, check_model, check_number, untouched
 from ..results import Record
 from .lanczos import Krylov, Vector, lanczos, random_direction
 from .products import HessianOperator, LossFunction, batches_of, cross_entropy, select_parameters
-from .pyhessian import pyhessian_estimates
+from .pyhessian import Estimates, Search, pyhessian_estimates, sample_mean
 
 __all__ = ["CONDITION_DEFINITION", "DENSE_LIMIT", "HessianSummary", "hessian_summary", "student_half_width"]
 
@@ -74,24 +74,6 @@ class HessianSummary(Record):
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Estimates:
-    """What a method delivers: (value, residual) of both ends; (mean, error, samples) of the trace."""
-
-    largest: tuple[float, float]
-    smallest: tuple[float, float]
-    trace: tuple[float, float, int]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Settings:
-    max_iter: int
-    tol: float
-    trace_samples: int
-    seed: int
-
-
 def _trace(
     operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator
 ) -> tuple[float, float, int]:
@@ -108,7 +90,8 @@ def _trace(
         g = rng.choice([-1.0, 1.0], operator.size)
         g -= krylov.basis.T @ (krylov.basis @ g)
         values.append(float(g @ operator.matvec(g)))
-    return known + float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(samples)), samples
+    mean, error, _ = sample_mean(values)
+    return known + mean, error, samples
 
 
 def _residual(operator: HessianOperator, v: Vector) -> tuple[float, float]:
@@ -119,7 +102,7 @@ def _residual(operator: HessianOperator, v: Vector) -> tuple[float, float]:
     return theta, float(np.linalg.norm(product - theta * v))
 
 
-def _by_lanczos(operator: HessianOperator, settings: _Settings) -> _Estimates:
+def _by_lanczos(operator: HessianOperator, settings: Search) -> Estimates:
     rng = np.random.default_rng(settings.seed)
     noise = 10 * operator.precision
     krylov = lanczos(
@@ -132,10 +115,10 @@ def _by_lanczos(operator: HessianOperator, settings: _Settings) -> _Estimates:
     _, vectors = krylov.ritz()
     smallest = _residual(operator, vectors[:, 0] @ krylov.basis)
     largest = _residual(operator, vectors[:, -1] @ krylov.basis)
-    return _Estimates(largest, smallest, _trace(operator, krylov, settings.trace_samples, rng))
+    return Estimates(largest, smallest, _trace(operator, krylov, settings.trace_samples, rng))
 
 
-def _by_dense(operator: HessianOperator, settings: _Settings) -> _Estimates:
+def _by_dense(operator: HessianOperator, settings: Search) -> Estimates:
     if operator.size > DENSE_LIMIT:
         raise ConfigurationError(
             f"method='dense' forms a {operator.size} x {operator.size} matrix; the limit is {DENSE_LIMIT}: "
@@ -143,22 +126,12 @@ def _by_dense(operator: HessianOperator, settings: _Settings) -> _Estimates:
         )
     values = np.linalg.eigvalsh(operator.dense())
     rounding = operator.size * operator.precision * float(np.abs(values).max(initial=0.0))
-    return _Estimates((float(values[-1]), rounding), (float(values[0]), rounding), (float(values.sum()), 0.0, 0))
+    return Estimates((float(values[-1]), rounding), (float(values[0]), rounding), (float(values.sum()), 0.0, 0))
 
 
-def _by_pyhessian(operator: HessianOperator, settings: _Settings) -> _Estimates:
-    found = pyhessian_estimates(
-        operator, max_iter=settings.max_iter, trace_samples=settings.trace_samples, seed=settings.seed
-    )
-    operator.matvecs += found.matvecs
-    samples = np.array(found.trace_samples)
-    trace = float(samples.mean()), float(samples.std(ddof=1) / np.sqrt(len(samples))), len(samples)
-    return _Estimates(found.largest, found.smallest, trace, found.notes)
-
-
-METHODS: dict[str, Callable[[HessianOperator, _Settings], _Estimates]] = {
+METHODS: dict[str, Callable[[HessianOperator, Search], Estimates]] = {
     "lanczos": _by_lanczos,
-    "pyhessian": _by_pyhessian,
+    "pyhessian": pyhessian_estimates,
     "dense": _by_dense,
 }
 
@@ -241,7 +214,7 @@ def hessian_summary(
     """
     if method not in METHODS:
         raise ConfigurationError(f"method must be one of {sorted(METHODS)}, got {method!r}")
-    settings = _Settings(
+    settings = Search(
         max_iter=check_int("max_iter", max_iter, 2),
         tol=check_number("tol", tol),
         trace_samples=check_int("trace_samples", trace_samples, 2),

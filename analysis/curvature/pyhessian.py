@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ from stability.errors import NonFiniteError
 
 from .products import HessianOperator
 
-__all__ = ["PyHessianEstimates", "pyhessian_estimates"]
+__all__ = ["Estimates", "Search", "pyhessian_estimates", "sample_mean"]
 
 _NOTES = (
     "PyHessian ran on a copy of the model: it changes mode and gradients of what it is given",
@@ -38,14 +40,28 @@ _POWER_TOLERANCE = 1e-7  # between two iterates of a power iteration, whose erro
 
 
 @dataclass(frozen=True)
-class PyHessianEstimates:
-    """Both ends as (value, residual), the samples ``v^T H v`` of the trace, products taken, and notes."""
+class Search:
+    """How an estimate is made: iterations at most, relative tolerance, probes for the trace, seed."""
+
+    max_iter: int
+    tol: float
+    trace_samples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What a method delivers: (value, residual) of both ends; (mean, error, samples) of the trace."""
 
     largest: tuple[float, float]
     smallest: tuple[float, float]
-    trace_samples: tuple[float, ...]
-    matvecs: int
-    notes: tuple[str, ...]
+    trace: tuple[float, float, int]
+    notes: tuple[str, ...] = ()
+
+
+def sample_mean(values: Sequence[float]) -> tuple[float, float, int]:
+    """Mean, its standard error, and the number of samples."""
+    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values))), len(values)
 
 
 class _Driver:
@@ -102,33 +118,29 @@ class _Driver:
         return list(self.hessian.trace(maxIter=samples, tol=float("-inf")))
 
 
-def pyhessian_estimates(
-    operator: HessianOperator, *, max_iter: int, trace_samples: int, seed: int
-) -> PyHessianEstimates:
+def pyhessian_estimates(operator: HessianOperator, search: Search) -> Estimates:
     """Both ends of the spectrum and samples of the trace by PyHessian 0.1.
 
     Args:
-        operator: supplies model, data, loss and the parameters' names; none of it is changed.
-        max_iter: power iterations for each end.
-        trace_samples: probes.
-        seed: of torch's global generator, which PyHessian draws from (the caller restores its state).
+        operator: supplies model, data, loss and the parameters' names; its count of products alone is changed.
+        search: power iterations for each end, probes, and the seed of torch's global generator, which PyHessian draws
+            from (the caller restores its state).
 
     Raises:
         NonFiniteError: PyHessian returned NaN.
 
     Source: Z. Yao, A. Gholami, K. Keutzer, M. Mahoney, PyHessian (2020).
     """
-    torch.manual_seed(seed)
+    torch.manual_seed(search.seed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Using backward\\(\\) with create_graph=True", category=UserWarning)
         plain = _Driver(operator, 0.0)
-        top = plain.top(max_iter)
-        samples = plain.trace(trace_samples)
+        top = plain.top(search.max_iter)
+        samples = plain.trace(search.trace_samples)
         shifted = _Driver(operator, top[0])
-        other_shifted = shifted.top(max_iter)
+        other_shifted = shifted.top(search.max_iter)
     other = other_shifted[0] + top[0], other_shifted[1]
-    found = [top[0], other[0], *samples]
-    if not all(abs(value) < float("inf") for value in found):
+    if not np.isfinite([top[0], other[0], *samples]).all():
         raise NonFiniteError("PyHessian's result", "use method='lanczos'")
-    largest, smallest = (top, other) if top[0] >= other[0] else (other, top)
-    return PyHessianEstimates(largest, smallest, tuple(samples), plain.matvecs + shifted.matvecs, _NOTES)
+    operator.matvecs += plain.matvecs + shifted.matvecs
+    return Estimates(max(top, other), min(top, other), sample_mean(samples), _NOTES)

@@ -28,63 +28,25 @@ __all__ = ["run_rotrnn_norms"]
 
 TITLE = "Mean squared norm of hidden states along training on ListOps, RotRNN and LRU"
 RECORDED = 40
-PAPER = {
-    "max_length": 2000,
-    "min_length": 500,
-    "train": 96000,
-    "test": 2000,
-    "width": 128,
-    "hidden": 256,
-    "heads": 32,
-    "batch": 32,
-    "iterations": 80000,
-    "depths": [8, 1],
-    "seeds": 5,
-}
-SMALL = {
-    **PAPER,
-    "max_length": 100,
-    "min_length": 10,
-    "train": 8000,
-    "test": 512,
-    "width": 32,
-    "hidden": 64,
-    "heads": 8,
-    "iterations": 1600,
-}
-QUICK = {
-    **SMALL,
-    "max_length": 32,
-    "min_length": 8,
-    "train": 1000,
-    "test": 256,
-    "width": 16,
-    "hidden": 32,
-    "iterations": 40,
-    "depths": [4, 1],
-    "seeds": 2,
-}
+DATA = {"max_length": 2000, "min_length": 500, "train": 96000, "test": 2000}
+NETWORK = {"width": 128, "hidden": 256, "heads": 32, "batch": 32, "iterations": 80000, "depths": [8, 1], "seeds": 5}
+PAPER = {**DATA, **NETWORK}
+DATA_HERE = {"max_length": 100, "min_length": 10, "train": 8000, "test": 512}
+SMALL = {**PAPER, **DATA_HERE, "width": 32, "hidden": 64, "heads": 8, "iterations": 1600}
+DATA_QUICK = {"max_length": 32, "min_length": 8, "train": 1000, "test": 256}
+QUICK = {**SMALL, **DATA_QUICK, "width": 16, "hidden": 32, "iterations": 40, "depths": [4, 1], "seeds": 2}
 TRAINING = {"learning_rate": 1e-3, "weight_decay": 0.05, "norm": "batch", "mixing": "glu", "dropout": 0.0}
 START = {"rotrnn": {"gamma_min": 0.5, "gamma_max": 0.999}, "lru": {"r_min": 0.5, "r_max": 0.999}}
 THETA_MAX = math.pi / 100
 
 
 def _network(kind: str, depth: int, settings: dict[str, Any], task: Task) -> DeepNetwork:
-    options = {**START[kind], "theta_max": THETA_MAX}
-    if kind == "rotrnn":
-        options["heads"] = settings["heads"]
-    return DeepNetwork(
-        task.input_size,
-        task.output_size,
-        layer=kind,
-        hidden_size=settings["hidden"],
-        width=settings["width"],
-        depth=depth,
-        options=options,
-        norm=settings["norm"],
-        mixing=settings["mixing"],
-        dropout=settings["dropout"],
-    )
+    options = {**START[kind], "theta_max": THETA_MAX, **({"heads": settings["heads"]} if kind == "rotrnn" else {})}
+    shape = {
+        "hidden_size": settings["hidden"],
+        **{key: settings[key] for key in ("width", "norm", "mixing", "dropout")},
+    }
+    return DeepNetwork(task.input_size, task.output_size, layer=kind, depth=depth, options=options, **shape)
 
 
 def _train(job: Job, model: DeepNetwork, task: Task, chosen: dict[str, Any]) -> dict[str, Any]:
@@ -141,8 +103,7 @@ def run_rotrnn_norms(job: Job) -> StudyResult:
     """
     sizes = QUICK if job.quick else PAPER if job.device.type == "cuda" else SMALL
     settings = {**sizes, **TRAINING, "theta_max": THETA_MAX}
-    keys = ("max_length", "min_length", "train", "test")
-    task = make_task("listops", seed=job.seed, **{key: settings[key] for key in keys})
+    task = make_task("listops", seed=job.seed, **{key: settings[key] for key in DATA})
     rows, curves = [], []
     for depth in settings["depths"]:
         for kind in ("rotrnn", "lru"):

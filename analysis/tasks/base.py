@@ -90,11 +90,6 @@ class Task:
         """``accuracy`` or ``mse``."""
         return "accuracy" if self.kind == "classes" else "mse"
 
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether a larger metric is the better one."""
-        return self.kind == "classes"
-
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The training loss, a mean over sequences (and steps).
 
@@ -118,7 +113,7 @@ class Task:
             targets: as for ``loss``.
 
         Returns:
-            A number; see ``higher_is_better``.
+            A number.
         """
         self._check(outputs, targets)
         if self.scored is not None:

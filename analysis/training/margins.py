@@ -54,15 +54,7 @@ def _theorem1(layer: nn.Module) -> dict[str, float]:
     return {name: math.nan if f.margin is None else f.margin for name, f in findings.items()}
 
 
-def _circle(layer: nn.Module) -> dict[str, float]:
-    return _of_system("circle", layer, circle_criterion)
-
-
-def _multiplier(layer: nn.Module) -> dict[str, float]:
-    return _of_system("multiplier", layer, partial(multiplier_criterion, rate="any", solver="riccati"))
-
-
-def _of_system(name: str, layer: nn.Module, criterion: Callable[[LureSystem], Finding]) -> dict[str, float]:
+def _of_system(name: str, criterion: Callable[[LureSystem], Finding], layer: nn.Module) -> dict[str, float]:
     own = as_layer(layer)
     try:
         margin = criterion(own.lure()).margin
@@ -81,8 +73,8 @@ def _gap(layer: nn.Module) -> dict[str, float]:
 MARGINS: dict[str, Callable[[nn.Module], dict[str, float]]] = {
     "theorem1": _theorem1,
     "gap": _gap,
-    "circle": _circle,
-    "multiplier": _multiplier,
+    "circle": partial(_of_system, "circle", circle_criterion),
+    "multiplier": partial(_of_system, "multiplier", partial(multiplier_criterion, rate="any", solver="riccati")),
 }
 
 

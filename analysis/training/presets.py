@@ -8,7 +8,7 @@ look.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,63 +41,64 @@ class Preset:
 
     layer: str
     config: Mapping[str, Any]
-    training: Mapping[str, Any] = field(default_factory=lambda: COMMON)
-    title: str = ""
-    why: str = ""
+    training: Mapping[str, Any]
+    title: str
+    why: str
 
 
+def _units(layer: str, title: str, why: str, training: Mapping[str, Any] = COMMON, **config: Any) -> Preset:
+    return Preset(layer, {"hidden_size": 64, **config}, training, title, why)
+
+
+DAMPED: dict[str, Any] = {"beta": 0.75, "gamma": [1.0, 0.001], "dt": 0.2}
+MARGIN = {**COMMON, "margin_penalty": 1.0, "margin_target": 0.05}
 PRESETS: dict[str, Preset] = {
-    "lipschitz": Preset(
+    "lipschitz": _units(
         "lipschitz",
-        {"hidden_size": 64, "beta": 0.75, "gamma": 0.001, "dt": 0.2},
-        title="Lipschitz RNN",
-        why="the paper's layer with the authors' beta and gamma: training leaves its region of stability",
+        "Lipschitz RNN",
+        "the paper's layer with the authors' beta and gamma: training leaves its region of stability",
+        **{**DAMPED, "gamma": 0.001},
     ),
-    "lipschitz_damped": Preset(
+    "lipschitz_damped": _units(
         "lipschitz",
-        {"hidden_size": 64, "beta": 0.75, "gamma": [1.0, 0.001], "dt": 0.2},
-        title="Lipschitz RNN, damped",
-        why="with a damping of 1 on A its linear part stays stable: bounded, which is not yet contracting",
+        "Lipschitz RNN, damped",
+        "with a damping of 1 on A its linear part stays stable: bounded, which is not yet contracting",
+        **DAMPED,
     ),
-    "lipschitz_margin": Preset(
+    "lipschitz_margin": _units(
         "lipschitz",
-        {"hidden_size": 64, "beta": 0.75, "gamma": [1.0, 0.001], "dt": 0.2},
-        {**COMMON, "margin_penalty": 1.0, "margin_target": 0.05},
-        title="Lipschitz RNN, margin penalty",
-        why="the damped layer, trained with a penalty on a negative contraction gap",
+        "Lipschitz RNN, margin penalty",
+        "the damped layer, trained with a penalty on a negative contraction gap",
+        MARGIN,
+        **DAMPED,
     ),
-    "contracting": Preset(
-        "contracting",
-        {"hidden_size": 64, "rate": 0.98},
-        title="Contracting RNN",
-        why="contracting for every value of its parameters, with its proof",
+    "contracting": _units(
+        "contracting", "Contracting RNN", "contracting for every value of its parameters, with its proof", rate=0.98
     ),
-    "neural_ode": Preset(
-        "neural_ode",
-        {"hidden_size": 64, "dt": 0.2},
-        title="Neural ODE RNN",
-        why="no linear term: nothing contracts where tanh saturates",
+    "neural_ode": _units(
+        "neural_ode", "Neural ODE RNN", "no linear term: nothing contracts where tanh saturates", dt=0.2
     ),
-    "antisymmetric": Preset(
+    "antisymmetric": _units(
         "antisymmetric",
-        {"hidden_size": 64, "gamma": 0.01, "dt": 0.1},
-        title="Antisymmetric RNN",
-        why="stable to first order by its antisymmetric weights, without a rate",
+        "Antisymmetric RNN",
+        "stable to first order by its antisymmetric weights, without a rate",
+        gamma=0.01,
+        dt=0.1,
     ),
-    "lstm": Preset("lstm", {"hidden_size": 64}, title="LSTM", why="the gated reference: accurate, and hard to certify"),
-    "gru": Preset("gru", {"hidden_size": 64}, title="GRU", why="the other gated reference"),
-    "elman": Preset("elman", {"hidden_size": 64}, title="Elman RNN", why="the simplest recurrent network"),
-    "householder": Preset(
+    "lstm": _units("lstm", "LSTM", "the gated reference: accurate, and hard to certify"),
+    "gru": _units("gru", "GRU", "the other gated reference"),
+    "elman": _units("elman", "Elman RNN", "the simplest recurrent network"),
+    "householder": _units(
         "householder",
-        {"hidden_size": 64, "reflections": 16},
-        title="Orthogonal RNN",
-        why="an orthogonal W for every value of its parameters: distances never grow, and need not shrink",
+        "Orthogonal RNN",
+        "an orthogonal W for every value of its parameters: distances never grow, and need not shrink",
+        reflections=16,
     ),
-    "unitary": Preset(
+    "unitary": _units(
         "unitary",
-        {"hidden_size": 64, "reflections": 16},
-        title="Unitary RNN",
-        why="modReLU acts on pairs of units: outside what slope criteria speak about",
+        "Unitary RNN",
+        "modReLU acts on pairs of units: outside what slope criteria speak about",
+        reflections=16,
     ),
 }
 

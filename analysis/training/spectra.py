@@ -14,8 +14,9 @@ Under the matrix name ``margins``: ``theorem1a``, ``theorem1b_published``, ``the
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ __all__ = ["EIGENVALUE_COLUMNS", "SPECTRA_COLUMNS", "SpectrumTracker", "matrix_q
 
 SPECTRA_COLUMNS = tuple(artifact("spectra.csv").columns)
 EIGENVALUE_COLUMNS = tuple(artifact("eigenvalues.csv").columns)
+QUANTITIES = ("max_real", "min_real", "spectral_radius", "sym_max", "sym_min", "sigma_max", "sigma_min", "henrici")
+Present = tuple[str, dict[str, float], Iterable[complex]]
+"""Name, quantities and eigenvalues of something that is recorded."""
 
 
 def matrix_quantities(matrix: np.ndarray) -> tuple[dict[str, float], np.ndarray]:
@@ -54,49 +58,26 @@ def matrix_quantities(matrix: np.ndarray) -> tuple[dict[str, float], np.ndarray]
         >>> quantities["spectral_radius"], quantities["sym_max"], quantities["henrici"]
         (0.0, 1.0, 2.0)
     """
-    names = (
-        "max_real",
-        "min_real",
-        "spectral_radius",
-        "sym_max",
-        "sym_min",
-        "sigma_max",
-        "sigma_min",
-        "henrici",
-    )
     if not np.isfinite(matrix).all():
-        return dict.fromkeys(names, float("nan")), np.full(len(matrix), complex("nan"))
+        return dict.fromkeys(QUANTITIES, float("nan")), np.full(len(matrix), complex("nan"))
     eigenvalues = np.linalg.eigvals(matrix)
+    real, modulus = eigenvalues.real, np.abs(eigenvalues)
     symmetric = np.linalg.eigvalsh(0.5 * (matrix + matrix.conj().T))
     singular = np.linalg.svd(matrix, compute_uv=False)
-    excess = float((singular**2).sum() - (np.abs(eigenvalues) ** 2).sum())
-    values = (
-        eigenvalues.real.max(),
-        eigenvalues.real.min(),
-        np.abs(eigenvalues).max(),
-        symmetric[-1],
-        symmetric[0],
-        singular[0],
-        singular[-1],
-        np.sqrt(max(excess, 0.0)),
-    )
-    return {name: float(value) for name, value in zip(names, values)}, eigenvalues.astype(complex)
+    henrici = np.sqrt(max(float((singular**2).sum() - (modulus**2).sum()), 0.0))
+    spectrum, ends = (real.max(), real.min(), modulus.max()), (symmetric[-1], symmetric[0], singular[0], singular[-1])
+    return dict(zip(QUANTITIES, map(float, (*spectrum, *ends, henrici)))), eigenvalues.astype(complex)
 
 
 def _proposition1(layer: nn.Module) -> dict[str, dict[str, float]]:
     """Bounds on the real parts for the matrices of a layer that knows some, by matrix name."""
     if not isinstance(layer, RecurrentLayer):
         return {}
-    printed = layer.real_part_bounds(published=True)
-    return {
-        name: {
-            "prop1_low": low,
-            "prop1_high": high,
-            "prop1_published_low": printed[name][0],
-            "prop1_published_high": printed[name][1],
-        }
-        for name, (low, high) in layer.real_part_bounds().items()
-    }
+    out: dict[str, dict[str, float]] = {}
+    for kind, published in (("prop1", False), ("prop1_published", True)):
+        for name, (low, high) in layer.real_part_bounds(published).items():
+            out.setdefault(name, {}).update({f"{kind}_low": low, f"{kind}_high": high})
+    return out
 
 
 def _radius(matrix: np.ndarray) -> float:
@@ -249,53 +230,45 @@ class SpectrumTracker:
         rows: list[tuple[Any, ...]] = []
         points: list[tuple[Any, ...]] = []
         with torch.no_grad():
-            for path, layer in self._layers:
-                prefix = f"{path}." if len(self._layers) > 1 else ""
-                self._record_layer(prefix, layer, rows, points)
-            self._record_probe(rows, points)
+            for name, quantities, eigenvalues in itertools.chain(self._present(), self._present_of_the_probe()):
+                head = (self.step, self.epoch, name)
+                rows += [(*head, key, value) for key, value in quantities.items()]
+                points += [(*head, float(z.real), float(z.imag)) for z in eigenvalues]
         self._spectra.append(rows)
         if self._eigenvalues is not None:
             self._eigenvalues.append(points)
         self.seconds += time.perf_counter() - begun
 
-    def _record_layer(self, prefix: str, layer: nn.Module, rows: list[Any], points: list[Any]) -> None:
-        bounds = _proposition1(layer)
-        for name, tensor in recurrent_matrices(layer).items():
-            if tensor.is_complex():
-                matrix = tensor.detach().to("cpu", torch.complex128).numpy()
-            else:
-                matrix = to_numpy(tensor)
-            if matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]:
-                self._record_matrix(prefix + name, matrix, rows, points, bounds.get(name, {}))
-        for name, value in layer_margins(layer, self.margins).items():
-            rows.append((self.step, self.epoch, f"{prefix}margins", name, value))
+    def _prefix(self, path: str) -> str:
+        return f"{path}." if len(self._layers) > 1 else ""
 
-    def _record_matrix(
-        self, name: str, matrix: np.ndarray, rows: list[Any], points: list[Any], more: dict[str, float]
-    ) -> None:
-        quantities, eigenvalues = matrix_quantities(matrix)
-        rows.extend((self.step, self.epoch, name, key, value) for key, value in {**quantities, **more}.items())
-        points.extend((self.step, self.epoch, name, float(z.real), float(z.imag)) for z in eigenvalues)
+    def _present(self) -> Iterator[Present]:
+        """The square matrices of all layers, and their margins."""
+        for path, layer in self._layers:
+            bounds = _proposition1(layer)
+            for name, tensor in recurrent_matrices(layer).items():
+                complex_one = tensor.detach().to("cpu", torch.complex128).numpy() if tensor.is_complex() else None
+                matrix = to_numpy(tensor) if complex_one is None else complex_one
+                if matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]:
+                    quantities, eigenvalues = matrix_quantities(matrix)
+                    yield self._prefix(path) + name, {**quantities, **bounds.get(name, {})}, eigenvalues
+            yield f"{self._prefix(path)}margins", layer_margins(layer, self.margins), ()
 
-    def _record_probe(self, rows: list[Any], points: list[Any]) -> None:
-        if self.probe is None:
+    def _present_of_the_probe(self) -> Iterator[Present]:
+        """Jacobians along the probe and norms, of the first layer: what deeper ones see depends on the model."""
+        if self.probe is None or not self._layers:
             return
-        for path, module in self._layers[:1]:  # what deeper layers see depends on the model; they are left out
-            prefix = f"{path}." if len(self._layers) > 1 else ""
-            layer = as_layer(module)
-            length = self.probe.shape[1]
-            chosen = {length // 4, length // 2, length - 1}
-            norms = []
-            for t, step in enumerate(layer.walk(self.probe)):
-                if t in chosen:
-                    jacobians = step_jacobians(layer, step.drive, step.before, step.prepared)[0]
-                    matrices = jacobians.double().cpu().numpy()
-                    finite = [m for m in matrices if np.isfinite(m).all()]
-                    worst = max(finite, key=_radius, default=matrices[0])
-                    self._record_matrix(f"{prefix}J@{t}", worst, rows, points, {})
-                norms.append(float(layer.hidden(step.after).norm(dim=1).mean()))
-            rows.append((self.step, self.epoch, f"{prefix}h", "mean_norm", float(np.mean(norms))))
-            rows.append((self.step, self.epoch, f"{prefix}h", "last_norm", norms[-1]))
+        path, module = self._layers[0]
+        layer, length = as_layer(module), self.probe.shape[1]
+        norms = []
+        for t, step in enumerate(layer.walk(self.probe)):
+            if t in (length // 4, length // 2, length - 1):
+                jacobians = step_jacobians(layer, step.drive, step.before, step.prepared)[0]
+                matrices = jacobians.double().cpu().numpy()
+                finite = [m for m in matrices if np.isfinite(m).all()]
+                yield f"{self._prefix(path)}J@{t}", *matrix_quantities(max(finite, key=_radius, default=matrices[0]))
+            norms.append(float(layer.hidden(step.after).norm(dim=1).mean()))
+        yield f"{self._prefix(path)}h", {"mean_norm": float(np.mean(norms)), "last_norm": norms[-1]}, ()
 
     def rewind(self, step: int) -> None:
         """Forget what was recorded after a step, in memory and in the files, and count on from there."""

@@ -268,7 +268,7 @@ def test_deepfool_stops_just_behind_the_boundary(network):
     with torch.no_grad():
         right = model(inner).argmax(dim=1) == y
     assert right[~result.already_wrong].double().mean() > 0.9
-    limited = deepfool(model, x, y, steps=20, bounds=None, epsilon=result.median_norm)
+    limited = deepfool(model, x, y, steps=20, bounds=None, epsilon=float(result.norms.median()))
     assert limited.success.double().mean() == pytest.approx(0.5, abs=0.1)
 
 
