@@ -14,12 +14,11 @@ import numpy as np
 from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
 import stability.rules  # noqa: F401 - fills the table of rules
-from stability.certificate import Claim, Proof, Verdict
+from stability.certificate import Claim, Verdict
 from stability.errors import ConfigurationError
-from stability.refute import witness_claim
 from stability.refute.linear import unstable_linear_data
 from stability.rules.ball import push_bounds
-from stability.rules.registry import RULES, worded
+from stability.rules.registry import accepted, propose
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
@@ -83,9 +82,9 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
         return _open(f"The activation {driven.activation} is not bounded, so boundedness needs contraction.")
     growth = unstable_linear_data(driven)
     if growth is not None:
-        claim = witness_claim(driven, "unstable_linear", growth, "bounded")
-        if RULES["unstable_linear"](driven, claim)[0]:
-            return claim
+        refuted = accepted(driven, "unstable_linear", growth, name="bounded")
+        if refuted is not None:
+            return refuted
     extra: dict[str, Any] = {}
     if driven.F.any():
         extra["input_bound"] = 1.0 if input_bound is None else float(input_bound)
@@ -93,9 +92,8 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
     candidates = [_box(driven, push.mid, bounds), *_ellipsoids(driven, push.mid, bounds, deadline)]
     found = [(kind, {**data, **extra}) for kind, data in (c for c in candidates if c is not None)]
     for kind, data in sorted(found, key=lambda item: item[1]["radius"]):
-        proof = Proof(kind, data)
-        claim = worded(driven, Claim("bounded", "", Verdict.CERTIFIED, proof, data["radius"]))
-        if RULES[kind](driven, claim)[0]:
+        claim = accepted(driven, kind, data)
+        if claim is not None:
             return claim
     return _open("The linear part is not proved stable, so no bound on the state is known.")
 
@@ -213,5 +211,4 @@ def equilibrium_claim(subject: Any, contraction: Claim) -> Claim | None:
     proof = contraction.proof
     if contraction.verdict is not Verdict.CERTIFIED or proof is None or proof.kind != "multiplier_lmi":
         return None
-    proof = Proof("attracting_equilibrium", {key: proof.data[key] for key in ("P", "L", "rate")})
-    return worded(subject, Claim("equilibrium", "", Verdict.CERTIFIED, proof))
+    return propose(subject, "attracting_equilibrium", {key: proof.data[key] for key in ("P", "L", "rate")})

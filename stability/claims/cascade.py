@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
+from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.rules.cascade import GROW, compose, layer_claim, pack
-from stability.rules.registry import RULES, worded
+from stability.rules.registry import accepted
 from stability.stacks.cascade import Cascade
 
 __all__ = ["Cascade", "cascade_claim", "layer_findings"]
@@ -34,7 +34,7 @@ def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: 
         for k, part in enumerate(parts[: cascade.directions]):
             if part.verdict is verdict and part.proof is not None:
                 data = {"layer": k, "kind": part.proof.kind, "data": dict(part.proof.data)}
-                return _accepted(cascade, Claim("contraction", "", verdict, Proof("cascade_layer", data)))
+                return accepted(cascade, "cascade_layer", data, verdict=verdict)
     if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
         return None
     packed = [pack(part.claim) for part in parts]
@@ -44,7 +44,7 @@ def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: 
         return None
     rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
     data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
-    return _accepted(cascade, Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", data), rate))
+    return accepted(cascade, "cascade", data)
 
 
 def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Finding, ...]:
@@ -67,10 +67,3 @@ def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Findin
         )
         for k, part in enumerate(parts)
     )
-
-
-def _accepted(cascade: Cascade, draft: Claim) -> Claim | None:
-    """The claim in the words of the rule, if the rule accepts it."""
-    kind = draft.proof.kind if draft.proof is not None else ""
-    claim = worded(cascade, draft)
-    return claim if RULES[kind](cascade, claim)[0] else None

@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from stability.certificate import Claim, Proof, Verdict
+from stability.certificate import Claim, Verdict
 from stability.criteria.multiplier import multiplier_criterion
 from stability.criteria.schur import schur_criterion
 from stability.criteria.witness import Witness, prove, retreat
 from stability.rigor.spectrum import spectrum_bracket
+from stability.rules.registry import propose
 from stability.solve.deadline import Deadline, TimeLimit, TimeOverError
 from stability.solve.loop import centre, completions, fixed_channels
-from stability.statements import contraction, undecided
+from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.statespace import StateSpace
 
-__all__ = ["LARGE", "calmer_claims", "contraction_claim", "open_claim", "steady_witness"]
+__all__ = ["LARGE", "calmer_claims", "contraction_claim", "open_claim", "overshoot_of", "steady_witness"]
 
 Array = np.ndarray
 LARGE = 10.0
@@ -48,8 +49,12 @@ def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> C
         return None
     low, high, overshoot = bracket
     data = {**witness.data, "rate": witness.rate, "overshoot": overshoot, "p_min": low, "p_max": high}
-    words = contraction(subject, witness.rate, overshoot)
-    return Claim("contraction", words, Verdict.CERTIFIED, Proof("multiplier_lmi", data), witness.rate)
+    return propose(subject, "multiplier_lmi", data)
+
+
+def overshoot_of(claim: Claim) -> float:
+    """The overshoot that a claim's proof holds; infinite without one."""
+    return float(claim.proof.data["overshoot"]) if claim.proof is not None else np.inf
 
 
 def open_claim(subject: Any) -> Claim:
@@ -148,22 +153,18 @@ def calmer_claims(subject: LureSystem | DrivenSystem, claim: Claim, *, time_limi
     system = subject.system
     deadline = Deadline.after(time_limit).named("slower rates")
     out: list[Claim] = []
-    least = _overshoot(claim)
+    least = overshoot_of(claim)
     for witness in _witnesses(system, claim, deadline):
         made = contraction_claim(subject, witness) if witness else None
-        if made is not None and _overshoot(made) < 0.5 * least + 0.5:
+        if made is not None and overshoot_of(made) < 0.5 * least + 0.5:
             out.append(made)
-            least = _overshoot(made)
+            least = overshoot_of(made)
     return out
-
-
-def _overshoot(claim: Claim) -> float:
-    return float(claim.proof.data["overshoot"]) if claim.proof is not None else np.inf
 
 
 def _witnesses(system: LureSystem, claim: Claim, deadline: Deadline) -> Iterator[Witness]:
     rate = float(claim.value or 0.0)
-    if _overshoot(claim) > LARGE:
+    if overshoot_of(claim) > LARGE:
         calmest: Witness | None = None
         for share in SHARES:
             if deadline.over:

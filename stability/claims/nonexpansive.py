@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim, Proof, Verdict
+from stability.certificate import Claim
 from stability.rules.multiplier_lmi import check_lmi
-from stability.rules.registry import worded
+from stability.rules.registry import propose
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.systems import LureSystem
 
@@ -50,6 +50,5 @@ def nonexpansive(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
                 return None
             multipliers = factor * column / room
             if check_lmi(system, p, multipliers, 1.0 + epsilon, limit=2.0)[0]:
-                proof = Proof("growth_lmi", {"L": multipliers, "factor": 1.0 + epsilon})
-                return worded(subject, Claim("nonexpansive", "", Verdict.CERTIFIED, proof, 1.0 + epsilon))
+                return propose(subject, "growth_lmi", {"L": multipliers, "factor": 1.0 + epsilon})
     return None

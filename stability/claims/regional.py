@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 import stability.rules  # noqa: F401 - fills the table of rules
-from stability.certificate import Claim, Proof, Verdict
+from stability.certificate import Claim, Verdict
 from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError, DimensionError
 from stability.refute.manifold import newton
 from stability.refute.spectrum import excess
 from stability.rigor.region import Region, slope_range
 from stability.rules.regional_lmi import regional_system
-from stability.rules.registry import RULES, worded
+from stability.rules.registry import accepted
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.systems import DrivenSystem
 from stability.systems.simulate import advance_many, natural_step
@@ -218,6 +218,4 @@ def _attempt(
         "input": u,
         "input_bound": bound,
     }
-    proof = Proof("regional_lmi", data)
-    claim = worded(driven, Claim("regional", "", Verdict.CERTIFIED, proof, rate))
-    return (claim if RULES["regional_lmi"](driven, claim)[0] else None), shape
+    return accepted(driven, "regional_lmi", data), shape

@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim, Finding, Proof, Verdict
+from stability.certificate import Claim, Finding
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.gated.bounds import JacobianBound, embedding, invariant_box
 from stability.gated.cell import GatedCell
 from stability.rigor.spectrum import spectrum_bracket
+from stability.rules.registry import accepted
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 
 __all__ = ["gated_findings", "gated_proof", "interval_criterion", "interval_lmi_criterion"]
@@ -184,8 +185,6 @@ def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Fi
     Returns:
         The certified claim with the finding behind it, or ``None``.
     """
-    from stability.rules.registry import RULES, worded
-
     usable = [f for f in findings if f.holds and f.rate is not None and f.rate < 1.0]
     for finding in sorted(usable, key=lambda f: f.rate or 1.0):
         data = dict(finding.witness)
@@ -195,9 +194,8 @@ def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Fi
             if bracket is None:
                 continue
             data["p_min"], data["p_max"], data["overshoot"] = bracket
-        draft = Claim("contraction", "", Verdict.CERTIFIED, Proof(kind, data), data["rate"])
-        claim = worded(cell, draft)
-        if RULES[kind](cell, claim)[0]:
+        claim = accepted(cell, kind, data)
+        if claim is not None:
             return claim, finding
     return None
 

@@ -22,7 +22,7 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.errors import ConfigurationError, DimensionError
 from stability.rules.gain_lmi import bound, check_gain, gain_matrix
-from stability.rules.registry import worded
+from stability.rules.registry import propose
 from stability.solve.coordinates import balanced, evening
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.solve.forms import least_gain
@@ -70,7 +70,7 @@ class Gain:
         """The claim that a certificate can carry."""
         if self.proof is None:
             return Claim("gain", "No incremental gain was found.", Verdict.INCONCLUSIVE)
-        return worded(self.subject, Claim("gain", "", Verdict.CERTIFIED, self.proof, self.value))
+        return propose(self.subject, self.proof.kind, self.proof.data, value=self.value)
 
     def radius(self, margin: float) -> float:
         """The l2 radius of input changes that cannot turn a decision with this margin between two outputs.

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim, Proof, Verdict
+from stability.certificate import Claim, Verdict
 from stability.certify import certify
 from stability.criteria.interval import gated_findings, gated_proof
 from stability.errors import UnsupportedError
 from stability.gains.lure import incremental_gain
 from stability.gated.cell import GatedCell
 from stability.rules.cascade import GROW, pack
-from stability.rules.registry import RULES, worded
-from stability.rules.stack_gain import as_stack, combined, gain_part, layer_gain
+from stability.rules.registry import RULES, propose
+from stability.rules.stack_gain import as_stack, combined, layer_gain
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.cascade import Cascade, Layer
 from stability.systems import as_matrix
@@ -77,8 +77,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) 
     data: dict[str, Any] = {"layers": [pack(claim) for claim in claims], "gain": total}
     if H is not None:
         data["head"] = H
-    draft = Claim("gain", "", Verdict.CERTIFIED, Proof("stack_gain", data), total)
-    claim = worded(target, draft)
+    claim = propose(target, "stack_gain", data)
     valid, reason = RULES["stack_gain"](target, claim)
     return claim if valid else Claim("gain", f"No incremental gain was proved: {reason}.", Verdict.INCONCLUSIVE)
 
@@ -89,7 +88,7 @@ def _best(layer: Layer, head: Array | None, deadline: Deadline) -> Claim | None:
     if not isinstance(layer, GatedCell):
         gain = incremental_gain(layer, output="state" if head is None else head, time_limit=deadline)
         if gain.proof is not None:
-            found.append(gain_part(layer, pack(gain.claim)))
+            found.append(gain.claim)
     else:
         for finding in gated_findings(layer, time_limit=deadline):
             made = gated_proof(layer, [finding])

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stability.certificate import Claim, Evidence, Finding, Proof
-from stability.rules.registry import RULES, verdict_of, worded
+from stability.rules.registry import RULES, propose, verdict_of
 
 __all__ = ["NOTHING", "Refutation", "accepted", "witness_claim"]
 
+witness_claim = propose
 NOTHING = "no witness found; this proves nothing"
 
 
@@ -58,21 +59,6 @@ class Refutation:
         return self.evidence is Evidence.PROVED
 
 
-def witness_claim(subject: Any, kind: str, data: Mapping[str, Any], name: str = "contraction") -> Claim:
-    """The claim that a witness decides, refuted by a proof or open beside a replay, in the rule's own words.
-
-    Args:
-        subject: the system.
-        kind: the proof's kind.
-        data: its data.
-        name: the claim that it is about.
-
-    Returns:
-        The claim, unchecked.
-    """
-    return worded(subject, Claim(name, "", verdict_of(kind, data), Proof(kind, data)))
-
-
 def accepted(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutation | None:
     """The outcome for a witness that its rule accepts, else ``None``.
 
@@ -88,7 +74,7 @@ def accepted(subject: Any, kind: str, data: Mapping[str, Any] | None) -> Refutat
     """
     if data is None:
         return None
-    claim = witness_claim(subject, kind, data)
+    claim = propose(subject, kind, data)
     valid, reason = RULES[kind](subject, claim)
     if valid:
         return Refutation(claim.proof, claim.statement, (), reason)

@@ -19,36 +19,49 @@ Theory (1994), section 6.1.3 (reachable sets with unit-peak inputs).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import EPS, Ball, system_balls
 from stability.rigor.definite import prove_positive_definite, spectral_bounds
-from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import symmetric, vector
+from stability.rules.fields import LIMIT, AnyArray, Metric, Number
+from stability.rules.registry import Outcome, ProofData, rule
 from stability.statements import at_least, at_most, describe
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
-__all__ = ["bounded_problem", "bounded_statement", "check", "prove_ball_positive", "push_bounds"]
+__all__ = ["BallProof", "Bounded", "prove_ball_positive", "push_bounds"]
 
 Array = np.ndarray
 
 
-def bounded_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    """The sentence of a boundedness claim, the same for balls and boxes."""
-    bound = data.get("input_bound")
-    if bound is None:
-        inputs = "every input"
-    else:
-        inputs = f"every input with entries in [{'-' * (bound != 0)}{at_least(bound)}, {at_least(bound)}]"
-    return (
-        f"{describe(subject)} is bounded: under {inputs} every trajectory ends in the ball "
-        f"|h| <= {at_most(data['radius'])}."
-    )
+class Bounded(ProofData):
+    """What balls and boxes have in common: the radius, a bound on inputs that enter the state, the sentence."""
+
+    radius: Number
+    input_bound: Number | None = None
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        bound = self.input_bound
+        if bound is None:
+            inputs = "every input"
+        else:
+            inputs = f"every input with entries in [{'-' * (bound != 0)}{at_least(bound)}, {at_least(bound)}]"
+        return (
+            f"{describe(subject)} is bounded: under {inputs} every trajectory ends in the ball "
+            f"|h| <= {at_most(self.radius)}."
+        )
+
+    def problem(self, subject: DrivenSystem) -> str | None:
+        """What both rules ask of their data first."""
+        if not self.radius > 0:
+            return "radius must be positive"
+        if self.input_bound is not None and not self.input_bound >= 0:
+            return "input_bound must be a number >= 0"
+        if self.input_bound is None and subject.F.any():
+            return "inputs enter the state directly: without a bound on them there is none on the state"
+        return None
 
 
 def push_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball, Array]:
@@ -61,18 +74,6 @@ def push_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball,
     return Ball.stack([[B, Ball.exact(subject.F)]]), np.concatenate([bounds, np.full(subject.inputs, size)])
 
 
-def bounded_problem(subject: DrivenSystem, data: Mapping[str, Any]) -> str | None:
-    """What both rules for boundedness ask of their data first."""
-    if not data["radius"] > 0:
-        return "radius must be positive"
-    if "input_bound" in data:
-        if not data["input_bound"] >= 0:
-            return "input_bound must be a number >= 0"
-    elif subject.F.any():
-        return "inputs enter the state directly: without a bound on them there is none on the state"
-    return None
-
-
 def prove_ball_positive(matrix: Ball) -> bool:
     """Whether every symmetric matrix in the ball is positive definite."""
     middle = 0.5 * (matrix.mid + matrix.mid.T)
@@ -82,49 +83,44 @@ def prove_ball_positive(matrix: Ball) -> bool:
     return prove_positive_definite(middle, lambda s: rad @ s).holds
 
 
-@rule(
-    "ball",
-    subject=DrivenSystem,
-    claim="bounded",
-    verdict=Verdict.CERTIFIED,
-    value="radius",
-    fields={"Y": "array", "mu": "number", "tau": "array", "radius": "number"},
-    optional={"input_bound": "number"},
-    statement=bounded_statement,
-)
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``Y`` (n, n), ``mu``, ``tau`` (m or m + p,), ``radius``; ``input_bound`` where F is not zero."""
-    problem = bounded_problem(subject, data)
-    if problem is not None:
-        return False, problem
-    system = subject.system
-    push, bounds = push_bounds(subject, data.get("input_bound"))
-    Y, tau, mu = symmetric(data, "Y", system.states), vector(data, "tau", len(bounds)), float(data["mu"])
-    radius = float(data["radius"])
-    if Y is None or tau is None:
-        return False, "Y and tau must be of the network's sizes, Y symmetric to the last bit"
-    if not np.isfinite(bounds).all():
-        return False, "the activation or the input is not bounded"
-    if not (tau > 0).all() or not 1e-30 < mu < (1.0 if system.is_discrete else 1e30):
-        return False, "tau must be positive and mu positive (below one in discrete time)"
-    if not float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0:
-        return False, "the weights tau do not admit every value of the activation and input"
-    A = system_balls(system)[0]
-    weights = Ball(1.0 / tau, 4 * EPS / tau)
-    reach = (push * weights[None, :]) @ push.T
-    over = Ball.exact(np.array(1.0 / mu)) * Ball(np.array(1.0), np.array(4 * EPS))
-    if system.is_discrete:
-        keep = Ball(np.array(1.0 / (1.0 - mu)), np.array(8 * EPS / (1.0 - mu)))
-        slack = Y - keep * (A @ (Y @ A.T)) - over * reach
-    else:
-        product = A @ Y
-        slack = -(product + product.T + mu * Ball.exact(Y) + over * reach)
-    if not prove_ball_positive(slack):
-        return False, "the matrix inequality for Y and mu is not proved"
-    outcome = spectral_bounds(Y, 0.0, radius * radius * (1 - 4 * EPS))
-    if not outcome.holds:
-        return False, f"Y does not lie between 0 and radius^2: {outcome.reason}"
-    return (
-        True,
-        f"the ellipsoid of Y is invariant and attracting; it lies in the ball of radius {radius:.6g}",
-    )
+SIZE = "Y and tau must be of the network's sizes, Y symmetric to the last bit"
+
+
+@rule("ball", subject=DrivenSystem, claim="bounded", verdict=Verdict.CERTIFIED, value="radius", size=SIZE)
+class BallProof(Bounded):
+    """``tau`` (m or m + p,) has an entry for each column of ``G``."""
+
+    Y: Metric
+    mu: Number
+    tau: AnyArray
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+        problem = self.problem(subject)
+        if problem is not None:
+            return False, problem
+        system, Y, tau, mu = subject.system, self.Y, self.tau, self.mu
+        push, bounds = push_bounds(subject, self.input_bound)
+        if tau.shape != bounds.shape or not (np.abs(tau) <= LIMIT).all():
+            return False, SIZE
+        if not np.isfinite(bounds).all():
+            return False, "the activation or the input is not bounded"
+        if not (tau > 0).all() or not 1e-30 < mu < (1.0 if system.is_discrete else 1e30):
+            return False, "tau must be positive and mu positive (below one in discrete time)"
+        if not float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0:
+            return False, "the weights tau do not admit every value of the activation and input"
+        A = system_balls(system)[0]
+        weights = Ball(1.0 / tau, 4 * EPS / tau)
+        reach = (push * weights[None, :]) @ push.T
+        over = Ball.exact(np.array(1.0 / mu)) * Ball(np.array(1.0), np.array(4 * EPS))
+        if system.is_discrete:
+            keep = Ball(np.array(1.0 / (1.0 - mu)), np.array(8 * EPS / (1.0 - mu)))
+            slack = Y - keep * (A @ (Y @ A.T)) - over * reach
+        else:
+            product = A @ Y
+            slack = -(product + product.T + mu * Ball.exact(Y) + over * reach)
+        if not prove_ball_positive(slack):
+            return False, "the matrix inequality for Y and mu is not proved"
+        outcome = spectral_bounds(Y, 0.0, self.radius * self.radius * (1 - 4 * EPS))
+        if not outcome.holds:
+            return False, f"Y does not lie between 0 and radius^2: {outcome.reason}"
+        return True, f"the ellipsoid of Y is invariant and attracting; it lies in the ball of radius {self.radius:.6g}"

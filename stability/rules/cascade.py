@@ -16,32 +16,33 @@ A gated layer's proof is about inputs in its box: it must hold what the level be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim, Proof, Verdict
+from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
 from stability.rigor.balls import system_balls
 from stability.rigor.intervals import Interval, length, upper_product
-from stability.rules.registry import RULES, Outcome, rule, worded
+from stability.rules.fields import Index, Inner, Number, Parts, Text
+from stability.rules.registry import RULES, Outcome, ProofData, propose, rule
 from stability.stacks.cascade import Cascade, Layer, output_bound
 from stability.statements import at_most, decay_factor, decays, describe, inputs_phrase, who
 
 __all__ = [
     "CONTRACTING",
     "GROW",
+    "CascadeLayer",
+    "CascadeProof",
     "boxes_fit",
-    "check",
-    "check_layer",
     "compose",
-    "inner_claim",
     "layer_claim",
     "layer_norm",
     "pack",
     "part_problem",
+    "proved_layers",
 ]
 
 Array = np.ndarray
@@ -82,13 +83,8 @@ def part_problem(packed: Any) -> str | None:
 
 def layer_claim(layer: Layer, packed: Any) -> Claim:
     """The claim that a packed proof supports, in its rule's words; the rule has yet to check it."""
-    proof = Proof(packed["kind"], packed["data"])
-    return worded(layer, Claim("contraction", "", Verdict.CERTIFIED, proof, packed["rate"]))
-
-
-def inner_claim(subject: Any, verdict: Verdict, data: Mapping[str, Any]) -> Claim:
-    """The claim behind a witness inside another one, in its rule's words; the rule has yet to check it."""
-    return worded(subject, Claim("contraction", "", verdict, Proof(data["kind"], data["data"])))
+    name = "gain" if packed["kind"] == "gain_lmi" else "contraction"
+    return propose(layer, packed["kind"], packed["data"], name=name, value=packed["rate"])
 
 
 def _input_action(layer: Layer, data: Any) -> Array | None:
@@ -222,22 +218,68 @@ def boxes_fit(cascade: Cascade, claims: list[Claim]) -> str | None:
     return None
 
 
-def _statement(subject: Cascade, claim: Claim, data: Mapping[str, Any]) -> str:
-    first = subject.layers[0]
-    gated = any(isinstance(layer, GatedCell) for layer in subject.layers)
-    start = " that start in the invariant boxes of the proof" if gated else ""
-    rate, overshoot = data["rate"], data["overshoot"]
-    slow = at_most(rate, near=1.0)
-    if subject.directions == 2:
-        decay = f"({slow}^k + {slow}^(T-k)) |d(0)| at step k of T, d(0) that at the starts of both directions"
-    elif first.is_discrete:
-        decay = f"{slow}^k |d(0)| after k steps"
-    else:
-        decay = f"{decay_factor(rate, False)} |d(0)| at time t"
-    return (
-        f"For {who(subject)}, {cell_names(subject)}, under {inputs_phrase(first)}: the difference d of "
-        f"all states of any two runs{start} satisfies |d| <= {at_most(overshoot)} * {decay}."
-    )
+@rule("cascade", subject=Cascade, claim="contraction", verdict=Verdict.CERTIFIED, value="rate")
+class CascadeProof(ProofData):
+    """``layers``: kind, data and rate of each layer's proof."""
+
+    layers: Parts
+    rate: Number
+    overshoot: Number
+    tolerance: Number
+
+    def sentence(self, subject: Cascade, claim: Claim) -> str:
+        first = subject.layers[0]
+        gated = any(isinstance(layer, GatedCell) for layer in subject.layers)
+        start = " that start in the invariant boxes of the proof" if gated else ""
+        rate, overshoot = self.rate, self.overshoot
+        slow = at_most(rate, near=1.0)
+        if subject.directions == 2:
+            decay = f"({slow}^k + {slow}^(T-k)) |d(0)| at step k of T, d(0) that at the starts of both directions"
+        elif first.is_discrete:
+            decay = f"{slow}^k |d(0)| after k steps"
+        else:
+            decay = f"{decay_factor(rate, False)} |d(0)| at time t"
+        return (
+            f"For {who(subject)}, {cell_names(subject)}, under {inputs_phrase(first)}: the difference d of "
+            f"all states of any two runs{start} satisfies |d| <= {at_most(overshoot)} * {decay}."
+        )
+
+    def check(self, subject: Cascade, claim: Claim) -> Outcome:
+        rate, overshoot, tolerance = self.rate, self.overshoot, self.tolerance
+        if len(self.layers) != len(subject.layers):
+            return False, f"the proof must hold one part for each of the {len(subject.layers)} layers"
+        if not 0.0 < tolerance < 1.0 or not decays(rate, subject.is_discrete):
+            return False, "the tolerance must lie in (0, 1), and the rate be one of exponential decay"
+        claims = proved_layers(subject, self.layers, CONTRACTING, "layer is proved to contract")
+        composed = claims if isinstance(claims, str) else compose(subject, claims, tolerance)
+        if isinstance(composed, str):
+            return False, composed
+        if not (rate >= composed[0] if subject.is_discrete else rate <= composed[0]):
+            return False, f"the layers give the rate {composed[0]}, not {rate}"
+        if not overshoot >= composed[1]:
+            return False, f"the layers give the overshoot {composed[1]}, more than {overshoot}"
+        return True, f"all {len(subject.layers)} layers are proved to contract, and so does the stack"
+
+
+def proved_layers(cascade: Cascade, parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim] | str:
+    """The layers' claims, each proved by its own rule and about inputs that the level below may put out; or why not.
+
+    Args:
+        cascade: the stack.
+        parts: one packed proof a layer.
+        kinds: of proofs that are admitted.
+        nothing: what no other kind of proof shows: ``layer is proved to contract``.
+    """
+    claims = []
+    for k, (layer, part) in enumerate(zip(cascade.layers, parts)):
+        problem = part_problem(part)
+        if problem is not None or part["kind"] not in kinds:
+            return f"layer {k}: {problem or f'no {nothing} by a ' + part['kind'][:60]}"
+        claims.append(layer_claim(layer, part))
+        valid, reason = RULES[part["kind"]](layer, claims[-1])
+        if not valid:
+            return f"layer {k}: {reason}"
+    return boxes_fit(cascade, claims) or claims
 
 
 def cell_names(cascade: Cascade) -> str:
@@ -245,67 +287,30 @@ def cell_names(cascade: Cascade) -> str:
     return ", ".join(c.kind.upper() if isinstance(c, GatedCell) else c.activation for c in cascade.layers)
 
 
-@rule(
-    "cascade",
-    subject=Cascade,
-    claim="contraction",
-    verdict=Verdict.CERTIFIED,
-    fields={"layers": "list", "rate": "number", "overshoot": "number", "tolerance": "number"},
-    value="rate",
-    statement=_statement,
-)
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``layers`` (kind, data, rate of each), ``rate``, ``overshoot``, ``tolerance``."""
-    packed, rate, overshoot, tolerance = (data[key] for key in ("layers", "rate", "overshoot", "tolerance"))
-    if len(packed) != len(subject.layers):
-        return False, f"the proof must hold one part for each of the {len(subject.layers)} layers"
-    if not 0.0 < tolerance < 1.0 or not decays(rate, subject.is_discrete):
-        return False, "the tolerance must lie in (0, 1), and the rate be one of exponential decay"
-    claims = []
-    for k, (layer, part) in enumerate(zip(subject.layers, packed)):
-        problem = part_problem(part)
-        if problem is not None or part["kind"] not in CONTRACTING:
-            return False, f"layer {k}: {problem or 'no layer is proved to contract by a ' + part['kind'][:60]}"
-        inner = layer_claim(layer, part)
-        valid, reason = RULES[part["kind"]](layer, inner)
-        if not valid:
-            return False, f"layer {k}: {reason}"
-        claims.append(inner)
-    misfit = boxes_fit(subject, claims)
-    if misfit is not None:
-        return False, misfit
-    composed = compose(subject, claims, tolerance)
-    if isinstance(composed, str):
-        return False, composed
-    if not (rate >= composed[0] if subject.is_discrete else rate <= composed[0]):
-        return False, f"the layers give the rate {composed[0]}, not {rate}"
-    if not overshoot >= composed[1]:
-        return False, f"the layers give the overshoot {composed[1]}, more than {overshoot}"
-    return True, f"all {len(claims)} layers are proved to contract, and so does the stack"
+@rule("cascade_layer", subject=Cascade, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
+class CascadeLayer(ProofData):
+    """A witness against one ``layer`` of the lowest level, its ``kind`` and ``data``; the verdict is that one's."""
 
+    layer: Index
+    kind: Text
+    data: Inner
 
-def _layer_statement(subject: Cascade, claim: Claim, data: Mapping[str, Any]) -> str:
-    index = data["layer"]
-    inner = inner_claim(subject.layers[index], claim.verdict, data)
-    answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"
-    reason = "does not" if claim.verdict is Verdict.REFUTED else "was not"
-    return f"{describe(subject)} {answer}, since layer {index}, of its lowest level, {reason}: {inner.statement}"
+    def inner(self, subject: Cascade, claim: Claim) -> tuple[Layer, Claim]:
+        """The layer and the claim about it."""
+        layer = subject.layers[self.layer]
+        return layer, propose(layer, self.kind, self.data, name="contraction", verdict=claim.verdict)
 
+    def sentence(self, subject: Cascade, claim: Claim) -> str:
+        inner = self.inner(subject, claim)[1]
+        answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"
+        reason = "does not" if claim.verdict is Verdict.REFUTED else "was not"
+        return (
+            f"{describe(subject)} {answer}, since layer {self.layer}, of its lowest level, {reason}: {inner.statement}"
+        )
 
-@rule(
-    "cascade_layer",
-    subject=Cascade,
-    claim="contraction",
-    verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE),
-    fields={"layer": "index", "kind": "text", "data": "mapping"},
-    statement=_layer_statement,
-)
-def check_layer(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``layer`` of the lowest level, ``kind`` and ``data`` of a witness against it; the verdict is that one's."""
-    index = data["layer"]
-    if index >= subject.directions:
-        return False, "only a layer of the lowest level, which reads the input itself, speaks about the stack"
-    if data["kind"] not in RULES or RULES[data["kind"]].subject == (Cascade,):
-        return False, f"unknown kind of proof {data['kind'][:60]!r}"
-    layer = subject.layers[index]
-    return RULES[data["kind"]](layer, inner_claim(layer, claim.verdict, data))
+    def check(self, subject: Cascade, claim: Claim) -> Outcome:
+        if self.layer >= subject.directions:
+            return False, "only a layer of the lowest level, which reads the input itself, speaks about the stack"
+        if self.kind not in RULES or RULES[self.kind].subject == (Cascade,):
+            return False, f"unknown kind of proof {self.kind[:60]!r}"
+        return RULES[self.kind](*self.inner(subject, claim))

@@ -11,30 +11,17 @@ It says nothing about a particular network, whose activation is not linear: ther
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import Ball
 from stability.rigor.eigenpairs import closed_loop
 from stability.rigor.instability import prove_not_stable
-from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
+from stability.rules.fields import Channels
+from stability.rules.named_eigenvalue import Unstable
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import vector
 from stability.statements import describe
 from stability.systems import LureSystem
 
-__all__ = ["check"]
-
-
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    value = eigenvalue_phrase(data, subject.is_discrete, strict=False)
-    if subject.channels == 0:
-        return f"{describe(subject)} is not exponentially stable: A has {value}."
-    return (
-        f"{describe(subject)} is not exponentially stable for every activation with its slopes: the linear activation "
-        f"with the slopes K of the proof gives A + B K (I - D K)^-1 C {value}."
-    )
+__all__ = ["DestabilisingSlopes"]
 
 
 @rule(
@@ -42,18 +29,26 @@ def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     subject=LureSystem,
     claim="contraction",
     verdict=Verdict.REFUTED,
-    fields={"K": "array"},
-    optional=OPTIONAL,
-    statement=_statement,
+    size="K must be a finite vector of {m} slopes",
 )
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``K`` (m,) slopes; ``eigenvalue`` (re, im) where the sentence names it."""
-    K = vector(data, "K", subject.channels)
-    if K is None:
-        return False, f"K must be a finite vector of {subject.channels} slopes"
-    if not ((subject.alpha <= K) & (subject.beta >= K)).all():
-        return False, "a slope in K lies outside [alpha, beta]"
-    proved = prove_not_stable(closed_loop(subject, Ball.exact(K)), subject.is_discrete, named(data))
-    if proved is None:
-        return False, "the eigenvalue outside the stability region is not proved for these slopes"
-    return True, f"with the slopes K: {proved}"
+class DestabilisingSlopes(Unstable):
+    """``K``: a slope a channel."""
+
+    K: Channels
+
+    def sentence(self, subject: LureSystem, claim: Claim) -> str:
+        value = self.phrase(subject.is_discrete, strict=False)
+        if subject.channels == 0:
+            return f"{describe(subject)} is not exponentially stable: A has {value}."
+        return (
+            f"{describe(subject)} is not exponentially stable for every activation with its slopes: the linear "
+            f"activation with the slopes K of the proof gives A + B K (I - D K)^-1 C {value}."
+        )
+
+    def check(self, subject: LureSystem, claim: Claim) -> Outcome:
+        if not ((subject.alpha <= self.K) & (subject.beta >= self.K)).all():
+            return False, "a slope in K lies outside [alpha, beta]"
+        proved = prove_not_stable(closed_loop(subject, Ball.exact(self.K)), subject.is_discrete, self.named)
+        if proved is None:
+            return False, "the eigenvalue outside the stability region is not proved for these slopes"
+        return True, f"with the slopes K: {proved}"

@@ -12,23 +12,21 @@ Source: M. Nagumo (1942); F. Blanchini, "Set invariance in control", Automatica 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import EPS
 from stability.rigor.boxes import box_image, is_left_nowhere
-from stability.rules.periodic_orbits import points
-from stability.rules.registry import Outcome, rule
+from stability.rules.fields import Inputs, Number, States
+from stability.rules.registry import Outcome, ProofData, rule
 from stability.statements import at_least, describe
 from stability.systems import DrivenSystem
 
-__all__ = ["box_distance", "check", "is_invariant"]
+__all__ = ["DisjointBoxes", "box_distance", "is_invariant"]
 
 Array = np.ndarray
 MAX_STATES = 256
+SIZE = "input and the corners of the boxes must hold a finite row of the network's sizes for each phase"
 
 
 def box_distance(low1: Array, high1: Array, low2: Array, high2: Array) -> float:
@@ -47,40 +45,47 @@ def is_invariant(subject: DrivenSystem, low: Array, high: Array, inputs: Array) 
     return True
 
 
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    period = len(data["input"])
-    when = "at every step" if subject.system.is_discrete else "at every time"
-    under, span = ("the constant input", when) if period == 1 else (f"the input of period {period}", "once a period")
-    return (
-        f"{describe(subject)} is not contracting: under {under} of the proof there are two boxes of states that no "
-        f"trajectory leaves, and from the one to the other an entry of the state differs by at least "
-        f"{at_least(data['gap'])} {span}."
-    )
-
-
 @rule(
     "disjoint_boxes",
     subject=DrivenSystem,
     claim="contraction",
     verdict=Verdict.REFUTED,
-    fields={**dict.fromkeys(("low1", "high1", "low2", "high2", "input"), "array"), "gap": "number"},
-    statement=_statement,
+    size=SIZE,
 )
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``low1``, ``high1``, ``low2``, ``high2`` (q, n), ``input`` (q, p), ``gap``."""
-    inputs, gap = points(data, "input", subject.inputs), float(data["gap"])
-    corners = [points(data, key, subject.system.states) for key in ("low1", "high1", "low2", "high2")]
-    if inputs is None or any(corner is None or len(corner) != len(inputs) for corner in corners):
-        return False, "input and the corners of the boxes must hold a finite row of the network's sizes for each phase"
-    if subject.system.states > MAX_STATES:
-        return False, f"boxes are for networks of up to {MAX_STATES} states"
-    low1, high1, low2, high2 = (np.zeros(0) if corner is None else corner for corner in corners)
-    if not ((low1 <= high1) & (low2 <= high2)).all():
-        return False, "a box is empty"
-    for name, low, high in (("first", low1, high1), ("second", low2, high2)):
-        if not is_invariant(subject, low, high, inputs):
-            return False, f"the {name} box is not proved to be invariant"
-    apart = box_distance(low1[0], high1[0], low2[0], high2[0])
-    if not 0.0 < gap <= apart:
-        return False, f"the boxes are proved to be {apart:.3g} apart, not {gap:.3g}"
-    return True, f"both boxes are invariant, at least {apart:.3g} apart"
+class DisjointBoxes(ProofData):
+    """The corners of both boxes and the input, a row for each phase; the least distance at the first."""
+
+    low1: States
+    high1: States
+    low2: States
+    high2: States
+    input: Inputs
+    gap: Number
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        period = len(self.input)
+        when = "at every step" if subject.is_discrete else "at every time"
+        under, span = (
+            ("the constant input", when) if period == 1 else (f"the input of period {period}", "once a period")
+        )
+        return (
+            f"{describe(subject)} is not contracting: under {under} of the proof there are two boxes of states that no "
+            f"trajectory leaves, and from the one to the other an entry of the state differs by at least "
+            f"{at_least(self.gap)} {span}."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+        low1, high1, low2, high2 = self.low1, self.high1, self.low2, self.high2
+        if any(len(corner) != len(self.input) for corner in (low1, high1, low2, high2)):
+            return False, SIZE
+        if subject.states > MAX_STATES:
+            return False, f"boxes are for networks of up to {MAX_STATES} states"
+        if not ((low1 <= high1) & (low2 <= high2)).all():
+            return False, "a box is empty"
+        for name, low, high in (("first", low1, high1), ("second", low2, high2)):
+            if not is_invariant(subject, low, high, self.input):
+                return False, f"the {name} box is not proved to be invariant"
+        apart = box_distance(low1[0], high1[0], low2[0], high2[0])
+        if not 0.0 < self.gap <= apart:
+            return False, f"the boxes are proved to be {apart:.3g} apart, not {self.gap:.3g}"
+        return True, f"both boxes are invariant, at least {apart:.3g} apart"

@@ -19,20 +19,21 @@ All rounding errors are inside the proof, as in rule ``multiplier_lmi``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, up
-from stability.rules.multiplier_lmi import lmi_matrix, majorant
-from stability.rules.registry import Outcome, rule
+from stability.rigor.definite import LARGEST, Definiteness, gamma, is_symmetric, prove_positive_definite, up
+from stability.rules.fields import AnyArray, Number, NumberOrNull, Text
+from stability.rules.multiplier_lmi import all_signs_plus, lmi_matrix, majorant
+from stability.rules.registry import Outcome, ProofData, rule
 from stability.statements import at_least, at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.statespace import with_input
+from stability.systems.statespace import LureMatrices, with_input
 
-__all__ = ["bound", "check", "check_gain", "gain_matrix"]
+__all__ = ["GainLmi", "bound", "check_gain", "gain_matrix"]
 
 Array = np.ndarray
 
@@ -159,42 +160,6 @@ def gain_matrix(system: LureSystem, P: Array, L: Array, E: Array, F: Array, H: A
     return matrix
 
 
-def _action(
-    system: LureSystem, P: Array, L: Array, E: Array, F: Array, H: Array | None, growth: float, gain: float
-) -> Callable[[Array], Array]:
-    n, m = system.states, system.channels
-    p = F.shape[1]
-    big = majorant(system)
-    absP, e, f = np.abs(P), np.abs(E), np.abs(F)
-    h = None if H is None else np.abs(H)
-    product, total = 2.0 * np.abs(system.alpha * system.beta) * L, np.abs(system.alpha + system.beta) * L
-    inner = 2 * (n + m + p) + 2 * big.roundings + (0 if H is None else H.shape[0])
-    factor = gamma(2 * inner + 60)
-
-    def action(s: Array) -> Array:
-        x, w, u = s[:n], s[n : n + m], s[n + m :]
-        step = big.A @ x + big.B @ w + f @ u
-        if system.is_discrete:
-            flow = absP @ step
-            top, mid, low = big.A.T @ flow + growth * growth * (absP @ x), big.B.T @ flow, f.T @ flow
-        else:
-            px = absP @ x
-            top = absP @ step + big.A.T @ px + 2.0 * abs(growth) * px
-            mid, low = big.B.T @ px, f.T @ px
-        z = big.C @ x + big.D @ w + e @ u
-        channel = product * z + total * w
-        top, mid, low = (
-            top + big.C.T @ channel,
-            mid + big.D.T @ channel + total * z + 2.0 * L * w,
-            low + e.T @ channel,
-        )
-        if h is not None:
-            top = top + h.T @ (h @ x)
-        return factor * np.concatenate([top, mid, low + gain * gain * u])
-
-    return action
-
-
 def check_gain(
     system: LureSystem, P: Any, L: Any, E: Any, F: Any, H: Any, *, gain: float, growth: float, mode: str
 ) -> Outcome:
@@ -222,94 +187,120 @@ def check_gain(
         >>> check_gain(lag, *data, gain=0.99, growth=0.0, mode="running")[0]
         False
     """
-    n, m = system.states, system.channels
-    arrays = (P, L, E, F, H)
-    if any(not isinstance(x, np.ndarray) or x.dtype != np.float64 for x in arrays):
-        return False, "P, L, E, F and H must be float64 arrays"
-    p = F.shape[1] if F.ndim == 2 else -1
-    shapes = (P.shape, L.shape, E.shape, F.shape, H.shape[1:])
-    if shapes != ((n, n), (m,), (m, p), (n, p), (n,)):
-        return False, "P, L, E, F or H has a shape that does not fit the system"
-    if not all(np.isfinite(x).all() for x in arrays) or not is_symmetric(P):
-        return False, "P must be finite and symmetric to the last bit, the others finite"
-    if (L < 0).any():
-        return False, "a multiplier in L is negative"
-    if mode not in ("running", "terminal"):
-        return False, f"unknown mode {mode!r}"
-    if not (0.0 <= gain < LARGEST**0.25 and np.isfinite(growth)) or (system.is_discrete and not growth > 0):
-        return False, "the gain or the growth is out of range"
-    parts = (*arrays, system.A, system.B, system.C, system.D, system.alpha, system.beta)
-    if max(float(np.abs(x).max(initial=0.0)) for x in parts) > LARGEST**0.25 or abs(growth) > LARGEST**0.25:
-        return False, f"an entry exceeds {LARGEST**0.25:.0e}, beyond which rounding is not bounded here"
+    problem = _bad_data(system, P, L, E, F, H) or _out_of_range(system, (P, L, E, F, H), gain, growth, mode)
+    if problem is not None:
+        return False, problem
     with np.errstate(all="ignore"):
-        output = H if mode == "running" else None
-        matrix = gain_matrix(system, P, L, E, F, output, growth)
-        index = np.arange(n + m, n + m + p)
-        matrix[index, index] -= gain * gain
-        action = _action(system, P, L, E, F, output, growth, gain)
-        outcome = prove_positive_definite(-matrix, action)
+        outcome = _dissipation(system, P, L, E, F, H if mode == "running" else None, gain, growth)
         if not outcome.holds:
             return False, f"the gain inequality is not proved: {outcome.reason}"
-        if mode == "running":
-            floor = prove_positive_definite(P)
-        else:
-            square, mass = H.T @ H, np.abs(H)
-            factor = gamma(2 * H.shape[0] + 20)
-            size = np.abs(P)
-            floor = prove_positive_definite(
-                P - 0.5 * (square + square.T), lambda s: factor * (mass.T @ (mass @ s) + size @ s)
-            )
+        floor = prove_positive_definite(P) if mode == "running" else _above_output(P, H)
     if not floor.holds:
         low = "zero" if mode == "running" else "H^T H"
         return False, f"P is not proved to exceed {low}: {floor.reason}"
     return True, f"the gain inequality holds, rounding errors of {outcome.shift:.1e} (scaled) included"
 
 
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    horizon = data["horizon"]
-    value = float(claim.value if claim.value is not None else math.inf)
-    end = "at the last of" if data["measure"] == "final" else "over"
-    unit = "steps" if subject.is_discrete else "units of time"
-    span = "any number of" if horizon is None else at_least(horizon) if isinstance(horizon, float) else f"{horizon}"
-    entry = "" if isinstance(subject, DrivenSystem) else " (entering by the proof's E and F)"
-    return (
-        f"For {subject_phrase(subject)}: when the inputs{entry} of two trajectories from one state differ by "
-        f"u, their outputs H x differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} {unit}."
-    )
+def _bad_data(system: LureSystem, P: Any, L: Any, E: Any, F: Any, H: Any) -> str | None:
+    """Why the arrays are not those of a proof about the system, or ``None``."""
+    n, m = system.states, system.channels
+    arrays = (P, L, E, F, H)
+    if any(not isinstance(x, np.ndarray) or x.dtype != np.float64 for x in arrays):
+        return "P, L, E, F and H must be float64 arrays"
+    p = F.shape[1] if F.ndim == 2 else -1
+    shapes = (P.shape, L.shape, E.shape, F.shape, H.shape[1:])
+    if shapes != ((n, n), (m,), (m, p), (n, p), (n,)):
+        return "P, L, E, F or H has a shape that does not fit the system"
+    if not all(np.isfinite(x).all() for x in arrays) or not is_symmetric(P):
+        return "P must be finite and symmetric to the last bit, the others finite"
+    return "a multiplier in L is negative" if (L < 0).any() else None
 
 
-@rule(
-    "gain_lmi",
-    subject=(LureSystem, DrivenSystem),
-    claim="gain",
-    verdict=Verdict.CERTIFIED,
-    fields={
-        **dict.fromkeys(("P", "L", "E", "F", "H"), "array"),
-        **dict.fromkeys(("gain", "growth"), "number"),
-        **dict.fromkeys(("mode", "measure"), "text"),
-        "horizon": "number or null",
-    },
-    value="",
-    statement=_statement,
-)
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """The claim: an incremental gain (``docs/certificate-format.md``)."""
-    system = subject.system
-    gain, growth, horizon = float(data["gain"]), float(data["growth"]), data["horizon"]
-    mode, measure = data["mode"], data["measure"]
-    if (mode, measure, system.is_discrete) not in _THEOREMS:
-        time = "discrete" if system.is_discrete else "continuous"
-        return False, f"no theorem bounds the measure {measure!r} by the mode {mode!r} in {time} time"
-    whole = isinstance(horizon, int) or not system.is_discrete
-    if horizon is not None and not (whole and 0 < horizon < 2**31):
-        return False, "the horizon must be positive, and a whole number of steps in discrete time"
-    E, F = data["E"], data["F"]
-    if isinstance(subject, DrivenSystem) and not (np.array_equal(E, subject.E) and np.array_equal(F, subject.F)):
-        return False, "the input matrices are not those of the network"
-    valid, reason = check_gain(system, data["P"], data["L"], E, F, data["H"], gain=gain, growth=growth, mode=mode)
-    if not valid:
-        return valid, reason
-    proved = bound(mode, measure, gain, growth, horizon, system.is_discrete)
-    if claim.value is None or not claim.value >= proved:
-        return False, f"the claim says {claim.value}, the proof supports {proved}"
-    return True, reason
+def _out_of_range(system: LureSystem, arrays: tuple[Array, ...], gain: float, growth: float, mode: str) -> str | None:
+    """Why the numbers are none for which rounding is bounded, or ``None``."""
+    if mode not in ("running", "terminal"):
+        return f"unknown mode {mode!r}"
+    if not (0.0 <= gain < LARGEST**0.25 and np.isfinite(growth)) or (system.is_discrete and not growth > 0):
+        return "the gain or the growth is out of range"
+    parts = (*arrays, system.A, system.B, system.C, system.D, system.alpha, system.beta)
+    if max(float(np.abs(x).max(initial=0.0)) for x in parts) > LARGEST**0.25 or abs(growth) > LARGEST**0.25:
+        return f"an entry exceeds {LARGEST**0.25:.0e}, beyond which rounding is not bounded here"
+    return None
+
+
+def _dissipation(
+    system: LureSystem, P: Array, L: Array, E: Array, F: Array, H: Array | None, gain: float, growth: float
+) -> Definiteness:
+    """Prove the inequality: ``gain_matrix`` with ``-g^2 |u|^2``, in the system whose input is appended as channels."""
+    n, p = F.shape
+    matrix = gain_matrix(system, P, L, E, F, H, growth)
+    index = np.arange(len(matrix) - p, len(matrix))
+    matrix[index, index] -= gain * gain
+    big, slopes = majorant(system), (system.is_discrete, system.alpha, system.beta)
+    wide = with_input(LureMatrices(big.A, big.B, big.C, big.D, *slopes), np.abs(E), np.abs(F))
+    whole = all_signs_plus(wide, wide, P, np.concatenate([L, np.zeros(p)]), growth)
+    size = np.zeros((0, n)) if H is None else np.abs(H)
+    factor = gamma(2 * (2 * len(matrix) + 2 * big.roundings + len(size)) + 60)
+
+    def action(s: Array) -> Array:
+        out = whole(s)
+        out[:n] += size.T @ (size @ s[:n])
+        out[index] += gain * gain * s[index]
+        return factor * out
+
+    return prove_positive_definite(-matrix, action)
+
+
+def _above_output(P: Array, H: Array) -> Definiteness:
+    """Prove ``P > H^T H``."""
+    square, mass, size = H.T @ H, np.abs(H), np.abs(P)
+    factor = gamma(2 * H.shape[0] + 20)
+    return prove_positive_definite(P - 0.5 * (square + square.T), lambda s: factor * (mass.T @ (mass @ s) + size @ s))
+
+
+@rule("gain_lmi", subject=(LureSystem, DrivenSystem), claim="gain", verdict=Verdict.CERTIFIED, value="")
+class GainLmi(ProofData):
+    """An incremental gain (``docs/certificate-format.md``); ``check_gain`` asks for the sizes, of makers as well."""
+
+    P: AnyArray
+    L: AnyArray
+    E: AnyArray
+    F: AnyArray
+    H: AnyArray
+    gain: Number
+    growth: Number
+    mode: Text
+    measure: Text
+    horizon: NumberOrNull
+
+    def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
+        value = float(claim.value if claim.value is not None else math.inf)
+        end = "at the last of" if self.measure == "final" else "over"
+        unit = "steps" if subject.is_discrete else "units of time"
+        T = self.horizon
+        span = "any number of" if T is None else at_least(T) if isinstance(T, float) else f"{T}"
+        entry = "" if isinstance(subject, DrivenSystem) else " (entering by the proof's E and F)"
+        return (
+            f"For {subject_phrase(subject)}: when the inputs{entry} of two trajectories from one state differ by "
+            f"u, their outputs H x differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} {unit}."
+        )
+
+    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> Outcome:
+        system = subject.system
+        mode, measure, horizon = self.mode, self.measure, self.horizon
+        if (mode, measure, system.is_discrete) not in _THEOREMS:
+            time = "discrete" if system.is_discrete else "continuous"
+            return False, f"no theorem bounds the measure {measure!r} by the mode {mode!r} in {time} time"
+        whole = isinstance(horizon, int) or not system.is_discrete
+        if horizon is not None and not (whole and 0 < horizon < 2**31):
+            return False, "the horizon must be positive, and a whole number of steps in discrete time"
+        E, F = self.E, self.F
+        if isinstance(subject, DrivenSystem) and not (np.array_equal(E, subject.E) and np.array_equal(F, subject.F)):
+            return False, "the input matrices are not those of the network"
+        valid, reason = check_gain(system, self.P, self.L, E, F, self.H, gain=self.gain, growth=self.growth, mode=mode)
+        if not valid:
+            return valid, reason
+        proved = bound(mode, measure, self.gain, self.growth, horizon, system.is_discrete)
+        if claim.value is None or not claim.value >= proved:
+            return False, f"the claim says {claim.value}, the proof supports {proved}"
+        return True, reason

@@ -6,23 +6,18 @@ other. The images are enclosed by interval arithmetic, rounded outwards; nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.gated.bounds import gate_bounds
 from stability.gated.cell import GatedCell
 from stability.rigor.intervals import Interval
-from stability.rules.gated_orbits import LIMIT, input_phrase, inputs_of
-from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import vector
+from stability.rules.fields import AnyArray, State
+from stability.rules.gated_orbits import input_phrase, inputs_of
+from stability.rules.registry import Outcome, ProofData, rule
 from stability.statements import describe, inputs_phrase
 
-__all__ = ["check", "is_kept"]
-
-Array = np.ndarray
+__all__ = ["GatedBoxes", "is_kept"]
 
 
 def is_kept(cell: GatedCell, box: Interval) -> bool:
@@ -30,42 +25,43 @@ def is_kept(cell: GatedCell, box: Interval) -> bool:
     return box.contains(gate_bounds(cell, box)["next"])
 
 
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    inputs = f"the {input_phrase(data)}" if "input" in data else inputs_phrase(subject)
-    return (
-        f"{describe(subject)} does not contract: under {inputs} it never leaves either of the two boxes of states of "
-        "the proof, which are disjoint, so that two trajectories never approach each other."
-    )
-
-
 @rule(
     "gated_boxes",
     subject=GatedCell,
     claim="contraction",
     verdict=Verdict.REFUTED,
-    fields={"first_low": "array", "first_high": "array", "second_low": "array", "second_high": "array"},
-    optional={"input": "array"},
-    statement=_statement,
+    size="the ends of the boxes must be vectors of {n} entries",
 )
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: the ends (n,) of both boxes; ``input`` (p,) or (q, p), without it the boxes are kept under every input."""
-    names = ("first_low", "first_high", "second_low", "second_high")
-    ends = [end for key in names if (end := vector(data, key, subject.states)) is not None]
-    if len(ends) < len(names) or not all((np.abs(end) <= LIMIT).all() for end in ends):
-        return False, f"the ends of the boxes must be vectors of {subject.states} entries"
-    one_low, one_high, two_low, two_high = ends
-    if not ((one_low <= one_high).all() and (two_low <= two_high).all()):
-        return False, "a box is empty"
-    cells = [subject]
-    if "input" in data:
-        inputs, problem = inputs_of(subject, data)
-        if inputs is None:
-            return False, problem
-        cells = [subject.with_inputs(u, u) for u in inputs]
-    gap = float(np.maximum(two_low - one_high, one_low - two_high).max())
-    if not gap > 0.0:
-        return False, "the boxes are not disjoint"
-    for number, box in enumerate((Interval(one_low, one_high), Interval(two_low, two_high)), 1):
-        if not all(is_kept(cell, box) for cell in cells):
-            return False, f"box {number} is not proved to keep what starts in it"
-    return True, f"two boxes that no step leaves, {gap:.3g} apart in one entry"
+class GatedBoxes(ProofData):
+    """The ends of both boxes; ``input`` (p,) or (q, p), without it the boxes are kept under every input."""
+
+    first_low: State
+    first_high: State
+    second_low: State
+    second_high: State
+    input: AnyArray | None = None
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        inputs = inputs_phrase(subject) if self.input is None else f"the {input_phrase(self.input)}"
+        return (
+            f"{describe(subject)} does not contract: under {inputs} it never leaves either of the two boxes of states "
+            "of the proof, which are disjoint, so that two trajectories never approach each other."
+        )
+
+    def check(self, subject: GatedCell, claim: Claim) -> Outcome:
+        if not ((self.first_low <= self.first_high).all() and (self.second_low <= self.second_high).all()):
+            return False, "a box is empty"
+        cells = [subject]
+        if self.input is not None:
+            inputs, problem = inputs_of(subject, self.input)
+            if inputs is None:
+                return False, problem
+            cells = [subject.with_inputs(u, u) for u in inputs]
+        one, two = Interval(self.first_low, self.first_high), Interval(self.second_low, self.second_high)
+        gap = float(np.maximum(two.low - one.high, one.low - two.high).max())
+        if not gap > 0.0:
+            return False, "the boxes are not disjoint"
+        for number, box in enumerate((one, two), 1):
+            if not all(is_kept(cell, box) for cell in cells):
+                return False, f"box {number} is not proved to keep what starts in it"
+        return True, f"two boxes that no step leaves, {gap:.3g} apart in one entry"

@@ -7,20 +7,29 @@ many again: by then what decays at all has decayed, and a part of the gap that o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
+from stability.rules.fields import AnyArray, Count, Number, State
 from stability.rules.gated_orbits import input_phrase, inputs_of
-from stability.rules.registry import Outcome, rule
+from stability.rules.registry import Outcome, ProofData, rule
 from stability.rules.replay import replay, why_not_apart
-from stability.rules.witness_data import vector
+from stability.stacks.cascade import Cascade
 from stability.statements import at_least, describe
 
-__all__ = ["MAX_STEPS", "MAX_WORK", "MIN_STEPS", "cell_work", "check", "twice_apart"]
+__all__ = [
+    "MAX_STEPS",
+    "MAX_WORK",
+    "MIN_STEPS",
+    "SIZE",
+    "GatedTrajectories",
+    "HeldApart",
+    "cell_work",
+    "twice_apart",
+]
 
 Array = np.ndarray
 MIN_STEPS, MAX_STEPS, MAX_WORK = 2000, 200_000, 4e10
@@ -57,33 +66,45 @@ def twice_apart(
     return None
 
 
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    return (
-        f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the "
-        f"{input_phrase(data)} two trajectories stay at least {at_least(data['gap'])} apart for {data['steps']} steps."
-    )
+class HeldApart(ProofData):
+    """Two first states (n,), the number of steps, and the least distance over them."""
+
+    first: State
+    second: State
+    steps: Count
+    gap: Number
+
+    def kept(self, subject: GatedCell | Cascade, inputs: Array, work: float) -> str | None:
+        """Why the replay, each step of ``work`` operations, is no evidence; ``None`` where it is."""
+        if not MIN_STEPS <= self.steps <= MAX_STEPS or 2.0 * self.steps * work > MAX_WORK:
+            return f"steps must be an integer in [{MIN_STEPS}, {MAX_STEPS}], and the replay not too long"
+        return twice_apart(subject.advance, self.first, self.second, inputs, self.steps, self.gap)
+
+    def seen(self, subject: GatedCell | Cascade, inputs: Array, runs: str) -> str:
+        """What was seen, in words."""
+        return (
+            f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the "
+            f"{input_phrase(inputs)} two {runs} stay at least {at_least(self.gap)} apart for {self.steps} steps."
+        )
 
 
-@rule(
-    "gated_trajectories",
-    subject=GatedCell,
-    claim="contraction",
-    verdict=Verdict.INCONCLUSIVE,
-    fields={"first": "array", "second": "array", "input": "array", "steps": "count", "gap": "number"},
-    statement=_statement,
-)
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``first`` (n,), ``second`` (n,), ``input`` (p,) or (q, p), ``steps``, ``gap``."""
-    inputs, problem = inputs_of(subject, data)
-    if inputs is None:
-        return False, problem
-    first, second = (vector(data, key, subject.states) for key in ("first", "second"))
-    gap, steps = float(data["gap"]), data["steps"]
-    if first is None or second is None:
-        return False, f"first and second must be vectors of {subject.states} entries"
-    if not MIN_STEPS <= steps <= MAX_STEPS or 2.0 * steps * cell_work(subject) > MAX_WORK:
-        return False, f"steps must be an integer in [{MIN_STEPS}, {MAX_STEPS}], and the replay not too long"
-    reason = twice_apart(subject.advance, first, second, inputs, steps, gap)
-    if reason is not None:
-        return False, reason
-    return True, f"replayed numerically, not proved: the gap stays above {gap:.3g} for {steps} steps"
+SIZE = "first and second must be vectors of {n} entries"
+
+
+@rule("gated_trajectories", subject=GatedCell, claim="contraction", verdict=Verdict.INCONCLUSIVE, size=SIZE)
+class GatedTrajectories(HeldApart):
+    """``input`` (p,) or (q, p)."""
+
+    input: AnyArray
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        return self.seen(subject, self.input, "trajectories")
+
+    def check(self, subject: GatedCell, claim: Claim) -> Outcome:
+        inputs, problem = inputs_of(subject, self.input)
+        if inputs is None:
+            return False, problem
+        reason = self.kept(subject, inputs, cell_work(subject))
+        if reason is not None:
+            return False, reason
+        return True, f"replayed numerically, not proved: the gap stays above {self.gap:.3g} for {self.steps} steps"

@@ -7,41 +7,26 @@ inequality for that system is then proved as in ``multiplier_lmi``. What the box
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from stability.certificate import Claim, Verdict
 from stability.gated.bounds import embedding
 from stability.gated.cell import GatedCell
-from stability.rules.interval_jacobian import box_phrase, proved_box
-from stability.rules.multiplier_lmi import LMI_FIELDS, check_decay
+from stability.rules.interval_jacobian import OverBox
+from stability.rules.multiplier_lmi import Decay
 from stability.rules.registry import Outcome, rule
-from stability.statements import at_most, decay_factor, subject_phrase
 
-__all__ = ["check"]
-
-
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    return (
-        f"For {subject_phrase(subject)}: {box_phrase(subject, data)} |d| <= {at_most(data['overshoot'])} * "
-        f"{decay_factor(data['rate'], True)} |d(0)| after k steps, in the Euclidean norm."
-    )
+__all__ = ["IntervalLmi"]
 
 
-@rule(
-    "interval_lmi",
-    subject=GatedCell,
-    claim="contraction",
-    verdict=Verdict.CERTIFIED,
-    fields={**LMI_FIELDS, "low": "array", "high": "array"},
-    value="rate",
-    statement=_statement,
-)
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``low``, ``high`` (n,) the state box, and ``P``, ``L``, ``rate``, ``overshoot``, ``p_min``, ``p_max``."""
-    box, reason = proved_box(subject, data)
-    if box is None:
-        return False, reason
-    system = embedding(subject, box)
-    valid, reason = check_decay(system, data)
-    return valid, f"over a box that every trajectory enters, {reason}" if valid else reason
+@rule("interval_lmi", subject=GatedCell, claim="contraction", verdict=Verdict.CERTIFIED, value="rate")
+class IntervalLmi(OverBox, Decay):
+    """``P``, ``L``, ``rate``, ``overshoot``, ``p_min``, ``p_max`` are about the system of the slope intervals."""
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        return self.contracts(subject, "Euclidean")
+
+    def check(self, subject: GatedCell, claim: Claim) -> Outcome:
+        box, reason = self.box(subject)
+        if box is None:
+            return False, reason
+        valid, reason = self.decays_at_the_rate(embedding(subject, box))
+        return valid, f"over a box that every trajectory enters, {reason}" if valid else reason

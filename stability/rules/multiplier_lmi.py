@@ -16,28 +16,30 @@ counts the longest chain of roundings, those of ``I + dt A`` and its relatives i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
-from stability.rules.registry import Outcome, rule
+from stability.rules.fields import AnyArray, Number
+from stability.rules.registry import Outcome, ProofData, rule
 from stability.statements import contraction, decays
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.discretisation import step_matrices
 from stability.systems.statespace import LureMatrices
 
 __all__ = [
-    "LMI_FIELDS",
+    "Decay",
     "Majorant",
-    "check",
-    "check_decay",
+    "MultiplierLmi",
+    "all_signs_plus",
     "check_lmi",
     "error_action",
     "lmi_matrix",
     "majorant",
+    "no_decay",
     "overshoot_fits",
 ]
 
@@ -118,13 +120,13 @@ def _diagonal(b: Array) -> Array | None:
     return diagonal if np.count_nonzero(b) == np.count_nonzero(diagonal) else None
 
 
-def error_action(system: LureSystem | LureMatrices, P: Array, L: Array, rate: float) -> Callable[[Array], Array]:
-    """``s -> E s`` for an entrywise bound ``E`` of the rounding errors of ``lmi_matrix``."""
-    n, m = system.states, system.channels
-    big = majorant(system)
+def all_signs_plus(
+    system: LureSystem | LureMatrices, big: Majorant | LureMatrices, P: Array, L: Array, rate: float
+) -> Callable[[Array], Array]:
+    """The majorant of ``lmi_matrix`` as an action ``s -> M s``, without its factor: it is never formed."""
+    n = system.states
     p = np.abs(P)
     product, total = 2.0 * np.abs(system.alpha * system.beta) * L, np.abs(system.alpha + system.beta) * L
-    factor = gamma(2 * (2 * n + 2 * m + 2 * big.roundings) + 40)
 
     def action(s: Array) -> Array:
         x, w = s[:n], s[n:]
@@ -139,9 +141,17 @@ def error_action(system: LureSystem | LureMatrices, P: Array, L: Array, rate: fl
         channel = product * z + total * w
         top = top + big.C.T @ channel
         bottom = bottom + big.D.T @ channel + total * z + 2.0 * L * w
-        return factor * np.concatenate([top, bottom])
+        return np.concatenate([top, bottom])
 
     return action
+
+
+def error_action(system: LureSystem | LureMatrices, P: Array, L: Array, rate: float) -> Callable[[Array], Array]:
+    """``s -> E s`` for an entrywise bound ``E`` of the rounding errors of ``lmi_matrix``."""
+    big = majorant(system)
+    factor = gamma(2 * (2 * system.states + 2 * system.channels + 2 * big.roundings) + 40)
+    size = all_signs_plus(system, big, P, L, rate)
+    return lambda s: factor * size(s)
 
 
 def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float = 1.0) -> Outcome:
@@ -192,18 +202,41 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
     return True, f"the matrix inequality holds, rounding errors of {outcome.shift:.1e} (scaled) included"
 
 
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    return contraction(subject, float(data["rate"]), float(data["overshoot"]))
+class Decay(ProofData):
+    """A metric ``P`` and multipliers ``L`` at a rate; ``check_lmi`` asks for their sizes, of makers as well."""
+
+    P: AnyArray
+    L: AnyArray
+    rate: Number
+    overshoot: Number
+    p_min: Number
+    p_max: Number
+
+    def decays_at_the_rate(self, system: LureSystem) -> Outcome:
+        """Prove ``|d(t)| <= overshoot * decay(t) |d(0)|``, with ``p_min I < P < p_max I``."""
+        if not decays(self.rate, system.is_discrete):
+            return False, no_decay(self.rate)
+        valid, reason = check_lmi(system, self.P, self.L, self.rate)
+        if not valid:
+            return valid, reason
+        if not (0.0 < self.p_min <= self.p_max):
+            return False, "p_min and p_max must satisfy 0 < p_min <= p_max"
+        problem = self.metric_problem()
+        return problem is None, problem or f"{reason}; {self.p_min:.3g} I < P < {self.p_max:.3g} I"
+
+    def metric_problem(self) -> str | None:
+        """Why ``p_min`` and ``p_max`` are not those of ``P``, or the overshoot not that of the two; ``None`` if so."""
+        bounds = spectral_bounds(self.P, self.p_min, self.p_max)
+        if not bounds.holds:
+            return f"P does not lie between p_min and p_max: {bounds.reason}"
+        if not overshoot_fits(self.overshoot, self.p_min, self.p_max):
+            return f"the overshoot {self.overshoot} is smaller than sqrt(p_max / p_min)"
+        return None
 
 
-LMI_FIELDS = {
-    "P": "array",
-    "L": "array",
-    "rate": "number",
-    "overshoot": "number",
-    "p_min": "number",
-    "p_max": "number",
-}
+def no_decay(rate: float) -> str:
+    """The refusal of a rate at which nothing decays."""
+    return f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
 
 
 @rule(
@@ -211,41 +244,16 @@ LMI_FIELDS = {
     subject=(LureSystem, DrivenSystem),
     claim="contraction",
     verdict=Verdict.CERTIFIED,
-    fields=LMI_FIELDS,
     value="rate",
-    statement=_statement,
 )
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """The claim: contraction at ``rate`` with ``overshoot`` (``docs/certificate-format.md``)."""
-    system = subject.system
-    return check_decay(system, data)
+class MultiplierLmi(Decay):
+    """Contraction at ``rate`` with ``overshoot`` (``docs/certificate-format.md``)."""
 
+    def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
+        return contraction(subject, self.rate, self.overshoot)
 
-def check_decay(system: LureSystem, data: Mapping[str, Any]) -> Outcome:
-    """Prove ``|d(t)| <= overshoot * decay(t) |d(0)|`` from ``LMI_FIELDS``, with ``p_min I < P < p_max I``.
-
-    Args:
-        system: the Lur'e system.
-        data: ``P L rate overshoot p_min p_max``, of the right types.
-
-    Returns:
-        Whether it is proved, and why not.
-    """
-    rate, overshoot, p_min, p_max = (float(data[k]) for k in ("rate", "overshoot", "p_min", "p_max"))
-    if not decays(rate, system.is_discrete):
-        return False, f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
-    P, L = data["P"], data["L"]
-    valid, reason = check_lmi(system, P, L, rate)
-    if not valid:
-        return valid, reason
-    if not (0.0 < p_min <= p_max):
-        return False, "p_min and p_max must satisfy 0 < p_min <= p_max"
-    bounds = spectral_bounds(P, p_min, p_max)
-    if not bounds.holds:
-        return False, f"P does not lie between p_min and p_max: {bounds.reason}"
-    if not overshoot_fits(overshoot, p_min, p_max):
-        return False, f"the overshoot {overshoot} is smaller than sqrt(p_max / p_min)"
-    return True, f"{reason}; {p_min:.3g} I < P < {p_max:.3g} I"
+    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> Outcome:
+        return self.decays_at_the_rate(subject.system)
 
 
 def overshoot_fits(overshoot: float, p_min: float, p_max: float) -> bool:

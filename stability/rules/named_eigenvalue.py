@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-__all__ = ["OPTIONAL", "eigenvalue_phrase", "named"]
+from stability.rules.fields import Pair
+from stability.rules.registry import ProofData
 
-OPTIONAL = {"eigenvalue": "pair"}
-"""The datum by which a proof names an eigenvalue; without it no sentence shows a number."""
+__all__ = ["Unstable", "eigenvalue_phrase", "eigenvalue_text"]
 
 
-def named(data: Mapping[str, Any]) -> complex | None:
-    """The eigenvalue that the proof names, or ``None``."""
-    pair = data.get("eigenvalue")
-    return None if pair is None else complex(*pair)
+class Unstable(ProofData):
+    """A proof of an eigenvalue outside the stability region; its sentence shows a number only where it is named."""
+
+    eigenvalue: Pair | None = None
+
+    @property
+    def named(self) -> complex | None:
+        """The eigenvalue that the proof names, or ``None``."""
+        return None if self.eigenvalue is None else complex(*self.eigenvalue)
+
+    def phrase(self, discrete: bool, *, strict: bool = True) -> str:
+        """The eigenvalue in words, see ``eigenvalue_phrase``."""
+        return eigenvalue_phrase(self.named, discrete, strict=strict)
+
+
+def eigenvalue_text(value: complex) -> str:
+    """An eigenvalue in words."""
+    if value.imag == 0:
+        return f"{value.real:.6g}"
+    return f"{value.real:.6g} {'+' if value.imag > 0 else '-'} {abs(value.imag):.6g}i"
 
 
 def _decimal(value: float, places: int) -> str:
@@ -35,11 +49,11 @@ def _number(value: complex) -> str:
     return f"{real} {'+' if value.imag > 0 else '-'} {turn}" if float(real) else f"{'-' * (value.imag < 0)}{turn}"
 
 
-def eigenvalue_phrase(data: Mapping[str, Any], discrete: bool, *, strict: bool = True) -> str:
+def eigenvalue_phrase(value: complex | None, discrete: bool, *, strict: bool = True) -> str:
     """``the eigenvalue ... of modulus above 1`` or what is proved without a name.
 
     Args:
-        data: the proof's data.
+        value: the eigenvalue that the proof names, or ``None``.
         discrete: unit circle instead of the imaginary axis.
         strict: what is proved without a name lies outside the closed stability region, not only on its boundary.
 
@@ -47,12 +61,11 @@ def eigenvalue_phrase(data: Mapping[str, Any], discrete: bool, *, strict: bool =
         The phrase.
 
     Example:
-        >>> eigenvalue_phrase({"eigenvalue": (0.971134, 0.294673)}, True)
+        >>> eigenvalue_phrase(0.971134 + 0.294673j, True)
         'the eigenvalue 0.971134 + 0.294673i of modulus above 1'
-        >>> eigenvalue_phrase({}, False, strict=False)
+        >>> eigenvalue_phrase(None, False, strict=False)
         'an eigenvalue of real part at least 0'
     """
-    value = named(data)
     side = "modulus above 1" if discrete else "positive real part"
     if value is not None and value != 0:
         return f"the eigenvalue {_number(value)} of {side}"

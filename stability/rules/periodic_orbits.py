@@ -13,27 +13,24 @@ beside it leave it; with an exponential rate none could.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.eigenpairs import closed_loop_orbit
 from stability.rigor.equilibria import distance, enclose_orbit
 from stability.rigor.instability import prove_not_stable
-from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
-from stability.rules.registry import Outcome, rule
+from stability.rules.fields import LONGEST, Inputs, States
+from stability.rules.named_eigenvalue import Unstable
+from stability.rules.registry import Outcome, ProofData, rule
 from stability.rules.unstable_equilibrium import smooth_slopes
-from stability.rules.witness_data import LIMIT
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
-__all__ = ["LONGEST", "MAX_UNKNOWNS", "check_orbits", "check_unstable", "points", "unknowns"]
+__all__ = ["MAX_UNKNOWNS", "PeriodicOrbits", "UnstablePeriodicOrbit", "unknowns", "why_no_orbits"]
 
 Array = np.ndarray
-LONGEST = 64
 MAX_UNKNOWNS = 1600
+SIZE = f"orbits and input must hold 1 to {LONGEST} finite rows of the network's sizes"
 
 
 def unknowns(subject: DrivenSystem, period: int) -> int:
@@ -41,107 +38,89 @@ def unknowns(subject: DrivenSystem, period: int) -> int:
     return period * (subject.system.states + subject.system.channels)
 
 
-def points(data: Mapping[str, Any], key: str, width: int) -> Array | None:
-    """``data[key]`` when it is a finite ``(k, width)`` array with 1 to ``LONGEST`` rows, else ``None``."""
-    value = data.get(key)
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.ndim != 2 or value.shape[1] != width:
-        return None
-    return value if 1 <= len(value) <= LONGEST and bool((np.abs(value) <= LIMIT).all()) else None
+def _no_map(subject: DrivenSystem) -> str | None:
+    return None if subject.is_discrete else "orbits step by step are for maps"
 
 
-def _problem(subject: DrivenSystem, inputs: Array | None, *orbits: Array | None) -> str | None:
-    """What both rules ask of their data first."""
-    if not subject.system.is_discrete:
-        return "orbits step by step are for maps"
-    if inputs is None or any(orbit is None for orbit in orbits):
-        return f"orbits and input must hold 1 to {LONGEST} finite rows of the network's sizes"
+def why_no_orbits(subject: DrivenSystem, inputs: Array, *orbits: Array) -> str | None:
+    """What both rules ask of their data first; ``None`` where they have it."""
     for orbit in orbits:
-        if orbit is not None and len(orbit) % len(inputs):
+        if len(orbit) % len(inputs):
             return "the period of an orbit must be a multiple of the input's"
-        if orbit is not None and unknowns(subject, len(orbit)) > MAX_UNKNOWNS:
+        if unknowns(subject, len(orbit)) > MAX_UNKNOWNS:
             return f"an orbit has more than {MAX_UNKNOWNS} unknowns"
     return None
 
 
-def _under(data: Mapping[str, Any]) -> str:
-    period = len(data["input"]) if data["input"].ndim == 2 else 1
+def _under(inputs: Array) -> str:
+    period = len(inputs) if inputs.ndim == 2 else 1
     return "the constant input" if period == 1 else f"the input of period {period}"
 
 
-def _orbits_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    first, inputs = len(data["first"]), len(data["input"])
-    if "second" in data:
-        what = f"two different orbits of periods {first} and {len(data['second'])}, which never approach each other"
-    else:
-        apart = "one step" if inputs == 1 else f"{inputs} steps"
-        what = f"an orbit of period {first}, and two trajectories that run it {apart} apart never approach each other"
-    return f"{describe(subject)} is not contracting: under {_under(data)} of the proof it has {what}."
+@rule("periodic_orbits", subject=DrivenSystem, claim="contraction", verdict=Verdict.REFUTED, unfit=_no_map, size=SIZE)
+class PeriodicOrbits(ProofData):
+    """``first`` (k, n), ``input`` (q, p); ``second`` (l, n) unless ``k > q``; ``q`` divides ``k`` and ``l``."""
 
+    first: States
+    input: Inputs
+    second: States | None = None
 
-@rule(
-    "periodic_orbits",
-    subject=DrivenSystem,
-    claim="contraction",
-    verdict=Verdict.REFUTED,
-    fields={"first": "array", "input": "array"},
-    optional={"second": "array"},
-    statement=_orbits_statement,
-)
-def check_orbits(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``first`` (k, n), ``input`` (q, p); ``second`` (l, n) unless ``k > q``; ``q`` divides ``k`` and ``l``."""
-    inputs = points(data, "input", subject.inputs)
-    orbits = [points(data, key, subject.system.states) for key in ("first", "second") if key in data]
-    problem = _problem(subject, inputs, *orbits)
-    if problem is not None or inputs is None:
-        return False, problem or "there is no input"
-    boxes = []
-    for orbit in orbits:
-        box = None if orbit is None else enclose_orbit(subject, orbit, inputs)
-        if box is None:
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        first, inputs = len(self.first), len(self.input)
+        if self.second is not None:
+            what = f"two different orbits of periods {first} and {len(self.second)}, which never approach each other"
+        else:
+            apart = "one step" if inputs == 1 else f"{inputs} steps"
+            what = (
+                f"an orbit of period {first}, and two trajectories that run it {apart} apart never approach each other"
+            )
+        return f"{describe(subject)} is not contracting: under {_under(self.input)} of the proof it has {what}."
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+        orbits = [orbit for orbit in (self.first, self.second) if orbit is not None]
+        problem = why_no_orbits(subject, self.input, *orbits)
+        if problem is not None:
+            return False, problem
+        boxes = [box.states for orbit in orbits if (box := enclose_orbit(subject, orbit, self.input)) is not None]
+        if len(boxes) < len(orbits):
             return False, "an orbit is not proved to exist"
-        boxes.append(box.states)
-    if len(boxes) == 2:
-        other = boxes[1][0]
-    elif len(boxes[0].mid) > len(inputs):
-        other = boxes[0][len(inputs)]
-    else:
-        return False, "one orbit alone must have a longer period than the input"
-    gap = distance(boxes[0][0], other)
-    if not gap > 0.0:
-        return False, "the two starting points may be the same"
-    return True, f"orbits proved to exist; two trajectories on them come back to a distance of at least {gap:.3g}"
+        if len(boxes) == 2:
+            other = boxes[1][0]
+        elif len(self.first) > len(self.input):
+            other = boxes[0][len(self.input)]
+        else:
+            return False, "one orbit alone must have a longer period than the input"
+        gap = distance(boxes[0][0], other)
+        if not gap > 0.0:
+            return False, "the two starting points may be the same"
+        return True, f"orbits proved to exist; two trajectories on them come back to a distance of at least {gap:.3g}"
 
 
-def _unstable_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    return (
-        f"{describe(subject)} is not contracting: under {_under(data)} of the proof it has an orbit of period "
-        f"{len(data['orbit'])} whose linearisation, step by step, has {eigenvalue_phrase(data, True)}, so trajectories "
-        "that start next to it leave it."
-    )
+@rule("unstable_orbit", subject=DrivenSystem, claim="contraction", verdict=Verdict.REFUTED, unfit=_no_map, size=SIZE)
+class UnstablePeriodicOrbit(Unstable):
+    """``orbit`` (k, n), ``input`` (q, p), ``q`` divides ``k``; ``eigenvalue``: a k-th root of a multiplier."""
 
+    orbit: States
+    input: Inputs
 
-@rule(
-    "unstable_orbit",
-    subject=DrivenSystem,
-    claim="contraction",
-    verdict=Verdict.REFUTED,
-    fields={"orbit": "array", "input": "array"},
-    optional=OPTIONAL,
-    statement=_unstable_statement,
-)
-def check_unstable(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``orbit`` (k, n), ``input`` (q, p), ``q`` divides ``k``; ``eigenvalue``: a k-th root of a multiplier."""
-    inputs, orbit = points(data, "input", subject.inputs), points(data, "orbit", subject.system.states)
-    problem = _problem(subject, inputs, orbit)
-    if problem is not None or inputs is None or orbit is None:
-        return False, problem or "there is no orbit"
-    box = enclose_orbit(subject, orbit, inputs)
-    if box is None:
-        return False, "the orbit is not proved to exist"
-    slopes = smooth_slopes(subject.activation, box.channels)
-    if isinstance(slopes, str):
-        return False, slopes
-    proved = prove_not_stable(closed_loop_orbit(subject.system, slopes), True, named(data), strict=True)
-    if proved is None:
-        return False, "no multiplier of the orbit outside the unit circle is proved"
-    return True, f"an orbit within {float(box.states.rad.max()):.1e} of the stored one; step by step: {proved}"
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        return (
+            f"{describe(subject)} is not contracting: under {_under(self.input)} of the proof it has an orbit of "
+            f"period {len(self.orbit)} whose linearisation, step by step, has {self.phrase(True)}, so trajectories "
+            "that start next to it leave it."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+        problem = why_no_orbits(subject, self.input, self.orbit)
+        if problem is not None:
+            return False, problem
+        box = enclose_orbit(subject, self.orbit, self.input)
+        if box is None:
+            return False, "the orbit is not proved to exist"
+        slopes = smooth_slopes(subject.activation, box.channels)
+        if isinstance(slopes, str):
+            return False, slopes
+        proved = prove_not_stable(closed_loop_orbit(subject.system, slopes), True, self.named, strict=True)
+        if proved is None:
+            return False, "no multiplier of the orbit outside the unit circle is proved"
+        return True, f"an orbit within {float(box.states.rad.max()):.1e} of the stored one; step by step: {proved}"

@@ -14,39 +14,20 @@ is at most :math:`\varepsilon` in that norm over all inputs, it also gives
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.errors import StabilityError
 from stability.rigor.balls import EPS, TINY
-from stability.rigor.definite import spectral_bounds
 from stability.rigor.region import Region, region_bounds
-from stability.rules.multiplier_lmi import LMI_FIELDS, check_lmi, overshoot_fits
+from stability.rules.fields import Channels, Input, Metric, Number, State
+from stability.rules.multiplier_lmi import Decay, check_lmi, no_decay
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import symmetric, vector
 from stability.statements import at_least, at_most, decay_factor, decays, describe
 from stability.systems import DrivenSystem, LureSystem
 
-__all__ = ["check", "regional_system"]
-
-Array = np.ndarray
-
-
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    discrete = isinstance(subject, DrivenSystem) and subject.system.is_discrete
-    decay = decay_factor(data["rate"], discrete)
-    bound = data["input_bound"]
-    moves = f"every input with |u_j - u0_j| <= {at_least(bound)} at all times, u0 that of the proof,"
-    inputs = "the constant input u0 of the proof" if bound == 0 else moves
-    return (
-        f"{describe(subject)} contracts regionally: under {inputs} the ellipsoid "
-        f"(h - c)^T P (h - c) <= l of the proof is never left, and any two trajectories that start "
-        f"in it satisfy |d| <= {at_most(data['overshoot'])} * {decay} |d(0)|. It contains the ball "
-        f"|h - c| <= {at_least(data['radius'])}; nothing is said about states outside the ellipsoid."
-    )
+__all__ = ["RegionalLmi", "regional_system"]
 
 
 def regional_system(system: LureSystem, region: Region) -> LureSystem:
@@ -69,57 +50,69 @@ def regional_system(system: LureSystem, region: Region) -> LureSystem:
     subject=DrivenSystem,
     claim="regional",
     verdict=Verdict.CERTIFIED,
-    fields={
-        **LMI_FIELDS,
-        "level": "number",
-        "radius": "number",
-        "centre": "array",
-        "input": "array",
-        "input_bound": "number",
-    },
     value="rate",
-    statement=_statement,
+    size="P, L, centre and input must be of the network's sizes, P symmetric to the last bit",
 )
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``P L rate overshoot p_min p_max level radius centre input input_bound``."""
-    system = subject.system
-    P, L = symmetric(data, "P", system.states), vector(data, "L", system.channels)
-    centre, inputs = vector(data, "centre", system.states), vector(data, "input", subject.inputs)
-    names = ("rate", "overshoot", "p_min", "p_max", "level", "radius", "input_bound")
-    if P is None or L is None or centre is None or inputs is None:
-        return False, "P, L, centre and input must be of the network's sizes, P symmetric to the last bit"
-    rate, overshoot, p_min, p_max, level, radius, bound = (float(data[name]) for name in names)
-    if not (0.0 < p_min <= p_max <= 1e30 and 0.0 < level <= 1e30 and radius > 0.0 and bound >= 0.0):
-        return False, "p_min, p_max, level and radius must be positive, input_bound not negative"
-    if not decays(rate, system.is_discrete):
-        return False, f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
-    outcome = spectral_bounds(P, p_min, p_max)
-    if not outcome.holds:
-        return False, f"P does not lie between p_min and p_max: {outcome.reason}"
-    if not overshoot_fits(overshoot, p_min, p_max):
-        return False, f"the overshoot {overshoot} is smaller than sqrt(p_max / p_min)"
-    if not radius * math.sqrt(p_max) * (1.0 + 1e-14) <= math.sqrt(level):
-        return False, "the ball of the stated radius does not fit into the ellipsoid"
-    region = region_bounds(subject, P, p_min, level, centre, inputs, bound)
-    if region is None:
-        return False, "the bounds over the region cannot be computed"
-    drift, most = region.drift, np.abs(P) @ region.drift
-    squared = min(float(drift @ most), float(drift @ (p_max * drift))) * (1 + (2 * system.states + 16) * EPS) + TINY
-    allowed = (1.0 - rate if system.is_discrete else rate) * math.sqrt(level) * (1 - 8 * EPS)
-    if not math.sqrt(squared) * (1 + 4 * EPS) < allowed:
-        return False, (
-            f"the region is not proved invariant: the drift at its centre is {math.sqrt(squared):.3g}, "
-            f"contraction undoes {allowed:.3g}"
+class RegionalLmi(Decay):
+    """The ellipsoid ``(x - c)^T P (x - c) <= level`` holds the ball of ``radius`` around ``centre``."""
+
+    P: Metric
+    L: Channels
+    level: Number
+    radius: Number
+    centre: State
+    input: Input
+    input_bound: Number
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        decay = decay_factor(self.rate, subject.is_discrete)
+        bound = self.input_bound
+        moves = f"every input with |u_j - u0_j| <= {at_least(bound)} at all times, u0 that of the proof,"
+        inputs = "the constant input u0 of the proof" if bound == 0 else moves
+        return (
+            f"{describe(subject)} contracts regionally: under {inputs} the ellipsoid "
+            f"(h - c)^T P (h - c) <= l of the proof is never left, and any two trajectories that start "
+            f"in it satisfy |d| <= {at_most(self.overshoot)} * {decay} |d(0)|. It contains the ball "
+            f"|h - c| <= {at_least(self.radius)}; nothing is said about states outside the ellipsoid."
         )
-    try:
-        inner = regional_system(system, region)
-    except StabilityError as error:
-        return False, f"no system with the region's slopes: {error}"
-    valid, reason = check_lmi(inner, P, L, rate)
-    if not valid:
-        return False, f"with the region's slopes {reason}"
-    return (
-        True,
-        f"on an invariant region, slopes in [{region.low.min(initial=1.0):.3g}, "
-        f"{region.high.max(initial=0.0):.3g}]; {reason}",
-    )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+        problem = self._out_of_range(subject) or self.metric_problem()
+        if problem is not None:
+            return False, problem
+        if not self.radius * math.sqrt(self.p_max) * (1.0 + 1e-14) <= math.sqrt(self.level):
+            return False, "the ball of the stated radius does not fit into the ellipsoid"
+        region = region_bounds(subject, self.P, self.p_min, self.level, self.centre, self.input, self.input_bound)
+        if region is None:
+            return False, "the bounds over the region cannot be computed"
+        drift, allowed = self._drift(region), self._undone(subject)
+        if not drift * (1 + 4 * EPS) < allowed:
+            return False, (
+                f"the region is not proved invariant: the drift at its centre is {drift:.3g}, "
+                f"contraction undoes {allowed:.3g}"
+            )
+        try:
+            inner = regional_system(subject.system, region)
+        except StabilityError as error:
+            return False, f"no system with the region's slopes: {error}"
+        valid, reason = check_lmi(inner, self.P, self.L, self.rate)
+        if not valid:
+            return False, f"with the region's slopes {reason}"
+        slopes = f"[{region.low.min(initial=1.0):.3g}, {region.high.max(initial=0.0):.3g}]"
+        return True, f"on an invariant region, slopes in {slopes}; {reason}"
+
+    def _out_of_range(self, subject: DrivenSystem) -> str | None:
+        positive = 0.0 < self.p_min <= self.p_max <= 1e30 and 0.0 < self.level <= 1e30 and self.radius > 0.0
+        if not (positive and self.input_bound >= 0.0):
+            return "p_min, p_max, level and radius must be positive, input_bound not negative"
+        return None if decays(self.rate, subject.is_discrete) else no_decay(self.rate)
+
+    def _drift(self, region: Region) -> float:
+        r"""An upper bound of :math:`\varepsilon`: how fast the centre moves in the norm of ``P``."""
+        drift, most = region.drift, np.abs(self.P) @ region.drift
+        squared = min(float(drift @ most), float(drift @ (self.p_max * drift)))
+        return math.sqrt(squared * (1 + (2 * len(drift) + 16) * EPS) + TINY)
+
+    def _undone(self, subject: DrivenSystem) -> float:
+        r"""A lower bound of :math:`\lambda \sqrt\ell` (:math:`(1 - \rho) \sqrt\ell`), what contraction undoes."""
+        return (1.0 - self.rate if subject.is_discrete else self.rate) * math.sqrt(self.level) * (1 - 8 * EPS)

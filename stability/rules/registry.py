@@ -1,135 +1,121 @@
 """The table of verifier rules, by the proof's kind, and the preamble that all of them share.
 
 A rule enumerates what its theorem covers: which subjects, which claims, which verdict, which data. The preamble refuses
-everything else before the rule's own body runs, so that no rule can be talked into a combination it was not written
+everything else before the theorem's own check runs, so that no rule can be talked into a combination it was not written
 for.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim, Proof, Verdict
 from stability.rigor.definite import FLUSHED, flushes_small_numbers
+from stability.rules.fields import FIELDS, Datum, ProofData, sizes
 
-__all__ = ["FIELDS", "RULES", "Outcome", "Rule", "rule", "verdict_of", "worded"]
+__all__ = ["RULES", "Outcome", "ProofData", "Rule", "accepted", "propose", "rule", "verdict_of", "worded"]
 
 Outcome = tuple[bool, str]
-Body = Callable[[Any, Claim, Mapping[str, Any]], Outcome]
-Words = Callable[[Any, Claim, Mapping[str, Any]], str]
+Kind = TypeVar("Kind", bound=ProofData)
 RULES: dict[str, Rule] = {}
-EXACT_INTEGERS = 2**53
-LARGEST = 1e100  # of a pair that names an eigenvalue
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    if isinstance(value, int):
-        return abs(value) <= EXACT_INTEGERS
-    return isinstance(value, float) and math.isfinite(value)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.float64 and bool(np.isfinite(value).all())
-
-
-def _is_pair(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return _is_array(value) and value.shape == (2,) and bool((np.abs(value) <= LARGEST).all())
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        return False
-    return all(_is_number(x) and abs(x) <= LARGEST for x in value)
-
-
-FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "number": ("a finite number", _is_number),
-    "number or null": ("a finite number or null", lambda v: v is None or _is_number(v)),
-    "count": ("a positive integer", lambda v: type(v) is int and 0 < v <= EXACT_INTEGERS),
-    "index": ("an integer from zero", lambda v: type(v) is int and 0 <= v <= EXACT_INTEGERS),
-    "array": ("an array of finite numbers", _is_array),
-    "pair": ("a pair of numbers up to 1e100", _is_pair),
-    "text": ("a string", lambda v: isinstance(v, str)),
-    "mapping": ("a mapping", lambda v: isinstance(v, Mapping)),
-    "list": ("a list", lambda v: isinstance(v, (list, tuple))),
-}
-"""What a datum of a proof can be, in words and as a test."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """One theorem: what it is about, and the body that checks it.
+    """One theorem: what it is about, and the type of its proof, which checks itself.
 
     Attributes:
         kind: the proof's kind in a certificate file.
         subject: the types it is about.
         claim: the names of the claims it can decide.
         verdict: the answers it can give; ``inconclusive`` for a replay, which shows something and proves nothing.
+        value: the datum that must equal the claim's value; ``None`` for a claim without a value; ``""`` where the
+            check compares it.
+        unfit: ``subject -> str``, why the theorem is not about this subject, or ``None`` where it is.
+        size: the words for an array that is not of the subject's size, with ``{n}``, ``{m}``, ``{p}`` for the sizes.
+        data: the type of the proof: fields, sentence, check.
         fields: name of every datum the proof must hold, with its type, a key of ``FIELDS``.
         optional: those it may hold.
-        value: the datum that must equal the claim's value; ``None`` for a claim without a value; ``""`` where the
-            body compares it.
-        statement: ``(subject, claim, data) -> str``, the only sentence that such a proof may carry.
-        body: ``(subject, claim, data) -> (valid, reason)``, run on what has passed the preamble.
     """
 
     kind: str
     subject: tuple[type, ...]
     claim: tuple[str, ...]
     verdict: tuple[Verdict, ...]
+    value: str | None
+    unfit: Callable[[Any], str | None]
+    size: str
+    data: type[ProofData]
     fields: Mapping[str, str]
     optional: Mapping[str, str]
-    value: str | None
-    statement: Words
-    body: Body
+    types: Mapping[str, Datum]
 
     def __call__(self, subject: Any, claim: Claim) -> Outcome:
         """Decide a claim about a subject; what the theorem does not cover is refused.
 
-        Bodies see no warnings of numpy: what overflows becomes infinite or NaN, which every comparison there refuses.
+        Checks see no warnings of numpy: what overflows becomes infinite or NaN, which every comparison there refuses.
         """
         problem = self.refusal(subject, claim)
         if problem is not None or claim.proof is None:
             return False, problem or "there is no proof"
         if flushes_small_numbers():
             return False, FLUSHED
+        given = claim.proof.data.items()  # an integer stands for the same number
+        data = {name: float(value) if self.types[name].type == "number" else value for name, value in given}
         with np.errstate(all="ignore"):
-            return self.body(subject, claim, claim.proof.data)
+            problem = self.unfit(subject) or self._missized(subject, data)
+            return (False, problem) if problem is not None else self.data.of(data).check(subject, claim)
 
     def refusal(self, subject: Any, claim: Claim) -> str | None:
         """Why the theorem does not cover this claim about this subject, or ``None`` where it does."""
-        if not isinstance(subject, self.subject):
-            names = " or ".join(t.__name__ for t in self.subject)
-            return f"a proof of kind {self.kind} is about a {names}, not about a {type(subject).__name__}"
-        if claim.name not in self.claim:
-            return f"a proof of kind {self.kind} is about {' or '.join(self.claim)}, not about {claim.name!r}"
-        if claim.verdict not in self.verdict:
-            answers = " or ".join(self.verdict)
-            return f"a proof of kind {self.kind} supports the verdict {answers}, not {claim.verdict}"
-        if claim.proof is None:
-            return "there is no proof"
+        problem = self._uncovered(subject, claim)
+        if problem is not None or claim.proof is None:
+            return problem or "there is no proof"
         data = claim.proof.data
         if not isinstance(data, Mapping):
             return "the proof's data are no mapping"
+        return self._mistyped(data) or self._other_value(claim, data)
+
+    def _uncovered(self, subject: Any, claim: Claim) -> str | None:
+        proof = f"a proof of kind {self.kind}"
+        if not isinstance(subject, self.subject):
+            names = " or ".join(t.__name__ for t in self.subject)
+            return f"{proof} is about a {names}, not about a {type(subject).__name__}"
+        if claim.name not in self.claim:
+            return f"{proof} is about {' or '.join(self.claim)}, not about {claim.name!r}"
+        if claim.verdict not in self.verdict:
+            return f"{proof} supports the verdict {' or '.join(self.verdict)}, not {claim.verdict}"
+        return None
+
+    def _mistyped(self, data: Mapping[str, Any]) -> str | None:
         missing = sorted(set(self.fields) - set(data))
-        unknown = sorted(str(k) for k in set(data) - set(self.fields) - set(self.optional))
+        unknown = sorted(str(k) for k in set(data) - set(self.types))
         if missing or unknown:
             parts = {"lacks": missing, "holds unknown": unknown}
             what = " and ".join(f"{word} {', '.join(keys)}" for word, keys in parts.items() if keys)
             return f"a proof of kind {self.kind} {what}"
         for name, value in data.items():
-            words, test = FIELDS[self.fields.get(name) or self.optional[name]]
+            words, test = FIELDS[self.types[name].type]
             if not test(value):
                 return f"{name} must be {words}"
+        return None
+
+    def _other_value(self, claim: Claim, data: Mapping[str, Any]) -> str | None:
         if self.value is None and claim.value is not None:
             return "this claim has no value"
         if self.value and claim.value != data[self.value]:
             return f"the claim says {self.value} {claim.value}, the proof {data[self.value]}"
+        return None
+
+    def _missized(self, subject: Any, data: Mapping[str, Any]) -> str | None:
+        for name, value in data.items():
+            datum = self.types[name]
+            if datum.size is not None and not datum.size.admits(value, subject):
+                return (datum.words or self.size).format(**sizes(subject))
         return None
 
 
@@ -143,48 +129,42 @@ def rule(
     subject: type | tuple[type, ...],
     claim: str | tuple[str, ...],
     verdict: Verdict | tuple[Verdict, ...],
-    fields: Mapping[str, str],
-    statement: Words,
-    optional: Mapping[str, str] | None = None,
     value: str | None = None,
-) -> Callable[[Body], Rule]:
-    """Decorator: make a body ``(subject, claim, data) -> (valid, reason)`` the rule for one kind of proof.
+    unfit: Callable[[Any], str | None] = lambda _: None,
+    size: str = "",
+) -> Callable[[type[Kind]], type[Kind]]:
+    """Decorator: enter a type of proof in the table, as the rule for one kind.
+
+    Its ``sentence`` is the only one that such a proof may carry; the verifier refuses any other, so that nobody can put
+    different words above a valid proof. It is asked for the sentence only after the preamble.
 
     Args:
         kind: the proof's kind in a certificate file.
         subject: the type or types it is about.
         claim: the name or names of the claims.
         verdict: the answer or answers.
-        fields: the data that a proof must hold, with their types (keys of ``FIELDS``).
-        statement: the only sentence that such a proof may carry; the verifier refuses any other, so that nobody can
-            put different words above a valid proof. It is asked for the sentence only after the preamble.
-        optional: data that a proof may hold.
-        value: the datum that the claim's value repeats; ``None``: the claim has none; ``""``: the body decides.
+        value: the datum that the claim's value repeats; ``None``: the claim has none; ``""``: the check decides.
+        unfit: why the theorem is not about a subject of these types, or ``None``; asked before the check.
+        size: the words for an array of another size than its field names; needed where a field names one.
 
     Returns:
-        The decorator; the rule takes the function's place.
+        The decorator.
 
     Raises:
         ValueError: for a kind that is taken, or a type of datum that is unknown.
     """
 
-    def register(function: Body) -> Rule:
-        types = {**fields, **(optional or {})}
-        if kind in RULES or not set(types.values()) <= set(FIELDS):
+    def register(data: type[Kind]) -> type[Kind]:
+        needed, optional = data.types(optional=False), data.types(optional=True)
+        types = {**needed, **optional}
+        if kind in RULES or not {datum.type for datum in types.values()} <= set(FIELDS):
             raise ValueError(f"the rule {kind!r} is there already, or one of its fields has no known type")
-        made = Rule(
-            kind,
-            _tuple(subject),
-            _tuple(claim),
-            _tuple(verdict),
-            dict(fields),
-            dict(optional or {}),
-            value,
-            statement,
-            function,
-        )
-        RULES[kind] = made
-        return made
+        if any(datum.size and not (datum.words or size) for datum in types.values()):
+            raise ValueError(f"the rule {kind!r} has no words for an array of another size")
+        names = [{name: datum.type for name, datum in part.items()} for part in (needed, optional)]
+        about = _tuple(subject), _tuple(claim), _tuple(verdict)
+        RULES[kind] = Rule(kind, *about, value, unfit, size, data, *names, types)
+        return data
 
     return register
 
@@ -201,11 +181,49 @@ def worded(subject: Any, claim: Claim) -> Claim:
 
     Raises:
         ValueError: it has no proof.
-        KeyError: no rule knows the proof's kind, or a datum that the sentence names is missing.
+        KeyError: no rule knows the proof's kind.
+        AttributeError: a datum that the sentence names is missing.
     """
     if claim.proof is None:
         raise ValueError(f"no sentence for a claim of {claim.name} without a proof")
-    return replace(claim, statement=RULES[claim.proof.kind].statement(subject, claim, claim.proof.data))
+    proof = RULES[claim.proof.kind].data.of(claim.proof.data)
+    return replace(claim, statement=proof.sentence(subject, claim))
+
+
+def propose(
+    subject: Any,
+    kind: str,
+    data: Mapping[str, Any],
+    name: str | None = None,
+    *,
+    verdict: Verdict | None = None,
+    value: float | None = None,
+) -> Claim:
+    """The claim that a proof supports, in the words of its rule, which has yet to check it.
+
+    Args:
+        subject: what it is about.
+        kind: the proof's kind.
+        data: its data.
+        name: the claim; the first of the rule's by default.
+        verdict: by default the one that such a proof supports.
+        value: by default what the proof says.
+
+    Returns:
+        The claim.
+    """
+    about = RULES[kind]
+    value = data.get(about.value) if value is None and about.value else value
+    draft = Claim(name or about.claim[0], "", verdict or verdict_of(kind, data), Proof(kind, data), value)
+    return worded(subject, draft)
+
+
+def accepted(
+    subject: Any, kind: str, data: Mapping[str, Any], name: str | None = None, *, verdict: Verdict | None = None
+) -> Claim | None:
+    """The claim of ``propose`` where its rule accepts it, else ``None``."""
+    claim = propose(subject, kind, data, name=name, verdict=verdict)
+    return claim if RULES[kind](subject, claim)[0] else None
 
 
 def verdict_of(kind: str, data: Mapping[str, Any]) -> Verdict:

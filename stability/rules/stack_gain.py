@@ -10,21 +10,20 @@ those side by side add in squares. A linear head on the last level multiplies wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim, Proof, Verdict
+from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
 from stability.rigor.balls import TINY
 from stability.rigor.intervals import length, upper_product
-from stability.rules.cascade import CONTRACTING, GROW, boxes_fit, layer_claim, layer_norm, part_problem
-from stability.rules.registry import RULES, Outcome, rule, worded
+from stability.rules.cascade import CONTRACTING, GROW, layer_norm, proved_layers
+from stability.rules.fields import AnyArray, Number, Parts
+from stability.rules.registry import Outcome, ProofData, rule
 from stability.stacks.cascade import Cascade, Layer
 from stability.statements import at_most, inputs_phrase, who
 
-__all__ = ["as_stack", "check", "combined", "gain_part", "layer_gain"]
+__all__ = ["StackGain", "as_stack", "combined", "layer_gain"]
 
 Array = np.ndarray
 
@@ -32,13 +31,6 @@ Array = np.ndarray
 def as_stack(subject: GatedCell | Cascade) -> Cascade:
     """A stack as it is, a single gated cell as a stack of one."""
     return Cascade([subject]) if isinstance(subject, GatedCell) else subject
-
-
-def gain_part(layer: Layer, packed: Any) -> Claim:
-    """The claim behind one layer's part of the proof, in its rule's words; the rule has yet to check it."""
-    if packed["kind"] != "gain_lmi":
-        return layer_claim(layer, packed)
-    return worded(layer, Claim("gain", "", Verdict.CERTIFIED, Proof("gain_lmi", packed["data"]), packed["rate"]))
 
 
 def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
@@ -88,55 +80,39 @@ def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float
     return total if math.isfinite(total) else "the bound overflows"
 
 
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    stack = as_stack(subject)
-    gated = any(isinstance(layer, GatedCell) for layer in stack.layers)
-    runs = "two runs from one state" + (" in the invariant boxes of the proof" if gated else "")
-    output = "the outputs under the linear head of the proof" if "head" in data else "the outputs of the last level"
-    inputs = inputs_phrase(stack.layers[0]).replace("every input", "inputs")
-    return (
-        f"For {who(subject)}, {runs} and any two sequences u1, u2 of {inputs}, with difference "
-        f"u = u1 - u2: {output} differ by at most {at_most(data['gain'])} |u|, in the l2 norm "
-        "over the whole sequence."
-    )
+@rule("stack_gain", subject=(GatedCell, Cascade), claim="gain", verdict=Verdict.CERTIFIED, value="gain")
+class StackGain(ProofData):
+    """``layers``: kind, data and rate of each layer's proof; ``head`` (k, outputs) where there is one."""
 
+    layers: Parts
+    gain: Number
+    head: AnyArray | None = None
 
-@rule(
-    "stack_gain",
-    subject=(GatedCell, Cascade),
-    claim="gain",
-    verdict=Verdict.CERTIFIED,
-    fields={"layers": "list", "gain": "number"},
-    optional={"head": "array"},
-    value="gain",
-    statement=_statement,
-)
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``layers`` (kind, data, rate of each), ``gain``, and ``head`` (k, outputs) where there is one."""
-    stack = as_stack(subject)
-    packed, gain, head = data["layers"], float(data["gain"]), data.get("head")
-    if len(packed) != len(stack.layers):
-        return False, f"the proof must hold one part for each of the {len(stack.layers)} layers"
-    width = sum(layer.outputs for layer in stack.layers[-stack.directions :])
-    if head is not None and head.shape[1:] != (width,):
-        return False, f"head must be a finite matrix with {width} columns"
-    claims = []
-    for k, (layer, part) in enumerate(zip(stack.layers, packed)):
-        problem = part_problem(part)
-        if problem is not None or part["kind"] not in (*CONTRACTING, "gain_lmi"):
-            return False, f"layer {k}: {problem or 'no gain is proved by a ' + part['kind'][:60]}"
-        kind = part["kind"]
-        inner = gain_part(layer, part)
-        valid, reason = RULES[kind](layer, inner)
-        if not valid:
-            return False, f"layer {k}: {reason}"
-        claims.append(inner)
-    misfit = boxes_fit(stack, claims)
-    if misfit is not None:
-        return False, misfit
-    bound = combined(stack, claims, head)
-    if isinstance(bound, str):
-        return False, bound
-    if not gain >= bound:
-        return False, f"the layers give the gain {bound}, more than {gain}"
-    return True, f"the gains of {len(claims)} layers, each proved, give at most {gain:.6g}"
+    def sentence(self, subject: GatedCell | Cascade, claim: Claim) -> str:
+        stack = as_stack(subject)
+        gated = any(isinstance(layer, GatedCell) for layer in stack.layers)
+        runs = "two runs from one state" + (" in the invariant boxes of the proof" if gated else "")
+        output = (
+            "the outputs of the last level" if self.head is None else "the outputs under the linear head of the proof"
+        )
+        inputs = inputs_phrase(stack.layers[0]).replace("every input", "inputs")
+        return (
+            f"For {who(subject)}, {runs} and any two sequences u1, u2 of {inputs}, with difference "
+            f"u = u1 - u2: {output} differ by at most {at_most(self.gain)} |u|, in the l2 norm "
+            "over the whole sequence."
+        )
+
+    def check(self, subject: GatedCell | Cascade, claim: Claim) -> Outcome:
+        stack, head = as_stack(subject), self.head
+        if len(self.layers) != len(stack.layers):
+            return False, f"the proof must hold one part for each of the {len(stack.layers)} layers"
+        width = sum(layer.outputs for layer in stack.layers[-stack.directions :])
+        if head is not None and head.shape[1:] != (width,):
+            return False, f"head must be a finite matrix with {width} columns"
+        claims = proved_layers(stack, self.layers, (*CONTRACTING, "gain_lmi"), "gain is proved")
+        bound = claims if isinstance(claims, str) else combined(stack, claims, head)
+        if isinstance(bound, str):
+            return False, bound
+        if not self.gain >= bound:
+            return False, f"the layers give the gain {bound}, more than {self.gain}"
+        return True, f"the gains of {len(claims)} layers, each proved, give at most {self.gain:.6g}"

@@ -9,25 +9,20 @@ apart. A replay, not a proof: it supports the verdict inconclusive (see ``gated_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
-from stability.rules.cascade import inner_claim
-from stability.rules.gated_orbits import input_phrase, inputs_of
-from stability.rules.gated_trajectories import MAX_STEPS, MAX_WORK, MIN_STEPS, cell_work, twice_apart
-from stability.rules.registry import RULES, Outcome, rule
-from stability.rules.witness_data import vector
+from stability.rules.fields import AnyArray, Inner, Text
+from stability.rules.gated_orbits import inputs_of
+from stability.rules.gated_trajectories import SIZE, HeldApart, cell_work
+from stability.rules.registry import RULES, Outcome, ProofData, propose, rule
 from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
-from stability.statements import at_least, describe
+from stability.statements import describe
 
-__all__ = ["MERGED_KINDS", "check_merged", "check_trajectories", "work"]
+__all__ = ["MERGED_KINDS", "MergedStack", "StackTrajectories", "work"]
 
-Array = np.ndarray
 MERGED_KINDS = (
     "unstable_linear",
     "unstable_everywhere",
@@ -40,37 +35,32 @@ MERGED_KINDS = (
 )
 
 
-def _inner(subject: Cascade, claim: Claim, data: Mapping[str, Any]) -> tuple[Any, Claim] | None:
-    """The merged network and the claim about it, or ``None`` where there is none."""
-    whole = merged(subject)
-    if whole is None or data["kind"] not in MERGED_KINDS:
-        return None
-    return whole, inner_claim(whole, claim.verdict, data)
+@rule("merged_stack", subject=Cascade, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
+class MergedStack(ProofData):
+    """``kind`` and ``data`` of a proof against the merged network; the verdict is that proof's."""
 
+    kind: Text
+    data: Inner
 
-def _merged_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    inner = _inner(subject, claim, data)
-    if inner is None:
-        return "A statement about stacks of layers."
-    answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"
-    return f"{describe(subject)} {answer}, as one network: {inner[1].statement}"
+    def inner(self, subject: Cascade, claim: Claim) -> tuple[Any, Claim] | None:
+        """The merged network and the claim about it, or ``None`` where there is none."""
+        whole = merged(subject)
+        if whole is None or self.kind not in MERGED_KINDS:
+            return None
+        return whole, propose(whole, self.kind, self.data, name="contraction", verdict=claim.verdict)
 
+    def sentence(self, subject: Cascade, claim: Claim) -> str:
+        inner = self.inner(subject, claim)
+        if inner is None:
+            return "A statement about stacks of layers."
+        answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"
+        return f"{describe(subject)} {answer}, as one network: {inner[1].statement}"
 
-@rule(
-    "merged_stack",
-    subject=Cascade,
-    claim="contraction",
-    verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE),
-    fields={"kind": "text", "data": "mapping"},
-    statement=_merged_statement,
-)
-def check_merged(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``kind`` and ``data`` of a proof against the merged network; the verdict is that proof's."""
-    inner = _inner(subject, claim, data)
-    if inner is None:
-        return False, f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"
-    whole, about = inner
-    return RULES[data["kind"]](whole, about)
+    def check(self, subject: Cascade, claim: Claim) -> Outcome:
+        inner = self.inner(subject, claim)
+        if inner is None:
+            return False, f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"
+        return RULES[self.kind](*inner)
 
 
 def work(cascade: Cascade) -> float:
@@ -85,12 +75,9 @@ def work(cascade: Cascade) -> float:
     return total
 
 
-def _trajectories_statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    return (
-        f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the "
-        f"{input_phrase(data, 'inputs')} two runs of it stay at least {at_least(data['gap'])} apart for "
-        f"{data['steps']} steps."
-    )
+def _not_one_way(subject: Cascade) -> str | None:
+    one_way = subject.directions == 1 and subject.is_discrete
+    return None if one_way else "runs are replayed for discrete stacks with one direction"
 
 
 @rule(
@@ -98,23 +85,22 @@ def _trajectories_statement(subject: Any, claim: Claim, data: Mapping[str, Any])
     subject=Cascade,
     claim="contraction",
     verdict=Verdict.INCONCLUSIVE,
-    fields={**dict.fromkeys(("first", "second", "inputs"), "array"), "steps": "count", "gap": "number"},
-    statement=_trajectories_statement,
+    unfit=_not_one_way,
+    size=SIZE,
 )
-def check_trajectories(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``first`` (n,), ``second`` (n,), ``inputs`` (q, p), ``steps``, ``gap``."""
-    if subject.directions != 1 or not subject.is_discrete:
-        return False, "runs are replayed for discrete stacks with one direction"
-    inputs, problem = inputs_of(subject.layers[0], {"input": data["inputs"]})
-    if inputs is None:
-        return False, problem
-    first, second = (vector(data, key, subject.states) for key in ("first", "second"))
-    gap, steps = float(data["gap"]), data["steps"]
-    if first is None or second is None:
-        return False, f"first and second must be vectors of {subject.states} entries"
-    if not MIN_STEPS <= steps <= MAX_STEPS or 2.0 * steps * work(subject) > MAX_WORK:
-        return False, f"steps must be an integer in [{MIN_STEPS}, {MAX_STEPS}], and the replay not too long"
-    reason = twice_apart(subject.advance, first, second, inputs, steps, gap)
-    if reason is not None:
-        return False, reason
-    return True, f"replayed, not proved: the gap stays above {gap:.3g} for {steps} steps"
+class StackTrajectories(HeldApart):
+    """``inputs`` (q, p)."""
+
+    inputs: AnyArray
+
+    def sentence(self, subject: Cascade, claim: Claim) -> str:
+        return self.seen(subject, self.inputs, "runs of it")
+
+    def check(self, subject: Cascade, claim: Claim) -> Outcome:
+        inputs, problem = inputs_of(subject.layers[0], self.inputs)
+        if inputs is None:
+            return False, problem
+        reason = self.kept(subject, inputs, work(subject))
+        if reason is not None:
+            return False, reason
+        return True, f"replayed, not proved: the gap stays above {self.gap:.3g} for {self.steps} steps"

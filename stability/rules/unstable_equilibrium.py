@@ -7,21 +7,18 @@ A network that contracts at an exponential rate has no such equilibrium.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import Ball, activation_slopes
 from stability.rigor.eigenpairs import closed_loop_orbit
 from stability.rigor.equilibria import enclose_equilibrium
 from stability.rigor.instability import prove_not_stable
-from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
+from stability.rules.fields import Input, State
+from stability.rules.named_eigenvalue import Unstable
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import vector
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
-__all__ = ["check", "smooth_slopes"]
+__all__ = ["UnstableEquilibrium", "smooth_slopes"]
 
 
 def smooth_slopes(name: str, channels: Ball) -> Ball | str:
@@ -32,38 +29,37 @@ def smooth_slopes(name: str, channels: Ball) -> Ball | str:
     return slopes
 
 
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    what = "contracting" if claim.name == "contraction" else "globally asymptotically stable for every constant input"
-    return (
-        f"{describe(subject)} is not {what}: under the constant input of the proof it has an equilibrium "
-        f"whose Jacobian has {eigenvalue_phrase(data, subject.system.is_discrete)}, "
-        "so trajectories that start next to it leave it."
-    )
-
-
 @rule(
     "unstable_equilibrium",
     subject=DrivenSystem,
     claim=("contraction", "equilibrium"),
     verdict=Verdict.REFUTED,
-    fields={"state": "array", "input": "array"},
-    optional=OPTIONAL,
-    statement=_statement,
+    size="state and input must be finite and of the network's sizes",
 )
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``state`` (n,), ``input`` (p,); ``eigenvalue`` (re, im) where the sentence names it."""
-    state, inputs = vector(data, "state", subject.system.states), vector(data, "input", subject.inputs)
-    if state is None or inputs is None:
-        return False, "state and input must be finite and of the network's sizes"
-    found = enclose_equilibrium(subject, state, inputs)
-    if found is None:
-        return False, "no equilibrium is proved to exist at the stored state and input"
-    slopes = smooth_slopes(subject.activation, found.channels)
-    if isinstance(slopes, str):
-        return False, slopes
-    matrix = closed_loop_orbit(subject.system, slopes)
-    proved = prove_not_stable(matrix, subject.system.is_discrete, named(data), strict=True)
-    if proved is None:
-        return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
-    where = float(found.states.rad.max())
-    return True, f"an equilibrium within {where:.1e} of the stored state; its Jacobian: {proved}"
+class UnstableEquilibrium(Unstable):
+    """A state and the constant input under which it is at rest."""
+
+    state: State
+    input: Input
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        attracting = "globally asymptotically stable for every constant input"
+        return (
+            f"{describe(subject)} is not {'contracting' if claim.name == 'contraction' else attracting}: under the "
+            f"constant input of the proof it has an equilibrium whose Jacobian has {self.phrase(subject.is_discrete)}, "
+            "so trajectories that start next to it leave it."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+        found = enclose_equilibrium(subject, self.state, self.input)
+        if found is None:
+            return False, "no equilibrium is proved to exist at the stored state and input"
+        slopes = smooth_slopes(subject.activation, found.channels)
+        if isinstance(slopes, str):
+            return False, slopes
+        matrix = closed_loop_orbit(subject.system, slopes)
+        proved = prove_not_stable(matrix, subject.is_discrete, self.named, strict=True)
+        if proved is None:
+            return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
+        where = float(found.states.rad.max())
+        return True, f"an equilibrium within {where:.1e} of the stored state; its Jacobian: {proved}"

@@ -9,31 +9,20 @@ proved by :math:`|I - C R|_\infty < 1` for an approximate right inverse ``R``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import Ball, row_sum_norm
 from stability.rigor.eigenpairs import closed_loop
 from stability.rigor.instability import prove_not_stable
-from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
+from stability.rules.named_eigenvalue import Unstable
 from stability.rules.registry import Outcome, rule
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
-__all__ = ["check", "why_not_everywhere"]
+__all__ = ["UnstableEverywhere", "why_not_everywhere"]
 
 SMOOTH = ("tanh", "identity")  # phi(0) = 0 and phi'(0) = 1
-
-
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    what = "contracting" if claim.name == "contraction" else "globally asymptotically stable for any constant input"
-    return (
-        f"{describe(subject)} is not {what}: under every constant input it has an equilibrium whose Jacobian has "
-        f"{eigenvalue_phrase(data, subject.system.is_discrete)}, so trajectories that start next to it leave it."
-    )
 
 
 def why_not_everywhere(subject: DrivenSystem) -> str | None:
@@ -62,18 +51,22 @@ def why_not_everywhere(subject: DrivenSystem) -> str | None:
     subject=DrivenSystem,
     claim=("contraction", "equilibrium"),
     verdict=Verdict.REFUTED,
-    fields={},
-    optional=OPTIONAL,
-    statement=_statement,
+    unfit=why_not_everywhere,
 )
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``eigenvalue`` (re, im) where the sentence names it."""
-    system = subject.system
-    problem = why_not_everywhere(subject)
-    if problem is not None:
-        return False, problem
-    matrix = closed_loop(system, Ball.exact(np.ones(system.channels)))
-    proved = prove_not_stable(matrix, system.is_discrete, named(data), strict=True)
-    if proved is None:
-        return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
-    return True, f"every constant input has an equilibrium; its Jacobian: {proved}"
+class UnstableEverywhere(Unstable):
+    """No data but ``eigenvalue`` where the sentence names it."""
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        attracting = "globally asymptotically stable for any constant input"
+        return (
+            f"{describe(subject)} is not {'contracting' if claim.name == 'contraction' else attracting}: under every "
+            f"constant input it has an equilibrium whose Jacobian has {self.phrase(subject.is_discrete)}, so "
+            "trajectories that start next to it leave it."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+        matrix = closed_loop(subject.system, Ball.exact(np.ones(subject.system.channels)))
+        proved = prove_not_stable(matrix, subject.is_discrete, self.named, strict=True)
+        if proved is None:
+            return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
+        return True, f"every constant input has an equilibrium; its Jacobian: {proved}"

@@ -15,38 +15,22 @@ approach each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import EPS, Ball, system_balls
 from stability.rigor.eigenpairs import Matrix
 from stability.rigor.instability import enclose_unstable, prove_not_stable
-from stability.rules.named_eigenvalue import OPTIONAL, eigenvalue_phrase, named
+from stability.rules.fields import State
+from stability.rules.named_eigenvalue import Unstable, eigenvalue_text
 from stability.rules.registry import Outcome, rule
-from stability.rules.witness_data import eigenvalue_text, vector
 from stability.statements import describe
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
-__all__ = ["check"]
+__all__ = ["UnstableLinear"]
 
-
-def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
-    who, bounded = describe(subject), "" if subject.system.channels == 0 else " and the activation is bounded"
-    value = eigenvalue_phrase(data, subject.system.is_discrete, strict="difference" in data)
-    if "difference" in data:
-        what = "contracting" if claim.name == "contraction" else "bounded"
-        return (
-            f"{who} is not {what}: its linear part has {value}{bounded}, so under every input "
-            "two trajectories that start with the difference of the proof move apart for ever."
-        )
-    return (
-        f"{who} does not contract at any uniform exponential rate: its linear part has "
-        f"{value}{bounded}, so differences between far-apart trajectories shrink at most at a bounded speed."
-    )
+SIZE = "difference must be a finite vector of {n} entries, with an eigenvalue"
 
 
 @rule(
@@ -54,42 +38,52 @@ def _statement(subject: Any, claim: Claim, data: Mapping[str, Any]) -> str:
     subject=DrivenSystem,
     claim=("contraction", "bounded"),
     verdict=Verdict.REFUTED,
-    fields={},
-    optional={"difference": "array", **OPTIONAL},
-    statement=_statement,
+    size=SIZE,
 )
-def check(subject: Any, claim: Claim, data: Mapping[str, Any]) -> Outcome:
-    """Data: ``eigenvalue`` (re, im) where the sentence names it; with it, for trajectories that move apart,
-    ``difference`` (n,).
-    """
-    grows, system, value = "difference" in data, subject.system, named(data)
-    if not grows and claim.name != "contraction":
-        return False, "without a difference that grows, this proof is about contraction alone"
-    bound = 0.0 if system.channels == 0 else activation(subject.activation).bound
-    if not np.isfinite(bound):
-        return False, f"the activation {subject.activation!r} is not bounded"
-    A, B, _, _ = system_balls(system)
-    left = Matrix(A.T, np.ones(system.states))
-    if not grows:
-        proved = prove_not_stable(left, system.is_discrete, value)
-        if proved is None:
-            return False, "the eigenvalue of A on or beyond the boundary of stability is not proved"
-        return True, f"for A: {proved}"
-    difference = vector(data, "difference", system.states)
-    if difference is None or value is None:
-        return False, f"difference must be a finite vector of {system.states} entries, with an eigenvalue"
-    pair = enclose_unstable(left, system.is_discrete, value)
-    if pair is None:
-        return False, "the eigenvalue of A is not proved, or not proved unstable"
-    w = Ball(pair.vector, np.full(system.states, pair.vector_radius))
-    push = float((w @ B).upper().sum()) * 2.0 * bound * (1 + (system.channels + 8) * EPS)
-    y = w @ difference
-    y_size = float(np.abs(y.mid)) * (1 - 4 * EPS) - float(y.rad) * (1 + 4 * EPS)
-    growth = (abs(pair.value) * (1 - 4 * EPS) - 1.0 if system.is_discrete else pair.value.real) - pair.radius
-    # push is not negative and growth positive, so a difference that does not excite the eigenvalue ends here as well
-    if not growth * y_size * (1 - 8 * EPS) > push:
-        return False, "the first difference is too small to outgrow what the activation can do"
-    return (
-        True,
-        f"A has an eigenvalue within {pair.radius:.1e} of {eigenvalue_text(pair.value)}; the gap grows",
-    )
+class UnstableLinear(Unstable):
+    """With ``eigenvalue``, for trajectories that move apart, a first ``difference`` of theirs."""
+
+    difference: State | None = None
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        who, bounded = describe(subject), "" if subject.system.channels == 0 else " and the activation is bounded"
+        value = self.phrase(subject.is_discrete, strict=self.difference is not None)
+        if self.difference is not None:
+            what = "contracting" if claim.name == "contraction" else "bounded"
+            return (
+                f"{who} is not {what}: its linear part has {value}{bounded}, so under every input "
+                "two trajectories that start with the difference of the proof move apart for ever."
+            )
+        return (
+            f"{who} does not contract at any uniform exponential rate: its linear part has "
+            f"{value}{bounded}, so differences between far-apart trajectories shrink at most at a bounded speed."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+        system, value = subject.system, self.named
+        if self.difference is None and claim.name != "contraction":
+            return False, "without a difference that grows, this proof is about contraction alone"
+        bound = 0.0 if system.channels == 0 else activation(subject.activation).bound
+        if not np.isfinite(bound):
+            return False, f"the activation {subject.activation!r} is not bounded"
+        A, B, _, _ = system_balls(system)
+        left = Matrix(A.T, np.ones(system.states))
+        if self.difference is None:
+            proved = prove_not_stable(left, system.is_discrete, value)
+            if proved is None:
+                return False, "the eigenvalue of A on or beyond the boundary of stability is not proved"
+            return True, f"for A: {proved}"
+        if value is None:
+            return False, SIZE.format(n=system.states)
+        pair = enclose_unstable(left, system.is_discrete, value)
+        if pair is None:
+            return False, "the eigenvalue of A is not proved, or not proved unstable"
+        w = Ball(pair.vector, np.full(system.states, pair.vector_radius))
+        push = float((w @ B).upper().sum()) * 2.0 * bound * (1 + (system.channels + 8) * EPS)
+        y = w @ self.difference
+        y_size = float(np.abs(y.mid)) * (1 - 4 * EPS) - float(y.rad) * (1 + 4 * EPS)
+        growth = (abs(pair.value) * (1 - 4 * EPS) - 1.0 if system.is_discrete else pair.value.real) - pair.radius
+        # push is not negative and growth positive: a difference that does not excite the eigenvalue ends here as well
+        if not growth * y_size * (1 - 8 * EPS) > push:
+            return False, "the first difference is too small to outgrow what the activation can do"
+        return True, f"A has an eigenvalue within {pair.radius:.1e} of {eigenvalue_text(pair.value)}; the gap grows"

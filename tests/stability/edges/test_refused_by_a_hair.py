@@ -14,7 +14,7 @@ from stability.rigor.intervals import Interval
 from stability.rules.cascade import CONTRACTING, compose, layer_claim, part_problem
 from stability.rules.disjoint_boxes import MAX_STATES, box_distance
 from stability.rules.growth_lmi import LARGEST_FACTOR
-from stability.rules.periodic_orbits import MAX_UNKNOWNS, _problem
+from stability.rules.periodic_orbits import MAX_UNKNOWNS, why_no_orbits
 from stability.rules.registry import RULES
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
@@ -179,19 +179,22 @@ def test_orbits_are_as_long_as_their_equations_can_be_solved():
         network = DrivenSystem(
             LureSystem(np.zeros((width, width)), np.eye(width), np.eye(width), dt=1.0), "tanh", np.eye(width)
         )
-        return _problem(network, np.zeros((period, width)), np.zeros((rows, width)))
+        return why_no_orbits(network, np.zeros((period, width)), np.zeros((rows, width)))
 
     assert problem(MAX_UNKNOWNS // 40) is None
     assert problem(MAX_UNKNOWNS // 40 + 1) == "an orbit has more than 1600 unknowns"
     assert problem(4, period=2) is None
     assert problem(3, period=2) == "the period of an orbit must be a multiple of the input's"
-    assert (
-        _problem(plain_map(), None, np.zeros((1, 2)))
-        == "orbits and input must hold 1 to 64 finite rows of the network's sizes"
-    )
-    assert _problem(plain_map(), np.zeros((1, 2)), np.zeros((1, 2)), None).startswith("orbits and input must")
+    for bad in ({"first": np.zeros((1, 3))}, {"second": np.zeros((65, 2))}, {"input": np.zeros((0, 2))}):
+        data = {"first": np.zeros((1, 2)), "input": np.zeros((1, 2)), **bad}
+        assert RULES["periodic_orbits"](plain_map(), witness_claim(plain_map(), "periodic_orbits", data)) == (
+            False,
+            "orbits and input must hold 1 to 64 finite rows of the network's sizes",
+        )
     flow = DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)), "tanh", np.eye(2))
-    assert _problem(flow, np.zeros((1, 2)), np.zeros((1, 2))) == "orbits step by step are for maps"
+    data = {"first": np.zeros((1, 2)), "input": np.zeros((1, 2))}
+    reason = RULES["periodic_orbits"](flow, witness_claim(flow, "periodic_orbits", data))[1]
+    assert reason == "orbits step by step are for maps"
 
 
 def test_a_head_has_a_column_for_each_output():

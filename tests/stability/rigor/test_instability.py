@@ -254,14 +254,14 @@ class TestSentences:
         ],
     )
     def test_digits(self, value, text):
-        assert eigenvalue_phrase({"eigenvalue": value}, True) == text
+        assert eigenvalue_phrase(complex(*value), True) == text
 
     def test_without_a_name(self):
-        assert eigenvalue_phrase({}, True) == "an eigenvalue of modulus above 1"
-        assert eigenvalue_phrase({}, True, strict=False) == "an eigenvalue of modulus at least 1"
-        assert eigenvalue_phrase({}, False) == "an eigenvalue of positive real part"
-        assert eigenvalue_phrase({}, False, strict=False) == "an eigenvalue of real part at least 0"
-        assert eigenvalue_phrase({"eigenvalue": (1e-7, 0.0)}, False).startswith("the eigenvalue 0.0000001 of positive")
+        assert eigenvalue_phrase(None, True) == "an eigenvalue of modulus above 1"
+        assert eigenvalue_phrase(None, True, strict=False) == "an eigenvalue of modulus at least 1"
+        assert eigenvalue_phrase(None, False) == "an eigenvalue of positive real part"
+        assert eigenvalue_phrase(None, False, strict=False) == "an eigenvalue of real part at least 0"
+        assert eigenvalue_phrase(1e-7 + 0j, False).startswith("the eigenvalue 0.0000001 of positive")
 
     def test_forged_names_are_refused_by_every_rule(self):
         """The verdicts would be right, the sentences not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -12,13 +13,12 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.refute.answer import witness_claim
 from stability.rigor.balls import Ball
 from stability.rules import gated_trajectories, registry, separated_trajectories, stack_witness
+from stability.rules.fields import FIELDS, LIMIT, LONGEST, Count, Datum, Number, ProofData, Size, State
 from stability.rules.gated_orbits import MAX_UNKNOWNS, inputs_of, least_distance, orbit_of
-from stability.rules.multiplier_lmi import LMI_FIELDS, overshoot_fits
-from stability.rules.named_eigenvalue import OPTIONAL, named
-from stability.rules.periodic_orbits import LONGEST, points
-from stability.rules.registry import FIELDS, RULES, verdict_of
-from stability.rules.separated_trajectories import periodic_input, runs
-from stability.rules.witness_data import LIMIT, eigenvalue_text, symmetric, vector
+from stability.rules.multiplier_lmi import Decay, overshoot_fits
+from stability.rules.named_eigenvalue import Unstable, eigenvalue_text
+from stability.rules.registry import RULES, verdict_of
+from stability.rules.separated_trajectories import runs
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
@@ -65,11 +65,12 @@ def test_every_type_of_datum_takes_what_its_words_say():
 
 def test_all_proofs_by_a_multiplier_hold_the_same_data():
     for kind in ("multiplier_lmi", "interval_lmi", "regional_lmi"):
-        assert LMI_FIELDS.items() <= RULES[kind].fields.items()
-    assert set(LMI_FIELDS) == set(RULES["multiplier_lmi"].fields)
+        assert issubclass(RULES[kind].data, Decay)
+        assert set(Decay.types(optional=False)) <= set(RULES[kind].fields)
+    assert set(RULES["multiplier_lmi"].fields) == {"P", "L", "rate", "overshoot", "p_min", "p_max"}
     for kind in ("unstable_orbit", "unstable_equilibrium", "unstable_everywhere", "unstable_linear", "gated_unstable"):
-        assert OPTIONAL.items() <= RULES[kind].optional.items()
-    assert list(OPTIONAL) == ["eigenvalue"]
+        assert RULES[kind].optional["eigenvalue"] == "pair"
+    assert list(Unstable.types(optional=True)) == ["eigenvalue"]
 
 
 def test_a_refusal_names_what_the_proof_is_about():
@@ -90,33 +91,36 @@ def test_a_refusal_names_what_the_proof_is_about():
 
 
 def test_vectors_and_symmetric_matrices_have_their_size_and_no_entry_beyond_the_limit():
-    for value, size, good in (
-        (np.array([LIMIT, -LIMIT]), 2, True),
-        (np.array([BEYOND, 0.0]), 2, False),
-        (np.array([0.0, -BEYOND]), 2, False),
-        (np.ones(2), 3, False),
-        (np.ones((2, 1)), 2, False),
+    two, three = (LureSystem.linear(-np.eye(n)) for n in (2, 3))
+    for value, subject, good in (
+        (np.array([LIMIT, -LIMIT]), two, True),
+        (np.array([BEYOND, 0.0]), two, False),
+        (np.array([0.0, -BEYOND]), two, False),
+        (np.ones(2), three, False),
+        (np.ones((2, 1)), two, False),
     ):
-        assert (vector({"x": value}, "x", size) is value) is good
-        assert (vector({"x": value}, "x", size) is None) is not good
+        assert Size(("n",)).admits(value, subject) is good
     bent = np.array([[1.0, 0.5], [np.nextafter(0.5, 1.0), 1.0]])
-    for value, size, good in (
-        (np.array([[LIMIT, -LIMIT], [-LIMIT, 1.0]]), 2, True),
-        (np.array([[1.0, BEYOND], [BEYOND, 1.0]]), 2, False),
-        (np.array([[1.0, -BEYOND], [-BEYOND, 1.0]]), 2, False),
-        (bent, 2, False),
-        (bent * LIMIT * 2, 2, False),
-        (np.eye(2), 3, False),
-        (np.ones(2), 2, False),
+    for value, subject, good in (
+        (np.array([[LIMIT, -LIMIT], [-LIMIT, 1.0]]), two, True),
+        (np.array([[1.0, BEYOND], [BEYOND, 1.0]]), two, False),
+        (np.array([[1.0, -BEYOND], [-BEYOND, 1.0]]), two, False),
+        (bent, two, False),
+        (bent * LIMIT * 2, two, False),
+        (np.eye(2), three, False),
+        (np.ones(2), two, False),
     ):
-        assert (symmetric({"P": value}, "P", size) is value) is good
-        assert (symmetric({"P": value}, "P", size) is None) is not good
+        assert Size(("nn",), symmetric=True).admits(value, subject) is good
+    assert Size(("nn",)).admits(bent, two)
+    network = DrivenSystem(LureSystem(-np.eye(2), np.ones((2, 3)), np.ones((3, 2))), "tanh", np.ones((3, 4)))
+    for axes, length in (("n", 2), ("m", 3), ("p", 4)):
+        assert [k for k in range(6) if Size((axes,)).admits(np.ones(k), network)] == [length]
 
 
 def test_an_eigenvalue_is_read_from_lists_and_arrays_alike():
     for pair in ([1.5, -2.0], (1.5, -2.0), np.array([1.5, -2.0])):
-        assert named({"eigenvalue": pair}) == 1.5 - 2.0j
-    assert named({}) is None
+        assert Unstable.of({"eigenvalue": pair}).named == 1.5 - 2.0j
+    assert Unstable.of({}).named is None
     assert [eigenvalue_text(z) for z in (2 + 0j, 1.5 - 2j, -0.25 + 1j)] == ["2", "1.5 - 2i", "-0.25 + 1i"]
 
 
@@ -127,10 +131,11 @@ def test_a_network_and_its_system_are_one():
 
 
 def test_orbits_and_inputs_are_taken_up_to_their_limits():
+    two = LureSystem.linear(-np.eye(2))
     wide = np.full((LONGEST, 2), LIMIT)
-    assert points({"x": wide}, "x", 2) is wide
+    assert Size(("kn",)).admits(wide, two)
     for bad in (np.ones((LONGEST + 1, 2)), np.ones((0, 2)), np.ones((3, 1)), np.ones(2), np.full((1, 2), -BEYOND)):
-        assert points({"x": bad}, "x", 2) is None
+        assert not Size(("kn",)).admits(bad, two)
     assert orbit_of(np.full((4, 2), -LIMIT), 2, 2).shape == (4, 2)
     assert orbit_of(np.zeros(2), 2, 1).shape == (1, 2)
     assert orbit_of(np.zeros((MAX_UNKNOWNS // 2, 2)), 2, 1) is not None
@@ -145,7 +150,7 @@ def test_orbits_and_inputs_are_taken_up_to_their_limits():
         assert orbit_of(bad, 2, period) is None
     cell = small_cell("gru", box=None)
     for value, rows in ((np.full(2, LIMIT), 1), (np.full((24, 2), -LIMIT), 24)):
-        assert inputs_of(cell, {"input": value})[0].shape == (rows, 2)
+        assert inputs_of(cell, value)[0].shape == (rows, 2)
     for bad, word in (
         (np.zeros((25, 2)), "1 to 24 vectors of 2 entries"),
         (np.zeros((0, 2)), "1 to 24"),
@@ -153,16 +158,16 @@ def test_orbits_and_inputs_are_taken_up_to_their_limits():
         (np.zeros((1, 1, 2)), "1 to 24"),
         (np.array([0.0, -BEYOND]), "exceeds 1e+100"),
     ):
-        found, problem = inputs_of(cell, {"input": bad})
+        found, problem = inputs_of(cell, bad)
         assert found is None
         assert word in problem
     boxed = small_cell("gru")
-    assert inputs_of(boxed, {"input": np.array([-1.0, 1.0])})[1] == ""
+    assert inputs_of(boxed, np.array([-1.0, 1.0]))[1] == ""
     for bad in (np.array([0.0, np.nextafter(1.0, 2.0)]), np.array([[0.0, 0.0], [np.nextafter(-1.0, -2.0), 0.0]])):
-        assert "outside the cell's input box" in inputs_of(boxed, {"input": bad})[1]
-    rows = np.full((4, 2), LIMIT)
-    assert periodic_input({"u": rows}, "u", 2) is rows
-    assert periodic_input({"u": np.ones(2)}, "u", 2).shape == (1, 2)
+        assert "outside the cell's input box" in inputs_of(boxed, bad)[1]
+    size = RULES["separated_trajectories"].types["input"].size
+    assert size.admits(np.full((4, 2), LIMIT), plain_map())
+    assert size.admits(np.ones(2), plain_map())
     for bad in (
         np.ones((5, 2)),
         np.ones((0, 2)),
@@ -171,7 +176,7 @@ def test_orbits_and_inputs_are_taken_up_to_their_limits():
         np.array([[0.0, BEYOND]]),
         np.ones((1, 1, 2)),
     ):
-        assert periodic_input({"u": bad}, "u", 2) is None
+        assert not size.admits(bad, plain_map())
 
 
 def test_the_distance_of_two_balls_is_a_lower_bound():
@@ -215,7 +220,7 @@ def test_a_replay_in_continuous_time_is_run_again_with_half_the_step():
     ("name", "module", "cost"),
     [
         ("held cell", gated_trajectories, lambda s: 2.0 * gated_trajectories.cell_work(s)),
-        ("held stack", stack_witness, lambda s: 2.0 * stack_witness.work(s)),
+        ("held stack", gated_trajectories, lambda s: 2.0 * stack_witness.work(s)),
         (
             "separated",
             separated_trajectories,
@@ -306,15 +311,27 @@ def test_a_proof_against_a_map_is_one_against_the_stack_of_that_layer():
 def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
     monkeypatch.setattr(registry, "RULES", dict(RULES))
 
-    def register(kind: str, **changes):
-        words = {"subject": LureSystem, "claim": "contraction", "verdict": Verdict.REFUTED}
-        words |= {"fields": {"x": "number"}, "statement": lambda *_: "", **changes}
-        return registry.rule(kind, **words)(lambda subject, claim, data: (True, f"{data}"))
+    class One(ProofData):
+        x: Number
 
-    made = register("new", optional={"y": "count"}, value="x")
-    assert registry.RULES["new"] is made
-    assert (made.kind, made.subject, made.claim, made.verdict) == (
+        def check(self, subject, claim):
+            return True, f"{vars(self)}"
+
+    class Two(One):
+        y: Count | None = None
+
+    class Sized(One):
+        z: State | None = None
+
+    def register(kind: str, data: type[ProofData] = One, **changes):
+        words = {"subject": LureSystem, "claim": "contraction", "verdict": Verdict.REFUTED, **changes}
+        registry.rule(kind, **words)(data)
+        return registry.RULES[kind]
+
+    made = register("new", Two, value="x")
+    assert (made.kind, made.data, made.subject, made.claim, made.verdict) == (
         "new",
+        Two,
         (LureSystem,),
         ("contraction",),
         (Verdict.REFUTED,),
@@ -327,13 +344,18 @@ def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
         tuple(Verdict),
     )
     assert (several.optional, several.value) == ({}, None)
-    for kind, changes in (
-        ("new", {}),
-        ("odd", {"fields": {"x": "integer"}}),
-        ("odd", {"optional": {"y": "integer"}}),
-    ):
+
+    class Untyped(ProofData):
+        x: float
+
+    class Unknown(ProofData):
+        x: Annotated[float, Datum("integer")]
+
+    for kind, data in (("new", One), ("odd", Untyped), ("odd", Unknown)):
         with pytest.raises(ValueError, match="is there already, or one of its fields has no known type"):
-            register(kind, **changes)
+            register(kind, data)
+    with pytest.raises(ValueError, match="no words for an array of another size"):
+        register("odd", Sized)
     assert "odd" not in registry.RULES
     subject = specimens()["contraction of flow"].subject
 
@@ -345,6 +367,10 @@ def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
     assert answer({"x": 1.0, "y": 2.0}, 1.0) == (False, "y must be a positive integer")
     assert answer({"x": 1.0}, 2.0) == (False, "the claim says x 2.0, the proof 1.0")
     assert answer({"x": 1.0}) == (False, "the claim says x None, the proof 1.0")
+    assert answer({"x": 1}, 1.0) == (True, "{'x': 1.0}")  # an integer stands for the number
+    sized = register("sized", Sized, size="z must have {n} entries")
+    assert answer({"x": 1.0, "z": np.ones(2)}, rule=sized)[0]
+    assert answer({"x": 1.0, "z": np.ones(3)}, rule=sized) == (False, "z must have 2 entries")
     plain = register("plain")
     assert answer({"x": 1.0}, rule=plain)[0]
     assert answer({"x": 1.0}, 1.0, plain) == (False, "this claim has no value")

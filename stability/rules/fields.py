@@ -1,0 +1,169 @@
+"""What a datum of a proof can be: its type in words and as a test, and its size in terms of the subject's.
+
+A proof is a frozen dataclass whose fields are annotated with the types below, ``P: Metric``, ``gap: Number``; one with
+a default may be missing. The sizes are named as in ``docs/certificate-format.md``: ``n`` states, ``m`` channels, ``p``
+inputs; ``k``, ``l`` and ``q`` are numbers of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Annotated, Any, Self, dataclass_transform, get_args, get_type_hints
+
+import numpy as np
+
+from stability.rigor.definite import is_symmetric
+
+__all__ = ["FIELDS", "LIMIT", "LONGEST", "Datum", "ProofData", "Size", "rows"]
+
+Array = np.ndarray
+EXACT_INTEGERS = 2**53
+LIMIT = 1e100  # of the entries of an array whose size is named, and of a pair
+LONGEST = 64  # most rows of an orbit
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return abs(value) <= EXACT_INTEGERS
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.float64 and bool(np.isfinite(value).all())
+
+
+def _is_pair(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return _is_array(value) and value.shape == (2,) and bool((np.abs(value) <= LIMIT).all())
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        return False
+    return all(_is_number(x) and abs(x) <= LIMIT for x in value)
+
+
+FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "number": ("a finite number", _is_number),
+    "number or null": ("a finite number or null", lambda v: v is None or _is_number(v)),
+    "count": ("a positive integer", lambda v: type(v) is int and 0 < v <= EXACT_INTEGERS),
+    "index": ("an integer from zero", lambda v: type(v) is int and 0 <= v <= EXACT_INTEGERS),
+    "array": ("an array of finite numbers", _is_array),
+    "pair": ("a pair of numbers up to 1e100", _is_pair),
+    "text": ("a string", lambda v: isinstance(v, str)),
+    "mapping": ("a mapping", lambda v: isinstance(v, Mapping)),
+    "list": ("a list", lambda v: isinstance(v, (list, tuple))),
+}
+"""What a datum of a proof can be, in words and as a test."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The shapes that an array may have.
+
+    Attributes:
+        axes: the alternatives, a letter an axis: ``n``, ``m``, ``p`` of the subject, any other for 1 to ``most`` rows.
+        symmetric: to the last bit.
+        most: rows.
+    """
+
+    axes: tuple[str, ...]
+    symmetric: bool = False
+    most: int = LONGEST
+
+    def admits(self, value: Array, subject: Any) -> bool:
+        """Whether an array of finite numbers has one of the shapes, and no entry beyond ``LIMIT``."""
+        fits = any(len(value.shape) == len(axes) and self._fits(value, axes, subject) for axes in self.axes)
+        return fits and (not self.symmetric or is_symmetric(value)) and bool((np.abs(value) <= LIMIT).all())
+
+    def _fits(self, value: Array, axes: str, subject: Any) -> bool:
+        wanted = sizes(subject)
+        return all(s == wanted[axis] if axis in wanted else 1 <= s <= self.most for axis, s in zip(axes, value.shape))
+
+
+def sizes(subject: Any) -> dict[str, int]:
+    """The subject's numbers of states, channels and inputs, those that it has."""
+    system = getattr(subject, "system", None)
+    found = {"n": subject.states, "m": getattr(system, "channels", None), "p": getattr(subject, "inputs", None)}
+    return {axis: size for axis, size in found.items() if size is not None}
+
+
+@dataclass(frozen=True)
+class Datum:
+    """The type of a field.
+
+    Attributes:
+        type: a key of ``FIELDS``.
+        size: of an array whose size is the subject's.
+        words: for one of another size, with ``{n}``, ``{m}``, ``{p}``; where they are empty, those of the rule.
+    """
+
+    type: str
+    size: Size | None = None
+    words: str = ""
+
+
+Number = Annotated[float, Datum("number")]
+NumberOrNull = Annotated[float | None, Datum("number or null")]
+Count = Annotated[int, Datum("count")]
+Index = Annotated[int, Datum("index")]
+Text = Annotated[str, Datum("text")]
+Pair = Annotated[Sequence[float], Datum("pair")]
+Inner = Annotated[Mapping[str, Any], Datum("mapping")]
+Parts = Annotated[Sequence[Any], Datum("list")]
+AnyArray = Annotated[Array, Datum("array")]
+"""An array that the rule's body sizes itself."""
+State = Annotated[Array, Datum("array", Size(("n",)))]
+Input = Annotated[Array, Datum("array", Size(("p",)))]
+Channels = Annotated[Array, Datum("array", Size(("m",)))]
+Metric = Annotated[Array, Datum("array", Size(("nn",), symmetric=True))]
+States = Annotated[Array, Datum("array", Size(("kn",)))]
+Inputs = Annotated[Array, Datum("array", Size(("qp",)))]
+
+
+def rows(value: Array) -> Array:
+    """One vector as ``(1, n)``, several as they are."""
+    return np.atleast_2d(value)
+
+
+def _datum(hint: Any) -> Datum:
+    """What an annotation says: ``State``, ``State | None``, ``Annotated[State, words]``."""
+    said = [m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ())]
+    words = [m for m in said if isinstance(m, str)]
+    datum = next((m for m in said if isinstance(m, Datum)), Datum("unknown"))
+    return replace(datum, words=words[0]) if words else datum
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
+class ProofData:
+    """The data of one kind of proof: every subclass is a frozen dataclass, its fields typed by the names above."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, eq=False, kw_only=True)(cls)
+
+    @classmethod
+    def types(cls, *, optional: bool) -> dict[str, Datum]:
+        """The fields that may be missing, or those that may not, with their types."""
+        hints = get_type_hints(cls, include_extras=True)
+        return {
+            f.name: _datum(hints[f.name])
+            for f in fields(cls)  # pyright: ignore[reportArgumentType]
+            if (f.default is not MISSING) is optional
+        }
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """The data as they came: what is missing is missing until it is asked for, so that a sentence may need less."""
+        made = object.__new__(cls)
+        for name in data.keys() & {f.name for f in fields(cls)}:  # pyright: ignore[reportArgumentType]
+            object.__setattr__(made, name, data[name])
+        return made
+
+    def sentence(self, subject: Any, claim: Any) -> str:
+        """The only sentence that such a proof may carry."""
+        raise NotImplementedError
+
+    def check(self, subject: Any, claim: Any) -> tuple[bool, str]:
+        """Whether the theorem holds of these data, and why not; asked after all types and sizes were checked."""
+        raise NotImplementedError
