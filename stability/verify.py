@@ -6,7 +6,8 @@ and the rules, one a theorem. A bad certificate is answered, never raised.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +95,19 @@ def verify_claim(subject: Any, claim: Claim) -> Check:
     Returns:
         The outcome.
     """
+    return _check(claim, lambda: _decide(subject, claim))
+
+
+def _check(claim: Claim, decide: Callable[[], tuple[bool, str]]) -> Check:
     try:
-        valid, reason = _decide(subject, claim)
+        valid, reason = decide()
     except Exception as error:  # noqa: BLE001 - whatever a hostile file makes a rule do, the answer is "not proved"
-        valid, reason = False, f"the proof is malformed ({type(error).__name__}: {str(error)[:200]})"
+        valid, reason = False, f"the proof is malformed ({_told(error)})"
     return Check(claim.name, str(claim.verdict), valid, reason, str(claim.evidence), claim.statement)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}"
 
 
 def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
@@ -152,32 +161,23 @@ input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.
         except (StabilityError, TypeError, ValueError) as error:
             return Verification(False, str(error))
     main, subject = certificate.claim, certificate.subject
-    verdict = str(main.verdict)
+    checks: tuple[Check, ...] = ()
     try:
-        inconsistent, title = _inconsistent(certificate), describe_subject(subject)
+        problem, title = _inconsistent(certificate), describe_subject(subject)
     except Exception as error:  # noqa: BLE001 - a certificate built in memory may hold anything
-        inconsistent, title = f"the certificate is malformed ({type(error).__name__}: {str(error)[:200]})", ""
-    if inconsistent is not None:
-        return Verification(False, inconsistent, (), verdict, subject=title)
-    checks = tuple(verify_claim(subject, c) for c in (main, *certificate.claims))
-    if method == "exact":
-        checks = (*checks, _exactly(subject, main, checks[0]))
-    for check in checks:
-        if not check.valid:
-            return Verification(False, f"{check.claim}: {check.reason}", checks, verdict, subject=title)
-    proved = ", ".join(c.claim for c in checks[1:] if c.evidence == Evidence.PROVED)
-    if main.evidence is Evidence.NONE and not proved:
-        nothing = "the certificate is inconclusive: it claims nothing that could be proved"
-        return Verification(False, nothing, checks, verdict, subject=title)
-    reason = checks[0].reason
-    if main.verdict is Verdict.INCONCLUSIVE:
-        reason = "the main claim is inconclusive" if main.evidence is Evidence.NONE else reason
-        reason += f"; proved: {proved}" if proved else ""
+        problem, title = f"the certificate is malformed ({_told(error)})", ""
+    if problem is None:
+        checks = tuple(verify_claim(subject, c) for c in (main, *certificate.claims))
+        if method == "exact":
+            checks = (*checks, _exactly(subject, main, checks[0]))
+        problem = _unproved(main, checks)
+    if problem is not None:
+        return Verification(False, problem, checks, str(main.verdict), subject=title)
     return Verification(
         True,
-        reason,
+        _shown(main, checks),
         checks,
-        verdict,
+        str(main.verdict),
         str(main.evidence),
         main.statement,
         certificate.rate,
@@ -186,41 +186,71 @@ input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.
     )
 
 
+def _proved(checks: tuple[Check, ...]) -> str:
+    """The further claims that are proved, in a row."""
+    return ", ".join(c.claim for c in checks[1:] if c.evidence == Evidence.PROVED)
+
+
+def _unproved(main: Claim, checks: tuple[Check, ...]) -> str | None:
+    """The first claim that does not hold what it says, or that none says anything; ``None`` where all is well."""
+    for check in checks:
+        if not check.valid:
+            return f"{check.claim}: {check.reason}"
+    if main.evidence is Evidence.NONE and not _proved(checks):
+        return "the certificate is inconclusive: it claims nothing that could be proved"
+    return None
+
+
+def _shown(main: Claim, checks: tuple[Check, ...]) -> str:
+    """What was proved or replayed, in words."""
+    reason, proved = checks[0].reason, _proved(checks)
+    if main.verdict is not Verdict.INCONCLUSIVE:
+        return reason
+    reason = "the main claim is inconclusive" if main.evidence is Evidence.NONE else reason
+    return f"{reason}; proved: {proved}" if proved else reason
+
+
 def _exactly(subject: Any, main: Claim, first: Check) -> Check:
     """The main claim once more, in rational arithmetic."""
-    valid, reason = first.valid, first.reason
-    if valid and (main.proof is None or main.proof.kind != "multiplier_lmi"):
-        valid, reason = False, "there is no exact method for this kind of proof"
-    elif valid:
-        try:
-            valid, reason = check_exact(subject, main)
-        except Exception as error:  # noqa: BLE001 - as in verify_claim
-            valid, reason = False, f"the proof is malformed ({type(error).__name__}: {str(error)[:200]})"
-    return Check(main.name, str(main.verdict), valid, reason, str(main.evidence), main.statement)
+    if not first.valid:
+        return first
+    if main.proof is None or main.proof.kind != "multiplier_lmi":
+        return replace(first, valid=False, reason="there is no exact method for this kind of proof")
+    return _check(main, lambda: check_exact(subject, main))
 
 
 def _inconsistent(certificate: Certificate) -> str | None:
     """Why the parts of a certificate do not belong together, or ``None``."""
-    claim, further = certificate.claim, certificate.claims
+    return _wrong_cover(certificate) or _wrong_company(certificate.claim, certificate.claims)
+
+
+def _wrong_cover(certificate: Certificate) -> str | None:
+    """Why rate and overshoot on the cover are not those of the main claim."""
+    claim = certificate.claim
     if claim.name != "contraction":
         return f"the main claim must be contraction, not {claim.name!r}"
-    if claim.verdict is Verdict.CERTIFIED:
-        if certificate.rate != claim.value:
-            return f"the cover says rate {certificate.rate}, the claim {claim.value}"
-        if claim.proof is not None and claim.proof.data.get("overshoot") != certificate.overshoot:
-            return "the cover's overshoot is not the proof's"
-    elif certificate.rate is not None or certificate.overshoot is not None:
+    if claim.verdict is not Verdict.CERTIFIED:
+        if certificate.rate is None and certificate.overshoot is None:
+            return None
         return "a rate stands on the cover of a certificate that certifies none"
+    if certificate.rate != claim.value:
+        return f"the cover says rate {certificate.rate}, the claim {claim.value}"
+    if claim.proof is not None and claim.proof.data.get("overshoot") != certificate.overshoot:
+        return "the cover's overshoot is not the proof's"
+    return None
+
+
+def _wrong_company(claim: Claim, further: tuple[Claim, ...]) -> str | None:
+    """Why the further claims do not stand beside the main one."""
     for other in further:
         if other.evidence is not Evidence.PROVED:
             return f"the further claim {other.name!r} is not proved; only the main claim may be open"
         if other.name == "contraction" and claim.verdict is not other.verdict:
             return f"the main claim is {claim.verdict}, a further claim says that contraction is {other.verdict}"
-    answers = {(c.name, c.verdict) for c in (claim, *further)}
-    refuted = {name for name, verdict in answers if verdict is Verdict.REFUTED}
-    both = sorted(name for name, verdict in answers if verdict is Verdict.CERTIFIED and name in refuted)
+    of = {verdict: {c.name for c in (claim, *further) if c.verdict is verdict} for verdict in Verdict}
+    both = sorted(of[Verdict.CERTIFIED] & of[Verdict.REFUTED])
     if both:
         return f"one file says certified and refuted of {both[0]!r}"
-    if claim.verdict is Verdict.CERTIFIED and "equilibrium" in refuted:
+    if claim.verdict is Verdict.CERTIFIED and "equilibrium" in of[Verdict.REFUTED]:
         return "contraction is certified, and a further claim refutes the attracting equilibrium that follows from it"
     return None
