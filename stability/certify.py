@@ -6,16 +6,16 @@ A criterion that holds proposes a witness; the rule that ``verify`` uses decides
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.cascade import Cascade, cascade_claim, layer_findings
-from stability.claims.contraction import calmer_claims, contraction_claim, open_claim
+from stability.claims.contraction import calmer_claims, contraction_claim, open_claim, overshoot_of
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
 from stability.criteria.circle import circle_criterion
@@ -56,13 +56,21 @@ class _Question:
     tol: float | None
     deadline: Deadline
     seed: int
-    use: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of the use: range of inputs, initial state, number of steps."""
-    further: bool = True
-    """Whether the claims beside the main one are wanted."""
+    use: Mapping[str, Any]  # what is known of it: range of inputs, initial state, number of steps
+    refute: bool  # search for a witness where nothing is proved
+    further: bool = True  # claims beside the main one are wanted
 
-    def wants(self, name: str) -> bool:
-        return self.criterion in ("auto", name)
+
+@dataclass(frozen=True)
+class _Found:
+    """What the criteria found: the claim that they prove, and by which of them; or that there is none yet."""
+
+    findings: tuple[Finding, ...]
+    claim: Claim | None = None
+    criterion: str | None = None
+    rate: Rate = "best"  # of the claim: the one asked for, or the best where that was out of reach
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    decided: bool = False  # no witness is worth a search
 
 
 def certify(
@@ -129,15 +137,8 @@ def certify(
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
     use = {"input_range": input_range, "start": start, "horizon": horizon}
     use = {key: value for key, value in use.items() if value is not None}
-    question = _Question(criterion, solver, rate, tol, deadline, int(seed), use)
-    if isinstance(target, (LureSystem, DrivenSystem)):
-        certificate = _certify_lure(target, question, refute, own)
-    elif isinstance(target, GatedCell):
-        certificate = _certify_gated(target, question, refute)
-    elif isinstance(target, Cascade):
-        certificate = _certify_cascade(target, question, refute, own)
-    else:
-        raise UnsupportedError(f"there is no criterion for a {type(target).__name__}")
+    question = _Question(criterion, solver, rate, tol, deadline, int(seed), use, refute)
+    certificate = _certify(target, question, own)
     meta = {**certificate.meta, **deadline.meta}
     if target.part:
         meta["part"] = target.part
@@ -161,77 +162,89 @@ def _own_finding(system: LureSystem, witness: Any) -> list[Finding]:
     return [Finding("construction", True, margin, "contracting by construction", rate, {"P": p, "L": multipliers})]
 
 
-def _tried(name: str, criterion: Callable[[], Finding], deadline: Deadline) -> Finding:
-    """A criterion's finding; on entries so extreme that LAPACK gives up, or with no time left, the finding says so."""
+def _tried(name: str, criterion: Callable[[], Iterable[Finding]], deadline: Deadline) -> list[Finding]:
+    """A criterion's findings; on entries so extreme that LAPACK gives up, or with no time left, one that says so."""
     if deadline.stops(name):
-        return Finding(name, False, None, "not tried: the time limit came first")
+        return [Finding(name, False, None, "not tried: the time limit came first")]
     try:
         with np.errstate(all="ignore"):
-            return criterion()
+            return list(criterion())
     except StabilityError:
         raise
     except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
-        return Finding(
-            name, False, None, f"numerically out of reach: {str(error).splitlines()[0] if str(error) else error!r}"
-        )
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        return [Finding(name, False, None, f"numerically out of reach: {reason}")]
 
 
-def _lure_findings(system: LureSystem, question: _Question, witness: Any) -> list[Finding]:
-    """The ladder, from cheap to strong."""
-    findings, deadline = _own_finding(system, witness) if question.criterion == "auto" else [], question.deadline
-    linear = system.channels == 0 or bool((system.alpha == system.beta).all())
-    if question.criterion == "linear" and not linear:
-        raise UnsupportedError("the linear criterion is for systems without a nonlinear channel")
-    if linear and question.wants("linear"):
-        findings.append(_tried("linear", lambda: linear_criterion(system, rate=question.rate), deadline))
-        if question.criterion == "linear" or findings[-1].holds or system.channels == 0:
-            return findings
-    existence = question.rate == "any"
-    if question.criterion in ("auto", "theorem1a", "theorem1b") and not (system.states > _LARGE and existence):
-        findings += _theorem1(system, question.criterion, deadline)
-    if existence and any(f.holds and f.witness for f in findings):
-        return findings
-    if question.wants("schur"):
-        findings.append(
-            _tried("schur", lambda: schur_criterion(system, rate=question.rate, time_limit=deadline), deadline)
-        )
-    if existence and findings and findings[-1].holds and findings[-1].witness:
-        return findings
-    small = system.states <= _LARGE and not existence
-    short = deadline if question.criterion != "auto" else deadline.share(0.3)  # the strongest criterion comes last
-    if question.criterion == "circle" or (question.criterion == "auto" and small):
-        findings.append(
-            _tried("circle", lambda: circle_criterion(system, rate=question.rate, time_limit=short), deadline)
-        )
-    if question.criterion == "kyp" or (question.criterion == "auto" and small):
-        findings.append(_tried("kyp", lambda: kyp_criterion(system, rate=question.rate, time_limit=short), deadline))
-    if question.wants("multiplier"):
-        options: dict[str, Any] = {"rate": question.rate, "solver": question.solver, "tol": question.tol}
-        findings.append(
-            _tried("multiplier", lambda: multiplier_criterion(system, **options, time_limit=deadline), deadline)
-        )
-    return findings
-
-
-def _theorem1(system: LureSystem, criterion: str, deadline: Deadline) -> list[Finding]:
+def _theorem1(system: LureSystem, question: _Question) -> list[Finding]:
     """Theorem 1; for a discretised system about the differential equation behind it, and then it cannot certify."""
     behind = system.origin.base if system.origin is not None else system
-    if deadline.stops("theorem1"):
-        return [Finding("theorem1", False, None, "not tried: the time limit came first")]
-    try:
-        with np.errstate(all="ignore"):
-            found = theorem1_system(behind, time_limit=deadline)
-    except (ArithmeticError, np.linalg.LinAlgError):
-        return [Finding("theorem1", False, None, "numerically out of reach")]
-    out = (
-        [found.a, found.b_published, found.b_sound]
-        if criterion == "auto"
-        else ([found.a] if criterion == "theorem1a" else [found.b_published, found.b_sound])
-    )
+    found = theorem1_system(behind, time_limit=question.deadline)
+    cases = {"theorem1a": [found.a], "theorem1b": [found.b_published, found.b_sound]}
+    out = cases.get(question.criterion, [*cases["theorem1a"], *cases["theorem1b"]])
     if behind is system:
         return out
     about = "about the differential equation, not the map that runs"
     return [Finding(f.criterion, f.holds, f.margin, f"{about}: {f.detail}", f.rate) for f in out]
+
+
+def _has_one_slope(system: LureSystem) -> bool:
+    return system.channels == 0 or bool((system.alpha == system.beta).all())
+
+
+class _Rung(NamedTuple):
+    """One criterion of the ladder for Lur'e systems, or a group of them: who asks for it by name gets it."""
+
+    name: str
+    find: Callable[[LureSystem, _Question], Iterable[Finding]]
+    auto: Callable[[LureSystem, bool], bool]
+    """Which systems ``auto`` tries it on, by whether a rate is wanted."""
+    share: float = 1.0
+    """Of the time left, in ``auto``."""
+
+
+def _alone(criterion: Callable[..., Finding]) -> Callable[[LureSystem, _Question], list[Finding]]:
+    return lambda system, question: [criterion(system, rate=question.rate, time_limit=question.deadline)]
+
+
+def _multiplier(system: LureSystem, question: _Question) -> list[Finding]:
+    options: dict[str, Any] = {"rate": question.rate, "solver": question.solver, "tol": question.tol}
+    return [multiplier_criterion(system, **options, time_limit=question.deadline)]
+
+
+_LADDER = (
+    # cost at one rate: an eigenvalue problem
+    _Rung("linear", lambda s, q: [linear_criterion(s, rate=q.rate)], lambda system, rated: _has_one_slope(system)),
+    # singular values
+    _Rung("theorem1", _theorem1, lambda system, rated: rated or system.states <= _LARGE),
+    # eigenvectors of a non-negative matrix
+    _Rung("schur", _alone(schur_criterion), lambda system, rated: True),
+    # H-infinity norms: a dozen Hamiltonian eigenvalue problems each
+    _Rung("circle", _alone(circle_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3),
+    _Rung("kyp", _alone(kyp_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3),
+    # Riccati equations in a search for multipliers, or a semidefinite program
+    _Rung("multiplier", _multiplier, lambda system, rated: True),
+)
+"""From cheap to strong: the last contains all the others; those that it makes needless leave it most of the time."""
+
+
+def _lure_findings(system: LureSystem, question: _Question, witness: Any) -> list[Finding]:
+    """The ladder, up to the rung that answers."""
+    auto, rated = question.criterion == "auto", question.rate != "any"
+    if question.criterion == "linear" and not _has_one_slope(system):
+        raise UnsupportedError("the linear criterion is for systems without a nonlinear channel")
+    findings, ends = _own_finding(system, witness) if auto else [], {1.0: question.deadline}
+    for rung in _LADDER:
+        if not (rung.auto(system, rated) if auto else question.criterion.startswith(rung.name)):
+            continue
+        if auto and rung.share not in ends:
+            ends[rung.share] = question.deadline.share(rung.share)
+        asked = replace(question, deadline=ends.get(rung.share, question.deadline))
+        findings += _tried(rung.name, lambda rung=rung, asked=asked: rung.find(system, asked), question.deadline)
+        exact = rung.name == "linear" and (findings[-1].holds or system.channels == 0)
+        if exact or (rung.name != "linear" and not rated and any(f.holds and f.witness for f in findings)):
+            break
+    return findings
 
 
 def _fast_enough(rate: float, wanted: Rate, discrete: bool) -> bool:
@@ -240,12 +253,11 @@ def _fast_enough(rate: float, wanted: Rate, discrete: bool) -> bool:
     return rate <= wanted if discrete else rate >= wanted
 
 
-def _lure_claim(
-    subject: Any, system: LureSystem, findings: list[Finding], wanted: Rate, tol: float
-) -> tuple[Claim, Finding, float] | None:
+def _lure_claim(subject: Any, findings: list[Finding], wanted: Rate, tol: float) -> tuple[Claim, Finding] | None:
     """The claim of the fastest finding whose witness its rule accepts, with its overshoot; among those as fast within
     the tolerance, the one of the smallest overshoot.
     """
+    system = subject.system
     discrete = system.is_discrete
     sign = 1.0 if discrete else -1.0
     usable = [f for f in findings if f.holds and f.rate is not None and "P" in f.witness]
@@ -261,40 +273,93 @@ def _lure_claim(
         if finding.criterion not in ("multiplier", "construction") and not check_lmi(system, p, multipliers, rate)[0]:
             continue
         claim = contraction_claim(subject, Witness(rate, {"P": p, "L": multipliers}))
-        if claim is not None and claim.proof is not None:
+        if claim is not None:
             made.append((claim, finding, rate))
-    if not made:
-        return None
-    claim, finding, _ = min(made, key=lambda x: round(x[0].proof.data["overshoot"], 9) if x[0].proof else np.inf)
-    return claim, finding, claim.proof.data["overshoot"] if claim.proof else 1.0
+    return min(made, key=lambda x: round(overshoot_of(x[0]), 9))[:2] if made else None
 
 
-def _certify_lure(subject: Any, question: _Question, refute: bool, witness: Any) -> Certificate:
+def _lure(subject: LureSystem | DrivenSystem, question: _Question, own: Any) -> _Found:
+    """A Lur'e system or a network with one: the ladder, at the rate asked for, else at the best there is."""
     system = subject.system
     wanted = parse_rate(question.rate, system)
-    findings = _lure_findings(system, question, witness)
     tol = question.tol if question.tol is not None else default_tolerance(system)
-    made = _lure_claim(subject, system, findings, wanted, tol)
-    if made is None and isinstance(wanted, float):  # not at this rate: then at the best there is
-        question = replace(question, rate="best")
-        findings = _lure_findings(system, question, witness)
-        made = _lure_claim(subject, system, findings, "best", tol)
-    if made is not None:
-        claim, finding, overshoot = made
-        extra = () if question.rate == "any" else _weaker(subject, claim, question)
-        if question.rate == "best" and question.further:
-            extra = (*calmer_claims(subject, claim, time_limit=question.deadline), *extra)
-        return Certificate(subject, claim, finding.criterion, claim.value, overshoot, tuple(findings), extra)
-    if refute and not question.deadline.stops("refutation"):
-        limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
-        result = search_witness(subject, seed=question.seed, time_limit=limit, **question.use)
-        findings += list(result.findings)
-        if result.proof is not None:
-            claim = result.claim or open_claim(subject)
-            further, meta = _weaker(subject, claim, question), _witness_meta(result, question)
-            return Certificate(subject, claim, result.proof.kind, None, None, tuple(findings), further, meta)
-    claim = open_claim(subject)
-    return Certificate(subject, claim, None, None, None, tuple(findings), _weaker(subject, claim, question))
+    for rate in (wanted, "best") if isinstance(wanted, float) else (wanted,):
+        asked = question if rate == wanted else replace(question, rate=rate)
+        findings = _lure_findings(system, asked, own)
+        made = _lure_claim(subject, findings, rate, tol)
+        if made is not None:
+            return _Found(tuple(findings), made[0], made[1].criterion, asked.rate, decided=True)
+    return _Found(tuple(findings))
+
+
+def _gated(cell: GatedCell, question: _Question, own: Any) -> _Found:
+    """A gated cell: bounds of its gates over an invariant box, at the rate asked for, else at the best there is."""
+    if question.criterion not in ("auto", "interval"):
+        raise UnsupportedError(
+            f"the {question.criterion} criterion is about Lur'e systems; a gated cell has criterion interval"
+        )
+    for rate in (question.rate, "best") if isinstance(question.rate, float) else (question.rate,):
+        findings = gated_findings(cell, rate=rate, time_limit=question.deadline)
+        made = gated_proof(cell, findings)
+        if made is not None:
+            return _Found(findings, made[0], made[1].criterion, rate, decided=True)
+    return _Found(findings)
+
+
+def _stack(cascade: Cascade, question: _Question, own: Any) -> _Found:
+    """A stack: every layer by itself, from the proof that it carries where it has one, then the composition."""
+    carried = own.get("layers", ()) if isinstance(own, dict) else ()
+    carried = carried if len(carried) == len(cascade.layers) else (None,) * len(cascade.layers)
+    rate: Rate = "any" if question.rate == "any" else "best"
+    parts: list[Certificate] = []
+    for k, (layer, one) in enumerate(zip(cascade.layers, carried)):
+        share = question.deadline.share(1.0 / (len(carried) + 1 - k))  # as much for every layer and for the whole
+        region = question.use.get("input_range") if k < cascade.directions else None  # who reads the inputs themselves
+        use = {} if region is None else {"input_range": region}
+        part = replace(question, criterion="auto", rate=rate, deadline=share, use=use, further=False)
+        parts.append(_certify(layer, part, one))
+    findings, claim = layer_findings(parts, cascade.is_discrete), cascade_claim(cascade, parts)
+    if claim is None or claim.proof is None:
+        return _Found(findings, decided=all(part.verdict is Verdict.CERTIFIED for part in parts))
+    kind = claim.proof.kind
+    meta = parts[claim.proof.data["layer"]].meta if kind == "cascade_layer" else {}
+    decided = claim.verdict is not Verdict.INCONCLUSIVE or all(part.verdict is Verdict.CERTIFIED for part in parts)
+    return _Found(findings, claim, kind, meta=meta, decided=decided)
+
+
+_CRITERIA: tuple[tuple[tuple[type, ...], Callable[[Any, _Question, Any], _Found]], ...] = (
+    ((LureSystem, DrivenSystem), _lure),
+    ((GatedCell,), _gated),
+    ((Cascade,), _stack),
+)
+"""Who asks the criteria about which subjects."""
+
+
+def _certify(subject: Any, question: _Question, own: Any) -> Certificate:
+    """Criteria, then the search for a witness against, then further claims."""
+    criteria = next((find for types, find in _CRITERIA if isinstance(subject, types)), None)
+    if criteria is None:
+        raise UnsupportedError(f"there is no criterion for a {type(subject).__name__}")
+    found = criteria(subject, question, own)
+    claim, criterion, findings, meta = found.claim, found.criterion, found.findings, found.meta
+    if question.refute and not found.decided and not question.deadline.stops("refutation"):
+        result = _search(subject, question)
+        findings += result.findings
+        if result.proof is not None and (claim is None or result.found):
+            claim, criterion, meta = result.claim, result.proof.kind, _witness_meta(result, question)
+    claim = claim or open_claim(subject)
+    overshoot = overshoot_of(claim) if claim.verdict is Verdict.CERTIFIED else None
+    further = _further(subject, claim, question, found.rate)
+    return Certificate(subject, claim, criterion, claim.value, overshoot, findings, further, meta)
+
+
+def _search(subject: Any, question: _Question) -> Refutation:
+    limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
+    if isinstance(subject, Cascade):  # the layers of its lowest level were searched by themselves
+        seen = checked_range(question.use.get("input_range"), subject.inputs)
+        found = search_stack(subject, search_witness, seed=question.seed, time_limit=limit, lowest=False, region=seen)
+        return replace(found, findings=())
+    return search_witness(subject, seed=question.seed, time_limit=limit, **question.use)
 
 
 def _witness_meta(result: Refutation, question: _Question) -> dict[str, Any]:
@@ -305,89 +370,28 @@ def _witness_meta(result: Refutation, question: _Question) -> dict[str, Any]:
     return {"witness": known}
 
 
-def _weaker(subject: Any, main: Claim, question: _Question) -> tuple[Claim, ...]:
+_FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], bool, bool], ...] = (
+    (lambda subject, main, limit: equilibrium_claim(subject, main), False, False),
+    (lambda subject, main, limit: bounded(subject, time_limit=limit), True, False),
+    (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), False, True),
+    (lambda subject, main, limit: regional(subject, time_limit=limit), True, True),
+)
+"""Makers of further claims; whether each is about networks alone, and asked only where contraction is not certified."""
+
+
+def _further(subject: Any, main: Claim, question: _Question, rate: Rate) -> tuple[Claim, ...]:
     """Further claims, each proved or left out: the strongest true statements below (or about) the main one."""
-    if not question.further:
+    certified = main.verdict is Verdict.CERTIFIED
+    if not question.further or not isinstance(subject, (LureSystem, DrivenSystem)) or (certified and rate == "any"):
         return ()
-    deadline = question.deadline
-    makers: list[Callable[[], Claim | None]] = [lambda: equilibrium_claim(subject, main)]
-    if isinstance(subject, DrivenSystem):
-        makers.append(lambda: bounded(subject, time_limit=deadline))
-    if main.verdict is not Verdict.CERTIFIED:
-        makers.append(lambda: nonexpansive(subject, time_limit=deadline))
-        if isinstance(subject, DrivenSystem):
-            makers.append(lambda: regional(subject, time_limit=deadline))
-    claims = []
-    for make in makers:
-        if deadline.stops("further claims"):
+    claims: list[Claim] = []
+    for make, of_networks, of_the_open in _FURTHER:
+        if (of_networks and not isinstance(subject, DrivenSystem)) or (of_the_open and certified):
+            continue
+        if question.deadline.stops("further claims"):
             break
-        claim = make()
+        claim = make(subject, main, question.deadline)
         if claim is not None and claim.verdict is not Verdict.INCONCLUSIVE:
             claims.append(claim)
-    return tuple(claims)
-
-
-def _certify_gated(cell: GatedCell, question: _Question, refute: bool) -> Certificate:
-    if question.criterion not in ("auto", "interval"):
-        raise UnsupportedError(
-            f"the {question.criterion} criterion is about Lur'e systems; a gated cell has criterion interval"
-        )
-    findings = list(gated_findings(cell, rate=question.rate, time_limit=question.deadline))
-    made = gated_proof(cell, findings)
-    if made is None and isinstance(question.rate, float):  # not at this rate: then at the best there is
-        findings = list(gated_findings(cell, time_limit=question.deadline))
-        made = gated_proof(cell, findings)
-    if made is not None:
-        claim, finding = made
-        return Certificate(
-            cell,
-            claim,
-            finding.criterion,
-            claim.value,
-            claim.proof.data["overshoot"] if claim.proof else None,
-            tuple(findings),
-        )
-    if refute and not question.deadline.stops("refutation"):
-        limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
-        result = search_witness(cell, seed=question.seed, time_limit=limit, **question.use)
-        findings += list(result.findings)
-        if result.proof is not None:
-            claim, meta = result.claim or open_claim(cell), _witness_meta(result, question)
-            return Certificate(cell, claim, result.proof.kind, None, None, tuple(findings), meta=meta)
-    return Certificate(cell, open_claim(cell), None, None, None, tuple(findings))
-
-
-def _certify_layer(layer: Any, question: _Question, refute: bool, own: Any) -> Certificate:
-    """One layer of a stack by itself, from the proof that it carries where it has one."""
-    part = replace(question, criterion="auto", rate="any" if question.rate == "any" else "best", further=False)
-    if isinstance(layer, GatedCell):
-        return _certify_gated(layer, part, refute)
-    return _certify_lure(layer, part, refute, own)
-
-
-def _certify_cascade(cascade: Cascade, question: _Question, refute: bool, own: Any) -> Certificate:
-    """A stack: every layer by itself, then the composition."""
-    carried = own.get("layers", ()) if isinstance(own, dict) else ()
-    carried = carried if len(carried) == len(cascade.layers) else (None,) * len(cascade.layers)
-    parts: list[Certificate] = []
-    for k, (layer, one) in enumerate(zip(cascade.layers, carried)):
-        share = question.deadline.share(1.0 / (len(carried) + 1 - k))  # as much for every layer and for the whole
-        region = question.use.get("input_range") if k < cascade.directions else None  # who reads the inputs themselves
-        use = {} if region is None else {"input_range": region}
-        parts.append(_certify_layer(layer, replace(question, deadline=share, use=use), refute, one))
-    findings = layer_findings(parts, cascade.is_discrete)
-    claim = cascade_claim(cascade, parts)
-    unproved = claim is None or claim.verdict is Verdict.INCONCLUSIVE
-    unproved = unproved and any(part.verdict is not Verdict.CERTIFIED for part in parts)
-    if unproved and refute and not question.deadline.stops("refutation"):
-        limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
-        seen = checked_range(question.use.get("input_range"), cascade.inputs)
-        result = search_stack(cascade, search_witness, seed=question.seed, time_limit=limit, lowest=False, region=seen)
-        if result.proof is not None and (claim is None or result.found):
-            claim, meta = result.claim or open_claim(cascade), _witness_meta(result, question)
-            return Certificate(cascade, claim, result.proof.kind, None, None, findings, meta=meta)
-    if claim is None:
-        return Certificate(cascade, open_claim(cascade), None, None, None, findings)
-    kind, overshoot = (claim.proof.kind, claim.proof.data.get("overshoot")) if claim.proof else (None, None)
-    meta = parts[claim.proof.data["layer"]].meta if claim.proof is not None and kind == "cascade_layer" else {}
-    return Certificate(cascade, claim, kind, claim.value, overshoot, findings, meta=meta)
+    calmer = calmer_claims(subject, main, time_limit=question.deadline) if certified and rate == "best" else []
+    return (*calmer, *claims)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,14 @@ from stability.refute.linear import unstable_linear_data
 from stability.rules.ball import push_bounds
 from stability.rules.registry import accepted, propose
 from stability.solve.deadline import Deadline, TimeLimit
-from stability.systems import DrivenSystem
+from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 from stability.systems.subjects import as_subject
 
-__all__ = ["bounded", "equilibrium_claim"]
+__all__ = ["bounded", "check_input_bound", "equilibrium_claim"]
 
 Array = np.ndarray
+Candidate = tuple[str, Mapping[str, Any]]
 
 
 def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeLimit = None) -> Claim:
@@ -58,10 +59,8 @@ def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeL
         >>> str(claim.verdict), round(claim.value, 6)
         ('certified', 1.0)
     """
-    if input_bound is not None and (
-        isinstance(input_bound, bool) or not isinstance(input_bound, (int, float)) or not 0 <= input_bound < 1e100
-    ):
-        raise ConfigurationError(f"input_bound must be a number >= 0, got {input_bound!r}")
+    if input_bound is not None:
+        check_input_bound(input_bound)
     target = as_subject(subject)
     if not isinstance(target, DrivenSystem):
         own: Callable[[], Claim] | None = getattr(target, "bounded", None)
@@ -70,6 +69,16 @@ def bounded(subject: Any, *, input_bound: float | None = None, time_limit: TimeL
         return _open("A bare system names no activation, so nothing bounds what its channels add to the state.")
     with np.errstate(all="ignore"):
         return _bounded(target, input_bound, Deadline.after(time_limit).named("bounded"))
+
+
+def check_input_bound(value: Any) -> None:
+    """Refuse what is no bound of inputs.
+
+    Raises:
+        ConfigurationError: for anything but a number >= 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e100:
+        raise ConfigurationError(f"input_bound must be a number >= 0, got {value!r}")
 
 
 def _open(statement: str) -> Claim:
@@ -98,7 +107,7 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
     return _open("The linear part is not proved stable, so no bound on the state is known.")
 
 
-def _box(driven: DrivenSystem, push: Array, bounds: Array) -> tuple[str, Mapping[str, Any]] | None:
+def _box(driven: DrivenSystem, push: Array, bounds: Array) -> Candidate | None:
     """``(I - |A|)^{-1} s`` or its continuous counterpart."""
     a, n = driven.system.A, driven.system.states
     size = np.abs(a)
@@ -119,40 +128,35 @@ def _box(driven: DrivenSystem, push: Array, bounds: Array) -> tuple[str, Mapping
     return "box", {"r": r, "radius": float(np.linalg.norm(r)) * (1 + 1e-10)}
 
 
-def _ellipsoids(
-    driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline
-) -> list[tuple[str, Mapping[str, Any]]]:
-    """The best few ellipsoids over a line search in ``mu``."""
-    system = driven.system
-    values = np.linalg.eigvals(system.A)
-    if not float(np.abs(values).max()) < 1e100:
-        return []
-    if system.is_discrete:
-        edge = 1.0 - float(np.abs(values).max()) ** 2
-    else:
-        edge = -2.0 * float(values.real.max())
-    if not edge > 0:
-        return []
+def _ellipsoids(driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline) -> list[Candidate]:
+    """The best few ellipsoids over a line search in ``mu``: five shares of the largest, then four beside the best."""
     active = np.flatnonzero(np.any(push != 0, axis=0) & (bounds > 0))
-    if len(active) == 0:
+    edge = _largest_mu(driven.system)
+    if not edge > 0 or len(active) == 0:
         return []
-    shares = np.array([0.5]) if system.states > 400 else np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-    found: list[tuple[float, tuple[str, Mapping[str, Any]]]] = []
-    for share in shares:
-        if deadline.over:
-            break
-        data = _ellipsoid(driven, push, bounds, active, share * edge)
-        if data is not None:
-            found.append((share, ("ball", data)))
-    if len(found) > 1 and not deadline.over:
-        best = min(found, key=lambda item: item[1][1]["radius"])[0]
-        for share in (best - 0.1, best + 0.1, best + 0.05, best - 0.05):
+
+    def at(shares: Iterable[float]) -> Iterator[tuple[float, Mapping[str, Any]]]:
+        for share in shares:
             if deadline.over:
-                break
-            data = _ellipsoid(driven, push, bounds, active, float(np.clip(share, 0.01, 0.99)) * edge)
+                return
+            data = _ellipsoid(driven, push, bounds, active, min(max(share, 0.01), 0.99) * edge)
             if data is not None:
-                found.append((share, ("ball", data)))
-    return sorted((item for _, item in found), key=lambda item: item[1]["radius"])[:3]
+                yield share, data
+
+    found = list(at((0.5,) if driven.states > 400 else (0.1, 0.3, 0.5, 0.7, 0.9)))
+    if len(found) > 1 and not deadline.over:
+        best = min(found, key=lambda item: item[1]["radius"])[0]
+        found += at((best - 0.1, best + 0.1, best + 0.05, best - 0.05))
+    return [("ball", data) for data in sorted((data for _, data in found), key=lambda data: data["radius"])[:3]]
+
+
+def _largest_mu(system: LureSystem) -> float:
+    """The ``mu`` at which the linear part is as stable as the inequality needs; zero where it is not stable at all."""
+    values = np.linalg.eigvals(system.A)
+    largest = float(np.abs(values).max())
+    if not largest < 1e100:
+        return 0.0
+    return 1.0 - largest**2 if system.is_discrete else -2.0 * float(values.real.max())
 
 
 def _ellipsoid(driven: DrivenSystem, push: Array, bounds: Array, active: Array, mu: float) -> Mapping[str, Any] | None:

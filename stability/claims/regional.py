@@ -14,6 +14,7 @@ import numpy as np
 
 import stability.rules  # noqa: F401 - fills the table of rules
 from stability.certificate import Claim, Verdict
+from stability.claims.bounded import check_input_bound
 from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError, DimensionError
 from stability.refute.manifold import newton
@@ -71,8 +72,7 @@ def regional(
         ('certified', 0.25, True)
     """
     deadline = Deadline.after(time_limit).named("regional")
-    if isinstance(input_bound, bool) or not isinstance(input_bound, (int, float)) or not 0 <= input_bound < 1e100:
-        raise ConfigurationError(f"input_bound must be a number >= 0, got {input_bound!r}")
+    check_input_bound(input_bound)
     target = as_subject(subject)
     if not isinstance(target, DrivenSystem) or target.system.channels == 0:
         return _open("A region needs a network with an activation; this subject has none.")
@@ -81,18 +81,21 @@ def regional(
         isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < (1.0 if discrete else 1e100)
     ):
         raise ConfigurationError(f"rate must be a number in (0, {'1' if discrete else 'inf'}), got {rate!r}")
-    inputs = np.zeros(target.inputs)
-    if input is not None:
-        try:
-            inputs = np.array(input, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"input must be a vector of {target.inputs} numbers") from error
-        if inputs.shape != (target.inputs,):
-            raise DimensionError("input", (target.inputs,), inputs.shape)
-        if not np.isfinite(inputs).all():
-            raise ConfigurationError("input must be finite")
     with np.errstate(all="ignore"):
-        return _search(target, inputs, float(input_bound), rate, seed, deadline)
+        return _search(target, _vector(input, target.inputs), float(input_bound), rate, seed, deadline)
+
+
+def _vector(value: Any, size: int) -> Array:
+    """The input of the equilibrium, checked; zero where none was given."""
+    try:
+        inputs = np.zeros(size) if value is None else np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"input must be a vector of {size} numbers") from error
+    if inputs.shape != (size,):
+        raise DimensionError("input", (size,), inputs.shape)
+    if not np.isfinite(inputs).all():
+        raise ConfigurationError("input must be finite")
+    return inputs
 
 
 def _open(statement: str) -> Claim:
@@ -127,27 +130,47 @@ def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) 
 
 def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, seed: int, deadline: Deadline) -> Claim:
     found = _equilibrium(driven, u, seed, deadline)
-    if found is None:
-        if deadline.cut:
-            return _open(f"Whether there is a region of contraction is open: {TOO_LATE}.")
-        return _open("No equilibrium was found for this input, so there is nothing to centre a region on.")
+    problem = _unfit(driven, u, found, deadline)
+    if found is None or problem is not None:
+        return _open(problem or "")
     centre, size = found
-    if not (np.isfinite(size) and abs(size) < 1e25 and np.isfinite(driven.channel(centre, u)).all()):
-        return _open("The network's entries are too large for a region to be computed.")
-    if not size < 0:
-        return _open(f"The equilibrium found for this input is not stable: {size:+.3g} beyond the boundary.")
-    discrete = driven.system.is_discrete
+    discrete = driven.is_discrete
     own = 1.0 + size if discrete else -size
     target = (0.5 * (1.0 + own) if discrete else 0.5 * own) if rate is None else float(rate)
     if (target <= own) if discrete else (target >= own):
         return _open(f"The rate {target!r} is not below that of the equilibrium itself, {own:.6g}: no region has it.")
+    best = _widest(driven, centre, u, bound, target, deadline)
+    if best is not None:
+        return best
+    what = "" if bound == 0 else " for inputs that move this much"
+    return _open(f"No invariant region with the rate {target:.6g} was found around the stable equilibrium{what}.")
+
+
+def _unfit(driven: DrivenSystem, u: Array, found: tuple[Array, float] | None, deadline: Deadline) -> str | None:
+    """Why no region can be centred on what was found, as a sentence; ``None`` where one can."""
+    if found is None and deadline.cut:
+        return f"Whether there is a region of contraction is open: {TOO_LATE}."
+    if found is None:
+        return "No equilibrium was found for this input, so there is nothing to centre a region on."
+    centre, size = found
+    if not (np.isfinite(size) and abs(size) < 1e25 and np.isfinite(driven.channel(centre, u)).all()):
+        return "The network's entries are too large for a region to be computed."
+    if not size < 0:
+        return f"The equilibrium found for this input is not stable: {size:+.3g} beyond the boundary."
+    return None
+
+
+def _widest(
+    driven: DrivenSystem, centre: Array, u: Array, bound: float, rate: float, deadline: Deadline
+) -> Claim | None:
+    """The widest region proved: the reach of the channels grows while the inequality holds, then is bisected."""
     middle = driven.channel(centre, u)
     weights, best, low, high = np.ones(len(middle)), None, 0.0, math.inf
     reach = 0.25
     for rounds in range(24):
         if deadline.over:
             break
-        claim, shape = _attempt(driven, centre, u, bound, target, middle, reach * weights, deadline)
+        claim, shape = _attempt(driven, centre, u, bound, rate, middle, reach * weights, deadline)
         if claim is not None and (best is None or _radius(claim) > _radius(best)):
             best = claim
         if shape is None and deadline.cut:
@@ -161,10 +184,7 @@ def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, se
         reach = 2.0 * low if math.isinf(high) else (0.25 * high if low == 0.0 else math.sqrt(low * high))
         if high < 1.02 * low or not 1e-9 < reach < 1e3:
             break
-    if best is not None:
-        return best
-    what = "" if bound == 0 else " for inputs that move this much"
-    return _open(f"No invariant region with the rate {target:.6g} was found around the stable equilibrium{what}.")
+    return best
 
 
 def _radius(claim: Claim) -> float:

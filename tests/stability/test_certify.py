@@ -224,3 +224,10 @@ def test_of_proofs_as_fast_the_one_of_the_smallest_overshoot_counts(order, monke
     certificate = certify(LureSystem.linear(-np.eye(2)))
     assert (certificate.criterion, certificate.rate) == ("circle", 0.5)
     assert 1.0 <= certificate.overshoot < 1.0001
+
+
+def test_a_criterion_asked_for_by_name_is_tried_on_a_large_system_too():
+    large = LureSystem.recurrent(-2.0 * np.eye(257), 0.5 * np.eye(257))
+    certificate = certify(large, criterion="theorem1a", rate="any", refute=False)
+    assert certificate.criterion == "theorem1a"
+    assert "theorem1a" not in [f.criterion for f in certify(large, rate="any", refute=False).findings]
