@@ -61,7 +61,7 @@ def polish_orbit(
         if deadline is not None and not deadline.affords(0.7 * (k * n) ** 3):
             return None
         value = subject.advance(x, u) - np.roll(x, -1, axis=0)
-        move = solved(block_diag(*map(subject.jacobian, x, u)) - ahead, value.reshape(-1))
+        move = solved(np.asarray(block_diag(*map(subject.jacobian, x, u))) - ahead, value.reshape(-1))
         if move is None:
             return None
         x = x - move.reshape(k, n)

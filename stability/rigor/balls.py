@@ -107,14 +107,10 @@ class Ball:
     def __rmatmul__(self, other: Any) -> Ball:
         return Ball.exact(other) @ self
 
-    def __radd__(self, other: Any) -> Ball:
-        return self + other
-
     def __rsub__(self, other: Any) -> Ball:
         return Ball.exact(other) - self
 
-    def __rmul__(self, other: Any) -> Ball:
-        return self * other
+    __radd__, __rmul__ = __add__, __mul__
 
     @classmethod
     def stack(cls, rows: list[list[Ball]]) -> Ball:

@@ -28,6 +28,11 @@ def _exact_product(x: Array, y: Array) -> Array | None:
     return product if bool((np.abs(product[terms > 0]) > 1e-290).all()) else None  # nothing underflows
 
 
+def _below(whole: Array, read: Array, own: Array) -> Array:
+    """``[[whole, 0], [read, own]]``: a layer of its own states and channels under those that it reads."""
+    return np.block([[whole, np.zeros((len(whole), own.shape[1]))], [read, own]])
+
+
 def merged(cascade: Cascade) -> DrivenSystem | None:
     """The stack as one network, where that takes no rounding.
 
@@ -48,29 +53,21 @@ def merged(cascade: Cascade) -> DrivenSystem | None:
     layers = [x for x in cascade.layers if isinstance(x, DrivenSystem) and x.system.origin is None]
     if cascade.directions != 1 or len(layers) != len(cascade.layers) or len({x.activation for x in layers}) > 1:
         return None
-    n, m = sum(x.system.states for x in layers), sum(x.system.channels for x in layers)
     p = layers[0].inputs
-    A, B, F = np.zeros((n, n)), np.zeros((n, m)), np.zeros((n, p))
-    C, D, E = np.zeros((m, n)), np.zeros((m, m)), np.zeros((m, p))
-    read: tuple[Array, Array, Array] = (np.zeros((p, n)), np.zeros((p, m)), np.eye(p))
-    i = j = 0
+    A, B, F = np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, p))
+    C, D, E = A, B, F
+    read = np.zeros((p, 0)), np.zeros((p, 0)), np.eye(p)  # what the next layer reads, of states, channels and input
     for layer in layers:
         system = layer.system
-        rows, channels = slice(i, i + system.states), slice(j, j + system.channels)
-        entering = [_exact_product(layer.E, part) for part in read]
-        moving = [_exact_product(layer.F, part) for part in read]
-        if any(part is None for part in entering + moving):
+        products = [_exact_product(matrix, part) for matrix in (layer.F, layer.E) for part in read]
+        exact = [product for product in products if product is not None]
+        if len(exact) < len(products):
             return None
-        for target, part in zip((C, D, E), entering):
-            target[channels] = part
-        for target, part in zip((A, B, F), moving):
-            target[rows] = part
-        C[channels, rows], D[channels, channels] = system.C, system.D  # columns of their own: nothing is added
-        A[rows, rows], B[rows, channels] = system.A, system.B
-        own = np.zeros((system.states, n))
-        own[:, rows] = np.eye(system.states)
-        read = (A[rows], B[rows], F[rows]) if cascade.is_discrete else (own, np.zeros((len(own), m)), 0.0 * F[rows])
-        i, j = rows.stop, channels.stop
+        a, b, f, c, d, e = exact
+        A, B, F = _below(A, a, system.A), _below(B, b, system.B), np.vstack([F, f])
+        C, D, E = _below(C, c, system.C), _below(D, d, system.D), np.vstack([E, e])
+        own = slice(len(A) - system.states, None)
+        read = (A[own], B[own], F[own]) if cascade.is_discrete else (np.eye(len(A))[own], 0.0 * B[own], 0.0 * F[own])
     alpha, beta = (np.concatenate([getattr(x.system, side) for x in layers]) for side in ("alpha", "beta"))
     try:
         whole = LureSystem(A, B, C, D, (alpha, beta), layers[0].system.dt)
