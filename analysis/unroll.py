@@ -6,6 +6,7 @@ Every analyzer of hidden states goes through here, so that what one measures is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ __all__ = [
     "recurrent_layers",
     "recurrent_matrices",
     "step_jacobians",
+    "watch",
 ]
 
 GATE_LETTERS = {3: "rzn", 4: "ifgo"}  # the order of the blocks in torch.nn's weight_hh
@@ -147,6 +149,24 @@ def only_layer(model: nn.Module) -> RecurrentLayer:
     return as_layer(found[0][1])
 
 
+def watch(model: nn.Module, part: nn.Module, see: Callable[[Any], Any], batches: Iterable[Tensor]) -> None:
+    """Run a model on batches, and see the first argument of every call of a part of it.
+
+    Raises:
+        ConfigurationError: a model that does not take them.
+    """
+
+    def look(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        see(next(iter((*arguments, *keywords.values())), None))
+
+    handle = part.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        for batch in batches:
+            answer(model, batch, type(model).__name__)
+    finally:
+        handle.remove()
+
+
 def layer_inputs(model: nn.Module, x: Any) -> Any:
     """The sequences that a model's one recurrent layer reads when the model runs on ``x``.
 
@@ -170,15 +190,7 @@ def layer_inputs(model: nn.Module, x: Any) -> Any:
     if isinstance(model, SequenceModel) or len(found) != 1 or not found[0][0]:
         return x
     module, seen = found[0][1], []
-
-    def look(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        seen.append(next(iter((*arguments, *keywords.values())), None))
-
-    handle = module.register_forward_pre_hook(look, with_kwargs=True)
-    try:
-        answer(model, x, type(model).__name__)
-    finally:
-        handle.remove()
+    watch(model, module, seen.append, [x])
     if isinstance(module, nn.RNNCellBase) and seen and all(isinstance(u, Tensor) and u.dim() == 2 for u in seen):
         return torch.stack(seen, dim=1).detach()
     u = seen[0] if len(seen) == 1 else None

@@ -107,13 +107,7 @@ def answers_of(model: nn.Module, task: Task) -> None:
 
 
 def _as_type(task: Task, dtype: torch.dtype) -> Task:
-    def cast(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        x, y = pair
-        return x.to(dtype), y.to(dtype) if y.is_floating_point() else y
-
-    same = task.train[0] is task.test[0]
-    train = cast(task.train)
-    out = replace(task, train=train, test=train if same else cast(task.test))
+    out = task.mapped(lambda x, y: (x.to(dtype), y.to(dtype) if y.is_floating_point() else y))
     if not torch.isfinite(out.train[0]).all() or not torch.isfinite(out.test[0]).all():
         raise NonFiniteError(f"the data in the model's {dtype}", "scale them")
     return out
@@ -140,16 +134,14 @@ def _classes(task: Task, shape: tuple[int, ...], name: str) -> Task:
 def _values(task: Task, shape: tuple[int, ...], name: str) -> Task:
     """Targets in the shape of the answers, where only axes of length one differ."""
 
-    def shaped(y: Tensor) -> Tensor:
+    def shaped(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         want = (len(y), *shape[1:])
         squeezed = [tuple(n for n in s[1:] if n != 1) for s in (y.shape, want)]
         if squeezed[0] != squeezed[1]:
             hint = "y is floating, so values: for classes save integers, y.astype('int64')"
             raise DimensionError(f"what {name} answers", tuple(y.shape), want, hint)
-        return y.reshape(want)
+        return x, y.reshape(want)
 
-    train = (task.train[0], shaped(task.train[1]))
-    test = train if task.test[0] is task.train[0] else (task.test[0], shaped(task.test[1]))
     per_step = len(shape) == 3
     size = shape[-1] if len(shape) > 1 else 1
-    return replace(task, train=train, test=test, output_size=size, reduction="all" if per_step else "last")
+    return task.mapped(shaped, output_size=size, reduction="all" if per_step else "last")

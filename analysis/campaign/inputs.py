@@ -14,8 +14,8 @@ from stability.errors import ConfigurationError, StabilityError
 from stability.gated.cell import GatedCell
 from stability.systems.subjects import as_subject
 
-from ..guard import answer
 from ..tasks import Range, Task
+from ..unroll import watch
 
 __all__ = ["boxed", "check_box", "covers", "data_range", "part_range", "width"]
 
@@ -131,12 +131,11 @@ def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range
 
 
 class _Seen:
-    """A hook before a module: least and largest input of each feature, or one range for all where widths differ."""
+    """Least and largest input of each feature so far, or one range for all where widths differ."""
 
     ends: tuple[Tensor, Tensor] | None = None
 
-    def __call__(self, _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        value = next(iter((*arguments, *keywords.values())), None)
+    def add(self, value: Any) -> None:
         value = value.data if isinstance(value, PackedSequence) else value
         if not isinstance(value, Tensor) or not value.is_floating_point() or not value.numel():
             return
@@ -154,16 +153,13 @@ def _read_inside(model: nn.Module, path: str, task: Task) -> list[np.ndarray] | 
     """Least and largest input of each feature that a part reads while the model runs on all data, if it does."""
     seen = _Seen()
     try:
-        handle = model.get_submodule(path).register_forward_pre_hook(seen, with_kwargs=True)
+        watch(
+            model, model.get_submodule(path), seen.add, (b for x, _ in (task.train, task.test) for b in x.split(CHUNK))
+        )
     except AttributeError:  # a name with characters that a path in a claim cannot hold
         return None
-    try:
-        for batch in (batch for x, _ in (task.train, task.test) for batch in x.split(CHUNK)):
-            answer(model, batch, type(model).__name__)
     except ConfigurationError:  # the step that needs its answers says what is wrong with it
         return None
-    finally:
-        handle.remove()
     return None if seen.ends is None else [end.double().cpu().numpy() for end in seen.ends]
 
 

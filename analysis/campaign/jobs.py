@@ -137,19 +137,15 @@ def run_jobs(
     Raises:
         KeyboardInterrupt: after the running processes were stopped.
     """
-    told = news if news is not None else lambda name, text: None
-    packed = (
-        {} if processes <= 1 or len(jobs) <= (0 if alone else 1) else {name: _packed(job) for name, job in jobs.items()}
-    )
+    tell, ended = news or (lambda name, text: None), done or (lambda outcome: None)
+    least = 1 if alone else 2  # so many jobs are worth a process each
+    packed = {name: _packed(job) for name, job in jobs.items()} if processes > 1 and len(jobs) >= least else {}
     apart = {name: data for name, data in packed.items() if data is not None}
-    ended = done if done is not None else lambda outcome: None
-    outcomes: list[Outcome] = []
-    if len(apart) > (0 if alone else 1):
-        outcomes = _apart(work, apart, processes, told, ended, _Held(descriptor))
+    outcomes = _apart(work, apart, processes, tell, ended, _Held(descriptor)) if len(apart) >= least else []
     known = {o.name for o in outcomes}
     for name, job in jobs.items():
         if name not in known:
-            outcomes.append(_carry_out(work, name, job, lambda text, name=name: told(name, text)))
+            outcomes.append(_carry_out(work, name, job, lambda text, name=name: tell(name, text)))
             ended(outcomes[-1])
     return outcomes
 

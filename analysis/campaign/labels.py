@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 __all__ = ["names_for", "titles_for"]
@@ -21,11 +22,7 @@ def titles_for(paths: Sequence[str]) -> list[str]:
         name = Path(path).name
         name = Path(path).resolve().name if name in ("", "..") else name
         stem = name.removesuffix(".safetensors").removesuffix(".npz") or "model"
-        title, count = stem, 1
-        while title in out:
-            count += 1
-            title = f"{stem} ({count})"
-        out.append(title)
+        out.append(_numbered(stem, " ({})", lambda title: title in out))
     return out
 
 
@@ -41,9 +38,11 @@ def names_for(paths: Sequence[str]) -> list[str]:
     out: list[str] = []
     for title in titles_for(paths):
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", re.sub(r" \(\d+\)$", "", title))[:40].strip("-") or "model"
-        name, count = stem, 1
-        while name.lower() in [n.lower() for n in out]:
-            count += 1
-            name = f"{stem}-{count}"
-        out.append(name)
+        out.append(_numbered(stem, "-{}", lambda name: name.lower() in [n.lower() for n in out]))
     return out
+
+
+def _numbered(stem: str, ending: str, is_taken: Callable[[str], bool]) -> str:
+    """The first of the stem and the stem with 2, 3, ... that is free."""
+    names = itertools.chain([stem], (stem + ending.format(count) for count in itertools.count(2)))
+    return next(name for name in names if not is_taken(name))

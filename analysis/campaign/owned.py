@@ -16,7 +16,7 @@ from ..results import plain_value
 from ..training.runs import ANALYSIS, CHECKPOINT
 from .digests import file_digests
 
-__all__ = ["INPUTS", "RESULTS", "begin_analysis", "owned"]
+__all__ = ["INPUTS", "RESULTS", "begin_analysis", "owned", "recorded"]
 
 INPUTS = tuple(name for name in files_of("training") if name != CHECKPOINT)
 """Files of a run directory that training left behind."""
@@ -32,6 +32,16 @@ def owned(folder: Path, overwrite: bool) -> Iterator[None]:
     with claim(folder, "report") as own:
         own.reserve((*RESULTS, ANALYSIS_FILE), ANALYSIS, overwrite=overwrite)
         yield
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """A model's ``analysis.json``; empty where there is none, or none that can be read."""
+    try:
+        document = read_json(folder / ANALYSIS_FILE) if (folder / ANALYSIS_FILE).is_file() else {}
+    except FileFormatError:
+        return {}
+    known = document if isinstance(document, dict) else {}
+    return {k: v for k, v in known.items() if k not in ("files", "environment", "steps") or isinstance(v, dict)}
 
 
 def begin_analysis(folder: Path, same: Mapping[str, Any], *, keep: bool) -> dict[str, dict[str, Any]]:
@@ -63,14 +73,9 @@ def _kept_steps(folder: Path, same: Mapping[str, Any]) -> dict[str, dict[str, An
     Returns:
         The record of every step that was done and whose files are as it left them, by name.
     """
-    try:
-        document = read_json(folder / ANALYSIS_FILE) if (folder / ANALYSIS_FILE).is_file() else {}
-    except FileFormatError:
-        return {}
-    if not isinstance(document, dict) or any(document.get(k) != plain_value(v) for k, v in same.items()):
-        return {}
+    document = recorded(folder)
     files, steps = document.get("files"), document.get("steps")
-    if not isinstance(files, dict) or not isinstance(steps, dict):
+    if files is None or steps is None or any(document.get(k) != plain_value(v) for k, v in same.items()):
         return {}
     out = {}
     for name, step in steps.items():

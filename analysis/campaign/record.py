@@ -26,7 +26,7 @@ from ..results import plain_value
 from ..training.runs import ANALYSIS, RUN_FILE, RUN_FILES, TRAINING, check_run
 from .digests import file_digests
 from .jobs import Outcome
-from .owned import INPUTS, RESULTS
+from .owned import INPUTS, RESULTS, recorded
 
 if TYPE_CHECKING:
     from .campaign import Campaign
@@ -161,19 +161,6 @@ def write_settings(campaign: Campaign, more: Mapping[str, Any]) -> None:
         **more,
     }
     write_text(campaign.folder / SETTINGS_FILE, json.dumps(plain_value(document), indent=1, allow_nan=False) + "\n")
-
-
-def recorded(folder: Path) -> dict[str, Any]:
-    """A model's ``analysis.json``; empty where there is none, or none that can be read."""
-    try:
-        document = read_json(folder / ANALYSIS_FILE) if (folder / ANALYSIS_FILE).is_file() else {}
-    except FileFormatError:
-        return {}
-    known = document if isinstance(document, dict) else {}
-    for key in ("files", "environment", "steps"):
-        if key in known and not isinstance(known[key], dict):
-            del known[key]
-    return known
 
 
 def _are_as_recorded(folder: Path, names: tuple[str, ...]) -> bool:

@@ -13,10 +13,10 @@ from torch import nn
 
 from stability.errors import ConfigurationError
 
-from ..guard import check_int, check_model, check_number, untouched
+from ..guard import check_int, check_number
 from ..results import Record
 from .lanczos import lanczos, random_direction
-from .products import HessianOperator, LossFunction, batches_of, cross_entropy, select_parameters
+from .products import LossFunction, hessian_of
 
 __all__ = ["SpectralDensity", "spectral_density"]
 
@@ -134,11 +134,8 @@ def spectral_density(
     n_vectors, steps = check_int("n_vectors", n_vectors, 2), check_int("steps", steps)
     points, seed = check_int("grid_points", grid_points, 3), check_int("seed", seed, 0)
     width = None if sigma is None else check_number("sigma", sigma, strict=True)
-    batches = batches_of(x, y, batch_size)
     rng = np.random.default_rng(seed)
-    with untouched(check_model(model)):
-        chosen = select_parameters(model, parameters)
-        operator = HessianOperator(model, batches, loss or cross_entropy, chosen)
+    with hessian_of(model, x, y, loss, parameters, batch_size) as operator:
         steps = min(steps, operator.size)
         nodes, weights = np.zeros((n_vectors, steps)), np.zeros((n_vectors, steps))
         for row in range(n_vectors):
@@ -167,7 +164,7 @@ def spectral_density(
         weights=weights,
         sigma=width,
         n_parameters=operator.size,
-        parameters=parameters if isinstance(parameters, str) else tuple(chosen),
+        parameters=parameters if isinstance(parameters, str) else tuple(operator.names),
         matvecs=operator.matvecs,
         seed=seed,
     )

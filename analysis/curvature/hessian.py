@@ -12,10 +12,10 @@ from torch import nn
 
 from stability.errors import ConfigurationError
 
-from ..guard import check_int, check_model, check_number, untouched
+from ..guard import check_int, check_number
 from ..results import Record
 from .lanczos import Krylov, Vector, lanczos, random_direction
-from .products import HessianOperator, LossFunction, batches_of, cross_entropy, select_parameters
+from .products import HessianOperator, LossFunction, hessian_of
 from .pyhessian import Estimates, Search, pyhessian_estimates, sample_mean
 
 __all__ = ["CONDITION_DEFINITION", "DENSE_LIMIT", "HessianSummary", "hessian_summary", "student_half_width"]
@@ -220,17 +220,14 @@ def hessian_summary(
         trace_samples=check_int("trace_samples", trace_samples, 2),
         seed=check_int("seed", seed, 0),
     )
-    batches = batches_of(x, y, batch_size)
-    with untouched(check_model(model)):
-        chosen = select_parameters(model, parameters)
-        operator = HessianOperator(model, batches, loss or cross_entropy, chosen)
+    with hessian_of(model, x, y, loss, parameters, batch_size) as operator:
         found = METHODS[method](operator, settings)
         (largest, largest_residual), (smallest, smallest_residual) = found.largest, found.smallest
         top = largest if abs(largest) >= abs(smallest) else smallest
         allowed = max(settings.tol, 100 * operator.precision) * abs(top)
         return HessianSummary(
             method=method,
-            parameters=parameters if isinstance(parameters, str) else tuple(chosen),
+            parameters=parameters if isinstance(parameters, str) else tuple(operator.names),
             n_parameters=operator.size,
             loss=operator.loss,
             gradient_norm=float(np.linalg.norm(operator.gradient)),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -12,9 +13,9 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
-from ..guard import check_int, check_kind
+from ..guard import check_int, check_kind, check_model, untouched
 
-__all__ = ["HessianOperator", "LossFunction", "batches_of", "cross_entropy", "select_parameters"]
+__all__ = ["HessianOperator", "LossFunction", "batches_of", "cross_entropy", "hessian_of", "select_parameters"]
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -237,3 +238,25 @@ class HessianOperator:
         """The matrix ``(n, n)``, symmetrised, by n products."""
         columns = np.stack([self.matvec(row) for row in np.eye(self.size)])
         return (columns + columns.T) / 2
+
+
+@contextmanager
+def hessian_of(
+    model: nn.Module, x: Any, y: Any, loss: LossFunction | None, parameters: str | Sequence[str], batch_size: int | None
+) -> Iterator[HessianOperator]:
+    """The Hessian of a loss on given data, cross entropy by default; the model is left as it was found.
+
+    Args:
+        model: judged in evaluation mode.
+        x: sequences, or a loader.
+        y: targets.
+        loss: ``(outputs, targets) -> scalar``.
+        parameters: see ``select_parameters``.
+        batch_size: see ``batches_of``.
+
+    Yields:
+        The operator.
+    """
+    batches = batches_of(x, y, batch_size)
+    with untouched(check_model(model)):
+        yield HessianOperator(model, batches, loss or cross_entropy, select_parameters(model, parameters))

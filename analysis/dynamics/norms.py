@@ -160,7 +160,6 @@ def norm_drift(
     loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     factor: int = 1,
     extension: str = "repeat",
-    envelope: Callable[[int], float] | None = None,
     certificate: Certificate | None = None,
     gradients: bool = True,
     name: str | None = None,
@@ -176,8 +175,7 @@ def norm_drift(
         loss: ``loss(outputs, targets)``, such as ``task.loss``; needed with ``y``.
         factor: how many times as long as given the sequences shall run.
         extension: how they go on, see ``extend``.
-        envelope: a bound of the norm after ``t`` steps, taken on trust; by default the one that a proof gives.
-        certificate: of the layer, for that proof; by default the one that the layer carries.
+        certificate: of the layer, for the proof behind the envelope; by default the one that the layer carries.
         gradients: whether to compute gradient norms; without ``y``, ``L`` is the inner product of the last
             state with a random unit vector, so that the norm at ``t`` is the factor by which a gradient has
             grown on its way back.
@@ -228,11 +226,7 @@ def norm_drift(
     sources: dict[str, str] = {}
     if not deep:
         expected, sources["expected"] = expected_rms(layer, x, steps, "noise" if factor == 1 else extension)
-        if envelope is None:
-            allowed, sources["envelope"] = norm_bound(layer, longer, certificate)
-    if envelope is not None:
-        allowed = np.array([float(envelope(t)) for t in range(1, steps + 1)])
-        sources["envelope"] = "given by the caller"
+        allowed, sources["envelope"] = norm_bound(layer, longer, certificate)
     sources = {name: words for name, words in sources.items() if words}
     return NormDrift(
         model=name or layer.layer_name or type(layer).__name__,

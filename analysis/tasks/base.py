@@ -125,8 +125,13 @@ class Task:
 
     def to(self, device: str | torch.device) -> Task:
         """The same task with its sequences and targets on a device."""
-        train, test = ((x.to(device), y.to(device)) for x, y in (self.train, self.test))
-        return replace(self, train=train, test=test)
+        return self.mapped(lambda x, y: (x.to(device), y.to(device)))
+
+    def mapped(self, change: Callable[[Tensor, Tensor], Pair], **more: Any) -> Task:
+        """The task with both parts changed, one part where both are the same, and other fields besides."""
+        train = change(*self.train)
+        test = train if self.test[0] is self.train[0] else change(*self.test)
+        return replace(self, train=train, test=test, **more)
 
     def describe(self) -> dict[str, Any]:
         """The task in plain numbers and strings (for run files and reports)."""

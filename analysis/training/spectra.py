@@ -147,7 +147,6 @@ class SpectrumTracker:
         self._spectra = CsvLog(SPECTRA_COLUMNS, SPECTRA_COLUMNS[:4])
         self._eigenvalues = CsvLog(EIGENVALUE_COLUMNS) if eigenvalues else None
         self._handle: Any = None
-        self._started: float | None = None
         if out is not None:
             self.write_to(out)
 
@@ -175,13 +174,6 @@ class SpectrumTracker:
             "eigenvalues": self._eigenvalues is not None,
             "probe": None if self.probe is None else list(self.probe.shape),
         }
-
-    @property
-    def fraction(self) -> float:
-        """Share of the time since the first record that went into recording; 0 before it."""
-        if self._started is None:
-            return 0.0
-        return self.seconds / max(time.perf_counter() - self._started, 1e-12)
 
     def attach(self, optimizer: torch.optim.Optimizer) -> SpectrumTracker:
         """Record now, and from now on after every ``every``-th step of the optimizer.
@@ -222,7 +214,6 @@ class SpectrumTracker:
             epoch: the epoch to label it with; the present one by default.
         """
         begun = time.perf_counter()
-        self._started = begun if self._started is None else self._started
         self.step = self.step if step is None else step
         self.epoch = self.epoch if epoch is None else epoch
         if self.step == self._spectra.last:

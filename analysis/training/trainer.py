@@ -179,8 +179,7 @@ class Trainer:
         self.model.load_state_dict(self.done.kept_weights)
         if self.tracker is not None:
             self.tracker.rewind(self.done.steps)
-        if self.out is not None:
-            self._save(stopped, detail)
+        self._save(stopped, detail)
         return self._result(stopped, detail)
 
     def _open(self) -> None:
@@ -265,7 +264,7 @@ class Trainer:
         earlier = [e.validation_loss for e in done.history if e.validation_loss is not None]
         worse = bool(earlier) and record.validation_loss is not None and record.validation_loss >= min(earlier)
         self.done = self._snapshot((*done.history, record), done.bad + 1 if worse else 0, done.best)
-        if self.out is not None and len(self.done.history) < self.settings.epochs:
+        if len(self.done.history) < self.settings.epochs:
             self._save("interrupted", "training is going on, or its process has died")
 
     def _tell(self, news: Progress) -> None:

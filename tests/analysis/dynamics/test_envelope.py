@@ -200,10 +200,3 @@ def test_what_is_white():
     for seed in range(200):  # chance alone does not refuse it
         assert why_not_white(noise(20, 15, 2, seed)) is None
     assert expected_rms(ElmanRNN(3, 4), white, 30, "noise")[0] is None
-
-
-def test_a_bound_given_by_the_caller():
-    x = torch.zeros(2, 3, 2)
-    result = norm_drift(ElmanRNN(2, 3), x, envelope=lambda t: 3**0.5 * t)
-    assert result.envelope.tolist() == [3**0.5, 2 * 3**0.5, 3 * 3**0.5]
-    assert result.sources["envelope"] == "given by the caller"
