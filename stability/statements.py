@@ -10,8 +10,8 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-from stability.systems import DrivenSystem, LureSystem
-from stability.systems.parts import part_phrase
+from stability.systems import LureSystem
+from stability.systems.parts import exactly
 
 __all__ = [
     "at_least",
@@ -82,17 +82,6 @@ def decay_factor(rate: Any, discrete: bool) -> str:
     return f"{at_most(rate, near=1.0)}^k" if discrete else f"exp(-{at_least(rate)} t)"
 
 
-def exactly(value: Any) -> str:
-    """The shortest decimal that reads back as the same float64, without a trailing ``.0``.
-
-    Example:
-        >>> exactly(1.0), exactly(0.1), exactly(0.9999996)
-        ('1', '0.1', '0.9999996')
-    """
-    text = repr(float(value) + 0.0)
-    return text[:-2] if text.endswith(".0") else text
-
-
 def interval_phrase(low: Any, high: Any) -> str:
     """``[low, high]`` with the exact ends."""
     return f"[{exactly(low)}, {exactly(high)}]"
@@ -123,29 +112,7 @@ def inputs_phrase(subject: Any) -> str:
 
 def who(subject: Any) -> str:
     """Whom a claim is about, without its quantifiers: what is stored, computed with in exact arithmetic."""
-    part = part_phrase(subject)
-    if isinstance(subject, DrivenSystem):
-        stored = f"{subject.activation}, {_stored(subject.system, 'weights and bias')}"
-        return f"{part or 'this network'} ({stored}, exact arithmetic)"
-    if isinstance(subject, LureSystem):
-        kind = "this linear system" if subject.channels == 0 else "this system"
-        return f"{part or kind} ({_stored(subject, 'matrices')}, exact arithmetic)"
-    if isinstance(getattr(subject, "kind", None), str):
-        kind = f"{subject.kind.upper()} cell"
-        return f"{part + f', a {kind},' if part else f'this {kind}'} (its stored weights and biases, exact arithmetic)"
-    if hasattr(subject, "layers"):
-        layers = f"stack of {len(subject.layers)} layers"
-        named = f"{part}, a {layers}," if part else f"this {layers}"
-        return f"{named} (their stored weights and biases, exact arithmetic)"
-    return f"this {type(subject).__name__}"
-
-
-def _stored(system: LureSystem, what: str) -> str:
-    """What is stored: the map itself, or the flow whose discretisation is meant."""
-    if system.origin is None:
-        return f"its stored {what}"
-    method = {"euler": "Euler"}.get(system.origin.method, system.origin.method)
-    return f"the {method} map, step {exactly(system.origin.dt)}, of its stored {what}"
+    return getattr(subject, "phrase", f"this {type(subject).__name__}")
 
 
 def describe(subject: Any) -> str:

@@ -12,7 +12,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.gated.equations import FLOATS, GATES, step_and_derivative
 from stability.systems import as_matrix
 from stability.systems.activations import activation
-from stability.systems.parts import as_part
+from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
@@ -164,6 +164,11 @@ class GatedCell(Subject):
     def is_discrete(self) -> bool:
         """Always: a cell is a map."""
         return True
+
+    @property
+    def phrase(self) -> str:
+        """Whom a claim about it is about, without quantifiers."""
+        return f"{part_phrase(self, f'{self.kind.upper()} cell')} (its stored weights and biases, exact arithmetic)"
 
     def with_inputs(self, low: Any, high: Any) -> GatedCell:
         """The same cell with another promise about its inputs (``None, None``: any input)."""

@@ -13,7 +13,7 @@ from stability.gated.bounds import invariant_box
 from stability.gated.cell import GatedCell
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
-from stability.systems.parts import as_part
+from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
@@ -98,6 +98,12 @@ class Cascade(Subject):
     def is_discrete(self) -> bool:
         """Whether time advances in steps."""
         return self.layers[0].is_discrete
+
+    @property
+    def phrase(self) -> str:
+        """Whom a claim about it is about, without quantifiers."""
+        named = part_phrase(self, f"stack of {len(self.layers)} layers")
+        return f"{named} (their stored weights and biases, exact arithmetic)"
 
     def with_inputs(self, low: Any, high: Any) -> Cascade:
         """The same stack with a promise about the inputs of its lowest level; boxes above are worked out anew."""

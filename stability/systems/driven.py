@@ -13,7 +13,7 @@ from stability.systems.activations import activation as lookup
 from stability.systems.channels import solve_channels
 from stability.systems.checks import as_matrix
 from stability.systems.lure import LureSystem
-from stability.systems.parts import as_part
+from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
@@ -95,6 +95,12 @@ class DrivenSystem(Subject):
     def is_discrete(self) -> bool:
         """Whether time advances in steps."""
         return self.system.is_discrete
+
+    @property
+    def phrase(self) -> str:
+        """Whom a claim about it is about, without quantifiers."""
+        stored = f"{self.activation}, {self.system.stored('weights and bias')}"
+        return f"{part_phrase(self) or 'this network'} ({stored}, exact arithmetic)"
 
     def channel(self, x: Array, u: Array) -> Array:
         """Pre-activations ``z`` at states ``x (..., n)`` and inputs ``u (..., p)``, shape ``(..., m)``."""

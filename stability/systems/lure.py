@@ -12,7 +12,7 @@ from stability.errors import ConfigurationError, DimensionError, IllPosedError
 from stability.systems.channels import closed
 from stability.systems.checks import as_matrix, as_slope, is_well_posed
 from stability.systems.discretisation import as_step, check_integrator, step_matrices
-from stability.systems.parts import as_part
+from stability.systems.parts import as_part, exactly, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
@@ -159,6 +159,19 @@ class LureSystem(Subject):
     def is_discrete(self) -> bool:
         """Whether time advances in steps."""
         return self.dt is not None
+
+    @property
+    def phrase(self) -> str:
+        """Whom a claim about it is about, without quantifiers."""
+        kind = "this linear system" if self.channels == 0 else "this system"
+        return f"{part_phrase(self) or kind} ({self.stored('matrices')}, exact arithmetic)"
+
+    def stored(self, what: str) -> str:
+        """What is stored: the map itself, or the flow whose discretisation is meant."""
+        if self.origin is None:
+            return f"its stored {what}"
+        method = "Euler" if self.origin.method == "euler" else self.origin.method
+        return f"the {method} map, step {exactly(self.origin.dt)}, of its stored {what}"
 
     @property
     def slope(self) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stability.errors import ConfigurationError
 
-__all__ = ["as_part", "of_part", "part_name", "part_phrase"]
+__all__ = ["as_part", "exactly", "of_part", "part_name", "part_phrase"]
 
 _PATH, _WHOLE = 200, 100
 _FORM = re.compile(rf"[A-Za-z0-9_.\-]{{1,{_PATH}}} of [A-Za-z0-9_.\-]{{1,{_WHOLE}}}")
@@ -69,7 +69,26 @@ def of_part(subject: Any, path: str, whole: str) -> Any:
     return out
 
 
-def part_phrase(subject: Any) -> str:
-    """``the part `PATH` of WHOLE``, or the empty string."""
+def part_phrase(subject: Any, noun: str = "") -> str:
+    """``the part `PATH` of WHOLE``, and what that is; for no part ``this NOUN``, or the empty string.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> part_phrase(LureSystem.linear([[-1.0]]), "cell")
+        'this cell'
+    """
     path, of, whole = getattr(subject, "part", "").partition(" of ")
-    return f"the part `{path}` of {whole}" if of else ""
+    if not of:
+        return f"this {noun}" if noun else ""
+    return f"the part `{path}` of {whole}" + (f", a {noun}," if noun else "")
+
+
+def exactly(value: Any) -> str:
+    """The shortest decimal that reads back as the same float64, without a trailing ``.0``.
+
+    Example:
+        >>> exactly(1.0), exactly(0.1), exactly(0.9999996)
+        ('1', '0.1', '0.9999996')
+    """
+    text = repr(float(value) + 0.0)
+    return text[:-2] if text.endswith(".0") else text
