@@ -259,15 +259,11 @@ def _at_most(tensors: int, path: Path) -> Iterator[None]:
                     f"{path} describes a model of more parts than the {tensors} tensors that it holds"
                 )
 
-    def parameter(_: nn.Module, name: str, value: Any) -> None:
-        count("tensors" if value is not None else "modules")
-
-    def part(_: nn.Module, name: str, value: Any) -> None:
-        count("modules")
-
     hooks = [
-        registration.register_module_parameter_registration_hook(parameter),
-        registration.register_module_module_registration_hook(part),
+        registration.register_module_parameter_registration_hook(
+            lambda _, name, value: count("modules" if value is None else "tensors")
+        ),
+        registration.register_module_module_registration_hook(lambda *_: count("modules")),
     ]
     try:
         yield

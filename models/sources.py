@@ -13,7 +13,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.claims.cascade import Cascade
-from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
+from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.gated.cell import GatedCell
 from stability.systems.subjects import as_subject
 from stability.wire import is_utf8
@@ -32,6 +32,7 @@ from .factories import from_factory, is_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.archives import members_of
 from .readers.arrays import npz_subject, read_npz
+from .readers.failures import in_short, reading
 from .readers.pickles import check_pickle
 from .readers.safetensors import read_header, read_tensors
 
@@ -48,6 +49,9 @@ _HOLDERS = (
     "weights",
     "params",
 )
+
+
+_NO_TORCH_FILE = "is damaged, truncated or no torch file"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,15 +107,15 @@ def load_subject(
                 f"{spec} is not a layer with a differential equation behind it: leave continuous out"
             )
         refuse_altered_layer(source.module)
-        source = Source(_subject_of(source, lambda: driven(True)), source.module, source.info)
+        subject = _subject_of(source, lambda: driven(True))
     else:
-        source = Source(_subject_of(source, lambda: as_subject(source.subject)), source.module, source.info)
+        subject = _subject_of(source, lambda: as_subject(source.subject))
     if input_box is None:
-        return source
-    if not isinstance(source.subject, (GatedCell, Cascade)):
+        return replace(source, subject=subject)
+    if not isinstance(subject, (GatedCell, Cascade)):
         raise ConfigurationError("an input box has a meaning for LSTM and GRU only: other claims are about every input")
     low, high = input_box
-    return Source(source.subject.with_inputs(low, high), source.module, {**source.info, "input_box": [low, high]})
+    return Source(subject.with_inputs(low, high), source.module, {**source.info, "input_box": [low, high]})
 
 
 def load_module(spec: str | Path) -> nn.Module | None:
@@ -144,7 +148,7 @@ def _find(spec: str | Path, cell: str | None) -> Source:
             )
         return source
     if is_factory(name):
-        return _from_factory(name)
+        return _source("factory", name, from_factory(name))
     raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
 
 
@@ -152,22 +156,19 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
     if path.is_dir():
         if not (path / MODEL_FILE).is_file():
             raise FileFormatError(f"{path} is a directory without a {MODEL_FILE}: not a run directory")
-        return _module(load(path), {"form": "run directory", "path": str(path)})
+        return _source("run directory", path, load(path))
     return _reader(path)(path, cell, part)
 
 
 def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:
     """Who reads a file, by its first bytes."""
-    try:
+    with reading(path):
         status = path.stat()
-        size = status.st_size
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for without end
             raise FileFormatError(f"{path} is neither a regular file nor a directory")
         with path.open("rb") as handle:
             head = handle.read(16)
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    if size == 0:
+    if status.st_size == 0:
         raise FileFormatError(f"{path} is empty")
     if head.startswith(b"\x93NUMPY"):
         raise FileFormatError(f"{path} holds one bare array; save A and W together with numpy.savez")
@@ -201,7 +202,7 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
         arrays = read_npz(path)
         if any("weight_hh" in key for key in arrays):
             return _state_dict(arrays, path, cell, part, "npz state dict")
-        return Source(npz_subject(arrays, str(path)), None, {"form": "npz", "path": str(path)})
+        return _source("npz", path, npz_subject(arrays, str(path)))
     raise FileFormatError(f"{path} is an archive, but neither a torch file nor .npz")
 
 
@@ -209,52 +210,37 @@ def _check_pickles(path: Path, pickles: Sequence[zipfile.ZipInfo]) -> None:
     """Look at what lists the tensors, before any is made: a member of the archive, or what a file of torch before 1.6
     begins with (magic number, version, system, tensors, names of storages).
     """
-    try:
-        if pickles:
-            with zipfile.ZipFile(path) as archive:
-                for member in pickles:
-                    with archive.open(member) as stream:
-                        check_pickle(stream, str(path))  # type: ignore[arg-type]
-            return
-        with path.open("rb") as stream:
-            for _ in range(5):
-                if not check_pickle(stream, str(path)):
-                    return
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:
-        if isinstance(error, StabilityError):
-            raise
-        raise FileFormatError(f"{path} is damaged, truncated or no torch file ({_short(error)})") from error
+    if pickles:
+        with zipfile.ZipFile(path) as archive:
+            for member in pickles:
+                with archive.open(member) as stream:
+                    check_pickle(stream, str(path))  # type: ignore[arg-type]
+        return
+    with path.open("rb") as stream:
+        for _ in range(5):
+            if not check_pickle(stream, str(path)):
+                return
 
 
 def _from_torch(path: Path, cell: str | None, part: str | None, pickles: Sequence[zipfile.ZipInfo] = ()) -> Source:
-    _check_pickles(path, pickles)
-    try:
-        with warnings.catch_warnings():  # about foreign pickles, which are refused anyway
-            warnings.simplefilter("ignore")
+    unlikely = (ValueError, EOFError, NotImplementedError, zlib.error, zipfile.BadZipFile)
+    with reading(path, _NO_TORCH_FILE, unlikely):
+        _check_pickles(path, pickles)
+    # whatever a hostile file makes torch do
+    with reading(path, _NO_TORCH_FILE, (Exception,)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about foreign pickles, which are refused anyway
+        try:
             if is_utf8(path):
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=True if pickles else None)
             else:  # its C++ part opens no other names
                 with path.open("rb") as stream:
                     content = torch.load(stream, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise FileFormatError(
-            f"{path} holds pickled code or objects, which are never executed here: save model.state_dict() instead "
-            f"({_short(error)})"
-        ) from error
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except StabilityError:
-        raise
-    except Exception as error:  # whatever a hostile file makes torch do
-        raise FileFormatError(f"{path} is damaged, truncated or no torch file ({_short(error)})") from error
+        except pickle.UnpicklingError as error:
+            raise FileFormatError(
+                f"{path} holds pickled code or objects, which are never executed here: save model.state_dict() instead "
+                f"({in_short(error)})"
+            ) from error
     return _state_dict(_tensors(content, path), path, cell, part, "torch state dict")
-
-
-def _short(error: BaseException) -> str:
-    line = next((part.strip() for part in str(error).splitlines() if part.strip()), type(error).__name__)
-    return line.split(". ")[0][:160]
 
 
 def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
@@ -276,7 +262,7 @@ def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
 
 def _from_safetensors(path: Path, cell: str | None, part: str | None) -> Source:
     if read_header(path).metadata.get("format") == FORMAT:
-        return _module(load(path), {"form": "model file", "path": str(path)})
+        return _source("model file", path, load(path))
     return _state_dict(read_tensors(path), path, cell, part, "safetensors state dict")
 
 
@@ -284,21 +270,16 @@ def _from_onnx(path: Path, cell: str | None, part: str | None) -> Source:
     from .onnx.parts import onnx_subject
 
     subject, info = onnx_subject(path, part)
-    return Source(subject, None, {"form": "onnx", "path": str(path), **info})
+    return _source("onnx", path, subject, **info)
 
 
 def _state_dict(state: Mapping[str, Any], path: Path, cell: str | None, part: str | None, form: str) -> Source:
     subject, info = state_dict_subject(state, cell=cell, part=part, where=str(path))
-    return Source(subject, None, {"form": form, "path": str(path), **info})
+    return _source(form, path, subject, **info)
 
 
-def _module(module: nn.Module, info: Mapping[str, Any]) -> Source:
-    return Source(module, module, info)
-
-
-def _from_factory(name: str) -> Source:
-    value = from_factory(name)
-    return Source(value, value if isinstance(value, nn.Module) else None, {"form": "factory", "path": name})
+def _source(form: str, path: str | Path, found: Any, **info: Any) -> Source:
+    return Source(found, found if isinstance(found, nn.Module) else None, {"form": form, "path": str(path), **info})
 
 
 def _subject_of(source: Source, read: Callable[[], Any]) -> Any:

@@ -44,6 +44,7 @@ SUBJECTS = (
     "stability/stacks/orbits.py",
     "models/adapters/modules.py",
     "models/adapters/torch_modules.py",
+    "models/adapters/weights.py",
     "models/adapters/state_dicts.py",
     "models/readers/arrays.py",
     "models/adapters/quantized.py",

@@ -8,7 +8,7 @@ inputs; its system has to give the same numbers up to rounding.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,10 +96,8 @@ def cross_check(module: nn.Module, subject: Any) -> None:
         DisagreementError: they give different numbers.
         UnsupportedError: the module cannot be copied or run.
     """
-    relative = _precision(module)
     copied = twin(module).to(device="cpu", dtype=torch.float64)
-    for mode in _modes(copied):
-        compare(_runner(copied), subject, f"{type(module).__name__} {mode}", relative=relative)
+    _in_each_mode(module, copied, _runner(copied), subject, type(module).__name__)
 
 
 def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) -> None:
@@ -125,8 +123,7 @@ def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) 
         ends = np.cumsum([s.shape[-1] for s in states])[:-1]
         return None, np.split(state.detach().numpy(), ends, axis=-1)
 
-    for mode in _modes(copied):
-        compare(run, subject, f"the step of {type(module).__name__} {mode}", relative=_precision(module))
+    _in_each_mode(module, copied, run, subject, f"the step of {type(module).__name__}")
 
 
 def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
@@ -158,8 +155,7 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
     def run(x: Array, states: list[Array]) -> tuple[Array | None, list[Array]]:
         return None, parts(copied(torch.tensor(x).transpose(0, 1), held[0])[1])
 
-    for mode in _modes(copied):
-        compare(run, subject, f"{type(layer).__name__} {mode}", relative=_precision(layer), start=start)
+    _in_each_mode(layer, copied, run, subject, type(layer).__name__, start=start)
 
 
 def _random_like(state: Any, generator: torch.Generator) -> Any:
@@ -169,13 +165,15 @@ def _random_like(state: Any, generator: torch.Generator) -> Any:
     return torch.randn(state.shape, dtype=state.dtype, generator=generator) * scale
 
 
-def _modes(module: nn.Module) -> Iterator[str]:
-    """The mode that the module is in, then evaluation mode, where that is another one."""
-    training = any(part.training for part in module.modules())
-    yield "in training mode" if training else "in evaluation mode"
-    if training:
-        module.eval()
-        yield "in evaluation mode"
+def _in_each_mode(
+    module: nn.Module, copied: nn.Module, run: Run, subject: Any, who: str, start: Callable[..., Any] | None = None
+) -> None:
+    """Compare a run of the copy in the mode that it is in, then in evaluation mode, where that is another one."""
+    relative = _precision(module)
+    if any(part.training for part in copied.modules()):
+        compare(run, subject, f"{who} in training mode", relative=relative, start=start)
+        copied.eval()
+    compare(run, subject, f"{who} in evaluation mode", relative=relative, start=start)
 
 
 def _precision(module: nn.Module) -> float:
@@ -281,28 +279,26 @@ def _runner(module: Any, dtype: torch.dtype = torch.float64) -> Run:
     """``(x, states) -> (outputs, last states)`` of a layer or cell of ``torch.nn``."""
     lstm = isinstance(module, (nn.LSTM, nn.LSTMCell)) or (is_quantized(module) and "LSTM" in type(module).__name__)
 
-    def tensor(array: Array) -> torch.Tensor:
-        return torch.tensor(array, dtype=dtype)
+    layered = hasattr(module, "num_layers")
+    batch_first = layered and module.batch_first
 
-    def whole(x: Array, states: list[Array]) -> tuple[Array, list[Array]]:
-        signal = tensor(x).transpose(0, 1) if module.batch_first else tensor(x)
-        start = tensor(np.stack(states))
-        outputs, end = module(signal, tuple(t.contiguous() for t in start.chunk(2, -1)) if lstm else start)
-        outputs = outputs.transpose(0, 1) if module.batch_first else outputs
-        last = torch.cat(end, -1) if lstm else end
-        return outputs.double().numpy(), list(last.double().numpy())
+    def run(x: Array, states: list[Array]) -> tuple[Array, list[Array]]:
+        rows = torch.tensor(x, dtype=dtype)
+        state: Any = torch.tensor(np.stack(states) if layered else states[0], dtype=dtype)
+        state = tuple(t.contiguous() for t in state.chunk(2, -1)) if lstm else state
+        if layered:
+            outputs, state = module(rows.transpose(0, 1) if batch_first else rows, state)
+            outputs = outputs.transpose(0, 1) if batch_first else outputs
+        else:
+            seen = []
+            for row in rows:
+                state = module(row, state)
+                seen.append(state[0] if lstm else state)
+            outputs = torch.stack(seen)
+        last = (torch.cat(state, -1) if lstm else state).double().numpy()
+        return outputs.double().numpy(), list(last) if layered else [last]
 
-    def cell(x: Array, states: list[Array]) -> tuple[Array, list[Array]]:
-        state: Any = tensor(states[0])
-        state = tuple(state.chunk(2, -1)) if lstm else state
-        seen = []
-        for row in tensor(x):
-            state = module(row, state)
-            seen.append(state[0] if lstm else state)
-        last = torch.cat(state, -1) if lstm else state
-        return torch.stack(seen).double().numpy(), [last.double().numpy()]
-
-    return whole if hasattr(module, "num_layers") else cell
+    return run
 
 
 def _coarse(array: Array, rng: np.random.Generator) -> Array:

@@ -128,8 +128,8 @@ def _refuse_dropout(module: nn.Module) -> None:
     """Dropout between layers makes a map of its own out of every step; after training it is off."""
     for path, part in module.named_modules():
         rate, layers = getattr(part, "dropout", 0.0), getattr(part, "num_layers", 1)
-        between = isinstance(rate, (int, float)) and rate > 0 and isinstance(layers, int) and layers > 1
-        if part.training and (between or (isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0)):
+        stacked = isinstance(rate, (int, float)) and rate > 0 and isinstance(layers, int) and layers > 1
+        if part.training and (stacked or (isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0)):
             raise UnsupportedError(
                 f"{path or type(module).__name__} is in training mode with dropout: two runs from one state differ. "
                 "Call module.eval() to certify the network without dropout"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 from torch import Tensor, nn
 
 from stability.certificate import Certificate
@@ -185,10 +186,6 @@ def _is_altered(module: nn.Module, kind: type) -> bool:
     return False
 
 
-def _is_ours(cls: type) -> bool:
-    return cls.__module__.startswith(_OURS)
-
-
 def refuse_altered_layer(module: Any) -> None:
     """Refuse a layer, or one inside it, that does something else than the class that wrote its ``driven``.
 
@@ -197,7 +194,7 @@ def refuse_altered_layer(module: Any) -> None:
     """
     for part in module.modules() if isinstance(module, nn.Module) else ():
         if isinstance(part, RecurrentLayer):
-            known = (c for c in type(part).__mro__ if "driven" in vars(c) or _is_ours(c))
+            known = (c for c in type(part).__mro__ if "driven" in vars(c) or c.__module__.startswith(_OURS))
             refuse_altered(part, next(known))
         elif is_torch_recurrent(part) and not is_quantized(part):
             refuse_altered(part, torch_kind(part))
@@ -261,10 +258,7 @@ def certify_all(module: nn.Module, **options: Any) -> dict[str, Certificate]:
     """
     from stability.certify import certify
 
-    parts = recurrent_parts(module)
-    if not parts:
-        raise UnsupportedError(_nothing(module))
-    return {path: certify(subject, **options) for path, subject in parts.items()}
+    return {path: certify(subject, **options) for path, subject in _parts_of(module).items()}
 
 
 def _walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -290,35 +284,33 @@ def _joint(cascade: Cascade) -> LureSystem:
         raise UnsupportedError(
             "layers of two directions run through time both ways and are no single Lur'e system: use certify(module)"
         )
-    sizes = [layer.system.states for layer in layers]
-    ends = np.cumsum([0, *sizes])
-    n = int(ends[-1])
-    C, D, slopes = np.zeros((n, n)), np.zeros((n, n)), []
-    for k, layer in enumerate(layers):
-        system = layer.system
-        if system.A.any() or layer.F.any() or not np.array_equal(system.B, np.eye(sizes[k])) or system.D.any():
+    systems = [layer.system for layer in layers]
+    for layer, system in zip(layers, systems):
+        if system.A.any() or layer.F.any() or system.D.any() or not np.array_equal(system.B, np.eye(system.states)):
             raise UnsupportedError("only layers of the form h+ = phi(W h + U x + b) are joined to one Lur'e system")
-        rows = slice(ends[k], ends[k + 1])
-        C[rows, rows] = system.C
+    C, ends = block_diag(*(system.C for system in systems)), np.cumsum([0, *(system.states for system in systems)])
+    A, D = np.zeros_like(C), np.zeros_like(C)
+    for k, layer in enumerate(layers):
         at = [int(j) for j in cascade.below(k)]
         if at:
-            D[rows, ends[at[0]] : ends[at[-1] + 1]] = layer.E
-        slopes.append((system.alpha, system.beta))
-    alpha, beta = (np.concatenate([s[i] for s in slopes]) for i in (0, 1))
-    return LureSystem(np.zeros((n, n)), np.eye(n), C, D, (alpha, beta), layers[0].system.dt)
+            D[ends[k] : ends[k + 1], ends[at[0]] : ends[at[-1] + 1]] = layer.E
+    alpha, beta = (np.concatenate([getattr(system, side) for system in systems]) for side in ("alpha", "beta"))
+    return LureSystem(A, np.eye(len(A)), C, D, (alpha, beta), systems[0].dt)
 
 
-def _nothing(module: Any) -> str:
-    return (
+def _parts_of(module: nn.Module) -> dict[str, Subject]:
+    """The recurrent parts of a module that must have some."""
+    parts = recurrent_parts(module)
+    if parts:
+        return parts
+    raise UnsupportedError(
         f"a {type(module).__module__}.{type(module).__qualname__} has no recurrent part that is known here: teach your "
         "own class with stability.models.register_adapter(YourClass)(function)"
     )
 
 
 def _container(module: nn.Module) -> Subject:
-    parts = recurrent_parts(module)
-    if not parts:
-        raise UnsupportedError(_nothing(module))
+    parts = _parts_of(module)
     if len(parts) > 1:
         raise UnsupportedError(
             f"{type(module).__name__} has {len(parts)} recurrent parts ({', '.join(parts)}), and how they are "

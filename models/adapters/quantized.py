@@ -6,7 +6,6 @@ integer is exact in float64, which torch's own ``dequantize`` (float32) is not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,29 +13,12 @@ import torch
 
 from stability.errors import UnsupportedError
 
-__all__ = ["QuantizedWeights", "is_quantized", "quantized_weights"]
+from .weights import WEIGHTS, RecurrentWeights, weight_suffixes
+
+__all__ = ["is_quantized", "quantized_weights"]
 
 _KINDS = {"LSTM": "lstm", "GRU": "gru", "LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn"}
 _MODULES = ("torch.ao.nn.quantized.dynamic", "torch.nn.quantized.dynamic")
-
-
-@dataclass(frozen=True, eq=False)
-class QuantizedWeights:
-    """What a quantised module holds.
-
-    Attributes:
-        kind: ``rnn``, ``lstm`` or ``gru``.
-        layers: ``(w_ih, w_hh, b_ih, b_hh)``, level by level and direction by direction.
-        directions: 1 or 2.
-        activation: of an RNN cell.
-        dtype: what the weights were.
-    """
-
-    kind: str
-    layers: list[tuple[Any, Any, Any, Any]]
-    directions: int
-    activation: str
-    dtype: str
 
 
 def is_quantized(module: Any) -> bool:
@@ -45,26 +27,26 @@ def is_quantized(module: Any) -> bool:
     return cls.__module__.startswith(_MODULES) and cls.__name__ in _KINDS
 
 
-def quantized_weights(module: Any) -> QuantizedWeights:
+def quantized_weights(module: Any) -> RecurrentWeights:
     """Read the weights.
 
     Raises:
         UnsupportedError: quantised in a way other than per tensor or per channel.
     """
-    kind = _KINDS[type(module).__name__]
     weights, biases = module.get_weight(), module.get_bias()
-    dtypes = sorted({str(w.dtype).removeprefix("torch.") for w in weights.values()})
-    if hasattr(module, "num_layers"):
-        directions = 2 if module.bidirectional else 1
-        suffixes = [f"_l{k}{r}" for k in range(module.num_layers) for r in ("", "_reverse")[:directions]]
-    else:
-        directions, suffixes = 1, [""]
-    layers = []
-    for suffix in suffixes:
-        pair = [_exact(weights[f"{name}{suffix}"]) for name in ("weight_ih", "weight_hh")]
-        rest = [biases.get(f"{name}{suffix}") for name in ("bias_ih", "bias_hh")]
-        layers.append((*pair, *(None if b is None else b.detach().double().numpy() for b in rest)))
-    return QuantizedWeights(kind, layers, directions, getattr(module, "nonlinearity", "tanh"), ", ".join(dtypes))
+    stored = ", ".join(sorted({str(w.dtype).removeprefix("torch.") for w in weights.values()}))
+    name = f"{type(module).__name__} ({stored} weights dequantised exactly; rounding of activations not modelled)"
+
+    def array(key: str) -> np.ndarray | None:
+        if key in weights:
+            return _exact(weights[key])
+        return None if biases.get(key) is None else biases[key].detach().double().numpy()
+
+    suffixes = weight_suffixes(module)
+    layers = [[array(key + suffix) for key in WEIGHTS] for suffix in suffixes]
+    directions = 1 + getattr(module, "bidirectional", False)
+    activation = getattr(module, "nonlinearity", "tanh")
+    return RecurrentWeights(_KINDS[type(module).__name__], layers, [name] * len(layers), name, directions, activation)
 
 
 def _exact(weight: torch.Tensor) -> np.ndarray:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stability.errors import (
     ConfigurationError,
@@ -29,7 +29,8 @@ from stability.systems.parts import of_part
 
 from ..readers.limits import LAYERS, NUMBERS
 from .cross_check import cross_check
-from .torch_modules import as_array, assemble, stacked
+from .torch_modules import as_array
+from .weights import WEIGHTS, RecurrentWeights
 
 __all__ = ["CELLS", "shown", "state_dict_parts", "state_dict_subject"]
 
@@ -55,12 +56,11 @@ def state_dict_parts(state: Mapping[str, Any]) -> Parts:
         ``{path: {(layer, backwards): {name: tensor}}}``; empty where nothing recurrent is found.
     """
     parts: Parts = {}
-    for key, value in state.items():
-        match = _KEY.fullmatch(str(key))
-        if match is None or not _is_array(value):
+    for key, match in _matches(state):
+        if not _is_array(state.get(key)):
             continue
         place = (int((match["layer"] or "_l0").removesuffix("_reverse")[2:]), bool(match["back"]))
-        parts.setdefault(match["path"].removesuffix("."), {}).setdefault(place, {})[match["name"]] = value
+        parts.setdefault(match["path"].removesuffix("."), {}).setdefault(place, {})[match["name"]] = state[key]
     parts = {path: places for path, places in parts.items() if any("weight_hh" in p for p in places.values())}
     for path, places in parts.items():
         single = state.get(f"{path}.bias" if path else "bias")  # one bias for both: the layers of this toolkit
@@ -122,48 +122,26 @@ def state_dict_subject(
         raise FileFormatError(f"{where}: layers or directions of {ascii(path)[1:-1] or 'the module'} are missing")
     kind = _kind(places[0, False], cell, where)
     label = {"rnn_tanh": "RNN", "rnn_relu": "RNN (ReLU)", "lstm": "LSTM", "gru": "GRU"}[kind]
-    subjects, weights_of, numbers = [], [], 0
-    for layer, back in expected:
-        weights = places[layer, back]
-        if "weight_hr" in weights:
-            raise UnsupportedError(
-                f"{where} holds an LSTM with projections (weight_hr), for which there is no criterion"
-            )
-        _check(weights, kind, f"{where}, layer {layer}")
-        numbers += sum(math.prod(value.shape) for value in weights.values())
-        if numbers > NUMBERS:
-            raise FileFormatError(f"{where}: {ascii(path)[1:-1] or 'the module'} has more than {NUMBERS} numbers")
-        arrays = [
-            None if n not in weights else _array(weights[n], n, where)
-            for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        ]
-        name = label if len(expected) == 1 else f"{label} l{layer}{'_reverse' if back else ''}"
-        weights_of.append(arrays)
-        subjects.append(assemble(kind.partition("_")[0], arrays, kind.partition("_")[2], name))
+    _check(places, kind, where, path)
+    layers = [
+        [None if name not in places[place] else _array(places[place][name], name, where) for name in WEIGHTS]
+        for place in expected
+    ]
+    names = [f"{label} l{layer}{'_reverse' if back else ''}" for layer, back in expected]
+    own, _, activation = kind.partition("_")
+    weights = RecurrentWeights(own, layers, names if len(names) > 1 else [label], label, directions, activation)
     try:
-        subject = stacked(subjects, directions, label)
+        subject = weights.subject()
     except StabilityError as error:
         raise FileFormatError(f"{where}: the layers do not fit together: {error}") from error
-    cross_check(_module(kind, weights_of, directions), subject)
+    cross_check(weights.module(), subject)
     return of_part(subject, path, "state_dict") if path else subject, {
         "cell": kind,
         "part": path,
         "layers": levels,
         "directions": directions,
-        "dtype": _dtypes(places),
+        "dtype": ", ".join(sorted({str(v.dtype).removeprefix("torch.") for p in places.values() for v in p.values()})),
     }
-
-
-def _module(kind: str, weights: list[list[np.ndarray | None]], directions: int) -> nn.Module:
-    """The module of ``torch.nn`` with these weights, in float64."""
-    hidden, inputs = weights[0][1].shape[1], weights[0][0].shape[1]  # type: ignore[union-attr]
-    options = {"num_layers": len(weights) // directions, "bidirectional": directions == 2, "dtype": torch.float64}
-    cls = {"lstm": nn.LSTM, "gru": nn.GRU}.get(kind)
-    module = cls(inputs, hidden, **options) if cls else nn.RNN(inputs, hidden, nonlinearity=kind[4:], **options)
-    with torch.no_grad():
-        for target, value in zip(module.parameters(), (array for layer in weights for array in layer)):
-            target.copy_(torch.zeros(()) if value is None else torch.from_numpy(value))
-    return module.eval()
 
 
 def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str) -> None:
@@ -176,7 +154,7 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
         where: what errors call it.
     """
     prefix, label = f"{path}." if path else "", ascii(path)[1:-1] or "the module"
-    own = {f"{prefix}{m['name']}{m['layer'] or ''}": m for k in state if (m := _parsed(k, path)) is not None}
+    own = {key: m for key, m in _matches(state) if m["path"] == prefix}
     steps = {match["layer"] is None for match in own.values()}
     if len(steps) > 1:
         raise FileFormatError(f"{where}: {label} holds weights of a cell and of layers at once: {shown(own)}")
@@ -198,9 +176,10 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
         )
 
 
-def _parsed(key: Any, path: str) -> re.Match[str] | None:
-    match = _KEY.fullmatch(str(key))
-    return match if match is not None and match["path"].removesuffix(".") == path else None
+def _matches(state: Mapping[str, Any]) -> Iterator[tuple[str, re.Match[str]]]:
+    """The keys that name weights of recurrent parts, taken apart."""
+    matches = ((str(key), _KEY.fullmatch(str(key))) for key in state)
+    return ((key, match) for key, match in matches if match is not None)
 
 
 def _plain_layer(key: str, state: Mapping[str, Any], sequences: bool) -> bool:
@@ -246,10 +225,6 @@ def _array(value: Any, name: str, where: str) -> np.ndarray:
         raise FileFormatError(f"{where}: {name} cannot be read as numbers ({error})") from error
 
 
-def _dtypes(places: Mapping[Any, Mapping[str, Any]]) -> str:
-    return ", ".join(sorted({str(v.dtype).removeprefix("torch.") for p in places.values() for v in p.values()}))
-
-
 def _choose(parts: Parts, part: str | None, where: str) -> str:
     if part is not None:
         if part not in parts:
@@ -283,17 +258,25 @@ def _kind(weights: Mapping[str, Any], cell: str | None, where: str) -> str:
     return cell or found
 
 
-def _check(weights: Mapping[str, Any], kind: str, where: str) -> None:
-    """Shapes before anything is copied."""
-    if "weight_ih" not in weights or "weight_hh" not in weights:
-        raise FileFormatError(f"{where}: weight_ih or weight_hh is missing")
-    entry, own = tuple(weights["weight_ih"].shape), tuple(weights["weight_hh"].shape)
-    gates = {"lstm": 4, "gru": 3}.get(kind, 1)
-    if len(own) != 2 or own[0] != gates * own[1] or len(entry) != 2 or entry[0] != own[0]:
-        raise FileFormatError(f"{where}: weight_ih {entry} and weight_hh {own} do not fit a {kind}")
-    for name in ("bias_ih", "bias_hh"):
-        if name in weights and tuple(weights[name].shape) != own[:1]:
-            raise DimensionError(f"{name} in {where}", own[:1], tuple(weights[name].shape))
+def _check(places: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, where: str, path: str) -> None:
+    """Shapes and sizes before anything is copied."""
+    numbers, gates = 0, {"lstm": 4, "gru": 3}.get(kind, 1)
+    for (layer, _), weights in sorted(places.items()):
+        if "weight_hr" in weights:
+            raise UnsupportedError(
+                f"{where} holds an LSTM with projections (weight_hr), for which there is no criterion"
+            )
+        if "weight_ih" not in weights or "weight_hh" not in weights:
+            raise FileFormatError(f"{where}, layer {layer}: weight_ih or weight_hh is missing")
+        entry, own = tuple(weights["weight_ih"].shape), tuple(weights["weight_hh"].shape)
+        if len(own) != 2 or own[0] != gates * own[1] or len(entry) != 2 or entry[0] != own[0]:
+            raise FileFormatError(f"{where}, layer {layer}: weight_ih {entry} and weight_hh {own} do not fit a {kind}")
+        for name in ("bias_ih", "bias_hh"):
+            if name in weights and tuple(weights[name].shape) != own[:1]:
+                raise DimensionError(f"{name} in {where}, layer {layer}", own[:1], tuple(weights[name].shape))
+        numbers += sum(math.prod(value.shape) for value in weights.values())
+        if numbers > NUMBERS:
+            raise FileFormatError(f"{where}: {ascii(path)[1:-1] or 'the module'} has more than {NUMBERS} numbers")
 
 
 def _nothing(state: Mapping[str, Any], where: str) -> StabilityError:

@@ -16,35 +16,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stability.claims.cascade import Cascade
 from stability.errors import ConfigurationError, NonFiniteError, UnsupportedError
-from stability.gated.cell import GatedCell
 
-from ..lure import rnn_subject
 from .cross_check import cross_check, cross_check_quantised
 from .inspection import refuse_altered, settled
 from .quantized import is_quantized, quantized_weights
+from .weights import WEIGHTS, RecurrentWeights, weight_suffixes
 
-__all__ = [
-    "as_array",
-    "assemble",
-    "from_rows",
-    "is_torch_recurrent",
-    "read",
-    "stacked",
-    "torch_kind",
-    "torch_subject",
-]
+__all__ = ["as_array", "from_rows", "is_torch_recurrent", "read", "torch_kind", "torch_subject"]
 
 Subject = Any
-_CELLS = {nn.RNNCell: "rnn", nn.LSTMCell: "lstm", nn.GRUCell: "gru"}
-_LAYERS = {nn.RNN: "rnn", nn.LSTM: "lstm", nn.GRU: "gru"}
-_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+_KINDS: dict[type, str] = {
+    nn.RNNCell: "rnn",
+    nn.LSTMCell: "lstm",
+    nn.GRUCell: "gru",
+    nn.RNN: "rnn",
+    nn.LSTM: "lstm",
+    nn.GRU: "gru",
+}
 
 
 def is_torch_recurrent(module: Any) -> bool:
     """Whether it is a recurrent module of ``torch.nn``, a subclass, or a dynamically quantised one."""
-    return isinstance(module, (*_CELLS, *_LAYERS)) or is_quantized(module)
+    return isinstance(module, tuple(_KINDS)) or is_quantized(module)
 
 
 def torch_subject(module: Any) -> Subject:
@@ -68,7 +62,7 @@ def torch_subject(module: Any) -> Subject:
     """
     if is_quantized(module):
         refuse_altered(module, type(module))
-        subject = _quantized(module)
+        subject = quantized_weights(module).subject()
         cross_check_quantised(module, subject)
         return subject
     refuse_altered(module, torch_kind(module))
@@ -79,10 +73,10 @@ def torch_subject(module: Any) -> Subject:
 
 def torch_kind(module: nn.Module) -> type:
     """The class of ``torch.nn`` whose map a recurrent module runs, unless it was altered."""
-    return next(kind for kind in (*_CELLS, *_LAYERS) if isinstance(module, kind))
+    return next(kind for kind in _KINDS if isinstance(module, kind))
 
 
-def read(module: nn.Module) -> Subject:
+def read(module: Any) -> Subject:
     """The subject that a module's weights describe, whatever else the module does.
 
     Args:
@@ -91,10 +85,28 @@ def read(module: nn.Module) -> Subject:
     Returns:
         A ``DrivenSystem``, ``GatedCell`` or ``Cascade``.
     """
-    for kind, name in _CELLS.items():
-        if isinstance(module, kind):
-            return _cell(module, name)
-    return next(_layers(module, name) for kind, name in _LAYERS.items() if isinstance(module, kind))
+    if getattr(module, "proj_size", 0):
+        raise UnsupportedError(
+            f"an LSTM with projections (proj_size={module.proj_size}) is another cell, h+ = P (o tanh c+): there is no "
+            "criterion for it here"
+        )
+    kinds = sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters()} - {"float32", "float64"})
+    label = type(module).__name__.removeprefix("Parametrized")
+    label += f" ({', '.join(kinds)} weights, converted exactly)" if kinds else ""
+    suffixes = weight_suffixes(module)
+    layers = []
+    for suffix in suffixes:  # parametrised ones as they are realised now; a bias may be absent
+        with torch.no_grad():
+            given = {name + suffix: getattr(module, name + suffix, None) for name in WEIGHTS}
+        layers.append([None if value is None else as_array(value, name) for name, value in given.items()])
+    return RecurrentWeights(
+        _KINDS[torch_kind(module)],
+        layers,
+        [f"{label} {suffix[1:]}".rstrip() for suffix in suffixes],
+        label,
+        directions=1 + getattr(module, "bidirectional", False),
+        activation=getattr(module, "nonlinearity", "tanh"),
+    ).subject()
 
 
 def as_array(tensor: Any, name: str = "weight") -> np.ndarray:
@@ -148,73 +160,3 @@ def from_rows(tensor: Any, name: str = "weight") -> np.ndarray:
         array([1., 3.])
     """
     return np.ascontiguousarray(as_array(tensor, name).T)
-
-
-def _weights(module: nn.Module, names: tuple[str, ...], suffix: str = "") -> list[np.ndarray | None]:
-    """Weights by name, parametrised ones as they are realised now; an absent bias is ``None``."""
-    with torch.no_grad():
-        values = [getattr(module, name + suffix, None) for name in names]
-    return [None if v is None else as_array(v, name + suffix) for name, v in zip(names, values)]
-
-
-def _label(module: nn.Module) -> str:
-    """The class, and what its weights were before they became float64."""
-    kinds = sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters()} - {"float32", "float64"})
-    name = type(module).__name__.removeprefix("Parametrized")
-    return f"{name} ({', '.join(kinds)} weights, converted exactly)" if kinds else name
-
-
-def assemble(kind: str, weights: list[Any], activation: str | None, name: str) -> Subject:
-    """One cell from its weights in torch's layout.
-
-    Args:
-        kind: ``rnn``, ``lstm`` or ``gru``.
-        weights: ``w_ih``, ``w_hh``, ``b_ih``, ``b_hh``; a bias may be ``None``.
-        activation: of an ``rnn``.
-        name: what reports call it.
-
-    Raises:
-        UnsupportedError: no weights.
-    """
-    w_ih, w_hh, b_ih, b_hh = weights
-    if w_ih is None or w_hh is None:
-        raise UnsupportedError(f"{name} has no weights yet (a lazy module before its first input?)")
-    if kind != "rnn":
-        return GatedCell(kind, w_ih, w_hh, b_ih, b_hh, name=name)
-    # the two biases are added here, in one rounding of their last place: b is what the network is said to have
-    given = [b for b in (b_ih, b_hh) if b is not None]
-    bias = sum(given[1:], given[0]) if given else None
-    return rnn_subject(w_hh, w_ih, bias, str(activation), name)
-
-
-def _cell(module: Any, kind: str) -> Subject:
-    return assemble(kind, _weights(module, _NAMES), getattr(module, "nonlinearity", None), _label(module))
-
-
-def _layers(module: Any, kind: str) -> Subject:
-    if module.proj_size:
-        raise UnsupportedError(
-            f"an LSTM with projections (proj_size={module.proj_size}) is another cell, h+ = P (o tanh c+): there is no "
-            "criterion for it here"
-        )
-    label = _label(module)
-    activation = getattr(module, "nonlinearity", None)
-    suffixes = ("", "_reverse") if module.bidirectional else ("",)
-    parts = [
-        assemble(kind, _weights(module, _NAMES, f"_l{layer}{suffix}"), activation, f"{label} l{layer}{suffix}")
-        for layer in range(module.num_layers)
-        for suffix in suffixes
-    ]
-    return stacked(parts, len(suffixes), label)
-
-
-def stacked(parts: list[Subject], directions: int, label: str) -> Subject:
-    """A single cell as it is, several as a ``Cascade``."""
-    return parts[0] if len(parts) == 1 else Cascade(parts, directions=directions, name=label)
-
-
-def _quantized(module: Any) -> Subject:
-    found = quantized_weights(module)
-    label = f"{type(module).__name__} ({found.dtype} weights dequantised exactly; rounding of activations not modelled)"
-    parts = [assemble(found.kind, list(weights), found.activation, label) for weights in found.layers]
-    return stacked(parts, found.directions, label)

@@ -10,13 +10,14 @@ import numpy as np
 from stability.errors import FileFormatError, StabilityError, UnsupportedError
 
 from ..readers.limits import LOOP_ENTRIES, LOOP_WIDTH
+from ..readers.postorder import postorder
 from .graph import DOMAINS, Graph, attributes, refuse_rounding
+from .sizes import RESHAPES
 
-__all__ = ["SAME", "Affine", "Body"]
+__all__ = ["Affine", "Body"]
 
 Array = np.ndarray
 _CHANNELS = {"Tanh": "tanh", "Relu": "relu", "Sigmoid": "sigmoid"}
-SAME = ("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape", "Dropout", "Flatten")
 _KNOWN = (*_CHANNELS, "LeakyRelu", "Add", "Sub", "Sum", "Neg", "Mul", "Div", "MatMul", "Gemm")
 _ATTRIBUTES = {
     "LeakyRelu": {"alpha"},
@@ -93,30 +94,24 @@ class Body:
 
     def read(self, name: str) -> Affine | Array:
         """The value of a name: an expression, or a constant. What it depends on is read first, one after the other."""
-        path, on_path = [name], {name}
-        while path:
-            top = path[-1]
-            if top in self.values or self._constant(top):
-                on_path.discard(path.pop())
-                continue
-            node = self.graph.producer(top)
-            if node is None:
-                raise self.refuse(f"the value {top} comes from outside the loop and has an unknown size")
-            if node.output[0] != top:
-                raise self.refuse(f"it reads {top}, a further output of {node.op_type}")
-            needed = node.input[:1] if node.op_type in SAME else node.input
-            below = next((i for i in needed if i not in self.values and not self._constant(i)), None)
-            if below in on_path:
-                raise FileFormatError(f"{self.where}: the value {top} is computed in a circle")
-            if below is not None:
-                path.append(below)
-                on_path.add(below)
-                continue
+        for each in postorder(name, self._needs, self._known, self._refuse_circle):
+            node = self.graph.producer(each)
             value = self._applied(node)
             terms = value.terms.values() if isinstance(value, Affine) else [value]
-            self._take(sum(m.size for m in terms) if node.op_type not in SAME else 0, top)
-            self.values[top] = value
+            self._take(sum(m.size for m in terms) if node.op_type not in RESHAPES else 0, each)
+            self.values[each] = value
         return self.values[name]
+
+    def _needs(self, name: str) -> list[str]:
+        node = self.graph.producer(name)
+        if node is None:
+            raise self.refuse(f"the value {name} comes from outside the loop and has an unknown size")
+        if node.output[0] != name:
+            raise self.refuse(f"it reads {name}, a further output of {node.op_type}")
+        return list(node.input[:1] if node.op_type in RESHAPES else node.input)
+
+    def _refuse_circle(self, name: str) -> None:
+        raise FileFormatError(f"{self.where}: the value {name} is computed in a circle")
 
     def _applied(self, node: Any) -> Affine | Array:
         try:
@@ -126,8 +121,10 @@ class Body:
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
             raise self.refuse(f"{node.op_type} is not as its operator is ({str(error)[:80]})") from error
 
-    def _constant(self, name: str) -> bool:
-        """Whether a name is a constant, which is then among the values."""
+    def _known(self, name: str) -> bool:
+        """Whether the value of a name is known, as that of a constant is."""
+        if name in self.values:
+            return True
         constant = self.graph.constant(name)
         if constant is not None:
             if constant.dtype.kind not in "biuf":
@@ -145,12 +142,12 @@ class Body:
         op, options = node.op_type, attributes(node)
         if node.domain not in DOMAINS:
             raise self.refuse(f"it contains the operator {node.domain}.{op}")
-        if op not in SAME and op not in _KNOWN:
+        if op not in RESHAPES and op not in _KNOWN:
             raise self.refuse(f"it contains the operator {op}")
         unknown = sorted(set(options) - _ATTRIBUTES.get(op, set()))
         if unknown:
             raise self.refuse(f"{op} has the attribute {unknown[0]}, which is not known here")
-        if op in SAME:
+        if op in RESHAPES:
             refuse_rounding(self.graph, node, self.where)
             self.casts |= op == "Cast"
             return self.read(node.input[0])

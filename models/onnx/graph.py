@@ -12,6 +12,7 @@ import numpy as np
 from stability.errors import FileFormatError, StabilityError, UnsupportedError
 
 from ..readers.limits import UNFOLDED
+from ..readers.postorder import postorder
 from .sizes import FOLDED, RUN, Budget, entries_of
 from .wire import read_model
 
@@ -77,18 +78,8 @@ class Graph:
 
     def constant(self, name: str) -> np.ndarray | None:
         """The value of a name when it does not depend on any input, else ``None``."""
-        path = [name]
-        on_path = {name}
-        while path:
-            top = path[-1]
-            if top not in self._cache:
-                below = next((i for i in self._folds(top) if i not in self._cache and i not in on_path), None)
-                if below is not None:
-                    path.append(below)
-                    on_path.add(below)
-                    continue
-                self._cache[top] = self._fold(top)  # a cycle, which no valid graph has, is no constant
-            on_path.discard(path.pop())
+        for each in postorder(name, self._folds, self._cache.__contains__, lambda _: None):
+            self._cache[each] = self._fold(each)  # a circle, which no valid graph has, is no constant
         return self._cache[name]
 
     def _folds(self, name: str) -> list[str]:
@@ -112,8 +103,7 @@ class Graph:
         return None if any(v is None for v in values.values()) else self._evaluate(node, values, name)
 
     def _evaluate(self, node: Any, values: dict[str, Any], name: str) -> np.ndarray | None:
-        from onnx import TensorProto, helper
-        from onnx.reference import ReferenceEvaluator
+        from onnx import TensorProto
         from onnx.reference.op_run import RuntimeTypeError
 
         try:
@@ -127,16 +117,10 @@ class Graph:
                 return None
             entries = entries_of(node, [values.get(i) for i in node.input], options)
             self.budget.take(entries, name)
-            inputs = [
-                helper.make_value_info(
-                    key, helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-                )
-                for key, v in values.items()
-            ]
-            graph = helper.make_graph([node], node.op_type, inputs, [helper.make_empty_tensor_value_info(name)])
-            model = helper.make_model(graph, opset_imports=self.opsets or None)
+            (operator,) = self._operators([node], values, [name])
             with np.errstate(all="ignore"):
-                (result,) = ReferenceEvaluator(model).run([name], values)
+                results = operator.run(*(values.get(i) for i in node.input))
+            result = dict(zip(node.output, results))[name]
         except FileFormatError:
             raise
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeTypeError):
@@ -196,9 +180,6 @@ class Graph:
         self, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]
     ) -> tuple[list[Any], dict[str, np.ndarray]]:
         """The operators between what is fed and what is wanted, made once, and the constants that they read."""
-        from onnx import helper
-        from onnx.reference import ReferenceEvaluator
-
         wanted, seen, constants = list(outputs), set(feeds), {}
         needed: set[int] = set()
         while wanted:
@@ -217,15 +198,20 @@ class Graph:
                 needed.add(id(node))
                 wanted.extend(node.input)
         nodes = [node for node in self.nodes if id(node) in needed]
+        return self._operators(nodes, {**feeds, **constants}, outputs), constants
+
+    def _operators(self, nodes: list[Any], given: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[Any]:
+        """Nodes as operators of onnx's reference evaluator, for values of the given kinds and shapes."""
+        from onnx import helper
+        from onnx.reference import ReferenceEvaluator
+
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-            for name, value in {**feeds, **constants}.items()
+            for name, value in given.items()
         ]
         ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
-        model = helper.make_model(
-            helper.make_graph(nodes, self.proto.name, inputs, ends), opset_imports=self.opsets or None
-        )
-        return list(ReferenceEvaluator(model).rt_nodes_), constants
+        graph = helper.make_graph(nodes, self.proto.name, inputs, ends)
+        return list(ReferenceEvaluator(helper.make_model(graph, opset_imports=self.opsets or None)).rt_nodes_)
 
 
 def _stored(tensor: Any, name: str) -> np.ndarray:

@@ -18,8 +18,10 @@ from stability.systems.activations import activation as lookup
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
 from ..readers.limits import LOOP_NODES, LOOP_VALUES
-from .algebra import SAME, Affine, Body
+from ..readers.postorder import closure
+from .algebra import Affine, Body
 from .graph import DOMAINS, Graph, attributes, name_of
+from .sizes import RESHAPES
 
 __all__ = ["loop_subject"]
 
@@ -42,6 +44,30 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
 
     Raises:
         UnsupportedError: anything but affine maps and known activations; the text says what was met.
+    """
+    body, carried, entries, results = _opened(graph, node)
+    pairs = _states(body.graph, carried, results)
+    if not pairs:
+        raise body.refuse("no carried value depends on its own past")
+    _declare(body, [state for state, _ in pairs], entries)
+    following = [body.read(r) for _, r in pairs]
+    for (state, _), value in zip(pairs, following):
+        if not isinstance(value, Affine) or value.size != body.sizes[state]:
+            raise body.refuse(f"the next value of {state} has another size than itself")
+    try:
+        return _assemble(body, pairs, following)  # type: ignore[arg-type]
+    except StabilityError as error:
+        if isinstance(error, (UnsupportedError, DisagreementError)):
+            raise
+        raise UnsupportedError(f"{body.where}: the loop is no system: {error}") from error
+
+
+def _opened(graph: Graph, node: Any) -> tuple[Body, list[str], list[str], list[str]]:
+    """The body of a node, with the names of what it carries, of what it reads each step, and of its results.
+
+    Raises:
+        FileFormatError: no body, too large, or one that gives fewer values than it carries.
+        UnsupportedError: attributes that are not known here.
     """
     options = attributes(node)
     where = f"{node.op_type} node {name_of(node)}"
@@ -67,29 +93,18 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
         carried, entries, results = names[2:], _gathered(body.graph, names), results[1:]
     if len(results) < len(carried):
         raise FileFormatError(f"{where}: its body gives fewer values than it carries")
-    pairs = _states(body.graph, carried, results)
-    if not pairs:
-        raise body.refuse("no carried value depends on its own past")
-    states = [s for s, _ in pairs]
+    return body, carried, entries, results
+
+
+def _declare(body: Body, states: list[str], entries: list[str]) -> None:
+    """Make states and inputs the variables of a body; an input that the states never read has no size."""
     for name in (*states, *entries):
-        size = _size(body.graph, proto, name)
-        if size is None and name in entries:
-            continue  # an input that the states never read
-        if size is None:
+        size = _size(body.graph, name)
+        if size is None and name in states:
             raise body.refuse(f"the size of {name} is not given")
-        body.values[name] = body.symbol(name, size)
-        if name in entries:
-            body.inputs.append(name)
-    following = [body.read(r) for _, r in pairs]
-    for (state, _), value in zip(pairs, following):
-        if not isinstance(value, Affine) or value.size != body.sizes[state]:
-            raise body.refuse(f"the next value of {state} has another size than itself")
-    try:
-        return _assemble(body, pairs, following)  # type: ignore[arg-type]
-    except StabilityError as error:
-        if isinstance(error, (UnsupportedError, DisagreementError)):
-            raise
-        raise UnsupportedError(f"{where}: the loop is no system: {error}") from error
+        if size is not None:
+            body.values[name] = body.symbol(name, size)
+            body.inputs += [name] if name in entries else []
 
 
 def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[str, str]]:
@@ -99,7 +114,7 @@ def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[
     """
     after = dict(zip(carried, results))
     reads = {s: _reads(graph, r) & set(carried) for s, r in after.items() if not _same(graph, r, s)}
-    reach = {s: _closure(reads, reads[s]) for s in reads}
+    reach = {s: closure(reads[s], lambda name: reads.get(name, ())) for s in reads}
     kept: set[str] = set()
     for state, seen in reach.items():
         if state in seen:
@@ -107,27 +122,10 @@ def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[
     return [(s, r) for s, r in after.items() if s in kept and s in reads]
 
 
-def _closure(edges: dict[str, set[str]], start: set[str]) -> set[str]:
-    seen, stack = set(start), list(start)
-    while stack:
-        new = edges.get(stack.pop(), set()) - seen
-        seen |= new
-        stack.extend(new)
-    return seen
-
-
 def _reads(graph: Graph, result: str) -> set[str]:
     """Every name that a value is computed from, inner graphs included."""
-    seen, stack = set(), [result]
-    while stack:
-        name = stack.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        node = graph.producer(name)
-        if node is not None:
-            stack.extend(_inputs(node))
-    return seen
+    producer = graph.producer
+    return closure([result], lambda name: _inputs(producer(name)) if producer(name) is not None else ())
 
 
 def _inputs(node: Any) -> list[str]:
@@ -165,15 +163,15 @@ def _gathered(graph: Graph, names: list[str]) -> list[str]:
     return found
 
 
-def _size(graph: Graph, proto: Any, name: str) -> int | None:
+def _size(graph: Graph, name: str) -> int | None:
     """Entries of a vector in the body: from its declared shape, else from the matrix that it meets."""
-    for value in (*proto.input, *proto.value_info):
+    for value in (*graph.proto.input, *graph.proto.value_info):
         dims = value.type.tensor_type.shape.dim if value.name == name else []
         if len(dims) and dims[-1].HasField("dim_value") and dims[-1].dim_value > 0:
             return int(dims[-1].dim_value)
     alias = {name}
     for node in graph.nodes:
-        if node.op_type in SAME and node.input[0] in alias:
+        if node.op_type in RESHAPES and node.input[0] in alias:
             alias.add(node.output[0])
         if node.op_type in ("MatMul", "Gemm") and node.input[0] in alias:
             matrix = graph.constant(node.input[1])
@@ -183,31 +181,14 @@ def _size(graph: Graph, proto: Any, name: str) -> int | None:
 
 
 def _assemble(body: Body, pairs: list[tuple[str, str]], following: list[Affine]) -> DrivenSystem | LureSystem:
-    states = [state for state, _ in pairs]
-    channels = [name for name, _, _ in body.channels]
-    groups = (states, channels, body.inputs)
-
-    def rows(values: list[Affine]) -> list[Array]:
-        return [
-            np.hstack(
-                [np.zeros((sum(v.size for v in values), 0))]
-                + [
-                    np.vstack([v.terms.get(s, np.zeros((v.size, body.sizes[s]))) for v in values])
-                    if values
-                    else np.zeros((0, body.sizes[s]))
-                    for s in group
-                ]
-            )
-            for group in groups
-        ]
-
-    A, B, F = rows(following)
-    C, D, E = rows([z for _, _, z in body.channels])
-    offset = np.concatenate([np.broadcast_to(v.offset, (v.size,)) for v in following])
+    channels, met = [name for name, _, _ in body.channels], [z for _, _, z in body.channels]
+    groups = ([state for state, _ in pairs], channels, body.inputs)
+    A, B, F = (_coefficients(body, following, group) for group in groups)
+    C, D, E = (_coefficients(body, met, group) for group in groups)
+    offset, b = _offsets(following), _offsets(met)
     kinds = [kind for _, kind, z in body.channels for _ in range(z.size)]
     alpha, beta = np.array([lookup(kind).slope for kind in kinds]).reshape(-1, 2).T
     system = LureSystem(A, B, C, D, (alpha, beta), 1.0)
-    b = np.concatenate([np.zeros(0)] + [np.broadcast_to(z.offset, (z.size,)) for _, _, z in body.channels])
     algebra = _Algebra(system, tuple(kinds), E, F, b, offset)
     # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
     relative = 1e-5 if body.casts or "leaky_relu" in kinds else 1e-9
@@ -215,6 +196,18 @@ def _assemble(body: Body, pairs: list[tuple[str, str]], following: list[Affine])
     if len(set(kinds)) > 1 or offset.any():  # a DrivenSystem has one activation and no constant beside its channels
         return system
     return DrivenSystem(system, kinds[0] if kinds else "tanh", E, b, F, name=f"ONNX {body.where.split()[0]}")
+
+
+def _coefficients(body: Body, values: list[Affine], symbols: list[str]) -> Array:
+    """Of some variables in some values, ``(entries of the values, entries of the variables)``."""
+    wide = [(name, body.sizes[name]) for name in symbols]
+    if not values or not wide:
+        return np.zeros((sum(v.size for v in values), sum(size for _, size in wide)))
+    return np.block([[v.terms.get(name, np.zeros((v.size, size))) for name, size in wide] for v in values])
+
+
+def _offsets(values: list[Affine]) -> Array:
+    return np.concatenate([np.zeros(0), *(np.broadcast_to(v.offset, (v.size,)) for v in values)])
 
 
 @dataclass(frozen=True, eq=False)

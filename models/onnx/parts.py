@@ -21,22 +21,25 @@ from stability.errors import (
     StabilityError,
     UnsupportedError,
 )
-from stability.gated.cell import GatedCell
 from stability.stacks.cascade import Cascade
 from stability.systems.parts import of_part
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
 from ..adapters.state_dicts import shown
-from ..lure import rnn_subject
+from ..adapters.weights import RecurrentWeights
 from ..readers.limits import LAYERS, UNFOLDED
 from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
 from .loops import loop_subject
+from .sizes import RESHAPES
 
 __all__ = ["onnx_subject"]
 
 Subject = Any
-_SHAPES = ("Identity", "Squeeze", "Unsqueeze", "Transpose", "Reshape", "Cast", "Dropout", "Flatten")
-_ACTIVATIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid"}
+Array = np.ndarray
+_FORMS = (*RESHAPES, "Transpose")
+_USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
+_ORDER = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
+"""Of the gates, as torch has them: r, z, n from z, r, h; i, f, g, o from i, o, f, c."""
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _ATTRIBUTES = {"activations", "direction", "hidden_size", "layout", "output_sequence"}
 _OWN = {"RNN": set(), "GRU": {"linear_before_reset"}, "LSTM": {"input_forget"}}
@@ -105,7 +108,7 @@ def _is_chain(graph: Graph, nodes: list[Any]) -> bool:
         name, seen = node.input[0], set()
         while name != before.output[0]:
             source = graph.producer(name)
-            if source is None or source.op_type not in _SHAPES or source.domain not in DOMAINS or name in seen:
+            if source is None or source.op_type not in _FORMS or source.domain not in DOMAINS or name in seen:
                 return False
             seen.add(name)
             refuse_rounding(graph, source, f"between the nodes {name_of(before)} and {name_of(node)}")
@@ -157,53 +160,54 @@ def _check_link(graph: Graph, before: Any, node: Any) -> None:
 
 def _cells(graph: Graph, node: Any) -> list[Subject]:
     """One subject a direction, each run beside the node in onnx's reference evaluator."""
-    name, options = name_of(node), attributes(node)
-    if len(node.input) > (8 if node.op_type == "LSTM" else 6):
-        raise FileFormatError(f"{node.op_type} node {name} has {len(node.input)} inputs, more than the operator takes")
-    arrays: dict[int, np.ndarray | None] = {}
-    for k in (1, 2, 3, 7):
-        key = node.input[k] if k < len(node.input) else ""
-        arrays[k] = graph.constant(key) if key else None
-        if key and arrays[k] is None:
-            raise UnsupportedError(f"{node.op_type} node {name}: its weights are computed in the graph, not stored")
-    W, R, B, P = arrays[1], arrays[2], arrays[3], arrays[7]
-    if W is None or R is None or W.ndim != 3 or R.ndim != 3:
-        raise FileFormatError(f"{node.op_type} node {name}: W and R must be stored arrays with three axes")
-    gates, hidden, directions = _GATES[node.op_type], R.shape[2], _directions(node, options)
-    good = W.shape[:2] == (directions, gates * hidden) == R.shape[:2] and (
-        B is None or B.shape == (directions, 2 * gates * hidden)
-    )
-    if not good or hidden == 0 or options.get("hidden_size", hidden) != hidden:
-        raise FileFormatError(f"{node.op_type} node {name}: shapes W {W.shape}, R {R.shape} do not fit together")
-    if P is not None and P.any():
-        raise UnsupportedError(f"LSTM node {name} has peepholes, for which there is no criterion")
-    if "clip" in options:
-        raise UnsupportedError(f"{node.op_type} node {name} clips its pre-activations, for which there is no criterion")
-    if options.get("input_forget"):
-        raise UnsupportedError(f"LSTM node {name} couples its input and forget gates, for which there is no criterion")
-    unknown = sorted(set(options) - _ATTRIBUTES - _OWN[node.op_type])
-    if unknown:
-        raise UnsupportedError(
-            f"{node.op_type} node {name} has the attributes {shown(unknown)}, which are not known here"
-        )
+    where, options = f"{node.op_type} node {name_of(node)}", attributes(node)
+    W, R, B = _weights(graph, node, options, where)
     out = []
-    for k in range(directions):
-        bias = np.zeros(2 * gates * hidden) if B is None else np.asarray(B[k], dtype=np.float64)
-        weights = [W[k], R[k], bias[: gates * hidden], bias[gates * hidden :]]
-        label = f"ONNX {node.op_type}" + ("" if directions == 1 else (" forward", " backward")[k])
-        cell = _cell(node, options, (k, directions), weights, hidden, label)
+    for k, label in enumerate(("",) if len(R) == 1 else (" forward", " backward")):
+        bias = np.zeros(2 * R.shape[1]) if B is None else np.asarray(B[k], dtype=np.float64)
+        activations = _activations(node, options, (k, len(R)), where)
+        cell = _cell(node, options, [W[k], R[k], *np.split(bias, 2)], activations, f"ONNX {node.op_type}{label}")
         if node.op_type != "RNN" or cell.activation == "tanh":  # the reference evaluator knows no other
-            run = _reference(graph, node, options, [W[k], R[k], bias])
-            compare(run, cell, f"{node.op_type} node {name}", advice=GRAPH_ADVICE)
+            compare(_reference(graph, node, options, [W[k], R[k], bias]), cell, where, advice=GRAPH_ADVICE)
         out.append(cell)
     return out
 
 
-def _directions(node: Any, options: Mapping[str, Any]) -> int:
+def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) -> tuple[Array, Array, Array | None]:
+    """``W (directions, gates n, p)``, ``R (directions, gates n, n)`` and ``B``, of a node without further parts.
+
+    Raises:
+        FileFormatError: too many inputs, or shapes that do not fit together.
+        UnsupportedError: weights that are computed, or a variant for which there is no criterion.
+    """
+    if len(node.input) > (8 if node.op_type == "LSTM" else 6):
+        raise FileFormatError(f"{where} has {len(node.input)} inputs, more than the operator takes")
+    keys = [node.input[k] if k < len(node.input) else "" for k in (1, 2, 3, 7)]
+    W, R, B, peepholes = arrays = [graph.constant(key) if key else None for key in keys]
+    if any(key and array is None for key, array in zip(keys, arrays)):
+        raise UnsupportedError(f"{where}: its weights are computed in the graph, not stored")
+    if W is None or R is None or W.ndim != 3 or R.ndim != 3:
+        raise FileFormatError(f"{where}: W and R must be stored arrays with three axes")
     way = options.get("direction", "forward")
     if way not in ("forward", "reverse", "bidirectional"):
-        raise FileFormatError(f"{node.op_type} node {name_of(node)} has the direction {way!a}")
-    return 2 if way == "bidirectional" else 1
+        raise FileFormatError(f"{where} has the direction {way!a}")
+    hidden = R.shape[2]
+    outer = (2 if way == "bidirectional" else 1, _GATES[node.op_type] * hidden)
+    good = W.shape[:2] == outer == R.shape[:2] and (B is None or B.shape == (outer[0], 2 * outer[1]))
+    if not good or hidden == 0 or options.get("hidden_size", hidden) != hidden:
+        raise FileFormatError(f"{where}: shapes W {W.shape}, R {R.shape} do not fit together")
+    variants = {
+        "has peepholes": peepholes is not None and peepholes.any(),
+        "clips its pre-activations": "clip" in options,
+        "couples its input and forget gates": options.get("input_forget"),
+    }
+    for what, found in variants.items():
+        if found:
+            raise UnsupportedError(f"{where} {what}, for which there is no criterion")
+    unknown = sorted(set(options) - _ATTRIBUTES - _OWN[node.op_type])
+    if unknown:
+        raise UnsupportedError(f"{where} has the attributes {shown(unknown)}, which are not known here")
+    return W, R, B
 
 
 def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: list[np.ndarray]) -> Run:
@@ -226,31 +230,29 @@ def _reference(graph: Graph, node: Any, options: Mapping[str, Any], weights: lis
     return run
 
 
-def _cell(
-    node: Any, options: dict[str, Any], place: tuple[int, int], weights: list[np.ndarray], hidden: int, label: str
-) -> Subject:
-    """The subject of one direction; ``place``: which one it is, and of how many."""
+def _activations(node: Any, options: Mapping[str, Any], place: tuple[int, int], where: str) -> list[str]:
+    """Those of one direction; ``place``: which one it is, and of how many."""
     k, directions = place
-    given = [str(a).lower() for a in options.get("activations", [])]
-    usual = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}[node.op_type]
+    given, usual = [str(a).lower() for a in options.get("activations", [])], _USUAL[node.op_type]
     if given and len(given) != len(usual) * directions:
-        raise FileFormatError(
-            f"{node.op_type} node {name_of(node)} has {len(given)} activations, {len(usual)} a direction are needed"
-        )
-    mine = given[k * len(usual) : (k + 1) * len(usual)] or usual
-    if node.op_type == "RNN":
-        activation = _ACTIVATIONS.get(mine[0])
-        if activation is None:
-            raise UnsupportedError(
-                f"RNN node {name_of(node)} has the activation {ascii(mine[0])[1:-1]}; known: Tanh, Relu, Sigmoid"
-            )
-        w_ih, w_hh, b_ih, b_hh = weights
-        return rnn_subject(w_hh, w_ih, b_ih + b_hh, activation, label)
-    if mine != usual:
-        raise UnsupportedError(
-            f"{node.op_type} node {name_of(node)} has the activations {shown(mine)}, not {', '.join(usual)}"
-        )
-    order = [1, 0, 2] if node.op_type == "GRU" else [0, 2, 3, 1]  # z, r, h to r, z, n; i, o, f, c to i, f, g, o
-    rows = np.concatenate([np.arange(g * hidden, (g + 1) * hidden) for g in order])
-    after = node.op_type == "LSTM" or bool(options.get("linear_before_reset"))
-    return GatedCell(node.op_type.lower(), *(w[rows] for w in weights), reset_after=after, name=label)
+        raise FileFormatError(f"{where} has {len(given)} activations, {len(usual)} a direction are needed")
+    own = given[k * len(usual) : (k + 1) * len(usual)] or usual
+    if node.op_type == "RNN" and own[0] not in ("tanh", "relu", "sigmoid"):
+        raise UnsupportedError(f"{where} has the activation {ascii(own[0])[1:-1]}; known: Tanh, Relu, Sigmoid")
+    if node.op_type != "RNN" and own != usual:
+        raise UnsupportedError(f"{where} has the activations {shown(own)}, not {', '.join(usual)}")
+    return own
+
+
+def _cell(node: Any, options: Mapping[str, Any], weights: list[Array], activations: list[str], label: str) -> Subject:
+    """The subject of one direction."""
+    hidden = weights[1].shape[1]
+    rows = np.concatenate([np.arange(g * hidden, (g + 1) * hidden) for g in _ORDER[node.op_type]])
+    return RecurrentWeights(
+        node.op_type.lower(),
+        [[w[rows] for w in weights]],
+        [label],
+        label,
+        activation=activations[0],
+        reset_after=node.op_type == "LSTM" or bool(options.get("linear_before_reset")),
+    ).subject()

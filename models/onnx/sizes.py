@@ -12,22 +12,12 @@ from stability.errors import FileFormatError
 
 from ..readers.limits import UNFOLDED
 
-__all__ = ["FOLDED", "RUN", "Budget", "entries_of"]
+__all__ = ["FOLDED", "RESHAPES", "RUN", "Budget", "entries_of"]
 
 _BROADCAST = ("Add", "Sub", "Mul", "Div", "Sum")
-_SAME = (
-    "Identity",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "Reshape",
-    "Cast",
-    "Dropout",
-    "Flatten",
-    "Slice",
-    "Split",
-    "Neg",
-)
+RESHAPES = ("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape", "Dropout", "Flatten")
+"""Operators that hand on the entries of a vector as they are."""
+_SAME = (*RESHAPES, "Transpose", "Slice", "Split", "Neg")
 FOLDED = (*_SAME, *_BROADCAST[:4], "Concat", "Gather", "Shape", "ConstantOfShape", "Expand")
 """Operators that exporters put between the constants of a graph."""
 _CELLS = ("RNN", "LSTM", "GRU")

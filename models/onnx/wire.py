@@ -6,6 +6,7 @@ hundred bytes in memory, one byte an eight-byte integer.
 
 from __future__ import annotations
 
+import functools
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,61 +15,31 @@ from typing import Any
 from stability.errors import ConfigurationError, FileFormatError
 from stability.wire import is_utf8
 
+from ..readers.failures import reading
 from ..readers.limits import GRAPH_BYTES, GRAPH_DEPTH, GRAPH_FIELDS, GRAPH_NODES, GRAPH_PACKED
 
 __all__ = ["check_message", "read_model"]
 
-_MESSAGES: dict[str, dict[int, str]] = {
-    "model": {7: "graph", 8: "leaf", 14: "leaf", 20: "training", 25: "function", 26: "leaf"},
-    "training": {1: "graph", 2: "graph", 3: "leaf", 4: "leaf"},
-    "function": {7: "node", 9: "leaf", 11: "attribute", 12: "value", 14: "leaf"},
-    "graph": {
-        1: "node",
-        5: "tensor",
-        11: "value",
-        12: "value",
-        13: "value",
-        14: "annotation",
-        15: "sparse",
-        16: "leaf",
-    },
-    "node": {5: "attribute", 9: "leaf", 10: "leaf"},
-    "attribute": {
-        5: "tensor",
-        6: "graph",
-        10: "tensor",
-        11: "graph",
-        14: "type",
-        15: "type",
-        22: "sparse",
-        23: "sparse",
-    },
-    "tensor": {3: "leaf", 13: "leaf", 16: "leaf"},
-    "sparse": {1: "tensor", 2: "tensor"},
-    "value": {2: "type", 4: "leaf"},
-    "type": {1: "tensor type", 4: "type of", 5: "map", 8: "tensor type", 9: "type of"},
-    "type of": {1: "type"},
-    "map": {2: "type"},
-    "tensor type": {2: "shape"},
-    "shape": {1: "leaf"},
-    "annotation": {2: "leaf"},
-    "leaf": {},
-}
-_PACKED = {"tensor": {5: 1, 7: 1, 11: 1}, "attribute": {7: 32, 8: 32}, "sparse": {3: 1}}
+_PACKED = {"TensorProto": {5: 1, 7: 1, 11: 1}, "AttributeProto": {7: 32, 8: 32}, "SparseTensorProto": {3: 1}}
 """Fields of numbers that take more in memory than in the file; those of attributes become Python objects."""
 
 
-def check_message(raw: bytes, path: Path) -> None:
+def check_message(raw: bytes, message: Any, path: Path) -> None:
     """Refuse an ONNX message that would take far more memory than its bytes, or time without end.
+
+    Args:
+        raw: the message.
+        message: the protobuf descriptor of its type, which knows those of the messages inside.
+        path: what errors call the file.
 
     Raises:
         FileFormatError: too many fields or nodes, graphs nested too deeply, or lengths beyond the file's end.
     """
     fields = nodes = packed = 0
-    stack = [(0, len(raw), "model", 0)]
+    stack = [(0, len(raw), message, 0)]
     while stack:
-        at, end, kind, depth = stack.pop()
-        inner, numbers = _MESSAGES[kind], _PACKED.get(kind, {})
+        at, end, message, depth = stack.pop()
+        inner, numbers = _inside(message), _PACKED.get(message.name, {})
         while at < end:
             tag, at = _varint(raw, at, end, path)
             fields += 1
@@ -86,8 +57,8 @@ def check_message(raw: bytes, path: Path) -> None:
                 packed += length * numbers.get(number, 0)
                 below = inner.get(number)
                 if below is not None:
-                    nodes += below == "node"
-                    stack.append((at, at + length, below, depth + (below == "graph")))
+                    nodes += below.name == "NodeProto"
+                    stack.append((at, at + length, below, depth + (below.name == "GraphProto")))
                 at += length
             if fields > GRAPH_FIELDS or nodes > GRAPH_NODES or packed > GRAPH_PACKED:
                 raise FileFormatError(
@@ -98,6 +69,12 @@ def check_message(raw: bytes, path: Path) -> None:
             raise FileFormatError(
                 f"{path} is nested too deeply: at most {GRAPH_DEPTH} graphs inside each other are read"
             )
+
+
+@functools.cache
+def _inside(message: Any) -> dict[int, Any]:
+    """Descriptors of the messages inside one, by the number of their field."""
+    return {field.number: field.message_type for field in message.fields if field.message_type is not None}
 
 
 def _varint(raw: bytes, at: int, end: int, path: Path) -> tuple[int, int]:
@@ -127,24 +104,23 @@ def read_model(path: Path) -> Any:
         raise ConfigurationError(
             "reading .onnx files needs the package onnx: pip install 'rnn-stability[onnx]'"
         ) from error
-    try:
+    errors = (
+        DecodeError,
+        ValueError,
+        RuntimeError,
+        TypeError,
+        OverflowError,
+        MemoryError,
+        onnx.checker.ValidationError,
+    )
+    with reading(path, "is damaged, truncated or no ONNX model", errors):
         if path.stat().st_size > GRAPH_BYTES:
             raise FileFormatError(f"{path} has {path.stat().st_size} bytes; of a graph at most {GRAPH_BYTES} are read")
         raw = path.read_bytes()
-        check_message(raw, path)
+        check_message(raw, onnx.ModelProto.DESCRIPTOR, path)
         model = onnx.load_model_from_string(raw)
         _check_beside(model, path)
         load_external_data_for_model(model, str(path.parent))
-    except FileFormatError:
-        raise
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except (
-        *(DecodeError, ValueError, RuntimeError, TypeError, OverflowError, MemoryError, RecursionError),
-        onnx.checker.ValidationError,
-    ) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)[:120]
-        raise FileFormatError(f"{path} is damaged, truncated or no ONNX model ({reason})") from error
     return model
 
 

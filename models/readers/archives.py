@@ -10,11 +10,13 @@ from typing import BinaryIO
 
 from stability.errors import FileFormatError
 
+from .failures import reading
 from .limits import MEMBERS
 
 __all__ = ["members_of"]
 
 _END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x06"
+_DAMAGED = (ValueError, NotImplementedError, struct.error, zipfile.BadZipFile, zipfile.LargeZipFile)
 _ENTRY = 46 + 2**10
 """Bytes of the directory that an entry may take: its fixed part, its name and its extras."""
 
@@ -32,7 +34,7 @@ def members_of(path: str | Path) -> list[zipfile.ZipInfo]:
         FileFormatError: missing or damaged; members that overlap, have one name, are encrypted or packed in another
             way; too many.
     """
-    try:
+    with reading(path, "is a damaged or truncated archive", _DAMAGED):
         if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for without end
             raise FileFormatError(f"{path} is no regular file")
         with Path(path).open("rb") as handle:
@@ -41,14 +43,14 @@ def members_of(path: str | Path) -> list[zipfile.ZipInfo]:
                 raise FileFormatError(f"{path} has a directory of {size} bytes, for more than {MEMBERS} members")
             with zipfile.ZipFile(handle) as archive:
                 members = archive.infolist()
-    except FileFormatError:
-        raise
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, NotImplementedError, struct.error, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
-        raise FileFormatError(f"{path} is a damaged or truncated archive ({error})") from error
     if len(members) > MEMBERS:
         raise FileFormatError(f"{path} has {len(members)} members; at most {MEMBERS} are read")
+    _check_members(members, path)
+    return members
+
+
+def _check_members(members: list[zipfile.ZipInfo], path: str | Path) -> None:
+    """Refuse a name that stands twice, what is packed in a way not read here, and bytes that two members share."""
     seen: set[str] = set()
     for member in members:
         if member.filename in seen:
@@ -56,13 +58,11 @@ def members_of(path: str | Path) -> list[zipfile.ZipInfo]:
         seen.add(member.filename)
         if member.flag_bits & 0x1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise FileFormatError(f"{path}: {member.filename[:60]!a} is encrypted or packed in a way not read here")
-    placed = sorted(members, key=lambda m: m.header_offset)
-    for before, after in pairwise(placed):
+    for before, after in pairwise(sorted(members, key=lambda m: m.header_offset)):
         if before.header_offset + 30 + len(before.filename) + before.compress_size > after.header_offset:
             raise FileFormatError(
                 f"{path}: its members {before.filename[:60]!a} and {after.filename[:60]!a} share bytes"
             )
-    return members
 
 
 def _directory_size(handle: BinaryIO) -> int:
@@ -74,7 +74,6 @@ def _directory_size(handle: BinaryIO) -> int:
     size = struct.unpack_from("<L", tail, at + 12)[0] if 0 <= at <= len(tail) - 16 else length
     wide = tail.rfind(_ZIP64)
     if size == 0xFFFFFFFF or wide >= 0:
-        size = max(
-            0 if size == 0xFFFFFFFF else size, struct.unpack_from("<Q", tail, wide + 40)[0] if wide >= 0 else length
-        )
+        stated = struct.unpack_from("<Q", tail, wide + 40)[0] if wide >= 0 else length
+        size = stated if size == 0xFFFFFFFF else max(size, stated)
     return size

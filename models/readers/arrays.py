@@ -17,6 +17,7 @@ from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 
 from .archives import members_of
+from .failures import reading
 from .limits import NUMBERS
 
 __all__ = ["KEYS", "npz_subject", "read_npz"]
@@ -57,20 +58,12 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
         raise FileFormatError(f"{path} holds {odd[:60]!a}, which is no array")
     out: dict[str, np.ndarray] = {}
     left = NUMBERS
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for member in members:
-                name = member.filename[: -len(".npy")]
-                with archive.open(member) as handle:
-                    array = _read_array(handle, member.file_size, left, f"{ascii(name[:60])[1:-1]} in {path}")
-                out[name] = array
-                left -= array.size
-    except FileFormatError:
-        raise
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except _DAMAGED as error:
-        raise FileFormatError(f"{path} is not a whole .npz file of plain arrays ({str(error)[:160]})") from error
+    with reading(path, "is not a whole .npz file of plain arrays", _DAMAGED), zipfile.ZipFile(path) as archive:
+        for member in members:
+            name = member.filename[: -len(".npy")]
+            with archive.open(member) as handle:
+                out[name] = _read_array(handle, member.file_size, left, f"{ascii(name[:60])[1:-1]} in {path}")
+            left -= out[name].size
     return out
 
 
@@ -83,21 +76,7 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
         room: numbers that may still be read.
         where: what errors call it.
     """
-    version = np.lib.format.read_magic(handle)
-    if version not in ((1, 0), (2, 0)):
-        raise FileFormatError(f"{where} has .npy version {version}, which is not read here")
-    width = 2 if version == (1, 0) else 4
-    length = int.from_bytes(head := handle.read(width), "little")
-    if length > _HEADER:
-        raise FileFormatError(f"{where} has a header of {length} bytes; at most {_HEADER} are read")
-    header = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = header(io.BytesIO(head + handle.read(length)))
-    if dtype.hasobject:
-        raise FileFormatError(f"{where} holds pickled objects, which are never read here")
-    if dtype.kind not in "biufcUS" or dtype.itemsize > 4 * _HEADER:
-        raise FileFormatError(f"{where} holds entries of the type {str(dtype)[:60]}, neither numbers nor names")
-    if any(s < 0 for s in shape):
-        raise FileFormatError(f"{where} claims the shape {str(shape)[:60]}")
+    shape, fortran, dtype = _read_header(handle, where)
     count = math.prod(shape)
     if count * dtype.itemsize > size:
         raise FileFormatError(
@@ -117,6 +96,26 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
         raise FileFormatError(f"{where} holds more bytes than its shape {str(shape)[:60]} needs")
     flat.setflags(write=False)
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+
+
+def _read_header(handle: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type of an array that holds numbers or names."""
+    version = np.lib.format.read_magic(handle)
+    if version not in ((1, 0), (2, 0)):
+        raise FileFormatError(f"{where} has .npy version {version}, which is not read here")
+    width = 2 if version == (1, 0) else 4
+    length = int.from_bytes(head := handle.read(width), "little")
+    if length > _HEADER:
+        raise FileFormatError(f"{where} has a header of {length} bytes; at most {_HEADER} are read")
+    header = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = header(io.BytesIO(head + handle.read(length)))
+    if dtype.hasobject:
+        raise FileFormatError(f"{where} holds pickled objects, which are never read here")
+    if dtype.kind not in "biufcUS" or dtype.itemsize > 4 * _HEADER:
+        raise FileFormatError(f"{where} holds entries of the type {str(dtype)[:60]}, neither numbers nor names")
+    if any(s < 0 for s in shape):
+        raise FileFormatError(f"{where} claims the shape {str(shape)[:60]}")
+    return shape, fortran, dtype
 
 
 def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") -> LureSystem | DrivenSystem:

@@ -6,26 +6,6 @@ here are for what unfolds: numbers that become float64 and are copied a few time
 
 from __future__ import annotations
 
-__all__ = [
-    "GRAPH_BYTES",
-    "GRAPH_DEPTH",
-    "GRAPH_FIELDS",
-    "GRAPH_NODES",
-    "GRAPH_PACKED",
-    "HEADER_BYTES",
-    "LAYERS",
-    "LOOP_ENTRIES",
-    "LOOP_NODES",
-    "LOOP_VALUES",
-    "LOOP_WIDTH",
-    "MEMBERS",
-    "NUMBERS",
-    "PICKLE_BYTES",
-    "PICKLE_OPCODES",
-    "PICKLE_TREE",
-    "UNFOLDED",
-]
-
 NUMBERS = 2**25
 """Of all arrays of a ``.npz``, or of one recurrent part of a state dict: 256 MiB as float64, of which about four copies
 live at once."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pickletools
 import struct
-from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from stability.errors import FileFormatError
 
 from .limits import PICKLE_BYTES, PICKLE_OPCODES, PICKLE_TREE
+from .postorder import postorder
 
 __all__ = ["check_pickle"]
 
@@ -24,6 +24,7 @@ _ATOMS = (
     *("BINUNICODE", "SHORT_BINSTRING", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET"),
 )
 _TAKES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "NEWOBJ": 2, "REDUCE": 2, "BINPERSID": 1}
+_FILLS = ("TUPLE", "APPENDS", "SETITEMS", "APPEND", "SETITEM", "BUILD")
 _DAMAGED = (IndexError, KeyError, ValueError, TypeError, EOFError, OverflowError, struct.error, UnicodeError)
 
 
@@ -84,80 +85,86 @@ def check_pickle(stream: BinaryIO, where: str) -> bool:
 
 
 def _follow(stream: Any, nodes: list[_Node], where: str) -> bool:
-    stack: list[_Node] = []
-    below: list[list[_Node]] = []
-    memo: dict[int, _Node] = {}
-
-    def make(held: list[_Node], text: str | None = None) -> None:
-        nodes.append(_Node(held, text))
-        stack.append(nodes[-1])
-
+    objects = _Objects(nodes, where)
     for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
-        name = opcode.name
         if count > PICKLE_OPCODES:
             raise FileFormatError(f"{where} holds a pickle of more than {PICKLE_OPCODES} steps")
-        if name == "GLOBAL" and argument in _REFUSED:
+        if opcode.name == "GLOBAL" and argument in _REFUSED:
             raise FileFormatError(
                 f"{where} holds pickled code or objects, which are never executed here: save model.state_dict() "
                 f"instead (it calls {str(argument).replace(' ', '.')})"
             )
-        if name in _ATOMS:
-            make([], argument if isinstance(argument, str) and name != "GLOBAL" else None)
-        elif name in _TAKES:
-            held = stack[-_TAKES[name] :]
-            if len(held) < _TAKES[name]:
-                return False
-            del stack[-_TAKES[name] :]
-            make(held)
-        elif name == "MARK":
-            below.append(stack)
-            stack = []
-        elif name in ("TUPLE", "APPENDS", "SETITEMS"):
-            items, stack = stack, below.pop()
-            if name == "TUPLE":
-                make(items)
-            else:
-                _put(stack[-1], items, name == "SETITEMS", where)
-        elif name in ("APPEND", "SETITEM", "BUILD"):
-            items = [stack.pop() for _ in range(2 if name == "SETITEM" else 1)][::-1]
-            _put(stack[-1], items, name == "SETITEM", where)
-        elif name in ("BINPUT", "LONG_BINPUT"):
-            memo[int(argument)] = stack[-1]  # type: ignore[arg-type]
-        elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(memo[int(argument)])  # type: ignore[arg-type]
-        elif name != "PROTO":
-            return name == "STOP"
+        if not objects.step(opcode.name, argument):
+            return opcode.name == "STOP"
     return False
 
 
-def _put(target: _Node, items: list[_Node], keyed: bool, where: str) -> None:
-    target.held.extend(items)
-    for key in items[::2] if keyed else ():
-        if key.text is not None:
-            if key.text in target.keys:
-                raise FileFormatError(f"{where} holds the name {key.text[:60]!a} twice in one mapping")
-            target.keys.add(key.text)
+class _Objects:
+    """What a pickle's machine has on its stack, below its marks and in its memory, with nodes for objects."""
+
+    def __init__(self, nodes: list[_Node], where: str) -> None:
+        self.nodes, self.where = nodes, where
+        self.stack: list[_Node] = []
+        self.below: list[list[_Node]] = []
+        self.memo: dict[int, _Node] = {}
+
+    def step(self, name: str, argument: Any) -> bool:
+        """One opcode; False for one that is not followed."""
+        if name in _ATOMS:
+            self._make([], argument if isinstance(argument, str) and name != "GLOBAL" else None)
+        elif name in _TAKES:
+            return self._take(_TAKES[name])
+        elif name in _FILLS:
+            self._fill(name)
+        elif name == "MARK":
+            self.below.append(self.stack)
+            self.stack = []
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            self.memo[int(argument)] = self.stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[int(argument)])
+        else:
+            return name == "PROTO"
+        return True
+
+    def _make(self, held: list[_Node], text: str | None = None) -> None:
+        self.nodes.append(_Node(held, text))
+        self.stack.append(self.nodes[-1])
+
+    def _take(self, count: int) -> bool:
+        """An object made of the last ones."""
+        held = self.stack[-count:]
+        if len(held) == count:
+            del self.stack[-count:]
+            self._make(held)
+        return len(held) == count
+
+    def _fill(self, name: str) -> None:
+        """Put into an object what stands above its mark, or one item (a key with its value)."""
+        if name in ("TUPLE", "APPENDS", "SETITEMS"):
+            items, self.stack = self.stack, self.below.pop()
+        else:
+            items = [self.stack.pop() for _ in range(2 if name == "SETITEM" else 1)][::-1]
+        if name == "TUPLE":
+            self._make(items)
+            return
+        target = self.stack[-1]
+        target.held.extend(items)
+        for key in items[::2] if name.startswith("SETITEM") else ():
+            if key.text is not None and key.text in target.keys:
+                raise FileFormatError(f"{self.where} holds the name {key.text[:60]!a} twice in one mapping")
+            target.keys |= set() if key.text is None else {key.text}
 
 
 def _refuse_unfolding(nodes: list[_Node], where: str) -> None:
     """The size of each object written out as a tree, from the leaves up; no recursion."""
-    sizes: dict[int, int] = {}
+    sizes: dict[_Node, int] = {}
+
+    def circle(_: _Node) -> None:
+        raise FileFormatError(f"{where} holds an object that contains itself")
+
     for root in nodes:
-        if id(root) in sizes:
-            continue
-        path: list[tuple[_Node, Iterator[_Node]]] = [(root, iter(root.held))]
-        open_nodes = {id(root)}
-        while path:
-            node, rest = path[-1]
-            following = next((n for n in rest if id(n) not in sizes), None)
-            if following is None:
-                path.pop()
-                open_nodes.discard(id(node))
-                sizes[id(node)] = size = 1 + sum(sizes[id(n)] for n in node.held)
-                if size > PICKLE_TREE:
-                    raise FileFormatError(f"{where} holds an object that unfolds to more than {PICKLE_TREE} parts")
-            elif id(following) in open_nodes:
-                raise FileFormatError(f"{where} holds an object that contains itself")
-            else:
-                open_nodes.add(id(following))
-                path.append((following, iter(following.held)))
+        for node in postorder(root, lambda node: node.held, sizes.__contains__, circle):
+            sizes[node] = size = 1 + sum(sizes[inner] for inner in node.held)
+            if size > PICKLE_TREE:
+                raise FileFormatError(f"{where} holds an object that unfolds to more than {PICKLE_TREE} parts")

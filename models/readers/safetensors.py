@@ -23,6 +23,7 @@ from stability.errors import FileFormatError
 from stability.storage.documents import parse_json
 from stability.wire import is_utf8
 
+from .failures import reading
 from .limits import HEADER_BYTES
 
 __all__ = ["Header", "read_header", "read_tensors"]
@@ -47,7 +48,7 @@ def read_header(path: Path) -> Header:
     Raises:
         FileFormatError: missing, no regular file, truncated, or a header that says anything else than a header does.
     """
-    try:
+    with reading(path):
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(f"{path} is no regular file")
@@ -61,8 +62,6 @@ def read_header(path: Path) -> Header:
             if length > HEADER_BYTES:
                 raise FileFormatError(f"{path} has a header of {length} bytes; at most {HEADER_BYTES} are read")
             text = raw.read(length)
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
     document = parse_json(text, path, "not a whole safetensors file: its header is no JSON")
     if not isinstance(document, dict):
         raise FileFormatError(f"{path} is not a whole safetensors file: its header is no mapping")
@@ -93,13 +92,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         FileFormatError: as ``read_header``, or damaged.
     """
     header = read_header(path)
-    try:
+    with reading(path, "is not a whole safetensors file", (Exception,)):
         if not is_utf8(path):  # the library takes no other name
             return dict(sorted(safetensors.torch.load(path.read_bytes()).items()))
         with safetensors.safe_open(str(path), framework="pt", device="cpu") as handle:
             return {name: handle.get_tensor(name) for name in sorted(header.tensors)}
-    except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
-    except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:160]
-        raise FileFormatError(f"{path} is not a whole safetensors file ({reason})") from error

@@ -19,6 +19,7 @@ from stability.gated.cell import GatedCell
 from stability.models import ElmanRNN, lure_system
 from stability.models.adapters import state_dicts
 from stability.models.adapters.state_dicts import shown, state_dict_parts, state_dict_subject
+from stability.models.adapters.weights import RecurrentWeights
 from stability.stacks.cascade import Cascade
 
 
@@ -378,11 +379,11 @@ def test_the_grouping_of_names():
 )
 def test_a_misread_weight_is_noticed_by_its_numbers(make, monkeypatch):
     """The gates of one weight in another order: the module of torch.nn with the same weights disagrees."""
-    honest = state_dicts.assemble
+    honest = RecurrentWeights._cell
 
-    def misread(kind, weights, activation, name):
-        return honest(kind, [weights[0], np.roll(weights[1], 1, axis=0), *weights[2:]], activation, name)
+    def misread(self, w_ih, w_hh, *biases, name):
+        return honest(self, w_ih, np.roll(w_hh, 1, axis=0), *biases, name=name)
 
-    monkeypatch.setattr(state_dicts, "assemble", misread)
+    monkeypatch.setattr(RecurrentWeights, "_cell", misread)
     with pytest.raises(DisagreementError):
         read(make().state_dict(), cell="rnn_tanh" if isinstance(make(), nn.RNN) else None)

@@ -8,7 +8,7 @@ import pytest
 from stability.errors import FileFormatError, UnsupportedError
 from stability.models.onnx import graph as onnx_graph
 from stability.models.onnx import sizes as onnx_sizes
-from stability.models.onnx.algebra import _KNOWN, SAME, Body
+from stability.models.onnx.algebra import _KNOWN, Body
 from stability.models.onnx.graph import Graph
 
 onnx = pytest.importorskip("onnx")
@@ -168,7 +168,7 @@ def test_each_output_of_an_operator_is_its_own():
     assert graph.constant("c").tolist() == [2.0, 3.0, 4.0]
 
 
-@pytest.mark.parametrize("op", [*_KNOWN, *SAME])
+@pytest.mark.parametrize("op", [*_KNOWN, *onnx_sizes.RESHAPES])
 def test_no_operator_of_a_loop_is_read_with_an_attribute_that_is_not_known(op):
     body = Body(graph_of([]), "loop")
     body.values["h"] = body.symbol("h", 2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stability.errors import DisagreementError, UnsupportedError
-from stability.models.onnx import parts as onnx_files
+from stability.models.adapters import weights as described
 from stability.models.onnx import sizes as onnx_sizes
 from stability.models.onnx.graph import Graph
 from stability.models.sources import load_subject
@@ -214,8 +214,8 @@ def test_activations_that_are_said_and_those_by_default(op, given, size, tmp_pat
 
 
 def test_a_misread_rnn_node_is_noticed(tmp_path, rng, monkeypatch):
-    honest = onnx_files.rnn_subject
-    monkeypatch.setattr(onnx_files, "rnn_subject", lambda w_hh, *rest: honest(w_hh.T, *rest))
+    honest = described.rnn_subject
+    monkeypatch.setattr(described, "rnn_subject", lambda w_hh, *rest: honest(w_hh.T, *rest))
     path, _ = cell(tmp_path / "m.onnx", "RNN", rng, hidden_size=N)
     with pytest.raises(DisagreementError, match="RNN node cell does not compute"):
         load_subject(path)

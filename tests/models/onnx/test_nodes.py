@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stability.errors import DisagreementError, FileFormatError, StabilityError, UnsupportedError
+from stability.models.adapters import weights as described
 from stability.models.onnx import parts as onnx_files
 from stability.models.onnx import sizes as onnx_sizes
 from stability.models.onnx.graph import Graph
@@ -154,12 +155,12 @@ def test_peepholes_of_zero_are_none_and_computed_weights_are_refused(tmp_path, r
 
 @pytest.mark.parametrize("op", ["GRU", "LSTM"])
 def test_misread_gates_are_noticed_by_their_numbers(op, tmp_path, rng, monkeypatch):
-    honest = onnx_files.GatedCell
+    honest = described.GatedCell
 
     def misread(kind, w_ih, w_hh, *rest, **options):
         return honest(kind, w_ih, np.roll(w_hh, 3, axis=0), *rest, **options)
 
-    monkeypatch.setattr(onnx_files, "GatedCell", misread)
+    monkeypatch.setattr(described, "GatedCell", misread)
     for direction in ("forward", "reverse"):
         node = cell(op, hidden_size=3, direction=direction)
         with pytest.raises(DisagreementError, match=rf"{op} node cell does not compute.*What is read from the graph"):
@@ -168,9 +169,9 @@ def test_misread_gates_are_noticed_by_their_numbers(op, tmp_path, rng, monkeypat
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_misread_reset_gate_is_noticed(after, tmp_path, rng, monkeypatch):
-    honest = onnx_files.GatedCell
+    honest = described.GatedCell
     monkeypatch.setattr(
-        onnx_files, "GatedCell", lambda *a, reset_after, name: honest(*a, reset_after=not reset_after, name=name)
+        described, "GatedCell", lambda *a, reset_after, name: honest(*a, reset_after=not reset_after, name=name)
     )
     node = cell("GRU", hidden_size=3, linear_before_reset=after)
     with pytest.raises(DisagreementError):

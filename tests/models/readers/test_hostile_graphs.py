@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stability.errors import FileFormatError
+from stability.models.onnx import wire
+
 from .hostile import Cases, Maker, refused
 
 onnx = pytest.importorskip("onnx")
@@ -221,3 +224,23 @@ def varint(value: int) -> bytes:
 @pytest.mark.parametrize("maker", CASES.parameters())
 def test_one_line_in_bounded_memory_and_time(maker: Maker, tmp_path: Path) -> None:
     assert refused(maker(tmp_path)) == ""
+
+
+def test_messages_inside_the_least_known_ones_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The devices of a node hold messages of their own: each costs memory, so each counts."""
+    if not hasattr(onnx.NodeProto(), "device_configurations"):
+        pytest.skip("this onnx has no devices of nodes")
+    monkeypatch.setattr(wire, "GRAPH_FIELDS", 1000)
+
+    def message(number: int, inside: bytes) -> bytes:
+        return bytes([number << 3 | 2]) + varint(len(inside)) + inside
+
+    for entries, good in ((900, True), (1001, False)):
+        sharding = message(2, b"\x1a\x00" * entries)
+        raw = message(7, message(1, message(10, sharding)))
+        assert len(onnx.load_model_from_string(raw).graph.node[0].device_configurations[0].sharding_spec) == 1
+        if good:
+            wire.check_message(raw, onnx.ModelProto.DESCRIPTOR, tmp_path)
+        else:
+            with pytest.raises(FileFormatError, match="too many parts"):
+                wire.check_message(raw, onnx.ModelProto.DESCRIPTOR, tmp_path)

@@ -1,0 +1,93 @@
+"""Weights of a recurrent network in torch's layout, whatever they were read from: what they describe, and a module.
+
+Torch modules, quantised ones, state dicts and ONNX nodes all end here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from stability.errors import UnsupportedError
+from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade
+
+from ..lure import rnn_subject
+
+__all__ = ["WEIGHTS", "RecurrentWeights", "weight_suffixes"]
+
+Subject = Any
+WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+"""What a cell has, by the names of torch's parameters; a bias may be absent."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentWeights:
+    """Layers of one kind, level by level and direction by direction.
+
+    Attributes:
+        kind: ``rnn``, ``lstm`` or ``gru``.
+        layers: ``[w_ih, w_hh, b_ih, b_hh]`` of each, float64; a bias may be ``None``.
+        names: what reports call each layer.
+        label: what reports call the whole.
+        directions: 1 or 2.
+        activation: of an ``rnn``.
+        reset_after: for a ``gru``, whether its reset gate acts behind the recurrent weights, as in torch.
+    """
+
+    kind: str
+    layers: list[list[Any]]
+    names: list[str]
+    label: str
+    directions: int = 1
+    activation: str = "tanh"
+    reset_after: bool = True
+
+    def subject(self) -> Subject:
+        """A single cell as it is, several as a ``Cascade``.
+
+        Raises:
+            UnsupportedError: no weights.
+        """
+        cells = [self._cell(*layer, name=name) for layer, name in zip(self.layers, self.names, strict=True)]
+        return cells[0] if len(cells) == 1 else Cascade(cells, directions=self.directions, name=self.label)
+
+    def _cell(self, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, name: str) -> Subject:
+        if w_ih is None or w_hh is None:
+            raise UnsupportedError(f"{name} has no weights yet (a lazy module before its first input?)")
+        if self.kind != "rnn":
+            return GatedCell(self.kind, w_ih, w_hh, b_ih, b_hh, reset_after=self.reset_after, name=name)
+        # the two biases are added here, in one rounding of their last place: b is what the network is said to have
+        given = [b for b in (b_ih, b_hh) if b is not None]
+        return rnn_subject(w_hh, w_ih, sum(given[1:], given[0]) if given else None, self.activation, name)
+
+    def module(self) -> nn.Module:
+        """The module of ``torch.nn`` with these weights, in float64; an absent bias is zero."""
+        own, hidden = self.layers[0][0].shape[1], self.layers[0][1].shape[1]
+        depth = len(self.layers) // self.directions
+        options: dict[str, Any] = {"num_layers": depth, "bidirectional": self.directions == 2, "dtype": torch.float64}
+        if self.kind == "rnn":
+            options["nonlinearity"] = self.activation
+        module = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}[self.kind](own, hidden, **options)
+        arrays = (array for layer in self.layers for array in layer)
+        with torch.no_grad():
+            for target, value in zip(module.parameters(), arrays, strict=True):
+                target.copy_(torch.from_numpy(np.zeros(()) if value is None else value))
+        return module.eval()
+
+
+def weight_suffixes(module: Any) -> list[str]:
+    """What a torch module puts behind the names of its weights, layer by layer and direction by direction.
+
+    Example:
+        >>> weight_suffixes(nn.GRU(2, 3, bidirectional=True)), weight_suffixes(nn.GRUCell(2, 3))
+        (['_l0', '_l0_reverse'], [''])
+    """
+    if not hasattr(module, "num_layers"):
+        return [""]
+    ways = ("", "_reverse") if module.bidirectional else ("",)
+    return [f"_l{layer}{way}" for layer in range(module.num_layers) for way in ways]

@@ -1,0 +1,39 @@
+"""What goes wrong while a file is read, as one error that names the file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from stability.errors import FileFormatError, StabilityError
+
+__all__ = ["in_short", "reading"]
+
+
+def in_short(error: BaseException) -> str:
+    """The first sentence of an error's text, or its type where it has none."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__).split(". ")[0][:160]
+
+
+@contextlib.contextmanager
+def reading(path: str | Path, wrong: str = "", damaged: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Whatever reading a file raises becomes an error of ours; those that are ours already pass.
+
+    Args:
+        path: the file.
+        wrong: what the file is, where one of the errors in ``damaged`` comes.
+        damaged: errors that a damaged file causes.
+
+    Raises:
+        FileFormatError: a file that cannot be read, or is damaged.
+    """
+    try:
+        yield
+    except StabilityError:
+        raise
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    except damaged as error:
+        raise FileFormatError(f"{path} {wrong} ({in_short(error)})") from error
