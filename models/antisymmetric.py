@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .continuous import ContinuousRNN
 from .options import real
@@ -53,9 +52,7 @@ class AntisymmetricRNN(ContinuousRNN):
     ) -> None:
         super().__init__(input_size, hidden_size, dt=dt, integrator=integrator, activation=activation)
         self.gamma = real("gamma", gamma, 0.0)
-        self.init_std = None if init_std is None else real("init_std", init_std, 0.0)
-        std = 1.0 / math.sqrt(self.hidden_size) if self.init_std is None else self.init_std
-        self.M_W = nn.Parameter(std * torch.randn(self.hidden_size, self.hidden_size))
+        self.M_W = self.start(init_std, 1.0 / math.sqrt(self.hidden_size))
 
     def matrices(self) -> dict[str, Tensor]:
         """``W``: there is no linear term."""

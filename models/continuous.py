@@ -3,7 +3,7 @@ r"""The continuous-time networks: :math:`\dot h = A h + \phi(W h + U x + b)`, by
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
 from stability.systems.activations import activation as lookup
@@ -30,6 +30,17 @@ class ContinuousRNN(LureLayer):
         self.dt = real("dt", dt, 0.0, strict=True)
         self.integrator = choice("integrator", integrator, INTEGRATORS)
         self.weight_ih, self.bias = input_parameters(self.input_size, self.hidden_size)
+
+    def start(self, init_std: float | None, default: float) -> nn.Parameter:
+        """A free ``(n, n)`` matrix of normal entries, whose standard deviation is an option of the layer.
+
+        Args:
+            init_std: standard deviation; ``None`` for the default.
+            default: the layer's own.
+        """
+        self.init_std = None if init_std is None else real("init_std", init_std, 0.0)
+        std = default if self.init_std is None else self.init_std
+        return nn.Parameter(std * torch.randn(self.hidden_size, self.hidden_size))
 
     @property
     def time_step(self) -> float | None:

@@ -30,6 +30,10 @@ STEP = 0.3
 less: its updates have norms near ``lr n``, too long a step for an A near a rotation once n is 100 or more."""
 
 
+FREE = {"discrete": ("X", "Y", "W", "V", "l"), "continuous": ("V", "l", "X", "S_raw", "K_raw")}
+"""Free parameters of either form: ``X`` is ``(2n, 2n)`` in discrete time, ``l`` is ``(n,)``, all others ``(n, n)``."""
+
+
 @register_layer("contracting")
 class ContractingRNN(LureLayer):
     r"""A network that contracts for every value of its parameters, trained by any optimizer.
@@ -65,14 +69,6 @@ class ContractingRNN(LureLayer):
         (torch.Size([3, 5, 8]), True)
     """
 
-    X: nn.Parameter  # (2n, 2n) in discrete time, (n, n) in continuous time
-    V: nn.Parameter
-    l: nn.Parameter
-    W: nn.Parameter  # in discrete time
-    Y: nn.Parameter
-    S_raw: nn.Parameter  # in continuous time
-    K_raw: nn.Parameter
-
     def __init__(
         self,
         input_size: int,
@@ -87,9 +83,8 @@ class ContractingRNN(LureLayer):
     ) -> None:
         super().__init__(input_size, hidden_size, activation=activation)
         self.time = choice("time", time, ("discrete", "continuous"))
-        if rate is None:
-            rate = 1.0 if self.time == "discrete" else 0.0
         discrete = self.time == "discrete"
+        rate = float(discrete) if rate is None else rate
         self.rate = real("rate", rate, 0.0, 1.0, strict=True) if discrete else real("rate", rate, 0.0)
         self.dt = real("dt", dt, 0.0, strict=True)
         self.integrator = choice("integrator", integrator, INTEGRATORS)
@@ -180,24 +175,22 @@ class ContractingRNN(LureLayer):
         time = "continuous" if B is None else "discrete"
         layer = cls(U.shape[1], n, rate=rate, time=time, **options).to(dtype)
         if B is None:
-            names = ("V", "l", "X", "S_raw", "K_raw")
             free = continuous_free(A, W, P, L, layer.rate, layer.margin)
         else:
-            names = ("X", "Y", "W", "V", "l")
             *matrices, l = discrete_free(A, B, W, P, L, layer.rate, layer.margin)
             free = (*(M / STEP for M in matrices), l)
         with torch.no_grad():
-            for name, value in zip((*names, "weight_ih", "bias"), (*free, U, b)):
+            for name, value in zip((*FREE[time], "weight_ih", "bias"), (*free, U, b)):
                 getattr(layer, name).copy_(value)
         return layer
 
     def factors(self) -> Any:
         """The matrices with their witness in float64, before they are rounded to the layer's dtype."""
-        if self.time == "discrete":
-            X, Y, W, V = (STEP * p.double() for p in (self.X, self.Y, self.W, self.V))
-            return discrete_factors(X, Y, W, V, self.l.double(), self.rate, self.margin)
-        V, l, X, S, K = (p.double() for p in (self.V, self.l, self.X, self.S_raw, self.K_raw))
-        return continuous_factors(V, l, X, S, K, self.rate, self.margin)
+        free = {name: getattr(self, name).double() for name in FREE[self.time]}
+        if self.time == "continuous":
+            return continuous_factors(*free.values(), self.rate, self.margin)
+        scaled = (p if name == "l" else STEP * p for name, p in free.items())
+        return discrete_factors(*scaled, self.rate, self.margin)
 
     def matrices(self) -> dict[str, Tensor]:
         """``A``, ``W`` and in discrete time ``B``, as the layer uses them."""

@@ -12,18 +12,22 @@ from .precision import full_precision
 __all__ = ["lq_factors", "pivot_order", "qr_factors"]
 
 
-class _QRFunction(torch.autograd.Function):
-    """QR of a checked matrix. The backward pass is made of differentiable operations, so it runs twice."""
+class _Factorisation(torch.autograd.Function):
+    """A matrix to its two factors; all three are kept for the way back."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(A: Tensor) -> tuple[Tensor, Tensor]:
-        return _positive_diagonal(*torch.linalg.qr(A, mode="reduced"))
-
-    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*inputs, *output)
+
+
+class _QRFunction(_Factorisation):
+    """QR of a checked matrix. The backward pass is made of differentiable operations, so it runs twice."""
+
+    @staticmethod
+    def forward(A: Tensor) -> tuple[Tensor, Tensor]:
+        return _positive_diagonal(*torch.linalg.qr(A, mode="reduced"))
 
     @staticmethod
     @full_precision
@@ -39,19 +43,13 @@ class _QRFunction(torch.autograd.Function):
         return torch.cat([gX, Q @ gV], dim=-1)
 
 
-class _LQFunction(torch.autograd.Function):
+class _LQFunction(_Factorisation):
     """LQ of a checked matrix, by its own formulas (not as a transposed QR)."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(A: Tensor) -> tuple[Tensor, Tensor]:
         Q, R = _positive_diagonal(*torch.linalg.qr(A.mH, mode="reduced"))
         return R.mH.resolve_conj().contiguous(), Q.mH.resolve_conj().contiguous()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
     @full_precision

@@ -27,6 +27,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 
 from .factorization_kernels import lq_factors, pivot_order, qr_factors
 from .precision import full_precision
+from .tensors import kind_of
 
 __all__ = ["LQ", "QR", "PivotedQR", "lq", "lstsq", "pivoted_qr", "qr"]
 
@@ -207,8 +208,7 @@ def lstsq(A: Tensor, b: Tensor) -> Tensor:
 
 def _checked(name: str, A: Any) -> Tensor:
     if not isinstance(A, Tensor) or A.dtype not in DTYPES:
-        got = A.dtype if isinstance(A, Tensor) else type(A).__name__
-        raise ConfigurationError(f"{name} must be a float32, float64, complex64 or complex128 tensor, got {got}")
+        raise ConfigurationError(f"{name} must be a float32, float64, complex64 or complex128 tensor, got {kind_of(A)}")
     if A.dim() < 2 or 0 in A.shape:
         raise DimensionError(name, "(..., m, n), not empty", tuple(A.shape))
     values = A.detach()

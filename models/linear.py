@@ -19,11 +19,12 @@ from stability.errors import ConfigurationError, UnsupportedError
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 
+from .options import real
 from .recurrent import RecurrentLayer
-from .scans.linear import diagonal_convolution, diagonal_scan
+from .scans.linear import as_pairs, diagonal_convolution, diagonal_scan, from_pairs
 from .tensors import check_sequence, to_numpy
 
-__all__ = ["LinearLayer", "Realised", "series"]
+__all__ = ["LinearLayer", "Realised", "initial_skip", "radii", "series"]
 
 
 class Realised(NamedTuple):
@@ -39,22 +40,29 @@ class LinearLayer(RecurrentLayer):
     """Base of linear recurrences; a layer says what its diagonal form is.
 
     Attributes:
+        heads: parts of the state whose entries are paired among themselves.
         D: ``(output_size,)``, the input added entry by entry, or ``(output_size, input_size)`` where sizes differ.
     """
 
     D: nn.Parameter
+    heads = 1
 
     @abstractmethod
     def realise(self, double: bool = False) -> Realised:
         """The diagonal form; ``double``: from exact float64 copies of the parameters."""
 
-    @abstractmethod
     def complex_state(self, state: Tensor) -> Tensor:
-        """Real entries of a state, last axis, as the complex numbers that ``lam`` multiplies."""
+        """Real entries of a state, last axis, as the complex numbers that ``lam`` multiplies: pairs, head by head."""
+        return as_pairs(state.unflatten(-1, (self.heads, self.width))).flatten(-2)
 
-    @abstractmethod
     def real_state(self, state: Tensor) -> Tensor:
         """Inverse of ``complex_state``."""
+        return from_pairs(state.unflatten(-1, (self.heads, -1)), self.width).flatten(-2)
+
+    @property
+    def width(self) -> int:
+        """Entries of one head, ``d``."""
+        return self.hidden_size // self.heads
 
     @abstractmethod
     def transition_matrix(self, double: bool = False) -> Tensor:
@@ -175,6 +183,19 @@ class LinearLayer(RecurrentLayer):
     def _one_way(self, what: str) -> None:
         if self.bidirectional:
             raise UnsupportedError(f"a bidirectional layer needs the whole sequence: it has no {what}")
+
+
+def radii(names: tuple[str, str], low: float, high: float, why: str) -> tuple[float, float]:
+    """Two options, the least and the largest size of eigenvalues at the start: ``0 < low <= high < 1``.
+
+    Raises:
+        ConfigurationError: out of range; ``why``: what does not exist at one.
+    """
+    low = real(names[0], low, 0.0, 1.0, strict=True)
+    high = real(names[1], high, low, 1.0)
+    if high == 1.0:
+        raise ConfigurationError(f"{names[1]} must be less than 1: {why}")
+    return low, high
 
 
 def initial_skip(inputs: int, outputs: int) -> Tensor:

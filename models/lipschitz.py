@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stability.errors import DimensionError
 
@@ -73,10 +73,8 @@ class LipschitzRNN(ContinuousRNN):
         self.beta = pair("beta", beta, 0.0, 1.0)
         self.gamma = pair("gamma", gamma, 0.0)
         self.alpha = real("alpha", alpha, 0.0)
-        self.init_std = None if init_std is None else real("init_std", init_std, 0.0)
-        std = 0.1 / self.hidden_size if self.init_std is None else self.init_std
-        self.M_A = nn.Parameter(std * torch.randn(self.hidden_size, self.hidden_size))
-        self.M_W = nn.Parameter(std * torch.randn(self.hidden_size, self.hidden_size))
+        self.M_A = self.start(init_std, 0.1 / self.hidden_size)
+        self.M_W = self.start(init_std, 0.1 / self.hidden_size)
 
     @classmethod
     def from_matrices(cls, A: Tensor, W: Tensor, U: Tensor, b: Tensor | None = None, **options: Any) -> LipschitzRNN:

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
-from .linear import LinearLayer, Realised, initial_skip
+from .linear import LinearLayer, Realised, initial_skip, radii
 from .options import real
 from .parametrizations.rotation import damping_parameter
 from .recurrent import register_layer
-from .scans.linear import as_pairs, from_pairs
 
 __all__ = ["LRU"]
 
@@ -72,10 +71,8 @@ class LRU(LinearLayer):
             raise ConfigurationError(
                 f"hidden_size must be even (real and imaginary parts of complex units), got {hidden_size}"
             )
-        self.r_min = real("r_min", r_min, 0.0, 1.0, strict=True)
-        self.r_max = real("r_max", r_max, self.r_min, 1.0)
-        if self.r_max == 1.0:
-            raise ConfigurationError("r_max must be less than 1: on the unit circle there is no normaliser")
+        why = "on the unit circle there is no normaliser"
+        self.r_min, self.r_max = radii(("r_min", "r_max"), r_min, r_max, why)
         self.theta_max = real("theta_max", theta_max, 0.0, strict=True)
         units, p, out = hidden_size // 2, self.input_size, self.output_size
         nu = damping_parameter(torch.rand(units), self.r_min, self.r_max)
@@ -98,14 +95,6 @@ class LRU(LinearLayer):
         into = (n[:, None, None] * B).flatten(0, 1)
         out = torch.stack([C[..., 0], -C[..., 1]], dim=-1).flatten(1)
         return Realised(self.eigenvalues(double), into, out, None)
-
-    def complex_state(self, state: Tensor) -> Tensor:
-        """Pairs of entries as complex numbers."""
-        return as_pairs(state)
-
-    def real_state(self, state: Tensor) -> Tensor:
-        """Inverse of ``complex_state``."""
-        return from_pairs(state, self.hidden_size)
 
     def transition_matrix(self, double: bool = False) -> Tensor:
         """``(n, n)``: 2x2 blocks ``[[Re, -Im], [Im, Re]]``."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .continuous import ContinuousRNN
-from .options import real
 from .recurrent import register_layer
 
 __all__ = ["NeuralODERNN"]
@@ -48,9 +46,7 @@ class NeuralODERNN(ContinuousRNN):
         init_std: float | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, dt=dt, integrator=integrator, activation=activation)
-        self.init_std = None if init_std is None else real("init_std", init_std, 0.0)
-        std = 1.0 / math.sqrt(self.hidden_size) if self.init_std is None else self.init_std
-        self.weight_hh = nn.Parameter(std * torch.randn(self.hidden_size, self.hidden_size))
+        self.weight_hh = self.start(init_std, 1.0 / math.sqrt(self.hidden_size))
 
     def matrices(self) -> dict[str, Tensor]:
         """``W``: there is no linear term."""

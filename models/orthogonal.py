@@ -59,9 +59,9 @@ class OrthogonalLayer(RecurrentLayer):
     def weight(self, double: bool = False) -> Tensor:
         """``W (n, n)`` as realised now; ``double``: from exact float64 copies of the parameters."""
 
-    @abstractmethod
     def recurrence(self, rows: int, steps: int) -> Dense | Thin:
-        """W in the form that is cheapest for ``rows`` rows a step and ``steps`` steps."""
+        """W in the form that is cheapest for ``rows`` rows a step and ``steps`` steps: one matrix."""
+        return Dense(self.weight())
 
     def prepare(self) -> _Plan:
         """W, realised on first use."""

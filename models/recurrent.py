@@ -137,7 +137,10 @@ class RecurrentLayer(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """What ``repr`` shows."""
-        return ", ".join(f"{key}={value!r}" for key, value in self.config().items())
+        try:
+            return ", ".join(f"{key}={value!r}" for key, value in self.config().items())
+        except ConfigurationError:  # a user's layer that is not made to be saved
+            return ""
 
     @property
     def time_step(self) -> float | None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
-from .linear import LinearLayer, Realised, initial_skip
+from .linear import LinearLayer, Realised, initial_skip, radii
 from .options import positive_int, real
 from .parametrizations.rotation import (
     damping,
@@ -21,7 +21,7 @@ from .parametrizations.rotation import (
     stationary_factor,
 )
 from .recurrent import register_layer
-from .scans.linear import as_pairs, from_pairs, rotations
+from .scans.linear import rotations
 
 __all__ = ["RotRNN"]
 
@@ -95,10 +95,8 @@ class RotRNN(LinearLayer):
         self.norm = real("norm", norm, 0.0, strict=True)
         self.stationary_start = stationary_start
         self._both = bidirectional
-        self.gamma_min = real("gamma_min", gamma_min, 0.0, 1.0, strict=True)
-        self.gamma_max = real("gamma_max", gamma_max, self.gamma_min, 1.0)
-        if self.gamma_max == 1.0:
-            raise ConfigurationError("gamma_max must be less than 1: a state never damped has no size to tend to")
+        why = "a state never damped has no size to tend to"
+        self.gamma_min, self.gamma_max = radii(("gamma_min", "gamma_max"), gamma_min, gamma_max, why)
         self.theta_max = real("theta_max", theta_max, 0.0)
         d, n, out = self.width, self.hidden_size, self.output_size
         self.gamma_log = nn.Parameter(damping_parameter(torch.rand(heads), self.gamma_min, self.gamma_max))
@@ -108,11 +106,6 @@ class RotRNN(LinearLayer):
         self.C = nn.Parameter(torch.randn(out, n) / math.sqrt(n))
         self.C_back = nn.Parameter(torch.randn(out, n) / math.sqrt(n)) if bidirectional else None
         self.D = nn.Parameter(initial_skip(self.input_size, out))
-
-    @property
-    def width(self) -> int:
-        """Entries of one head, ``d``."""
-        return self.hidden_size // self.heads
 
     @property
     def bidirectional(self) -> bool:
@@ -134,14 +127,6 @@ class RotRNN(LinearLayer):
 
     def _through(self, C: Tensor, P: Tensor) -> Tensor:
         return torch.einsum("ohd,hde->ohe", C.unflatten(1, (self.heads, self.width)), P).flatten(1)
-
-    def complex_state(self, state: Tensor) -> Tensor:
-        """Pairs of entries of each head as complex numbers."""
-        return as_pairs(state.unflatten(-1, (self.heads, self.width))).flatten(-2)
-
-    def real_state(self, state: Tensor) -> Tensor:
-        """Inverse of ``complex_state``."""
-        return from_pairs(state.unflatten(-1, (self.heads, -1)), self.width).flatten(-2)
 
     def transition_matrix(self, double: bool = False) -> Tensor:
         """``(n, n)``: ``gamma Theta``, block-diagonal."""

@@ -9,7 +9,12 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError
 
-__all__ = ["check_sequence", "state_leaves", "to_numpy"]
+__all__ = ["check_sequence", "kind_of", "state_leaves", "to_numpy"]
+
+
+def kind_of(value: Any) -> Any:
+    """What errors say came: the dtype of a tensor, the type of anything else."""
+    return value.dtype if isinstance(value, Tensor) else type(value).__name__
 
 
 def to_numpy(tensor: Tensor) -> Any:
@@ -31,8 +36,7 @@ def check_sequence(x: Any, input_size: int, axes: str = "(batch, time, input)") 
     """
     expected = (*axes.strip("()").split(", ")[:-1], input_size)
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise ConfigurationError(f"x must be a floating-point tensor {axes}, got {got}")
+        raise ConfigurationError(f"x must be a floating-point tensor {axes}, got {kind_of(x)}")
     if x.dim() != len(expected) or x.shape[-1] != input_size or 0 in x.shape:
         raise DimensionError("x", expected, tuple(x.shape), "batch and time must not be empty")
     return x

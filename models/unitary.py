@@ -20,7 +20,6 @@ from .parametrizations.householder import random_reflections
 from .parametrizations.unitary import arjovsky_matrix, fixed_permutation, real_form, unitary_matrix
 from .parametrizations.vectors import reflection_count
 from .recurrent import register_layer
-from .scans.unrolled import Dense, Thin
 
 __all__ = ["UnitaryRNN"]
 
@@ -103,10 +102,6 @@ class UnitaryRNN(OrthogonalLayer):
     def weight(self, double: bool = False) -> Tensor:
         """The real form ``(n, n)`` of W."""
         return real_form(self.complex_weight(double))
-
-    def recurrence(self, rows: int, steps: int) -> Dense | Thin:
-        """The real form, as one matrix."""
-        return Dense(self.weight())
 
     def config(self) -> dict[str, Any]:
         """Keyword arguments that build this layer again."""

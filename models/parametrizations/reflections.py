@@ -24,6 +24,7 @@ from torch import Tensor
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError
 
 from ..precision import full_precision
+from ..tensors import kind_of
 from .reflection_kernels import full_matrix, one_by_one, scaled, triangle
 
 __all__ = ["CompactWY", "check_reflections", "compact_wy", "householder_apply", "householder_matrix"]
@@ -90,8 +91,7 @@ def householder_apply(U: Tensor, h: Tensor) -> Tensor:
     vectors, sign = _split(check_reflections(U))
     n = U.shape[0]
     if not isinstance(h, Tensor) or h.dtype != U.dtype:
-        got = h.dtype if isinstance(h, Tensor) else type(h).__name__
-        raise ConfigurationError(f"h must be a tensor of the dtype of U, {U.dtype}, got {got}")
+        raise ConfigurationError(f"h must be a tensor of the dtype of U, {U.dtype}, got {kind_of(h)}")
     if h.dim() == 0 or h.shape[-1] != n or 0 in h.shape:
         raise DimensionError("h", f"(..., {n})", tuple(h.shape), "each row is a vector")
     rows = h.reshape(-1, n)
@@ -133,8 +133,7 @@ def check_reflections(U: Any, name: str = "U") -> Tensor:
         ConfigurationError: not a tensor, or another dtype.
     """
     if not isinstance(U, Tensor) or U.dtype not in DTYPES:
-        got = U.dtype if isinstance(U, Tensor) else type(U).__name__
-        raise ConfigurationError(f"{name} must be a float32, float64, complex64 or complex128 tensor, got {got}")
+        raise ConfigurationError(f"{name} must be a float32, float64, complex64 or complex128 tensor, got {kind_of(U)}")
     if U.dim() != 2 or 0 in U.shape or U.shape[1] > U.shape[0]:
         raise DimensionError(name, "(n, m) with 1 <= m <= n", tuple(U.shape), "one column a reflection")
     if U.is_complex() and U.shape[1] == U.shape[0]:

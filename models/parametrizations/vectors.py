@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError, UnsupportedError
 
 from ..options import positive_int
+from ..tensors import kind_of
 
 __all__ = [
     "ReflectionMap",
@@ -48,8 +49,7 @@ def householder_vectors(W: Tensor, reflections: int | None = None) -> Tensor:
                 [-0.7071,  1.0000]])
     """
     if not isinstance(W, Tensor) or not W.is_floating_point():
-        got = W.dtype if isinstance(W, Tensor) else type(W).__name__
-        raise ConfigurationError(f"W must be a real floating-point tensor, got {got}")
+        raise ConfigurationError(f"W must be a real floating-point tensor, got {kind_of(W)}")
     W = check_square(W)
     n = W.shape[0]
     m = n if reflections is None else reflection_count(n, reflections)

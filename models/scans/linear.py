@@ -16,6 +16,7 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError
 
+from ..tensors import kind_of
 from .kernels import adjoint_of, states_of
 
 __all__ = ["diagonal_convolution", "diagonal_scan", "powers", "rotation_scan"]
@@ -194,8 +195,7 @@ def _check(lam: Any, b: Any, dim: Any) -> int:
     """Refuse what no recurrence runs on; ``dim`` counted from the front."""
     for name, value in (("lam", lam), ("b", b)):
         if not isinstance(value, Tensor) or not (value.is_floating_point() or value.is_complex()):
-            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise ConfigurationError(f"{name} must be a floating-point or complex tensor, got {got}")
+            raise ConfigurationError(f"{name} must be a floating-point or complex tensor, got {kind_of(value)}")
     if isinstance(dim, bool) or not isinstance(dim, int) or not -b.dim() <= dim < b.dim():
         raise ConfigurationError(f"dim {dim!r} does not exist in a tensor of shape {tuple(b.shape)}")
     if lam.device != b.device:

@@ -60,6 +60,19 @@ def associative_scan(
         >>> x
         tensor([[1.0000, 1.5000, 1.7500]])
     """
+    leaves, spec = _checked(operator, elements, dim, chunk)
+
+    def combine(left: Leaves, right: Leaves) -> Leaves:
+        return _combined(operator(pytree.tree_unflatten(left, spec), pytree.tree_unflatten(right, spec)), right, spec)
+
+    moved = [leaf.movedim(dim, 0) for leaf in leaves]
+    moved = [leaf.flip(0) for leaf in moved] if reverse else moved
+    out = _scan(combine, moved) if chunk is None or chunk >= len(moved[0]) else _chunked(combine, moved, chunk)
+    return pytree.tree_unflatten([(leaf.flip(0) if reverse else leaf).movedim(0, dim) for leaf in out], spec)
+
+
+def _checked(operator: Any, elements: Any, dim: Any, chunk: Any) -> tuple[Leaves, Any]:
+    """The tensors of the elements, all as long along ``dim``, and their structure."""
     if not callable(operator):
         raise ConfigurationError(f"operator must be a function of two arguments, got {type(operator).__name__}")
     leaves, spec = pytree.tree_flatten(elements)
@@ -75,26 +88,9 @@ def associative_scan(
     length = leaves[0].shape[dim]
     for leaf in leaves:
         if leaf.shape[dim] != length or length == 0:
-            raise DimensionError(
-                "elements",
-                f"the same length >= 1 along dim {dim}",
-                tuple(leaf.shape),
-                f"the first has {length}",
-            )
-
-    def combine(left: Leaves, right: Leaves) -> Leaves:
-        return _combined(operator(pytree.tree_unflatten(left, spec), pytree.tree_unflatten(right, spec)), right, spec)
-
-    moved = [leaf.movedim(dim, 0) for leaf in leaves]
-    if reverse:
-        moved = [leaf.flip(0) for leaf in moved]
-    if chunk is None or chunk >= length:
-        out = _scan(combine, moved)
-    else:
-        out = _chunked(combine, moved, chunk)
-    if reverse:
-        out = [leaf.flip(0) for leaf in out]
-    return pytree.tree_unflatten([leaf.movedim(0, dim) for leaf in out], spec)
+            expected = f"the same length >= 1 along dim {dim}"
+            raise DimensionError("elements", expected, tuple(leaf.shape), f"the first has {length}")
+    return leaves, spec
 
 
 def _combined(result: Any, like: Leaves, spec: Any) -> Leaves:

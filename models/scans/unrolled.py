@@ -25,32 +25,23 @@ __all__ = ["FUSED", "Dense", "Thin", "can_fuse", "unroll"]
 LEAK = ACTIVATIONS["leaky_relu"].slope[0]
 
 
-@dataclass(frozen=True)
-class Pointwise:
-    """An activation for the written-out loop: ``z`` to ``phi(z)`` and ``g`` to ``g phi'(z)``, both in place.
-
-    The derivative is a function of the output ``h``.
-    """
-
-    forward_: Callable[[Tensor], Any]
-    backward_: Callable[[Tensor, Tensor], Any]
-
-
 def _leave(*tensors: Tensor) -> None:
     """The identity in place."""
 
 
 _aten = torch.ops.aten
-FUSED: dict[str, Pointwise] = {
-    "tanh": Pointwise(torch.tanh_, lambda g, h: _aten.tanh_backward.grad_input(g, h, grad_input=g)),
-    "relu": Pointwise(torch.relu_, lambda g, h: _aten.threshold_backward.grad_input(g, h, 0, grad_input=g)),
-    "leaky_relu": Pointwise(
+FUSED: dict[str, tuple[Callable[[Tensor], Any], Callable[[Tensor, Tensor], Any]]] = {
+    "tanh": (torch.tanh_, lambda g, h: _aten.tanh_backward.grad_input(g, h, grad_input=g)),
+    "relu": (torch.relu_, lambda g, h: _aten.threshold_backward.grad_input(g, h, 0, grad_input=g)),
+    "leaky_relu": (
         lambda z: torch.nn.functional.leaky_relu_(z, LEAK),
         lambda g, h: _aten.leaky_relu_backward.grad_input(g, h, LEAK, True, grad_input=g),
     ),
-    "sigmoid": Pointwise(torch.sigmoid_, lambda g, h: _aten.sigmoid_backward.grad_input(g, h, grad_input=g)),
-    "identity": Pointwise(_leave, _leave),
+    "sigmoid": (torch.sigmoid_, lambda g, h: _aten.sigmoid_backward.grad_input(g, h, grad_input=g)),
+    "identity": (_leave, _leave),
 }
+"""For the written-out loop: ``z`` to ``phi(z)`` and ``g`` to ``g phi'(z)``, both in place; the derivative is a function
+of the output ``h``."""
 
 
 Step = Callable[[Tensor, Tensor, Tensor], None]  # takes out, addend and rows (k, n), and writes into out
@@ -68,12 +59,12 @@ def _dense_step(M: Tensor) -> Step:
 
 def _thin_step(down: Tensor, up: Tensor, like: Tensor) -> Step:
     """Writes ``addend + rows (I - down up)`` with ``down (n, p)`` and ``up (p, n)`` stored row by row."""
-    between = like.new_empty(len(like), down.shape[1])
+    reduced = like.new_empty(len(like), down.shape[1])
 
     def step(out: Tensor, addend: Tensor, rows: Tensor) -> None:
-        torch.mm(rows, down, out=between)
+        torch.mm(rows, down, out=reduced)
         torch.add(addend, rows, out=out)
-        out.addmm_(between, up, alpha=-1.0)
+        out.addmm_(reduced, up, alpha=-1.0)
 
     return step
 
@@ -167,7 +158,7 @@ def unroll(drive: Tensor, h0: Tensor, recurrence: Dense | Thin, activation: str)
 class _Unrolled(torch.autograd.Function):
     @staticmethod
     def forward(kind: type, activation: str, drive: Tensor, h0: Tensor, *tensors: Tensor) -> Tensor:
-        step, phi_ = kind(*tensors).step(h0), FUSED[activation].forward_
+        step, phi_ = kind(*tensors).step(h0), FUSED[activation][0]
         states = torch.empty_like(drive, memory_format=torch.contiguous_format)
         h = h0
         for d, out in zip(drive.unbind(0), states.unbind(0)):
@@ -189,7 +180,7 @@ class _Unrolled(torch.autograd.Function):
         _, h0, *tensors = inputs
         recurrence = ctx.kind(*tensors)
         step = recurrence.step_back(h0)
-        times_slope_ = FUSED[ctx.activation].backward_
+        times_slope_ = FUSED[ctx.activation][1]
         delta = torch.empty_like(states)
         deltas, outputs, g = delta.unbind(0), states.unbind(0), grads[0].unbind(0)
         deltas[-1].copy_(g[-1])

@@ -1,4 +1,7 @@
-"""Laws that every registered layer obeys; a new layer is under test as soon as it is registered."""
+"""Laws that every layer obeys: registered ones, a user's own, stacks, layers of a deep network, wrapped torch modules.
+
+A new layer is under test as soon as it is registered.
+"""
 
 from __future__ import annotations
 
@@ -9,69 +12,25 @@ import pytest
 import torch
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
-from stability.models import (
-    GRU,
-    LAYERS,
-    LRU,
-    LSTM,
-    ElmanRNN,
-    LipschitzRNN,
-    RotRNN,
-    SequenceModel,
-    Stack,
-    build,
-    describe,
-    load,
-    save,
-)
+from stability.models import LAYERS, SequenceModel, build, describe, load, save
 from stability.systems import DrivenSystem, LureSystem
 
-INPUT, HIDDEN = 3, 8
-OPTIONS: dict[str, dict] = {"householder": {"reflections": 3}, "rotrnn": {"heads": 2}}
-# modReLU, the unitary layer's own activation, is not slope-restricted channel by channel: no Lur'e system
-SYSTEM = {"unitary": {"activation": "tanh"}}
-MADE = {  # layers made of layers, and torch's own modules of several layers, keep the same laws
-    "stack": lambda: Stack([LipschitzRNN(INPUT, 5, dt=0.2), LSTM(5, 4), GRU(4, 6), ElmanRNN(6, HIDDEN)]),
-    "stack of linear layers": lambda: Stack([LRU(INPUT, 4), RotRNN(INPUT, HIDDEN, heads=2)]),
-    "lstm of two layers": lambda: LSTM(INPUT, HIDDEN, num_layers=2),
-    "gru of three layers": lambda: GRU(INPUT, HIDDEN, num_layers=3),
-}
-REGISTERED = pytest.mark.parametrize("name", sorted(LAYERS))
-EVERY = pytest.mark.parametrize("name", [*sorted(LAYERS), *MADE])
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-
-
-def make(name, dtype=torch.float64, seed=0, **options):
-    torch.manual_seed(seed)
-    if name in MADE:
-        return MADE[name]().to(dtype)
-    return LAYERS[name](INPUT, HIDDEN, **OPTIONS.get(name, {}), **options).to(dtype)
-
-
-def inputs(batch=4, time=6, dtype=torch.float64, seed=1):
-    return torch.randn(batch, time, INPUT, dtype=dtype, generator=torch.Generator().manual_seed(seed))
-
-
-def leaves(state):
-    return tuple(leaf for part in state for leaf in leaves(part)) if isinstance(state, tuple) else (state,)
-
-
-def drawn_like(state):
-    return tuple(map(drawn_like, state)) if isinstance(state, tuple) else torch.randn_like(state)
-
-
-def flat(layer, state):
-    """A state as its system writes it: layer by layer, complex numbers as their parts, ``h`` before ``c``."""
-    if isinstance(layer, Stack):
-        return np.concatenate([flat(part, own) for part, own in zip(layer.layers, state, strict=True)], axis=1)
-    real = [torch.view_as_real(v).movedim(-1, 1) if v.is_complex() else v for v in leaves(state)]
-    rows = [v.reshape(v.shape[0], getattr(layer, "num_layers", 1), -1).detach().numpy() for v in real]
-    return np.concatenate(rows, axis=2).reshape(len(rows[0]), -1)
-
-
-def close(dtype):
-    eps = torch.finfo(dtype).eps
-    return {"rtol": 200 * eps, "atol": 200 * eps}
+from .every_layer import (
+    DTYPES,
+    EVERY,
+    HIDDEN,
+    INPUT,
+    OPTIONS,
+    REGISTERED,
+    SYSTEM,
+    close,
+    drawn_like,
+    flat,
+    inputs,
+    leaky,  # noqa: F401 - a fixture
+    leaves,
+    make,
+)
 
 
 @DTYPES
