@@ -122,12 +122,13 @@ def _build_layer(description: Mapping[str, Any]) -> RecurrentLayer:
     return made_with(cls, f"layer {name}", description["config"])
 
 
-def save(model: nn.Module, path: str | Path) -> Path:
+def save(model: nn.Module, path: str | Path, weights: Mapping[str, Tensor] | None = None) -> Path:
     """Write a model aside and rename it into place: afterwards the file is whole, or what was there before.
 
     Args:
         model: a ``SequenceModel`` or a layer.
         path: a ``.safetensors`` file, or an existing directory, which gets a ``model.safetensors``.
+        weights: to be saved in place of those that the model has now.
 
     Returns:
         The file written.
@@ -151,7 +152,7 @@ def save(model: nn.Module, path: str | Path) -> Path:
     }
     path = Path(path)
     path = path / MODEL_FILE if path.is_dir() else path
-    write_tensors(path, model.state_dict(), metadata)
+    write_tensors(path, model.state_dict() if weights is None else weights, metadata)
     return path
 
 

@@ -23,7 +23,7 @@ from stability.storage.folder import claim, is_inner, is_listed, listed
 from stability.storage.writing import make_folder
 
 from ..results import plain_value
-from ..tasks import Task, identity, make_task
+from ..tasks import identity, make_task
 from ..training.front import resume_run
 from ..training.outcome import Progress
 from ..training.presets import PRESETS, train_preset
@@ -154,6 +154,12 @@ class _Job:
     @property
     def folder(self) -> Path:
         return self.campaign.folder / "models" / self.name
+
+    def options(self, tell: Callable[[str], None]) -> dict[str, Any]:
+        """What ``analyse`` is told whatever the model."""
+        own = self.campaign
+        more = {"progress": tell, "overwrite": self.overwrite, "keep": True}
+        return {"budget": own.budget, "seed": own.seed, "input_box": own.input_box, **more}
 
 
 @contextmanager
@@ -327,7 +333,8 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
         if result.epochs == 0:
             raise UnsupportedError(f"training finished no epoch ({result.detail})")
     preset = PRESETS[job.name]
-    _analyse(job, tell, model, model, task, title=preset.title or job.name, source=f"trained here: {preset.why}")
+    about = {"title": preset.title or job.name, "source": f"trained here: {preset.why}"}
+    analyse(folder, model, model=model, task=task, **about, **job.options(tell))
 
 
 def _examine(job: _Job, tell: Callable[[str], None]) -> None:
@@ -343,24 +350,5 @@ def _examine(job: _Job, tell: Callable[[str], None]) -> None:
     if task is not None and model is not None:
         task = fitted(task, model, given.path)
     subject = given.subject if model is None else model
-    told = {"title": given.title or given.name, "source": given.path, "given": given.digest}
-    _analyse(job, tell, subject, model, task, **told)
-
-
-def _analyse(
-    job: _Job, tell: Callable[[str], None], subject: Any, model: nn.Module | None, task: Task | None, **told: str
-) -> None:
-    campaign = job.campaign
-    analyse(
-        job.folder,
-        subject,
-        model=model,
-        task=task,
-        budget=campaign.budget,
-        seed=campaign.seed,
-        progress=tell,
-        overwrite=job.overwrite,
-        keep=True,
-        input_box=campaign.input_box,
-        **told,  # type: ignore[arg-type]
-    )
+    about = {"title": given.title or given.name, "source": given.path, "given": given.digest}
+    analyse(job.folder, subject, model=model, task=task, **about, **job.options(tell))

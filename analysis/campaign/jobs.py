@@ -162,7 +162,7 @@ def _apart(
     work: Callable[[Any, Tell], None],
     jobs: Mapping[str, bytes],
     processes: int,
-    told: Callable[[str, str], Any],
+    tell: Callable[[str, str], Any],
     done: Callable[[Outcome], Any],
     held: _Held,
 ) -> list[Outcome]:
@@ -187,7 +187,7 @@ def _apart(
                     item = pipe.recv()
                 except (EOFError, OSError):
                     process.join()
-                    item = _without_a_word(name, process.exitcode)
+                    item = _without_outcome(name, process.exitcode)
                 if isinstance(item, Outcome):
                     del running[pipe]
                     pipe.close()
@@ -195,7 +195,7 @@ def _apart(
                     outcomes.append(item)
                     done(item)
                 else:
-                    told(name, item)
+                    tell(name, item)
     finally:
         started = [process for _, process in running.values() if process.pid is not None]
         for process in started:
@@ -205,7 +205,7 @@ def _apart(
     return outcomes
 
 
-def _without_a_word(name: str, code: int | None) -> Outcome:
+def _without_outcome(name: str, code: int | None) -> Outcome:
     """A process that ended before it said how its job went: its job has failed."""
     if code is None or code >= 0:
         return Outcome(name, f"its process ended without a word (exit code {code})")

@@ -99,12 +99,10 @@ def _train(job: Job, model: nn.Module, task: Task, chosen: dict[str, Any]) -> di
         seed=chosen["seed"],
     )
 
-    def progress(now: Progress) -> None:
-        if now.finished is not None:
-            iteration, error = now.epoch * now.batches, now.finished.test_metric
-            job.progress(f"{chosen['model']}, iteration {iteration}: test error {error:.4f}")
+    def news(now: Progress) -> str:
+        return f"iteration {now.epoch * now.batches}: test error {now.finished.test_metric:.4f}"  # type: ignore[union-attr]
 
-    result = job.train(model, task, settings, chosen["model"], progress=progress)
+    result = job.train(model, task, settings, chosen["model"], news)
     curve = [[e.epoch * chosen["every"], e.train_loss, e.test_metric] for e in result.history]
     return {"curve": curve, "seconds": result.seconds}
 

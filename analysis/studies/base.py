@@ -30,7 +30,7 @@ from ..results import Record, plain_value
 from ..tables import csv_text
 from ..tasks import Task
 from ..training.front import train
-from ..training.outcome import TrainResult
+from ..training.outcome import Progress, TrainResult
 from ..training.settings import Settings
 
 __all__ = ["STUDIES", "Job", "Study", "StudyResult", "keep_part", "register_study", "run_study"]
@@ -101,13 +101,28 @@ class Job:
     device: torch.device
     progress: Callable[[str], None]
 
-    def train(self, model: nn.Module, task: Task, settings: Settings, what: str, **more: Any) -> TrainResult:
+    def train(
+        self, model: nn.Module, task: Task, settings: Settings, what: str, news: Callable[[Progress], str] | None = None
+    ) -> TrainResult:
         """A training of a part, on the study's device.
+
+        Args:
+            model: its initial weights are the study's affair.
+            task: to train on.
+            settings: how.
+            what: the part in words.
+            news: called after every epoch; what it says is told.
 
         Raises:
             UnsupportedError: it diverged, so that the study has no number for it.
+            KeyboardInterrupt: it was interrupted.
         """
-        result = train(model.to(self.device), task, settings, **more)
+
+        def progress(now: Progress) -> None:
+            if now.finished is not None and news is not None:
+                self.progress(f"{what}, {news(now)}")
+
+        result = train(model.to(self.device), task, settings, progress=progress)
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
         if result.stopped == "diverged" or result.test_metric is None:

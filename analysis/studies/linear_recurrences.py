@@ -74,11 +74,8 @@ def run_linear_recurrences(job: Job) -> StudyResult:
 
 
 def _fit(job: Job, model: DeepNetwork, task: Task, settings: Settings, kind: str) -> dict[str, Any]:
-    name = f"{kind} on {task.name}"
+    def news(now: Progress) -> str:
+        return f"epoch {now.epoch} of {now.epochs}: accuracy {now.finished.test_metric:.3f}"  # type: ignore[union-attr]
 
-    def progress(now: Progress) -> None:
-        if now.finished is not None:
-            job.progress(f"{name}, epoch {now.epoch} of {now.epochs}: accuracy {now.finished.test_metric:.3f}")
-
-    result = job.train(model, task, settings, name, progress=progress)
+    result = job.train(model, task, settings, f"{kind} on {task.name}", news)
     return {"accuracy": result.test_metric, "loss": result.test_loss, "seconds": result.seconds}

@@ -71,15 +71,14 @@ def _train(job: Job, model: DeepNetwork, task: Task, chosen: dict[str, Any]) -> 
     def norms() -> list[float]:
         return model.hidden_norms(probe, batch_statistics=True).tolist()
 
-    def progress(now: Progress) -> None:
-        if now.finished is not None:
-            curve.append([now.epoch * every, *norms()])
-            network = f"{chosen['model']}, {chosen['depth']} layers"
-            job.progress(f"{network}, iteration {now.epoch * every}: loss {now.loss:.3f}")
+    def news(now: Progress) -> str:
+        curve.append([now.epoch * every, *norms()])
+        return f"iteration {now.epoch * every}: loss {now.loss:.3f}"
 
     model.to(job.device)
     curve = [[0, *norms()]]
-    result = job.train(model, replace(task, sample=sample), settings, chosen["model"], progress=progress)
+    network = f"{chosen['model']}, {chosen['depth']} layers"
+    result = job.train(model, replace(task, sample=sample), settings, network, news)
     return {"curve": curve, "accuracy": result.test_metric, "seconds": result.seconds}
 
 

@@ -86,9 +86,9 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
         )
     except StabilityError as error:
         raise FileFormatError(f"{file}: {error}") from error
-    told = {"source": "arrays", "file": str(path.resolve()), "digest": found, "what": path.name}
+    source = {"source": "arrays", "file": str(path.resolve()), "digest": found, "what": path.name}
     options = {"file": str(path.resolve()), "digest": found, "held_out": held_out}
-    return replace(task, options=options, data={**task.data, **told})
+    return replace(task, options=options, data={**task.data, **source})
 
 
 def data_options(file: str | Path, held_out: float | None = None) -> dict[str, Any]:

@@ -76,14 +76,14 @@ def task_from_arrays(
         _same_length("x_test", parts[1][0], "y_test", parts[1][1])
         _same_form(inputs, targets, *parts[1])
         named["x_test"] = parts[1][0]
-        told = "x_test is held out"
+        origin_of_test = "x_test is held out"
     parts = [_shuffled(pair, rng) for pair in parts]
     if x_test is None and held_out is None:
         parts = [parts[0], parts[0]]
-        told = "all sequences serve; whether the model was trained on them is not known"
+        origin_of_test = "all sequences serve; whether the model was trained on them is not known"
     elif x_test is None:
         parts = _split(*parts[0], check_fraction("held_out", held_out))
-        told = f"{len(parts[1][0])} of the sequences, drawn with seed {seed}, are held out"
+        origin_of_test = f"{len(parts[1][0])} of the sequences, drawn with seed {seed}, are held out"
     kind = "values" if targets.dtype.is_floating_point else "classes"
     names = _class_names(classes, kind)
     per_step = targets.dim() == (2 if kind == "classes" else 3)
@@ -98,7 +98,7 @@ def task_from_arrays(
         *parts,
         name=name,
         **classed,
-        data={"source": "arrays", "seed": seed, "held_out": told, **stated},
+        data={"source": "arrays", "seed": seed, "held_out": origin_of_test, **stated},
         bounds=_bounds(bounds, named),
         classes=names,
     )

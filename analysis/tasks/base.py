@@ -196,7 +196,7 @@ def task_of(train: Pair, test: Pair, **more: Any) -> Task:
     """
     x, y = train
     values = y.is_floating_point()
-    told = {
+    derived = {
         "name": "",
         "input_size": x.shape[2],
         "output_size": y.shape[-1],
@@ -205,7 +205,7 @@ def task_of(train: Pair, test: Pair, **more: Any) -> Task:
         "kind": "values" if values else "classes",
         "chance": more["chance"] if "chance" in more else _variance(test[1]) if values else majority(test[1]),
     }
-    return Task(train=train, test=test, **{**told, **more})
+    return Task(train=train, test=test, **{**derived, **more})
 
 
 def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, **options: Any) -> Task:

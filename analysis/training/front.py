@@ -91,7 +91,7 @@ def train(
     trainer = Trainer(check_model(model), task, settings, tracker, progress, time_limit)
     if resume is not None:
         with old_run(resume) as folder:
-            trainer.take_up(folder)
+            trainer.resume(folder)
             return trainer.run()
     if out is not None:
         with new_run(out, overwrite) as folder:
@@ -160,19 +160,15 @@ def resume_run(
 
 def _same_tracker(model: nn.Module, options: Mapping[str, Any], path: Path, device: Any) -> SpectrumTracker:
     """A tracker like the one that training began with."""
-    probe = None
     if not isinstance(options, Mapping):
         raise FileFormatError(f"cannot go on from {path}: its tracker is no mapping")
-    if options.get("probe") is not None:
-        tensors, _ = read_checkpoint(path)
-        if PROBE not in tensors:
-            raise FileFormatError(f"cannot go on from {path}: the checkpoint lacks the tracker's sequences")
-        probe = tensors[PROBE].to(device)
+    probe = None if options.get("probe") is None else read_checkpoint(path)[0].get(PROBE)
+    if probe is None and options.get("probe") is not None:
+        raise FileFormatError(f"cannot go on from {path}: the checkpoint lacks the tracker's sequences")
     margins = options.get("margins")
     if not isinstance(margins, list) or not all(isinstance(name, str) for name in margins) or "every" not in options:
         raise FileFormatError(f"cannot go on from {path}: its tracker is not described as a training describes one")
     layers = [layer for _, layer in recurrent_layers(model)]
     known = [name for name in margins if any(why_no_margin(name, layer) is None for layer in layers)]
-    return SpectrumTracker(
-        model, options["every"], probe=probe, margins=known, eigenvalues=options.get("eigenvalues", True)
-    )
+    probe, kept = None if probe is None else probe.to(device), options.get("eigenvalues", True)
+    return SpectrumTracker(model, options["every"], probe=probe, margins=known, eigenvalues=kept)

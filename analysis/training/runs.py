@@ -30,7 +30,7 @@ from ...models.readers.safetensors import read_header, read_tensors
 from ..results import named_path
 from ..tables import Mark, check_even, check_single, read_csv, read_prefix
 from ..tasks import Task, make_task
-from .spectra import EIGENVALUE_COLUMNS, SPECTRA_COLUMNS
+from .spectra import SPECTRA_COLUMNS
 
 __all__ = [
     "ANALYSIS",
@@ -136,20 +136,19 @@ class Run:
         Raises:
             FileFormatError: damaged, or with rows that stand twice.
         """
-        table = self._tracked("spectra.csv", SPECTRA_COLUMNS)
+        table = self._tracked("spectra.csv")
         check_single(table, SPECTRA_COLUMNS[:4], self.path / "spectra.csv")
         return table
 
     def eigenvalues(self) -> pd.DataFrame:
         """Table ``step, epoch, matrix, real, imag``; empty when training was not tracked; refused like spectra."""
-        table = self._tracked("eigenvalues.csv", EIGENVALUE_COLUMNS)
+        table = self._tracked("eigenvalues.csv")
         check_even(table, self.path / "eigenvalues.csv")
         return table
 
-    def _tracked(self, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
-        if not (self.path / name).exists():
-            return pd.DataFrame(columns=list(columns))
-        return read_csv(self.path / name, columns)
+    def _tracked(self, name: str) -> pd.DataFrame:
+        columns = list(artifact(name).columns)
+        return read_csv(self.path / name, columns) if (self.path / name).exists() else pd.DataFrame(columns=columns)
 
 
 def read_run(path: str | Path) -> Run:
@@ -276,13 +275,16 @@ def model_description(model: nn.Module) -> dict[str, Any]:
         return {"layer": None, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
 
 
-def write_run(path: Path, document: Mapping[str, Any], model: nn.Module, metrics: str) -> None:
+def write_run(
+    path: Path, document: Mapping[str, Any], model: nn.Module, weights: Mapping[str, Tensor], metrics: str
+) -> None:
     """Write the files that others read; ``checkpoint.safetensors`` comes first, see ``write_checkpoint``.
 
     Args:
         path: the folder.
         document: all of ``run.json`` but format and version.
-        model: its weights go to ``model.safetensors``.
+        model: what was trained.
+        weights: of the epoch that is kept, for ``model.safetensors``.
         metrics: the text of ``metrics.csv``.
 
     Raises:
@@ -290,9 +292,9 @@ def write_run(path: Path, document: Mapping[str, Any], model: nn.Module, metrics
     """
     write_text(path / "metrics.csv", metrics)
     if document["model"]["layer"] is not None:
-        save(model, path / "model.safetensors")
+        save(model, path / "model.safetensors", weights)
     else:
-        write_tensors(path / "model.safetensors", dict(model.state_dict()), {})
+        write_tensors(path / "model.safetensors", weights, {})
     whole = {"format": FORMAT, "version": VERSION, **document}
     write_text(path / RUN_FILE, json.dumps(whole, indent=1, allow_nan=False) + "\n")
 
@@ -330,31 +332,30 @@ def _misfit(state: Any) -> str:
     """The field of a checkpoint's state that is of another type or range; empty where all are as they should be."""
     if not isinstance(state, dict):
         return "state"
-    numbers = {"epoch", "train_loss", "train_metric", "test_loss", "test_metric", "seconds"}
-    held = {"validation_loss", "validation_metric"}
+    numbers = set(METRIC_COLUMNS)
+    held = set(ALL_COLUMNS) - numbers
     history, bad = state.get("history"), state.get("bad")
 
     def real(value: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
 
-    good = isinstance(history, list) and all(
-        isinstance(r, dict)
-        and numbers <= set(r) <= numbers | held
-        and all(real(r[k]) for k in numbers)
-        and all(r.get(k) is None or real(r[k]) for k in held)
-        and r["epoch"] == place
-        and r["seconds"] >= 0
-        for place, r in enumerate(history, start=1)
-    )
+    def fits(row: Any, place: int) -> bool:
+        if not isinstance(row, dict) or not numbers <= set(row) <= numbers | held:
+            return False
+        known = all(real(row[k]) for k in numbers) and all(row.get(k) is None or real(row[k]) for k in held)
+        return known and row["epoch"] == place and row["seconds"] >= 0
+
+    good = isinstance(history, list) and all(fits(row, place) for place, row in enumerate(history, start=1))
     checks = {
         "history": good,
         "bad": type(bad) is int and good and 0 <= bad <= max(0, len(history) - 1),  # type: ignore[arg-type]
         "steps": type(state.get("steps")) is int and 0 <= state["steps"] < 2**53,
-        "settings": isinstance(state.get("settings"), dict),
-        "task": isinstance(state.get("task"), dict),
-        "started": isinstance(state.get("started"), str),
+        **{
+            name: isinstance(state.get(name), kind)
+            for name, kind in (("settings", dict), ("task", dict), ("started", str))
+        },
     }
-    return next((name for name, fits in checks.items() if not fits), "")
+    return next((name for name, is_good in checks.items() if not is_good), "")
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

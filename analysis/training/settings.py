@@ -87,8 +87,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if name in CHECKS and (value is not None or name not in OPTIONAL):
-                CHECKS[name](name, value)
-                if name in BOUNDED and value > LARGEST:
+                number = CHECKS[name](name, value)
+                if name in BOUNDED and number > LARGEST:
                     raise ConfigurationError(f"{name} must be at most {LARGEST:g}, got {value!r}")
         if self.validation >= 1 or self.momentum >= 1:
             raise ConfigurationError("validation and momentum must be below 1")

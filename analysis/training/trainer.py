@@ -22,7 +22,7 @@ from ..guard import in_evaluation
 from ..results import plain_value
 from ..tables import Mark, csv_text
 from ..tasks import Task, identity
-from .margins import margin_penalty as penalty_of
+from .margins import margin_penalty
 from .outcome import Epoch, Progress, TrainResult
 from .runs import (
     ALL_COLUMNS,
@@ -127,7 +127,7 @@ class Trainer:
         with torch.no_grad():  # a model that does not fit the task is refused before anything is written
             task.loss(model(self.x[:1]), self.y[:1])
         if settings.margin_penalty:
-            penalty_of(model)
+            margin_penalty(model)
         self.done = self._snapshot((), 0, None)
 
     def _split(self) -> None:
@@ -250,7 +250,7 @@ class Trainer:
         if not math.isfinite(value):
             raise _Stop("diverged", f"the loss became {value} {advice}")
         if settings.margin_penalty:
-            loss = loss + settings.margin_penalty * penalty_of(self.model, settings.margin_target)
+            loss = loss + settings.margin_penalty * margin_penalty(self.model, settings.margin_target)
         loss.backward()
         limit = math.inf if settings.clip is None else settings.clip
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
@@ -304,18 +304,14 @@ class Trainer:
             "started": self.started,
             "tables": {} if self.tracker is None else {n: vars(m) for n, m in self.tracker.marks().items()},
         }
-        tensors = {f"model.{name}": value for name, value in done.weights.items()}
-        if done.best is not None:
-            tensors.update({f"best.{name}": value for name, value in done.best.items()})
+        held = {"model": done.weights, "best": done.best or {}}
+        tensors = {f"{kind}.{name}": value for kind, weights in held.items() for name, value in weights.items()}
         if self.tracker is not None and self.tracker.probe is not None:
             tensors[PROBE] = self.tracker.probe
         write_checkpoint(self.out, {**tensors, **done.optimizer}, plain_value(state))
         columns = METRIC_COLUMNS if self.held is None else ALL_COLUMNS
         metrics = csv_text(columns, [[getattr(e, name) for name in columns] for e in done.history])
-        present = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-        self.model.load_state_dict(done.kept_weights)
-        write_run(self.out, plain_value(self._document(stopped, detail)), self.model, metrics)
-        self.model.load_state_dict(present)
+        write_run(self.out, plain_value(self._document(stopped, detail)), self.model, done.kept_weights, metrics)
 
     def _document(self, stopped: str, detail: str) -> dict[str, Any]:
         """What ``run.json`` says."""
@@ -347,7 +343,7 @@ class Trainer:
         options = identity((self.task.name, described["options"]))[1]
         return plain_value({**described, "options": options, "seed": seed})
 
-    def take_up(self, path: Path) -> None:
+    def resume(self, path: Path) -> None:
         """Go on from the checkpoint of a run.
 
         Raises:

