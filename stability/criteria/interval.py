@@ -16,40 +16,35 @@ networks", Systems & Control Letters 157 (2021), theorem 2 (delta-ISS, GRU).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from stability.certificate import Claim, Finding
-from stability.errors import ConfigurationError, UnsupportedError
+from stability.criteria.multiplier import multiplier_criterion, rate_ceiling
+from stability.errors import UnsupportedError
 from stability.gated.bounds import JacobianBound, embedding, invariant_box
 from stability.gated.cell import GatedCell
+from stability.rigor.intervals import Interval
 from stability.rigor.spectrum import spectrum_bracket
 from stability.rules.registry import accepted
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
+from stability.solve.rates import Rate
 
 __all__ = ["gated_findings", "gated_proof", "interval_criterion", "interval_lmi_criterion"]
 
 Array = np.ndarray
 BACK_OFF = 1.0 + 1e-10
 """A stored rate exceeds the computed one by this factor, so that another machine's rounding verifies it too."""
+_FARTHEST, _SWEEPS = 1e3, 400
+"""Most ratio of the largest to the smallest weight in the norm; most power iterations."""
 
 
-def interval_criterion(
-    cell: GatedCell,
-    *,
-    input_box: tuple[Any, Any] | None = None,
-    max_overshoot: float = 1e3,
-    sweeps: int = 400,
-    time_limit: TimeLimit = None,
-) -> Finding:
+def interval_criterion(cell: GatedCell, *, time_limit: TimeLimit = None) -> Finding:
     """Entrywise bounds of the Jacobian over the invariant box, with a Perron vector.
 
     Args:
         cell: the cell.
-        input_box: ``(low, high)`` instead of the cell's own promise about its inputs.
-        max_overshoot: most ratio of the largest to the smallest weight in the norm.
-        sweeps: most power iterations.
         time_limit: seconds; the best vector until then is the answer.
 
     Returns:
@@ -58,7 +53,6 @@ def interval_criterion(
 
     Raises:
         UnsupportedError: when it is no gated cell.
-        ConfigurationError: a bad input box or option.
 
     Example:
         >>> cell = GatedCell("gru", np.ones((3, 1)), 0.1 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
@@ -66,55 +60,32 @@ def interval_criterion(
         >>> finding.holds, round(finding.rate, 2)
         (True, 0.79)
     """
-    cell = _with_box(cell, input_box)
-    if not max_overshoot > 1.0 or sweeps < 1:
-        raise ConfigurationError(f"max_overshoot must exceed 1 and sweeps 0, got {max_overshoot}, {sweeps}")
-    box = invariant_box(cell)
+    box = _box(cell)
     if box is None:
         return Finding("interval", False, None, _no_box(cell))
-    bound, deadline = JacobianBound(cell, box), Deadline.after(time_limit).named("interval")
-    rate, d = _perron(bound.apply, cell.states, max_overshoot, sweeps, deadline)
+    deadline = Deadline.after(time_limit).named("interval")
+    rate, d = _perron(JacobianBound(cell, box).apply, cell.states, deadline)
     if deadline.cut and not rate < 1.0:
         return Finding("interval", False, None, TOO_LATE)
     if not np.isfinite(rate):
         return Finding("interval", False, None, "the bounds of the Jacobian overflow: the weights are too large")
     rate *= BACK_OFF
     if not rate < 1.0:
-        return Finding(
-            "interval",
-            False,
-            1.0 - rate,
-            f"the Jacobian's entrywise bound has a spectral radius of {rate:.4g}, 1 or more",
-        )
+        words = f"the Jacobian's entrywise bound has a spectral radius of {rate:.4g}, 1 or more"
+        return Finding("interval", False, 1.0 - rate, words)
     overshoot = float(np.nextafter(d.max() / d.min(), np.inf))
     witness = {"low": box.low, "high": box.high, "d": d, "rate": rate, "overshoot": overshoot}
-    return Finding(
-        "interval",
-        True,
-        1.0 - rate,
-        f"|J| d <= {rate:.6g} d over the invariant box, largest half-width {float(box.magnitude.max()):.3g}",
-        rate,
-        witness,
-    )
+    width = float(box.magnitude.max())
+    words = f"|J| d <= {rate:.6g} d over the invariant box, largest half-width {width:.3g}"
+    return Finding("interval", True, 1.0 - rate, words, rate, witness)
 
 
-def interval_lmi_criterion(
-    cell: GatedCell,
-    *,
-    input_box: tuple[Any, Any] | None = None,
-    rate: str | float = "best",
-    solver: str = "auto",
-    tol: float | None = None,
-    time_limit: TimeLimit = None,
-) -> Finding:
+def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimit = None) -> Finding:
     """The multiplier inequality of the difference system over the invariant box.
 
     Args:
         cell: the cell.
-        input_box: ``(low, high)`` instead of the cell's own promise about its inputs.
         rate: ``"best"``, ``"any"`` or a number, as for ``multiplier_criterion``.
-        solver: passed on.
-        tol: relative tolerance of the best rate; ``1e-3`` up to 32 states, ``1e-2`` beyond by default.
         time_limit: seconds; the best rate until then is the answer.
 
     Returns:
@@ -122,12 +93,8 @@ def interval_lmi_criterion(
 
     Raises:
         UnsupportedError: when it is no gated cell.
-        ConfigurationError: a bad input box.
     """
-    from stability.criteria.multiplier import multiplier_criterion, rate_ceiling
-
-    cell = _with_box(cell, input_box)
-    box = invariant_box(cell)
+    box = _box(cell)
     if box is None:
         return Finding("interval_lmi", False, None, _no_box(cell))
     deadline = Deadline.after(time_limit).named("interval_lmi")
@@ -136,29 +103,22 @@ def interval_lmi_criterion(
     system = embedding(cell, box)
     ceiling = rate_ceiling(system, deadline=deadline, enough=1.0)
     if not ceiling < 1.0:
-        detail = (
-            f"gates held constant within their bounds reach a spectral radius of {ceiling:.4g}: no such norm exists"
-        )
-        return Finding("interval_lmi", False, 1.0 - ceiling, detail)
-    if tol is None:  # six channels a unit: a rate to one part in a hundred is worth the wait, more is not
-        tol = 1e-3 if cell.states <= 32 else 1e-2
-    found = multiplier_criterion(system, rate=rate, solver=solver, tol=tol, time_limit=deadline)
-    if not found.holds:
-        return Finding("interval_lmi", False, found.margin, found.detail)
-    witness = {"low": box.low, "high": box.high, "rate": found.rate, **found.witness}
-    return Finding("interval_lmi", True, found.margin, found.detail, found.rate, witness)
+        words = f"gates held constant within their bounds reach a spectral radius of {ceiling:.4g}: no such norm exists"
+        return Finding("interval_lmi", False, 1.0 - ceiling, words)
+    # six channels a unit: a rate to one part in a hundred is worth the wait, more is not
+    tol = 1e-3 if cell.states <= 32 else 1e-2
+    found = multiplier_criterion(system, rate=rate, tol=tol, time_limit=deadline)
+    witness = {"low": box.low, "high": box.high, "rate": found.rate, **found.witness} if found.holds else {}
+    return replace(found, criterion="interval_lmi", witness=witness)
 
 
-def gated_findings(
-    cell: GatedCell, *, rate: str | float = "best", time_limit: TimeLimit = None, solver: str = "auto"
-) -> tuple[Finding, ...]:
+def gated_findings(cell: GatedCell, *, rate: Rate = "best", time_limit: TimeLimit = None) -> tuple[Finding, ...]:
     """Both tests, the cheap one first; with ``rate="any"`` the second only where the first fails.
 
     Args:
         cell: the cell.
         rate: ``"best"``, ``"any"`` or a number.
         time_limit: seconds for both.
-        solver: of the second.
 
     Returns:
         One or two findings.
@@ -172,7 +132,7 @@ def gated_findings(
         first = Finding("interval", False, rate - first.rate, detail, first.rate)
     if first.holds and rate != "best":
         return (first,)
-    return first, interval_lmi_criterion(cell, rate=rate, solver=solver, time_limit=deadline)
+    return first, interval_lmi_criterion(cell, rate=rate, time_limit=deadline)
 
 
 def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Finding] | None:
@@ -200,16 +160,11 @@ def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Fi
     return None
 
 
-def _with_box(cell: GatedCell, input_box: tuple[Any, Any] | None) -> GatedCell:
+def _box(cell: GatedCell) -> Interval | None:
+    """The invariant box, for a gated cell."""
     if not isinstance(cell, GatedCell):
         raise UnsupportedError(f"the interval criterion is about LSTM and GRU cells, not {type(cell).__name__}")
-    if input_box is None:
-        return cell
-    try:
-        low, high = input_box
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError("input_box must be a pair (low, high)") from error
-    return cell.with_inputs(low, high)
+    return invariant_box(cell)
 
 
 def _no_box(cell: GatedCell) -> str:
@@ -218,28 +173,22 @@ def _no_box(cell: GatedCell) -> str:
     return "a forget gate may reach 1 in float64, so no invariant box of the cell state is known"
 
 
-def _perron(
-    apply: Callable[[Array], Array], n: int, most: float, sweeps: int, deadline: Deadline
-) -> tuple[float, Array]:
+def _perron(apply: Callable[[Array], Array], n: int, deadline: Deadline) -> tuple[float, Array]:
     """A positive ``d`` with a small ``max apply(d) / d``, by damped power iteration with a floor under ``d``."""
     best, weights = np.inf, np.ones(n)
-    for floor in (0.1, 1.0 / most):
-        d = weights
-        stalled = 0
-        for _ in range(sweeps):
-            if deadline.over:
+    for floor in (0.1, 1.0 / _FARTHEST):
+        d, stalled = weights, 0
+        for _ in range(_SWEEPS):
+            if deadline.over or stalled > 20:
                 break
             with np.errstate(over="ignore", invalid="ignore"):
                 image = apply(d)
                 rate = float(np.max(image / d))
             if not np.isfinite(rate):
                 break
+            stalled += 1
             if rate < best * (1.0 - 1e-9):
                 best, weights, stalled = rate, d, 0
-            else:
-                stalled += 1
-            if stalled > 20:
-                break
             d = 0.5 * d + 0.5 * image / image.max()
             d = np.maximum(d / d.max(), floor)
     return best, weights
