@@ -37,6 +37,7 @@ from stability.solve.lmi import pose_bounded_real
 from stability.solve.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
 from stability.solve.response import state_space
 from stability.systems import LureSystem
+from stability.systems.checks import as_positive
 from stability.systems.statespace import LureMatrices, StateSpace
 
 __all__ = ["GainTest", "bounded_real_lmi", "circle_criterion"]
@@ -100,11 +101,10 @@ def circle_criterion(
 
 
 def _lipschitz(M: Any, own: Array) -> float:
-    if isinstance(M, bool) or not isinstance(M, (int, float, np.number)) or not (np.isfinite(M) and M > 0):
-        raise ConfigurationError(f"M must be a positive number, got {M!r}")
-    if own.size and float(M) < own.max():
+    M = as_positive("M", M)
+    if own.size and own.max() > M:
         raise ConfigurationError(f"M = {M:g} is below the slopes, which reach {own.max():g}")
-    return float(M)
+    return M
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,8 @@ def bounded_real_lmi(
         False
     """
     system = state_space(A, B, C, D, dt)
-    if isinstance(gamma, bool) or not isinstance(gamma, (int, float, np.number)) or not gamma > 0:
-        raise ConfigurationError(f"gamma must be a positive number, got {gamma!r}")
-    system = replace(system, C=system.C / float(gamma), D=system.D / float(gamma))
+    gamma = as_positive("gamma", gamma)
+    system = replace(system, C=system.C / gamma, D=system.D / gamma)
     status, P, _ = pose_bounded_real(system, 1.0, Deadline.after(time_limit))
     if P is None:
         return Finding("bounded_real", False, None, f"no P was found ({status})")

@@ -20,6 +20,7 @@ from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit, TimeOverErro
 from stability.solve.lmi import pose_combination
 from stability.solve.rates import quadratic_rate
 from stability.systems import LureSystem, as_matrix, as_slope
+from stability.systems.checks import as_positive
 
 __all__ = ["Theorem1", "symmetrizer", "theorem1", "theorem1_system"]
 
@@ -82,15 +83,12 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: T
         raise DimensionError("A", "(n, n) with n >= 1", a.shape)
     if w.shape != a.shape:
         raise DimensionError("W", f"{a.shape} like A", w.shape)
-    if isinstance(M, bool) or not isinstance(M, (int, float, np.number)) or not (np.isfinite(M) and M > 0):
-        raise ConfigurationError(f"M must be a positive number, got {M!r}")
-    M = float(M)
+    M = as_positive("M", M)
     alpha, beta = as_slope((0.0, M) if slope is None else slope, len(a))
     if max(-float(alpha.min()), float(beta.max())) > M:
         raise ConfigurationError(f"the slopes must lie in [-M, M] = [{-M:g}, {M:g}]")
     system = LureSystem.recurrent(a, w, (alpha, beta))
-    with np.errstate(over="ignore", invalid="ignore"):
-        return Theorem1(_case_a(system, M, deadline), _published(system), _sound(system, deadline))
+    return Theorem1(_case_a(system, 1.0, M, deadline), _published(system), _sound(system, 1.0, deadline))
 
 
 @np.errstate(all="ignore")
@@ -108,29 +106,13 @@ def theorem1_system(system: LureSystem, *, time_limit: TimeLimit = None) -> Theo
         >>> round(theorem1_system(LureSystem([[-2.0]], [[0.5]], [[2.0]])).a.rate, 6)
         1.0
     """
-    n, m = system.B.shape
-    c = float(system.B[0, 0]) if m else 0.0
+    n, c = system.states, float(system.B[0, 0]) if system.channels else 0.0
     reach = c * max(float(np.abs(system.alpha).max(initial=0.0)), float(np.abs(system.beta).max(initial=0.0)))
-    if (
-        system.is_discrete
-        or n != m
-        or not c > 0
-        or not reach > 0
-        or system.D.any()
-        or not np.array_equal(system.B, c * np.eye(n))
-    ):
+    if system.is_discrete or not (c > 0 and reach > 0) or system.D.any() or not np.array_equal(system.B, c * np.eye(n)):
         why = "does not apply: the theorem is about dh/dt = A h + sigma(W h + input)"
         return Theorem1(*(Finding(f"theorem1{case}", False, None, why) for case in ("a", "b_published", "b")))
-    found = theorem1(system.A, system.C, reach, slope=(c * system.alpha, c * system.beta), time_limit=time_limit)
-
-    def moved(finding: Finding) -> Finding:
-        if not finding.witness or c == 1.0:
-            return finding
-        proved = prove(system, finding.witness["P"], c * c * finding.witness["L"], float(finding.rate or 0.0))
-        words = finding.detail
-        return Finding(finding.criterion, bool(proved), finding.margin, words, proved.rate, proved.data)
-
-    return Theorem1(moved(found.a), found.b_published, moved(found.b_sound))
+    deadline = Deadline.after(time_limit).named("theorem1")
+    return Theorem1(_case_a(system, c, reach, deadline), _published(system), _sound(system, c, deadline))
 
 
 def _top(M: Array) -> float:
@@ -139,8 +121,9 @@ def _top(M: Array) -> float:
 
 
 @answering("theorem1a")
-def _case_a(system: LureSystem, M: float, deadline: Deadline) -> Finding:
-    n = system.states
+def _case_a(system: LureSystem, c: float, M: float, deadline: Deadline) -> Finding:
+    """Case (a) of a system with ``B = c I``: that of ``c sigma``, whose multipliers are ``L / c^2``."""
+    n, slopes = system.states, (c * system.alpha, c * system.beta)
     decay, norm = -_top(system.A), M * float(np.linalg.norm(system.C, 2))
     margin = decay - norm
     words = f"sigma_min(A_sym) = {decay:.6g}, M sigma_max(W) = {norm:.6g}"
@@ -151,7 +134,7 @@ def _case_a(system: LureSystem, M: float, deadline: Deadline) -> Finding:
     ball = np.full(n, M)
 
     def multiplier(cap: float) -> Array:
-        return level * nested_multiplier((-ball, ball), (system.alpha, system.beta), cap) * M
+        return c * c * level * nested_multiplier((-ball, ball), slopes, cap) * M
 
     try:
         found = _proved(system, np.eye(n), multiplier, margin, deadline)
@@ -234,7 +217,8 @@ def symmetrizer(W: Any) -> tuple[Array, Array, float]:
 
 
 @answering("theorem1b")
-def _sound(system: LureSystem, deadline: Deadline) -> Finding:
+def _sound(system: LureSystem, c: float, deadline: Deadline) -> Finding:
+    """Case (b) of a system with ``B = c I``, as in ``_case_a``."""
     name = "theorem1b"
     A, W = system.A, system.C
     if not ((system.alpha >= 0).all() and (system.beta > 0).all()):
@@ -258,10 +242,10 @@ def _sound(system: LureSystem, deadline: Deadline) -> Finding:
     if not (margin > 0 and best > 0):
         words = f"{scaled} and negative definite, but A^T L W + L W A > 0 fails"
         return Finding(name, False, min(margin, best), words)
-    outer = (np.zeros_like(system.beta), system.beta)
+    alpha, beta = c * system.alpha, c * system.beta
 
     def multiplier(cap: float) -> Array:
-        return nested_multiplier(outer, (system.alpha, system.beta), cap) * L / system.beta
+        return c * c * nested_multiplier((0.0 * beta, beta), (alpha, beta), cap) * L / beta
 
     try:
         found = _proved(system, P, multiplier, best, deadline)

@@ -39,6 +39,7 @@ __all__ = ["Gain", "incremental_gain"]
 
 Array = np.ndarray
 _PROGRAM_STATES = 16
+_SOLVERS = ("auto", "cvxpy", "riccati")
 _NONE = 60.0
 """Stands for the logarithm of a gain where none is proved."""
 Found = tuple[float, Array, Array]
@@ -137,7 +138,7 @@ class _Attempt:
         E, H = at.v[:, None] * self.E, self.H @ at.X
         into = float(max(np.abs(F).max(initial=0.0), np.abs(E).max(initial=0.0))) or 1.0
         out = float(np.abs(H).max(initial=0.0)) or 1.0
-        solver = "CLARABEL" if self.system.states <= _PROGRAM_STATES else _solvers(self.system, F)[0]
+        solver = "CLARABEL" if self.system.states <= _PROGRAM_STATES else _programs(self.system, F)[0]
         for margin in (1e-8, 1e-6, 1e-4) if solver == "CLARABEL" else (1e-3, 1e-2):
             if self.deadline.over:
                 break
@@ -228,7 +229,7 @@ class _Attached:
         return found(min((float(between.x), grid[i]), key=objective))
 
 
-def _solvers(system: LureSystem, F: Array) -> list[str]:
+def _programs(system: LureSystem, F: Array) -> list[str]:
     """Semidefinite solvers for a system with inputs."""
     return solver_order(None, system.states, system.states + system.channels + F.shape[1])
 
@@ -244,11 +245,8 @@ def _inputs(subject: Any, E: Any, F: Any) -> tuple[LureSystem, Array, Array]:
     n, m = subject.states, subject.channels
     if E is None and F is None:
         return (subject, np.eye(m), np.zeros((n, m))) if m else (subject, np.zeros((0, n)), np.eye(n))
-    e = None if E is None else as_matrix("E", E, (m, None))
-    f = None if F is None else as_matrix("F", F, (n, None))
-    width = e.shape[1] if e is not None else f.shape[1] if f is not None else 0
-    e = np.zeros((m, width)) if e is None else e
-    f = np.zeros((n, width)) if f is None else f
+    e = as_matrix("E", np.zeros((m, as_matrix("F", F).shape[1])) if E is None else E, (m, None))
+    f = as_matrix("F", np.zeros((n, e.shape[1])) if F is None else F, (n, None))
     if e.shape[1] != f.shape[1]:
         raise DimensionError("F", (n, e.shape[1]), f.shape, "E and F have one column an input")
     return subject, np.array(e), np.array(f)
@@ -305,35 +303,22 @@ def incremental_gain(
     target = as_subject(subject)
     system, e, f = _inputs(target, E, F)
     whole = isinstance(output, str) and output == "state"
-    H = np.eye(system.states) if whole else as_matrix("output", output)
+    H = np.eye(system.states) if whole else np.array(as_matrix("output", output))
     if H.shape[1] != system.states:
         raise DimensionError("output", f"(k, {system.states})", H.shape)
     horizon = _horizon(horizon, system.is_discrete)
     measure = measure or ("l2" if horizon is None else "final")
-    if measure not in ("l2", "final"):
-        raise ConfigurationError(f'unknown measure {measure!r}; the known ones are "l2", "final"')
-    if solver not in ("auto", "cvxpy", "riccati"):
-        raise ConfigurationError(f'unknown solver {solver!r}; the known ones are "auto", "cvxpy", "riccati"')
-    use_program = solver == "cvxpy" or (solver == "auto" and system.states <= _PROGRAM_STATES)
-    if use_program:
-        _solvers(system, f)  # refuses what is too large
+    for name, value, known in (("measure", measure, ("l2", "final")), ("solver", solver, _SOLVERS)):
+        if value not in known:
+            words = ", ".join(f'"{x}"' for x in known)
+            raise ConfigurationError(f"unknown {name} {value!r}; the known ones are {words}")
+    if solver == "auto":
+        solver = "cvxpy or riccati" if system.states <= _PROGRAM_STATES else "riccati"
+    if "cvxpy" in solver:
+        _programs(system, f)  # refuses what is too large
     deadline = Deadline.after(time_limit).named("gain")
-    best: tuple[float, Proof] | None = None
-    for mode, growth in _attempts(system, measure, horizon, deadline):
-        if deadline.over:
-            break
-        attempt = _Attempt(system, np.array(e), np.array(f), np.array(H), mode, growth, deadline)
-        try:
-            found = attempt.by_program() if use_program else None
-            if found is None and solver != "cvxpy":
-                found = _Attached(attempt, _multipliers(system, growth, deadline)).best_of_all()
-        except (np.linalg.LinAlgError, ArithmeticError):  # LAPACK on extreme entries: no candidate
-            continue
-        value = math.inf if found is None else bound(mode, measure, found[0], growth, horizon, system.is_discrete)
-        if found is not None and value < (math.inf if best is None else best[0]):
-            matrices = {"P": found[1], "L": found[2], "E": attempt.E, "F": attempt.F, "H": attempt.H}
-            data = {"gain": found[0], "growth": growth, "horizon": horizon, "measure": measure, "mode": mode}
-            best = value, Proof("gain_lmi", {**matrices, **data})
+    proofs = _proofs(system, (np.array(e), np.array(f), H), measure, horizon, solver, deadline)
+    best = min(proofs, key=lambda proof: proof[0], default=None)
     if best is None:
         detail = TOO_LATE if deadline.cut else "no bound was proved"
         return Gain(math.inf, measure, horizon, target, None, detail)
@@ -341,6 +326,32 @@ def incremental_gain(
     if deadline.cut:
         words += "; stopped by the time limit: the bound may be better"
     return Gain(best[0], measure, horizon, target, best[1], words)
+
+
+def _proofs(
+    system: LureSystem,
+    matrices: tuple[Array, Array, Array],
+    measure: str,
+    horizon: float | None,
+    solver: str,
+    deadline: Deadline,
+) -> Iterator[tuple[float, Proof]]:
+    """Every finite bound that is proved, mode by mode and growth by growth."""
+    for mode, growth in _attempts(system, measure, horizon, deadline):
+        if deadline.over:
+            return
+        attempt = _Attempt(system, *matrices, mode, growth, deadline)
+        try:
+            found = attempt.by_program() if "cvxpy" in solver else None
+            if found is None and "riccati" in solver:
+                found = _Attached(attempt, _multipliers(system, growth, deadline)).best_of_all()
+        except (np.linalg.LinAlgError, ArithmeticError):  # LAPACK on extreme entries: no candidate
+            continue
+        value = math.inf if found is None else bound(mode, measure, found[0], growth, horizon, system.is_discrete)
+        if found is not None and math.isfinite(value):
+            data = dict(zip(("P", "L", "E", "F", "H"), (*found[1:], *matrices)))
+            data |= {"gain": found[0], "growth": growth, "horizon": horizon, "measure": measure, "mode": mode}
+            yield value, Proof("gain_lmi", data)
 
 
 def _horizon(horizon: Any, discrete: bool) -> float | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from stability.rules.multiplier_lmi import error_action, lmi_matrix
 from stability.systems.statespace import LureMatrices
 
-__all__ = ["definite_slack", "least_gain", "multiplier_slack"]
+__all__ = ["definite_slack", "least_gain", "multiplier_slack", "schur_complement"]
 
 Array = np.ndarray
 EPS = float(np.finfo(np.float64).eps)
@@ -79,6 +80,31 @@ def multiplier_slack(system: LureMatrices, P: Array, L: Array, rate: float) -> f
     return min(definite_slack(P), definite_slack(form, error_action(system, P, L, rate)))
 
 
+def schur_complement(form: Array, k: int) -> Array | None:
+    r"""``N22 - N21 N11^{-1} N12`` of a symmetric matrix, where its leading block ``N11 (k, k)`` is negative definite.
+
+    Args:
+        form: the matrix.
+        k: size of the leading block.
+
+    Returns:
+        The complement; ``None`` where the block is not negative definite, or entries are not finite.
+
+    Example:
+        >>> schur_complement(np.array([[-1.0, 1.0], [1.0, 0.0]]), 1)
+        array([[1.]])
+    """
+    diagonal = -np.diag(form)[:k]
+    if not (np.isfinite(form).all() and (diagonal > 0).all()):
+        return None
+    d = 1.0 / np.sqrt(diagonal)
+    cross = d[:, None] * form[:k, k:]
+    try:
+        return form[k:, k:] + cross.T @ cho_solve(cho_factor(-form[:k, :k] * d[:, None] * d), cross)
+    except (np.linalg.LinAlgError, ValueError):  # not definite, or an overflow
+        return None
+
+
 def least_gain(form: Array, inputs: int) -> float:
     """The smallest ``g`` for which ``form - g^2 |u|^2`` is negative semidefinite, ``u`` being the last
     coordinates.
@@ -94,20 +120,7 @@ def least_gain(form: Array, inputs: int) -> float:
         >>> least_gain(np.array([[-1.0, 1.0], [1.0, 0.0]]), 1)
         1.0
     """
-    k = form.shape[0] - inputs
-    if not np.isfinite(form).all():
-        return np.inf
-    diagonal = -np.diag(form)[:k]
-    if not (diagonal > 0).all():
-        return np.inf
-    d = 1.0 / np.sqrt(diagonal)
-    inner = -form[:k, :k] * d[:, None] * d[None, :]
-    try:
-        factor = np.linalg.cholesky(inner)
-    except np.linalg.LinAlgError:
-        return np.inf
-    half = np.linalg.solve(factor, d[:, None] * form[:k, k:])
-    top = form[k:, k:] + half.T @ half
-    if not np.isfinite(top).all():
+    top = schur_complement(form, form.shape[0] - inputs)
+    if top is None or not np.isfinite(top).all():
         return np.inf
     return float(np.sqrt(max(float(np.linalg.eigvalsh(0.5 * (top + top.T))[-1]), 0.0))) if inputs else 0.0

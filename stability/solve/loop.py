@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from stability.rules.multiplier_lmi import lmi_matrix
+from stability.solve.forms import schur_complement
 from stability.systems import LureSystem
 from stability.systems.channels import closed
 from stability.systems.statespace import StateSpace
@@ -136,17 +136,10 @@ def completions(system: LureSystem, P: Array, L: Array, rate: float, fixed: Arra
     inverse = np.linalg.inv(np.eye(int(fixed.sum())) - c[:, None] * system.D[np.ix_(fixed, fixed)])
     change[np.ix_(~keep, keep)] = inverse @ (c[:, None] * np.hstack([system.C, system.D[:, ~fixed]])[fixed])
     change[np.ix_(~keep, ~keep)] = inverse
-    form = change.T @ lmi_matrix(system, P, multipliers, rate) @ change
-    cross, inner = form[np.ix_(keep, ~keep)], -form[np.ix_(keep, keep)]
-    diagonal = np.diagonal(inner)
-    if not (np.isfinite(form).all() and (diagonal > 0).all()):
+    change = change[:, np.argsort(~keep, kind="stable")]
+    needed = schur_complement(change.T @ lmi_matrix(system, P, multipliers, rate) @ change, int(keep.sum()))
+    if needed is None:
         return
-    d = 1.0 / np.sqrt(diagonal)
-    try:
-        solved = cho_solve(cho_factor(inner * d[:, None] * d[None, :]), d[:, None] * cross)
-    except np.linalg.LinAlgError:
-        return
-    needed = form[np.ix_(~keep, ~keep)] + (d[:, None] * cross).T @ solved
     least = np.abs(needed).sum(axis=1)  # a diagonal that dominates, tight where the matrix has rank one
     least = np.maximum(least, 1e-12 * float(np.abs(P).max()) + 1e-6 * float(least.max()))
     for factor in (2.0, 32.0):  # by how much it is exceeded

@@ -60,6 +60,21 @@ def _refuse_rounded(name: str, raw: Array, stored: Array) -> None:
         )
 
 
+def as_positive(name: str, value: Any) -> float:
+    """A finite number above zero.
+
+    Raises:
+        ConfigurationError: for anything else.
+
+    Example:
+        >>> as_positive("M", 2)
+        2.0
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
+        raise ConfigurationError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
 def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
     """Slope bounds as two vectors of one entry a channel; each bound may be a number or a vector.
 
