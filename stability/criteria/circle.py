@@ -11,7 +11,7 @@ S. Vongpanitlerd, Network Analysis and Synthesis, 1973.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,9 +94,7 @@ def circle_criterion(
     def multiplier(cap: float) -> Array:
         return 0.5 * nested_multiplier((-reach, reach), (system.alpha, system.beta), cap)
 
-    def words(gain: float) -> str:
-        return f"||G||_inf = {gain / scale:.6g}, 1/M = {1.0 / scale:.6g}"
-
+    words = f"||G||_inf = {{:.6g}}, 1/M = {1.0 / scale:.6g}"
     return GainTest("circle", system, loop, multiplier, words, 1.0 / scale, method == "lmi", deadline).decide(rate)
 
 
@@ -116,7 +114,7 @@ class GainTest:
         system: the system it is about.
         loop: its gain below one is the criterion.
         multiplier: multipliers in the system's slopes, given the cap of ``nested_multiplier``.
-        words: the numbers in words, given the gain.
+        words: the numbers in words, where ``{}`` stands for the gain in the margin's unit.
         unit: the margin is ``unit * (1 - gain)``.
         by_program: whether gains and solutions come from semidefinite programs, not from level sets and Riccati.
         deadline: asked between factorisations; the best rate until then is the answer.
@@ -126,7 +124,7 @@ class GainTest:
     system: LureSystem
     loop: StateSpace
     multiplier: Multiplier
-    words: Callable[[float], str]
+    words: str
     unit: float
     by_program: bool
     deadline: Deadline
@@ -162,7 +160,8 @@ class GainTest:
         words, margin = "", None
         try:
             level = self.gain(start)
-            words, margin = self.words(level), self.unit * (1.0 - level) if np.isfinite(level) else None
+            words = self.words.format(self.unit * level)
+            margin = self.unit * (1.0 - level) if np.isfinite(level) else None
             if not level < 1.0:
                 return Finding(name, False, margin, words)
             if isinstance(rate, float) and not self.gain(rate) < 1.0:

@@ -175,7 +175,7 @@ def kyp_criterion(
         out[wide] = 1.0 / k
         return out
 
-    found = GainTest("kyp", system, loop, multiplier, lambda _: words, 1.0, False, deadline).decide(rate)
+    found = GainTest("kyp", system, loop, multiplier, words, 1.0, False, deadline).decide(rate)
     witness = Witness(found.rate, dict(found.witness))
     if method == "lmi" or (method == "auto" and system.states <= CLARABEL_STATES // 2 and not witness):
         dt = 1.0 if system.is_discrete else None

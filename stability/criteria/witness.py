@@ -237,9 +237,8 @@ def riccati_solutions(loop: StateSpace, gain: float, deadline: Deadline) -> Solu
         for share in (0.1, 1e-3, 1e-6, 1e-9):
             if deadline.over:
                 return
-            with np.errstate(all="ignore"):
-                P = bounded_real(loop.shifted(rate), share * room, deadline=deadline).P
-            if P is not None and np.isfinite(P).all():
+            P = bounded_real(loop.shifted(rate), share * room, deadline=deadline)
+            if P is not None:
                 yield P
 
     return solutions

@@ -187,9 +187,8 @@ class _Attached:
         B = np.hstack([loop.B / s, self.into / gain])
         C = np.vstack([s * loop.C, attempt.H])
         D = np.block([[loop.D, s * self.direct / gain], [np.zeros((len(attempt.H), B.shape[1]))]])
-        with np.errstate(all="ignore"):
-            P = bounded_real(StateSpace(loop.A, B, C, D, loop.is_discrete), 1e-7, deadline=attempt.deadline).P
-        if P is None or not np.isfinite(P).all():
+        P = bounded_real(StateSpace(loop.A, B, C, D, loop.is_discrete), 1e-7, deadline=attempt.deadline)
+        if P is None:
             return None
         P, unit = self.unshift * P, math.sqrt(self.unshift)
         # above the gain of the loop the doubling may still converge, to a P that proves nothing
@@ -225,8 +224,8 @@ class _Attached:
             return None
         bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
         options = {"xatol": 0.05, "maxiter": 10}
-        between: Any = minimize_scalar(objective, bounds=bounds, method="bounded", options=options)
-        return found(min((float(between.x), grid[i]), key=objective))
+        inside: Any = minimize_scalar(objective, bounds=bounds, method="bounded", options=options)
+        return found(min((float(inside.x), grid[i]), key=objective))
 
 
 def _programs(system: LureSystem, F: Array) -> list[str]:

@@ -55,14 +55,14 @@ def parts_in_order(graph: Array) -> list[Array]:
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(count))
     members = np.split(order, starts[1:])
-    between = np.logical_or.reduceat(np.logical_or.reduceat(graph[np.ix_(order, order)], starts, 0), starts, 1)
-    np.fill_diagonal(between, False)
-    waiting = between.sum(axis=1)
+    drives = np.logical_or.reduceat(np.logical_or.reduceat(graph[np.ix_(order, order)], starts, 0), starts, 1)
+    np.fill_diagonal(drives, False)
+    waiting = drives.sum(axis=1)
     ready, out = list(np.flatnonzero(waiting == 0)), []
     while ready:
         part = ready.pop()
         out.append(members[part])
-        driven = np.flatnonzero(between[:, part])
+        driven = np.flatnonzero(drives[:, part])
         waiting[driven] -= 1
         ready += list(driven[waiting[driven] == 0])
     return out

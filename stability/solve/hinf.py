@@ -212,19 +212,12 @@ def _climb(response: Response, rtol: float, deadline: Deadline) -> Peak:
         omegas = np.unique(omegas[~np.isnan(omegas)])
         if len(omegas) == 0:
             break
-        finite = omegas[np.isfinite(omegas)]
-        between = 0.5 * (finite[1:] + finite[:-1])
-        ends = [0.0, np.pi] if response.discrete else [0.0, 2.0 * float(finite.max(initial=0.0))]
-        tries = np.unique(np.concatenate([finite, between, ends]))
-        values = np.array([estimate(float(w)) for w in tries])
-        found = False
-        for i in np.argsort(-values)[: len(tries) if response.small else _EXACT_TRIES]:
-            value = gain(float(tries[i]))
-            if value > level:
-                omega, best, found = float(tries[i]), value, True
-                break
-        if not found:
+        tries = [float(w) for w in response.candidates(omegas[np.isfinite(omegas)])]
+        tries.sort(key=estimate, reverse=True)
+        above = next((w for w in tries[: None if response.small else _EXACT_TRIES] if gain(w) > level), None)
+        if above is None:
             break
+        omega, best = above, gain(above)
     return _result(response, omega)
 
 

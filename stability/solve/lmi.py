@@ -156,8 +156,8 @@ def _negative(system: StateSpace, P: Any, rate: float, supply: Terms, margin: An
     step = np.hstack([A, B])
     if n <= CLARABEL_STATES:
         return -_symmetric(step.T @ P @ step + rest) >> 0
-    flow = P @ step
-    return _symmetric(cp.bmat([[-rest, flow.T], [flow, P]])) >> 0
+    image = P @ step
+    return _symmetric(cp.bmat([[-rest, image.T], [image, P]])) >> 0
 
 
 def _ask(

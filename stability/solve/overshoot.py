@@ -11,12 +11,14 @@ Source: J. C. Willems, Least squares stationary optimal control and the algebrai
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.coordinates import balanced
-from stability.solve.deadline import Deadline, TimeLimit, TimeOverError
+from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.lmi import CLARABEL_STATES, pose_overshoot, solver_order
 from stability.solve.multiplier import LmiResult, problem_size
 from stability.solve.rates import check_rate
@@ -27,6 +29,8 @@ from stability.systems.statespace import StateSpace
 __all__ = ["condition_number", "min_overshoot", "well_conditioned"]
 
 Array = np.ndarray
+_WORST = 1e3
+"""Stands for the logarithm of every larger condition number, and of those that there is no time for."""
 
 
 def condition_number(P: Array) -> float:
@@ -58,9 +62,9 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
     other = loop.transposed()
     deadline = deadline or Deadline()
     slacks = (slack for slack in (1e-4, 1e-6, 1e-8, 1e-10) if not deadline.over)
-    attempts = (bounded_real(other, slack, deadline=deadline).P for slack in slacks)
+    attempts = (bounded_real(other, slack, deadline=deadline) for slack in slacks)
     inverse = next((x for x in attempts if x is not None), None)
-    if inverse is None or not np.isfinite(inverse).all():
+    if inverse is None:
         return None
     try:
         largest = np.linalg.inv(inverse)
@@ -74,20 +78,13 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
         share = 1.0 / (1.0 + np.exp(-u))
         return (1.0 - share) * P + share * largest
 
-    seen: dict[float, float] = {}
-
     def logarithm(u: float) -> float:
-        deadline.require()
-        seen[u] = min(float(np.log(condition_number(mixed(u)))), 1e3)
-        return seen[u]
+        return _WORST if deadline.over else min(float(np.log(condition_number(mixed(u)))), _WORST)
 
-    try:
-        minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options={"maxiter": most, "xatol": 0.02})
-    except TimeOverError:
-        if not seen:
-            return None
-    best = mixed(min(seen, key=lambda u: seen[u]))
-    return best if condition_number(best) < condition_number(P) else None
+    options = {"maxiter": most, "xatol": 0.02}
+    found: Any = minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options=options)
+    best = mixed(found.x)
+    return best if found.fun < _WORST and condition_number(best) < condition_number(P) else None
 
 
 @np.errstate(all="ignore")

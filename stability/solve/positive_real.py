@@ -179,9 +179,7 @@ def positivity(system: StateSpace, *, deadline: Deadline | None = None) -> Posit
         deadline.require(70.0 * (2 * system.states + len(R)) ** 3)  # the eigenvalues of the pencil
         level = 0.0 if limit else best - 1e-9 * max(abs(best), float(np.abs(R).max(initial=0.0)))
         points = np.unique(_crossings(system, R - level * np.eye(len(R))))
-        between = 0.5 * (points[1:] + points[:-1])
-        end = [np.pi] if discrete else [2.0 * float(points.max(initial=0.0))]
-        tries = np.concatenate([points, between, end])
+        tries = response.candidates(points)
         found = [value(float(w)) for w in tries]
         i = int(np.argmin(found))
         if found[i] >= best or (not limit and found[i] >= level):

@@ -85,6 +85,11 @@ class Response:
         self._direction = v
         return value
 
+    def candidates(self, points: Array) -> Array:
+        """Some frequencies in order, those half-way between them, and the ends."""
+        end = np.pi if self.discrete else 2.0 * float(points.max(initial=0.0))
+        return np.unique(np.concatenate([points, 0.5 * (points[1:] + points[:-1]), [0.0, end]]))
+
     def samples(self) -> Array:
         """Frequencies to start from: the ends, the resonances, and points between them."""
         if self.discrete:

@@ -15,29 +15,19 @@ algebraic Riccati equations, Linear Algebra Appl. 396 (2005); the same for discr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from stability.solve.deadline import TOO_LATE, Deadline
+from stability.solve.deadline import Deadline
 from stability.solve.loop import times
 from stability.systems.statespace import StateSpace
 
-__all__ = ["BoundedReal", "bounded_real"]
+__all__ = ["bounded_real"]
 
 Array = np.ndarray
+_STEPS = 60
 _GEMM = {kind: get_blas_funcs(("gemm",), dtype=kind)[0] for kind in "fd"}
 _LU_FUNCS = {kind: get_lapack_funcs(("getrf", "getrs"), dtype=kind) for kind in "fd"}
-
-
-@dataclass(frozen=True)
-class BoundedReal:
-    """Outcome of one attempt: a candidate ``P`` (to be verified by others) or the reason for its absence."""
-
-    P: Array | None
-    iterations: int
-    reason: str
 
 
 def _mul(x: Array, y: Array, tx: bool = False, ty: bool = False) -> Array:
@@ -90,76 +80,69 @@ def _symmetric(x: Array) -> Array:
     return np.asfortranarray(0.5 * (x + x.T))
 
 
-def _double(
-    e: Array, g: Array, h: Array, tolerance: float, most: int, deadline: Deadline
-) -> tuple[Array | None, int, str]:
+def _double(e: Array, g: Array, h: Array, tolerance: float, deadline: Deadline) -> Array | None:
     """Doubling for ``X = E^T X (I - G X)^{-1} E + H`` with ``G, H >= 0``; stops when X no longer moves."""
-    n = e.shape[0]
-    eye = np.diag_indices(n)
-    ceiling = 1e30 if e.dtype == np.float64 else 1e15
-    first = float(np.abs(h).max())
-    for k in range(1, most + 1):
+    eye = np.diag_indices(len(e))
+    ceiling = (1e30 if e.dtype == np.float64 else 1e15) * max(float(np.abs(h).max()), 1e-30)
+    for _ in range(_STEPS):
         if deadline.over:
-            return None, k - 1, TOO_LATE
-        try:
-            w = _mul(g, h)
-            np.negative(w, out=w)
-            w[eye] += 1.0
-            lu = _LU(w)
-            ve = lu.solve(e)
-            vg = lu.solve(g)
-        except _Singular:
-            return None, k, "I - G X is singular"
+            return None
+        w = _mul(g, h)
+        np.negative(w, out=w)
+        w[eye] += 1.0
+        lu = _LU(w)
+        ve = lu.solve(e)
+        vg = lu.solve(g)
         step = _mul(e, _mul(h, ve), tx=True)
         size = float(np.abs(step).max())
-        if not np.isfinite(size) or size > ceiling * max(first, 1e-30):
-            return None, k, "the iteration diverges"
+        if not size <= ceiling:
+            return None
         h = h + 0.5 * (step + step.T)
         if size <= tolerance * float(np.abs(h).max()):
-            return np.asfortranarray(h), k, "converged"
+            return h
         new_g = _mul(_mul(e, vg), e, ty=True)
         g = g + 0.5 * (new_g + new_g.T)
         e = _mul(e, ve)
-    return None, most, "no convergence: the gain is at or above one"
+    return None  # the gain is at or above one
 
 
+@np.errstate(all="ignore")
 def bounded_real(
-    loop: StateSpace,
-    slack: float = 1e-6,
-    *,
-    dtype: type = np.float64,
-    most: int = 60,
-    shift: float | None = None,
-    deadline: Deadline | None = None,
-) -> BoundedReal:
-    """A candidate ``P`` for the strict bounded real inequality of a loop at gain one.
+    loop: StateSpace, slack: float = 1e-6, *, dtype: type = np.float64, deadline: Deadline | None = None
+) -> Array | None:
+    """A candidate ``P`` for the strict bounded real inequality of a loop at gain one, to be verified by others.
 
     Args:
         loop: the scaled, shifted loop.
         slack: size of ``S`` relative to ``Q``; the candidate's margin.
         dtype: ``numpy.float32`` halves the time; the candidate is verified in float64 anyway.
-        most: doubling steps at most.
-        shift: Cayley shift of the continuous case; chosen from the size of ``A`` by default.
         deadline: asked before each doubling step: near the boundary there are dozens of them.
 
     Returns:
-        A candidate or the reason for its absence. No candidate proves nothing.
+        A finite matrix, or ``None``, which proves nothing.
 
     Cost:
         About ``17 n^3`` flops a step and 6 to 12 steps; memory about ``10 n^2`` numbers.
     """
-    n = loop.A.shape[0]
-    a, b, c, d = loop.A, loop.B, loop.C, loop.D
+    try:
+        return _bounded_real(loop, slack, dtype, deadline or Deadline())
+    except _Singular:
+        return None
+
+
+def _bounded_real(loop: StateSpace, slack: float, dtype: type, deadline: Deadline) -> Array | None:
+    n = loop.states
+    a, b, c, d = loop.matrices
     if d.any():
-        if deadline is not None and not deadline.affords(0.3 * (d.shape[0] ** 3 + d.shape[1] ** 3)):
-            return BoundedReal(None, 0, TOO_LATE)
+        if not deadline.affords(0.3 * (d.shape[0] ** 3 + d.shape[1] ** 3)):
+            return None
         r = np.eye(d.shape[1]) - d.T @ d
         try:
             rb = np.linalg.solve(r, b.T).T
             q = c.T @ np.linalg.solve(np.eye(d.shape[0]) - d @ d.T, c)
             np.linalg.cholesky(r)
-        except np.linalg.LinAlgError:
-            return BoundedReal(None, 0, "the direct term's gain is at or above one")
+        except np.linalg.LinAlgError:  # the direct term's gain is at or above one
+            return None
         a = a + rb @ (d.T @ c)
         g = rb @ b.T
     else:
@@ -168,7 +151,7 @@ def bounded_real(
     weight = float(np.trace(g)) / n
     size = float(np.linalg.norm(a)) / np.sqrt(n) + 1e-300
     if not (np.isfinite(level) and np.isfinite(weight) and np.isfinite(size)):
-        return BoundedReal(None, 0, "entries overflow")
+        return None
     # Scale P so that G and Q have one size: doubling in float32 needs it, and slack gets a meaning.
     unit = np.sqrt(max(level, 1e-30 * size) / max(weight, 1e-30 * size)) if level > 0 and weight > 0 else 1.0
     g = g * unit
@@ -177,15 +160,8 @@ def bounded_real(
     q[np.diag_indices(n)] += slack * floor
     a, g, q = (np.asfortranarray(x, dtype=dtype) for x in (a, g, q))
     tolerance = 1e-13 if dtype == np.float64 else 3e-3  # steps shrink quadratically: the rest is below the slack
-    try:
-        with np.errstate(all="ignore"):
-            if loop.is_discrete:
-                e = a
-            else:
-                e, g, q = _start_continuous(a, g, q, size if shift is None else shift)
-            p, k, reason = _double(e, g, q, tolerance, most, deadline or Deadline())
-    except _Singular:
-        return BoundedReal(None, 0, "the Cayley transform is singular at this shift")
-    if p is None:
-        return BoundedReal(None, k, reason)
-    return BoundedReal(np.ascontiguousarray(p, dtype=np.float64) * unit, k, reason)
+    start = (a, g, q) if loop.is_discrete else _start_continuous(a, g, q, size)
+    p = _double(*start, tolerance, deadline)
+    if p is None or not np.isfinite(p).all():
+        return None
+    return np.ascontiguousarray(p, dtype=np.float64) * unit

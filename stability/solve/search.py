@@ -85,23 +85,21 @@ class Search:
             return False
         self.attempts += 1
         loop = self.loop_at(rate)
-        with np.errstate(all="ignore"):
-            if self._proved(bounded_real(loop, slack, dtype=dtype, deadline=self.deadline).P, rate):
-                return True
-            if self.spread() <= _FAR or self.deadline.over:
-                return False
-            t = state_scales(loop)
-            p = bounded_real(loop.rescaled(t), slack, dtype=dtype, deadline=self.deadline).P
-            return self._proved(None if p is None else p / t / t[:, None], rate)
+        if self._proved(bounded_real(loop, slack, dtype=dtype, deadline=self.deadline), rate):
+            return True
+        if self.spread() <= _FAR or self.deadline.over:
+            return False
+        t = state_scales(loop)
+        p = bounded_real(loop.rescaled(t), slack, dtype=dtype, deadline=self.deadline)
+        return self._proved(None if p is None else p / t / t[:, None], rate)
 
     def _proved(self, p: Array | None, rate: float) -> bool:
         """Whether a solution at the present multipliers is a witness."""
-        size = 0.0 if p is None else float(np.abs(p).max())
-        if p is None or not np.isfinite(size) or size == 0.0:
+        if p is None or not p.any():
             return False
         multipliers = np.zeros(self.system.channels)
         multipliers[~self.fixed] = 0.5 * shift_factor(self.system, rate) * np.exp(2.0 * self.x)
-        unit = 2.0 ** -np.round(np.log2(size))
+        unit = 2.0 ** -np.round(np.log2(np.abs(p).max()))
         return self.keep(unit * p, unit * multipliers, rate)
 
     def keep(self, p: Array, multipliers: Array, rate: float) -> bool:
@@ -123,10 +121,8 @@ class Search:
         if self.deadline.over or not (multipliers[~self.fixed] > 0).all():
             return None
         self.attempts += 1
-        with np.errstate(all="ignore"):
-            most = 24 if len(p) <= 512 else 8
-            better = well_conditioned(self.loop_at(rate, multipliers), p, most, deadline=self.deadline)
-        return None if better is None else np.ascontiguousarray(0.5 * (better + better.T))
+        most = 24 if len(p) <= 512 else 8
+        return well_conditioned(self.loop_at(rate, multipliers), p, most, deadline=self.deadline)
 
     def feasible(self, rate: float, gain: float | None = None) -> bool:
         """Attempts with a slack that fits how far the gain is from one."""
@@ -158,8 +154,7 @@ class Search:
             if self.deadline.over:
                 break
             self.attempts += 1
-            with np.errstate(all="ignore"):
-                p = bounded_real(self.loop_at(rate, multipliers), slack, deadline=self.deadline).P
+            p = bounded_real(self.loop_at(rate, multipliers), slack, deadline=self.deadline)
             if p is not None and self.keep(p, multipliers, rate):
                 break
         better = self._conditioned(self.witness["P"], multipliers, rate)

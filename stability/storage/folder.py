@@ -88,16 +88,16 @@ class Folder:
     def remove(self, names: Iterable[str]) -> None:
         """Remove files that are on the list, and folders that are empty then; what is not on it stays."""
         refuse_moved(self.path / LIST)
-        gone = [_checked(name) for name in names if name in self.files]
-        for name in gone:
+        listed_names = [_checked(name) for name in names if name in self.files]
+        for name in listed_names:
             place = self.path / name
             if _real_parents(self.path, name) and (place.is_file() or place.is_symlink()):
                 place.unlink()
             with contextlib.suppress(OSError):
                 if "/" in name:
                     place.parent.rmdir()
-        if gone:
-            self.files = {k: v for k, v in self.files.items() if k not in gone}
+        if listed_names:
+            self.files = {k: v for k, v in self.files.items() if k not in listed_names}
             self._write()
         if not self.files:
             (self.path / LIST).unlink(missing_ok=True)

@@ -93,11 +93,6 @@ class Owner:
         """Whether it is certain that it is gone: a process of this machine, and none has its number and its birth."""
         return self.is_here and not self._runs()
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether it is certain that it is still there."""
-        return self.is_here and self._runs()
-
     def _runs(self) -> bool:
         try:
             os.kill(self.process, 0)
@@ -148,16 +143,12 @@ class Lock:
     descriptor: int | None
     inherited: bool = False
 
-    def _is_there(self) -> bool:
-        """Whether the name still leads to the file that is locked, and not to one in a folder that took its place."""
-        return self.descriptor is not None and _same(self.descriptor, self.path)
-
     def release(self) -> None:
         """Give the folder back. In a process forked from the owner only its own copy of the descriptor is closed."""
         if self.owner.process == os.getpid():
             with contextlib.suppress(OSError):
-                mine = self.path.read_text() == self.owner.to_text() if self.descriptor is None else self._is_there()
-                if mine:
+                record = self.descriptor is None and self.path.read_text() == self.owner.to_text()
+                if record or (self.descriptor is not None and _same(self.descriptor, self.path)):
                     self.path.unlink()  # while it is still held: who opens it now finds another file, and looks again
         if self.descriptor is not None:
             os.close(self.descriptor)
@@ -217,7 +208,9 @@ def _sign(handle: int, folder: Path, owner: Owner) -> bool:
     if without is not None and not without.is_dead:
         raise FolderInUseError(_in_use(folder, without, folder / RECORD_FILE))
     before = without or Owner.read(os.pread(handle, 10_000, 0).decode("utf-8", errors="replace"))
-    if before is not None and before.is_alive and before.process != owner.process:  # locks that hold nobody off
+    if (
+        before is not None and before.is_here and not before.is_dead and before.process != owner.process
+    ):  # locks that hold nobody off
         raise FolderInUseError(_in_use(folder, before, folder / LOCK_FILE))
     os.ftruncate(handle, 0)
     os.pwrite(handle, owner.to_text().encode(), 0)
@@ -241,7 +234,7 @@ def _locks_stay_here(folder: Path) -> bool:
 
 
 def _same(handle: int, path: Path) -> bool:
-    """Whether the file that was locked is still the one of this name."""
+    """Whether the name still leads to the locked file, and not to one in a folder that took its place."""
     try:
         here, there = os.fstat(handle), os.stat(path, follow_symlinks=False)
     except FileNotFoundError:

@@ -42,7 +42,7 @@ def test_solutions_of_the_transposed_loop_are_inverses_and_the_middle_proves_the
     system = build(5, seed)
     rate = 0.97 if system.is_discrete else 0.1
     loop = centre(system).shifted(rate)
-    smallest, inverse = bounded_real(loop, 1e-4).P, bounded_real(loop.transposed(), 1e-4).P
+    smallest, inverse = bounded_real(loop, 1e-4), bounded_real(loop.transposed(), 1e-4)
     assert smallest is not None
     assert inverse is not None
     assert np.linalg.eigvalsh(np.linalg.inv(inverse) - smallest)[0] > 0
