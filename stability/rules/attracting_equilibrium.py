@@ -9,9 +9,9 @@ of the inequality.
 from __future__ import annotations
 
 from stability.certificate import Claim, Verdict
-from stability.rules.fields import AnyArray, Number
+from stability.rules.fields import AnyArray, Number, require
 from stability.rules.multiplier_lmi import check_lmi, no_decay
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.registry import ProofData, reason_of, rule
 from stability.statements import decays, whom
 from stability.systems import DrivenSystem, LureSystem
 
@@ -32,7 +32,6 @@ class AttractingEquilibrium(ProofData):
             "trajectory."
         )
 
-    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> Outcome:
-        if not decays(self.rate, subject.is_discrete):
-            return False, no_decay(self.rate)
-        return check_lmi(subject.system, self.P, self.L, self.rate)
+    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
+        require(decays(self.rate, subject.is_discrete), no_decay(self.rate))
+        return reason_of(check_lmi(subject.system, self.P, self.L, self.rate))

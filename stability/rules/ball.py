@@ -25,8 +25,8 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import EPS, Ball, system_balls
 from stability.rigor.definite import prove_positive_definite, spectral_bounds
-from stability.rules.fields import LIMIT, AnyArray, Metric, Number
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.fields import LIMIT, AnyArray, Metric, Number, require
+from stability.rules.registry import ProofData, rule
 from stability.statements import at_least, at_most, describe
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
@@ -53,15 +53,13 @@ class Bounded(ProofData):
             f"|h| <= {at_most(self.radius)}."
         )
 
-    def problem(self, subject: DrivenSystem) -> str | None:
-        """What both rules ask of their data first."""
-        if not self.radius > 0:
-            return "radius must be positive"
-        if self.input_bound is not None and not self.input_bound >= 0:
-            return "input_bound must be a number >= 0"
-        if self.input_bound is None and subject.F.any():
-            return "inputs enter the state directly: without a bound on them there is none on the state"
-        return None
+    def push(self, subject: DrivenSystem) -> tuple[Ball, Array]:
+        """``push_bounds``, from data that are in their range."""
+        require(self.radius > 0, "radius must be positive")
+        require(self.input_bound is None or self.input_bound >= 0, "input_bound must be a number >= 0")
+        unbounded = "inputs enter the state directly: without a bound on them there is none on the state"
+        require(self.input_bound is not None or not subject.F.any(), unbounded)
+        return push_bounds(subject, self.input_bound)
 
 
 def push_bounds(subject: DrivenSystem, input_bound: float | None) -> tuple[Ball, Array]:
@@ -94,20 +92,15 @@ class BallProof(Bounded):
     mu: Number
     tau: AnyArray
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
-        problem = self.problem(subject)
-        if problem is not None:
-            return False, problem
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
         system, Y, tau, mu = subject.system, self.Y, self.tau, self.mu
-        push, bounds = push_bounds(subject, self.input_bound)
-        if tau.shape != bounds.shape or not (np.abs(tau) <= LIMIT).all():
-            return False, SIZE
-        if not np.isfinite(bounds).all():
-            return False, "the activation or the input is not bounded"
-        if not (tau > 0).all() or not 1e-30 < mu < (1.0 if system.is_discrete else 1e30):
-            return False, "tau must be positive and mu positive (below one in discrete time)"
-        if not float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0:
-            return False, "the weights tau do not admit every value of the activation and input"
+        push, bounds = self.push(subject)
+        require(not (tau.shape != bounds.shape or not (np.abs(tau) <= LIMIT).all()), SIZE)
+        require(np.isfinite(bounds).all(), "the activation or the input is not bounded")
+        positive = (tau > 0).all() and 1e-30 < mu < (1.0 if system.is_discrete else 1e30)
+        require(positive, "tau must be positive and mu positive (below one in discrete time)")
+        admitted = float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0
+        require(admitted, "the weights tau do not admit every value of the activation and input")
         A = system_balls(system)[0]
         weights = Ball(1.0 / tau, 4 * EPS / tau)
         reach = (push * weights[None, :]) @ push.T
@@ -118,9 +111,7 @@ class BallProof(Bounded):
         else:
             product = A @ Y
             slack = -(product + product.T + mu * Ball.exact(Y) + over * reach)
-        if not prove_ball_positive(slack):
-            return False, "the matrix inequality for Y and mu is not proved"
+        require(prove_ball_positive(slack), "the matrix inequality for Y and mu is not proved")
         outcome = spectral_bounds(Y, 0.0, self.radius * self.radius * (1 - 4 * EPS))
-        if not outcome.holds:
-            return False, f"Y does not lie between 0 and radius^2: {outcome.reason}"
-        return True, f"the ellipsoid of Y is invariant and attracting; it lies in the ball of radius {self.radius:.6g}"
+        require(outcome.holds, f"Y does not lie between 0 and radius^2: {outcome.reason}")
+        return f"the ellipsoid of Y is invariant and attracting; it lies in the ball of radius {self.radius:.6g}"

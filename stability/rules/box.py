@@ -13,9 +13,9 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import EPS, Ball, system_balls
 from stability.rigor.intervals import length
-from stability.rules.ball import Bounded, push_bounds
-from stability.rules.fields import State
-from stability.rules.registry import Outcome, rule
+from stability.rules.ball import Bounded
+from stability.rules.fields import State, require
+from stability.rules.registry import rule
 from stability.systems import DrivenSystem
 
 __all__ = ["BoxProof"]
@@ -29,16 +29,11 @@ class BoxProof(Bounded):
 
     r: State
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
-        problem = self.problem(subject)
-        if problem is not None:
-            return False, problem
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
         system, r = subject.system, self.r
-        if not (r > 0).all():
-            return False, SIZE.format(n=system.states)
-        push, bounds = push_bounds(subject, self.input_bound)
-        if not np.isfinite(bounds).all():
-            return False, "the activation or the input is not bounded"
+        push, bounds = self.push(subject)
+        require((r > 0).all(), SIZE.format(n=system.states))
+        require(np.isfinite(bounds).all(), "the activation or the input is not bounded")
         if system.is_discrete:
             flow = Ball.exact(system_balls(system)[0].upper()) @ r - r
         else:  # no discretisation: the stored matrix is the exact one
@@ -47,8 +42,6 @@ class BoxProof(Bounded):
         total = flow + Ball.exact(push.upper()) @ bounds
         over = total.mid + total.rad
         norm = float(length(r)) * (1 + (len(r) + 8) * EPS)
-        if not (over < 0).all():
-            return False, f"the box can be left through side {int(np.argmax(over))}, or is not entered there"
-        if not norm <= self.radius:
-            return False, "the radius is smaller than the half diagonal of the box"
-        return True, "the box is invariant and attracts every trajectory"
+        require((over < 0).all(), f"the box can be left through side {int(np.argmax(over))}, or is not entered there")
+        require(norm <= self.radius, "the radius is smaller than the half diagonal of the box")
+        return "the box is invariant and attracts every trajectory"

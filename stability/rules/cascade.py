@@ -26,8 +26,8 @@ from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
 from stability.rigor.balls import system_balls
 from stability.rigor.intervals import Interval, length, upper_product
-from stability.rules.fields import Index, Inner, Number, Parts, Text
-from stability.rules.registry import RULES, Outcome, ProofData, propose, rule
+from stability.rules.fields import Index, Inner, Number, Parts, Text, given, require
+from stability.rules.registry import RULES, ProofData, propose, reason_of, rule
 from stability.stacks.cascade import Cascade, Layer, output_bound
 from stability.statements import at_most, decay_factor, decays, describe, inputs_phrase, who
 
@@ -43,6 +43,7 @@ __all__ = [
     "pack",
     "part_problem",
     "proved_layers",
+    "require_parts",
 ]
 
 Array = np.ndarray
@@ -244,42 +245,48 @@ class CascadeProof(ProofData):
             f"all states of any two runs{start} satisfies |d| <= {at_most(overshoot)} * {decay}."
         )
 
-    def check(self, subject: Cascade, claim: Claim) -> Outcome:
+    def check(self, subject: Cascade, claim: Claim) -> str:
         rate, overshoot, tolerance = self.rate, self.overshoot, self.tolerance
-        if len(self.layers) != len(subject.layers):
-            return False, f"the proof must hold one part for each of the {len(subject.layers)} layers"
-        if not 0.0 < tolerance < 1.0 or not decays(rate, subject.is_discrete):
-            return False, "the tolerance must lie in (0, 1), and the rate be one of exponential decay"
+        require_parts(self.layers, subject)
+        inside = 0.0 < tolerance < 1.0 and decays(rate, subject.is_discrete)
+        require(inside, "the tolerance must lie in (0, 1), and the rate be one of exponential decay")
         claims = proved_layers(subject, self.layers, CONTRACTING, "layer is proved to contract")
-        composed = claims if isinstance(claims, str) else compose(subject, claims, tolerance)
-        if isinstance(composed, str):
-            return False, composed
-        if not (rate >= composed[0] if subject.is_discrete else rate <= composed[0]):
-            return False, f"the layers give the rate {composed[0]}, not {rate}"
-        if not overshoot >= composed[1]:
-            return False, f"the layers give the overshoot {composed[1]}, more than {overshoot}"
-        return True, f"all {len(subject.layers)} layers are proved to contract, and so does the stack"
+        slowest, least = given(compose(subject, claims, tolerance))
+        enough = rate >= slowest if subject.is_discrete else rate <= slowest
+        require(enough, f"the layers give the rate {slowest}, not {rate}")
+        require(overshoot >= least, f"the layers give the overshoot {least}, more than {overshoot}")
+        return f"all {len(subject.layers)} layers are proved to contract, and so does the stack"
 
 
-def proved_layers(cascade: Cascade, parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim] | str:
-    """The layers' claims, each proved by its own rule and about inputs that the level below may put out; or why not.
+def require_parts(parts: Sequence[Any], cascade: Cascade) -> None:
+    """Refuse another number of parts than of layers."""
+    count = len(cascade.layers)
+    require(len(parts) == count, f"the proof must hold one part for each of the {count} layers")
+
+
+def proved_layers(cascade: Cascade, parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim]:
+    """The layers' claims, each proved by its own rule and about inputs that the level below may put out.
 
     Args:
         cascade: the stack.
         parts: one packed proof a layer.
         kinds: of proofs that are admitted.
         nothing: what no other kind of proof shows: ``layer is proved to contract``.
+
+    Raises:
+        Refused: a part is no such proof.
     """
     claims = []
     for k, (layer, part) in enumerate(zip(cascade.layers, parts)):
         problem = part_problem(part)
-        if problem is not None or part["kind"] not in kinds:
-            return f"layer {k}: {problem or f'no {nothing} by a ' + part['kind'][:60]}"
+        require(problem is None, f"layer {k}: {problem}")
+        require(part["kind"] in kinds, f"layer {k}: no {nothing} by a {part['kind'][:60]}")
         claims.append(layer_claim(layer, part))
         valid, reason = RULES[part["kind"]](layer, claims[-1])
-        if not valid:
-            return f"layer {k}: {reason}"
-    return boxes_fit(cascade, claims) or claims
+        require(valid, f"layer {k}: {reason}")
+    misfit = boxes_fit(cascade, claims)
+    require(misfit is None, str(misfit))
+    return claims
 
 
 def cell_names(cascade: Cascade) -> str:
@@ -308,9 +315,9 @@ class CascadeLayer(ProofData):
             f"{describe(subject)} {answer}, since layer {self.layer}, of its lowest level, {reason}: {inner.statement}"
         )
 
-    def check(self, subject: Cascade, claim: Claim) -> Outcome:
-        if self.layer >= subject.directions:
-            return False, "only a layer of the lowest level, which reads the input itself, speaks about the stack"
-        if self.kind not in RULES or RULES[self.kind].subject == (Cascade,):
-            return False, f"unknown kind of proof {self.kind[:60]!r}"
-        return RULES[self.kind](*self.inner(subject, claim))
+    def check(self, subject: Cascade, claim: Claim) -> str:
+        words = "only a layer of the lowest level, which reads the input itself, speaks about the stack"
+        require(self.layer < subject.directions, words)
+        known = self.kind in RULES and RULES[self.kind].subject != (Cascade,)
+        require(known, f"unknown kind of proof {self.kind[:60]!r}")
+        return reason_of(RULES[self.kind](*self.inner(subject, claim)))

@@ -14,10 +14,9 @@ from __future__ import annotations
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import Ball
 from stability.rigor.eigenpairs import closed_loop
-from stability.rigor.instability import prove_not_stable
-from stability.rules.fields import Channels
+from stability.rules.fields import Channels, require
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import Outcome, rule
+from stability.rules.registry import rule
 from stability.statements import describe
 from stability.systems import LureSystem
 
@@ -45,10 +44,12 @@ class DestabilisingSlopes(Unstable):
             f"activation with the slopes K of the proof gives A + B K (I - D K)^-1 C {value}."
         )
 
-    def check(self, subject: LureSystem, claim: Claim) -> Outcome:
-        if not ((subject.alpha <= self.K) & (subject.beta >= self.K)).all():
-            return False, "a slope in K lies outside [alpha, beta]"
-        proved = prove_not_stable(closed_loop(subject, Ball.exact(self.K)), subject.is_discrete, self.named)
-        if proved is None:
-            return False, "the eigenvalue outside the stability region is not proved for these slopes"
-        return True, f"with the slopes K: {proved}"
+    def check(self, subject: LureSystem, claim: Claim) -> str:
+        require(((subject.alpha <= self.K) & (subject.beta >= self.K)).all(), "a slope in K lies outside [alpha, beta]")
+        proved = self.outside(
+            closed_loop(subject, Ball.exact(self.K)),
+            subject.is_discrete,
+            "the eigenvalue outside the stability region is not proved for these slopes",
+            strict=False,
+        )
+        return f"with the slopes K: {proved}"

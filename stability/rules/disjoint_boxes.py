@@ -17,8 +17,8 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import EPS
 from stability.rigor.boxes import box_image, is_left_nowhere
-from stability.rules.fields import Inputs, Number, States
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.fields import Inputs, Number, States, require
+from stability.rules.registry import ProofData, rule
 from stability.statements import at_least, describe
 from stability.systems import DrivenSystem
 
@@ -74,18 +74,13 @@ class DisjointBoxes(ProofData):
             f"{at_least(self.gap)} {span}."
         )
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
         low1, high1, low2, high2 = self.low1, self.high1, self.low2, self.high2
-        if any(len(corner) != len(self.input) for corner in (low1, high1, low2, high2)):
-            return False, SIZE
-        if subject.states > MAX_STATES:
-            return False, f"boxes are for networks of up to {MAX_STATES} states"
-        if not ((low1 <= high1) & (low2 <= high2)).all():
-            return False, "a box is empty"
+        require(not any(len(corner) != len(self.input) for corner in (low1, high1, low2, high2)), SIZE)
+        require(not (subject.states > MAX_STATES), f"boxes are for networks of up to {MAX_STATES} states")
+        require(((low1 <= high1) & (low2 <= high2)).all(), "a box is empty")
         for name, low, high in (("first", low1, high1), ("second", low2, high2)):
-            if not is_invariant(subject, low, high, self.input):
-                return False, f"the {name} box is not proved to be invariant"
+            require(is_invariant(subject, low, high, self.input), f"the {name} box is not proved to be invariant")
         apart = box_distance(low1[0], high1[0], low2[0], high2[0])
-        if not 0.0 < self.gap <= apart:
-            return False, f"the boxes are proved to be {apart:.3g} apart, not {self.gap:.3g}"
-        return True, f"both boxes are invariant, at least {apart:.3g} apart"
+        require(0.0 < self.gap <= apart, f"the boxes are proved to be {apart:.3g} apart, not {self.gap:.3g}")
+        return f"both boxes are invariant, at least {apart:.3g} apart"

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Annotated, Any, Self, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Any, Self, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import numpy as np
 
 from stability.rigor.definite import is_symmetric
 
-__all__ = ["FIELDS", "LIMIT", "LONGEST", "Datum", "ProofData", "Size", "rows"]
+__all__ = ["FIELDS", "LIMIT", "LONGEST", "Datum", "ProofData", "Refused", "Size", "given", "require", "rows"]
 
 Array = np.ndarray
+Value = TypeVar("Value")
 EXACT_INTEGERS = 2**53
 LIMIT = 1e100  # of the entries of an array whose size is named, and of a pair
 LONGEST = 64  # most rows of an orbit
@@ -135,6 +136,31 @@ def _datum(hint: Any) -> Datum:
     return replace(datum, words=words[0]) if words else datum
 
 
+class Refused(Exception):
+    """A check that says no, with the reason as its text; the rule answers with it."""
+
+
+def require(holds: Any, otherwise: str) -> None:
+    """One condition of a theorem.
+
+    Raises:
+        Refused: where it does not hold, in these words.
+    """
+    if not holds:
+        raise Refused(otherwise)
+
+
+def given(found: Value | str | None, otherwise: str = "") -> Value:
+    """What a step of a check found.
+
+    Raises:
+        Refused: where it found nothing, or only words why not.
+    """
+    if found is None or isinstance(found, str):
+        raise Refused(found or otherwise)
+    return found
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
 class ProofData:
     """The data of one kind of proof: every subclass is a frozen dataclass, its fields typed by the names above."""
@@ -164,6 +190,10 @@ class ProofData:
         """The only sentence that such a proof may carry."""
         raise NotImplementedError
 
-    def check(self, subject: Any, claim: Any) -> tuple[bool, str]:
-        """Whether the theorem holds of these data, and why not; asked after all types and sizes were checked."""
+    def check(self, subject: Any, claim: Any) -> str:
+        """What the theorem proves of these data, in words; asked after all types and sizes were checked.
+
+        Raises:
+            Refused: where it proves nothing.
+        """
         raise NotImplementedError

@@ -26,9 +26,9 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.definite import LARGEST, Definiteness, gamma, is_symmetric, prove_positive_definite, up
-from stability.rules.fields import AnyArray, Number, NumberOrNull, Text
+from stability.rules.fields import AnyArray, Number, NumberOrNull, Text, require
 from stability.rules.multiplier_lmi import all_signs_plus, lmi_matrix, majorant
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.registry import Outcome, ProofData, reason_of, rule
 from stability.statements import at_least, at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.statespace import LureMatrices, with_input
@@ -285,22 +285,19 @@ class GainLmi(ProofData):
             f"u, their outputs H x differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} {unit}."
         )
 
-    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> Outcome:
-        system = subject.system
-        mode, measure, horizon = self.mode, self.measure, self.horizon
-        if (mode, measure, system.is_discrete) not in _THEOREMS:
-            time = "discrete" if system.is_discrete else "continuous"
-            return False, f"no theorem bounds the measure {measure!r} by the mode {mode!r} in {time} time"
-        whole = isinstance(horizon, int) or not system.is_discrete
-        if horizon is not None and not (whole and 0 < horizon < 2**31):
-            return False, "the horizon must be positive, and a whole number of steps in discrete time"
-        E, F = self.E, self.F
-        if isinstance(subject, DrivenSystem) and not (np.array_equal(E, subject.E) and np.array_equal(F, subject.F)):
-            return False, "the input matrices are not those of the network"
-        valid, reason = check_gain(system, self.P, self.L, E, F, self.H, gain=self.gain, growth=self.growth, mode=mode)
-        if not valid:
-            return valid, reason
-        proved = bound(mode, measure, self.gain, self.growth, horizon, system.is_discrete)
-        if claim.value is None or not claim.value >= proved:
-            return False, f"the claim says {claim.value}, the proof supports {proved}"
-        return True, reason
+    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
+        mode, measure, horizon, discrete = self.mode, self.measure, self.horizon, subject.is_discrete
+        time = "discrete" if discrete else "continuous"
+        known = (mode, measure, discrete) in _THEOREMS
+        require(known, f"no theorem bounds the measure {measure!r} by the mode {mode!r} in {time} time")
+        whole = horizon is None or ((isinstance(horizon, int) or not discrete) and 0 < horizon < 2**31)
+        require(whole, "the horizon must be positive, and a whole number of steps in discrete time")
+        if isinstance(subject, DrivenSystem):
+            own = np.array_equal(self.E, subject.E) and np.array_equal(self.F, subject.F)
+            require(own, "the input matrices are not those of the network")
+        arrays = self.P, self.L, self.E, self.F, self.H
+        reason = reason_of(check_gain(subject.system, *arrays, gain=self.gain, growth=self.growth, mode=mode))
+        least = bound(mode, measure, self.gain, self.growth, horizon, discrete)
+        enough = claim.value is not None and claim.value >= least
+        require(enough, f"the claim says {claim.value}, the proof supports {least}")
+        return reason

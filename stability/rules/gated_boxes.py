@@ -12,9 +12,9 @@ from stability.certificate import Claim, Verdict
 from stability.gated.bounds import gate_bounds
 from stability.gated.cell import GatedCell
 from stability.rigor.intervals import Interval
-from stability.rules.fields import AnyArray, State
+from stability.rules.fields import AnyArray, State, require
 from stability.rules.gated_orbits import input_phrase, inputs_of
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.registry import ProofData, rule
 from stability.statements import describe, inputs_phrase
 
 __all__ = ["GatedBoxes", "is_kept"]
@@ -48,20 +48,16 @@ class GatedBoxes(ProofData):
             "of the proof, which are disjoint, so that two trajectories never approach each other."
         )
 
-    def check(self, subject: GatedCell, claim: Claim) -> Outcome:
-        if not ((self.first_low <= self.first_high).all() and (self.second_low <= self.second_high).all()):
-            return False, "a box is empty"
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        filled = (self.first_low <= self.first_high).all() and (self.second_low <= self.second_high).all()
+        require(filled, "a box is empty")
         cells = [subject]
         if self.input is not None:
-            inputs, problem = inputs_of(subject, self.input)
-            if inputs is None:
-                return False, problem
+            inputs = inputs_of(subject, self.input)
             cells = [subject.with_inputs(u, u) for u in inputs]
         one, two = Interval(self.first_low, self.first_high), Interval(self.second_low, self.second_high)
         gap = float(np.maximum(two.low - one.high, one.low - two.high).max())
-        if not gap > 0.0:
-            return False, "the boxes are not disjoint"
+        require(gap > 0.0, "the boxes are not disjoint")
         for number, box in enumerate((one, two), 1):
-            if not all(is_kept(cell, box) for cell in cells):
-                return False, f"box {number} is not proved to keep what starts in it"
-        return True, f"two boxes that no step leaves, {gap:.3g} apart in one entry"
+            require(all(is_kept(cell, box) for cell in cells), f"box {number} is not proved to keep what starts in it")
+        return f"two boxes that no step leaves, {gap:.3g} apart in one entry"

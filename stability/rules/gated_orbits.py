@@ -19,10 +19,9 @@ from stability.gated.cell import GatedCell
 from stability.gated.orbits import enclose_orbit, orbit_jacobian
 from stability.rigor.balls import Ball
 from stability.rigor.eigenpairs import Matrix
-from stability.rigor.instability import prove_not_stable
-from stability.rules.fields import LIMIT, AnyArray, rows
+from stability.rules.fields import LIMIT, AnyArray, given, require, rows
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.registry import ProofData, rule
 from stability.statements import at_least, at_most, describe
 
 __all__ = [
@@ -41,25 +40,27 @@ Array = np.ndarray
 MAX_UNKNOWNS, LONGEST_INPUT = 2500, 24
 
 
-def inputs_of(cell: Any, value: Array) -> tuple[Array | None, str]:
-    """The input of a proof as ``(q, p)``, ``(p,)`` or up to 24 of them in turn, or why it is none that the cell reads.
+def inputs_of(cell: Any, value: Array) -> Array:
+    """The input of a proof as ``(q, p)``, ``(p,)`` or up to 24 of them in turn.
 
     Args:
         cell: the cell, or the lowest layer of a stack.
         value: as the proof holds it.
 
     Returns:
-        The inputs and an empty string, or ``None`` and the reason.
+        The inputs.
+
+    Raises:
+        Refused: it is none that the cell reads.
     """
     value = rows(value)
-    if value.ndim != 2 or value.shape[1] != cell.inputs or not 1 <= len(value) <= LONGEST_INPUT:
-        return None, f"input must hold 1 to {LONGEST_INPUT} vectors of {cell.inputs} entries"
-    if not (np.abs(value) <= LIMIT).all():
-        return None, f"an entry of the input exceeds {LIMIT:g}"
+    fits = value.ndim == 2 and value.shape[1] == cell.inputs and 1 <= len(value) <= LONGEST_INPUT
+    require(fits, f"input must hold 1 to {LONGEST_INPUT} vectors of {cell.inputs} entries")
+    require((np.abs(value) <= LIMIT).all(), f"an entry of the input exceeds {LIMIT:g}")
     low, high = getattr(cell, "input_low", None), getattr(cell, "input_high", None)
-    if low is not None and not ((low <= value) & (value <= high)).all():
-        return None, "the input of the proof lies outside the cell's input box"
-    return value, ""
+    inside = low is None or ((low <= value) & (value <= high)).all()
+    require(inside, "the input of the proof lies outside the cell's input box")
+    return value
 
 
 def input_phrase(value: Array) -> str:
@@ -106,7 +107,7 @@ class OrbitsApart(ProofData):
             return "two different equilibria, whose distance never changes"
         return f"two orbits of periods {first} and {second}, which never approach each other"
 
-    def read(self, subject: Any) -> tuple[Array | None, str]:
+    def read(self, subject: Any) -> Array:
         """The input, or why the subject does not read it."""
         raise NotImplementedError
 
@@ -114,38 +115,31 @@ class OrbitsApart(ProofData):
         """Boxes ``(k, n)`` in which an orbit is proved to exist, or ``None``."""
         raise NotImplementedError
 
-    def proved(self, subject: Any, what: str) -> Outcome:
+    def proved(self, subject: Any, what: str) -> str:
         """Whether the orbits exist and start apart; ``what`` the subject is called."""
-        inputs, problem = self.read(subject)
-        if inputs is None:
-            return False, problem
+        inputs = self.read(subject)
         q, orbits = len(inputs), [orbit for orbit in (self.first, self.second) if orbit is not None]
         points = [p for orbit in orbits if (p := orbit_of(orbit, subject.states, q)) is not None]
-        if len(points) < len(orbits) or (len(points) == 1 and len(points[0]) < 2 * q):
-            return False, (
-                f"first and second must be orbits of the {what}'s size, as long as the input or a multiple of it; one "
-                "alone must be longer than the input"
-            )
-        boxes = [box for p in points if (box := self.enclose(subject, p, inputs)) is not None]
-        if len(boxes) < len(points):
-            return False, "an orbit is not proved to exist"
+        fit = len(points) == len(orbits) and (len(points) == 2 or len(points[0]) >= 2 * q)
+        size = f"orbits of the {what}'s size, as long as the input or a multiple of it"
+        require(fit, f"first and second must be {size}; one alone must be longer than the input")
+        boxes = [given(self.enclose(subject, p, inputs), "an orbit is not proved to exist") for p in points]
         gap = least_distance(boxes[0][0], boxes[0][q] if len(boxes) == 1 else boxes[1][0])
-        if not gap > 0.0:
-            return False, "the two points may be the same"
-        return True, f"orbits proved to exist, their points at least {gap:.3g} apart"
+        require(gap > 0.0, "the two points may be the same")
+        return f"orbits proved to exist, their points at least {gap:.3g} apart"
 
 
 @rule("gated_orbits", subject=GatedCell, claim="contraction", verdict=Verdict.REFUTED)
 class GatedOrbits(OrbitsApart):
     """Two orbits of a cell."""
 
-    def read(self, subject: GatedCell) -> tuple[Array | None, str]:
+    def read(self, subject: GatedCell) -> Array:
         return inputs_of(subject, self.input)
 
     def enclose(self, subject: GatedCell, orbit: Array, inputs: Array) -> Ball | None:
         return enclose_orbit(subject, orbit, inputs)
 
-    def check(self, subject: GatedCell, claim: Claim) -> Outcome:
+    def check(self, subject: GatedCell, claim: Claim) -> str:
         return self.proved(subject, "cell")
 
 
@@ -173,21 +167,21 @@ class GatedUnstable(UnstableOrbit):
             f"{self.orbit_phrase()}, so trajectories that start next to it leave it."
         )
 
-    def check(self, subject: GatedCell, claim: Claim) -> Outcome:
-        inputs, problem = inputs_of(subject, self.input)
-        if inputs is None:
-            return False, problem
-        points = orbit_of(self.state, subject.states, len(inputs))
-        if points is None:
-            return False, (
-                "state must be of the cell's size, one point or an orbit as long as the input or a multiple of it"
-            )
-        box = enclose_orbit(subject, points, inputs)
-        if box is None:
-            return False, "no equilibrium or orbit is proved to exist at the stored states and input"
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        inputs = inputs_of(subject, self.input)
+        points = given(
+            orbit_of(self.state, subject.states, len(inputs)),
+            "state must be of the cell's size, one point or an orbit as long as the input or a multiple of it",
+        )
+        box = given(
+            enclose_orbit(subject, points, inputs),
+            "no equilibrium or orbit is proved to exist at the stored states and input",
+        )
         jacobian = orbit_jacobian(subject, box, inputs)
-        proved = prove_not_stable(Matrix(jacobian, np.ones(subject.states)), True, self.named, strict=True)
-        if proved is None:
-            return False, "no multiplier outside the unit circle is proved near the stored one"
+        proved = self.outside(
+            Matrix(jacobian, np.ones(subject.states)),
+            True,
+            "no multiplier outside the unit circle is proved near the stored one",
+        )
         what = "an equilibrium" if len(points) == 1 else "an orbit"
-        return True, f"{what} within {float(box.rad.max()):.1e} of the stored states; for its Jacobian: {proved}"
+        return f"{what} within {float(box.rad.max()):.1e} of the stored states; for its Jacobian: {proved}"

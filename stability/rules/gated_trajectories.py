@@ -13,9 +13,9 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
-from stability.rules.fields import AnyArray, Count, Number, State
+from stability.rules.fields import AnyArray, Count, Number, State, require
 from stability.rules.gated_orbits import input_phrase, inputs_of
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.registry import ProofData, rule
 from stability.rules.replay import replay, why_not_apart
 from stability.stacks.cascade import Cascade
 from stability.statements import at_least, describe
@@ -100,11 +100,8 @@ class GatedTrajectories(HeldApart):
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
         return self.seen(subject, self.input, "trajectories")
 
-    def check(self, subject: GatedCell, claim: Claim) -> Outcome:
-        inputs, problem = inputs_of(subject, self.input)
-        if inputs is None:
-            return False, problem
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        inputs = inputs_of(subject, self.input)
         reason = self.kept(subject, inputs, cell_work(subject))
-        if reason is not None:
-            return False, reason
-        return True, f"replayed numerically, not proved: the gap stays above {self.gap:.3g} for {self.steps} steps"
+        require(reason is None, reason)
+        return f"replayed numerically, not proved: the gap stays above {self.gap:.3g} for {self.steps} steps"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.rules.fields import AnyArray, Number
+from stability.rules.fields import AnyArray, Number, require
 from stability.rules.multiplier_lmi import check_lmi
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.registry import ProofData, reason_of, rule
 from stability.statements import at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 
@@ -37,7 +37,7 @@ class GrowthLmi(ProofData):
             f"the factor {at_most(self.factor, near=1.0)}, which is within 1e-6 of non-expansion."
         )
 
-    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> Outcome:
-        if not 1.0 <= self.factor <= LARGEST_FACTOR:
-            return False, f"the factor must lie in [1, {LARGEST_FACTOR!r}]: beyond it distances grow"
-        return check_lmi(subject.system, np.eye(subject.states), self.L, self.factor, limit=2.0)
+    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
+        words = f"the factor must lie in [1, {LARGEST_FACTOR!r}]: beyond it distances grow"
+        require(1.0 <= self.factor <= LARGEST_FACTOR, words)
+        return reason_of(check_lmi(subject.system, np.eye(subject.states), self.L, self.factor, limit=2.0))

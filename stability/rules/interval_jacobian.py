@@ -17,8 +17,8 @@ from stability.certificate import Claim, Verdict
 from stability.gated.bounds import JacobianBound, absorbs, is_invariant
 from stability.gated.cell import GatedCell
 from stability.rigor.intervals import Interval
-from stability.rules.fields import Number, State
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.fields import Number, State, require
+from stability.rules.registry import ProofData, rule
 from stability.statements import at_most, decay_factor, subject_phrase
 
 __all__ = ["IntervalJacobian", "OverBox"]
@@ -49,16 +49,18 @@ class OverBox(ProofData):
             f"the {norm} norm."
         )
 
-    def box(self, cell: GatedCell) -> tuple[Interval | None, str]:
-        """The state box, when no step is proved to leave it and every trajectory to enter it; else why not."""
-        if not (self.low <= self.high).all():
-            return None, BOX.format(n=cell.states)
+    def box(self, cell: GatedCell) -> Interval:
+        """The state box, when no step is proved to leave it and every trajectory to enter it.
+
+        Raises:
+            Refused: it is not.
+        """
+        require((self.low <= self.high).all(), BOX.format(n=cell.states))
         box = Interval(self.low, self.high)
-        if not is_invariant(cell, box):
-            return None, "the state box is not proved to be invariant, or does not hold the zero state"
-        if not absorbs(cell, box):
-            return None, "not every trajectory is proved to enter the state box"
-        return box, ""
+        kept = is_invariant(cell, box)
+        require(kept, "the state box is not proved to be invariant, or does not hold the zero state")
+        require(absorbs(cell, box), "not every trajectory is proved to enter the state box")
+        return box
 
 
 @rule("interval_jacobian", subject=GatedCell, claim="contraction", verdict=Verdict.CERTIFIED, value="rate")
@@ -70,18 +72,13 @@ class IntervalJacobian(OverBox):
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
         return self.contracts(subject, "infinity")
 
-    def check(self, subject: GatedCell, claim: Claim) -> Outcome:
+    def check(self, subject: GatedCell, claim: Claim) -> str:
         rate, d = self.rate, self.d
-        if not 0.0 < rate < 1.0:
-            return False, f"the rate must lie in (0, 1), got {rate}"
-        if not (d > 1e-100).all():
-            return False, "d must be positive"
-        if not np.nextafter(self.overshoot, 0.0) >= d.max() / d.min():
-            return False, f"the overshoot {self.overshoot} is smaller than max d / min d"
-        box, reason = self.box(subject)
-        if box is None:
-            return False, reason
-        image = JacobianBound(subject, box).apply(d)
-        if not (image <= np.nextafter(rate * d, 0.0)).all():
-            return False, f"sup |J| d <= {rate} d is not proved in row {int(np.argmax(image / d))}"
-        return True, f"|J| d <= {rate:.6g} d over a box that every trajectory enters, rounded outwards"
+        require(0.0 < rate < 1.0, f"the rate must lie in (0, 1), got {rate}")
+        require((d > 1e-100).all(), "d must be positive")
+        weighed = np.nextafter(self.overshoot, 0.0) >= d.max() / d.min()
+        require(weighed, f"the overshoot {self.overshoot} is smaller than max d / min d")
+        image = JacobianBound(subject, self.box(subject)).apply(d)
+        shrinks, worst = (image <= np.nextafter(rate * d, 0.0)).all(), int(np.argmax(image / d))
+        require(shrinks, f"sup |J| d <= {rate} d is not proved in row {worst}")
+        return f"|J| d <= {rate:.6g} d over a box that every trajectory enters, rounded outwards"

@@ -12,7 +12,7 @@ from stability.gated.bounds import embedding
 from stability.gated.cell import GatedCell
 from stability.rules.interval_jacobian import OverBox
 from stability.rules.multiplier_lmi import Decay
-from stability.rules.registry import Outcome, rule
+from stability.rules.registry import rule
 
 __all__ = ["IntervalLmi"]
 
@@ -24,9 +24,6 @@ class IntervalLmi(OverBox, Decay):
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
         return self.contracts(subject, "Euclidean")
 
-    def check(self, subject: GatedCell, claim: Claim) -> Outcome:
-        box, reason = self.box(subject)
-        if box is None:
-            return False, reason
-        valid, reason = self.decays_at_the_rate(embedding(subject, box))
-        return valid, f"over a box that every trajectory enters, {reason}" if valid else reason
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        system = embedding(subject, self.box(subject))
+        return f"over a box that every trajectory enters, {self.decays_at_the_rate(system)}"

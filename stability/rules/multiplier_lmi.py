@@ -23,8 +23,8 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
-from stability.rules.fields import AnyArray, Number
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.fields import AnyArray, Number, require
+from stability.rules.registry import Outcome, ProofData, reason_of, rule
 from stability.statements import contraction, decays
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.discretisation import step_matrices
@@ -212,26 +212,28 @@ class Decay(ProofData):
     p_min: Number
     p_max: Number
 
-    def decays_at_the_rate(self, system: LureSystem) -> Outcome:
-        """Prove ``|d(t)| <= overshoot * decay(t) |d(0)|``, with ``p_min I < P < p_max I``."""
-        if not decays(self.rate, system.is_discrete):
-            return False, no_decay(self.rate)
-        valid, reason = check_lmi(system, self.P, self.L, self.rate)
-        if not valid:
-            return valid, reason
-        if not (0.0 < self.p_min <= self.p_max):
-            return False, "p_min and p_max must satisfy 0 < p_min <= p_max"
-        problem = self.metric_problem()
-        return problem is None, problem or f"{reason}; {self.p_min:.3g} I < P < {self.p_max:.3g} I"
+    def decays_at_the_rate(self, system: LureSystem) -> str:
+        """Prove ``|d(t)| <= overshoot * decay(t) |d(0)|``, with ``p_min I < P < p_max I``.
 
-    def metric_problem(self) -> str | None:
-        """Why ``p_min`` and ``p_max`` are not those of ``P``, or the overshoot not that of the two; ``None`` if so."""
+        Raises:
+            Refused: it is not proved.
+        """
+        require(decays(self.rate, system.is_discrete), no_decay(self.rate))
+        reason = reason_of(check_lmi(system, self.P, self.L, self.rate))
+        require(0.0 < self.p_min <= self.p_max, "p_min and p_max must satisfy 0 < p_min <= p_max")
+        self.require_metric()
+        return f"{reason}; {self.p_min:.3g} I < P < {self.p_max:.3g} I"
+
+    def require_metric(self) -> None:
+        """Prove that ``p_min`` and ``p_max`` are bounds of ``P``, and the overshoot is that of the two.
+
+        Raises:
+            Refused: they are not.
+        """
         bounds = spectral_bounds(self.P, self.p_min, self.p_max)
-        if not bounds.holds:
-            return f"P does not lie between p_min and p_max: {bounds.reason}"
-        if not overshoot_fits(self.overshoot, self.p_min, self.p_max):
-            return f"the overshoot {self.overshoot} is smaller than sqrt(p_max / p_min)"
-        return None
+        require(bounds.holds, f"P does not lie between p_min and p_max: {bounds.reason}")
+        fits = overshoot_fits(self.overshoot, self.p_min, self.p_max)
+        require(fits, f"the overshoot {self.overshoot} is smaller than sqrt(p_max / p_min)")
 
 
 def no_decay(rate: float) -> str:
@@ -252,7 +254,7 @@ class MultiplierLmi(Decay):
     def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
         return contraction(subject, self.rate, self.overshoot)
 
-    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> Outcome:
+    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
         return self.decays_at_the_rate(subject.system)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from stability.rules.fields import Pair
+from stability.rigor.eigenpairs import Matrix
+from stability.rigor.instability import prove_not_stable
+from stability.rules.fields import Pair, require
 from stability.rules.registry import ProofData
 
 __all__ = ["Unstable", "eigenvalue_phrase", "eigenvalue_text"]
@@ -19,6 +21,16 @@ class Unstable(ProofData):
     def named(self) -> complex | None:
         """The eigenvalue that the proof names, or ``None``."""
         return None if self.eigenvalue is None else complex(*self.eigenvalue)
+
+    def outside(self, matrix: Matrix, discrete: bool, otherwise: str, *, strict: bool = True) -> str:
+        """What is proved of an eigenvalue of every matrix in a ball, the named one where there is a name.
+
+        Raises:
+            Refused: nothing is proved, in these words.
+        """
+        proved = prove_not_stable(matrix, discrete, self.named, strict=strict)
+        require(proved is not None, otherwise)
+        return str(proved)
 
     def phrase(self, discrete: bool, *, strict: bool = True) -> str:
         """The eigenvalue in words, see ``eigenvalue_phrase``."""

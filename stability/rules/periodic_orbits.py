@@ -17,16 +17,15 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.eigenpairs import closed_loop_orbit
-from stability.rigor.equilibria import distance, enclose_orbit
-from stability.rigor.instability import prove_not_stable
-from stability.rules.fields import LONGEST, Inputs, States
+from stability.rigor.equilibria import Orbit, distance, enclose_orbit
+from stability.rules.fields import LONGEST, Inputs, States, given, require
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.registry import ProofData, rule
 from stability.rules.unstable_equilibrium import smooth_slopes
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
-__all__ = ["MAX_UNKNOWNS", "PeriodicOrbits", "UnstablePeriodicOrbit", "unknowns", "why_no_orbits"]
+__all__ = ["MAX_UNKNOWNS", "PeriodicOrbits", "UnstablePeriodicOrbit", "unknowns", "enclosed"]
 
 Array = np.ndarray
 MAX_UNKNOWNS = 1600
@@ -42,14 +41,16 @@ def _no_map(subject: DrivenSystem) -> str | None:
     return None if subject.is_discrete else "orbits step by step are for maps"
 
 
-def why_no_orbits(subject: DrivenSystem, inputs: Array, *orbits: Array) -> str | None:
-    """What both rules ask of their data first; ``None`` where they have it."""
-    for orbit in orbits:
-        if len(orbit) % len(inputs):
-            return "the period of an orbit must be a multiple of the input's"
-        if unknowns(subject, len(orbit)) > MAX_UNKNOWNS:
-            return f"an orbit has more than {MAX_UNKNOWNS} unknowns"
-    return None
+def enclosed(subject: DrivenSystem, orbit: Array, inputs: Array, what: str = "an orbit") -> Orbit:
+    """Boxes in which an orbit is proved to exist.
+
+    Raises:
+        Refused: it is not, or has too many unknowns.
+    """
+    require(len(orbit) % len(inputs) == 0, "the period of an orbit must be a multiple of the input's")
+    few = unknowns(subject, len(orbit)) <= MAX_UNKNOWNS
+    require(few, f"an orbit has more than {MAX_UNKNOWNS} unknowns")
+    return given(enclose_orbit(subject, orbit, inputs), f"{what} is not proved to exist")
 
 
 def _under(inputs: Array) -> str:
@@ -76,24 +77,17 @@ class PeriodicOrbits(ProofData):
             )
         return f"{describe(subject)} is not contracting: under {_under(self.input)} of the proof it has {what}."
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
-        orbits = [orbit for orbit in (self.first, self.second) if orbit is not None]
-        problem = why_no_orbits(subject, self.input, *orbits)
-        if problem is not None:
-            return False, problem
-        boxes = [box.states for orbit in orbits if (box := enclose_orbit(subject, orbit, self.input)) is not None]
-        if len(boxes) < len(orbits):
-            return False, "an orbit is not proved to exist"
-        if len(boxes) == 2:
-            other = boxes[1][0]
-        elif len(self.first) > len(self.input):
-            other = boxes[0][len(self.input)]
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        first = enclosed(subject, self.first, self.input).states
+        if self.second is not None:
+            other = enclosed(subject, self.second, self.input).states[0]
         else:
-            return False, "one orbit alone must have a longer period than the input"
-        gap = distance(boxes[0][0], other)
-        if not gap > 0.0:
-            return False, "the two starting points may be the same"
-        return True, f"orbits proved to exist; two trajectories on them come back to a distance of at least {gap:.3g}"
+            longer = len(self.first) > len(self.input)
+            require(longer, "one orbit alone must have a longer period than the input")
+            other = first[len(self.input)]
+        gap = distance(first[0], other)
+        require(gap > 0.0, "the two starting points may be the same")
+        return f"orbits proved to exist; two trajectories on them come back to a distance of at least {gap:.3g}"
 
 
 @rule("unstable_orbit", subject=DrivenSystem, claim="contraction", verdict=Verdict.REFUTED, unfit=_no_map, size=SIZE)
@@ -110,17 +104,12 @@ class UnstablePeriodicOrbit(Unstable):
             "that start next to it leave it."
         )
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
-        problem = why_no_orbits(subject, self.input, self.orbit)
-        if problem is not None:
-            return False, problem
-        box = enclose_orbit(subject, self.orbit, self.input)
-        if box is None:
-            return False, "the orbit is not proved to exist"
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        box = enclosed(subject, self.orbit, self.input, "the orbit")
         slopes = smooth_slopes(subject.activation, box.channels)
-        if isinstance(slopes, str):
-            return False, slopes
-        proved = prove_not_stable(closed_loop_orbit(subject.system, slopes), True, self.named, strict=True)
-        if proved is None:
-            return False, "no multiplier of the orbit outside the unit circle is proved"
-        return True, f"an orbit within {float(box.states.rad.max()):.1e} of the stored one; step by step: {proved}"
+        proved = self.outside(
+            closed_loop_orbit(subject.system, slopes),
+            True,
+            "no multiplier of the orbit outside the unit circle is proved",
+        )
+        return f"an orbit within {float(box.states.rad.max()):.1e} of the stored one; step by step: {proved}"

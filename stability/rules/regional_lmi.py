@@ -21,9 +21,9 @@ from stability.certificate import Claim, Verdict
 from stability.errors import StabilityError
 from stability.rigor.balls import EPS, TINY
 from stability.rigor.region import Region, region_bounds
-from stability.rules.fields import Channels, Input, Metric, Number, State
+from stability.rules.fields import Channels, Input, Metric, Number, Refused, State, given, require
 from stability.rules.multiplier_lmi import Decay, check_lmi, no_decay
-from stability.rules.registry import Outcome, rule
+from stability.rules.registry import rule
 from stability.statements import at_least, at_most, decay_factor, decays, describe
 from stability.systems import DrivenSystem, LureSystem
 
@@ -76,36 +76,29 @@ class RegionalLmi(Decay):
             f"|h - c| <= {at_least(self.radius)}; nothing is said about states outside the ellipsoid."
         )
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
-        problem = self._out_of_range(subject) or self.metric_problem()
-        if problem is not None:
-            return False, problem
-        if not self.radius * math.sqrt(self.p_max) * (1.0 + 1e-14) <= math.sqrt(self.level):
-            return False, "the ball of the stated radius does not fit into the ellipsoid"
-        region = region_bounds(subject, self.P, self.p_min, self.level, self.centre, self.input, self.input_bound)
-        if region is None:
-            return False, "the bounds over the region cannot be computed"
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        positive = 0.0 < self.p_min <= self.p_max <= 1e30 and 0.0 < self.level <= 1e30 and self.radius > 0.0
+        words = "p_min, p_max, level and radius must be positive, input_bound not negative"
+        require(positive and self.input_bound >= 0.0, words)
+        require(decays(self.rate, subject.is_discrete), no_decay(self.rate))
+        self.require_metric()
+        fits = self.radius * math.sqrt(self.p_max) * (1.0 + 1e-14) <= math.sqrt(self.level)
+        require(fits, "the ball of the stated radius does not fit into the ellipsoid")
+        region = given(
+            region_bounds(subject, self.P, self.p_min, self.level, self.centre, self.input, self.input_bound),
+            "the bounds over the region cannot be computed",
+        )
         drift, allowed = self._drift(region), self._undone(subject)
-        if not drift * (1 + 4 * EPS) < allowed:
-            return False, (
-                f"the region is not proved invariant: the drift at its centre is {drift:.3g}, "
-                f"contraction undoes {allowed:.3g}"
-            )
+        balance = f"the drift at its centre is {drift:.3g}, contraction undoes {allowed:.3g}"
+        require(drift * (1 + 4 * EPS) < allowed, f"the region is not proved invariant: {balance}")
         try:
             inner = regional_system(subject.system, region)
         except StabilityError as error:
-            return False, f"no system with the region's slopes: {error}"
+            raise Refused(f"no system with the region's slopes: {error}") from error
         valid, reason = check_lmi(inner, self.P, self.L, self.rate)
-        if not valid:
-            return False, f"with the region's slopes {reason}"
+        require(valid, f"with the region's slopes {reason}")
         slopes = f"[{region.low.min(initial=1.0):.3g}, {region.high.max(initial=0.0):.3g}]"
-        return True, f"on an invariant region, slopes in {slopes}; {reason}"
-
-    def _out_of_range(self, subject: DrivenSystem) -> str | None:
-        positive = 0.0 < self.p_min <= self.p_max <= 1e30 and 0.0 < self.level <= 1e30 and self.radius > 0.0
-        if not (positive and self.input_bound >= 0.0):
-            return "p_min, p_max, level and radius must be positive, input_bound not negative"
-        return None if decays(self.rate, subject.is_discrete) else no_decay(self.rate)
+        return f"on an invariant region, slopes in {slopes}; {reason}"
 
     def _drift(self, region: Region) -> float:
         r"""An upper bound of :math:`\varepsilon`: how fast the centre moves in the norm of ``P``."""

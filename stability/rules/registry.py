@@ -15,9 +15,20 @@ import numpy as np
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.rigor.definite import FLUSHED, flushes_small_numbers
-from stability.rules.fields import FIELDS, Datum, ProofData, sizes
+from stability.rules.fields import FIELDS, Datum, ProofData, Refused, require, sizes
 
-__all__ = ["RULES", "Outcome", "ProofData", "Rule", "accepted", "propose", "rule", "verdict_of", "worded"]
+__all__ = [
+    "RULES",
+    "Outcome",
+    "ProofData",
+    "Rule",
+    "accepted",
+    "propose",
+    "reason_of",
+    "rule",
+    "verdict_of",
+    "worded",
+]
 
 Outcome = tuple[bool, str]
 Kind = TypeVar("Kind", bound=ProofData)
@@ -68,7 +79,10 @@ class Rule:
         data = {name: float(value) if self.types[name].type == "number" else value for name, value in given}
         with np.errstate(all="ignore"):
             problem = self.unfit(subject) or self._missized(subject, data)
-            return (False, problem) if problem is not None else self.data.of(data).check(subject, claim)
+            try:
+                return (True, self.data.of(data).check(subject, claim)) if problem is None else (False, problem)
+            except Refused as refusal:
+                return False, str(refusal)
 
     def refusal(self, subject: Any, claim: Claim) -> str | None:
         """Why the theorem does not cover this claim about this subject, or ``None`` where it does."""
@@ -167,6 +181,16 @@ def rule(
         return data
 
     return register
+
+
+def reason_of(outcome: Outcome) -> str:
+    """What another rule or theorem proved, in words.
+
+    Raises:
+        Refused: where it proved nothing.
+    """
+    require(*outcome)
+    return outcome[1]
 
 
 def worded(subject: Any, claim: Claim) -> Claim:

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.rules.fields import Count, Datum, Number, Size, State, rows
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.fields import Count, Datum, Number, Size, State, require, rows
+from stability.rules.registry import ProofData, rule
 from stability.rules.replay import Replay, replay, why_not_apart
 from stability.statements import at_least, describe
 from stability.systems import DrivenSystem, LureSystem
@@ -82,28 +82,17 @@ class SeparatedTrajectories(ProofData):
             f"{what} of the proof two trajectories stay at least {at_least(self.gap)} apart {span}."
         )
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
-        problem = self._out_of_range(subject)
-        if problem is not None:
-            return False, problem
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        require(MIN_STEPS <= self.steps <= MAX_STEPS, f"steps must be an integer in [{MIN_STEPS}, {MAX_STEPS}]")
+        require(self.steps * step_work(subject.system) <= MAX_WORK, "the replay would take too long")
+        require(subject.is_discrete or len(rows(self.input)) == 1, "a periodic input is for maps")
+        require(self.time > 0, "the time must be positive")
+        whole = not subject.is_discrete or self.time == self.steps
+        require(whole, "in discrete time the time is the number of steps")
         step = 1.0 if subject.is_discrete else self.time / self.steps
-        if not step <= LONGEST_STEP * natural_step(subject):
-            return False, "the steps of the replay are too long for the speed of the network"
+        words = "the steps of the replay are too long for the speed of the network"
+        require(step <= LONGEST_STEP * natural_step(subject), words)
         for run in runs(subject, self.first, self.second, rows(self.input), step, self.steps):
             problem = why_not_apart(run, self.gap)
-            if problem is not None:
-                return False, problem
-        return True, f"replayed, not proved: the gap stays above {self.gap:.3g} over time {self.time:.6g}"
-
-    def _out_of_range(self, subject: DrivenSystem) -> str | None:
-        if not MIN_STEPS <= self.steps <= MAX_STEPS:
-            return f"steps must be an integer in [{MIN_STEPS}, {MAX_STEPS}]"
-        if self.steps * step_work(subject.system) > MAX_WORK:
-            return "the replay would take too long"
-        if len(rows(self.input)) > 1 and not subject.is_discrete:
-            return "a periodic input is for maps"
-        if not self.time > 0:
-            return "the time must be positive"
-        if subject.is_discrete and self.time != self.steps:
-            return "in discrete time the time is the number of steps"
-        return None
+            require(problem is None, str(problem))
+        return f"replayed, not proved: the gap stays above {self.gap:.3g} over time {self.time:.6g}"

@@ -17,9 +17,9 @@ from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
 from stability.rigor.balls import TINY
 from stability.rigor.intervals import length, upper_product
-from stability.rules.cascade import CONTRACTING, GROW, layer_norm, proved_layers
-from stability.rules.fields import AnyArray, Number, Parts
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.cascade import CONTRACTING, GROW, layer_norm, proved_layers, require_parts
+from stability.rules.fields import AnyArray, Number, Parts, given, require
+from stability.rules.registry import ProofData, rule
 from stability.stacks.cascade import Cascade, Layer
 from stability.statements import at_most, inputs_phrase, who
 
@@ -102,17 +102,13 @@ class StackGain(ProofData):
             "over the whole sequence."
         )
 
-    def check(self, subject: GatedCell | Cascade, claim: Claim) -> Outcome:
+    def check(self, subject: GatedCell | Cascade, claim: Claim) -> str:
         stack, head = as_stack(subject), self.head
-        if len(self.layers) != len(stack.layers):
-            return False, f"the proof must hold one part for each of the {len(stack.layers)} layers"
+        require_parts(self.layers, stack)
         width = sum(layer.outputs for layer in stack.layers[-stack.directions :])
-        if head is not None and head.shape[1:] != (width,):
-            return False, f"head must be a finite matrix with {width} columns"
+        fits = head is None or head.shape[1:] == (width,)
+        require(fits, f"head must be a finite matrix with {width} columns")
         claims = proved_layers(stack, self.layers, (*CONTRACTING, "gain_lmi"), "gain is proved")
-        bound = claims if isinstance(claims, str) else combined(stack, claims, head)
-        if isinstance(bound, str):
-            return False, bound
-        if not self.gain >= bound:
-            return False, f"the layers give the gain {bound}, more than {self.gain}"
-        return True, f"the gains of {len(claims)} layers, each proved, give at most {self.gain:.6g}"
+        bound = given(combined(stack, claims, head))
+        require(self.gain >= bound, f"the layers give the gain {bound}, more than {self.gain}")
+        return f"the gains of {len(claims)} layers, each proved, give at most {self.gain:.6g}"

@@ -15,10 +15,9 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import Ball
 from stability.rigor.eigenpairs import Matrix
-from stability.rigor.instability import prove_not_stable
-from stability.rules.fields import Index
+from stability.rules.fields import Index, given, require
 from stability.rules.gated_orbits import OrbitsApart, UnstableOrbit, input_phrase, inputs_of, orbit_of
-from stability.rules.registry import Outcome, rule
+from stability.rules.registry import rule
 from stability.stacks.cascade import Cascade
 from stability.stacks.orbits import enclose_stack_orbit
 from stability.statements import describe
@@ -38,7 +37,7 @@ def _not_one_way(subject: Cascade) -> str | None:
 class StackOrbits(OrbitsApart):
     """Two orbits of a whole stack."""
 
-    def read(self, subject: Cascade) -> tuple[Array | None, str]:
+    def read(self, subject: Cascade) -> Array:
         return inputs_of(subject.layers[0], self.input)
 
     def enclose(self, subject: Cascade, orbit: Array, inputs: Array) -> Ball | None:
@@ -47,7 +46,7 @@ class StackOrbits(OrbitsApart):
             return None
         return Ball(np.hstack([p.points.mid for p in parts]), np.hstack([p.points.rad for p in parts]))
 
-    def check(self, subject: Cascade, claim: Claim) -> Outcome:
+    def check(self, subject: Cascade, claim: Claim) -> str:
         return self.proved(subject, "stack")
 
 
@@ -63,21 +62,23 @@ class StackUnstable(UnstableOrbit):
             f"{self.orbit_phrase()} (that of layer {self.layer}), so runs that start next to it leave it."
         )
 
-    def check(self, subject: Cascade, claim: Claim) -> Outcome:
-        inputs, problem = inputs_of(subject.layers[0], self.input)
-        if inputs is None:
-            return False, problem
+    def check(self, subject: Cascade, claim: Claim) -> str:
+        inputs = inputs_of(subject.layers[0], self.input)
         points = orbit_of(self.state, subject.states, len(inputs))
-        if points is None or self.layer >= len(subject.layers):
-            return False, "state must be of the stack's size, one point or an orbit, and layer one of its layers"
-        if getattr(subject.layers[self.layer], "activation", "") in KINKED:
-            return False, "that layer's activation has a kink, where there is no Jacobian"
-        parts = enclose_stack_orbit(subject, points, inputs)
-        if parts is None:
-            return False, "no equilibrium or orbit is proved to exist at the stored states and input"
+        words = "state must be of the stack's size, one point or an orbit, and layer one of its layers"
+        require(self.layer < len(subject.layers), words)
+        points = given(points, words)
+        smooth = getattr(subject.layers[self.layer], "activation", "") not in KINKED
+        require(smooth, "that layer's activation has a kink, where there is no Jacobian")
+        parts = given(
+            enclose_stack_orbit(subject, points, inputs),
+            "no equilibrium or orbit is proved to exist at the stored states and input",
+        )
         jacobian = parts[self.layer].jacobian
-        proved = prove_not_stable(Matrix(jacobian, np.ones(jacobian.shape[0])), True, self.named, strict=True)
-        if proved is None:
-            return False, "no multiplier of that layer outside the unit circle is proved near the stored one"
+        proved = self.outside(
+            Matrix(jacobian, np.ones(jacobian.shape[0])),
+            True,
+            "no multiplier of that layer outside the unit circle is proved near the stored one",
+        )
         what = "an equilibrium" if len(points) == 1 else "an orbit"
-        return True, f"{what} proved level by level; for the Jacobian of layer {self.layer}: {proved}"
+        return f"{what} proved level by level; for the Jacobian of layer {self.layer}: {proved}"

@@ -13,10 +13,10 @@ from typing import Any
 
 from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
-from stability.rules.fields import AnyArray, Inner, Text
+from stability.rules.fields import AnyArray, Inner, Text, given, require
 from stability.rules.gated_orbits import inputs_of
 from stability.rules.gated_trajectories import SIZE, HeldApart, cell_work
-from stability.rules.registry import RULES, Outcome, ProofData, propose, rule
+from stability.rules.registry import RULES, ProofData, propose, reason_of, rule
 from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
 from stability.statements import describe
@@ -56,11 +56,12 @@ class MergedStack(ProofData):
         answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"
         return f"{describe(subject)} {answer}, as one network: {inner[1].statement}"
 
-    def check(self, subject: Cascade, claim: Claim) -> Outcome:
-        inner = self.inner(subject, claim)
-        if inner is None:
-            return False, f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"
-        return RULES[self.kind](*inner)
+    def check(self, subject: Cascade, claim: Claim) -> str:
+        inner = given(
+            self.inner(subject, claim),
+            f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}",
+        )
+        return reason_of(RULES[self.kind](*inner))
 
 
 def work(cascade: Cascade) -> float:
@@ -96,11 +97,8 @@ class StackTrajectories(HeldApart):
     def sentence(self, subject: Cascade, claim: Claim) -> str:
         return self.seen(subject, self.inputs, "runs of it")
 
-    def check(self, subject: Cascade, claim: Claim) -> Outcome:
-        inputs, problem = inputs_of(subject.layers[0], self.inputs)
-        if inputs is None:
-            return False, problem
+    def check(self, subject: Cascade, claim: Claim) -> str:
+        inputs = inputs_of(subject.layers[0], self.inputs)
         reason = self.kept(subject, inputs, work(subject))
-        if reason is not None:
-            return False, reason
-        return True, f"replayed, not proved: the gap stays above {self.gap:.3g} for {self.steps} steps"
+        require(reason is None, reason)
+        return f"replayed, not proved: the gap stays above {self.gap:.3g} for {self.steps} steps"

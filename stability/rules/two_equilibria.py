@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.equilibria import distance, enclose_equilibrium
-from stability.rules.fields import Input, State
-from stability.rules.registry import Outcome, ProofData, rule
+from stability.rules.fields import Input, State, given, require
+from stability.rules.registry import ProofData, rule
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
@@ -36,14 +36,14 @@ class TwoEquilibria(ProofData):
             "constant input of the proof it has two different equilibria, whose distance never changes."
         )
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
         boxes = []
         for place, state in (("first", self.state1), ("second", self.state2)):
-            box = enclose_equilibrium(subject, state, self.input)
-            if box is None:
-                return False, f"no equilibrium is proved to exist at the {place} state"
+            box = given(
+                enclose_equilibrium(subject, state, self.input),
+                f"no equilibrium is proved to exist at the {place} state",
+            )
             boxes.append(box.states)
         gap = distance(*boxes)
-        if not gap > 0.0:
-            return False, "the two boxes overlap: the equilibria may be the same"
-        return True, f"two equilibria proved to exist, at least {gap:.3g} apart"
+        require(gap > 0.0, "the two boxes overlap: the equilibria may be the same")
+        return f"two equilibria proved to exist, at least {gap:.3g} apart"

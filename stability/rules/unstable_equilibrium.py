@@ -11,21 +11,24 @@ from stability.certificate import Claim, Verdict
 from stability.rigor.balls import Ball, activation_slopes
 from stability.rigor.eigenpairs import closed_loop_orbit
 from stability.rigor.equilibria import enclose_equilibrium
-from stability.rigor.instability import prove_not_stable
-from stability.rules.fields import Input, State
+from stability.rules.fields import Input, State, given, require
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import Outcome, rule
+from stability.rules.registry import rule
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
 __all__ = ["UnstableEquilibrium", "smooth_slopes"]
 
 
-def smooth_slopes(name: str, channels: Ball) -> Ball | str:
-    """The activation's slopes over boxes of pre-activations, or why there is no Jacobian."""
+def smooth_slopes(name: str, channels: Ball) -> Ball:
+    """The activation's slopes over boxes of pre-activations.
+
+    Raises:
+        Refused: there may be no Jacobian.
+    """
     slopes = activation_slopes(name, channels)
-    if name in ("relu", "leaky_relu") and slopes.rad.any():
-        return "the orbit may pass a kink of the activation, where there is no Jacobian"
+    smooth = name not in ("relu", "leaky_relu") or not slopes.rad.any()
+    require(smooth, "the orbit may pass a kink of the activation, where there is no Jacobian")
     return slopes
 
 
@@ -50,16 +53,14 @@ class UnstableEquilibrium(Unstable):
             "so trajectories that start next to it leave it."
         )
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
-        found = enclose_equilibrium(subject, self.state, self.input)
-        if found is None:
-            return False, "no equilibrium is proved to exist at the stored state and input"
-        slopes = smooth_slopes(subject.activation, found.channels)
-        if isinstance(slopes, str):
-            return False, slopes
-        matrix = closed_loop_orbit(subject.system, slopes)
-        proved = prove_not_stable(matrix, subject.is_discrete, self.named, strict=True)
-        if proved is None:
-            return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        found = given(
+            enclose_equilibrium(subject, self.state, self.input),
+            "no equilibrium is proved to exist at the stored state and input",
+        )
+        matrix = closed_loop_orbit(subject.system, smooth_slopes(subject.activation, found.channels))
+        proved = self.outside(
+            matrix, subject.is_discrete, "the eigenvalue of the Jacobian outside the stability region is not proved"
+        )
         where = float(found.states.rad.max())
-        return True, f"an equilibrium within {where:.1e} of the stored state; its Jacobian: {proved}"
+        return f"an equilibrium within {where:.1e} of the stored state; its Jacobian: {proved}"

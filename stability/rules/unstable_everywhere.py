@@ -14,9 +14,8 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import Ball, row_sum_norm
 from stability.rigor.eigenpairs import closed_loop
-from stability.rigor.instability import prove_not_stable
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import Outcome, rule
+from stability.rules.registry import rule
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
@@ -64,9 +63,9 @@ class UnstableEverywhere(Unstable):
             "trajectories that start next to it leave it."
         )
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
         matrix = closed_loop(subject.system, Ball.exact(np.ones(subject.system.channels)))
-        proved = prove_not_stable(matrix, subject.is_discrete, self.named, strict=True)
-        if proved is None:
-            return False, "the eigenvalue of the Jacobian outside the stability region is not proved"
-        return True, f"every constant input has an equilibrium; its Jacobian: {proved}"
+        proved = self.outside(
+            matrix, subject.is_discrete, "the eigenvalue of the Jacobian outside the stability region is not proved"
+        )
+        return f"every constant input has an equilibrium; its Jacobian: {proved}"

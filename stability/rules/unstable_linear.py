@@ -20,10 +20,10 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import EPS, Ball, system_balls
 from stability.rigor.eigenpairs import Matrix
-from stability.rigor.instability import enclose_unstable, prove_not_stable
-from stability.rules.fields import State
+from stability.rigor.instability import enclose_unstable
+from stability.rules.fields import State, given, require
 from stability.rules.named_eigenvalue import Unstable, eigenvalue_text
-from stability.rules.registry import Outcome, rule
+from stability.rules.registry import rule
 from stability.statements import describe
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
@@ -59,31 +59,33 @@ class UnstableLinear(Unstable):
             f"{value}{bounded}, so differences between far-apart trajectories shrink at most at a bounded speed."
         )
 
-    def check(self, subject: DrivenSystem, claim: Claim) -> Outcome:
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
         system, value = subject.system, self.named
-        if self.difference is None and claim.name != "contraction":
-            return False, "without a difference that grows, this proof is about contraction alone"
+        covered = self.difference is not None or claim.name == "contraction"
+        require(covered, "without a difference that grows, this proof is about contraction alone")
         bound = 0.0 if system.channels == 0 else activation(subject.activation).bound
-        if not np.isfinite(bound):
-            return False, f"the activation {subject.activation!r} is not bounded"
+        require(np.isfinite(bound), f"the activation {subject.activation!r} is not bounded")
         A, B, _, _ = system_balls(system)
         left = Matrix(A.T, np.ones(system.states))
         if self.difference is None:
-            proved = prove_not_stable(left, system.is_discrete, value)
-            if proved is None:
-                return False, "the eigenvalue of A on or beyond the boundary of stability is not proved"
-            return True, f"for A: {proved}"
-        if value is None:
-            return False, SIZE.format(n=system.states)
-        pair = enclose_unstable(left, system.is_discrete, value)
-        if pair is None:
-            return False, "the eigenvalue of A is not proved, or not proved unstable"
+            proved = self.outside(
+                left,
+                system.is_discrete,
+                "the eigenvalue of A on or beyond the boundary of stability is not proved",
+                strict=False,
+            )
+            return f"for A: {proved}"
+        require(value is not None, SIZE.format(n=system.states))
+        pair = given(
+            enclose_unstable(left, system.is_discrete, value),
+            "the eigenvalue of A is not proved, or not proved unstable",
+        )
         w = Ball(pair.vector, np.full(system.states, pair.vector_radius))
         push = float((w @ B).upper().sum()) * 2.0 * bound * (1 + (system.channels + 8) * EPS)
         y = w @ self.difference
         y_size = float(np.abs(y.mid)) * (1 - 4 * EPS) - float(y.rad) * (1 + 4 * EPS)
         growth = (abs(pair.value) * (1 - 4 * EPS) - 1.0 if system.is_discrete else pair.value.real) - pair.radius
         # push is not negative and growth positive: a difference that does not excite the eigenvalue ends here as well
-        if not growth * y_size * (1 - 8 * EPS) > push:
-            return False, "the first difference is too small to outgrow what the activation can do"
-        return True, f"A has an eigenvalue within {pair.radius:.1e} of {eigenvalue_text(pair.value)}; the gap grows"
+        outgrows = growth * y_size * (1 - 8 * EPS) > push
+        require(outgrows, "the first difference is too small to outgrow what the activation can do")
+        return f"A has an eigenvalue within {pair.radius:.1e} of {eigenvalue_text(pair.value)}; the gap grows"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.refute.answer import witness_claim
 from stability.rigor.balls import Ball
 from stability.rules import gated_trajectories, registry, separated_trajectories, stack_witness
-from stability.rules.fields import FIELDS, LIMIT, LONGEST, Count, Datum, Number, ProofData, Size, State
+from stability.rules.fields import FIELDS, LIMIT, LONGEST, Count, Datum, Number, ProofData, Refused, Size, State
 from stability.rules.gated_orbits import MAX_UNKNOWNS, inputs_of, least_distance, orbit_of
 from stability.rules.multiplier_lmi import Decay, overshoot_fits
 from stability.rules.named_eigenvalue import Unstable, eigenvalue_text
@@ -150,7 +151,7 @@ def test_orbits_and_inputs_are_taken_up_to_their_limits():
         assert orbit_of(bad, 2, period) is None
     cell = small_cell("gru", box=None)
     for value, rows in ((np.full(2, LIMIT), 1), (np.full((24, 2), -LIMIT), 24)):
-        assert inputs_of(cell, value)[0].shape == (rows, 2)
+        assert inputs_of(cell, value).shape == (rows, 2)
     for bad, word in (
         (np.zeros((25, 2)), "1 to 24 vectors of 2 entries"),
         (np.zeros((0, 2)), "1 to 24"),
@@ -158,13 +159,13 @@ def test_orbits_and_inputs_are_taken_up_to_their_limits():
         (np.zeros((1, 1, 2)), "1 to 24"),
         (np.array([0.0, -BEYOND]), "exceeds 1e+100"),
     ):
-        found, problem = inputs_of(cell, bad)
-        assert found is None
-        assert word in problem
+        with pytest.raises(Refused, match=re.escape(word)):
+            inputs_of(cell, bad)
     boxed = small_cell("gru")
-    assert inputs_of(boxed, np.array([-1.0, 1.0]))[1] == ""
+    assert inputs_of(boxed, np.array([-1.0, 1.0])).shape == (1, 2)
     for bad in (np.array([0.0, np.nextafter(1.0, 2.0)]), np.array([[0.0, 0.0], [np.nextafter(-1.0, -2.0), 0.0]])):
-        assert "outside the cell's input box" in inputs_of(boxed, bad)[1]
+        with pytest.raises(Refused, match="outside the cell's input box"):
+            inputs_of(boxed, bad)
     size = RULES["separated_trajectories"].types["input"].size
     assert size.admits(np.full((4, 2), LIMIT), plain_map())
     assert size.admits(np.ones(2), plain_map())
@@ -315,7 +316,7 @@ def test_a_rule_is_registered_once_and_with_known_types_of_data(monkeypatch):
         x: Number
 
         def check(self, subject, claim):
-            return True, f"{vars(self)}"
+            return f"{vars(self)}"
 
     class Two(One):
         y: Count | None = None
