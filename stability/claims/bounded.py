@@ -17,7 +17,7 @@ import stability.rules  # noqa: F401 - fills the table of rules
 from stability.certificate import Claim, Verdict
 from stability.errors import ConfigurationError
 from stability.refute.linear import unstable_linear_data
-from stability.rules.ball import push_bounds
+from stability.rules.bounded import push_bounds
 from stability.rules.registry import accepted, propose
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.systems import DrivenSystem, LureSystem

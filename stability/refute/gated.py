@@ -26,7 +26,7 @@ from stability.rigor.balls import Ball
 from stability.rigor.intervals import Interval
 from stability.rules.gated_boxes import is_kept
 from stability.rules.gated_orbits import MAX_UNKNOWNS
-from stability.rules.gated_trajectories import cell_work
+from stability.rules.trajectories import cell_work
 from stability.solve.deadline import Deadline
 from stability.systems.simulate import settle, trace
 

@@ -10,7 +10,7 @@ from stability.refute.orbits import centre_of
 from stability.refute.spectrum import excess, leading_value
 from stability.rigor.balls import Ball
 from stability.rigor.eigenpairs import closed_loop_orbit
-from stability.rules.unstable_everywhere import why_not_everywhere
+from stability.rules.equilibria import why_not_everywhere
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 

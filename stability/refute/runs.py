@@ -10,8 +10,8 @@ from scipy.linalg import block_diag
 
 from stability.refute.search import Candidate
 from stability.rigor.eigenpairs import solved
-from stability.rules.gated_trajectories import MAX_WORK, MIN_STEPS
 from stability.rules.replay import least_gap, replay, why_not_apart
+from stability.rules.trajectories import MAX_WORK, MIN_STEPS
 from stability.solve.deadline import Deadline
 
 __all__ = ["BRIEF", "closed_path", "orbit_near", "polish_orbit", "replayed_pair"]

@@ -18,7 +18,8 @@ from stability.refute.inputs import ANYWHERE, InputRange, input_boxes
 from stability.refute.manifold import newton
 from stability.refute.runs import closed_path, replayed_pair
 from stability.refute.search import Candidate, Search, decide
-from stability.rules.stack_witness import MERGED_KINDS, work
+from stability.rules.stack_witness import MERGED_KINDS
+from stability.rules.trajectories import work
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged

@@ -19,7 +19,7 @@ from stability.refute.runs import orbit_near, polish_orbit
 from stability.refute.search import Candidate, Search
 from stability.rules.periodic_orbits import LONGEST, MAX_UNKNOWNS, unknowns
 from stability.rules.replay import least_gap, why_not_apart
-from stability.rules.separated_trajectories import MAX_WORK, MIN_STEPS, runs, step_work
+from stability.rules.trajectories import MAX_WORK, MIN_STEPS, runs, step_work
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.simulate import natural_size, natural_step, settle, trace

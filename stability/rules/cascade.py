@@ -26,15 +26,14 @@ from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
 from stability.rigor.balls import system_balls
 from stability.rigor.intervals import Interval, length, upper_product
-from stability.rules.fields import Index, Inner, Number, Parts, Text, given, require
-from stability.rules.registry import RULES, ProofData, propose, reason_of, rule
+from stability.rules.fields import Number, Parts, given, require
+from stability.rules.registry import RULES, ProofData, propose, rule
 from stability.stacks.cascade import Cascade, Layer, output_bound
-from stability.statements import at_most, decay_factor, decays, describe, inputs_phrase, who
+from stability.statements import at_most, decay_factor, decays, inputs_phrase, who
 
 __all__ = [
     "CONTRACTING",
     "GROW",
-    "CascadeLayer",
     "CascadeProof",
     "boxes_fit",
     "compose",
@@ -292,32 +291,3 @@ def proved_layers(cascade: Cascade, parts: Sequence[Any], kinds: tuple[str, ...]
 def cell_names(cascade: Cascade) -> str:
     """The kinds of the layers, in order."""
     return ", ".join(c.kind.upper() if isinstance(c, GatedCell) else c.activation for c in cascade.layers)
-
-
-@rule("cascade_layer", subject=Cascade, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
-class CascadeLayer(ProofData):
-    """A witness against one ``layer`` of the lowest level, its ``kind`` and ``data``; the verdict is that one's."""
-
-    layer: Index
-    kind: Text
-    data: Inner
-
-    def inner(self, subject: Cascade, claim: Claim) -> tuple[Layer, Claim]:
-        """The layer and the claim about it."""
-        layer = subject.layers[self.layer]
-        return layer, propose(layer, self.kind, self.data, name="contraction", verdict=claim.verdict)
-
-    def sentence(self, subject: Cascade, claim: Claim) -> str:
-        inner = self.inner(subject, claim)[1]
-        answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"
-        reason = "does not" if claim.verdict is Verdict.REFUTED else "was not"
-        return (
-            f"{describe(subject)} {answer}, since layer {self.layer}, of its lowest level, {reason}: {inner.statement}"
-        )
-
-    def check(self, subject: Cascade, claim: Claim) -> str:
-        words = "only a layer of the lowest level, which reads the input itself, speaks about the stack"
-        require(self.layer < subject.directions, words)
-        known = self.kind in RULES and RULES[self.kind].subject != (Cascade,)
-        require(known, f"unknown kind of proof {self.kind[:60]!r}")
-        return reason_of(RULES[self.kind](*self.inner(subject, claim)))

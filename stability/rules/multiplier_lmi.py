@@ -9,6 +9,11 @@ With :math:`\Pi = \begin{bmatrix} -2\alpha\beta L & (\alpha+\beta) L \\ (\alpha+
 (in discrete time the first block is ``[A B]^T P [A B] - rho^2 diag(P, 0)``) proves for any two trajectories
 under one input that ``V = d^T P d`` decays at rate ``2 lambda`` (per step ``rho^2``).
 
+Two more rules rest on it. ``attracting_equilibrium``: under a constant input the time-``t`` map of a contracting system
+is a contraction in the norm of ``P`` (Banach): it has exactly one fixed point, the equilibrium, and every trajectory
+converges to it at the rate of the inequality. ``growth_lmi``: a step stretches differences by at most a factor, in the
+Euclidean norm (``P = I``).
+
 The rounding errors are bounded through a *majorant*: the same expression with every matrix replaced by entrywise
 absolute values and every sign by plus. Every computed entry is off by at most ``gamma_k`` times it, where ``k``
 counts the longest chain of roundings, those of ``I + dt A`` and its relatives included.
@@ -25,13 +30,16 @@ from stability.certificate import Claim, Verdict
 from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
 from stability.rules.fields import AnyArray, Number, require
 from stability.rules.registry import Outcome, ProofData, reason_of, rule
-from stability.statements import contraction, decays
+from stability.statements import at_most, contraction, decays, subject_phrase, whom
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.discretisation import step_matrices
 from stability.systems.statespace import LureMatrices
 
 __all__ = [
+    "LARGEST_FACTOR",
+    "AttractingEquilibrium",
     "Decay",
+    "GrowthLmi",
     "Majorant",
     "MultiplierLmi",
     "all_signs_plus",
@@ -261,3 +269,52 @@ class MultiplierLmi(Decay):
 def overshoot_fits(overshoot: float, p_min: float, p_max: float) -> bool:
     """Whether an overshoot, at least one, is no smaller than ``sqrt(p_max / p_min)``, roundings included."""
     return bool(overshoot >= 1.0 and overshoot * overshoot * p_min >= p_max * (1.0 + 1e-14))
+
+
+@rule("attracting_equilibrium", subject=(LureSystem, DrivenSystem), claim="equilibrium", verdict=Verdict.CERTIFIED)
+class AttractingEquilibrium(ProofData):
+    """``P`` (n, n), ``L`` (m,), ``rate`` of the multiplier inequality."""
+
+    P: AnyArray
+    L: AnyArray
+    rate: Number
+
+    def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
+        return (
+            f"For {whom(subject)}: for every constant input there is exactly one equilibrium, and it attracts every "
+            "trajectory."
+        )
+
+    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
+        require(decays(self.rate, subject.is_discrete), no_decay(self.rate))
+        return reason_of(check_lmi(subject.system, self.P, self.L, self.rate))
+
+
+LARGEST_FACTOR = 1.0 + 1e-6
+"""What the rounding of orthogonal weights to float32 or float64 can cost; more would be growth by another name."""
+
+
+@rule(
+    "growth_lmi",
+    subject=(LureSystem, DrivenSystem),
+    claim="nonexpansive",
+    verdict=Verdict.CERTIFIED,
+    value="factor",
+    unfit=lambda subject: None if subject.is_discrete else "this proof is about maps, not about flows",
+)
+class GrowthLmi(ProofData):
+    """The multiplier inequality with ``P = I`` at ``rho = factor``, slightly above one."""
+
+    L: AnyArray
+    factor: Number
+
+    def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
+        return (
+            f"For {subject_phrase(subject)}: no step stretches the difference of two trajectories by more than "
+            f"the factor {at_most(self.factor, near=1.0)}, which is within 1e-6 of non-expansion."
+        )
+
+    def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
+        words = f"the factor must lie in [1, {LARGEST_FACTOR!r}]: beyond it distances grow"
+        require(1.0 <= self.factor <= LARGEST_FACTOR, words)
+        return reason_of(check_lmi(subject.system, np.eye(subject.states), self.L, self.factor, limit=2.0))

@@ -1,10 +1,10 @@
-"""Rules for what refutes the contraction of a stack beyond its lowest level.
+"""Rules that hand on: a witness against a part of a stack, or against the stack as something else, refutes the stack.
 
-``merged_stack``: a proof against the stack as one network (``stability.stacks.merged``), checked by that proof's own
-rule.
+``cascade_layer``: a witness against one layer of the lowest level, which reads the input itself.
 
-``stack_trajectories``: two simulated runs of the whole stack under one input sequence, constant or periodic, that stay
-apart. A replay, not a proof: it supports the verdict inconclusive (see ``gated_trajectories``).
+``merged_stack``: a proof against the stack as one network, formed without rounding (``stability.stacks.merged``).
+
+Each is checked by its own rule, and its verdict is the stack's.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from stability.certificate import Claim, Verdict
-from stability.gated.cell import GatedCell
-from stability.rules.fields import AnyArray, Inner, Text, given, require
-from stability.rules.gated_orbits import inputs_of
-from stability.rules.gated_trajectories import SIZE, HeldApart, cell_work
+from stability.rules.fields import Index, Inner, Text, given, require
 from stability.rules.registry import RULES, ProofData, propose, reason_of, rule
 from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
 from stability.statements import describe
 
-__all__ = ["MERGED_KINDS", "MergedStack", "StackTrajectories", "work"]
+__all__ = ["MERGED_KINDS", "CascadeLayer", "MergedStack"]
 
 MERGED_KINDS = (
     "unstable_linear",
@@ -35,70 +32,57 @@ MERGED_KINDS = (
 )
 
 
-@rule("merged_stack", subject=Cascade, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
-class MergedStack(ProofData):
-    """``kind`` and ``data`` of a proof against the merged network; the verdict is that proof's."""
+class HandedOn(ProofData):
+    """The ``kind`` and ``data`` of a proof about another subject."""
 
     kind: Text
     data: Inner
 
-    def inner(self, subject: Cascade, claim: Claim) -> tuple[Any, Claim] | None:
-        """The merged network and the claim about it, or ``None`` where there is none."""
-        whole = merged(subject)
-        if whole is None or self.kind not in MERGED_KINDS:
-            return None
-        return whole, propose(whole, self.kind, self.data, name="contraction", verdict=claim.verdict)
+    def about(self, subject: Any, claim: Claim) -> Claim:
+        """The claim about that subject, in its rule's words; the rule has yet to check it."""
+        return propose(subject, self.kind, self.data, "contraction", verdict=claim.verdict)
+
+
+def _answer(subject: Cascade, claim: Claim) -> str:
+    refuted = claim.verdict is Verdict.REFUTED
+    return f"{describe(subject)} {'does not contract' if refuted else 'was not seen to contract'}"
+
+
+@rule("cascade_layer", subject=Cascade, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
+class CascadeLayer(HandedOn):
+    """``layer``: the number of one of the lowest level."""
+
+    layer: Index
 
     def sentence(self, subject: Cascade, claim: Claim) -> str:
-        inner = self.inner(subject, claim)
-        if inner is None:
+        reason = "does not" if claim.verdict is Verdict.REFUTED else "was not"
+        inner = self.about(subject.layers[self.layer], claim).statement
+        return f"{_answer(subject, claim)}, since layer {self.layer}, of its lowest level, {reason}: {inner}"
+
+    def check(self, subject: Cascade, claim: Claim) -> str:
+        words = "only a layer of the lowest level, which reads the input itself, speaks about the stack"
+        require(self.layer < subject.directions, words)
+        known = self.kind in RULES and RULES[self.kind].subject != (Cascade,)
+        require(known, f"unknown kind of proof {self.kind[:60]!r}")
+        layer = subject.layers[self.layer]
+        return reason_of(RULES[self.kind](layer, self.about(layer, claim)))
+
+
+@rule("merged_stack", subject=Cascade, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
+class MergedStack(HandedOn):
+    """A proof against the merged network."""
+
+    def network(self, subject: Cascade) -> Any:
+        """The merged network, or ``None`` where there is none, or the proof is about no network."""
+        return merged(subject) if self.kind in MERGED_KINDS else None
+
+    def sentence(self, subject: Cascade, claim: Claim) -> str:
+        whole = self.network(subject)
+        if whole is None:
             return "A statement about stacks of layers."
-        answer = "does not contract" if claim.verdict is Verdict.REFUTED else "was not seen to contract"
-        return f"{describe(subject)} {answer}, as one network: {inner[1].statement}"
+        return f"{_answer(subject, claim)}, as one network: {self.about(whole, claim).statement}"
 
     def check(self, subject: Cascade, claim: Claim) -> str:
-        inner = given(
-            self.inner(subject, claim),
-            f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}",
-        )
-        return reason_of(RULES[self.kind](*inner))
-
-
-def work(cascade: Cascade) -> float:
-    """Operations of one step, roughly."""
-    total = 1.0
-    for layer in cascade.layers:
-        if isinstance(layer, GatedCell):
-            total += cell_work(layer)
-        else:
-            n, m = layer.system.states, layer.system.channels
-            total += n * n + 2.0 * n * m + m * layer.inputs
-    return total
-
-
-def _not_one_way(subject: Cascade) -> str | None:
-    one_way = subject.directions == 1 and subject.is_discrete
-    return None if one_way else "runs are replayed for discrete stacks with one direction"
-
-
-@rule(
-    "stack_trajectories",
-    subject=Cascade,
-    claim="contraction",
-    verdict=Verdict.INCONCLUSIVE,
-    unfit=_not_one_way,
-    size=SIZE,
-)
-class StackTrajectories(HeldApart):
-    """``inputs`` (q, p)."""
-
-    inputs: AnyArray
-
-    def sentence(self, subject: Cascade, claim: Claim) -> str:
-        return self.seen(subject, self.inputs, "runs of it")
-
-    def check(self, subject: Cascade, claim: Claim) -> str:
-        inputs = inputs_of(subject.layers[0], self.inputs)
-        reason = self.kept(subject, inputs, work(subject))
-        require(reason is None, reason)
-        return f"replayed, not proved: the gap stays above {self.gap:.3g} for {self.steps} steps"
+        words = f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"
+        whole = given(self.network(subject), words)
+        return reason_of(RULES[self.kind](whole, self.about(whole, claim)))

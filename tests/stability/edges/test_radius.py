@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stability.certificate import Claim, Proof, Verdict
-from stability.rules.ball import push_bounds
+from stability.rules.bounded import push_bounds
 from stability.rules.registry import RULES
 from stability.systems import DrivenSystem, LureSystem
 

@@ -13,7 +13,7 @@ from stability.refute.answer import witness_claim
 from stability.rigor.intervals import Interval
 from stability.rules.cascade import CONTRACTING, compose, layer_claim, part_problem
 from stability.rules.disjoint_boxes import MAX_STATES, box_distance
-from stability.rules.growth_lmi import LARGEST_FACTOR
+from stability.rules.multiplier_lmi import LARGEST_FACTOR
 from stability.rules.periodic_orbits import MAX_UNKNOWNS
 from stability.rules.registry import RULES
 from stability.stacks.cascade import Cascade
@@ -182,9 +182,9 @@ def test_orbits_are_as_long_as_their_equations_can_be_solved():
         data = {"first": np.zeros((rows, width)), "input": np.zeros((period, width))}
         return RULES["periodic_orbits"](network, witness_claim(network, "periodic_orbits", data))[1]
 
-    assert problem(MAX_UNKNOWNS // 40) == "the two starting points may be the same"
+    assert problem(MAX_UNKNOWNS // 40) == "an orbit is not proved to exist"
     assert problem(MAX_UNKNOWNS // 40 + 1) == "an orbit has more than 1600 unknowns"
-    assert problem(4, period=2) == "the two starting points may be the same"
+    assert problem(4, period=2) == "an orbit is not proved to exist"
     assert problem(3, period=2) == "the period of an orbit must be a multiple of the input's"
     for bad in ({"first": np.zeros((1, 3))}, {"second": np.zeros((65, 2))}, {"input": np.zeros((0, 2))}):
         data = {"first": np.zeros((1, 2)), "input": np.zeros((1, 2)), **bad}

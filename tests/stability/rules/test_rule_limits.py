@@ -13,13 +13,13 @@ from specimens import bistable, plain_map, remade, small_cell, specimens
 from stability.certificate import Claim, Proof, Verdict
 from stability.refute.answer import witness_claim
 from stability.rigor.balls import Ball
-from stability.rules import gated_trajectories, registry, separated_trajectories, stack_witness
+from stability.rules import registry, stack_witness, trajectories
 from stability.rules.fields import FIELDS, LIMIT, LONGEST, Count, Datum, Number, ProofData, Refused, Size, State
 from stability.rules.gated_orbits import MAX_UNKNOWNS, inputs_of, least_distance, orbit_of
 from stability.rules.multiplier_lmi import Decay, overshoot_fits
 from stability.rules.named_eigenvalue import Unstable, eigenvalue_text
 from stability.rules.registry import RULES, verdict_of
-from stability.rules.separated_trajectories import runs
+from stability.rules.trajectories import runs
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
@@ -220,11 +220,11 @@ def test_a_replay_in_continuous_time_is_run_again_with_half_the_step():
 @pytest.mark.parametrize(
     ("name", "module", "cost"),
     [
-        ("held cell", gated_trajectories, lambda s: 2.0 * gated_trajectories.cell_work(s)),
-        ("held stack", gated_trajectories, lambda s: 2.0 * stack_witness.work(s)),
+        ("held cell", trajectories, lambda s: 2.0 * trajectories.cell_work(s)),
+        ("held stack", trajectories, lambda s: 2.0 * trajectories.work(s)),
         (
             "separated",
-            separated_trajectories,
+            trajectories,
             lambda s: s.system.states * (s.system.states + 2 * s.system.channels) + 1.0,
         ),
     ],
@@ -259,7 +259,7 @@ def test_the_work_of_a_stack_is_that_of_its_layers():
     plain, cell = stack.layers
     n, m, p = plain.system.states, plain.system.channels, plain.inputs
     gates = cell.w_hh.size + cell.w_ih.size
-    assert stack_witness.work(stack) == 1.0 + n * n + 2 * n * m + m * p + 2 * gates
+    assert trajectories.work(stack) == 1.0 + n * n + 2 * n * m + m * p + 2 * gates
 
 
 def test_a_box_that_is_left_is_named():
@@ -391,7 +391,7 @@ def test_a_replay_counts_what_solving_the_channels_takes():
     point = np.ones(1)
     data = {"first": point, "second": -point, "input": point, "time": float(steps), "steps": steps, "gap": 1.0}
     claim = Claim("contraction", "", Verdict.INCONCLUSIVE, Proof("separated_trajectories", data))
-    assert steps * (1 + 2 * m) < separated_trajectories.MAX_WORK / 1000
+    assert steps * (1 + 2 * m) < trajectories.MAX_WORK / 1000
     check = verify_claim(driven, registry.worded(driven, claim))
     assert not check.valid
     assert "too long" in check.reason

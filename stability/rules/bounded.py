@@ -1,8 +1,9 @@
-r"""Rule ``ball``: a bounded activation and a stable linear part keep every trajectory in an ellipsoid.
+r"""Rules ``ball`` and ``box``: a bounded activation and a stable linear part keep every trajectory in a bounded set.
 
 The state is pushed by :math:`G v`, where ``G = [B, F]`` and :math:`|v_j| \le b_j`: the activation's bound
-for the channels, the stated input bound for inputs that enter the state directly. With ``Y > 0``, ``tau >
-0``, :math:`\sum_j \tau_j b_j^2 \le 1` and ``0 < mu`` (``< 1`` in discrete time)
+for the channels, the stated input bound for inputs that enter the state directly.
+
+``ball``: with ``Y > 0``, ``tau > 0``, :math:`\sum_j \tau_j b_j^2 \le 1` and ``0 < mu`` (``< 1`` in discrete time)
 
 .. math:: A Y + Y A^T + \mu Y + \mu^{-1} G \operatorname{diag}(\tau)^{-1} G^T < 0
           \quad \text{or} \quad
@@ -11,6 +12,11 @@ for the channels, the stated input bound for inputs that enter the state directl
 proves for :math:`V = x^T Y^{-1} x` that :math:`\dot V \le \mu (1 - V)` (:math:`V^+ \le (1 - \mu) V + \mu`):
 the ellipsoid ``V <= 1`` is never left and every trajectory ends in it, hence in the ball of radius
 :math:`\lambda_{\max}(Y)^{1/2}`.
+
+``box``: with :math:`s = |G| b` (what the activation and the inputs can add to each state in absolute value) and ``r >
+0``: in discrete time :math:`|A| r + s < r`, in continuous time
+:math:`a_{ii} r_i + \sum_{j \ne i} |a_{ij}| r_j + s_i < 0`. Then :math:`\max_i |x_i| / r_i` falls as long as it is
+above one, and ends there or below for every trajectory. For ``A = 0`` in discrete time this is the unit box of tanh.
 
 Source: S. Boyd, L. El Ghaoui, E. Feron, V. Balakrishnan, Linear Matrix Inequalities in System and Control
 Theory (1994), section 6.1.3 (reachable sets with unit-peak inputs).
@@ -25,13 +31,14 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import EPS, Ball, system_balls
 from stability.rigor.definite import prove_positive_definite, spectral_bounds
-from stability.rules.fields import LIMIT, AnyArray, Metric, Number, require
+from stability.rigor.intervals import length
+from stability.rules.fields import LIMIT, AnyArray, Metric, Number, State, require
 from stability.rules.registry import ProofData, rule
 from stability.statements import at_least, at_most, describe
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
-__all__ = ["BallProof", "Bounded", "prove_ball_positive", "push_bounds"]
+__all__ = ["BallProof", "Bounded", "BoxProof", "prove_ball_positive", "push_bounds"]
 
 Array = np.ndarray
 
@@ -81,10 +88,10 @@ def prove_ball_positive(matrix: Ball) -> bool:
     return prove_positive_definite(middle, lambda s: rad @ s).holds
 
 
-SIZE = "Y and tau must be of the network's sizes, Y symmetric to the last bit"
+BALL_SIZE = "Y and tau must be of the network's sizes, Y symmetric to the last bit"
 
 
-@rule("ball", subject=DrivenSystem, claim="bounded", verdict=Verdict.CERTIFIED, value="radius", size=SIZE)
+@rule("ball", subject=DrivenSystem, claim="bounded", verdict=Verdict.CERTIFIED, value="radius", size=BALL_SIZE)
 class BallProof(Bounded):
     """``tau`` (m or m + p,) has an entry for each column of ``G``."""
 
@@ -95,7 +102,7 @@ class BallProof(Bounded):
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         system, Y, tau, mu = subject.system, self.Y, self.tau, self.mu
         push, bounds = self.push(subject)
-        require(not (tau.shape != bounds.shape or not (np.abs(tau) <= LIMIT).all()), SIZE)
+        require(not (tau.shape != bounds.shape or not (np.abs(tau) <= LIMIT).all()), BALL_SIZE)
         require(np.isfinite(bounds).all(), "the activation or the input is not bounded")
         positive = (tau > 0).all() and 1e-30 < mu < (1.0 if system.is_discrete else 1e30)
         require(positive, "tau must be positive and mu positive (below one in discrete time)")
@@ -115,3 +122,30 @@ class BallProof(Bounded):
         outcome = spectral_bounds(Y, 0.0, self.radius * self.radius * (1 - 4 * EPS))
         require(outcome.holds, f"Y does not lie between 0 and radius^2: {outcome.reason}")
         return f"the ellipsoid of Y is invariant and attracting; it lies in the ball of radius {self.radius:.6g}"
+
+
+BOX_SIZE = "r must be a positive vector of {n} entries"
+
+
+@rule("box", subject=DrivenSystem, claim="bounded", verdict=Verdict.CERTIFIED, value="radius", size=BOX_SIZE)
+class BoxProof(Bounded):
+    """``radius`` is the norm of ``r`` or more."""
+
+    r: State
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        system, r = subject.system, self.r
+        push, bounds = self.push(subject)
+        require((r > 0).all(), BOX_SIZE.format(n=system.states))
+        require(np.isfinite(bounds).all(), "the activation or the input is not bounded")
+        if system.is_discrete:
+            flow = Ball.exact(system_balls(system)[0].upper()) @ r - r
+        else:  # no discretisation: the stored matrix is the exact one
+            diagonal = np.diagonal(system.A)
+            flow = Ball.exact(np.abs(system.A - np.diag(diagonal))) @ r + Ball.exact(diagonal) * r
+        total = flow + Ball.exact(push.upper()) @ bounds
+        over = total.mid + total.rad
+        norm = float(length(r)) * (1 + (len(r) + 8) * EPS)
+        require((over < 0).all(), f"the box can be left through side {int(np.argmax(over))}, or is not entered there")
+        require(norm <= self.radius, "the radius is smaller than the half diagonal of the box")
+        return "the box is invariant and attracts every trajectory"

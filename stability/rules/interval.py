@@ -1,10 +1,15 @@
-r"""Rule ``interval_jacobian``: a gated cell contracts in a weighted infinity norm on a box that all trajectories enter.
+r"""Rules that prove contraction of a gated cell on a box that all its trajectories enter.
 
-The box and the bound of the Jacobian are recomputed from the stored weights with outward rounding. No step leaves the
-box, and every trajectory from ``|h| <= 1`` and any ``c`` enters it (``stability.gated.bounds.absorbs``): a proof on a
-smaller box, around one of several attractors say, is refused, since it would say nothing about the others. Over the box
-``sup |J| d <= rho d``, so for two trajectories in it under one input the mean value theorem gives
-``max_i |delta_i| / d_i`` a factor of at most ``rho`` a step.
+The box and the bounds over it are recomputed from the stored weights with outward rounding. No step leaves the box,
+and every trajectory from ``|h| <= 1`` and any ``c`` enters it (``stability.gated.bounds.absorbs``): a proof on a
+smaller box, around one of several attractors say, is refused, since it would say nothing about the others.
+
+``interval_jacobian``: over the box ``sup |J| d <= rho d``, so for two trajectories in it under one input the mean value
+theorem gives ``max_i |delta_i| / d_i`` a factor of at most ``rho`` a step.
+
+``interval_lmi``: the difference of two trajectories in the box satisfies a Lur'e system whose slope intervals are
+bounds of the gates (``stability.gated.bounds.embedding``); the multiplier inequality for that system is then proved as
+in ``multiplier_lmi``.
 """
 
 from __future__ import annotations
@@ -14,15 +19,15 @@ from typing import Annotated
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.gated.bounds import JacobianBound, absorbs, is_invariant
+from stability.gated.bounds import JacobianBound, absorbs, embedding, is_invariant
 from stability.gated.cell import GatedCell
 from stability.rigor.intervals import Interval
 from stability.rules.fields import Number, State, require
+from stability.rules.multiplier_lmi import Decay
 from stability.rules.registry import ProofData, rule
 from stability.statements import at_most, decay_factor, subject_phrase
 
-__all__ = ["IntervalJacobian", "OverBox"]
-
+__all__ = ["IntervalJacobian", "IntervalLmi", "OverBox"]
 
 BOX = "low and high must be finite vectors of {n} entries with low <= high"
 
@@ -82,3 +87,15 @@ class IntervalJacobian(OverBox):
         shrinks, worst = (image <= np.nextafter(rate * d, 0.0)).all(), int(np.argmax(image / d))
         require(shrinks, f"sup |J| d <= {rate} d is not proved in row {worst}")
         return f"|J| d <= {rate:.6g} d over a box that every trajectory enters, rounded outwards"
+
+
+@rule("interval_lmi", subject=GatedCell, claim="contraction", verdict=Verdict.CERTIFIED, value="rate")
+class IntervalLmi(OverBox, Decay):
+    """``P``, ``L``, ``rate``, ``overshoot``, ``p_min``, ``p_max`` are about the system of the slope intervals."""
+
+    def sentence(self, subject: GatedCell, claim: Claim) -> str:
+        return self.contracts(subject, "Euclidean")
+
+    def check(self, subject: GatedCell, claim: Claim) -> str:
+        system = embedding(subject, self.box(subject))
+        return f"over a box that every trajectory enters, {self.decays_at_the_rate(system)}"

@@ -1,6 +1,12 @@
-r"""Rule ``unstable_linear``: an unstable linear part that a bounded activation cannot hold back.
+r"""Rules that refute contraction by an eigenvalue of a matrix, proved with every rounding error inside.
 
-Let :math:`w^T A = \lambda w^T`. For two trajectories under one input :math:`y = w^T d` obeys
+``destabilising_slopes``, for a bare Lur'e system: the activation ``phi_i(s) = K_i s`` with ``alpha <= K <= beta`` is
+one that the claim admits, and with it the difference of two trajectories obeys ``A + B K (I - D K)^{-1} C``. When that
+matrix has an eigenvalue outside the open left half-plane (the open unit disc), differences along its eigenvector do not
+decay. It says nothing about a particular network, whose activation is not linear: there it is refused.
+
+``unstable_linear``, for a network: an unstable linear part that a bounded activation cannot hold back. Let
+:math:`w^T A = \lambda w^T`. For two trajectories under one input :math:`y = w^T d` obeys
 :math:`\dot y = \lambda y + w^T B \Delta\phi` with
 :math:`|w^T B \Delta\phi| \le S = 2 \sup|\phi| \sum_j |w^T B|_j`. Hence, with ``Re lambda > 0`` (``|lambda| >
 1``) and a first difference with ``|y(0)| Re(lambda) > S`` (``|y(0)| (|lambda| - 1) > S``), the gap grows for
@@ -19,16 +25,49 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.balls import EPS, Ball, system_balls
-from stability.rigor.eigenpairs import Matrix
+from stability.rigor.eigenpairs import Matrix, closed_loop
 from stability.rigor.instability import enclose_unstable
-from stability.rules.fields import State, given, require
+from stability.rules.fields import Channels, State, given, require
 from stability.rules.named_eigenvalue import Unstable, eigenvalue_text
 from stability.rules.registry import rule
 from stability.statements import describe
-from stability.systems import DrivenSystem
+from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 
-__all__ = ["UnstableLinear"]
+__all__ = ["DestabilisingSlopes", "UnstableLinear"]
+
+
+@rule(
+    "destabilising_slopes",
+    subject=LureSystem,
+    claim="contraction",
+    verdict=Verdict.REFUTED,
+    size="K must be a finite vector of {m} slopes",
+)
+class DestabilisingSlopes(Unstable):
+    """``K``: a slope a channel."""
+
+    K: Channels
+
+    def sentence(self, subject: LureSystem, claim: Claim) -> str:
+        value = self.phrase(subject.is_discrete, strict=False)
+        if subject.channels == 0:
+            return f"{describe(subject)} is not exponentially stable: A has {value}."
+        return (
+            f"{describe(subject)} is not exponentially stable for every activation with its slopes: the linear "
+            f"activation with the slopes K of the proof gives A + B K (I - D K)^-1 C {value}."
+        )
+
+    def check(self, subject: LureSystem, claim: Claim) -> str:
+        require(((subject.alpha <= self.K) & (subject.beta >= self.K)).all(), "a slope in K lies outside [alpha, beta]")
+        proved = self.outside(
+            closed_loop(subject, Ball.exact(self.K)),
+            subject.is_discrete,
+            "the eigenvalue outside the stability region is not proved for these slopes",
+            strict=False,
+        )
+        return f"with the slopes K: {proved}"
+
 
 SIZE = "difference must be a finite vector of {n} entries, with an eigenvalue"
 
