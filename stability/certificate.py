@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,6 @@ __all__ = ["FORMAT", "VERSION", "Certificate", "Claim", "Evidence", "Finding", "
 
 FORMAT = "stability-certificate"
 VERSION = 2
-_KEYS = {
-    "file": (
-        *("format", "version", "subject", "claim", "criterion", "rate", "overshoot", "findings", "claims", "meta"),
-        "digest",
-    ),
-    "claim": ("name", "statement", "verdict", "evidence", "proof", "value"),
-    "proof": ("kind", "data"),
-    "finding": ("criterion", "holds", "margin", "rate", "detail"),
-}
 
 
 class Verdict(enum.StrEnum):
@@ -72,6 +63,16 @@ class Finding:
 
     def __bool__(self) -> bool:
         return self.holds
+
+    def summary(self) -> dict[str, Any]:
+        """The outcome as plain numbers and strings, as a file holds it: without the witness."""
+        return {
+            "criterion": self.criterion,
+            "holds": bool(self.holds),
+            "margin": plain(self.margin),
+            "rate": plain(self.rate),
+            "detail": self.detail,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,16 +181,7 @@ class Certificate:
             "criterion": self.criterion,
             "rate": encode(self.rate),
             "overshoot": encode(self.overshoot),
-            "findings": [
-                {
-                    "criterion": f.criterion,
-                    "holds": bool(f.holds),
-                    "margin": plain(f.margin),
-                    "rate": plain(f.rate),
-                    "detail": f.detail,
-                }
-                for f in self.findings
-            ],
+            "findings": [f.summary() for f in self.findings],
             "claims": [_claim_payload(c) for c in self.claims],
             "meta": encode(dict(self.meta)),
         }
@@ -220,17 +212,8 @@ class Certificate:
         if not is_sealed(text, document):
             raise FileFormatError(f"{path} was changed after it was written: its digest does not match")
         try:
-            _exact_keys("file", document)
-            return cls(
-                subject=decode(document["subject"]),
-                claim=_claim(document["claim"]),
-                criterion=_text_or_none(document["criterion"]),
-                rate=_number(document["rate"]),
-                overshoot=_number(document["overshoot"]),
-                findings=tuple(_finding(f) for f in _list(document["findings"], "findings")),
-                claims=_claims(document["claims"]),
-                meta=_mapping(decode(document["meta"]), "meta"),
-            )
+            parts = _parsed("file", document)
+            return cls(**{name: parts[name] for name in cls.__dataclass_fields__})
         except FileFormatError as error:
             raise FileFormatError(f"{path} is damaged: {error}") from error
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -246,16 +229,7 @@ class Certificate:
             "rate": self.rate,
             "overshoot": self.overshoot,
             "proof": self.proof.kind if self.proof else None,
-            "findings": [
-                {
-                    "criterion": f.criterion,
-                    "holds": f.holds,
-                    "margin": plain(f.margin),
-                    "rate": plain(f.rate),
-                    "detail": f.detail,
-                }
-                for f in self.findings
-            ],
+            "findings": [f.summary() for f in self.findings],
             "claims": [
                 {
                     "name": c.name,
@@ -274,17 +248,6 @@ class Certificate:
 def plain(value: float | None) -> float | None:
     """A finite float, or ``None``."""
     return None if value is None or not math.isfinite(value) else float(value)
-
-
-def _exact_keys(what: str, value: Any) -> None:
-    """Refuse anything but a mapping with just the keys that the format names."""
-    if not isinstance(value, Mapping):
-        raise FileFormatError(f"a {what} must be a mapping, not a {type(value).__name__}")
-    unknown = [k for k in value if k not in _KEYS[what]]
-    missing = [k for k in _KEYS[what] if k not in value]
-    if unknown or missing:
-        word, keys = ("unknown", unknown) if unknown else ("missing", missing)
-        raise FileFormatError(f"a {what} with {word} keys: {', '.join(str(k)[:60] for k in keys[:5])}")
 
 
 def _number(value: Any) -> float | None:
@@ -309,9 +272,9 @@ def _text_or_none(value: Any) -> str | None:
     return None if value is None else _text(value)
 
 
-def _list(value: Any, what: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise FileFormatError(f"{what} must be a list, not a {type(value).__name__}")
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise FileFormatError(f"holds must be true or false, got {str(value)[:40]!r}")
     return value
 
 
@@ -321,17 +284,15 @@ def _mapping(value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
-def _finding(value: Any) -> Finding:
-    _exact_keys("finding", value)
-    if not isinstance(value["holds"], bool):
-        raise FileFormatError(f"holds must be true or false, got {str(value['holds'])[:40]!r}")
-    return Finding(
-        _text(value["criterion"]),
-        value["holds"],
-        _number(value["margin"]),
-        _text(value["detail"]),
-        _number(value["rate"]),
-    )
+def _each(what: str, read: Callable[[Any], Any], most: int | None = None) -> Callable[[Any], tuple[Any, ...]]:
+    def every(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise FileFormatError(f"{what} must be a list, not a {type(value).__name__}")
+        if most is not None and len(value) > most:
+            raise FileFormatError(f"{len(value)} further {what}; at most {most} are read")
+        return tuple(read(v) for v in value)
+
+    return every
 
 
 def _claim_payload(claim: Claim) -> dict[str, Any]:
@@ -346,22 +307,62 @@ def _claim_payload(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _claims(value: Any) -> tuple[Claim, ...]:
-    further = _list(value, "claims")
-    if len(further) > CLAIMS:
-        raise FileFormatError(f"{len(further)} further claims; at most {CLAIMS} are read")
-    return tuple(_claim(c) for c in further)
-
-
 def _claim(value: Any) -> Claim:
-    _exact_keys("claim", value)
-    proof = None
-    if value["proof"] is not None:
-        _exact_keys("proof", value["proof"])
-        proof = Proof(_text(value["proof"]["kind"]), _mapping(decode(value["proof"]["data"]), "a proof's data"))
-    verdict = Verdict(_text(value["verdict"]))
-    claim = Claim(_text(value["name"]), _text(value["statement"]), verdict, proof, _number(value["value"]))
-    if value["evidence"] != str(claim.evidence):
-        said = str(value["evidence"])[:40]
-        raise FileFormatError(f"the claim {claim.name!r} calls itself {said!r}; it is {claim.evidence}")
+    parts = _parsed("claim", value)
+    said = parts.pop("evidence")
+    claim = Claim(**parts)
+    if said != str(claim.evidence):
+        raise FileFormatError(f"the claim {claim.name!r} calls itself {str(said)[:40]!r}; it is {claim.evidence}")
     return claim
+
+
+def _proof(value: Any) -> Proof | None:
+    return None if value is None else Proof(**_parsed("proof", value))
+
+
+def _finding(value: Any) -> Finding:
+    return Finding(**_parsed("finding", value))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "file": {
+        "format": _as_it_is,
+        "version": _as_it_is,
+        "subject": decode,
+        "claim": _claim,
+        "criterion": _text_or_none,
+        "rate": _number,
+        "overshoot": _number,
+        "findings": _each("findings", _finding),
+        "claims": _each("claims", _claim, CLAIMS),
+        "meta": lambda value: _mapping(decode(value), "meta"),
+        "digest": _as_it_is,
+    },
+    "claim": {
+        "name": _text,
+        "statement": _text,
+        "verdict": lambda value: Verdict(_text(value)),
+        "evidence": _as_it_is,
+        "proof": _proof,
+        "value": _number,
+    },
+    "proof": {"kind": _text, "data": lambda value: _mapping(decode(value), "a proof's data")},
+    "finding": {"criterion": _text, "holds": _truth, "margin": _number, "rate": _number, "detail": _text},
+}
+"""The keys of the format, and how each is read."""
+
+
+def _parsed(what: str, value: Any) -> dict[str, Any]:
+    """What a mapping holds, read key by key; anything but just the keys that the format names is refused."""
+    if not isinstance(value, Mapping):
+        raise FileFormatError(f"a {what} must be a mapping, not a {type(value).__name__}")
+    readers = _PARTS[what]
+    unknown, missing = [k for k in value if k not in readers], [k for k in readers if k not in value]
+    if unknown or missing:
+        word, keys = ("unknown", unknown) if unknown else ("missing", missing)
+        raise FileFormatError(f"a {what} with {word} keys: {', '.join(str(k)[:60] for k in keys[:5])}")
+    return {key: read(value[key]) for key, read in readers.items()}

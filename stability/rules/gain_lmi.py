@@ -57,32 +57,23 @@ def bound(mode: str, measure: str, gain: float, growth: float, horizon: float | 
         2.42
     """
     theorem = _THEOREMS.get((mode, measure, discrete))
-    return math.inf if theorem is None else theorem(gain, growth, horizon)
+    return math.inf if theorem is None else theorem(gain, growth, horizon, discrete)
 
 
-def _running(gain: float, growth: float, neutral: float) -> float:
+def _running(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
     """``|y|_2 <= g |u|_2`` over every horizon, where the cost neither grows nor shrinks."""
-    return gain if growth == neutral else math.inf
+    return gain if growth == (1.0 if discrete else 0.0) else math.inf
 
 
-def _final_step(gain: float, growth: float, horizon: float | None) -> float:
-    """``|y_T|^2 <= V(x_T) <= g^2 sum_t rho^(2 (T - 1 - t)) |u_t|^2``."""
-    factor = _largest_power(growth, horizon)
-    return up(gain * factor * (1.0 + 1e-12))
+def _final(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
+    """``|y_T|^2 <= V(x_T) <= g^2 sum_t rho^(2 (T - 1 - t)) |u_t|^2`` or ``g^2 int exp(-2 lambda (T - t)) |u|^2 dt``."""
+    return up(gain * _largest(growth, horizon, discrete) * (1.0 + 1e-12))
 
 
-def _final_time(gain: float, growth: float, horizon: float | None) -> float:
-    """``|y(T)|^2 <= V(x(T)) <= g^2 int exp(-2 lambda (T - t)) |u(t)|^2 dt``."""
-    factor = _largest_exponential(growth, horizon)
-    return up(gain * factor * (1.0 + 1e-12))
-
-
-def _all_steps(gain: float, growth: float, horizon: float | None) -> float:
+def _all_steps(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
     """``sum_k |y_k|^2 <= sum_k r^(k - 1) g^2 |u|^2`` over ``k = 1 .. T``, with ``r = rho^2`` where it grows."""
-    if horizon is None:
-        return math.inf
-    factor = _largest_power(growth, horizon)
-    if factor == math.inf:
+    factor = _largest(growth, horizon, discrete)
+    if horizon is None or factor == math.inf:
         return math.inf
     total, r = horizon * factor * factor, growth * growth
     if abs(r - 1.0) > 1e-6:
@@ -91,37 +82,33 @@ def _all_steps(gain: float, growth: float, horizon: float | None) -> float:
     return up(gain * math.sqrt(total) * (1.0 + 1e-9 + 2.0 * horizon * 2.0**-52))
 
 
-def _all_time(gain: float, growth: float, horizon: float | None) -> float:
+def _all_time(gain: float, growth: float, horizon: float | None, discrete: bool) -> float:
     """``int_0^T |y|^2 dt <= T sup |y|^2``."""
     if horizon is None:
         return math.inf
-    factor = _largest_exponential(growth, horizon)
+    factor = _largest(growth, horizon, discrete)
     return up(gain * math.sqrt(horizon * factor * factor) * (1.0 + 1e-9))
 
 
-def _largest_power(growth: float, horizon: float | None) -> float:
-    if growth <= 1.0:
+def _largest(growth: float, horizon: float | None, discrete: bool) -> float:
+    """``max(1, rho^(T - 1))`` or ``exp(max(0, -lambda) T)``; infinite beyond ``exp(300)``."""
+    if growth <= 1.0 if discrete else growth >= 0.0:
         return 1.0
-    if horizon is None or horizon * math.log(growth) > 300.0:
+    if horizon is None or horizon * (math.log(growth) if discrete else -growth) > 300.0:
         return math.inf
-    return growth ** (horizon - 1)
+    return growth ** (horizon - 1) if discrete else math.exp(-growth * horizon)
 
 
-def _largest_exponential(growth: float, horizon: float | None) -> float:
-    if growth >= 0.0:
-        return 1.0
-    if horizon is None or horizon * abs(growth) > 300.0:
-        return math.inf
-    return math.exp(-growth * horizon)
-
-
-_THEOREMS: dict[tuple[str, str, bool], Callable[[float, float, float | None], float]] = {
-    ("running", "l2", True): lambda g, rho, T: _running(g, rho, 1.0),
-    # one more step without an input difference puts the last output under the sum
-    ("running", "final", True): lambda g, rho, T: _running(g, rho, 1.0),
-    ("running", "l2", False): lambda g, rate, T: _running(g, rate, 0.0),
-    ("terminal", "final", True): _final_step,
-    ("terminal", "final", False): _final_time,
+_THEOREMS: dict[tuple[str, str, bool], Callable[[float, float, float | None, bool], float]] = {
+    ("running", "l2", True): _running,
+    (
+        "running",
+        "final",
+        True,
+    ): _running,  # one more step without an input difference puts the last output under the sum
+    ("running", "l2", False): _running,
+    ("terminal", "final", True): _final,
+    ("terminal", "final", False): _final,
     ("terminal", "l2", True): _all_steps,
     ("terminal", "l2", False): _all_time,
 }
