@@ -114,7 +114,7 @@ class UnstableLinear(Unstable):
                 strict=False,
             )
             return f"for A: {proved}"
-        require(value is not None, SIZE.format(n=system.states))
+        value = given(value, SIZE.format(n=system.states))
         pair = given(
             enclose_unstable(left, system.is_discrete, value),
             "the eigenvalue of A is not proved, or not proved unstable",
