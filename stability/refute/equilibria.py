@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.refute.inputs import InputRange
-from stability.refute.manifold import correct, derivatives, drift, newton, slopes_at
+from stability.refute.manifold import correct, derivatives, drift, held, slopes_at
 from stability.refute.search import Search
 from stability.refute.spectrum import Leading, leading
 from stability.solve.deadline import Deadline
@@ -137,7 +137,7 @@ def _climb(
         move = direction / norm * length * (1.0 + float(np.abs(point.u).max(initial=0.0)))
         x, u = point.x + move[:n], point.u + move[n:]
         found = (
-            _held(driven, x, region.clip(u), 20, deadline)
+            held(driven, x, region.clip(u), 20, deadline)
             if region.bounded
             else correct(driven, x, u, 8, deadline=deadline)
         )
@@ -150,12 +150,6 @@ def _climb(
         else:
             length *= 0.3
     return best
-
-
-def _held(driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadline) -> tuple[Array, Array] | None:
-    """The equilibrium under this very input."""
-    state = newton(driven, x, u, steps, deadline=deadline)
-    return None if state is None else (state, u)
 
 
 def search_equilibria(
@@ -209,7 +203,7 @@ def _points(
     for k, (x, u, movable) in enumerate(candidates):
         if k and deadline.over:
             return
-        found = correct(driven, x, u, deadline=deadline) if movable else _held(driven, x, u, 40, deadline)
+        found = correct(driven, x, u, deadline=deadline) if movable else held(driven, x, u, 40, deadline)
         if found is not None and _is_equilibrium(driven, *found):
             point, _ = _evaluate(driven, *found)
             if np.isfinite(point.excess):

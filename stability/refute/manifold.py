@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import lstsq
 
 from stability.rigor.eigenpairs import solved
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
+from stability.systems.channels import closed
 
-__all__ = ["correct", "derivatives", "drift", "newton", "slopes_at"]
+__all__ = ["correct", "derivatives", "drift", "held", "newton", "slopes_at"]
 
 Array = np.ndarray
 
@@ -34,10 +35,7 @@ def derivatives(driven: DrivenSystem, x: Array, u: Array) -> tuple[Array, Array]
     system = driven.system
     _, k = slopes_at(driven, x, u)
     gx = system.jacobian(k) - (np.eye(system.states) if system.is_discrete else 0.0)
-    inner = driven.E
-    if system.D.any():
-        inner = np.linalg.solve(np.eye(system.channels) - system.D * k, driven.E)
-    return gx, (system.B * k) @ inner + driven.F
+    return gx, (system.B * k) @ closed(system.D, k, driven.E) + driven.F
 
 
 def newton(subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadline | None = None) -> Array | None:
@@ -77,13 +75,10 @@ def newton(subject: Any, x: Array, u: Array, steps: int = 40, *, deadline: Deadl
     return None
 
 
-def _least_change(matrix: Array, value: Array) -> Array:
-    """The smallest ``d`` with ``matrix d = value`` for a wide matrix; least squares at short rank."""
-    q, r = np.linalg.qr(matrix.T)
-    diagonal = np.abs(np.diagonal(r))
-    if not diagonal.min() > 1e-12 * diagonal.max():
-        return np.linalg.lstsq(matrix, value, rcond=None)[0]
-    return q @ solve_triangular(r, value, trans=1, check_finite=False)
+def held(driven: DrivenSystem, x: Array, u: Array, steps: int, deadline: Deadline | None) -> tuple[Array, Array] | None:
+    """The point of the manifold under this very input near ``x``, or ``None``."""
+    found = newton(driven, x, u, steps, deadline=deadline)
+    return None if found is None else (found, u)
 
 
 def correct(
@@ -91,21 +86,17 @@ def correct(
 ) -> tuple[Array, Array] | None:
     """The point of the manifold near ``(x, u)``: Gauss-Newton in state and input together, or ``None``."""
     n = len(x)
-    free = bool(driven.E.any() or driven.F.any())
-    if not free:
-        found = newton(driven, x, u, deadline=deadline)
-        return None if found is None else (found, u)
-    for _ in range(steps):
+    for _ in range(steps if driven.E.any() or driven.F.any() else 0):
         value = drift(driven, x, u)
         if not np.isfinite(value).all() or (deadline is not None and deadline.over):
             return None
         both = np.hstack(derivatives(driven, x, u))
-        step = _least_change(both, value)
+        if not np.isfinite(both).all():
+            return None
+        step = lstsq(both, value, cond=1e-12, lapack_driver="gelsy", check_finite=False)[0]  # the smallest change
         limit = 3.0 * (1.0 + float(np.abs(x).max()) + float(np.abs(u).max(initial=0.0)))
         step *= min(1.0, limit / max(float(np.abs(step).max()), 1e-300))
         x, u = x - step[:n], u - step[n:]
         if float(np.abs(step).max()) <= 1e-12 * (1.0 + float(np.abs(x).max())):
-            found = newton(driven, x, u, 5, deadline=deadline)
-            return (x if found is None else found), u
-    found = newton(driven, x, u, deadline=deadline)
-    return None if found is None else (found, u)
+            return held(driven, x, u, 5, deadline) or (x, u)
+    return held(driven, x, u, 40, deadline)

@@ -48,11 +48,6 @@ def close_returns(
             yield orbit
 
 
-def _pencil(driven: DrivenSystem, orbit: Array, inputs: Array) -> Matrix:
-    slopes = np.stack([slopes_at(driven, x, inputs[i % len(inputs)])[1] for i, x in enumerate(orbit)])
-    return closed_loop_orbit(driven.system, Ball.exact(slopes))
-
-
 def leading_of_orbit(driven: DrivenSystem, orbit: Array, inputs: Array) -> complex:
     """The root of the leading multiplier, per step; of an equilibrium of a flow the leading eigenvalue."""
     product = np.eye(orbit.shape[1])
@@ -75,7 +70,8 @@ def centre_of(pencil: Matrix, value: complex) -> list[float]:
 
 def named_value(driven: DrivenSystem, orbit: Array, inputs: Array, value: complex) -> list[float]:
     """The same for the linearisation along an orbit."""
-    return centre_of(_pencil(driven, orbit, inputs), value)
+    slopes = np.stack([slopes_at(driven, x, inputs[i % len(inputs)])[1] for i, x in enumerate(orbit)])
+    return centre_of(closed_loop_orbit(driven.system, Ball.exact(slopes)), value)
 
 
 def _hulls(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> tuple[Array, Array]:
