@@ -50,8 +50,8 @@ def search_bare(search: Search) -> Refutation:
         found = search_slopes(
             system, rng=np.random.default_rng(search.seed), deadline=search.deadline, hint=search.hint
         )
-    corners = [slope_data(found)] if np.isfinite(found.excess) else []
-    corners += [{"K": K} for K in _boundary_cases(system)]
+        corners = [slope_data(found)] if np.isfinite(found.excess) else []
+        corners += [{"K": K} for K in _boundary_cases(system)]
     candidates = (("destabilising_slopes", data) for data in corners)
     answer = decide(search, candidates, f"constant slopes reach {found.excess:.3g}")
     return replace(answer, findings=(slope_finding(found, system.is_discrete, answer.proof is not None),))
