@@ -181,15 +181,18 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
     return y.detach().long()
 
 
+def _plain(value: Any) -> Any:
+    """A number of numpy or torch as one of Python."""
+    return value.item() if isinstance(value, np.generic | np.ndarray | Tensor) and value.ndim == 0 else value
+
+
 def check_number(name: str, value: Any, *, minimum: float = 0.0, strict: bool = False) -> float:
     """``value`` as a finite float of at least (strictly more than) ``minimum``.
 
     Raises:
         ConfigurationError: when it is none.
     """
-    number: Any = value
-    if isinstance(value, np.generic | np.ndarray | Tensor) and value.ndim == 0:
-        number = value.item()
+    number = _plain(value)
     if isinstance(number, bool) or not isinstance(number, int | float) or not minimum <= number <= _LARGEST:
         raise ConfigurationError(f"{name} must be a finite number >= {minimum:g}, got {value!r}")
     if strict and number == minimum:
@@ -203,9 +206,7 @@ def check_int(name: str, value: Any, minimum: int = 1) -> int:
     Raises:
         ConfigurationError: when it is none.
     """
-    number: Any = value
-    if isinstance(value, np.generic | np.ndarray | Tensor) and value.ndim == 0:
-        number = value.item()
+    number = _plain(value)
     if isinstance(number, bool) or not isinstance(number, int) or not minimum <= number < 2**63:
         raise ConfigurationError(f"{name} must be an integer >= {minimum}, got {value!r}")
     return number

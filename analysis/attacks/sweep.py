@@ -255,17 +255,7 @@ def over_models(sweeps: Sequence[SweepResult], confidence: float = 0.95) -> pd.D
     if count > 1:
         quantile = float(stdtrit(count - 1, 0.5 + check_confidence(confidence) / 2))
         half = quantile * table.std(axis=0, ddof=1) / math.sqrt(count)
-    name = "attack" if first.axis == "epsilon" else "noise"
-    return pd.DataFrame(
-        {
-            name: first.perturbation,
-            "norm": first.norm,
-            first.axis: first.sizes,
-            "mean": mean,
-            "ci_low": np.clip(mean - half, 0, 1),
-            "ci_high": np.clip(mean + half, 0, 1),
-            "min": table.min(axis=0),
-            "max": table.max(axis=0),
-            "models": count,
-        }
-    )
+    head = {"attack" if first.axis == "epsilon" else "noise": first.perturbation, "norm": first.norm}
+    interval = {"ci_low": np.clip(mean - half, 0, 1), "ci_high": np.clip(mean + half, 0, 1)}
+    ends = {"min": table.min(axis=0), "max": table.max(axis=0), "models": count}
+    return pd.DataFrame({**head, first.axis: first.sizes, "mean": mean, **interval, **ends})

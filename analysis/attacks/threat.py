@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError
 
 from ..guard import check_batch, check_int, check_labels, check_model, check_number, logits_of, untouched
-from ..results import Record
+from ..results import Record, plain_value
 from .projections import Box, Geometry, geometry
 
 __all__ = ["LOSSES", "AttackResult", "Bounds", "Threat", "check_loss", "free_box", "margins", "open_threat"]
@@ -66,11 +66,18 @@ class AttackResult(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the sequences themselves, in JSON's own types."""
-        fields = ("attack", "norm", "epsilon", "iterations", "seed")
-        record: dict[str, Any] = {name: getattr(self, name) for name in fields}
-        record["epsilon"] = self.epsilon if self.epsilon < float("inf") else None
-        rows = {"success": self.success, "already_wrong": self.already_wrong, "norms": self.norms}
-        return {**record, "robust_accuracy": self.robust_accuracy, **{k: v.tolist() for k, v in rows.items()}}
+        fields = (
+            "attack",
+            "norm",
+            "epsilon",
+            "iterations",
+            "seed",
+            "robust_accuracy",
+            "success",
+            "already_wrong",
+            "norms",
+        )
+        return {name: plain_value(getattr(self, name)) for name in fields}
 
 
 def margins(logits: Tensor, y: Tensor) -> Tensor:

@@ -141,13 +141,12 @@ def certified_bound(certificate: Certificate, steps: int, *, dt: float | None = 
     if not discrete and dt is None:
         return None
     duration = 1.0 if discrete else check_number("dt", dt, strict=True)
-    found = []
-    for claim in (certificate.claim, *certificate.claims):
-        pair = _rate_and_overshoot(certificate.subject, claim)
-        if pair is not None:
-            rate, overshoot = pair
-            exponent = (math.log(rate) if rate > 0 else -math.inf) if discrete else -rate * duration
-            found.append(exponent + math.log(overshoot) / steps)
+    pairs = [_rate_and_overshoot(certificate.subject, claim) for claim in (certificate.claim, *certificate.claims)]
+
+    def exponent(rate: float) -> float:
+        return -rate * duration if not discrete else math.log(rate) if rate > 0 else -math.inf
+
+    found = [exponent(rate) + math.log(overshoot) / steps for rate, overshoot in filter(None, pairs)]
     if not found:
         return None
     least = min(found)

@@ -30,6 +30,8 @@ from .envelope import expected_rms, norm_bound
 __all__ = ["EXTENSIONS", "NormDrift", "extend", "norm_drift"]
 
 EXTENSIONS = ("repeat", "zero", "hold", "noise")
+LOSS = "random projection of the last state"  # where no targets are given
+QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,24 +94,16 @@ class NormDrift(Record):
         """One row a layer and step, ``t`` counts from 1: the columns of ``norms.csv``."""
         layers, steps = self.mean.shape
         nothing = np.full(steps, np.nan)
-        tables = [
-            pd.DataFrame(
-                {
-                    "model": self.model,
-                    "layer": layer,
-                    "t": np.arange(1, steps + 1),
-                    "mean": self.mean[layer],
-                    "rms": self.rms[layer],
-                    "q10": self.quantiles[layer, :, 0],
-                    "q50": self.quantiles[layer, :, 1],
-                    "q90": self.quantiles[layer, :, 2],
-                    "grad_norm": self.grad_norm,
-                    "expected": nothing if self.expected is None else self.expected,
-                    "envelope": nothing if self.envelope is None else self.envelope,
-                }
-            )
-            for layer in range(layers)
-        ]
+        shared = {
+            "grad_norm": self.grad_norm,
+            "expected": nothing if self.expected is None else self.expected,
+            "envelope": nothing if self.envelope is None else self.envelope,
+        }
+        tables = []
+        for layer in range(layers):
+            head = {"model": self.model, "layer": layer, "t": np.arange(1, steps + 1)}
+            own = {"mean": self.mean[layer], "rms": self.rms[layer], **dict(zip(QUANTILES, self.quantiles[layer].T))}
+            tables.append(pd.DataFrame({**head, **own, **shared}))
         return pd.concat(tables, ignore_index=True)
 
 
@@ -232,7 +226,7 @@ def norm_drift(
         model=name or layer.layer_name or type(layer).__name__,
         mean=mean,
         rms=np.sqrt((values**2).mean(2)),
-        quantiles=np.quantile(values, (0.1, 0.5, 0.9), axis=2).transpose(1, 2, 0),
+        quantiles=np.quantile(values, tuple(QUANTILES.values()), axis=2).transpose(1, 2, 0),
         slope=np.array([_log_slope(curve[settled]) for curve in mean]),
         drift=np.array([_doublings(curve[settled]) for curve in mean]),
         grad_norm=grad,
@@ -242,15 +236,9 @@ def norm_drift(
         sources=sources,
         length=length,
         extension=extension if factor > 1 else "none",
-        loss=_words(gradients, y is not None),
+        loss="none" if not gradients else LOSS if y is None else "task loss",
         sequences=len(x),
     )
-
-
-def _words(gradients: bool, targets: bool) -> str:
-    if not gradients:
-        return "none"
-    return "task loss" if targets else "random projection of the last state"
 
 
 def _norms(layer: Any, x: Tensor) -> Tensor:
