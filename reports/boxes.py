@@ -70,16 +70,16 @@ def box_note(analysis: Mapping[str, Any]) -> str:
     box, part, origin = interval(analysis.get("input_box")), str(analysis.get("input_of") or ""), "data"
     if not box:
         return ""
-    told = "the range of what it gets on the data" if part else "the range of the data"
+    source = "the range of what it gets on the data" if part else "the range of the data"
     origin = analysis.get("input_from")
     if origin == "bounds":
-        told = "the bounds stated with the data"
+        source = "the bounds stated with the data"
     elif origin == "stated":
-        told = "as stated with --input-box"
+        source = "as stated with --input-box"
         stated, seen = ends(analysis.get("input_box")), ends(analysis.get("input_seen"))
         if stated and seen and (min(seen[0]) < max(stated[0]) or max(seen[1]) > min(stated[1])):
-            told += f"; on the data they lie in {interval(analysis['input_seen'])} and leave it"
-    return f"Inputs{f' of {part}' if part else ''} in {box}, {told}."
+            source += f"; on the data they lie in {interval(analysis['input_seen'])} and leave it"
+    return f"Inputs{f' of {part}' if part else ''} in {box}, {source}."
 
 
 def box_option(analysis: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ from .formatting import bound_at, number, rate, signed, time_to, time_unit, verd
 
 __all__ = [
     "CRITERIA",
-    "GLOSSARY",
     "NAMES",
     "UNITS",
     "UNSOUND",
@@ -90,69 +89,6 @@ WITNESSES = {  # findings against stability, and what each is
     "stack_trajectories": "search for two runs of the whole stack under one input that stay apart",
     "unstable_linear": "an eigenvalue of a linear system outside the stable region",
 }
-
-GLOSSARY = (
-    (
-        "Certified stable",
-        "A proof stands in the certificate file: two copies of the system that start in different "
-        "states and see the same input approach each other at least at the stated rate, for every "
-        "input that the claim speaks of and every pair of starting states. This is contraction: it is more than not "
-        "diverging, and it leaves no two equilibria for one input. The claim is about the stored weights in exact "
-        "arithmetic. It says nothing about accuracy.",
-    ),
-    (
-        "Refuted",
-        "The claim is proved to be false, all rounding errors included: for some input there is an unstable "
-        "equilibrium, there are two equilibria or two orbits, or a linear part that grows. It does not mean that the "
-        "network blows up or is useless: remembering which of two things happened requires exactly this.",
-    ),
-    (
-        "Counter-example seen, not proved",
-        "Two trajectories under one input were followed in floating-point arithmetic and stayed apart as long as they "
-        "were followed. Anybody can replay them from the file. That is no proof: rounding errors are not bounded, and "
-        "they may meet later. Whether the network is stable is open.",
-    ),
-    (
-        "Inconclusive",
-        "Neither a proof nor a counter-example was found. It is not a weak yes: nothing is claimed, "
-        "only the margins that were reached are shown.",
-    ),
-    (
-        "Does not verify",
-        "The certificate file beside this page is damaged, was changed, or claims something that its own proof does "
-        "not give. Nothing of what it says is shown.",
-    ),
-    (
-        "Re-checked",
-        "Whenever this page is drawn the checker reads every certificate and proves its claims again, without a "
-        "solver, rounding errors included. Cards show what it proved, not what the file says.",
-    ),
-    (
-        "Rate, overshoot",
-        "The distance of two trajectories is at most overshoot times the rate's decay times the "
-        "distance at the start. With an overshoot above 1 the bound lies above the starting distance for a while: "
-        "the cards say from when on it is certainly below it, and below half of it. Discrete systems "
-        "count steps, continuous ones units of time.",
-    ),
-    (
-        "Margin",
-        "By how much a criterion's condition holds (positive) or fails (negative), in the criterion's "
-        "own unit; margins of two criteria do not compare. A failing criterion does not make a model unstable: all of "
-        "them are sufficient, none is necessary.",
-    ),
-    (
-        "Weaker claims",
-        "Bounded is weaker than one attracting equilibrium for each constant input, and that is weaker "
-        "than contraction. A network without a certificate often still has the weaker property, proved "
-        "in the same file.",
-    ),
-    (
-        "Certified accuracy",
-        "The share of test sequences that are classified correctly and stay so under every "
-        "perturbation of the whole sequence up to the radius (Euclidean norm), by a certified gain; computed in "
-        "double precision. Attacks show the opposite bound: what does break.",
-    ),
-)
 
 
 def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:

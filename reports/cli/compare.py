@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,42 +162,43 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) ->
     return certificate, {**{k: summary[k] for k in kept}, **about}, ""
 
 
+DRIFT = (
+    ("‖h‖ at end", "norm_at_end_of_sequence", number),
+    ("‖h‖ at last", "norm_at_last", number),
+    ("slope of log ‖h‖", "slope", signed),
+    ("slope of log gradient", "gradient_slope", signed),
+    ("doublings", "doublings", number),
+)
+THEORY = (
+    ("root mean square ‖h‖ at end", "rms_at_end_of_sequence", number),
+    ("expected", "expected_rms_at_end_of_sequence", number),
+    ("bound at end", "bound_at_end_of_sequence", number),
+    ("bound at last", "bound_at_last", number),
+)
+
+
+def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -> str:
+    """A line a model: words first, then numbers."""
+    right = [k for k, (_, _, show) in enumerate(columns) if show in (number, signed)]
+    return table([title for title, _, _ in columns], [[f(r[key]) for _, key, f in columns] for r in rows], right)
+
+
 def _text(rows: list[dict[str, Any]], inputs: str) -> str:
-    drift = table(
-        (
-            "model",
-            "verdict",
-            "‖h‖ at end",
-            "‖h‖ at last",
-            "slope of log ‖h‖",
-            "slope of log gradient",
-            "doublings",
-        ),
-        [
-            (
-                r["model"],
-                verdict_word(state(r) if r["verdict"] else None),
-                number(r["norm_at_end_of_sequence"]),
-                number(r["norm_at_last"]),
-                signed(r["slope"]),
-                signed(r["gradient_slope"]),
-                number(r["doublings"]),
-            )
-            for r in rows
-        ],
-        right=(2, 3, 4, 5, 6),
-    )
-    criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
+    judged = [{**r, "state": state(r) if r["verdict"] else None} for r in rows]
+    named = ("model", "model", str)
     lines = [
         f"Inputs: {inputs}. Ranked by doublings: log2 of largest over smallest mean norm, 0 is constant.",
         "Slopes are per step forward in time: where that of the log gradient is above 0, gradients vanish on their way "
         "back; below 0 they explode.",
         "",
-        drift,
+        _grid(judged, (named, ("verdict", "state", verdict_word), *DRIFT)),
         "",
-        *_theory(rows),
+        _grid(rows, (named, *THEORY)),
+        "",
+        *(f"{r['model']}: {text}." for r in rows for text in r["theory"].values()),
         *_claims(rows),
     ]
+    criteria = list(dict.fromkeys(f["criterion"] for r in rows for f in r["findings"]))
     if criteria:
         found = {(r["model"], f["criterion"]): f for r in rows for f in r["findings"]}
         margins = table(
@@ -218,23 +220,6 @@ def _claims(rows: list[dict[str, Any]]) -> list[str]:
         hints = advice(r, shell_name(r["path"])) if r.get("verdict") else []
         lines += [f"{r['model']}: {why}: {command}" for why, command in hints]
     return lines
-
-
-def _theory(rows: list[dict[str, Any]]) -> list[str]:
-    """What is known beforehand about the norms, beside what was measured."""
-    told = [
-        (
-            r["model"],
-            number(r["rms_at_end_of_sequence"]),
-            number(r["expected_rms_at_end_of_sequence"]),
-            number(r["bound_at_end_of_sequence"]),
-            number(r["bound_at_last"]),
-        )
-        for r in rows
-    ]
-    titles = ("model", "root mean square ‖h‖ at end", "expected", "bound at end", "bound at last")
-    lines = [table(titles, told, right=(1, 2, 3, 4)), ""]
-    return lines + [f"{r['model']}: {text}." for r in rows for text in r["theory"].values()]
 
 
 def _cell(finding: dict[str, Any] | None) -> str:

@@ -176,7 +176,7 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     from ..boxes import box_note
     from ..page.performance import score
     from ..stored.collect import collect
-    from ..stored.reasons import missing, model_advice, told
+    from ..stored.reasons import missing, model_advice
     from ..vocabulary import notes, reason
 
     result = collect(page.parent)
@@ -189,7 +189,7 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
         lines += [f"{m.title}: {verdict_word(m.state)}{said}", f"  {why}"]
         lines += [f"  {note}" for note in notes(m.certificate, box_note(m.analysis))]
         lines += [f"  {hint}: {command}" for hint, command in model_advice(m, base)]
-        lines += [f"  not run: {', '.join(i.steps)} ({told(i)})" for i in missing(m, base=base) if i.reason != why]
+        lines += [f"  not run: {', '.join(i.steps)} ({i.text})" for i in missing(m, base=base) if i.reason != why]
     lines += [f"{name}: failed ({why})" for name, why in lost.items()]
     seconds = result.settings.get("seconds")
     took = f" (in {duration(seconds)})" if seconds is not None else ""

@@ -60,21 +60,21 @@ def watched(work: Callable[[], int]) -> int:
             stream.flush()
     _control(_ADOPTS, 1)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, heard)
-    told, tells = os.pipe()
+    reads, writes = os.pipe()
     parent, child = os.getpid(), os.fork()
     if child == 0:
         code = 2
         try:
             _control(_DIES_WITH_PARENT, signal.SIGKILL)
-            os.close(told)
+            os.close(reads)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if os.getppid() == parent:
-                code = _carry_out(work, tells)
+                code = _carry_out(work, writes)
         finally:
             os._exit(code)
-    os.close(tells)
-    os.set_blocking(told, False)
-    return _watch(child, told, heard, limit)
+    os.close(writes)
+    os.set_blocking(reads, False)
+    return _watch(child, reads, heard, limit)
 
 
 def _limit() -> float | None:
@@ -89,17 +89,17 @@ def _limit() -> float | None:
     return None
 
 
-def _carry_out(work: Callable[[], int], tells: int) -> int:
+def _carry_out(work: Callable[[], int], writes: int) -> int:
     """In the child: standard output is kept for the command alone, and the watcher hears where the user's code is."""
     owner = os.getpid()
     with contextlib.suppress(OSError):
-        mine = os.dup(1)  # nowhere, where it was closed
+        kept = os.dup(1)  # nowhere, where it was closed
         os.dup2(2, 1)
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        console.OUTPUT = open(mine, "w", encoding=encoding, errors="replace", newline="")  # noqa: SIM115 - for good
+        console.OUTPUT = open(kept, "w", encoding=encoding, errors="replace", newline="")  # noqa: SIM115 - for good
         # where it leads now may be of another kind, which has no positions: the old one would ask for its own
         sys.stdout = open(1, "w", encoding=encoding, errors="replace", closefd=False, buffering=1)  # noqa: SIM115
-    WATCHERS.append(lambda name: _tell(tells, repr(name)))
+    WATCHERS.append(lambda name: _tell(writes, repr(name)))
     try:
         code = work()
     except BaseException as error:  # noqa: BLE001 - faults of ours, where they are asked for
@@ -110,25 +110,25 @@ def _carry_out(work: Callable[[], int], tells: int) -> int:
     for stream in (console.OUTPUT, sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()  # type: ignore[union-attr]
-    _tell(tells, str(code))
+    _tell(writes, str(code))
     return code
 
 
-def _tell(tells: int, text: str) -> None:
+def _tell(writes: int, text: str) -> None:
     """A line to the watcher; where the user's code has closed the way to it, nothing more can come of this."""
     try:
-        os.write(tells, f"{text}\n".encode(errors="replace"))
+        os.write(writes, f"{text}\n".encode(errors="replace"))
     except OSError:
         os._exit(_FAULT)
 
 
-def _watch(child: int, told: int, heard: set[signal.Signals], limit: float) -> int:
-    """Until the child has ended: hand signals on, read what it tells, look at the clock while user's code runs."""
+def _watch(child: int, reads: int, heard: set[signal.Signals], limit: float) -> int:
+    """Until the child has ended: hand signals on, read what it writes, look at the clock while user's code runs."""
     running, since, code, rest, asked = "", 0.0, None, b"", 0
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         with contextlib.suppress(BlockingIOError):
-            rest += os.read(told, 1 << 20)
+            rest += os.read(reads, 1 << 20)
         *lines, rest = rest.split(b"\n")
         for line in lines:
             text = line.decode(errors="replace")
@@ -181,10 +181,10 @@ def _end_the_rest() -> None:
     if sys.platform != "linux":
         return
     for _ in range(100):
-        mine = [pid for pid in _processes() if _parent(pid) == os.getpid()]
-        if not mine:
+        children = [pid for pid in _processes() if _parent(pid) == os.getpid()]
+        if not children:
             return
-        for pid in mine:
+        for pid in children:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

@@ -38,7 +38,7 @@ LOWEST_EXPONENT = -0.75  # per step; what lies below is gone at once and would f
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 
 
-def look(index: int) -> dict[str, object]:
+def look(index: int) -> dict[str, Any]:
     """Colour, dash pattern and marker of the model with this index."""
     return {
         "color": series_color(index),
@@ -56,7 +56,11 @@ def titles(models: Iterable[ModelRecord]) -> list[str]:
 def _legend(axes: Axes, **options: object) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        axes.legend(handles, labels, **{"loc": "best", **options})  # type: ignore[arg-type]
+        axes.legend(handles, labels, **{"loc": "best", **options})
+
+
+def _band(axes: Axes, x: Any, low: Any, high: Any, index: int, alpha: float = 0.15) -> None:
+    axes.fill_between(x, low, high, color=series_color(index), alpha=alpha, linewidth=0)
 
 
 def _plain_ticks(axes: Axes, which: str = "both") -> None:
@@ -112,7 +116,7 @@ def training(
             if frame is None or column not in frame or np.isnan(frame[column].to_numpy(dtype=float)).all():
                 continue
             if metric is None or m.metric == metric:
-                axes.plot(frame["epoch"], frame[column], label=label(m.title), markevery=_thin(frame), **look(i))  # type: ignore[arg-type]
+                axes.plot(frame["epoch"], frame[column], label=label(m.title), markevery=_thin(frame), **look(i))
                 drawn.append(m)
         if not drawn:
             return None
@@ -141,7 +145,7 @@ def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | No
     with panel(str(NAMES.get(criterion, criterion)), height=0.85 + 0.26 * len(known)) as (figure, axes):
         for row, (i, _, value) in enumerate(known):
             axes.plot([0.0, value], [row, row], color=series_color(i), linewidth=1.2)
-            axes.plot([value], [row], **(look(i) | {"linestyle": "none"}))  # type: ignore[arg-type]
+            axes.plot([value], [row], **(look(i) | {"linestyle": "none"}))
         axes.axvline(0, color=INK, linewidth=1)
         axes.set_yticks(range(len(known)), [label(m.title) for _, m, _ in known])
         axes.set_ylim(len(known) - 0.5, -0.5)
@@ -181,15 +185,8 @@ def sweep(
         return None
     with panel(title) as (figure, axes):
         for i, m, rows in found:
-            axes.fill_between(
-                rows[strength],
-                rows["ci_low"],
-                rows["ci_high"],
-                color=series_color(i),
-                alpha=0.15,
-                linewidth=0,
-            )
-            axes.plot(rows[strength], rows["accuracy"], label=label(m.title), **look(i))  # type: ignore[arg-type]
+            _band(axes, rows[strength], rows["ci_low"], rows["ci_high"], i)
+            axes.plot(rows[strength], rows["accuracy"], label=label(m.title), **look(i))
         _percent_axis(axes, _chance(models))
         axes.set_xlabel(axis)
         _plain_ticks(axes, "x")
@@ -209,7 +206,7 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
             rows = _rows(m, "attacks", keys)
             if rows is not None:
                 rows = rows[rows["epsilon"] > 0]
-                axes.plot(rows["epsilon"], rows["accuracy"], label=label(m.title), **look(i))  # type: ignore[arg-type]
+                axes.plot(rows["epsilon"], rows["accuracy"], label=label(m.title), **look(i))
         _percent_axis(axes, _chance(models))
         axes.set_xscale("log")
         axes.set_xlabel("radius, Euclidean norm of the change")
@@ -228,7 +225,7 @@ def density(model: ModelRecord, index: int, name: str) -> str | None:
         return None
     with panel(label(model.title, 40)) as (figure, axes):
         y = frame["density"].clip(lower=frame["density"].max() * 1e-6)
-        axes.fill_between(frame["eigenvalue"], y, y.min(), color=series_color(index), alpha=0.25, linewidth=0)
+        _band(axes, frame["eigenvalue"], y, y.min(), index, alpha=0.25)
         axes.plot(frame["eigenvalue"], y, color=series_color(index), linewidth=1.4)
         axes.set_yscale("log")
         axes.set_xlabel("eigenvalue of the Hessian")
@@ -261,9 +258,9 @@ def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: se
         for i, title, frame in frames:
             frame = select(frame, layer=frame["layer"].max())
             keep = frame.iloc[:: _thin(frame, 160)]
-            axes.fill_between(keep["t"], keep["q10"], keep["q90"], color=series_color(i), alpha=0.15, linewidth=0)
+            _band(axes, keep["t"], keep["q10"], keep["q90"], i)
             every = (4 * i % len(keep), _thin(keep, 8))
-            axes.plot(keep["t"], keep["q50"], label=label(title), markevery=every, **look(i))  # type: ignore[arg-type]
+            axes.plot(keep["t"], keep["q50"], label=label(title), markevery=every, **look(i))
             for column, style, words in (("envelope", ":", "proved bound"), ("expected", "-.", "expected")):
                 known = keep[keep[column].notna()] if column in keep else keep.iloc[:0]
                 if len(known):
@@ -300,7 +297,7 @@ def exponents(models: Sequence[ModelRecord], name: str) -> str | None:
             if frame is None:
                 continue
             frame = frame[np.isfinite(frame["per_step"])]
-            axes.plot(frame["index"], frame["per_step"], label=label(m.title), markevery=_thin(frame, 8), **look(i))  # type: ignore[arg-type]
+            axes.plot(frame["index"], frame["per_step"], label=label(m.title), markevery=_thin(frame, 8), **look(i))
             drawn = True
         if not drawn:
             return None
@@ -320,13 +317,7 @@ def exponents(models: Sequence[ModelRecord], name: str) -> str | None:
 
 
 def curves(
-    model: ModelRecord,
-    series: Sequence[tuple[str, pd.DataFrame]],
-    title: str,
-    axis: str,
-    name: str,
-    *,
-    zero: bool = True,
+    model: ModelRecord, series: Sequence[tuple[str, pd.DataFrame]], title: str, axis: str, name: str
 ) -> str | None:
     """Quantities of one model over training steps, each a ``(legend, frame with step and value)``."""
     series = [(legend, frame) for legend, frame in series if not frame.empty]
@@ -334,9 +325,8 @@ def curves(
         return None
     with panel(f"{label(model.title, 36)}: {title}") as (figure, axes):
         for i, (legend, frame) in enumerate(series):
-            axes.plot(frame["step"], frame["value"], label=legend, markevery=_thin(frame, 8), **look(i))  # type: ignore[arg-type]
-        if zero:
-            axes.axhline(0, color=INK, linewidth=1)
+            axes.plot(frame["step"], frame["value"], label=legend, markevery=_thin(frame, 8), **look(i))
+        axes.axhline(0, color=INK, linewidth=1)
         axes.set_xlabel("training step")
         axes.set_ylabel(axis)
         _plain_ticks(axes)

@@ -26,9 +26,9 @@ from ..names import breakable, cut
 from ..stored.collect import FRAMES, ModelRecord, Report, check_folder, collect
 from ..stored.limits import LETTERS
 from ..stored.reasons import missing, model_advice
-from ..vocabulary import GLOSSARY, meaning, notes, reason, sentence, weaker
+from ..vocabulary import meaning, notes, reason, sentence, weaker
 from .performance import score
-from .provenance import lead, made
+from .provenance import lead, provenance
 from .sections import sections
 
 __all__ = ["environment", "page_files", "policy", "render"]
@@ -105,8 +105,7 @@ def _page(report: Report) -> str:
         models=[_card(m) for m in report.models],
         sections=sections(report),
         lead=lead(report),
-        made=made(report),
-        glossary=GLOSSARY,
+        made=provenance(report),
         css=Markup(css),
         policy=policy(css),
         version=version("rnn-stability"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..formatting import count, metric, metric_word, percent
 from ..stored.collect import ModelRecord, Report
-from ..stored.reasons import missing, told
+from ..stored.reasons import missing
 from .layout import NAMED, Column, Section, field, tabulate, text
 
 __all__ = ["Score", "performances", "score"]
@@ -63,7 +63,7 @@ def performances(report: Report) -> Section | None:
     """
     given = [m for m in report.models if not m.run.get("result")]
     models = [m for m in given if m.performance]
-    notes = tuple(f"{m.title}: {told(item)}" for m in given for item in missing(m, ("performance",)))
+    notes = tuple(f"{m.title}: {item.text}" for m in given for item in missing(m, ("performance",)))
     if not models and not notes:
         return None
     tables = tabulate(

@@ -15,7 +15,7 @@ from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import missing, model_advice
 from .layout import NAMED, Cell, Column, Table, tabulate, text
 
-__all__ = ["Made", "lead", "made"]
+__all__ = ["Provenance", "lead", "provenance"]
 
 NO_COMMAND = "no command gives it"
 UNKNOWN = "not recorded"
@@ -41,7 +41,7 @@ TOLD = (
 
 
 @dataclass(frozen=True)
-class Made:
+class Provenance:
     """The last section's text and tables, the commands that check it, and the one that made it."""
 
     text: str
@@ -146,7 +146,7 @@ def _models(report: Report) -> tuple[Table, ...]:
     return tabulate("Models, data and training", _words("model", "layer", "task", "training"), rows)
 
 
-def made(report: Report) -> Made:
+def provenance(report: Report) -> Provenance:
     """The section on how the report came to be.
 
     Args:
@@ -179,4 +179,4 @@ def made(report: Report) -> Made:
     commands = [
         f"stability verify {shlex.quote(f'models/{m.name}/certificate.json')}" for m in report.models if m.checked
     ]
-    return Made(" ".join(sentences), tables, tuple(commands), str(settings.get("command") or ""))
+    return Provenance(" ".join(sentences), tables, tuple(commands), str(settings.get("command") or ""))

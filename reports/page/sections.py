@@ -9,7 +9,7 @@ from ..boxes import interval
 from ..figures import panels as figures
 from ..formatting import count, duration, metric, metric_word, number, percent, signed
 from ..stored.collect import ModelRecord, Report
-from ..stored.reasons import missing, told
+from ..stored.reasons import missing
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .layout import NAMED, Cell, Column, Section, draw, field, tabulate, text
 from .performance import performances
@@ -22,16 +22,16 @@ BEHIND = "about the differential equation"  # how a finding says that it is not 
 
 def _missing(models: Sequence[ModelRecord], *steps: str) -> tuple[str, ...]:
     """A note for every model and reason why an analyzer could not answer."""
-    return tuple(f"{m.title}, {', '.join(item.steps)}: {told(item)}" for m in models for item in missing(m, steps))
+    return tuple(f"{m.title}, {', '.join(item.steps)}: {item.text}" for m in models for item in missing(m, steps))
 
 
 def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
     """What the expected norm and the proved bound of each model come from, or why there is none."""
     names = {"expected": "expected norm", "envelope": "proved bound"}
-    told = [(m.title, m.documents.get("drift", {}).get("sources")) for m in models]
+    known = [(m.title, m.documents.get("drift", {}).get("sources")) for m in models]
     return tuple(
         f"{title}, {names[line]}: {sources[line]}"
-        for title, sources in told
+        for title, sources in known
         if isinstance(sources, dict)
         for line in names
         if line in sources
@@ -152,10 +152,10 @@ def _hessian(report: Report) -> Section | None:
 def _ranges(models: Sequence[ModelRecord]) -> str:
     """Where the sizes of perturbations are not those of inputs in [0, 1]: what they are shares of."""
     found = [interval(m.analysis.get("input_range")) for m in models if "attacks" in m.frames]
-    told = [text for text in dict.fromkeys(found) if text not in ("", interval([0, 1]))]
-    if not told:
+    ranges = [text for text in dict.fromkeys(found) if text not in ("", interval([0, 1]))]
+    if not ranges:
         return ""
-    return f" Inputs lie in {' or '.join(told)}; sizes are in their unit, attacks stay in that range."
+    return f" Inputs lie in {' or '.join(ranges)}; sizes are in their unit, attacks stay in that range."
 
 
 def _robustness(report: Report) -> Section | None:

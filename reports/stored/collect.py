@@ -9,7 +9,7 @@ printable here, once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -139,20 +139,14 @@ class Report:
             if parts:
                 joined = pd.concat(parts, ignore_index=True)
                 out[stem] = joined.reindex(columns=["model", *(c for c in joined.columns if c != "model")])
-        rows = [
-            {"model": m.name, **{k: f.get(k) for k in ("criterion", "holds", "margin", "rate", "detail")}}
-            for m in self.models
-            for f in (m.certificate or {}).get("findings", ())
-        ]
-        if rows:
-            out["margins"] = pd.DataFrame(rows)
-        claims = [
-            {"model": m.name, **{k: c.get(k) for k in ("name", "verdict", "evidence", "value", "statement")}}
-            for m in self.models
-            for c in (m.certificate or {}).get("claims", ())
-        ]
-        if claims:
-            out["claims"] = pd.DataFrame(claims)
+        parts = {
+            "margins": ("findings", ("criterion", "holds", "margin", "rate", "detail")),
+            "claims": ("claims", ("name", "verdict", "evidence", "value", "statement")),
+        }
+        for name, (part, fields) in parts.items():
+            found = [(m.name, entry) for m in self.models for entry in (m.certificate or {}).get(part, ())]
+            if found:
+                out[name] = pd.DataFrame([{"model": model, **_some(entry, fields)} for model, entry in found])
         out["models"] = pd.DataFrame([_row(m) for m in self.models])
         return out
 
@@ -195,24 +189,20 @@ def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     return frame
 
 
+def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: values.get(name) for name in names}
+
+
 def _row(m: ModelRecord) -> dict[str, Any]:
-    result = m.run.get("result", {})
-    certificate = m.certificate or {}
+    certificate, result = m.certificate or {}, m.run.get("result", {})
     return {
         "model": m.name,
         "title": m.title,
         "verdict": m.verdict,
         "evidence": certificate.get("evidence"),
         "state": m.state,
-        "criterion": certificate.get("criterion"),
-        "rate": certificate.get("rate"),
-        "overshoot": certificate.get("overshoot"),
-        "metric": result.get("metric"),
-        "test_metric": result.get("test_metric"),
-        "train_metric": result.get("train_metric"),
-        "chance": result.get("chance"),
-        "epochs": result.get("epochs"),
-        "seconds": result.get("seconds"),
+        **_some(certificate, ("criterion", "rate", "overshoot")),
+        **_some(result, ("metric", "test_metric", "train_metric", "chance", "epochs", "seconds")),
     }
 
 
@@ -309,8 +299,8 @@ def collect(folder: str | Path) -> Report:
     )
     if not models:
         raise FileFormatError(f"{folder} holds no finished model: run `stability report --out {folder}` to go on")
-    told = settings.get("failed")
-    told = told if isinstance(told, dict) else {}
+    reasons = settings.get("failed")
+    reasons = reasons if isinstance(reasons, dict) else {}
     shown = {m.name for m in models}
-    failed = {n: str(told.get(n, "not finished: the same command goes on")) for n in names if n not in shown}
+    failed = {n: str(reasons.get(n, "not finished: the same command goes on")) for n in names if n not in shown}
     return Report(folder, settings, models, failed)

@@ -16,7 +16,7 @@ from ..vocabulary import NAMES, state
 if TYPE_CHECKING:
     from .collect import ModelRecord
 
-__all__ = ["Missing", "advice", "as_values", "missing", "model_advice", "named", "shell_name", "told"]
+__all__ = ["Missing", "advice", "as_values", "missing", "model_advice", "named", "shell_name"]
 
 NO_DATA = "no data are known"
 PATIENCE = 10  # times the seconds that were not enough
@@ -35,6 +35,11 @@ class Missing:
     steps: tuple[str, ...]
     reason: str
     command: str = ""
+
+    @property
+    def text(self) -> str:
+        """Reason and command in one line."""
+        return self.reason + (f": {self.command}" if self.command else "")
 
 
 def named(model: ModelRecord, base: str = "models") -> str:
@@ -93,11 +98,6 @@ def missing(model: ModelRecord, steps: Sequence[str] = tuple(STEPS), base: str =
                 data.add(reason)
     command = f"stability report {named(model, base)} --data FILE.npz"
     return [Missing(tuple(names), why, command if why in data else "") for why, names in found.items()]
-
-
-def told(item: Missing) -> str:
-    """Reason and command in one line."""
-    return item.reason + (f": {item.command}" if item.command else "")
 
 
 def advice(summary: Mapping[str, Any] | None, model: str, seconds: float | None = None) -> list[tuple[str, str]]:
