@@ -171,6 +171,9 @@ def read_prefix(path: Path, mark: Mark) -> bytes:
 def _opened(path: Path, mode: int) -> Iterator[int]:
     """A descriptor of a file that is there, never of what a link of its name leads to.
 
+    Yields:
+        The descriptor.
+
     Raises:
         FileFormatError: when the file cannot be written to.
     """

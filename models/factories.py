@@ -97,7 +97,7 @@ def users_code(name: str, failed: str) -> Iterator[None]:
 
     Raises:
         ConfigurationError: with type and text of what was raised.
-    """
+    """  # noqa: DOC501 - an interrupt is handed on
     owner = os.getpid()
     for watcher in WATCHERS:
         watcher(name)

@@ -315,7 +315,7 @@ class RecurrentLayer(nn.Module, ABC):
 
         Raises:
             UnsupportedError: a layer that no weights make contracting, or of which no such bound is known.
-        """
+        """  # noqa: DOC501 - made by a function
         raise no_contraction_gap(self)
 
     def real_part_bounds(self, published: bool = False) -> dict[str, tuple[float, float]]:

@@ -86,6 +86,7 @@ class Work:
         """Model and task.
 
         Raises:
+            NoDataError: when no data are known; it is an ``UnsupportedError``.
             UnsupportedError: when there is no model or no data.
         """
         if self.model is None:

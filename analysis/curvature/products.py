@@ -100,6 +100,7 @@ def batches_of(x: Any, y: Any, batch_size: int | None) -> list[tuple[Tensor, Ten
     """Minibatches of ``(x, y)``; a loader (``y=None``) is handed through.
 
     Raises:
+        NonFiniteError: inputs that are not finite.
         ConfigurationError: no tensors and no loader.
         DimensionError: different lengths, or no sample at all.
     """

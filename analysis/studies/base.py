@@ -114,6 +114,7 @@ class Job:
             news: called after every epoch; what it says is told.
 
         Raises:
+            KeyboardInterrupt: the user stopped it; finished epochs are kept.
             UnsupportedError: it diverged, so that the study has no number for it.
             KeyboardInterrupt: it was interrupted.
         """

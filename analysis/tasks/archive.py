@@ -43,6 +43,7 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
         The task.
 
     Raises:
+        ConfigurationError: no file is named.
         FileFormatError: missing, damaged, with other names than these, another file than ``digest`` says, or arrays
             that make no task.
 

@@ -137,7 +137,7 @@ def contraction_gap(layer: nn.Module) -> Tensor:
         >>> layer = LipschitzRNN.from_matrices(-2 * eye, 0.5 * eye, eye, dt=0.1)
         >>> round(float(contraction_gap(layer).detach()), 12)
         1.5
-    """
+    """  # noqa: DOC501 - made by a function
     if isinstance(layer, (nn.RNN, nn.RNNCell)):  # several layers too, which are no map from one state to the next
         gaps = [1 - torch.linalg.matrix_norm(W, 2) for W in recurrent_matrices(layer).values()]
         return torch.stack(gaps).min()

@@ -103,6 +103,7 @@ class Run:
             file: where the ``.npz`` file of data of one's own lies now; it must be the same file.
 
         Raises:
+            ConfigurationError: a file for a run that was trained on a task by name.
             FileFormatError: data that are gone, or a description that makes no task.
         """
         spec = self.document["task"]
@@ -198,6 +199,9 @@ def new_run(path: str | Path, overwrite: bool) -> Iterator[Path]:
         overwrite: whether an earlier run in it, and other files of the names that a run has, may be replaced. What
             analyzers found about that run is removed; all other files stay.
 
+    Yields:
+        The folder.
+
     Raises:
         ConfigurationError: when there is an earlier run, or other files, and they may not be replaced.
         FolderInUseError: another process writes there.
@@ -227,6 +231,9 @@ def old_run(path: str | Path) -> Iterator[Path]:
     """Own the folder of a run that goes on for the time of a block.
 
     In a folder without a list of its files (of an earlier release) those that a run has are its own.
+
+    Yields:
+        The folder.
 
     Raises:
         ConfigurationError: a file of another origin has a name that the run needs.

@@ -58,10 +58,10 @@ def warm() -> None:
     import stability.reports.cli
     import stability.reports.page.html
     import stability.reports.stored.certificates
-    import stability.verify  # noqa: F401
+    import stability.verify
 
     with contextlib.suppress(ImportError):
-        import onnx.reference.ops._op_list  # noqa: F401
+        import onnx.reference.ops._op_list
 
 
 def jailed(call: Callable[[], Any], *, memory: int = 2048, seconds: int = 20) -> Outcome:

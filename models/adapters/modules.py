@@ -135,6 +135,7 @@ def recurrent_subject(module: Any) -> Subject:
     """The subject behind one recurrent module.
 
     Raises:
+        ConfigurationError: the code that gives its system ended the program.
         UnsupportedError: when nobody knows it.
     """
     try:

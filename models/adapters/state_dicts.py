@@ -100,7 +100,7 @@ def state_dict_subject(
         >>> gru = torch.nn.GRU(3, 5)
         >>> state_dict_subject(gru.state_dict())[1]["cell"]
         'gru'
-    """
+    """  # noqa: DOC501 - made by a function
     if cell is not None and cell not in (*CELLS, "rnn"):
         raise ConfigurationError(f"unknown cell {cell!r}; the known ones are {', '.join(CELLS)}")
     cell = "rnn_tanh" if cell == "rnn" else cell
@@ -152,6 +152,10 @@ def _refuse_further(state: Mapping[str, Any], path: str, named: bool, where: str
         path: of the part.
         named: whether the user named the part: what stands elsewhere is then none of the claim's business.
         where: what errors call it.
+
+    Raises:
+        FileFormatError: weights of a cell and of layers at once.
+        UnsupportedError: projections, weights of a parametrisation, or others that may change the map.
     """
     prefix, label = f"{path}." if path else "", ascii(path)[1:-1] or "the module"
     own = {key: m for key, m in _matches(state) if m["path"] == prefix}

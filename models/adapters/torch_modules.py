@@ -84,6 +84,9 @@ def read(module: Any) -> Subject:
 
     Returns:
         A ``DrivenSystem``, ``GatedCell`` or ``Cascade``.
+
+    Raises:
+        UnsupportedError: an LSTM with projections.
     """
     if getattr(module, "proj_size", 0):
         raise UnsupportedError(

@@ -43,6 +43,8 @@ def loop_subject(graph: Graph, node: Any) -> DrivenSystem | LureSystem:
         A discrete ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet.
 
     Raises:
+        FileFormatError: a node without a body, or one whose names and values do not match.
+        StabilityError: what reading the body raised.
         UnsupportedError: anything but affine maps and known activations; the text says what was met.
     """
     body, carried, entries, results = _opened(graph, node)

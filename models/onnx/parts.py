@@ -56,6 +56,7 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
         The subject, and what was read.
 
     Raises:
+        StabilityError: what reading a part raised.
         FileFormatError: unreadable, truncated, or without a recurrent part.
         ConfigurationError: several parts and none named, or ``onnx`` is not installed.
         UnsupportedError: a variant without criterion (peepholes, clipping, coupled gates, other activations).

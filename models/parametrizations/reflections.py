@@ -82,6 +82,7 @@ def householder_apply(U: Tensor, h: Tensor) -> Tensor:
         ``(..., n)``: ``h W^T`` in matrix notation.
 
     Raises:
+        ConfigurationError: ``h`` is no tensor of the dtype of U.
         DimensionError: ``h`` does not have n entries a row; and what ``householder_matrix`` raises.
 
     Example:

@@ -75,6 +75,9 @@ def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
         size: bytes that the member claims to unpack to.
         room: numbers that may still be read.
         where: what errors call it.
+
+    Raises:
+        FileFormatError: no array of numbers or names, too many of them, or another number of bytes than they need.
     """
     shape, fortran, dtype = _read_header(handle, where)
     count = math.prod(shape)
@@ -134,6 +137,7 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
         A ``LureSystem``, or a ``DrivenSystem`` where ``U`` (or ``E``) is given.
 
     Raises:
+        DimensionError: ``C`` of another shape than ``A`` and ``B`` ask for.
         FileFormatError: missing, doubled or unknown names, or one that would have no effect.
         StabilityError: matrices that make no system.
 

@@ -28,6 +28,7 @@ def reading(path: str | Path, wrong: str = "", damaged: tuple[type[Exception], .
 
     Raises:
         FileFormatError: a file that cannot be read, or is damaged.
+        StabilityError: what the reading itself raised.
     """
     try:
         yield

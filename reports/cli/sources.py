@@ -46,6 +46,7 @@ def open_model(name: str) -> Any:
         name: a run directory, a model file, or ``package.module:factory``.
 
     Raises:
+        ConfigurationError: only matrices, no network.
         StabilityError: missing or unreadable, or only matrices.
     """
     from ...models.sources import load_module

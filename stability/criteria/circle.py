@@ -222,6 +222,7 @@ def bounded_real_lmi(
         A finding; its witness is ``{"P"}``, its margin the slack of the inequality beyond rounding errors.
 
     Raises:
+        ConfigurationError: ``gamma`` is no positive number.
         StabilityError: bad matrices or options.
 
     Example:

@@ -60,6 +60,7 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
         disagree, which happens on the boundary, it does not hold and says so.
 
     Raises:
+        DimensionError: not as many outputs as inputs, or none.
         StabilityError: bad matrices, or a size too large for a semidefinite program.
 
     Example:

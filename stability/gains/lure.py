@@ -286,6 +286,8 @@ def incremental_gain(
         The gain, infinite where none was proved.
 
     Raises:
+        DimensionError: ``H`` has another number of columns than the system has states.
+        ConfigurationError: an unknown measure or solver.
         StabilityError: bad matrices or options.
 
     Source:

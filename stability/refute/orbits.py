@@ -29,6 +29,9 @@ def close_returns(
     """Orbits that a run nearly closes, among them those that repel: cycles inside chaos.
 
     The run is watched for 400 steps; where it comes back nearest, for each short period, Newton's method starts.
+
+    Yields:
+        One closed orbit after another.
     """
     q, run = len(inputs), trace(driven, state, inputs, 401, deadline)
     if deadline is not None and deadline.over:

@@ -83,6 +83,9 @@ def replayed_pair(
         pair: two states.
         inputs: ``(q, p)``, used in turn.
         deadline: whether there is time for the runs.
+
+    Yields:
+        Kind and data of the candidate.
     """
     if 2.0 * MIN_STEPS * work > MAX_WORK or not deadline.affords(16.0 * MIN_STEPS * work):
         return

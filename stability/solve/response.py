@@ -105,6 +105,7 @@ def state_space(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None) 
     """Checked float64 copies of a state-space system's matrices, D zero where it is ``None``.
 
     Raises:
+        DimensionError: ``A`` is not square.
         StabilityError: shapes that do not fit, or entries that are not finite real numbers.
     """
     a = as_matrix("A", A)

@@ -181,9 +181,12 @@ def synced(handle: int) -> None:
 def _place(path: Path) -> Iterator[tuple[int | None, Path, os.stat_result | None]]:
     """What a path leads to: an open descriptor of this process, or a target and what stands there.
 
+    Yields:
+        A descriptor or ``None``, the path of the target, and what stands there.
+
     Raises:
         FileFormatError: nothing that is written to; or what goes wrong within the block, told of the path.
-    """
+    """  # noqa: DOC501 - the ValueError that goes on is a FileFormatError
     try:
         descriptor = _own_descriptor(path)
         if descriptor is not None:

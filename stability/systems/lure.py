@@ -119,6 +119,9 @@ class LureSystem(Subject):
         Returns:
             The system.
 
+        Raises:
+            DimensionError: ``W`` has another shape than ``A``.
+
         Example:
             >>> LureSystem.recurrent([[-1.0]], [[0.5]]).C
             array([[0.5]])

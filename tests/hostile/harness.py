@@ -55,9 +55,9 @@ class Outcome:
 
 def warm_up() -> None:
     """Import what the commands import, once for all cases."""
-    import matplotlib.pyplot  # noqa: F401
-    import onnx  # noqa: F401
-    import pandas as pd  # noqa: F401
+    import matplotlib.pyplot
+    import onnx
+    import pandas as pd
     import torch
 
     import stability.analysis
@@ -65,7 +65,7 @@ def warm_up() -> None:
     import stability.models.onnx.parts
     import stability.reports.cli
     import stability.reports.page.html
-    import stability.verify  # noqa: F401
+    import stability.verify
 
     torch.set_num_threads(1)
 
