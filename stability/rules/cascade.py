@@ -16,7 +16,7 @@ A gated layer's proof is about inputs in its box: it must hold what the level be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,12 +73,12 @@ def pack(claim: Claim) -> dict[str, Any]:
 
 def part_problem(packed: Any) -> str | None:
     """Why a packed proof is not just ``kind``, ``data`` and ``rate``, or ``None``."""
-    if not isinstance(packed, Mapping) or set(packed) != {"kind", "data", "rate"}:
+    part: Mapping[str, Any] = packed if isinstance(packed, Mapping) else {}
+    if set(part) != {"kind", "data", "rate"}:
         return "a part of a proof holds kind, data and rate, and nothing else"
-    rate = packed["rate"]
-    if not isinstance(packed["kind"], str) or not isinstance(packed["data"], Mapping):
+    if not isinstance(part["kind"], str) or not isinstance(part["data"], Mapping):
         return "kind must be a string and data a mapping"
-    return None if isinstance(rate, float) else "rate must be a floating-point number"
+    return None if isinstance(part["rate"], float) else "rate must be a floating-point number"
 
 
 def layer_claim(layer: Layer, packed: Any) -> Claim:
@@ -173,7 +173,7 @@ def compose(cascade: Cascade, claims: list[Claim], tolerance: float) -> tuple[fl
     wide, rate = cascade.directions, 0.0
     # spread[i, j]: factor from |d_j(0)| to the bound of V_i, on the level at hand
     spread = np.zeros((wide, len(norms)))
-    rows = []
+    rows: list[Array] = []
     for level in range(cascade.levels):
         index = range(level * wide, (level + 1) * wide)
         merged = [
@@ -182,7 +182,7 @@ def compose(cascade: Cascade, claims: list[Claim], tolerance: float) -> tuple[fl
         ]
         new = np.zeros_like(spread)
         for row, (i, (_, factor)) in enumerate(zip(index, merged)):
-            parts = (norms[j].out * spread[below] for below, j in enumerate(cascade.below(i)))
+            parts: Iterator[Array] = (norms[j].out * spread[below] for below, j in enumerate(cascade.below(i)))
             new[row] = norms[i].gain * factor * sum(parts)
             new[row, i] = norms[i].into
             rows.append(norms[i].out * new[row])
@@ -200,7 +200,8 @@ def boxes_fit(cascade: Cascade, claims: list[Claim]) -> str | None:
     for k, layer in enumerate(cascade.layers):
         if not cascade.below(k) or not isinstance(layer, GatedCell) or layer.input_low is None:
             continue
-        low, high = [], []
+        low: list[Array] = []
+        high: list[Array] = []
         for j in cascade.below(k):
             part = cascade.layers[j]
             data = claims[j].proof.data if claims[j].proof is not None else {}  # type: ignore[union-attr]
@@ -275,7 +276,7 @@ def proved_layers(cascade: Cascade, parts: Sequence[Any], kinds: tuple[str, ...]
     Raises:
         Refused: a part is no such proof.
     """
-    claims = []
+    claims: list[Claim] = []
     for k, (layer, part) in enumerate(zip(cascade.layers, parts)):
         problem = part_problem(part)
         require(problem is None, f"layer {k}: {problem}")

@@ -54,7 +54,7 @@ class TwoEquilibria(ProofData):
         )
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
-        boxes = []
+        boxes: list[Ball] = []
         for place, state in (("first", self.state1), ("second", self.state2)):
             box = given(
                 enclose_equilibrium(subject, state, self.input),

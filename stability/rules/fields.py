@@ -16,7 +16,19 @@ import numpy as np
 
 from stability.rigor.definite import is_symmetric
 
-__all__ = ["FIELDS", "LIMIT", "LONGEST", "Datum", "ProofData", "Refused", "Size", "given", "require", "rows"]
+__all__ = [
+    "FIELDS",
+    "LIMIT",
+    "LONGEST",
+    "Datum",
+    "ProofData",
+    "Refused",
+    "Size",
+    "given",
+    "is_float64",
+    "require",
+    "rows",
+]
 
 Array = np.ndarray
 Value = TypeVar("Value")
@@ -33,16 +45,21 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
+def is_float64(value: Any) -> bool:
+    """Whether this is an array of float64."""
+    array: Array | None = value if isinstance(value, np.ndarray) else None
+    return array is not None and array.dtype == np.float64
+
+
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.float64 and bool(np.isfinite(value).all())
+    return is_float64(value) and bool(np.isfinite(value).all())
 
 
 def _is_pair(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return _is_array(value) and value.shape == (2,) and bool((np.abs(value) <= LIMIT).all())
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        return False
-    return all(_is_number(x) and abs(x) <= LIMIT for x in value)
+    if _is_array(value):
+        return value.shape == (2,) and bool((np.abs(value) <= LIMIT).all())
+    pair: Sequence[Any] = value if isinstance(value, (list, tuple)) else ()
+    return len(pair) == 2 and all(_is_number(x) and abs(x) <= LIMIT for x in pair)
 
 
 FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {

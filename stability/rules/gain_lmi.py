@@ -26,7 +26,7 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.definite import LARGEST, Definiteness, gamma, is_symmetric, prove_positive_definite, up
-from stability.rules.fields import AnyArray, Number, NumberOrNull, Text, require
+from stability.rules.fields import AnyArray, Number, NumberOrNull, Text, is_float64, require
 from stability.rules.multiplier_lmi import all_signs_plus, lmi_matrix, majorant
 from stability.rules.registry import Outcome, ProofData, reason_of, rule
 from stability.statements import at_least, at_most, subject_phrase
@@ -192,7 +192,7 @@ def _bad_data(system: LureSystem, P: Any, L: Any, E: Any, F: Any, H: Any) -> str
     """Why the arrays are not those of a proof about the system, or ``None``."""
     n, m = system.states, system.channels
     arrays = (P, L, E, F, H)
-    if any(not isinstance(x, np.ndarray) or x.dtype != np.float64 for x in arrays):
+    if not all(is_float64(x) for x in arrays):
         return "P, L, E, F and H must be float64 arrays"
     p = F.shape[1] if F.ndim == 2 else -1
     shapes = (P.shape, L.shape, E.shape, F.shape, H.shape[1:])

@@ -89,7 +89,7 @@ class Rule:
         problem = self._uncovered(subject, claim)
         if problem is not None or claim.proof is None:
             return problem or "there is no proof"
-        data = claim.proof.data
+        data: Any = claim.proof.data
         if not isinstance(data, Mapping):
             return "the proof's data are no mapping"
         return self._mistyped(data) or self._other_value(claim, data)
@@ -177,7 +177,7 @@ def rule(
             raise ValueError(f"the rule {kind!r} has no words for an array of another size")
         names = [{name: datum.type for name, datum in part.items()} for part in (needed, optional)]
         about = _tuple(subject), _tuple(claim), _tuple(verdict)
-        RULES[kind] = Rule(kind, *about, value, unfit, size, data, *names, types)
+        RULES[kind] = Rule(kind, about[0], about[1], about[2], value, unfit, size, data, names[0], names[1], types)
         return data
 
     return register

@@ -65,7 +65,8 @@ def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float
     """The gain of the stack from its layers' proved claims, rounded up, or why there is none."""
     total, wide = 1.0, cascade.directions
     for level in range(cascade.levels):
-        last, at, gains = level == cascade.levels - 1, 0, []
+        last, at = level == cascade.levels - 1, 0
+        gains: list[float] = []
         for k in range(level * wide, (level + 1) * wide):
             layer = cascade.layers[k]
             columns = None if head is None or not last else np.ascontiguousarray(head[:, at : at + layer.outputs])
