@@ -93,7 +93,9 @@ def correct(
         both = np.hstack(derivatives(driven, x, u))
         if not np.isfinite(both).all():
             return None
-        step = lstsq(both, value, cond=1e-12, lapack_driver="gelsy", check_finite=False)[0]  # the smallest change
+        least = lstsq(both, value, cond=1e-12, lapack_driver="gelsy", check_finite=False)  # the smallest change
+        assert least is not None  # only other arguments give nothing
+        step = least[0]
         limit = 3.0 * (1.0 + float(np.abs(x).max()) + float(np.abs(u).max(initial=0.0)))
         step *= min(1.0, limit / max(float(np.abs(step).max()), 1e-300))
         x, u = x - step[:n], u - step[n:]
