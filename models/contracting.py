@@ -188,9 +188,9 @@ class ContractingRNN(LureLayer):
         """The matrices with their witness in float64, before they are rounded to the layer's dtype."""
         free = {name: getattr(self, name).double() for name in FREE[self.time]}
         if self.time == "continuous":
-            return continuous_factors(*free.values(), self.rate, self.margin)
+            return continuous_factors(*free.values(), rate=self.rate, margin=self.margin)
         scaled = (p if name == "l" else STEP * p for name, p in free.items())
-        return discrete_factors(*scaled, self.rate, self.margin)
+        return discrete_factors(*scaled, rho=self.rate, margin=self.margin)
 
     def matrices(self) -> dict[str, Tensor]:
         """``A``, ``W`` and in discrete time ``B``, as the layer uses them."""

@@ -53,10 +53,14 @@ class LinearLayer(RecurrentLayer):
 
     def complex_state(self, state: Tensor) -> Tensor:
         """Real entries of a state, last axis, as the complex numbers that ``lam`` multiplies: pairs, head by head."""
+        if self.width % 2 == 0:  # no head ends in the middle of a pair
+            return as_pairs(state)
         return as_pairs(state.unflatten(-1, (self.heads, self.width))).flatten(-2)
 
     def real_state(self, state: Tensor) -> Tensor:
         """Inverse of ``complex_state``."""
+        if self.width % 2 == 0:
+            return from_pairs(state, self.hidden_size)
         return from_pairs(state.unflatten(-1, (self.heads, -1)), self.width).flatten(-2)
 
     @property

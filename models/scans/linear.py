@@ -221,6 +221,11 @@ def _lead(lam: Tensor, shape: torch.Size, dim: int) -> Tensor:
     return lam if extra > 0 else lam.reshape((1,) * -extra + tuple(lam.shape))
 
 
+def _shifted(x: Tensor, end: Tensor, back: bool) -> Tensor:
+    """Each step's entry at the step after it (``back``: before it), and ``end`` where nothing comes from."""
+    return torch.cat([x[:, 1:], end] if back else [end, x[:, :-1]], dim=1)
+
+
 class _DiagonalScan(torch.autograd.Function):
     """``lam (n,)`` or ``(m, time, n)``, ``b (m, time, n)``, ``initial (m, n)`` or ``None``; all of one dtype."""
 
@@ -241,19 +246,13 @@ class _DiagonalScan(torch.autograd.Function):
         if constant and needs[0] and not again:
             g, grad_lam = adjoint_of(lam, grad, x, initial, reverse)
             return grad_lam, g if needs[1] else None, g[:, first] * lam.conj() if needs[2] else None, None
-        if constant:
-            adjoint = lam.conj()
-        elif reverse:
-            adjoint = torch.cat([torch.zeros_like(lam[:, :1]), lam[:, :-1]], dim=1).conj()
-        else:
-            adjoint = torch.cat([lam[:, 1:], torch.zeros_like(lam[:, :1])], dim=1).conj()
+        adjoint = lam if constant else _shifted(lam, torch.zeros_like(lam[:, :1]), not reverse)
         run = _DiagonalScan.apply if again else states_of
-        g = run(adjoint, grad, None, not reverse)
+        g = run(adjoint.conj(), grad, None, not reverse)
         grad_lam = grad_initial = None
         if needs[0]:
             start = torch.zeros_like(x[:, :1]) if initial is None else initial.unsqueeze(1)
-            before = torch.cat([x[:, 1:], start] if reverse else [start, x[:, :-1]], dim=1)
-            grad_lam = g * before.conj()
+            grad_lam = g * _shifted(x, start, reverse).conj()
             grad_lam = grad_lam.sum((0, 1)) if constant else grad_lam
         if needs[2]:
             grad_initial = g[:, first] * (lam if constant else lam[:, first]).conj()
