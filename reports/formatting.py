@@ -297,17 +297,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
     return "\n".join(lines)
 
 
-FILTERS = {
-    "number": number,
-    "signed": signed,
-    "percent": percent,
-    "count": count,
-    "duration": duration,
-    "metric": metric,
-    "rate": rate,
-    "half_life": half_life,
-    "time_unit": time_unit,
-    "metric_word": metric_word,
-    "verdict_sign": verdict_sign,
-    "verdict_word": verdict_word,
-}
+_SHOWN = (number, signed, percent, count, duration, metric, rate, half_life, time_unit, metric_word)
+FILTERS = {show.__name__: show for show in (*_SHOWN, verdict_sign, verdict_word)}
+"""What the page's template calls, by name."""

@@ -97,7 +97,7 @@ def certify(
     output.status()
     summary = view(certificate)
     missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
-    discrete = is_discrete(certificate.subject)
+    discrete = certificate.subject.is_discrete
     if out is not None:
         certificate.save(out)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
@@ -128,12 +128,6 @@ def _rate(text: str) -> str | float:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"best, any or a number, got {text!r}", param_hint="--rate") from None
-
-
-def is_discrete(subject: Any) -> bool:
-    """Whether a subject advances in steps (gated cells and stacks of layers do)."""
-    system = getattr(subject, "system", subject)
-    return bool(getattr(system, "is_discrete", True))
 
 
 def screen(

@@ -16,7 +16,7 @@ from ..jsonable import plain
 from ..names import printable, shorten, terminal_safe
 from .streams import emptied
 
-__all__ = ["Interrupted", "assignments", "say", "show_json", "status", "terminal"]
+__all__ = ["Interrupted", "assignments", "say", "show_json", "status"]
 
 OUTPUT: TextIO | None = None
 """Where results go; ``None`` for standard output. Set where a user's own code runs in this process and may print."""
@@ -63,14 +63,9 @@ def _escaped(line: str) -> str:
     return "".join(json.dumps(c)[1:-1] if printable(c) != c else c for c in line)
 
 
-def terminal() -> bool:
-    """Whether somebody watches standard error."""
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
 def status(text: str, quiet: bool = False) -> None:
     """Show progress on standard error, in place, where it is a terminal."""
-    if not quiet and terminal():
+    if not quiet and sys.stderr is not None and sys.stderr.isatty():
         room = max(20, shutil.get_terminal_size((100, 24)).columns - 1)
         sys.stderr.write(f"\r\x1b[2K{shorten(printable(text), room)}")
         sys.stderr.flush()

@@ -29,16 +29,10 @@ __all__ = ["INK", "MUTED", "RULE", "label", "panel", "series_color", "standalone
 
 INK, MUTED, RULE = "#f10000", "#f10001", "#f10002"
 _SERIES = tuple(f"#f2000{i:x}" for i in range(12))
-_VARIABLES = {
-    INK: "--ink",
-    MUTED: "--muted",
-    RULE: "--rule",
-} | {c: f"--s{i}" for i, c in enumerate(_SERIES)}
+_VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", **{c: f"--s{i}" for i, c in enumerate(_SERIES)}}
 
-WIDTH, HEIGHT = (
-    4.6,
-    3.1,
-)  # inches: 331 by 223 units, so that 10-unit text is 10-12 px wherever the page is read
+WIDTH, HEIGHT = 4.6, 3.1
+"""Inches: 331 by 223 units, so that 10-unit text is 10-12 px wherever the page is read."""
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "stability",
