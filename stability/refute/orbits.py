@@ -78,9 +78,11 @@ def named_value(driven: DrivenSystem, orbit: Array, inputs: Array, value: comple
 
 
 def _hulls(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> tuple[Array, Array]:
-    """The smallest boxes ``(q, n)``, one a phase, around a run."""
+    """The smallest boxes ``(q, n)``, one a phase, around a run; empty ones (NaN) where the time ends it too soon."""
     q = len(inputs)
     run = trace(driven, state, inputs, q * (240 // q), deadline)
+    if len(run) < q:
+        return np.full((q, driven.states), np.nan), np.full((q, driven.states), np.nan)
     phases = [run[k::q] for k in range(q)]
     return np.stack([x.min(axis=0) for x in phases]), np.stack([x.max(axis=0) for x in phases])
 

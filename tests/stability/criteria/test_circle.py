@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.criteria.circle import bounded_real_lmi, circle_criterion
+from stability.criteria.circle import _bounded_real_slack, bounded_real_lmi, circle_criterion
 from stability.criteria.kyp import kyp_criterion
 from stability.criteria.linear import linear_criterion
 from stability.criteria.theorem1 import theorem1, theorem1_system
@@ -14,6 +14,7 @@ from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.hinf import hinf_norm
 from stability.solve.multiplier import multiplier_lmi
 from stability.systems import LureSystem
+from stability.systems.statespace import StateSpace
 from stability.verify import verify_claim
 
 
@@ -148,6 +149,23 @@ def test_nested_multiplier_is_the_s_lemma(rng):
         w, z = rng.normal(size=(2, 200))
         outer, inner = 2 * (w - a * z) * (b * z - w), 2 * (w - alpha * z) * (beta * z - w)
         assert (t * inner <= outer + 1e-7 * (1 + t) * (w * w + z * z) * (1 + b * b + a * a)).all()
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize(("m", "p"), [(2, 2), (1, 3), (3, 1)])
+def test_the_slack_of_the_bounded_real_inequality_has_the_sign_of_its_matrix(discrete, m, p, rng):
+    n, seen = 3, []
+    A = rng.normal(size=(n, n)) / 4 - (0.0 if discrete else 2.0) * np.eye(n)
+    for scale in np.geomspace(0.02, 3.0, 40):
+        B, C, D = (scale * rng.normal(size=shape) for shape in ((n, m), (p, n), (p, m)))
+        step, output = np.hstack([A, B]), np.hstack([C, D])
+        energy = step.T @ step if discrete else np.vstack([step, np.zeros((m, n + m))])
+        energy = energy - np.diag([1.0] * n + [0.0] * m) if discrete else energy + energy.T
+        form = energy + output.T @ output - np.diag([0.0] * n + [1.0] * m)
+        slack = _bounded_real_slack(StateSpace(A, B, C, D, discrete), np.eye(n))
+        assert (slack > 0) == (np.linalg.eigvalsh(form)[-1] < 0)
+        seen.append(slack > 0)
+    assert 5 < sum(seen) < 35
 
 
 def test_bounded_real_lmi_agrees_with_the_norm(rng):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stability.criteria.circle import circle_criterion
-from stability.criteria.kyp import kyp_criterion, kyp_lmi
+from stability.criteria.kyp import _slack, kyp_criterion, kyp_lmi
 from stability.errors import ConfigurationError, DimensionError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.multiplier import multiplier_lmi
@@ -152,3 +152,21 @@ def test_fails_with_a_reason(rng):
         kyp_lmi(-np.eye(2), np.ones((2, 1)), np.ones((2, 2)))
     with pytest.raises(DimensionError):
         kyp_lmi(-np.eye(2), np.zeros((2, 0)), np.zeros((0, 2)))
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("size", [1e-6, 1.0])
+def test_the_slack_of_the_positive_real_inequality_has_the_sign_of_its_matrix(discrete, size, rng):
+    n, m, seen = 3, 2, []
+    A = rng.normal(size=(n, n)) / 4 - (0.0 if discrete else 2.0) * np.eye(n)
+    for scale in np.geomspace(0.05, 5.0, 40):
+        B = np.sqrt(size) * scale * rng.normal(size=(n, m))
+        C, D = B.T + np.sqrt(size) * scale * rng.normal(size=(m, n)), size * (np.eye(m) + 0.2 * rng.normal(size=(m, m)))
+        step = np.hstack([A, B])
+        energy = step.T @ step if discrete else np.vstack([step, np.zeros((m, n + m))])
+        energy = energy - np.diag([1.0] * n + [0.0] * m) if discrete else energy + energy.T
+        form = energy - np.block([[np.zeros((n, n)), C.T], [C, D + D.T]])
+        slack = _slack(StateSpace(A, B, C, D, discrete), np.eye(n))
+        assert (slack > 0) == (np.linalg.eigvalsh(form)[-1] < 0)
+        seen.append(slack > 0)
+    assert 4 < sum(seen) < 38
