@@ -77,14 +77,14 @@ def named_value(driven: DrivenSystem, orbit: Array, inputs: Array, value: comple
     return centre_of(closed_loop_orbit(driven.system, Ball.exact(slopes)), value)
 
 
-def _hulls(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> tuple[Array, Array]:
-    """The smallest boxes ``(q, n)``, one a phase, around a run; empty ones (NaN) where the time ends it too soon."""
+def _hulls(driven: DrivenSystem, state: Array, inputs: Array, deadline: Deadline) -> tuple[Array, Array] | None:
+    """The smallest boxes ``(q, n)``, one a phase, around a run; ``None`` for a run that the deadline cut."""
     q = len(inputs)
     run = trace(driven, state, inputs, q * (240 // q), deadline)
-    if len(run) < q:
-        return np.full((q, driven.states), np.nan), np.full((q, driven.states), np.nan)
-    phases = [run[k::q] for k in range(q)]
-    return np.stack([x.min(axis=0) for x in phases]), np.stack([x.max(axis=0) for x in phases])
+    if len(run) < q * (240 // q):
+        return None
+    phases = run.reshape(-1, q, len(state))
+    return phases.min(axis=0), phases.max(axis=0)
 
 
 def _grown(
@@ -118,12 +118,12 @@ def disjoint_box_data(
     deadline = deadline or Deadline()
     if driven.system.states > MAX_STATES or (len(inputs) > 1 and not driven.system.is_discrete):
         return None
-    boxes = [_hulls(driven, state, inputs, deadline) for state in (first, second)]
-    if deadline.over:
+    first_hull, second_hull = (_hulls(driven, state, inputs, deadline) for state in (first, second))
+    if first_hull is None or second_hull is None:
         return None
-    if not box_distance(boxes[0][0][0], boxes[0][1][0], boxes[1][0][0], boxes[1][1][0]) > 0.0:
+    if not box_distance(first_hull[0][0], first_hull[1][0], second_hull[0][0], second_hull[1][0]) > 0.0:
         return None
-    one, two = (_grown(driven, low, high, inputs, deadline) for low, high in boxes)
+    one, two = (_grown(driven, *hull, inputs, deadline) for hull in (first_hull, second_hull))
     if one is None or two is None:
         return None
     (low1, high1), (low2, high2) = one, two
