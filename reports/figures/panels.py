@@ -145,7 +145,8 @@ def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | No
     with panel(str(NAMES.get(criterion, criterion)), height=0.85 + 0.26 * len(known)) as (figure, axes):
         for row, (i, _, value) in enumerate(known):
             axes.plot([0.0, value], [row, row], color=series_color(i), linewidth=1.2)
-            axes.plot([value], [row], **(look(i) | {"linestyle": "none"}))
+            style: dict[str, Any] = {**look(i), "linestyle": "none"}
+            axes.plot([value], [row], **style)
         axes.axvline(0, color=INK, linewidth=1)
         axes.set_yticks(range(len(known)), [label(m.title) for _, m, _ in known])
         axes.set_ylim(len(known) - 0.5, -0.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ def read_table(path: Path) -> pd.DataFrame | None:
     if missing:
         raise FileFormatError(f"{path} has no column {', '.join(missing)}")
     for column in frame.columns:
-        frame[column] = _drawable(frame[column], about.columns.get(column, PLAIN), path)
+        frame[column] = _drawable(cast(pd.Series, frame[column]), about.columns.get(column, PLAIN), path)
     frame = _once(frame, path).dropna(subset=list(whole)).reset_index(drop=True)
     drawn = [c for c in partial if c != "ci_low" and c != "ci_high"]
     return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame
