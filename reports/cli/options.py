@@ -135,7 +135,7 @@ def flat(command: Callable[..., None]) -> Callable[..., None]:
         A Output(as_json=True, quiet=False)
     """
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name in groups:
