@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["environment"]
-
 PACKAGES = ("rnn-stability", "torch", "numpy", "scipy", "pandas", "safetensors")
 
 

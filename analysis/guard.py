@@ -13,19 +13,6 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
-__all__ = [
-    "answer",
-    "check_batch",
-    "check_int",
-    "check_kind",
-    "check_labels",
-    "check_model",
-    "check_number",
-    "in_evaluation",
-    "logits_of",
-    "untouched",
-]
-
 _LARGEST = sys.float_info.max
 
 

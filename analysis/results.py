@@ -12,8 +12,6 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-__all__ = ["Record", "named_path", "plain_value"]
-
 
 def plain_value(value: Any) -> Any:
     r"""``value`` in JSON's own types; NaN and infinities become ``None``.

@@ -18,8 +18,6 @@ import pandas as pd
 from stability.errors import FileFormatError
 from stability.storage.writing import refuse_moved, synced, write_bytes
 
-__all__ = ["CsvLog", "Mark", "check_even", "check_single", "csv_text", "read_csv", "read_prefix"]
-
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]], header: bool = True) -> str:
     """Rows as CSV; floats by ``repr`` (exact), not-a-number and ``None`` as empty cells."""

@@ -22,17 +22,6 @@ from ..models.recurrent import RecurrentLayer
 from ..models.tensors import state_leaves
 from .guard import answer
 
-__all__ = [
-    "as_layer",
-    "flat_state",
-    "layer_inputs",
-    "only_layer",
-    "recurrent_layers",
-    "recurrent_matrices",
-    "step_jacobians",
-    "watch",
-]
-
 GATE_LETTERS = {3: "rzn", 4: "ifgo"}  # the order of the blocks in torch.nn's weight_hh
 
 

@@ -23,16 +23,6 @@ from stability.systems.activations import ACTIVATIONS
 
 from .options import TORCH_ACTIVATIONS, choice
 
-__all__ = [
-    "CHANNELWISE",
-    "LAYER_ACTIVATIONS",
-    "Expansion",
-    "expansion_of",
-    "layer_activation",
-    "modrelu",
-    "oplu",
-]
-
 CHANNELWISE: dict[str, Callable[[Tensor], Tensor]] = {**TORCH_ACTIVATIONS, "identity": lambda z: z}
 LAYER_ACTIVATIONS = (*CHANNELWISE, "modrelu", "oplu")
 

@@ -14,8 +14,6 @@ from .options import real
 from .parametrizations.symmetric_skew import skew_bounds, symmetric_skew
 from .recurrent import register_layer
 
-__all__ = ["AntisymmetricRNN"]
-
 
 @register_layer("antisymmetric")
 class AntisymmetricRNN(ContinuousRNN):

@@ -11,8 +11,6 @@ from stability.systems.activations import activation as lookup
 from .lure import INTEGRATORS, LureLayer, input_parameters
 from .options import choice, real
 
-__all__ = ["ContinuousRNN"]
-
 
 class ContinuousRNN(LureLayer):
     """Base of the layers that integrate ``dh/dt = A h + phi(W h + U x + b)``.

@@ -23,8 +23,6 @@ from .parametrizations.contracting import (
 from .recurrent import register_layer
 from .tensors import to_numpy
 
-__all__ = ["ContractingRNN"]
-
 STEP = 0.3
 """The free matrices of the discrete form are stored in this unit, so that an update of Adam moves them by so much
 less: its updates have norms near ``lr n``, too long a step for an A near a rotation once n is 100 or more."""

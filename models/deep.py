@@ -15,8 +15,6 @@ from .options import choice, constructor_arguments, made_with, positive_int, rea
 from .recurrent import LAYERS, RecurrentLayer
 from .tensors import check_sequence
 
-__all__ = ["MIXINGS", "NORMS", "DeepBlock", "DeepNetwork"]
-
 NORMS = ("batch", "layer", "none")
 MIXINGS = ("glu", "gelu", "linear")
 

@@ -12,8 +12,6 @@ from stability.systems.activations import activation as lookup
 from .lure import LureLayer
 from .recurrent import register_layer
 
-__all__ = ["ElmanRNN"]
-
 
 @register_layer("elman")
 class ElmanRNN(LureLayer):

@@ -34,8 +34,6 @@ from stability.foreign import WATCHERS, told
 from stability.rigor.definite import flushes_small_numbers
 from stability.wire import SUBJECTS
 
-__all__ = ["PATHS", "from_factory", "is_factory", "users_code"]
-
 PATHS: list[str] = []
 """Folders from which factories imported: other processes need them for the classes of their models."""
 

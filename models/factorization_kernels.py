@@ -9,8 +9,6 @@ from torch import Tensor
 
 from .precision import full_precision
 
-__all__ = ["lq_factors", "pivot_order", "qr_factors"]
-
 
 class _Factorisation(torch.autograd.Function):
     """A matrix to its two factors; all three are kept for the way back."""

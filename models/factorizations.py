@@ -29,8 +29,6 @@ from .factorization_kernels import lq_factors, pivot_order, qr_factors
 from .precision import full_precision
 from .tensors import kind_of
 
-__all__ = ["LQ", "QR", "PivotedQR", "lq", "lstsq", "pivoted_qr", "qr"]
-
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 

@@ -32,8 +32,6 @@ from .readers.safetensors import read_header, read_tensors
 from .recurrent import LAYERS, RecurrentLayer
 from .stack import Stack
 
-__all__ = ["FORMAT", "MODEL_FILE", "VERSION", "build", "describe", "load", "save", "write_tensors"]
-
 FORMAT = "stability-model"
 VERSION = 1
 MODEL_FILE = "model.safetensors"

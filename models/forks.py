@@ -11,8 +11,6 @@ import os
 
 import torch
 
-__all__ = ["work_alone"]
-
 
 def work_alone() -> None:
     """From now on torch computes with one thread in this process."""

@@ -14,8 +14,6 @@ from .options import positive_int, real
 from .recurrent import RecurrentLayer, register_layer
 from .tensors import check_sequence, state_leaves, to_numpy
 
-__all__ = ["GRU", "LSTM"]
-
 
 class GatedLayer(RecurrentLayer):
     """What the two share: ``torch.nn`` runs it; states are ``(batch, num_layers * hidden_size)``."""

@@ -15,8 +15,6 @@ from .parametrizations.vectors import reflection_count
 from .recurrent import register_layer
 from .scans.unrolled import Dense, Thin
 
-__all__ = ["HouseholderRNN"]
-
 
 @register_layer("householder")
 class HouseholderRNN(OrthogonalLayer):

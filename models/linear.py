@@ -24,8 +24,6 @@ from .recurrent import RecurrentLayer
 from .scans.linear import as_pairs, diagonal_convolution, diagonal_scan, from_pairs
 from .tensors import check_sequence, to_numpy
 
-__all__ = ["LinearLayer", "Realised", "initial_skip", "radii", "series"]
-
 
 class Realised(NamedTuple):
     """The matrices of one forward pass: ``z_t = lam z_{t-1} + into u_t``, ``y_t = out z_t + skip(u_t)``."""

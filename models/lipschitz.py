@@ -20,8 +20,6 @@ from .options import pair, real
 from .parametrizations.symmetric_skew import SymmetricSkew, skew_bounds, symmetric_skew
 from .recurrent import register_layer
 
-__all__ = ["LipschitzRNN"]
-
 
 @register_layer("lipschitz")
 class LipschitzRNN(ContinuousRNN):

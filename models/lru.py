@@ -14,8 +14,6 @@ from .options import real
 from .parametrizations.rotation import damping_parameter
 from .recurrent import register_layer
 
-__all__ = ["LRU"]
-
 
 @register_layer("lru")
 class LRU(LinearLayer):

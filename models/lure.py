@@ -23,8 +23,6 @@ from .options import torch_activation
 from .recurrent import RecurrentLayer
 from .tensors import to_numpy
 
-__all__ = ["INTEGRATORS", "LureLayer", "Prepared", "input_parameters", "rnn_subject"]
-
 INTEGRATORS = ("euler", "midpoint")
 
 

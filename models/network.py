@@ -14,8 +14,6 @@ from .options import choice, positive_int
 from .recurrent import RecurrentLayer
 from .stack import Stack
 
-__all__ = ["REDUCTIONS", "SequenceModel", "over_time"]
-
 REDUCTIONS = ("last", "mean", "all")
 
 

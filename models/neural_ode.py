@@ -9,8 +9,6 @@ from torch import Tensor
 from .continuous import ContinuousRNN
 from .recurrent import register_layer
 
-__all__ = ["NeuralODERNN"]
-
 
 @register_layer("neural_ode")
 class NeuralODERNN(ContinuousRNN):

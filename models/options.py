@@ -13,17 +13,6 @@ from torch import Tensor
 from stability.errors import ConfigurationError
 from stability.systems.activations import ACTIVATIONS
 
-__all__ = [
-    "TORCH_ACTIVATIONS",
-    "choice",
-    "constructor_arguments",
-    "made_with",
-    "pair",
-    "positive_int",
-    "real",
-    "torch_activation",
-]
-
 Made = TypeVar("Made")
 
 TORCH_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

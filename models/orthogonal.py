@@ -16,8 +16,6 @@ from .recurrent import RecurrentLayer
 from .scans.unrolled import Dense, Thin, can_fuse, unroll
 from .tensors import check_sequence, to_numpy
 
-__all__ = ["OrthogonalLayer"]
-
 
 class _Plan:
     """W of one forward pass: realised when the batch and the number of steps are known, then kept."""

@@ -9,8 +9,6 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["full_precision"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -22,8 +22,6 @@ from stability.systems import DrivenSystem, LureSystem
 from .options import constructor_arguments, positive_int
 from .tensors import check_sequence, state_leaves
 
-__all__ = ["LAYERS", "RecurrentLayer", "Step", "no_contraction_gap", "register_layer"]
-
 Layer = TypeVar("Layer", bound="RecurrentLayer")
 LAYERS: dict[str, type[RecurrentLayer]] = {}
 

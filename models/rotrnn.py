@@ -23,8 +23,6 @@ from .parametrizations.rotation import (
 from .recurrent import register_layer
 from .scans.linear import rotations
 
-__all__ = ["RotRNN"]
-
 
 @register_layer("rotrnn")
 class RotRNN(LinearLayer):

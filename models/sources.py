@@ -36,8 +36,6 @@ from .readers.failures import in_short, reading
 from .readers.pickles import check_pickle
 from .readers.safetensors import read_header, read_tensors
 
-__all__ = ["Source", "load_module", "load_subject"]
-
 _HOLDERS = (
     "state_dict",
     "model_state_dict",

@@ -16,8 +16,6 @@ from .linear import LinearLayer, series
 from .recurrent import RecurrentLayer
 from .tensors import check_sequence
 
-__all__ = ["Stack"]
-
 
 class Stack(RecurrentLayer):
     """Layers in sequence: each reads what the one below puts out at the same time step.

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError
 
-__all__ = ["check_sequence", "kind_of", "state_leaves", "to_numpy"]
-
 
 def kind_of(value: Any) -> Any:
     """What errors say came: the dtype of a tensor, the type of anything else."""

@@ -21,8 +21,6 @@ from .parametrizations.unitary import arjovsky_matrix, fixed_permutation, real_f
 from .parametrizations.vectors import reflection_count
 from .recurrent import register_layer
 
-__all__ = ["UnitaryRNN"]
-
 KINDS = ("householder", "arjovsky")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from .formatting import number
 
-__all__ = ["SHOWN", "box_note", "box_option", "ends", "interval"]
-
 SHOWN = 4
 """Features of which each has its own interval in a sentence; of more, the widest is told."""
 Ends = tuple[list[float], list[float]]

@@ -6,25 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = [
-    "FILTERS",
-    "bound_at",
-    "count",
-    "duration",
-    "half_life",
-    "metric",
-    "metric_word",
-    "number",
-    "percent",
-    "rate",
-    "signed",
-    "table",
-    "time_to",
-    "time_unit",
-    "verdict_sign",
-    "verdict_word",
-]
-
 MISSING = "–"
 WORDS = {
     "certified": "certified stable",

@@ -10,8 +10,6 @@ from typing import Any
 
 from stability.storage.writing import write_text
 
-__all__ = ["plain", "write_json"]
-
 
 def plain(value: Any) -> Any:
     """JSON values only: numbers that are not finite become ``None``, paths become text.

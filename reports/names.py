@@ -9,8 +9,6 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-__all__ = ["breakable", "clean", "columns", "cut", "printable", "shorten", "terminal_safe"]
-
 SEGMENT = 24
 _JOINERS = "\u200c\u200d"  # part of words and of emoji; they move nothing
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -7,21 +7,6 @@ from typing import Any
 
 from .formatting import bound_at, number, rate, signed, time_to, time_unit, verdict_word
 
-__all__ = [
-    "CRITERIA",
-    "NAMES",
-    "UNITS",
-    "UNSOUND",
-    "WITNESSES",
-    "mark",
-    "meaning",
-    "notes",
-    "reason",
-    "sentence",
-    "state",
-    "weaker",
-]
-
 CRITERIA = {
     "theorem1a": "Theorem 1 (a) of the Lipschitz RNN paper: the linear part outweighs the recurrent weights",
     "theorem1b": "Theorem 1 (b), sound reading: symmetric W up to a positive diagonal scaling",

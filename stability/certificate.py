@@ -19,8 +19,6 @@ from stability.storage.limits import CLAIMS
 from stability.storage.writing import write_text
 from stability.wire import decode, encode, is_sealed, seal
 
-__all__ = ["FORMAT", "VERSION", "Certificate", "Claim", "Evidence", "Finding", "Proof", "Verdict", "plain"]
-
 FORMAT = "stability-certificate"
 VERSION = 2
 

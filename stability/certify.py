@@ -39,8 +39,6 @@ from stability.solve.rates import Rate, parse_rate
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import as_subject
 
-__all__ = ["CRITERIA", "certify"]
-
 CRITERIA = ("auto", "theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear", "interval", "cascade")
 _LARGE = 256
 """Beyond this many states, ``auto`` leaves out the criteria that the multiplier inequality contains."""

@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ConfigurationError",
-    "DimensionError",
-    "DisagreementError",
-    "FileFormatError",
-    "FolderInUseError",
-    "IllPosedError",
-    "NonFiniteError",
-    "RankError",
-    "StabilityError",
-    "UnsupportedError",
-]
-
 
 class StabilityError(ValueError):
     """Root of all errors that a caller's input can cause."""

@@ -16,8 +16,6 @@ from stability.solve.overshoot import min_overshoot
 from stability.solve.rates import Rate, crawl, parse_rate
 from stability.systems import LureSystem
 
-__all__ = ["StepBound", "largest_step", "smallest_overshoot"]
-
 
 @dataclass(frozen=True, eq=False)
 class StepBound:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["WATCHERS", "raised_at", "told"]
-
 WATCHERS: list[Callable[[str], Any]] = []
 """Called with the name of what begins to run, and with ``""`` when it has ended."""
 

@@ -21,8 +21,6 @@ from stability.rules.registry import RULES, worded
 from stability.statements import undecided, who
 from stability.wire import digest_of
 
-__all__ = ["Check", "Verification", "describe_subject", "verify", "verify_claim"]
-
 
 @dataclass(frozen=True)
 class Check:

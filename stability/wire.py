@@ -19,17 +19,6 @@ import numpy as np
 
 from stability.errors import FileFormatError, StabilityError
 
-__all__ = [
-    "SUBJECTS",
-    "decode",
-    "digest_of",
-    "encode",
-    "is_sealed",
-    "is_utf8",
-    "seal",
-    "subject",
-]
-
 SUBJECTS: dict[str, type] = {}
 BLANK = "0" * 64
 

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from ..guard import check_int
 from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, open_threat
 
-__all__ = ["apgd", "checkpoints"]
-
 _MOMENTUM = 0.75  # alpha of the paper, section 3.1
 _PROGRESS = 0.75  # rho: share of steps that must raise the loss for the step size to stay
 

@@ -10,8 +10,6 @@ from stability.errors import ConfigurationError
 from ..guard import check_int, check_number, logits_of, untouched
 from .threat import AttackResult, Bounds, Threat, open_threat
 
-__all__ = ["deepfool"]
-
 
 def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """``f_k = z_k - z_y`` and their gradients for the rival classes, by one pass over a batch of copies.

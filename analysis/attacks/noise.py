@@ -18,8 +18,6 @@ from .projections import Box
 from .sweep import SweepResult, check_confidence, check_levels
 from .threat import Bounds, free_box
 
-__all__ = ["KINDS", "noise_sweep", "parameter_noise_sweep"]
-
 
 def _white(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
     """``x + N(0, level^2)``."""

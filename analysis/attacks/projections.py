@@ -10,8 +10,6 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError
 
-__all__ = ["NORMS", "Box", "Geometry", "geometry", "per_sample"]
-
 
 @dataclass(frozen=True, eq=False)
 class Box:

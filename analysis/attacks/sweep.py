@@ -22,8 +22,6 @@ from ..results import Record
 from .gradient import ATTACKS, SMALLEST
 from .threat import Bounds, Threat, open_threat
 
-__all__ = ["SweepResult", "attack_sweep", "check_confidence", "check_levels", "over_models", "wilson"]
-
 
 @dataclass(frozen=True, eq=False)
 class SweepResult(Record):

@@ -16,8 +16,6 @@ from ..guard import check_batch, check_int, check_labels, check_model, check_num
 from ..results import Record, plain_value
 from .projections import Box, Geometry, geometry
 
-__all__ = ["LOSSES", "AttackResult", "Bounds", "Threat", "check_loss", "free_box", "margins", "open_threat"]
-
 Bounds = tuple[Any, Any] | None
 
 

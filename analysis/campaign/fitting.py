@@ -15,8 +15,6 @@ from ..guard import answer
 from ..tasks import Task, make_task
 from ..training.runs import RUN_FILE, read_run
 
-__all__ = ["answers_of", "check_features", "examined_on", "fitted"]
-
 
 def examined_on(task: tuple[str, dict[str, Any]], source: Path, data_dir: str | None, seed: int) -> Task:
     """The data that a given model is examined on; a run that was trained on this very file keeps its own test part.

@@ -17,8 +17,6 @@ from stability.systems.subjects import as_subject
 from ..tasks import Range, Task
 from ..unroll import watch
 
-__all__ = ["boxed", "check_box", "covers", "data_range", "part_range", "width"]
-
 CHUNK = 256
 
 

@@ -25,8 +25,6 @@ from stability.foreign import raised_at, told
 
 from ...models.factories import PATHS
 
-__all__ = ["Outcome", "run_jobs"]
-
 Tell = Callable[[str], None]
 
 

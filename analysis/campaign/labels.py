@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["names_for", "titles_for"]
-
 
 def titles_for(paths: Sequence[str]) -> list[str]:
     """How readers know models that were given as paths: the last part of the path, numbered where it is taken.

@@ -16,8 +16,6 @@ from ..results import plain_value
 from ..training.runs import ANALYSIS, CHECKPOINT
 from .digests import file_digests
 
-__all__ = ["INPUTS", "RESULTS", "begin_analysis", "owned", "recorded"]
-
 INPUTS = tuple(name for name in files_of("training") if name != CHECKPOINT)
 """Files of a run directory that training left behind."""
 RESULTS = files_of(*(step for step in STEPS if step != "training"))

@@ -12,8 +12,6 @@ from ..tasks import Task
 from ..training.trainer import evaluate
 from .fitting import answers_of
 
-__all__ = ["performance"]
-
 BATCH = 1000
 MOST_CLASSES = 50
 

@@ -21,8 +21,6 @@ from ..tasks import Range, Task
 from .budgets import Budget
 from .fitting import answers_of
 
-__all__ = ["NO_DATA", "NoDataError", "Work"]
-
 NO_DATA = (
     "no data are known for this model: name a task with --task, or data of your own with --data FILE.npz, "
     "x (n, time, features) and y (n,)"

@@ -18,8 +18,6 @@ from ..results import Record
 from .lanczos import lanczos, random_direction
 from .products import LossFunction, hessian_of
 
-__all__ = ["SpectralDensity", "spectral_density"]
-
 _REACH = 6.0  # standard deviations of the kernel beyond the outermost node that the grid covers
 
 

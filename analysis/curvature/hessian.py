@@ -18,8 +18,6 @@ from .lanczos import Krylov, Vector, lanczos, random_direction
 from .products import HessianOperator, LossFunction, hessian_of
 from .pyhessian import Estimates, Search, pyhessian_estimates, sample_mean
 
-__all__ = ["CONDITION_DEFINITION", "DENSE_LIMIT", "HessianSummary", "hessian_summary", "student_half_width"]
-
 CONDITION_DEFINITION = "|lambda_max / lambda_min|, the largest over the smallest eigenvalue in algebraic order"
 DENSE_LIMIT = 4096
 

@@ -11,8 +11,6 @@ from scipy.linalg import eigh_tridiagonal
 
 from stability.errors import NonFiniteError
 
-__all__ = ["Krylov", "lanczos", "random_direction"]
-
 Vector = NDArray[np.float64]
 
 

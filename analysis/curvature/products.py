@@ -15,8 +15,6 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 
 from ..guard import check_int, check_kind, check_model, untouched
 
-__all__ = ["HessianOperator", "LossFunction", "batches_of", "cross_entropy", "hessian_of", "select_parameters"]
-
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -26,8 +26,6 @@ from stability.errors import NonFiniteError
 
 from .products import HessianOperator
 
-__all__ = ["Estimates", "Search", "pyhessian_estimates", "sample_mean"]
-
 _NOTES = (
     "PyHessian ran on a copy of the model: it changes mode and gradients of what it is given",
     "PyHessian finds the eigenvalue mu of largest magnitude only; the other end comes from H - mu I",

@@ -37,8 +37,6 @@ from ...models.tensors import to_numpy
 from ..unroll import flat_state
 from .stepbound import SLACK, StepBound, step_bound
 
-__all__ = ["expected_rms", "norm_bound", "why_not_white"]
-
 Array = NDArray[np.float64]
 DOUBT = 6.0  # standard errors of a sample statistic beyond which input is not called white
 LAGS = 8

@@ -31,8 +31,6 @@ from ..guard import check_int, check_model, check_number
 from ..results import Record, plain_value
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
 
-__all__ = ["LyapunovSpectrum", "certified_bound", "lyapunov_exponents"]
-
 _ROUNDING = 1e-12  # relative; of the few operations below
 
 

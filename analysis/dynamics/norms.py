@@ -27,8 +27,6 @@ from ..results import Record
 from ..unroll import flat_state, layer_inputs, only_layer
 from .envelope import expected_rms, norm_bound
 
-__all__ = ["EXTENSIONS", "NormDrift", "extend", "norm_drift"]
-
 EXTENSIONS = ("repeat", "zero", "hold", "noise")
 LOSS = "random projection of the last state"  # where no targets are given
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}

@@ -17,8 +17,6 @@ from stability.systems import DrivenSystem, LureSystem
 
 from ..guard import check_int
 
-__all__ = ["SLACK", "StepBound", "horizon_gain", "pair_gains", "step_bound"]
-
 Array = NDArray[np.float64]
 SLACK = 1e-9  # relative; the norms below are computed in float64, not enclosed
 

@@ -27,8 +27,6 @@ from ..dynamics.stepbound import SLACK, horizon_gain, pair_gains, step_bound
 from ..guard import check_batch, check_labels, check_model, check_number, logits_of, untouched
 from ..results import Record
 
-__all__ = ["CertifiedRadius", "certified_radius"]
-
 Array = NDArray[np.float64]
 GIVEN = "; a gain from the input to the logits that was proved otherwise can be given in Python as gain="
 

@@ -27,8 +27,6 @@ from ..training.outcome import Progress
 from ..training.settings import Settings
 from .base import Job, StudyResult, keep_part, register_study, write_table
 
-__all__ = ["equal_size", "run_adding"]
-
 TITLE = "Adding problem: mean squared error of oRNN, LSTM and Elman at equal parameter counts"
 BASELINE = 1.0 / 6.0
 GOAL = BASELINE / 5.0

@@ -33,9 +33,6 @@ from ..training.front import train
 from ..training.outcome import Progress, TrainResult
 from ..training.settings import Settings
 
-__all__ = ["STUDIES", "Job", "Study", "StudyResult", "keep_part", "register_study", "run_study"]
-
-
 STUDY = "study"
 FILES = ("study.json", "table.csv", "curves.csv")
 

@@ -22,8 +22,6 @@ from ..tasks import Task, make_task
 from ..training.settings import Settings
 from .base import Job, StudyResult, keep_part, register_study
 
-__all__ = ["run_contracting"]
-
 TITLE = "MNIST as 98 steps of 8: test accuracy of contracting and unconstrained networks"
 FULL: dict[str, Any] = {"hidden": (64, 128), "seeds": 5, "epochs": 4, "limit": None}
 QUICK: dict[str, Any] = {"hidden": (32,), "seeds": 2, "epochs": 2, "limit": 1000}

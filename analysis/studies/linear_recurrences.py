@@ -14,8 +14,6 @@ from ..training.outcome import Progress
 from ..training.settings import Settings
 from .base import Job, StudyResult, keep_part, register_study
 
-__all__ = ["run_linear_recurrences"]
-
 TITLE = "RotRNN and LRU on short ListOps and on digits"
 TASKS_FULL: dict[str, dict[str, Any]] = {
     "listops": {"max_length": 40, "min_length": 5, "train": 8000, "test": 1000},

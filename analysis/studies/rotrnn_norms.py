@@ -24,8 +24,6 @@ from ..training.outcome import Progress
 from ..training.settings import Settings
 from .base import Job, StudyResult, keep_part, register_study, write_table
 
-__all__ = ["run_rotrnn_norms"]
-
 TITLE = "Mean squared norm of hidden states along training on ListOps, RotRNN and LRU"
 RECORDED = 40
 DATA = {"max_length": 2000, "min_length": 500, "train": 96000, "test": 2000}

@@ -17,8 +17,6 @@ from ...models.readers.arrays import read_npz
 from .arrays import task_from_arrays
 from .base import Task, register_task
 
-__all__ = ["FORM", "KEYS", "data", "data_options"]
-
 KEYS = ("x", "y", "x_test", "y_test", "classes", "lower", "upper")
 FORM = "x (n, time, features) floating, y (n,) integers for classes or (n,), (n, k) floats for values"
 _MEANT = {f"{k}{end}": k.lower() for k in "xXyY" for end in ("", "_train", "train")}

@@ -13,8 +13,6 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 from .base import Pair, Range, Task, check_fraction, task_of
 
-__all__ = ["task_from_arrays"]
-
 MOST_CLASSES = 100_000
 
 

@@ -22,19 +22,6 @@ from stability.errors import ConfigurationError, DimensionError
 
 from ..guard import check_int
 
-__all__ = [
-    "TASKS",
-    "Range",
-    "Task",
-    "check_fraction",
-    "check_size",
-    "generated_parts",
-    "identity",
-    "make_task",
-    "register_task",
-    "task_of",
-]
-
 Pair = tuple[Tensor, Tensor]
 Range = tuple[float | tuple[float, ...], float | tuple[float, ...]]
 """Low and high end of inputs: numbers, or one for each feature."""

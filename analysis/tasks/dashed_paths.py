@@ -8,8 +8,6 @@ import numpy as np
 
 from stability.errors import ConfigurationError
 
-__all__ = ["Painter"]
-
 CANDIDATES = 1024
 TRIES = 128  # candidates for one place, before the picture is begun anew
 PATIENCE = 60_000  # steps of long paths, in pictures begun in a row without one that is finished
@@ -26,9 +24,11 @@ class Canvas:
         self.disc = (np.arange(-1, 2)[:, None] * side + np.arange(-1, 2)).ravel()
 
     def with_margin(self, pixels: np.ndarray) -> np.ndarray:
+        """The same pixels, counted on the grid with its margin."""
         return (pixels // self.side + self.margin) * self.width + pixels % self.side + self.margin
 
     def untaken(self) -> np.ndarray:
+        """A flag a pixel of the grid with its margin, none set."""
         return np.zeros(self.width * self.width, dtype=bool)
 
 

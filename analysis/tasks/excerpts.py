@@ -12,8 +12,6 @@ import torch
 
 from .base import Task, check_size, register_task, task_of
 
-__all__ = ["EXCERPTS", "generation", "plucked_notes"]
-
 EXCERPTS = 5
 RATE = 44_100
 

@@ -18,8 +18,6 @@ import numpy as np
 
 from stability.errors import FileFormatError
 
-__all__ = ["MAX_ENTRIES", "find_idx", "read_idx", "read_labelled_images"]
-
 MAX_ENTRIES = 2**27  # near three times MNIST; as float32 four times as many bytes: a larger header is taken for damage
 
 

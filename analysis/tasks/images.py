@@ -16,8 +16,6 @@ from stability.errors import ConfigurationError, FileFormatError
 from .base import Task, check_size, register_task, task_of
 from .idx import read_labelled_images
 
-__all__ = ["LAYOUTS", "digits", "fashion", "image_sequences"]
-
 LAYOUTS = ("rows", "8", "pixels")
 PERMUTATION_SEED = 784
 

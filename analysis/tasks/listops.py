@@ -15,8 +15,6 @@ from stability.errors import ConfigurationError
 
 from .base import Pair, Task, check_size, register_task, task_of
 
-__all__ = ["LISTOPS_TOKENS", "listops", "listops_expression", "solve_listops"]
-
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 END = "]"
 LISTOPS_TOKENS = (*map(str, range(10)), *OPERATORS, END)

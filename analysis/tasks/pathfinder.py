@@ -16,8 +16,6 @@ from stability.errors import ConfigurationError, DimensionError
 from .base import Pair, Task, check_size, generated_parts, register_task, task_of
 from .dashed_paths import Painter
 
-__all__ = ["pathfinder", "solve_pathfinder"]
-
 ALL_NEIGHBOURS = np.ones((3, 3), dtype=bool)
 
 

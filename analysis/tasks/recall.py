@@ -10,8 +10,6 @@ from stability.errors import ConfigurationError
 from .base import Pair, Task, check_size, generated_parts, register_task, task_of
 from .synthetic import letters_task
 
-__all__ = ["associative_recall", "selective_copying"]
-
 
 @register_task("selective_copying")
 def selective_copying(

@@ -15,8 +15,6 @@ from stability.errors import ConfigurationError, FileFormatError
 from ...models.readers.arrays import read_npz
 from .base import Pair, Task, check_size, register_task, task_of
 
-__all__ = ["spoken"]
-
 TEST_TAKES = 5  # takes 0 to 4 of every speaker and digit are the usual test part
 MAX_BYTES = 64 * 2**20
 NAME = re.compile(r"(\d)_(\w+)_(\d+)\.wav")

@@ -14,8 +14,6 @@ from stability.errors import ConfigurationError
 
 from .base import Pair, Task, check_size, generated_parts, register_task, task_of
 
-__all__ = ["adding", "copying", "letters_task", "pendulum", "pendulum_flow"]
-
 
 @register_task("adding")
 def adding(*, seed: int = 0, steps: int = 100, train: int = 4000, test: int = 1000) -> Task:

@@ -11,8 +11,6 @@ from stability.errors import ConfigurationError, FileFormatError
 
 from .base import Pair, Task, check_fraction, check_size, register_task, task_of
 
-__all__ = ["characters"]
-
 MAX_BYTES = 64 * 2**20
 MAX_SYMBOLS = 256
 

@@ -35,8 +35,6 @@ from ...models.recurrent import RecurrentLayer, no_contraction_gap
 from ...models.tensors import to_numpy
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices
 
-__all__ = ["MARGINS", "contraction_gap", "layer_margins", "margin_penalty", "why_no_margin"]
-
 THEOREM1 = ("theorem1a", "theorem1b_published", "theorem1b_sound")
 
 

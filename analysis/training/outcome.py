@@ -9,8 +9,6 @@ import pandas as pd
 
 from ..results import Record, plain_value
 
-__all__ = ["Epoch", "Progress", "TrainResult"]
-
 
 @dataclass(frozen=True)
 class Epoch:

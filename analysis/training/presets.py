@@ -21,8 +21,6 @@ from .front import train
 from .outcome import TrainResult
 from .spectra import SpectrumTracker
 
-__all__ = ["PRESETS", "QUICK", "Preset", "preset_model", "preset_training", "train_preset"]
-
 COMMON: dict[str, Any] = {"epochs": 20, "lr": 5e-3, "batch_size": 64, "milestones": (15,), "clip": 1.0}
 QUICK: dict[str, Any] = {"epochs": 6, "milestones": (5,)}
 

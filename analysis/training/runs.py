@@ -32,25 +32,6 @@ from ..tables import Mark, check_even, check_single, read_csv, read_prefix
 from ..tasks import Task, make_task
 from .spectra import SPECTRA_COLUMNS
 
-__all__ = [
-    "ANALYSIS",
-    "FORMAT",
-    "METRIC_COLUMNS",
-    "PROBE",
-    "RUN_FILE",
-    "RUN_FILES",
-    "TRAINING",
-    "Run",
-    "new_run",
-    "old_run",
-    "check_run",
-    "read_checkpoint",
-    "read_marks",
-    "read_run",
-    "write_checkpoint",
-    "write_run",
-]
-
 FORMAT = "stability-run"
 VERSION = 1
 RUN_FILE = "run.json"

@@ -15,8 +15,6 @@ from stability.errors import ConfigurationError
 
 from ..guard import check_int, check_number
 
-__all__ = ["OPTIMIZERS", "Settings"]
-
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "sgd": torch.optim.SGD,

@@ -35,8 +35,6 @@ from ..tables import CsvLog, Mark
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
 from .margins import MARGINS, layer_margins, why_no_margin
 
-__all__ = ["EIGENVALUE_COLUMNS", "SPECTRA_COLUMNS", "SpectrumTracker", "matrix_quantities"]
-
 SPECTRA_COLUMNS = tuple(artifact("spectra.csv").columns)
 EIGENVALUE_COLUMNS = tuple(artifact("eigenvalues.csv").columns)
 QUANTITIES = ("max_real", "min_real", "spectral_radius", "sym_max", "sym_min", "sigma_max", "sigma_min", "henrici")

@@ -39,8 +39,6 @@ from .runs import (
 from .settings import Settings
 from .spectra import SpectrumTracker
 
-__all__ = ["Trainer", "evaluate"]
-
 
 class _Stop(Exception):
     def __init__(self, stopped: str, detail: str) -> None:

@@ -22,18 +22,6 @@ from ..recurrent import RecurrentLayer
 from .inspection import is_reparametrised, twin
 from .quantized import is_quantized
 
-__all__ = [
-    "GRAPH_ADVICE",
-    "Run",
-    "compare",
-    "cross_check",
-    "cross_check_layer",
-    "cross_check_quantised",
-    "cross_check_step",
-    "follow",
-    "samples",
-]
-
 Array = np.ndarray
 Run = Callable[[Array, list[Array]], tuple[Array | None, list[Array]]]
 _SCALES = (0.0, 0.1, 1.0, 1.0, 2.0, 5.0)

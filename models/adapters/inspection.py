@@ -20,8 +20,6 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from stability.errors import UnsupportedError
 
-__all__ = ["is_reparametrised", "refuse_altered", "settled", "twin"]
-
 _REPARAMETRISED = (WeightNorm, BasePruningMethod, SpectralNorm)
 _CALLED = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__", "__getattribute__")
 _RUN = (

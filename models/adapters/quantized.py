@@ -15,8 +15,6 @@ from stability.errors import UnsupportedError
 
 from .weights import WEIGHTS, RecurrentWeights, weight_suffixes
 
-__all__ = ["is_quantized", "quantized_weights"]
-
 _KINDS = {"LSTM": "lstm", "GRU": "gru", "LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn"}
 _MODULES = ("torch.ao.nn.quantized.dynamic", "torch.nn.quantized.dynamic")
 

@@ -32,8 +32,6 @@ from .cross_check import cross_check
 from .torch_modules import as_array
 from .weights import WEIGHTS, RecurrentWeights
 
-__all__ = ["CELLS", "shown", "state_dict_parts", "state_dict_subject"]
-
 Subject = Any
 CELLS = ("rnn_tanh", "rnn_relu", "lstm", "gru")
 _GATES = {1: "rnn", 3: "gru", 4: "lstm"}

@@ -23,8 +23,6 @@ from .inspection import refuse_altered, settled
 from .quantized import is_quantized, quantized_weights
 from .weights import WEIGHTS, RecurrentWeights, weight_suffixes
 
-__all__ = ["as_array", "from_rows", "is_torch_recurrent", "read", "torch_kind", "torch_subject"]
-
 Subject = Any
 _KINDS: dict[type, str] = {
     nn.RNNCell: "rnn",

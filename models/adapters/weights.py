@@ -18,8 +18,6 @@ from stability.stacks.cascade import Cascade
 
 from ..lure import rnn_subject
 
-__all__ = ["WEIGHTS", "RecurrentWeights", "weight_suffixes"]
-
 Subject = Any
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 """What a cell has, by the names of torch's parameters; a bias may be absent."""

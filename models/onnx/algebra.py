@@ -14,8 +14,6 @@ from ..readers.postorder import postorder
 from .graph import DOMAINS, Graph, attributes, refuse_rounding
 from .sizes import RESHAPES
 
-__all__ = ["Affine", "Body"]
-
 Array = np.ndarray
 _CHANNELS = {"Tanh": "tanh", "Relu": "relu", "Sigmoid": "sigmoid"}
 _KNOWN = (*_CHANNELS, "LeakyRelu", "Add", "Sub", "Sum", "Neg", "Mul", "Div", "MatMul", "Gemm")

@@ -16,8 +16,6 @@ from ..readers.postorder import postorder
 from .sizes import FOLDED, RUN, Budget, entries_of
 from .wire import read_model
 
-__all__ = ["DOMAINS", "Graph", "attributes", "name_of", "refuse_rounding"]
-
 DOMAINS = ("", "ai.onnx")
 
 

@@ -23,8 +23,6 @@ from .algebra import Affine, Body
 from .graph import DOMAINS, Graph, attributes, name_of
 from .sizes import RESHAPES
 
-__all__ = ["loop_subject"]
-
 Array = np.ndarray
 _ATTRIBUTES = {
     *("body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes"),

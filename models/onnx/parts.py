@@ -32,8 +32,6 @@ from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
 from .loops import loop_subject
 from .sizes import RESHAPES
 
-__all__ = ["onnx_subject"]
-
 Subject = Any
 Array = np.ndarray
 _FORMS = (*RESHAPES, "Transpose")

@@ -12,8 +12,6 @@ from stability.errors import FileFormatError
 
 from ..readers.limits import UNFOLDED
 
-__all__ = ["FOLDED", "RESHAPES", "RUN", "Budget", "entries_of"]
-
 _BROADCAST = ("Add", "Sub", "Mul", "Div", "Sum")
 RESHAPES = ("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape", "Dropout", "Flatten")
 """Operators that hand on the entries of a vector as they are."""

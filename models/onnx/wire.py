@@ -18,8 +18,6 @@ from stability.wire import is_utf8
 from ..readers.failures import reading
 from ..readers.limits import GRAPH_BYTES, GRAPH_DEPTH, GRAPH_FIELDS, GRAPH_NODES, GRAPH_PACKED
 
-__all__ = ["check_message", "read_model"]
-
 _PACKED = {"TensorProto": {5: 1, 7: 1, 11: 1}, "AttributeProto": {7: 32, 8: 32}, "SparseTensorProto": {3: 1}}
 """Fields of numbers that take more in memory than in the file; those of attributes become Python objects."""
 

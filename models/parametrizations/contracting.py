@@ -17,17 +17,6 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
-__all__ = [
-    "ContinuousFactors",
-    "DiscreteFactors",
-    "continuous_factors",
-    "continuous_free",
-    "discrete_factors",
-    "discrete_free",
-    "unit_ball",
-    "unit_ball_inverse",
-]
-
 
 class ContinuousFactors(NamedTuple):
     """``dh/dt = A h + phi(W h + ...)`` with the witness: ``P (n, n)``, ``L (n,)``."""

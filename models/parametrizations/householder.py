@@ -15,8 +15,6 @@ from stability.errors import ConfigurationError, DimensionError
 from .reflections import householder_matrix
 from .vectors import ReflectionMap, check_square, householder_vectors, reduce_by_reflections, reflection_count
 
-__all__ = ["Householder", "make_orthogonal", "random_reflections"]
-
 
 def random_reflections(
     n: int, m: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None

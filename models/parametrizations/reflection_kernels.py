@@ -12,8 +12,6 @@ from torch import Tensor
 
 from ..precision import full_precision
 
-__all__ = ["BLOCK", "full_matrix", "one_by_one", "scaled", "triangle"]
-
 BLOCK = 48  # reflections in one WY block of the full matrix (measured)
 
 

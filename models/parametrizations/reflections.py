@@ -27,8 +27,6 @@ from ..precision import full_precision
 from ..tensors import kind_of
 from .reflection_kernels import full_matrix, one_by_one, scaled, triangle
 
-__all__ = ["CompactWY", "check_reflections", "compact_wy", "householder_apply", "householder_matrix"]
-
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 

@@ -12,17 +12,6 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError
 
-__all__ = [
-    "damping",
-    "damping_parameter",
-    "expected_squared_norm",
-    "normaliser",
-    "published_normaliser",
-    "rotation_basis",
-    "rotation_matrix",
-    "stationary_factor",
-]
-
 
 def rotation_basis(M: Tensor) -> Tensor:
     r"""``P = expm(M - M^T)`` in SO(d), for any real ``M (..., d, d)``.

@@ -18,8 +18,6 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 from ..options import real
 
-__all__ = ["SymmetricSkew", "proposition1_bounds", "published_proposition1_bounds", "skew_bounds", "symmetric_skew"]
-
 
 def _square(name: str, value: Any) -> Tensor:
     matrix = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)

@@ -19,16 +19,6 @@ from ..precision import full_precision
 from .reflections import householder_matrix
 from .vectors import ReflectionMap, check_square, orthogonality_error, reduce_by_reflections
 
-__all__ = [
-    "Unitary",
-    "arjovsky_apply",
-    "arjovsky_matrix",
-    "fixed_permutation",
-    "real_form",
-    "unitary_matrix",
-    "unitary_vectors",
-]
-
 
 @full_precision
 def unitary_matrix(U: Tensor, theta: Tensor) -> Tensor:

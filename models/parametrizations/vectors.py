@@ -12,15 +12,6 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 from ..options import positive_int
 from ..tensors import kind_of
 
-__all__ = [
-    "ReflectionMap",
-    "check_square",
-    "householder_vectors",
-    "orthogonality_error",
-    "reduce_by_reflections",
-    "reflection_count",
-]
-
 
 def householder_vectors(W: Tensor, reflections: int | None = None) -> Tensor:
     """Algorithm 2: the reflection vectors of an orthogonal matrix, or of the Q of any non-singular one.

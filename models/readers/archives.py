@@ -13,8 +13,6 @@ from stability.errors import FileFormatError
 from .failures import reading
 from .limits import MEMBERS
 
-__all__ = ["members_of"]
-
 _END, _ZIP64 = b"PK\x05\x06", b"PK\x06\x06"
 _DAMAGED = (ValueError, NotImplementedError, struct.error, zipfile.BadZipFile, zipfile.LargeZipFile)
 _ENTRY = 46 + 2**10

@@ -20,8 +20,6 @@ from .archives import members_of
 from .failures import reading
 from .limits import NUMBERS
 
-__all__ = ["KEYS", "npz_subject", "read_npz"]
-
 KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation")
 _HEADER = 10_000
 _PIECE = 2**20

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from stability.errors import FileFormatError, StabilityError
 
-__all__ = ["in_short", "reading"]
-
 
 def in_short(error: BaseException) -> str:
     """The first sentence of an error's text, or its type where it has none."""

@@ -15,8 +15,6 @@ from stability.errors import FileFormatError
 from .limits import PICKLE_BYTES, PICKLE_OPCODES, PICKLE_TREE
 from .postorder import postorder
 
-__all__ = ["check_pickle"]
-
 _REFUSED = ("builtins bytearray", "_codecs encode", "__builtin__ bytearray")
 """What torch allows and no tensor needs: one makes memory of a number, the other is slow on long texts."""
 _ATOMS = (

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["closure", "postorder"]
-
 Item = TypeVar("Item", bound=Hashable)
 
 

@@ -26,8 +26,6 @@ from stability.wire import is_utf8
 from .failures import reading
 from .limits import HEADER_BYTES
 
-__all__ = ["Header", "read_header", "read_tensors"]
-
 
 @dataclass(frozen=True)
 class Header:

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["adjoint_of", "states_of"]
-
 _CACHE = 393216
 """Bytes of one operand of one operation: enough to hide its overhead, few enough to stay in the cache."""
 _SHORTEST = 5

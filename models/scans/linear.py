@@ -19,8 +19,6 @@ from stability.errors import ConfigurationError, DimensionError
 from ..tensors import kind_of
 from .kernels import adjoint_of, states_of
 
-__all__ = ["diagonal_convolution", "diagonal_scan", "powers", "rotation_scan"]
-
 
 def diagonal_scan(
     lam: Tensor, b: Tensor, *, dim: int = 1, reverse: bool = False, initial: Tensor | None = None

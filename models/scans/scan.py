@@ -16,8 +16,6 @@ from torch.utils.checkpoint import checkpoint
 
 from stability.errors import ConfigurationError, DimensionError
 
-__all__ = ["associative_scan"]
-
 Operator = Callable[[Any, Any], Any]
 Leaves = list[Tensor]
 LeafOperator = Callable[[Leaves, Leaves], Leaves]

@@ -20,8 +20,6 @@ from stability.systems.activations import ACTIVATIONS
 
 from ..activations import CHANNELWISE
 
-__all__ = ["FUSED", "Dense", "Thin", "can_fuse", "unroll"]
-
 LEAK = ACTIVATIONS["leaky_relu"].slope[0]
 
 

@@ -15,8 +15,6 @@ from ..jsonable import write_json
 from .data import classification, open_with_task
 from .options import Compute, DataOptions, Output, Results, Samples
 
-__all__ = ["attack", "hessian", "noise"]
-
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
 Model = Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")]

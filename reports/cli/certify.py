@@ -17,8 +17,6 @@ from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
 from .options import Output, Seed
 
-__all__ = ["certify", "screen"]
-
 EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
 

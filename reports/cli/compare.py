@@ -21,8 +21,6 @@ from ..vocabulary import mark, state
 from .data import OWN, open_with_task
 from .options import Compute, DataOptions, InputBox, Output, Results, Samples
 
-__all__ = ["compare"]
-
 
 def compare(
     context: typer.Context,

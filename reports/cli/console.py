@@ -16,8 +16,6 @@ from ..jsonable import plain
 from ..names import printable, shorten, terminal_safe
 from .streams import emptied
 
-__all__ = ["Interrupted", "assignments", "say", "show_json", "status"]
-
 OUTPUT: TextIO | None = None
 """Where results go; ``None`` for standard output. Set where a user's own code runs in this process and may print."""
 

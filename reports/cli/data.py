@@ -12,8 +12,6 @@ from .console import assignments
 from .options import Compute, DataOptions
 from .sources import open_model
 
-__all__ = ["HELD_OUT", "OWN", "Subject", "check_device", "chosen", "classification", "open_with_task"]
-
 HELD_OUT = 0.2
 """Share of one's own data that training never sees, where the file has no test part of its own."""
 OWN = "data of your own with --data FILE.npz, x (n, time, features) and y (n,)"

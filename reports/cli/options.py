@@ -15,8 +15,6 @@ from stability.storage.folder import claim, refuse
 
 from . import console
 
-__all__ = ["Compute", "DataFile", "DataOptions", "InputBox", "Output", "Results", "Samples", "Seed", "flat"]
-
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
 Samples = Annotated[int, typer.Option(min=1, help="How many sequences.")]
 InputBox = Annotated[

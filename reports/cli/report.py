@@ -18,8 +18,6 @@ from .data import HELD_OUT, check_device, chosen
 from .options import Compute, DataOptions, InputBox, Output
 from .sources import open_model, open_subject, there
 
-__all__ = ["report"]
-
 NOT_GATED = (
     "an input box has a meaning for LSTM and GRU only: none of these models is one, their claims are about every input"
 )

@@ -8,8 +8,6 @@ from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
 
-__all__ = ["open_model", "open_subject", "there"]
-
 
 def open_subject(
     name: str,

@@ -9,8 +9,6 @@ from typing import TextIO
 
 from stability.storage import writing
 
-__all__ = ["emptied", "occupied"]
-
 
 def occupied() -> None:
     """Open what was closed before this process began, to nowhere.

@@ -14,8 +14,6 @@ from ..formatting import table
 from .console import Interrupted, status
 from .options import Compute, Output
 
-__all__ = ["study"]
-
 
 def study(
     name: Annotated[str | None, typer.Argument(help="Name of the study.", metavar="[NAME]", show_default=False)] = None,

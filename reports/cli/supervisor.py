@@ -24,8 +24,6 @@ from stability.foreign import WATCHERS
 from ..cli import console
 from ..names import printable
 
-__all__ = ["LIMIT", "SECONDS", "needs_a_watcher", "watched"]
-
 LIMIT = "STABILITY_FACTORY_SECONDS"
 """Environment variable: seconds that a factory, and reading the model that it gives, may take."""
 SECONDS = 60.0

@@ -16,8 +16,6 @@ from .console import Interrupted, assignments
 from .data import HELD_OUT, check_device, chosen
 from .options import Compute, DataFile, DataOptions, Output
 
-__all__ = ["train"]
-
 PARAMETERS = 2**27
 """Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
 

@@ -15,8 +15,6 @@ from .options import Output
 if TYPE_CHECKING:
     from stability.verify import Verification
 
-__all__ = ["verify"]
-
 
 def verify(
     certificate: Annotated[Path, typer.Argument(help="The certificate file.", metavar="CERTIFICATE")],

@@ -16,8 +16,6 @@ from matplotlib.path import Path
 from ..stored.collect import ModelRecord, select
 from .svg import INK, MUTED, label, panel, series_color, to_svg
 
-__all__ = ["Region", "cloud"]
-
 SNAPSHOTS = 7
 NAMES = {"map": "the unit circle", "euler": "the border of Euler steps", "midpoint": "the border of midpoint steps"}
 

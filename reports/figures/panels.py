@@ -20,19 +20,6 @@ from ..stored.collect import ModelRecord, select
 from ..vocabulary import NAMES
 from .svg import INK, MUTED, label, panel, series_color, to_svg
 
-__all__ = [
-    "curves",
-    "density",
-    "drift",
-    "drift_of_frames",
-    "exponents",
-    "look",
-    "margin",
-    "proved",
-    "sweep",
-    "training",
-]
-
 DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (3, 1.2)), (0, (8, 2)))
 LOWEST_EXPONENT = -0.75  # per step; what lies below is gone at once and would flatten the rest
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")

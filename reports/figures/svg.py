@@ -25,8 +25,6 @@ from matplotlib.figure import Figure
 
 from ..names import printable, shorten
 
-__all__ = ["INK", "MUTED", "RULE", "label", "panel", "series_color", "standalone", "to_svg"]
-
 INK, MUTED, RULE = "#f10000", "#f10001", "#f10002"
 _SERIES = tuple(f"#f2000{i:x}" for i in range(12))
 _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", **{c: f"--s{i}" for i, c in enumerate(_SERIES)}}

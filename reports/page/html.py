@@ -31,8 +31,6 @@ from .performance import score
 from .provenance import lead, provenance
 from .sections import sections
 
-__all__ = ["environment", "page_files", "policy", "render"]
-
 
 def environment() -> Environment:
     """The template environment: autoescape on, undefined names are errors, the named filters."""

@@ -10,8 +10,6 @@ from markupsafe import Markup
 
 from stability.storage.artifacts import artifact
 
-__all__ = ["NAMED", "Cell", "Column", "Panel", "Section", "Table", "draw", "field", "tabulate", "text"]
-
 
 @dataclass(frozen=True)
 class Cell:

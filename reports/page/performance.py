@@ -11,8 +11,6 @@ from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import missing
 from .layout import NAMED, Column, Section, field, tabulate, text
 
-__all__ = ["Score", "performances", "score"]
-
 
 @dataclass(frozen=True)
 class Score:

@@ -15,8 +15,6 @@ from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import missing, model_advice
 from .layout import NAMED, Cell, Column, Table, tabulate, text
 
-__all__ = ["Provenance", "lead", "provenance"]
-
 NO_COMMAND = "no command gives it"
 UNKNOWN = "not recorded"
 NOTHING = "gave nothing; why stands under what is not shown"

@@ -15,8 +15,6 @@ from .layout import NAMED, Cell, Column, Section, draw, field, tabulate, text
 from .performance import performances
 from .spectra import along_training, clouds
 
-__all__ = ["sections"]
-
 BEHIND = "about the differential equation"  # how a finding says that it is not about the map that runs
 
 

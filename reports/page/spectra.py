@@ -9,8 +9,6 @@ from ..figures.eigenvalues import Region, cloud
 from ..stored.collect import ModelRecord, Report, select
 from .layout import Section, draw
 
-__all__ = ["along_training", "clouds"]
-
 # In ``spectra.csv``: quantities of a symmetric-skew matrix that must hold the real parts of its eigenvalues.
 BOUNDS = ("prop1_low", "prop1_high")
 

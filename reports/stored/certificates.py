@@ -17,8 +17,6 @@ from stability.verify import Verification, verify
 from ..names import clean
 from .shapes import SHAPES, misfit
 
-__all__ = ["Checked", "check_file", "view"]
-
 
 @dataclass(frozen=True)
 class Checked:

@@ -28,8 +28,6 @@ from .limits import LETTERS, MODELS
 from .reasons import as_values
 from .shapes import read_shaped
 
-__all__ = ["FRAMES", "ModelRecord", "Report", "check_folder", "collect", "read_model", "select"]
-
 SETTINGS = "report-settings.json"
 _STEPS = ["training", "analysis", "performance", "hessian", "attacks", "noise", "norms", "lyapunov", "robustness"]
 _FILES = sorted(ARTIFACTS, key=lambda a: _STEPS.index(a.step) if a.step in _STEPS else len(_STEPS))

@@ -15,8 +15,6 @@ from stability.storage.artifacts import ARTIFACTS, DRAWN, EVERY, NAME, PLAIN, SO
 from ..names import printable
 from .limits import COLUMNS, GROUPS, LARGEST, ROWS, TABLE_BYTES
 
-__all__ = ["read_table"]
-
 
 def read_table(path: Path) -> pd.DataFrame | None:
     """A table of a run with the columns that the page draws; numbers that cannot be drawn are left blank.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS", "GROUPS", "LARGEST", "LETTERS", "MODELS", "ROWS", "TABLE_BYTES"]
-
 TABLE_BYTES = 64 * 2**20
 """Of a table."""
 ROWS = 10**6

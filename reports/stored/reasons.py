@@ -16,8 +16,6 @@ from ..vocabulary import NAMES, state
 if TYPE_CHECKING:
     from .collect import ModelRecord
 
-__all__ = ["Missing", "advice", "as_values", "missing", "model_advice", "named", "shell_name"]
-
 NO_DATA = "no data are known"
 PATIENCE = 10  # times the seconds that were not enough
 

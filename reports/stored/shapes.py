@@ -15,9 +15,6 @@ from stability.storage.documents import read_json
 
 from ..names import clean
 
-__all__ = ["SHAPES", "misfit", "read_shaped"]
-
-
 SHAPES: dict[str, Mapping[str, Any]] = {
     "report-settings": {
         "title": TEXT, "models": Each(list, TEXT), "seconds": SECONDS, "processes": NUMBER,

@@ -24,8 +24,6 @@ from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 from stability.systems.subjects import as_subject
 
-__all__ = ["bounded", "check_input_bound", "equilibrium_claim"]
-
 Array = np.ndarray
 Candidate = tuple[str, Mapping[str, Any]]
 

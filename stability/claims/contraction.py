@@ -25,8 +25,6 @@ from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.statespace import StateSpace
 
-__all__ = ["LARGE", "calmer_claims", "contraction_claim", "open_claim", "overshoot_of", "steady_witness"]
-
 Array = np.ndarray
 LARGE = 10.0
 """An overshoot beyond this calls for a slower rate beside the fastest."""

@@ -17,8 +17,6 @@ from stability.rules.registry import propose
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.systems import LureSystem
 
-__all__ = ["EPSILONS", "nonexpansive"]
-
 EPSILONS = (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 
 

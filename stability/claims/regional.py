@@ -27,8 +27,6 @@ from stability.systems import DrivenSystem
 from stability.systems.simulate import advance_many, natural_step
 from stability.systems.subjects import as_subject
 
-__all__ = ["regional"]
-
 Array = np.ndarray
 
 

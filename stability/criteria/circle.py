@@ -40,8 +40,6 @@ from stability.systems import LureSystem
 from stability.systems.checks import as_positive
 from stability.systems.statespace import LureMatrices, StateSpace
 
-__all__ = ["GainTest", "bounded_real_lmi", "circle_criterion"]
-
 Array = np.ndarray
 _EXACT_STATES = 64
 

@@ -31,8 +31,6 @@ from stability.rules.registry import accepted
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.solve.rates import Rate
 
-__all__ = ["gated_findings", "gated_proof", "interval_criterion", "interval_lmi_criterion"]
-
 Array = np.ndarray
 BACK_OFF = 1.0 + 1e-10
 """A stored rate exceeds the computed one by this factor, so that another machine's rounding verifies it too."""

@@ -30,8 +30,6 @@ from stability.solve.response import state_space
 from stability.systems import LureSystem
 from stability.systems.statespace import LureMatrices, StateSpace
 
-__all__ = ["kyp_criterion", "kyp_lmi"]
-
 Array = np.ndarray
 
 

@@ -20,8 +20,6 @@ from stability.solve.overshoot import condition_number
 from stability.solve.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
 from stability.systems import LureSystem
 
-__all__ = ["linear_criterion"]
-
 Array = np.ndarray
 _DEFECTIVE = 1e13
 """A P from eigenvectors more ill-conditioned than this says nothing: A is defective, or as good as that."""

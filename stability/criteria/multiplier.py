@@ -22,8 +22,6 @@ from stability.solve.rates import Rate, bisect, crawl, margin_of, parse_rate, sp
 from stability.solve.search import Search
 from stability.systems import LureSystem
 
-__all__ = ["default_tolerance", "multiplier_criterion", "rate_ceiling"]
-
 Array = np.ndarray
 _SMALL, _SDP_SIZE = 64, 24
 _USEFUL = 1e8

@@ -48,8 +48,6 @@ from stability.solve.rates import Rate, as_rate, bisect, start_rate
 from stability.systems import LureSystem
 from stability.systems.statespace import StateSpace
 
-__all__ = ["SchurTest", "schur_criterion", "schur_tests"]
-
 Array = np.ndarray
 _USEFUL = 1e4
 """The best rate is the best whose overshoot stays below this, or ten times that of a rate half-way to none: in a

@@ -22,8 +22,6 @@ from stability.solve.rates import quadratic_rate
 from stability.systems import LureSystem, as_matrix, as_slope
 from stability.systems.checks import as_positive
 
-__all__ = ["Theorem1", "symmetrizer", "theorem1", "theorem1_system"]
-
 Array = np.ndarray
 _SYMMETRY = 1e-8
 _SDP_STATES = 64

@@ -24,21 +24,6 @@ from stability.solve.riccati import bounded_real
 from stability.systems import LureSystem
 from stability.systems.statespace import StateSpace
 
-__all__ = [
-    "CAPS",
-    "Multiplier",
-    "Witness",
-    "answering",
-    "best_rate",
-    "climb",
-    "nested_multiplier",
-    "prove",
-    "prove_capped",
-    "prove_first",
-    "retreat",
-    "riccati_solutions",
-]
-
 Array = np.ndarray
 Multiplier = Callable[[float], Array]
 Solutions = Callable[[float], Iterable[Array]]

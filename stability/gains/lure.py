@@ -35,8 +35,6 @@ from stability.systems.channels import closed
 from stability.systems.statespace import StateSpace
 from stability.systems.subjects import as_subject
 
-__all__ = ["Gain", "incremental_gain"]
-
 Array = np.ndarray
 _PROGRAM_STATES = 16
 _SOLVERS = ("auto", "cvxpy", "riccati")

@@ -20,8 +20,6 @@ from stability.stacks.cascade import Cascade, Layer
 from stability.systems import as_matrix
 from stability.systems.subjects import as_subject
 
-__all__ = ["stack_gain"]
-
 Array = np.ndarray
 
 

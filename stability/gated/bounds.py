@@ -21,8 +21,6 @@ from stability.gated.cell import GATES, GatedCell
 from stability.rigor.intervals import Interval, affine, hull, sigmoid, tanh, upper_product
 from stability.systems import LureSystem
 
-__all__ = ["JacobianBound", "absorbs", "embedding", "gate_bounds", "invariant_box", "is_invariant"]
-
 Array = np.ndarray
 Gates = dict[str, Interval]
 PIECES = 32

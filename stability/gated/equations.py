@@ -9,8 +9,6 @@ import numpy as np
 
 from stability.systems.activations import activation
 
-__all__ = ["FLOATS", "GATES", "Arithmetic", "step_and_derivative"]
-
 GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
 
 

@@ -20,8 +20,6 @@ from stability.rigor.balls import Ball, activation_slopes, activation_values
 from stability.rigor.eigenpairs import solved
 from stability.rigor.equilibria import MOVED, proved_radius
 
-__all__ = ["enclose", "enclose_orbit", "orbit_jacobian", "product_along", "step_and_jacobian"]
-
 Array = np.ndarray
 Step = Callable[[int, Ball], tuple[Ball, Ball]]
 """``(i, ball of x)`` to enclosures of ``F(x, u_i)`` and of its Jacobian by ``x``."""

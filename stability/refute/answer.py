@@ -9,8 +9,6 @@ from typing import Any
 from stability.certificate import Claim, Evidence, Finding, Proof
 from stability.rules.registry import RULES, propose, verdict_of
 
-__all__ = ["NOTHING", "Refutation", "accepted", "witness_claim"]
-
 witness_claim = propose
 NOTHING = "no witness found; this proves nothing"
 

@@ -23,8 +23,6 @@ from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 from stability.systems.simulate import natural_size, settle
 
-__all__ = ["EquilibriumSearch", "Point", "search_equilibria"]
-
 Array = np.ndarray
 
 

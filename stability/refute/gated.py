@@ -30,8 +30,6 @@ from stability.rules.trajectories import cell_work
 from stability.solve.deadline import Deadline
 from stability.systems.simulate import settle, trace
 
-__all__ = ["search_gated"]
-
 Array = np.ndarray
 INPUTS, STARTS, SETTLE, TAIL, LONGER, LONGEST = 8, 12, 300, 100, 600, 24
 APART = 1e-7

@@ -25,8 +25,6 @@ from stability.refute.spectrum import eigenvectors
 from stability.rigor.eigenpairs import solved
 from stability.solve.deadline import Deadline
 
-__all__ = ["FOLLOWED", "Steady", "ascend", "gradient", "largest_eigenvalues", "steady"]
-
 Array = np.ndarray
 DENSE = 256  # states up to which all eigenvalues are computed
 LEAST = 0.05  # an eigenvalue below has too far to go

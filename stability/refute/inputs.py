@@ -9,8 +9,6 @@ import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
 
-__all__ = ["ANYWHERE", "InputRange", "input_boxes", "input_range"]
-
 Array = np.ndarray
 WIDTHS = (1.0, 5.0, 50.0)
 

@@ -14,8 +14,6 @@ from stability.rules.equilibria import why_not_everywhere
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
-__all__ = ["unstable_everywhere_data", "unstable_linear_data"]
-
 
 def unstable_linear_data(driven: DrivenSystem, *, boundary: bool = False) -> dict[str, Any] | None:
     """Data of an ``unstable_linear`` proof, or ``None`` where the linear part is stable or the activation

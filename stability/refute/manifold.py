@@ -13,8 +13,6 @@ from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 from stability.systems.channels import closed
 
-__all__ = ["correct", "derivatives", "drift", "held", "newton", "slopes_at"]
-
 Array = np.ndarray
 
 

@@ -21,8 +21,6 @@ from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 
-__all__ = ["search_bare", "search_network"]
-
 Array = np.ndarray
 AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", unstable_everywhere_data))
 """What one eigenvalue problem decides."""

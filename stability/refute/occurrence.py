@@ -14,8 +14,6 @@ from stability.rigor.intervals import Interval
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
-__all__ = ["in_range", "states_reachable"]
-
 Array = np.ndarray
 STATES = ("state", "state1", "state2", "orbit", "first", "second")
 CLOSE = 1e-2  # how near a run must come, relative to one plus the state

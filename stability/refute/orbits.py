@@ -18,8 +18,6 @@ from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.simulate import trace
 
-__all__ = ["centre_of", "close_returns", "disjoint_box_data", "leading_of_orbit", "named_value"]
-
 Array = np.ndarray
 
 

@@ -14,8 +14,6 @@ from stability.rules.replay import least_gap, replay, why_not_apart
 from stability.rules.trajectories import MAX_WORK, MIN_STEPS
 from stability.solve.deadline import Deadline
 
-__all__ = ["BRIEF", "closed_path", "orbit_near", "polish_orbit", "replayed_pair"]
-
 Array = np.ndarray
 BRIEF = 240  # steps that show most of what is no evidence
 

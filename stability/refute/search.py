@@ -15,8 +15,6 @@ from stability.refute.occurrence import in_range, states_reachable
 from stability.rules.registry import verdict_of
 from stability.solve.deadline import Deadline
 
-__all__ = ["Candidate", "Search", "decide"]
-
 Array = np.ndarray
 Candidate = tuple[str, Mapping[str, Any] | None]
 """Kind and data of a witness that its rule has not seen yet; ``None`` for data that could not be made."""

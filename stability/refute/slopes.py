@@ -17,8 +17,6 @@ from stability.refute.spectrum import excess, leading, leading_value
 from stability.solve.deadline import Deadline
 from stability.systems import LureSystem
 
-__all__ = ["SlopeSearch", "search_slopes"]
-
 Array = np.ndarray
 ENUMERATE = 10  # channels up to which every vertex is tried
 PATIENCE = 5  # ascents without progress after which the search ends

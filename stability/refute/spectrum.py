@@ -13,8 +13,6 @@ from scipy.linalg import get_lapack_funcs, lu_solve
 
 from stability.systems import LureSystem
 
-__all__ = ["Leading", "eigenvectors", "excess", "leading", "leading_value"]
-
 Array = np.ndarray
 _GETRF = {kind: get_lapack_funcs(("getrf",), dtype=kind)[0] for kind in (float, complex)}
 

@@ -25,8 +25,6 @@ from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
 from stability.systems.simulate import natural_size, settle
 
-__all__ = ["search_stack"]
-
 Array = np.ndarray
 Searcher = Callable[..., Refutation]
 COUNT, SETTLE, TAIL, LONGEST = 12, 600, 120, 8

@@ -24,8 +24,6 @@ from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.simulate import natural_size, natural_step, settle, trace
 
-__all__ = ["search_pairs", "unstable_candidate"]
-
 Array = np.ndarray
 SETTLE = 500
 SHARE = 3  # pairs of one phase that are looked at closely

@@ -9,8 +9,6 @@ import numpy as np
 from stability.rigor.balls import Ball, activation_values, system_balls
 from stability.systems.activations import activation
 
-__all__ = ["box_image", "is_left_nowhere"]
-
 Array = np.ndarray
 
 

@@ -24,19 +24,6 @@ import numpy as np
 from stability.errors import ConfigurationError
 from stability.rigor.constants import UNIT
 
-__all__ = [
-    "FLUSHED",
-    "LARGEST",
-    "Definiteness",
-    "flushes_small_numbers",
-    "gamma",
-    "is_symmetric",
-    "prove_positive_definite",
-    "refuse_flushing",
-    "spectral_bounds",
-    "up",
-]
-
 Array = np.ndarray
 LARGEST = 1e60
 """Entries beyond this are refused: within it, all underflow together stays far below one unit of rounding."""

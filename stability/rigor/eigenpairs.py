@@ -13,19 +13,6 @@ import numpy as np
 
 from stability.rigor.balls import Ball, row_sum_norm, system_balls
 
-__all__ = [
-    "NEAR",
-    "Eigenpair",
-    "Matrix",
-    "closed_loop",
-    "closed_loop_orbit",
-    "enclose_eigenpair",
-    "inverse_iteration",
-    "inverse_or_none",
-    "is_near",
-    "solved",
-]
-
 Array = np.ndarray
 NEAR = 1e-6  # how far, relative to its modulus, an eigenvalue that a sentence names may lie from the proved one
 

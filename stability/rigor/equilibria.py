@@ -14,8 +14,6 @@ import numpy as np
 from stability.rigor.balls import EPS, Ball, activation_slopes, activation_values, row_sum_norm, system_balls
 from stability.rigor.eigenpairs import inverse_or_none, solved
 
-__all__ = ["MOVED", "Orbit", "distance", "enclose_equilibrium", "enclose_orbit", "kept_radius", "proved_radius"]
-
 Array = np.ndarray
 MOVED = 1e-3  # Newton's method may move the given points this far, relative to one plus their size
 

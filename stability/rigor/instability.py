@@ -18,8 +18,6 @@ from stability.rigor.eigenpairs import (
     solved,
 )
 
-__all__ = ["enclose_unstable", "prove_not_stable", "prove_trace"]
-
 Array = np.ndarray
 
 

@@ -17,8 +17,6 @@ from stability.certificate import Claim, Verdict
 from stability.errors import UnsupportedError
 from stability.systems import LureSystem
 
-__all__ = ["MAX_STATES", "check_exact", "is_positive_definite", "rational"]
-
 MAX_STATES = 64
 Matrix = np.ndarray
 

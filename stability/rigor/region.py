@@ -17,8 +17,6 @@ from stability.rigor.eigenpairs import inverse_or_none
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
-__all__ = ["Region", "region_bounds", "slope_range"]
-
 Array = np.ndarray
 
 

@@ -9,8 +9,6 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from stability.rigor.definite import spectral_bounds
 
-__all__ = ["spectrum_bracket"]
-
 Array = np.ndarray
 _EXACT = 400
 

@@ -38,8 +38,6 @@ from stability.statements import at_least, at_most, describe
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
 
-__all__ = ["BallProof", "Bounded", "BoxProof", "prove_ball_positive", "push_bounds"]
-
 Array = np.ndarray
 
 

@@ -31,20 +31,6 @@ from stability.rules.registry import RULES, ProofData, propose, rule
 from stability.stacks.cascade import Cascade, Layer, output_bound
 from stability.statements import at_most, decay_factor, decays, inputs_phrase, who
 
-__all__ = [
-    "CONTRACTING",
-    "GROW",
-    "CascadeProof",
-    "boxes_fit",
-    "compose",
-    "layer_claim",
-    "layer_norm",
-    "pack",
-    "part_problem",
-    "proved_layers",
-    "require_parts",
-]
-
 Array = np.ndarray
 CONTRACTING = ("multiplier_lmi", "interval_lmi", "interval_jacobian")
 """The proofs that state a norm in which a layer contracts."""

@@ -22,8 +22,6 @@ from stability.rules.registry import ProofData, rule
 from stability.statements import at_least, describe
 from stability.systems import DrivenSystem
 
-__all__ = ["DisjointBoxes", "box_distance", "is_invariant"]
-
 Array = np.ndarray
 MAX_STATES = 256
 SIZE = "input and the corners of the boxes must hold a finite row of the network's sizes for each phase"

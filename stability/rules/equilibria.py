@@ -29,8 +29,6 @@ from stability.rules.registry import ProofData, rule
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
-__all__ = ["TwoEquilibria", "UnstableEquilibrium", "UnstableEverywhere", "smooth_slopes", "why_not_everywhere"]
-
 
 @rule(
     "two_equilibria",

@@ -16,20 +16,6 @@ import numpy as np
 
 from stability.rigor.definite import is_symmetric
 
-__all__ = [
-    "FIELDS",
-    "LIMIT",
-    "LONGEST",
-    "Datum",
-    "ProofData",
-    "Refused",
-    "Size",
-    "given",
-    "is_float64",
-    "require",
-    "rows",
-]
-
 Array = np.ndarray
 Value = TypeVar("Value")
 EXACT_INTEGERS = 2**53

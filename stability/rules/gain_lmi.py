@@ -33,8 +33,6 @@ from stability.statements import at_least, at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.statespace import LureMatrices, with_input
 
-__all__ = ["GainLmi", "bound", "check_gain", "gain_matrix"]
-
 Array = np.ndarray
 
 

@@ -17,8 +17,6 @@ from stability.rules.gated_orbits import input_phrase, inputs_of
 from stability.rules.registry import ProofData, rule
 from stability.statements import describe, inputs_phrase
 
-__all__ = ["GatedBoxes", "is_kept"]
-
 
 def is_kept(cell: GatedCell, box: Interval) -> bool:
     """Prove that no step from ``box`` leaves it, under any input of the cell's box."""

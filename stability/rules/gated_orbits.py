@@ -24,18 +24,6 @@ from stability.rules.named_eigenvalue import Unstable
 from stability.rules.registry import ProofData, rule
 from stability.statements import at_least, at_most, describe
 
-__all__ = [
-    "MAX_UNKNOWNS",
-    "GatedOrbits",
-    "GatedUnstable",
-    "OrbitsApart",
-    "UnstableOrbit",
-    "input_phrase",
-    "inputs_of",
-    "least_distance",
-    "orbit_of",
-]
-
 Array = np.ndarray
 MAX_UNKNOWNS, LONGEST_INPUT = 2500, 24
 

@@ -27,8 +27,6 @@ from stability.rules.multiplier_lmi import Decay
 from stability.rules.registry import ProofData, rule
 from stability.statements import at_most, decay_factor, subject_phrase
 
-__all__ = ["IntervalJacobian", "IntervalLmi", "OverBox"]
-
 BOX = "low and high must be finite vectors of {n} entries with low <= high"
 
 

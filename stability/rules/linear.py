@@ -34,8 +34,6 @@ from stability.statements import describe
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 
-__all__ = ["DestabilisingSlopes", "UnstableLinear"]
-
 
 @rule(
     "destabilising_slopes",

@@ -35,22 +35,6 @@ from stability.systems import DrivenSystem, LureSystem
 from stability.systems.discretisation import step_matrices
 from stability.systems.statespace import LureMatrices
 
-__all__ = [
-    "LARGEST_FACTOR",
-    "AttractingEquilibrium",
-    "Decay",
-    "GrowthLmi",
-    "Majorant",
-    "MultiplierLmi",
-    "all_signs_plus",
-    "check_lmi",
-    "error_action",
-    "lmi_matrix",
-    "majorant",
-    "no_decay",
-    "overshoot_fits",
-]
-
 Array = np.ndarray
 UNDERFLOW = 1e-307  # times any gamma this is above half of the smallest float
 

@@ -9,8 +9,6 @@ from stability.rigor.instability import prove_not_stable
 from stability.rules.fields import Pair, require
 from stability.rules.registry import ProofData
 
-__all__ = ["Unstable", "eigenvalue_phrase", "eigenvalue_text"]
-
 
 class Unstable(ProofData):
     """A proof of an eigenvalue outside the stability region; its sentence shows a number only where it is named."""

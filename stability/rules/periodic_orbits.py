@@ -25,8 +25,6 @@ from stability.rules.registry import ProofData, rule
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
-__all__ = ["MAX_UNKNOWNS", "PeriodicOrbits", "UnstablePeriodicOrbit", "unknowns", "enclosed"]
-
 Array = np.ndarray
 MAX_UNKNOWNS = 1600
 SIZE = f"orbits and input must hold 1 to {LONGEST} finite rows of the network's sizes"

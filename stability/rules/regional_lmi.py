@@ -27,8 +27,6 @@ from stability.rules.registry import rule
 from stability.statements import at_least, at_most, decay_factor, decays, describe
 from stability.systems import DrivenSystem, LureSystem
 
-__all__ = ["RegionalLmi", "regional_system"]
-
 
 def regional_system(system: LureSystem, region: Region) -> LureSystem:
     """The same linear part with the slopes that the region allows.

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["FLOOR", "KEEP", "Replay", "least_gap", "replay", "why_not_apart"]
-
 Array = np.ndarray
 THETA = 1e-3
 FLOOR = 1e-6  # the gap, relative to one plus the largest state

@@ -23,8 +23,6 @@ from stability.rules.registry import ProofData, rule
 from stability.stacks.cascade import Cascade, Layer
 from stability.statements import at_most, inputs_phrase, who
 
-__all__ = ["StackGain", "as_stack", "combined", "layer_gain"]
-
 Array = np.ndarray
 
 

@@ -22,8 +22,6 @@ from stability.stacks.cascade import Cascade
 from stability.stacks.orbits import enclose_stack_orbit
 from stability.statements import describe
 
-__all__ = ["StackOrbits", "StackUnstable"]
-
 Array = np.ndarray
 KINKED = ("relu", "leaky_relu")
 

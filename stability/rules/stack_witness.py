@@ -18,8 +18,6 @@ from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
 from stability.statements import describe
 
-__all__ = ["MERGED_KINDS", "CascadeLayer", "MergedStack"]
-
 MERGED_KINDS = (
     "unstable_linear",
     "unstable_everywhere",

@@ -31,22 +31,6 @@ from stability.statements import at_least, describe
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.simulate import advance_many, natural_step
 
-__all__ = [
-    "LONGEST_PERIOD",
-    "LONGEST_STEP",
-    "MAX_STEPS",
-    "MAX_WORK",
-    "MIN_STEPS",
-    "GatedTrajectories",
-    "SeparatedTrajectories",
-    "StackTrajectories",
-    "cell_work",
-    "runs",
-    "step_work",
-    "twice_apart",
-    "work",
-]
-
 Array = np.ndarray
 MIN_STEPS, MAX_STEPS, MAX_WORK = 2000, 200_000, 4e10
 LONGEST_PERIOD = 4

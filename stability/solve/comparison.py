@@ -25,8 +25,6 @@ from scipy.sparse.csgraph import connected_components
 
 from stability.systems.statespace import StateSpace
 
-__all__ = ["Comparison", "Groups", "block_sizes", "layers_of", "norms_leave_room", "numbered", "parts_in_order"]
-
 Array = np.ndarray
 Groups = tuple[Array, Array]
 """A number for every state and one for every channel: of its group, or of the connected part that it belongs to."""

@@ -13,8 +13,6 @@ from scipy.linalg import matrix_balance, solve_triangular
 from stability.systems import LureSystem
 from stability.systems.statespace import LureMatrices, StateSpace
 
-__all__ = ["Coordinates", "balanced", "balanced_states", "evening", "power_of_two", "recentred"]
-
 Array = np.ndarray
 
 

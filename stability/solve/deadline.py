@@ -15,8 +15,6 @@ from typing import Any
 
 from stability.errors import ConfigurationError
 
-__all__ = ["STOPPED", "TOO_LATE", "Deadline", "TimeLimit", "TimeOverError"]
-
 TOO_LATE = "stopped by the time limit before it was decided"
 STOPPED = "stopped by the time limit; the rate may be better"
 """What findings say whose search the deadline ended."""

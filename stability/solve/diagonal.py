@@ -18,8 +18,6 @@ from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.response import Response
 from stability.systems.statespace import StateSpace
 
-__all__ = ["FrequencySamples", "optimise_scaling", "osborne"]
-
 Array = np.ndarray
 _DECOMPOSED, _BLOCK = 24, 6
 _MOST = 2**29

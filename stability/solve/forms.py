@@ -13,8 +13,6 @@ from scipy.linalg import cho_factor, cho_solve
 from stability.rules.multiplier_lmi import error_action, lmi_matrix
 from stability.systems.statespace import LureMatrices
 
-__all__ = ["definite_slack", "least_gain", "multiplier_slack", "schur_complement"]
-
 Array = np.ndarray
 EPS = float(np.finfo(np.float64).eps)
 

@@ -24,8 +24,6 @@ from stability.solve.deadline import Deadline
 from stability.solve.response import Response, scaled_response, state_space
 from stability.systems.statespace import StateSpace
 
-__all__ = ["Peak", "hinf_norm", "hinf_peak"]
-
 Array = np.ndarray
 _LEVELS = 60
 _EXACT_TRIES = 30

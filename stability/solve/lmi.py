@@ -17,17 +17,6 @@ from stability.solve.deadline import Deadline
 from stability.solve.positive_real import interpolant, null_directions
 from stability.systems.statespace import LureMatrices, StateSpace, with_input
 
-__all__ = [
-    "CLARABEL_STATES",
-    "pose_bounded_real",
-    "pose_combination",
-    "pose_gain",
-    "pose_multiplier",
-    "pose_overshoot",
-    "pose_positive_real",
-    "solver_order",
-]
-
 Array = np.ndarray
 MAX_STATES = 160
 """Above, the dense program needs more memory than a workstation has."""

@@ -32,8 +32,6 @@ from stability.systems import LureSystem
 from stability.systems.channels import closed
 from stability.systems.statespace import StateSpace
 
-__all__ = ["centre", "completions", "fixed_channels", "state_scales", "times"]
-
 Array = np.ndarray
 _SINGLE = 1e-8
 """A sector this narrow, relative to its slopes, counts as a single slope in the search; the check sees all of it."""

@@ -17,8 +17,6 @@ from stability.solve.lmi import CLARABEL_STATES, pose_multiplier, solver_order
 from stability.solve.rates import check_rate
 from stability.systems import LureSystem
 
-__all__ = ["LmiResult", "multiplier_lmi", "problem_size"]
-
 Array = np.ndarray
 _MARGIN = 1e-3
 """Of the strict inequality, in balanced coordinates: homogeneous, it loses no solution by it."""

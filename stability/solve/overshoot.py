@@ -26,8 +26,6 @@ from stability.solve.riccati import bounded_real
 from stability.systems import LureSystem
 from stability.systems.statespace import StateSpace
 
-__all__ = ["condition_number", "min_overshoot", "well_conditioned"]
-
 Array = np.ndarray
 _WORST = 1e3
 """Stands for the logarithm of every larger condition number, and of those that there is no time for."""

@@ -22,8 +22,6 @@ from stability.solve.deadline import Deadline
 from stability.solve.response import scaled_response
 from stability.systems.statespace import StateSpace
 
-__all__ = ["NullDirections", "Positivity", "interpolant", "null_directions", "positivity"]
-
 Array = np.ndarray
 _LEVELS = 40
 

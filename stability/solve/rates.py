@@ -11,20 +11,6 @@ from stability.errors import ConfigurationError
 from stability.solve.deadline import Deadline
 from stability.systems import LureSystem
 
-__all__ = [
-    "Rate",
-    "as_rate",
-    "bisect",
-    "check_rate",
-    "crawl",
-    "margin_of",
-    "parse_rate",
-    "quadratic_rate",
-    "shift_factor",
-    "spectral_rate",
-    "start_rate",
-]
-
 Array = np.ndarray
 Rate = str | float
 

@@ -13,8 +13,6 @@ from stability.solve.deadline import Deadline
 from stability.systems import as_matrix
 from stability.systems.statespace import StateSpace
 
-__all__ = ["Response", "scaled_response", "state_space"]
-
 Array = np.ndarray
 _SMALL = 40
 _POWER_STEPS = 12

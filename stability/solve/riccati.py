@@ -22,8 +22,6 @@ from stability.solve.deadline import Deadline
 from stability.solve.loop import times
 from stability.systems.statespace import StateSpace
 
-__all__ = ["bounded_real"]
-
 Array = np.ndarray
 _STEPS = 60
 _GEMM = {kind: get_blas_funcs(("gemm",), dtype=kind)[0] for kind in "fd"}

@@ -20,8 +20,6 @@ from stability.solve.riccati import bounded_real
 from stability.systems import LureSystem
 from stability.systems.statespace import StateSpace
 
-__all__ = ["Search"]
-
 Array = np.ndarray
 _FAR = 3.0
 """Multipliers whose square roots differ by more than ``exp`` of this call for states as far apart."""

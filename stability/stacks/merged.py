@@ -13,8 +13,6 @@ from stability.errors import IllPosedError
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 
-__all__ = ["merged"]
-
 Array = np.ndarray
 
 

@@ -18,8 +18,6 @@ from stability.rigor.balls import Ball, activation_slopes, activation_values, sy
 from stability.stacks.cascade import Cascade, Layer
 from stability.systems import DrivenSystem
 
-__all__ = ["LayerOrbit", "enclose_stack_orbit", "layer_step"]
-
 Array = np.ndarray
 DEPTH = 4  # channels of a layer may feed channels that feed channels so often
 

@@ -10,11 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "ANALYSIS_FILE", "ANY", "ARTIFACTS", "DRAWN", "EVERY", "FLAG", "NAME", "NUMBER", "PLAIN", "SECONDS", "SOME",
-    "STEPS", "TEXT", "Artifact", "Each", "artifact", "files_of",
-]  # fmt: skip
-
 EVERY, SOME, NAME, DRAWN, PLAIN = "in every row", "in some rows", "a name", "drawn where it is there", "handed through"
 """What readers may rely on in a column: a number in every row; a number, or nothing; the name of what is drawn; a
 number that is drawn where a table has the column; nothing."""

@@ -13,8 +13,6 @@ from typing import Any
 from stability.errors import FileFormatError
 from stability.storage.limits import DEPTH, DIGITS, DOCUMENT_BYTES, DOCUMENT_VALUES
 
-__all__ = ["file_digest", "parse_json", "read_document", "read_json"]
-
 
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal.

@@ -19,8 +19,6 @@ from stability.storage.documents import read_json
 from stability.storage.locking import LOCK_FILE, RECORD_FILE, Lock, acquire
 from stability.storage.writing import HOMES, is_partial, make_folder, refuse_moved, write_text
 
-__all__ = ["LIST", "Folder", "claim", "in_the_way", "is_inner", "is_listed", "listed", "refuse"]
-
 LIST = ".stability.json"
 FORMAT, VERSION = "stability-files", 1
 

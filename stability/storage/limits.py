@@ -5,8 +5,6 @@ Every floor has such a file; ``README.md`` shows them in one table.
 
 from __future__ import annotations
 
-__all__ = ["CLAIMS", "DEPTH", "DIGITS", "DOCUMENT_BYTES", "DOCUMENT_VALUES"]
-
 DOCUMENT_BYTES = 512 * 2**20
 """Of a JSON document. Its text, its strings and the arrays decoded from them are in memory at once."""
 DOCUMENT_VALUES = 2**20

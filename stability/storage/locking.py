@@ -29,8 +29,6 @@ try:
 except ImportError:  # not POSIX: the record is the lock
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK_FILE", "RECORD_FILE", "Lock", "Owner", "acquire"]
-
 LOCK_FILE, RECORD_FILE = ".stability.lock", ".stability.owner"
 PATIENCE = 20.0
 """Seconds to wait for the processes of an owner that is gone: they end with it, but not in the same moment, and one

@@ -24,18 +24,6 @@ from pathlib import Path
 
 from stability.errors import FileFormatError
 
-__all__ = [
-    "CLOSED",
-    "HOMES",
-    "is_partial",
-    "make_folder",
-    "refuse_moved",
-    "reserve",
-    "synced",
-    "write_bytes",
-    "write_text",
-]
-
 STALLED = 60.0
 """Seconds that the reader of a named pipe may take none of it before it is given up."""
 LINKS = 40

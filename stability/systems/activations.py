@@ -12,8 +12,6 @@ import numpy as np
 
 from stability.errors import ConfigurationError
 
-__all__ = ["ACTIVATIONS", "TANH_ULPS", "Activation", "activation"]
-
 Array = np.ndarray
 TANH_ULPS = 8.0
 """Assumed of ``np.tanh``, in units of ``2^-52``; its documented error is below 4 units in the last place."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from stability.errors import UnsupportedError
 
-__all__ = ["closed", "solve_channels"]
-
 Array = np.ndarray
 _SWEEPS, _ROUNDS = 200, 400
 _CIRCLE = 12

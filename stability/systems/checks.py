@@ -10,8 +10,6 @@ from scipy.sparse.csgraph import connected_components
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
-__all__ = ["as_matrix", "as_slope", "is_well_posed"]
-
 Array = np.ndarray
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from stability.errors import ConfigurationError
 
-__all__ = ["as_step", "check_integrator", "step_matrices"]
-
 
 def check_integrator(method: Any) -> None:
     """Refuse the name of an integrator whose matrices nobody here forms.

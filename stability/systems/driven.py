@@ -17,8 +17,6 @@ from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
-__all__ = ["DrivenSystem"]
-
 Array = np.ndarray
 
 

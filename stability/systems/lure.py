@@ -16,8 +16,6 @@ from stability.systems.parts import as_part, exactly, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
-__all__ = ["Discretisation", "LureSystem"]
-
 Array = np.ndarray
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from stability.errors import ConfigurationError
 
-__all__ = ["as_part", "exactly", "of_part", "part_name", "part_phrase"]
-
 _PATH, _WHOLE = 200, 100
 _FORM = re.compile(rf"[A-Za-z0-9_.\-]{{1,{_PATH}}} of [A-Za-z0-9_.\-]{{1,{_WHOLE}}}")
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["advance_many", "natural_step", "natural_size", "settle", "trace"]
-
 Array = np.ndarray
 
 

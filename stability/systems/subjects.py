@@ -13,8 +13,6 @@ from typing import Any
 from stability.errors import UnsupportedError
 from stability.wire import SUBJECTS
 
-__all__ = ["Subject", "as_subject", "register_converter"]
-
 
 class Subject:
     """What the four kinds of subject share: a frozen dataclass whose fields are what a file keeps.
