@@ -1,6 +1,8 @@
 """Measure recurrent networks: training, spectra, norms, exponents, curvature, attacks."""
 
-from .attacks.gradient import apgd, deepfool, fgsm, pgd
+from .attacks.apgd import apgd
+from .attacks.deepfool import deepfool
+from .attacks.gradient import fgsm, pgd
 from .attacks.noise import noise_sweep, parameter_noise_sweep
 from .attacks.sweep import SweepResult, attack_sweep, over_models
 from .attacks.threat import AttackResult
@@ -10,12 +12,13 @@ from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_expon
 from .dynamics.norms import NormDrift, norm_drift
 from .radius.certified import CertifiedRadius, certified_radius
 from .tasks import TASKS, Task, make_task, task_from_arrays
-from .training.front import evaluate, resume_run, train
+from .training.front import resume_run, train
 from .training.margins import contraction_gap, margin_penalty
 from .training.outcome import Epoch, Progress, TrainResult
 from .training.presets import PRESETS, preset_model, preset_training, train_preset
 from .training.runs import Run, read_run
 from .training.spectra import SpectrumTracker
+from .training.trainer import evaluate
 
 __all__ = [
     "PRESETS",

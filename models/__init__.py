@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from ..models import forks  # noqa: F401 - what is imported from here on is safe to fork
-from .adapters.modules import (
-    as_array,
-    certify_all,
-    from_rows,
-    lure_system,
-    recurrent_parts,
-    register_adapter,
-    rnn_subject,
-)
+from .adapters.modules import certify_all, lure_system, recurrent_parts, register_adapter
+from .adapters.torch_modules import as_array, from_rows
 from .antisymmetric import AntisymmetricRNN
 from .contracting import ContractingRNN
 from .deep import DeepNetwork
@@ -23,6 +16,7 @@ from .householder import HouseholderRNN
 from .linear import LinearLayer
 from .lipschitz import LipschitzRNN
 from .lru import LRU
+from .lure import rnn_subject
 from .network import SequenceModel
 from .neural_ode import NeuralODERNN
 from .parametrizations.householder import Householder, make_orthogonal

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.claims.cascade import Cascade
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade
 from stability.systems.subjects import as_subject
 from stability.wire import is_utf8
 

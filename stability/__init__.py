@@ -8,7 +8,6 @@
 from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
 from stability.certify import certify
 from stability.claims.bounded import bounded
-from stability.claims.cascade import Cascade
 from stability.claims.regional import regional
 from stability.criteria.circle import circle_criterion
 from stability.criteria.kyp import kyp_lmi
@@ -29,6 +28,7 @@ from stability.gains.lure import Gain, incremental_gain
 from stability.gated.cell import GatedCell
 from stability.refute import Refutation, refute
 from stability.solve.hinf import hinf_norm
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import register_converter
 from stability.verify import Verification, verify

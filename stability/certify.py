@@ -14,7 +14,7 @@ import numpy as np
 
 from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
-from stability.claims.cascade import Cascade, cascade_claim, layer_findings
+from stability.claims.cascade import cascade_claim, layer_findings
 from stability.claims.contraction import calmer_claims, contraction_claim, open_claim, overshoot_of
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
@@ -36,6 +36,7 @@ from stability.rigor.definite import refuse_flushing
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.rates import Rate, parse_rate
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import as_subject
 

@@ -13,23 +13,6 @@ from typing import Any
 from stability.systems import LureSystem
 from stability.systems.parts import exactly
 
-__all__ = [
-    "at_least",
-    "at_most",
-    "contraction",
-    "decay_factor",
-    "decays",
-    "describe",
-    "exactly",
-    "inputs_phrase",
-    "interval_phrase",
-    "slopes_phrase",
-    "subject_phrase",
-    "undecided",
-    "who",
-    "whom",
-]
-
 DIGITS = 4
 
 

@@ -1,6 +1,8 @@
 """Attacks and noise: what may be done to inputs and parameters, and what is left of the accuracy."""
 
-from .gradient import apgd, deepfool, fgsm, pgd
+from .apgd import apgd
+from .deepfool import deepfool
+from .gradient import fgsm, pgd
 from .noise import noise_sweep, parameter_noise_sweep
 from .sweep import SweepResult, attack_sweep, over_models
 from .threat import AttackResult

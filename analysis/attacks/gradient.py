@@ -15,8 +15,6 @@ from .apgd import apgd
 from .deepfool import deepfool
 from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, margins, open_threat
 
-__all__ = ["ATTACKS", "SMALLEST", "apgd", "deepfool", "fgsm", "pgd"]
-
 
 def _climb(
     threat: Threat, steps: int, step_size: float, loss: str, generator: torch.Generator | None = None

@@ -19,6 +19,7 @@ from torch import nn
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.storage.artifacts import ANALYSIS_FILE
+from stability.storage.documents import file_digest
 from stability.storage.folder import claim, is_inner, is_listed, listed
 from stability.storage.writing import make_folder
 
@@ -28,11 +29,12 @@ from ..training.front import resume_run
 from ..training.outcome import Progress
 from ..training.presets import PRESETS, train_preset
 from ..training.runs import RUN_FILE, read_run
-from .digests import file_digest, file_digests, model_digest
+from .budgets import BUDGETS
+from .digests import file_digests, model_digest
 from .fitting import examined_on, fitted
 from .jobs import Outcome, run_jobs
-from .labels import names_for, titles_for
-from .pipeline import BUDGETS, analyse
+from .owned import recorded
+from .pipeline import analyse
 from .record import (
     REPORT,
     SETTINGS_FILE,
@@ -43,25 +45,10 @@ from .record import (
     is_complete,
     is_whole,
     planned,
-    recorded,
     refuse_model,
     take_over,
     write_settings,
 )
-
-__all__ = [
-    "DEFAULT_MODELS",
-    "FINISHED",
-    "SETTINGS_FILE",
-    "Campaign",
-    "Given",
-    "finished",
-    "opened",
-    "names_for",
-    "plan",
-    "run_campaign",
-    "titles_for",
-]
 
 MODEL_FILE = "model.safetensors"
 FINISHED = "finished"

@@ -16,8 +16,6 @@ from stability.wire import digest_of
 
 from ..training.runs import model_description
 
-__all__ = ["file_digest", "file_digests", "model_digest"]
-
 
 def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Digests of those files of a folder that exist, by name."""

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from stability.claims.cascade import Cascade
 from stability.errors import ConfigurationError, StabilityError
 from stability.gated.cell import GatedCell
+from stability.stacks.cascade import Cascade
 from stability.systems.subjects import as_subject
 
 from ..tasks import Range, Task

@@ -43,8 +43,6 @@ from .owned import INPUTS, RESULTS, begin_analysis, owned
 from .performance import performance
 from .work import NoDataError, Work
 
-__all__ = ["BUDGETS", "STEPS", "Budget", "Work", "analyse"]
-
 
 def _certificate(work: Work) -> None:
     use: dict[str, Any] = {}  # counter-examples are looked for where the data are, and said to lie there or not

@@ -31,22 +31,6 @@ from .owned import INPUTS, RESULTS, recorded
 if TYPE_CHECKING:
     from .campaign import Campaign
 
-__all__ = [
-    "REPORT",
-    "SETTINGS_FILE",
-    "Session",
-    "adopt_models",
-    "can_go_on",
-    "clear",
-    "is_complete",
-    "is_whole",
-    "planned",
-    "recorded",
-    "refuse_model",
-    "take_over",
-    "write_settings",
-]
-
 SETTINGS_FILE = "report-settings.json"
 REPORT = "report"
 TITLE = "Stability of trained recurrent networks"

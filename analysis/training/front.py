@@ -21,13 +21,11 @@ from ..guard import check_model, check_number
 from ..tasks import Task
 from ..unroll import recurrent_layers
 from .margins import why_no_margin
-from .outcome import Epoch, Progress, TrainResult
+from .outcome import Progress, TrainResult
 from .runs import PROBE, new_run, old_run, read_checkpoint, read_run
 from .settings import Settings
 from .spectra import SpectrumTracker
-from .trainer import Trainer, evaluate
-
-__all__ = ["Epoch", "Progress", "TrainResult", "evaluate", "resume_run", "train"]
+from .trainer import Trainer
 
 
 def train(

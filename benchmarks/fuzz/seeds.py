@@ -180,7 +180,8 @@ def _run(folder: Path, way: int) -> None:
 def _report(folder: Path, way: int) -> None:
     import torch
 
-    from stability.analysis.campaign.pipeline import Budget, analyse
+    from stability.analysis.campaign.budgets import Budget
+    from stability.analysis.campaign.pipeline import analyse
     from stability.models import ElmanRNN, SequenceModel
 
     torch.manual_seed(3)

@@ -20,25 +20,12 @@ from stability.systems.parts import of_part
 from stability.systems.subjects import as_subject, register_converter
 from stability.wire import SUBJECTS
 
-from ..lure import rnn_subject
 from ..network import SequenceModel
 from ..recurrent import RecurrentLayer
 from .cross_check import cross_check_layer, cross_check_step
 from .inspection import refuse_altered, settled
 from .quantized import is_quantized
-from .torch_modules import as_array, from_rows, is_torch_recurrent, torch_kind, torch_subject
-
-__all__ = [
-    "as_array",
-    "certify_all",
-    "from_rows",
-    "lure_system",
-    "recurrent_parts",
-    "recurrent_subject",
-    "refuse_altered_layer",
-    "register_adapter",
-    "rnn_subject",
-]
+from .torch_modules import is_torch_recurrent, torch_kind, torch_subject
 
 Subject = Any
 _OURS = "stability.models."

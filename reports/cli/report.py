@@ -114,8 +114,9 @@ def _campaign(
     for path in paths:
         there(path)
 
-    from ...analysis.campaign.campaign import DEFAULT_MODELS, Campaign, Given, names_for, titles_for
+    from ...analysis.campaign.campaign import DEFAULT_MODELS, Campaign, Given
     from ...analysis.campaign.inputs import boxed, check_box
+    from ...analysis.campaign.labels import names_for, titles_for
     from ...analysis.training.presets import PRESETS
 
     box = None if input_box is None else check_box(input_box)

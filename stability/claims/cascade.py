@@ -9,8 +9,6 @@ from stability.rules.cascade import GROW, compose, layer_claim, pack
 from stability.rules.registry import accepted
 from stability.stacks.cascade import Cascade
 
-__all__ = ["Cascade", "cascade_claim", "layer_findings"]
-
 
 def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
     """The claim about a stack that the certificates of its layers support.

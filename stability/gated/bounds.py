@@ -17,7 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stability.gated.cell import GATES, GatedCell
+from stability.gated.cell import GatedCell
+from stability.gated.equations import GATES
 from stability.rigor.intervals import Interval, affine, hull, sigmoid, tanh, upper_product
 from stability.systems import LureSystem
 

@@ -16,8 +16,6 @@ from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
-__all__ = ["GATES", "GatedCell", "sigmoid"]
-
 Array = np.ndarray
 sigmoid = activation("sigmoid").function
 

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from stability.errors import UnsupportedError
-from stability.rigor.constants import EPS, TANH_ULPS, TINY
-from stability.systems.activations import ACTIVATIONS, Activation
+from stability.rigor.constants import EPS, TINY
+from stability.systems.activations import ACTIVATIONS, TANH_ULPS, Activation
 from stability.systems.discretisation import step_matrices
-
-__all__ = ["EPS", "TINY", "Ball", "activation_slopes", "activation_values", "row_sum_norm", "system_balls"]
 
 Array = np.ndarray
 

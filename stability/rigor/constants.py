@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from stability.systems.activations import TANH_ULPS
-
-__all__ = ["EPS", "TANH_ULPS", "TINY", "UNIT"]
-
 UNIT = 2.0**-53
 """The unit roundoff of float64."""
 EPS = 2.0**-52

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from stability.rigor.balls import EPS, Ball, activation_slopes, activation_values, row_sum_norm, system_balls
+from stability.rigor.balls import Ball, activation_slopes, activation_values, row_sum_norm, system_balls
+from stability.rigor.constants import EPS
 from stability.rigor.eigenpairs import inverse_or_none, solved
 
 Array = np.ndarray

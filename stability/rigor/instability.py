@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from stability.rigor.balls import EPS, Ball
+from stability.rigor.balls import Ball
+from stability.rigor.constants import EPS
 from stability.rigor.definite import prove_positive_definite
 from stability.rigor.eigenpairs import (
     Eigenpair,

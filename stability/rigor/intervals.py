@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.rigor.constants import EPS, TANH_ULPS, TINY
-
-__all__ = ["TANH_ULPS", "Interval", "affine", "hull", "length", "sigmoid", "tanh", "upper_product"]
+from stability.rigor.constants import EPS, TINY
+from stability.systems.activations import TANH_ULPS
 
 Array = np.ndarray
 

@@ -29,11 +29,12 @@ import math
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.rigor.balls import EPS, Ball, system_balls
+from stability.rigor.balls import Ball, system_balls
+from stability.rigor.constants import EPS
 from stability.rigor.definite import prove_positive_definite, spectral_bounds
 from stability.rigor.intervals import length
-from stability.rules.fields import LIMIT, AnyArray, Metric, Number, State, require
-from stability.rules.registry import ProofData, rule
+from stability.rules.fields import LIMIT, AnyArray, Metric, Number, ProofData, State, require
+from stability.rules.registry import rule
 from stability.statements import at_least, at_most, describe
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation

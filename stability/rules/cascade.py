@@ -26,8 +26,8 @@ from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
 from stability.rigor.balls import system_balls
 from stability.rigor.intervals import Interval, length, upper_product
-from stability.rules.fields import Number, Parts, given, require
-from stability.rules.registry import RULES, ProofData, propose, rule
+from stability.rules.fields import Number, Parts, ProofData, given, require
+from stability.rules.registry import RULES, propose, rule
 from stability.stacks.cascade import Cascade, Layer, output_bound
 from stability.statements import at_most, decay_factor, decays, inputs_phrase, who
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.rigor.balls import EPS
 from stability.rigor.boxes import box_image, is_left_nowhere
-from stability.rules.fields import Inputs, Number, States, require
-from stability.rules.registry import ProofData, rule
+from stability.rigor.constants import EPS
+from stability.rules.fields import Inputs, Number, ProofData, States, require
+from stability.rules.registry import rule
 from stability.statements import at_least, describe
 from stability.systems import DrivenSystem
 

@@ -23,9 +23,9 @@ from stability.certificate import Claim, Verdict
 from stability.rigor.balls import Ball, activation_slopes, row_sum_norm
 from stability.rigor.eigenpairs import closed_loop, closed_loop_orbit
 from stability.rigor.equilibria import distance, enclose_equilibrium
-from stability.rules.fields import Input, State, given, require
+from stability.rules.fields import Input, ProofData, State, given, require
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import ProofData, rule
+from stability.rules.registry import rule
 from stability.statements import describe
 from stability.systems import DrivenSystem
 

@@ -26,9 +26,9 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.definite import LARGEST, Definiteness, gamma, is_symmetric, prove_positive_definite, up
-from stability.rules.fields import AnyArray, Number, NumberOrNull, Text, is_float64, require
+from stability.rules.fields import AnyArray, Number, NumberOrNull, ProofData, Text, is_float64, require
 from stability.rules.multiplier_lmi import all_signs_plus, lmi_matrix, majorant
-from stability.rules.registry import Outcome, ProofData, reason_of, rule
+from stability.rules.registry import Outcome, reason_of, rule
 from stability.statements import at_least, at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.statespace import LureMatrices, with_input

@@ -12,9 +12,9 @@ from stability.certificate import Claim, Verdict
 from stability.gated.bounds import gate_bounds
 from stability.gated.cell import GatedCell
 from stability.rigor.intervals import Interval
-from stability.rules.fields import AnyArray, State, require
+from stability.rules.fields import AnyArray, ProofData, State, require
 from stability.rules.gated_orbits import input_phrase, inputs_of
-from stability.rules.registry import ProofData, rule
+from stability.rules.registry import rule
 from stability.statements import describe, inputs_phrase
 
 

@@ -19,9 +19,9 @@ from stability.gated.cell import GatedCell
 from stability.gated.orbits import enclose_orbit, orbit_jacobian
 from stability.rigor.balls import Ball
 from stability.rigor.eigenpairs import Matrix
-from stability.rules.fields import LIMIT, AnyArray, given, require, rows
+from stability.rules.fields import LIMIT, AnyArray, ProofData, given, require, rows
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import ProofData, rule
+from stability.rules.registry import rule
 from stability.statements import at_least, at_most, describe
 
 Array = np.ndarray

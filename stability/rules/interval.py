@@ -22,9 +22,9 @@ from stability.certificate import Claim, Verdict
 from stability.gated.bounds import JacobianBound, absorbs, embedding, is_invariant
 from stability.gated.cell import GatedCell
 from stability.rigor.intervals import Interval
-from stability.rules.fields import Number, State, require
+from stability.rules.fields import Number, ProofData, State, require
 from stability.rules.multiplier_lmi import Decay
-from stability.rules.registry import ProofData, rule
+from stability.rules.registry import rule
 from stability.statements import at_most, decay_factor, subject_phrase
 
 BOX = "low and high must be finite vectors of {n} entries with low <= high"

@@ -24,7 +24,8 @@ from __future__ import annotations
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.rigor.balls import EPS, Ball, system_balls
+from stability.rigor.balls import Ball, system_balls
+from stability.rigor.constants import EPS
 from stability.rigor.eigenpairs import Matrix, closed_loop
 from stability.rigor.instability import enclose_unstable
 from stability.rules.fields import Channels, State, given, require

@@ -28,8 +28,8 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
-from stability.rules.fields import AnyArray, Number, require
-from stability.rules.registry import Outcome, ProofData, reason_of, rule
+from stability.rules.fields import AnyArray, Number, ProofData, require
+from stability.rules.registry import Outcome, reason_of, rule
 from stability.statements import at_most, contraction, decays, subject_phrase, whom
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.discretisation import step_matrices

@@ -6,8 +6,7 @@ import math
 
 from stability.rigor.eigenpairs import Matrix
 from stability.rigor.instability import prove_not_stable
-from stability.rules.fields import Pair, require
-from stability.rules.registry import ProofData
+from stability.rules.fields import Pair, ProofData, require
 
 
 class Unstable(ProofData):

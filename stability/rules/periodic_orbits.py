@@ -19,9 +19,9 @@ from stability.certificate import Claim, Verdict
 from stability.rigor.eigenpairs import closed_loop_orbit
 from stability.rigor.equilibria import Orbit, distance, enclose_orbit
 from stability.rules.equilibria import smooth_slopes
-from stability.rules.fields import LONGEST, Inputs, States, given, require
+from stability.rules.fields import LONGEST, Inputs, ProofData, States, given, require
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import ProofData, rule
+from stability.rules.registry import rule
 from stability.statements import describe
 from stability.systems import DrivenSystem
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.errors import StabilityError
-from stability.rigor.balls import EPS, TINY
+from stability.rigor.constants import EPS, TINY
 from stability.rigor.region import Region, region_bounds
 from stability.rules.fields import Channels, Input, Metric, Number, Refused, State, given, require
 from stability.rules.multiplier_lmi import Decay, check_lmi, no_decay

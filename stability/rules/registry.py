@@ -17,19 +17,6 @@ from stability.certificate import Claim, Proof, Verdict
 from stability.rigor.definite import FLUSHED, flushes_small_numbers
 from stability.rules.fields import FIELDS, Datum, ProofData, Refused, require, sizes
 
-__all__ = [
-    "RULES",
-    "Outcome",
-    "ProofData",
-    "Rule",
-    "accepted",
-    "propose",
-    "reason_of",
-    "rule",
-    "verdict_of",
-    "worded",
-]
-
 Outcome = tuple[bool, str]
 Kind = TypeVar("Kind", bound=ProofData)
 RULES: dict[str, Rule] = {}

@@ -15,11 +15,11 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
-from stability.rigor.balls import TINY
+from stability.rigor.constants import TINY
 from stability.rigor.intervals import length, upper_product
 from stability.rules.cascade import CONTRACTING, GROW, layer_norm, proved_layers, require_parts
-from stability.rules.fields import AnyArray, Number, Parts, given, require
-from stability.rules.registry import ProofData, rule
+from stability.rules.fields import AnyArray, Number, Parts, ProofData, given, require
+from stability.rules.registry import rule
 from stability.stacks.cascade import Cascade, Layer
 from stability.statements import at_most, inputs_phrase, who
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from stability.certificate import Claim, Verdict
-from stability.rules.fields import Index, Inner, Text, given, require
-from stability.rules.registry import RULES, ProofData, propose, reason_of, rule
+from stability.rules.fields import Index, Inner, ProofData, Text, given, require
+from stability.rules.registry import RULES, propose, reason_of, rule
 from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
 from stability.statements import describe

@@ -22,9 +22,9 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
-from stability.rules.fields import AnyArray, Count, Datum, Number, Size, State, require, rows
+from stability.rules.fields import AnyArray, Count, Datum, Number, ProofData, Size, State, require, rows
 from stability.rules.gated_orbits import input_phrase, inputs_of
-from stability.rules.registry import ProofData, rule
+from stability.rules.registry import rule
 from stability.rules.replay import Replay, replay, why_not_apart
 from stability.stacks.cascade import Cascade
 from stability.statements import at_least, describe

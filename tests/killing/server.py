@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from stability.analysis.campaign.pipeline import BUDGETS, Budget
+from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.analysis.studies import adding
 from stability.reports import cli
 from stability.storage import writing

@@ -239,7 +239,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def own_nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A folder with a module of networks and a file of data that fit."""
-    from stability.analysis.campaign.pipeline import BUDGETS  # what loads torch stays out of the tests that only draw
+    from stability.analysis.campaign.budgets import BUDGETS  # what loads torch stays out of the tests that only draw
 
     from .own_nets import MODULE, SMALL, arrays
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.analysis.campaign.pipeline import Budget
+from stability.analysis.campaign.budgets import Budget
 
 __all__ = ["MODULE", "SMALL", "arrays"]
 

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from stability.analysis.attacks.gradient import ATTACKS, apgd, deepfool, fgsm, pgd
+from stability.analysis.attacks.apgd import apgd
+from stability.analysis.attacks.deepfool import deepfool
+from stability.analysis.attacks.gradient import ATTACKS, fgsm, pgd
 from stability.analysis.attacks.projections import NORMS
 from stability.analysis.attacks.threat import open_threat
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, StabilityError

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from stability.analysis.attacks.gradient import deepfool, pgd
+from stability.analysis.attacks.deepfool import deepfool
+from stability.analysis.attacks.gradient import pgd
 from stability.models import LSTM, SequenceModel
 
 ORDER = {"l2": 2, "linf": math.inf}

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from stability.analysis.campaign import campaign as c
+from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.analysis.campaign.jobs import run_jobs
-from stability.analysis.campaign.pipeline import BUDGETS, STEPS, Budget, analyse
+from stability.analysis.campaign.pipeline import STEPS, analyse
 from stability.analysis.campaign.work import Work
 from stability.analysis.tasks import make_task
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError

@@ -16,8 +16,9 @@ import torch
 
 from stability.analysis.attacks.noise import noise_sweep
 from stability.analysis.campaign import campaign as c
+from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.analysis.campaign.digests import model_digest
-from stability.analysis.campaign.pipeline import BUDGETS, Budget, analyse
+from stability.analysis.campaign.pipeline import analyse
 from stability.analysis.curvature.hessian import hessian_summary
 from stability.analysis.tasks import make_task
 from stability.certificate import Certificate

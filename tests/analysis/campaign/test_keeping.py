@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from stability.analysis.campaign import campaign as c
-from stability.analysis.campaign.pipeline import BUDGETS, STEPS, Budget
+from stability.analysis.campaign.budgets import BUDGETS, Budget
+from stability.analysis.campaign.pipeline import STEPS
 from stability.errors import ConfigurationError
 from stability.models import ElmanRNN, SequenceModel
 from stability.systems import LureSystem

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from stability.analysis.attacks.gradient import deepfool, pgd
+from stability.analysis.attacks.deepfool import deepfool
+from stability.analysis.attacks.gradient import pgd
 from stability.analysis.dynamics.stepbound import horizon_gain, step_bound
 from stability.analysis.radius.certified import certified_radius
 from stability.certificate import Certificate, Claim, Proof, Verdict

@@ -15,14 +15,13 @@ from stability.errors import ConfigurationError, NonFiniteError, UnsupportedErro
 from stability.gated.cell import GatedCell
 from stability.models import SequenceModel
 from stability.models.adapters.modules import (
-    as_array,
     certify_all,
-    from_rows,
     lure_system,
     recurrent_parts,
     recurrent_subject,
     register_adapter,
 )
+from stability.models.adapters.torch_modules import as_array, from_rows
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import as_subject

@@ -12,16 +12,10 @@ from stability.errors import DisagreementError, NonFiniteError, UnsupportedError
 from stability.models import GRU, LSTM, ElmanRNN, recurrent
 from stability.models.adapters.cross_check import cross_check_layer
 from stability.models.adapters.inspection import twin
-from stability.models.adapters.modules import (
-    _ADAPTERS,
-    as_array,
-    from_rows,
-    lure_system,
-    recurrent_parts,
-    register_adapter,
-    rnn_subject,
-)
+from stability.models.adapters.modules import _ADAPTERS, lure_system, recurrent_parts, register_adapter
 from stability.models.adapters.quantized import is_quantized
+from stability.models.adapters.torch_modules import as_array, from_rows
+from stability.models.lure import rnn_subject
 from stability.systems.subjects import as_subject
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from stability.analysis.campaign.pipeline import BUDGETS, Budget
+from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.reports import cli
 from stability.reports.stored.collect import collect
 from stability.verify import verify

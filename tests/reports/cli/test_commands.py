@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from stability.analysis.campaign.pipeline import BUDGETS
+from stability.analysis.campaign.budgets import BUDGETS
 from stability.models import ElmanRNN, SequenceModel, save
 from stability.reports import cli
 from stability.storage.artifacts import STEPS

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from stability.analysis.campaign.pipeline import BUDGETS
+from stability.analysis.campaign.budgets import BUDGETS
 from stability.models.sources import load_module
 from stability.reports import cli
 from stability.reports.stored.collect import collect

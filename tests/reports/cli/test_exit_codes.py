@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stability.analysis.campaign import campaign
-from stability.analysis.campaign.pipeline import BUDGETS
+from stability.analysis.campaign.budgets import BUDGETS
 from stability.analysis.studies import adding, base
 from stability.analysis.training.settings import Settings
 from stability.errors import IllPosedError, UnsupportedError

@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from stability.analysis.campaign.pipeline import BUDGETS
+from stability.analysis.campaign.budgets import BUDGETS
 from stability.reports import cli
 from stability.reports.cli import streams
 from stability.reports.stored.frames import read_table

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stability.analysis.campaign.pipeline import BUDGETS, Budget
+from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.certificate import Verdict
 from stability.errors import FileFormatError
 from stability.reports import cli, render

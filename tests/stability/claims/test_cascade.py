@@ -7,11 +7,12 @@ import pytest
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.certify import certify
-from stability.claims.cascade import Cascade, cascade_claim
+from stability.claims.cascade import cascade_claim
 from stability.errors import ConfigurationError, DimensionError
 from stability.gated.cell import GatedCell
 from stability.rules.cascade import compose, layer_claim, pack
 from stability.rules.registry import worded
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
 

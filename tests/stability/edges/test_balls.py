@@ -9,16 +9,8 @@ import numpy as np
 import pytest
 
 from stability.errors import UnsupportedError
-from stability.rigor.balls import (
-    EPS,
-    TINY,
-    Ball,
-    _around,
-    activation_slopes,
-    activation_values,
-    row_sum_norm,
-    system_balls,
-)
+from stability.rigor.balls import Ball, _around, activation_slopes, activation_values, row_sum_norm, system_balls
+from stability.rigor.constants import EPS, TINY
 from stability.systems import LureSystem
 
 E = Fraction(EPS)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from stability.gated.bounds import JacobianBound, embedding, gate_bounds, invariant_box, is_invariant
-from stability.gated.cell import GATES, GatedCell
+from stability.gated.cell import GatedCell
+from stability.gated.equations import GATES
 from stability.rigor.intervals import Interval
 
 KINDS = [("lstm", True), ("gru", True), ("gru", False)]

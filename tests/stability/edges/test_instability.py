@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability.rigor.balls import EPS, Ball
+from stability.rigor.balls import Ball
+from stability.rigor.constants import EPS
 from stability.rigor.eigenpairs import Eigenpair, Matrix, enclose_eigenpair, inverse_iteration, inverse_or_none
 from stability.rigor.instability import (
     _form_from_equation,

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.rigor.intervals import EPS, TANH_ULPS, TINY, Interval, affine, hull, sigmoid, tanh, upper_product
+from stability.rigor.constants import EPS, TINY
+from stability.rigor.intervals import Interval, affine, hull, sigmoid, tanh, upper_product
+from stability.systems.activations import TANH_ULPS
 
 E = Fraction(EPS)
 SLACK = TANH_ULPS * EPS

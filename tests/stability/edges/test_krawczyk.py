@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from stability.gated.orbits import _polish, _shooting, enclose, product_along
-from stability.rigor.balls import EPS, Ball
+from stability.rigor.balls import Ball
+from stability.rigor.constants import EPS
 from stability.rigor.equilibria import MOVED, _Shooting, distance, enclose_orbit, kept_radius
 from stability.stacks.orbits import layer_step
 from stability.systems import DrivenSystem, LureSystem

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from stability.rigor import region as region_module
-from stability.rigor.balls import EPS, Ball
+from stability.rigor.balls import Ball
+from stability.rigor.constants import EPS
 from stability.rigor.region import _inner, _lengths, _root, _through_loop, region_bounds, slope_range
 from stability.systems import DrivenSystem, LureSystem
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from stability.certificate import Claim, Verdict
-from stability.claims.cascade import Cascade
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.refute import refute
 from stability.refute.equilibria import search_equilibria
@@ -16,6 +15,7 @@ from stability.refute.manifold import correct, newton
 from stability.refute.search import Search
 from stability.refute.spectrum import leading, leading_value
 from stability.solve.deadline import Deadline
+from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.simulate import advance_many, natural_step, settle
 from stability.verify import verify_claim

@@ -18,8 +18,9 @@ from stability.certify import certify
 from stability.gated.cell import GatedCell
 from stability.rules.multiplier_lmi import check_lmi
 from stability.stacks.cascade import Cascade
-from stability.statements import at_least, at_most, exactly, slopes_phrase, subject_phrase
+from stability.statements import at_least, at_most, slopes_phrase, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.parts import exactly
 from stability.verify import verify_claim
 
 INTERVAL = re.compile(r"\[([^\[\],]+), ([^\[\],]+)\]")
