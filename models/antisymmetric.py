@@ -32,6 +32,7 @@ class AntisymmetricRNN(ContinuousRNN):
         ConfigurationError: an option out of its range.
 
     Example:
+        >>> import torch
         >>> W = AntisymmetricRNN(2, 4, gamma=0.25).matrices()["W"]
         >>> bool(torch.allclose(W + W.T, -0.5 * torch.eye(4)))
         True

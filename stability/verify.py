@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import stability.rules  # noqa: F401 - fills the table of rules
+import stability.rules  # noqa: F401  # pyright: ignore[reportUnusedImport] - fills the table of rules
 from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.errors import ConfigurationError, StabilityError
 from stability.rigor.rational import check_exact

@@ -16,9 +16,9 @@ A gated layer's proof is about inputs in its box: it must hold what the level be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def pack(claim: Claim) -> dict[str, Any]:
 
 def part_problem(packed: Any) -> str | None:
     """Why a packed proof is not just ``kind``, ``data`` and ``rate``, or ``None``."""
-    part: Mapping[str, Any] = packed if isinstance(packed, Mapping) else {}
+    part: Mapping[str, Any] = cast(Mapping[str, Any], packed) if isinstance(packed, Mapping) else {}
     if set(part) != {"kind", "data", "rate"}:
         return "a part of a proof holds kind, data and rate, and nothing else"
     if not isinstance(part["kind"], str) or not isinstance(part["data"], Mapping):
@@ -168,7 +168,7 @@ def compose(cascade: Cascade, claims: list[Claim], tolerance: float) -> tuple[fl
         ]
         new = np.zeros_like(spread)
         for row, (i, (_, factor)) in enumerate(zip(index, merged)):
-            parts: Iterator[Array] = (norms[j].out * spread[below] for below, j in enumerate(cascade.below(i)))
+            parts: list[Any] = [norms[int(j)].out * spread[below] for below, j in enumerate(cascade.below(i))]
             new[row] = norms[i].gain * factor * sum(parts)
             new[row, i] = norms[i].into
             rows.append(norms[i].out * new[row])
@@ -186,11 +186,11 @@ def boxes_fit(cascade: Cascade, claims: list[Claim]) -> str | None:
     for k, layer in enumerate(cascade.layers):
         if not cascade.below(k) or not isinstance(layer, GatedCell) or layer.input_low is None:
             continue
-        low: list[Array] = []
-        high: list[Array] = []
+        low: list[Any] = []
+        high: list[Any] = []
         for j in cascade.below(k):
             part = cascade.layers[j]
-            data = claims[j].proof.data if claims[j].proof is not None else {}  # type: ignore[union-attr]
+            data: Mapping[str, Any] = claims[j].proof.data if claims[j].proof is not None else {}  # type: ignore[union-attr]
             if isinstance(part, GatedCell):
                 low.append(data["low"][: part.hidden])
                 high.append(data["high"][: part.hidden])

@@ -128,7 +128,7 @@ def why_not_everywhere(subject: DrivenSystem) -> str | None:
             np.array_equal(subject.E[k : k + m], subject.E[:m]) and np.array_equal(subject.b[k : k + m], subject.b[:m])
         ):
             return "the stages of the discretisation read different inputs"
-    right = np.linalg.pinv(base.C)
+    right = np.asarray(np.linalg.pinv(base.C), dtype=np.float64)
     if not (np.isfinite(right).all() and row_sum_norm(np.eye(m) - Ball.exact(base.C) @ right) < 1.0):
         return "C is not proved to have full row rank"
     return None

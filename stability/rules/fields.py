@@ -33,8 +33,8 @@ def _is_number(value: Any) -> bool:
 
 def is_float64(value: Any) -> bool:
     """Whether this is an array of float64."""
-    array: Array | None = value if isinstance(value, np.ndarray) else None
-    return array is not None and array.dtype == np.float64
+    array: Any = value
+    return isinstance(value, np.ndarray) and array.dtype == np.float64
 
 
 def _is_array(value: Any) -> bool:
@@ -44,7 +44,7 @@ def _is_array(value: Any) -> bool:
 def _is_pair(value: Any) -> bool:
     if _is_array(value):
         return value.shape == (2,) and bool((np.abs(value) <= LIMIT).all())
-    pair: Sequence[Any] = value if isinstance(value, (list, tuple)) else ()
+    pair: tuple[Any, ...] = tuple(value) if type(value) in (list, tuple) else ()
     return len(pair) == 2 and all(_is_number(x) and abs(x) <= LIMIT for x in pair)
 
 

@@ -219,7 +219,7 @@ def _dissipation(
     """Prove the inequality: ``gain_matrix`` with ``-g^2 |u|^2``, in the system whose input is appended as channels."""
     n, p = F.shape
     matrix = gain_matrix(system, P, L, E, F, H, growth)
-    index = np.arange(len(matrix) - p, len(matrix))
+    index = range(len(matrix) - int(p), len(matrix))
     matrix[index, index] -= gain * gain
     big, slopes = majorant(system), (system.is_discrete, system.alpha, system.beta)
     wide = with_input(LureMatrices(big.A, big.B, big.C, big.D, *slopes), np.abs(E), np.abs(F))

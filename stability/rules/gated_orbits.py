@@ -167,7 +167,7 @@ class GatedUnstable(UnstableOrbit):
         )
         jacobian = orbit_jacobian(subject, box, inputs)
         proved = self.outside(
-            Matrix(jacobian, np.ones(subject.states)),
+            Matrix(jacobian, np.ones(int(subject.states))),
             True,
             "no multiplier outside the unit circle is proved near the stored one",
         )

@@ -104,7 +104,7 @@ class UnstableLinear(Unstable):
         bound = 0.0 if system.channels == 0 else activation(subject.activation).bound
         require(np.isfinite(bound), f"the activation {subject.activation!r} is not bounded")
         A, B, _, _ = system_balls(system)
-        left = Matrix(A.T, np.ones(system.states))
+        left = Matrix(A.T, np.ones(int(system.states)))
         if self.difference is None:
             proved = self.outside(
                 left,
@@ -118,7 +118,7 @@ class UnstableLinear(Unstable):
             enclose_unstable(left, system.is_discrete, value),
             "the eigenvalue of A is not proved, or not proved unstable",
         )
-        w = Ball(pair.vector, np.full(system.states, pair.vector_radius))
+        w = Ball(pair.vector, np.full(int(system.states), pair.vector_radius))
         push = float((w @ B).upper().sum()) * 2.0 * bound * (1 + (system.channels + 8) * EPS)
         y = w @ self.difference
         y_size = float(np.abs(y.mid)) * (1 - 4 * EPS) - float(y.rad) * (1 + 4 * EPS)

@@ -165,7 +165,7 @@ def check_lmi(system: LureSystem, P: Any, L: Any, rate: float, *, limit: float =
         (True, False)
     """
     n, m = system.states, system.channels
-    P, L = np.asarray(P), np.asarray(L)
+    P, L = np.asarray(P), np.asarray(L)  # pyright: ignore[reportConstantRedefinition]
     if P.dtype != np.float64 or L.dtype != np.float64 or P.shape != (n, n) or L.shape != (m,):
         return False, f"P must be ({n}, {n}) and L ({m},) in float64, got {P.shape} and {L.shape}"
     if not (np.isfinite(P).all() and np.isfinite(L).all()) or not is_symmetric(P):

@@ -7,9 +7,9 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -67,7 +67,8 @@ class Rule:
         with np.errstate(all="ignore"):
             problem = self.unfit(subject) or self._missized(subject, data)
             try:
-                return (True, self.data.of(data).check(subject, claim)) if problem is None else (False, problem)
+                proved = self.data.of(data).check(subject, claim) if problem is None else None
+                return (True, proved) if proved else (False, problem or "the check does not say what it proved")
             except Refused as refusal:
                 return False, str(refusal)
 
@@ -76,8 +77,8 @@ class Rule:
         problem = self._uncovered(subject, claim)
         if problem is not None or claim.proof is None:
             return problem or "there is no proof"
-        data: Any = claim.proof.data
-        if not isinstance(data, Mapping):
+        data = claim.proof.data
+        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             return "the proof's data are no mapping"
         return self._mistyped(data) or self._other_value(claim, data)
 
@@ -121,7 +122,7 @@ class Rule:
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return tuple(cast(Sequence[Any], value)) if isinstance(value, (tuple, list)) else (value,)
 
 
 def rule(
