@@ -53,6 +53,7 @@ def register_adapter(
 
     Example:
         >>> import torch
+        >>> from stability.models import from_rows
         >>> class Leaky(nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
