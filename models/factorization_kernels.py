@@ -7,20 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .derivatives import SavedFunction, copyltu
 from .precision import full_precision
 
 
-class _Factorisation(torch.autograd.Function):
-    """A matrix to its two factors; all three are kept for the way back."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs, *output)
-
-
-class _QRFunction(_Factorisation):
+class _QRFunction(SavedFunction):
     """QR of a checked matrix. The backward pass is made of differentiable operations, so it runs twice."""
 
     @staticmethod
@@ -41,7 +32,7 @@ class _QRFunction(_Factorisation):
         return torch.cat([gX, Q @ gV], dim=-1)
 
 
-class _LQFunction(_Factorisation):
+class _LQFunction(SavedFunction):
     """LQ of a checked matrix, by its own formulas (not as a transposed QR)."""
 
     @staticmethod
@@ -66,21 +57,14 @@ class _LQFunction(_Factorisation):
 def _qr_rule(Q: Tensor, R: Tensor, gQ: Tensor, gR: Tensor) -> Tensor:
     """``[gQ + Q copyltu(R gR^H - gQ^H Q)] R^{-H}`` for square R."""
     M = R @ gR.mH - gQ.mH @ Q
-    return torch.linalg.solve_triangular(R.mH, gQ + Q @ _copyltu(M), upper=False, left=False)
+    return torch.linalg.solve_triangular(R.mH, gQ + Q @ copyltu(M), upper=False, left=False)
 
 
 def _lq_rule(L: Tensor, Q: Tensor, gL: Tensor, gQ: Tensor) -> Tensor:
     """``L^{-H} [gQ + copyltu(L^H gL - gQ Q^H) Q]`` for square L."""
     M = L.mH @ gL - gQ @ Q.mH
-    right = (gQ + _copyltu(M) @ Q).mH  # solved from the right: the rows of L and of this lie as the solver wants them
+    right = (gQ + copyltu(M) @ Q).mH  # solved from the right: the rows of L and of this lie as the solver wants them
     return torch.linalg.solve_triangular(L, right, upper=False, left=False).mH.resolve_conj()
-
-
-def _copyltu(M: Tensor) -> Tensor:
-    """Copy the strict lower triangle to the upper one, conjugated; the diagonal keeps its real part."""
-    lower = M.tril()
-    lower.diagonal(dim1=-2, dim2=-1).mul_(0.5)  # plus its conjugate: the real part
-    return lower + lower.mH
 
 
 def _positive_diagonal(Q: Tensor, R: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ from stability.storage.writing import write_bytes
 from .deep import DeepNetwork
 from .network import SequenceModel
 from .options import made_with
-from .readers.safetensors import read_header, read_tensors
+from .readers.safetensors import read_metadata, read_tensors
 from .recurrent import LAYERS, RecurrentLayer
 from .stack import Stack
 
@@ -204,7 +204,7 @@ def load(path: str | Path) -> nn.Module:
     """
     path = Path(path)
     path = path / MODEL_FILE if path.is_dir() else path
-    metadata = read_header(path).metadata
+    metadata = read_metadata(path)
     if metadata.get("format") != FORMAT:
         raise FileFormatError(f"{path} is a safetensors file without a model description of this toolkit")
     if metadata.get("version") != str(VERSION):

@@ -11,11 +11,5 @@ import os
 
 import torch
 
-
-def work_alone() -> None:
-    """From now on torch computes with one thread in this process."""
-    torch.set_num_threads(1)
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=work_alone)
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))

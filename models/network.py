@@ -36,6 +36,8 @@ class SequenceModel(nn.Module):
     Attributes:
         layer: the recurrent layer.
         head: ``nn.Linear``.
+        input_size: features per time step.
+        hidden_size: size of the layer's hidden state.
 
     Raises:
         ConfigurationError: not a layer, or an option out of its range.
@@ -61,17 +63,8 @@ class SequenceModel(nn.Module):
         self.output_size = positive_int("output_size", output_size)
         self.reduction = choice("reduction", reduction, REDUCTIONS)
         self.layer = layer
+        self.input_size, self.hidden_size = layer.input_size, layer.hidden_size
         self.head = nn.Linear(layer.output_size, self.output_size)
-
-    @property
-    def input_size(self) -> int:
-        """Features per time step."""
-        return self.layer.input_size
-
-    @property
-    def hidden_size(self) -> int:
-        """Size of the layer's hidden state."""
-        return self.layer.hidden_size
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(batch, output_size)``, or ``(batch, time, output_size)`` for ``reduction="all"``.

@@ -89,12 +89,14 @@ class RecurrentLayer(nn.Module, ABC):
         input_size: features per time step.
         hidden_size: size of the hidden state ``h``.
         output_size: size of an output.
+        bidirectional: whether the layer also runs from the end.
     """
 
     layer_name: ClassVar[str] = ""
     input_size: int
     hidden_size: int
     output_size: int
+    bidirectional: bool = False
 
     def __init__(self, *sizes: Any) -> None:
         super().__init__()
@@ -150,11 +152,6 @@ class RecurrentLayer(nn.Module, ABC):
             [0.03, None, None]
         """
         return None
-
-    @property
-    def bidirectional(self) -> bool:
-        """Whether the layer also runs from the end."""
-        return False
 
     @property
     def outputs_hidden(self) -> bool:

@@ -92,7 +92,7 @@ class RotRNN(LinearLayer):
                 raise ConfigurationError(f"{name} must be True or False, got {value!r}")
         self.norm = real("norm", norm, 0.0, strict=True)
         self.stationary_start = stationary_start
-        self._both = bidirectional
+        self.bidirectional = bidirectional
         why = "a state never damped has no size to tend to"
         self.gamma_min, self.gamma_max = radii(("gamma_min", "gamma_max"), gamma_min, gamma_max, why)
         self.theta_max = real("theta_max", theta_max, 0.0)
@@ -104,11 +104,6 @@ class RotRNN(LinearLayer):
         self.C = nn.Parameter(torch.randn(out, n) / math.sqrt(n))
         self.C_back = nn.Parameter(torch.randn(out, n) / math.sqrt(n)) if bidirectional else None
         self.D = nn.Parameter(initial_skip(self.input_size, out))
-
-    @property
-    def bidirectional(self) -> bool:
-        """Whether the layer also runs from the end."""
-        return self._both
 
     def realise(self, double: bool = False) -> Realised:
         """Eigenvalues ``gamma e^{i theta}``, ``xi P^T B`` and ``C P``."""

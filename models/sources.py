@@ -34,7 +34,7 @@ from .readers.archives import members_of
 from .readers.arrays import npz_subject, read_npz
 from .readers.failures import in_short, reading
 from .readers.pickles import check_pickle
-from .readers.safetensors import read_header, read_tensors
+from .readers.safetensors import read_metadata, read_tensors
 
 _HOLDERS = (
     "state_dict",
@@ -259,7 +259,7 @@ def _tensors(content: Any, path: Path) -> Mapping[str, Any]:
 
 
 def _from_safetensors(path: Path, cell: str | None, part: str | None) -> Source:
-    if read_header(path).metadata.get("format") == FORMAT:
+    if read_metadata(path).get("format") == FORMAT:
         return _source("model file", path, load(path))
     return _state_dict(read_tensors(path), path, cell, part, "safetensors state dict")
 

@@ -87,19 +87,12 @@ class UnitaryRNN(OrthogonalLayer):
             self.theta = nn.Parameter(torch.empty(n).uniform_(-math.pi, math.pi))
             self.vectors = nn.Parameter(_complex_reflections(n, count))
 
-    def complex_weight(self, double: bool = False) -> Tensor:
-        """The unitary ``W (n/2, n/2)``; ``double``: from exact float64 copies of the parameters."""
-        theta, vectors = self.theta, self.vectors
-        if double:
-            theta, vectors = theta.double(), vectors.double()
-        U = torch.view_as_complex(vectors.contiguous())
-        if self.kind == "arjovsky":
-            return arjovsky_matrix(theta, U, self.permutation)
-        return unitary_matrix(U, theta)
-
     def weight(self, double: bool = False) -> Tensor:
-        """The real form ``(n, n)`` of W."""
-        return real_form(self.complex_weight(double))
+        """The real form ``(n, n)`` of W; ``double``: from exact float64 copies of the parameters."""
+        theta, vectors = (p.double() if double else p for p in (self.theta, self.vectors))
+        U = torch.view_as_complex(vectors.contiguous())
+        arjovsky = self.kind == "arjovsky"
+        return real_form(arjovsky_matrix(theta, U, self.permutation) if arjovsky else unitary_matrix(U, theta))
 
     def config(self) -> dict[str, Any]:
         """Keyword arguments that build this layer again."""

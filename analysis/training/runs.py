@@ -26,7 +26,7 @@ from stability.storage.folder import claim, refuse
 from stability.storage.writing import write_text
 
 from ...models.files import describe, load, save, write_tensors
-from ...models.readers.safetensors import read_header, read_tensors
+from ...models.readers.safetensors import read_metadata, read_tensors
 from ..results import named_path
 from ..tables import Mark, check_even, check_single, read_csv, read_prefix
 from ..tasks import Task, make_task
@@ -304,10 +304,10 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     file = path / CHECKPOINT
     try:
-        header = read_header(file)
-        if set(header.metadata) != {"checkpoint"}:
+        metadata = read_metadata(file)
+        if set(metadata) != {"checkpoint"}:
             raise FileFormatError(f"{file.name} holds no state of a training")
-        state = parse_json(header.metadata["checkpoint"].encode(), file)
+        state = parse_json(metadata["checkpoint"].encode(), file)
         wrong = _misfit(state)
         if wrong:
             raise FileFormatError(f"its {wrong} is not as a training writes it")

@@ -13,16 +13,15 @@ import torch
 
 from stability.errors import UnsupportedError
 
-from .weights import WEIGHTS, RecurrentWeights, weight_suffixes
+from .weights import KINDS, RecurrentWeights, module_weights
 
-_KINDS = {"LSTM": "lstm", "GRU": "gru", "LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn"}
 _MODULES = ("torch.ao.nn.quantized.dynamic", "torch.nn.quantized.dynamic")
 
 
 def is_quantized(module: Any) -> bool:
     """Whether it is one of torch's dynamically quantised recurrent modules."""
     cls = type(module)
-    return cls.__module__.startswith(_MODULES) and cls.__name__ in _KINDS
+    return cls.__module__.startswith(_MODULES) and cls.__name__ in KINDS
 
 
 def quantized_weights(module: Any) -> RecurrentWeights:
@@ -40,11 +39,7 @@ def quantized_weights(module: Any) -> RecurrentWeights:
             return _exact(weights[key])
         return None if biases.get(key) is None else biases[key].detach().double().numpy()
 
-    suffixes = weight_suffixes(module)
-    layers = [[array(key + suffix) for key in WEIGHTS] for suffix in suffixes]
-    directions = 1 + getattr(module, "bidirectional", False)
-    activation = getattr(module, "nonlinearity", "tanh")
-    return RecurrentWeights(_KINDS[type(module).__name__], layers, [name] * len(layers), name, directions, activation)
+    return module_weights(module, type(module), name, array, lambda _: name)
 
 
 def _exact(weight: torch.Tensor) -> np.ndarray:

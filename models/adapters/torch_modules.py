@@ -21,22 +21,15 @@ from stability.errors import ConfigurationError, NonFiniteError, UnsupportedErro
 from .cross_check import cross_check, cross_check_quantised
 from .inspection import refuse_altered, settled
 from .quantized import is_quantized, quantized_weights
-from .weights import WEIGHTS, RecurrentWeights, weight_suffixes
+from .weights import KINDS, module_weights
 
 Subject = Any
-_KINDS: dict[type, str] = {
-    nn.RNNCell: "rnn",
-    nn.LSTMCell: "lstm",
-    nn.GRUCell: "gru",
-    nn.RNN: "rnn",
-    nn.LSTM: "lstm",
-    nn.GRU: "gru",
-}
+_CLASSES: tuple[type, ...] = tuple(getattr(nn, name) for name in KINDS)
 
 
 def is_torch_recurrent(module: Any) -> bool:
     """Whether it is a recurrent module of ``torch.nn``, a subclass, or a dynamically quantised one."""
-    return isinstance(module, tuple(_KINDS)) or is_quantized(module)
+    return isinstance(module, _CLASSES) or is_quantized(module)
 
 
 def torch_subject(module: Any) -> Subject:
@@ -71,7 +64,7 @@ def torch_subject(module: Any) -> Subject:
 
 def torch_kind(module: nn.Module) -> type:
     """The class of ``torch.nn`` whose map a recurrent module runs, unless it was altered."""
-    return next(kind for kind in _KINDS if isinstance(module, kind))
+    return next(kind for kind in _CLASSES if isinstance(module, kind))
 
 
 def read(module: Any) -> Subject:
@@ -94,20 +87,14 @@ def read(module: Any) -> Subject:
     kinds = sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters()} - {"float32", "float64"})
     label = type(module).__name__.removeprefix("Parametrized")
     label += f" ({', '.join(kinds)} weights, converted exactly)" if kinds else ""
-    suffixes = weight_suffixes(module)
-    layers = []
-    for suffix in suffixes:  # parametrised ones as they are realised now; a bias may be absent
+
+    def array(name: str) -> np.ndarray | None:  # parametrised ones as they are realised now; a bias may be absent
         with torch.no_grad():
-            given = {name + suffix: getattr(module, name + suffix, None) for name in WEIGHTS}
-        layers.append([None if value is None else as_array(value, name) for name, value in given.items()])
-    return RecurrentWeights(
-        _KINDS[torch_kind(module)],
-        layers,
-        [f"{label} {suffix[1:]}".rstrip() for suffix in suffixes],
-        label,
-        directions=1 + getattr(module, "bidirectional", False),
-        activation=getattr(module, "nonlinearity", "tanh"),
-    ).subject()
+            value = getattr(module, name, None)
+        return None if value is None else as_array(value, name)
+
+    weights = module_weights(module, torch_kind(module), label, array, lambda suffix: f"{label} {suffix[1:]}".rstrip())
+    return weights.subject()
 
 
 def as_array(tensor: Any, name: str = "weight") -> np.ndarray:

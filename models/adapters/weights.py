@@ -5,6 +5,7 @@ Torch modules, quantised ones, state dicts and ONNX nodes all end here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from ..lure import rnn_subject
 Subject = Any
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 """What a cell has, by the names of torch's parameters; a bias may be absent."""
+KINDS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru", "RNNCell": "rnn", "LSTMCell": "lstm", "GRUCell": "gru"}
+"""Torch's recurrent classes by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +81,21 @@ class RecurrentWeights:
         return module.eval()
 
 
-def weight_suffixes(module: Any) -> list[str]:
-    """What a torch module puts behind the names of its weights, layer by layer and direction by direction.
+def module_weights(
+    module: Any, kind: type, label: str, array: Callable[[str], Any], name: Callable[[str], str]
+) -> RecurrentWeights:
+    """The weights of a recurrent module of torch, layer by layer and direction by direction.
 
-    Example:
-        >>> weight_suffixes(nn.GRU(2, 3, bidirectional=True)), weight_suffixes(nn.GRUCell(2, 3))
-        (['_l0', '_l0_reverse'], [''])
+    Args:
+        module: any that names its parameters as torch does.
+        kind: the class whose map it runs, of a name in ``KINDS``.
+        label: what reports call the whole.
+        array: the weight of a name such as ``weight_ih_l0_reverse``, float64, or ``None`` where there is none.
+        name: what reports call a layer, from what is behind the names of its weights: ``_l0_reverse``.
     """
-    if not hasattr(module, "num_layers"):
-        return [""]
-    ways = ("", "_reverse") if module.bidirectional else ("",)
-    return [f"_l{layer}{way}" for layer in range(module.num_layers) for way in ways]
+    suffixes, directions = [""], 1 + getattr(module, "bidirectional", False)
+    if hasattr(module, "num_layers"):
+        suffixes = [f"_l{k}{way}" for k in range(module.num_layers) for way in ("", "_reverse")[:directions]]
+    layers = [[array(key + suffix) for key in WEIGHTS] for suffix in suffixes]
+    activation = getattr(module, "nonlinearity", "tanh")
+    return RecurrentWeights(KINDS[kind.__name__], layers, list(map(name, suffixes)), label, directions, activation)

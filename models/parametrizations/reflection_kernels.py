@@ -10,19 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..derivatives import SavedFunction, copyltu
 from ..precision import full_precision
 
 BLOCK = 48  # reflections in one WY block of the full matrix (measured)
 
 
-class _Matrix(torch.autograd.Function):
+class _Matrix(SavedFunction):
     """``W``, by blocks of reflections: each block is in WY form and acts on what the later blocks made.
 
     Block by block ``W <- (I - V X) W`` on the trailing rows and columns, ``4/3 n^3`` operations for ``m = n``
     instead of the ``5 n^3`` of one WY form. On the way back each block is undone, so no copy of W is kept.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(U: Tensor) -> Tensor:
@@ -36,10 +35,6 @@ class _Matrix(torch.autograd.Function):
                 x = torch.cat([x[:, :size], x[:, size:] @ W[k + size :, k + size :]], dim=1)
             W[k:, k:].addmm_(v, x, alpha=-1.0)
         return W
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
 
     @staticmethod
     @full_precision
@@ -62,16 +57,14 @@ class _Matrix(torch.autograd.Function):
             else:
                 ht = torch.linalg.solve_triangular(T, v.mH, upper=True)
                 right = ct.mH
-            dV[k:, k : k + BLOCK] = v @ _hadamard(ht @ ct.mH) - g @ ht.mH - right
+            dV[k:, k : k + BLOCK] = v @ copyltu(ht @ ct.mH) - g @ ht.mH - right
             if k + BLOCK < p:
                 g.addmm_(v, ct, alpha=-1.0)
         return dV.tril_() / scale
 
 
-class _Reflections(torch.autograd.Function):
+class _Reflections(SavedFunction):
     """Algorithm 1: ``W h`` for rows, reflection by reflection; a second derivative by Theorem 2."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(U: Tensor, h: Tensor) -> Tensor:
@@ -82,10 +75,6 @@ class _Reflections(torch.autograd.Function):
             ht = H[:, k:] @ (u.conj() * _twice_inverse_square(u))
             H[:, k:].addr_(ht, u, alpha=-1.0)
         return H
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
 
     @staticmethod
     @full_precision
@@ -114,7 +103,7 @@ def _theorem2(U: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     T = triangle(V)
     ht = torch.linalg.solve_triangular(T.mT, h @ V.conj(), upper=False, left=False)
     ct = torch.linalg.solve_triangular(T.conj(), g @ V.conj(), upper=True, left=False)
-    dV = V @ _hadamard(ht.mT @ ct.conj()) - g.mT @ ht.conj() - h.mT @ ct.conj()
+    dV = V @ copyltu(ht.mT @ ct.conj()) - g.mT @ ht.conj() - h.mT @ ct.conj()
     return dV.tril() / scale, g - ct @ V.mT
 
 
@@ -124,7 +113,7 @@ def _matrix_rule(U: Tensor, g: Tensor) -> Tensor:
     T = triangle(V)
     ht = torch.linalg.solve_triangular(T, V.mH, upper=True)
     ct = torch.linalg.solve_triangular(T.mH, V.mH @ g, upper=False)
-    return (V @ _hadamard(ht @ ct.mH) - g @ ht.mH - ct.mH).tril() / scale
+    return (V @ copyltu(ht @ ct.mH) - g @ ht.mH - ct.mH).tril() / scale
 
 
 def scaled(U: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,13 +125,6 @@ def scaled(U: Tensor) -> tuple[Tensor, Tensor]:
     V = U.tril()
     scale = V.detach().abs().amax(dim=0)
     return V / scale, scale
-
-
-def _hadamard(M: Tensor) -> Tensor:
-    """``M o B^T + M^H o B`` with ``B = striu(ones) + I/2``, for ``M = ht ct^H``."""
-    lower = M.tril()
-    lower.diagonal().mul_(0.5)
-    return lower + lower.mH
 
 
 def triangle(V: Tensor) -> Tensor:

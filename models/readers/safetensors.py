@@ -10,8 +10,6 @@ import math
 import os
 import stat
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +25,8 @@ from .failures import reading
 from .limits import HEADER_BYTES
 
 
-@dataclass(frozen=True)
-class Header:
-    """What a file says about itself.
-
-    Attributes:
-        metadata: texts by name.
-        tensors: dtype and shape by name, in the order of the header.
-    """
-
-    metadata: Mapping[str, str]
-    tensors: Mapping[str, tuple[str, tuple[int, ...]]]
-
-
-def read_header(path: Path) -> Header:
-    """The header of a file; no tensor is read.
+def read_metadata(path: Path) -> dict[str, str]:
+    """What a file says about itself, texts by name; its whole header is checked, and no tensor is read.
 
     Raises:
         FileFormatError: missing, no regular file, truncated, or a header that says anything else than a header does.
@@ -67,10 +52,12 @@ def read_header(path: Path) -> Header:
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise FileFormatError(f"{path} is not a whole safetensors file: its metadata are no texts")
     room = status.st_size - 8 - length
-    return Header(metadata, {name: _entry(entry, room, f"{path}: {name[:60]!a}") for name, entry in document.items()})
+    for name, entry in document.items():
+        _check_entry(entry, room, f"{path}: {name[:60]!a}")
+    return metadata
 
 
-def _entry(entry: Any, room: int, where: str) -> tuple[str, tuple[int, ...]]:
+def _check_entry(entry: Any, room: int, where: str) -> None:
     fields = {"dtype", "shape", "data_offsets"}
     if not isinstance(entry, dict) or set(entry) != fields:
         raise FileFormatError(f"{where} is not described by just {', '.join(sorted(fields))}")
@@ -80,18 +67,17 @@ def _entry(entry: Any, room: int, where: str) -> tuple[str, tuple[int, ...]]:
         raise FileFormatError(f"{where} is described by numbers that do not fit the file: truncated or hostile")
     if len(shape) > 32 or math.prod(shape) > 8 * max(1, offsets[1] - offsets[0]):
         raise FileFormatError(f"{where} claims the shape {str(shape)[:60]}, more than its bytes hold")
-    return dtype, tuple(shape)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a file, on the CPU, by name; the header is read first.
 
     Raises:
-        FileFormatError: as ``read_header``, or damaged.
+        FileFormatError: as ``read_metadata``, or damaged.
     """
-    header = read_header(path)
+    read_metadata(path)
     with reading(path, "is not a whole safetensors file", (Exception,)):
         if not is_utf8(path):  # the library takes no other name
             return dict(sorted(safetensors.torch.load(path.read_bytes()).items()))
         with safetensors.safe_open(str(path), framework="pt", device="cpu") as handle:
-            return {name: handle.get_tensor(name) for name in sorted(header.tensors)}
+            return {name: handle.get_tensor(name) for name in sorted(handle.keys())}

@@ -10,8 +10,7 @@ A derivative of the gradient (a Hessian-vector product) falls back to the record
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,16 +66,10 @@ def _thin_step(down: Tensor, up: Tensor, like: Tensor) -> Step:
     return step
 
 
-@dataclass(frozen=True)
-class Dense:
+class Dense(NamedTuple):
     """``W (n, n)``, applied to rows."""
 
     W: Tensor
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """What it is made of."""
-        return (self.W,)
 
     def rows(self, drive: Tensor, h: Tensor) -> Tensor:
         """``W h + drive`` for rows."""
@@ -95,17 +88,11 @@ class Dense:
         return (delta.mT @ h,)
 
 
-@dataclass(frozen=True)
-class Thin:
+class Thin(NamedTuple):
     """``W = I - V X`` with ``V (n, p)``, ``X (p, n)``: ``4 n p`` operations a row instead of ``2 n^2``."""
 
     V: Tensor
     X: Tensor
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """What it is made of."""
-        return (self.V, self.X)
 
     def rows(self, drive: Tensor, h: Tensor) -> Tensor:
         """``W h + drive`` for rows."""
@@ -150,7 +137,7 @@ def unroll(drive: Tensor, h0: Tensor, recurrence: Dense | Thin, activation: str)
         >>> unroll(torch.ones(3, 1, 1), torch.zeros(1, 1), Dense(torch.eye(1)), "identity").flatten()
         tensor([1., 2., 3.])
     """
-    return _Unrolled.apply(type(recurrence), activation, drive, h0, *recurrence.tensors)
+    return _Unrolled.apply(type(recurrence), activation, drive, h0, *recurrence)
 
 
 class _Unrolled(torch.autograd.Function):

@@ -19,7 +19,7 @@ from stability.analysis.training.runs import CHECKPOINT, RUN_FILE
 from stability.errors import StabilityError
 from stability.models import ElmanRNN, SequenceModel
 from stability.models.files import write_tensors
-from stability.models.readers.safetensors import read_header
+from stability.models.readers.safetensors import read_metadata
 
 ODD: tuple[Any, ...] = (None, "x", -5, 99, 1.5, [], [1], {}, {"a": 1}, True, 10**39)
 
@@ -47,7 +47,7 @@ def in_document(folder: Path, change: Callable[[Any], None]) -> None:
 
 def in_checkpoint(folder: Path, change: Callable[[Any, dict[str, torch.Tensor]], Any]) -> None:
     path = folder / CHECKPOINT
-    state = json.loads(read_header(path).metadata["checkpoint"])
+    state = json.loads(read_metadata(path)["checkpoint"])
     tensors = safetensors.torch.load_file(path)
     changed = change(state, tensors)
     write_tensors(path, tensors, {"checkpoint": json.dumps(state if changed is None else changed)})
