@@ -42,10 +42,6 @@ class Expansion:
     factor: float
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return {"kind": self.kind, "factor": self.factor, "reason": self.reason}
-
 
 def layer_activation(name: Any, size: int) -> str:
     """``name`` when a layer of ``size`` real units can use it.

@@ -90,18 +90,14 @@ def build(description: Mapping[str, Any]) -> nn.Module:
     if unknown:
         raise ConfigurationError(f"a model description has no field {', '.join(sorted(map(str, unknown)))}")
     if description.get("layer") == "deep":
-        return _build_deep(description)
+        config = description["config"]
+        if set(description) != {"layer", "config"} or not isinstance(config.get("options", {}), Mapping):
+            raise ConfigurationError("a deep network has a config with options of its layers, and nothing beside it")
+        return made_with(DeepNetwork, "deep network", config)
     layer = _build_layer(description)
     if description.get("output_size") is None:
         return layer
     return SequenceModel(layer, description["output_size"], description.get("reduction", "last"))
-
-
-def _build_deep(description: Mapping[str, Any]) -> DeepNetwork:
-    config = description["config"]
-    if set(description) != {"layer", "config"} or not isinstance(config.get("options", {}), Mapping):
-        raise ConfigurationError("a deep network has a config with options of its layers, and nothing beside it")
-    return made_with(DeepNetwork, "deep network", config)
 
 
 def _build_layer(description: Mapping[str, Any]) -> RecurrentLayer:

@@ -7,9 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from stability.gated.cell import GatedCell
-from stability.stacks.cascade import Cascade
-
+from .adapters.weights import module_weights
 from .options import positive_int, real
 from .recurrent import RecurrentLayer, register_layer
 from .tensors import check_sequence, state_leaves, to_numpy
@@ -96,17 +94,8 @@ class GatedLayer(RecurrentLayer):
         """
         self.refuse_equation(continuous)
         self.check_finite()
-        cells = [self.cell(layer) for layer in range(self.num_layers)]
-        return cells[0] if self.num_layers == 1 else Cascade(cells, name=type(self).__name__)
-
-    def cell(self, layer: int) -> GatedCell:
-        """One layer's cell as a subject of claims.
-
-        Args:
-            layer: index of the layer, from 0 at the input.
-        """
-        names = (f"{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-        return GatedCell(self.kind, *(to_numpy(getattr(self.rnn, name)) for name in names), name=type(self).__name__)
+        name, rnn = type(self).__name__, self.rnn
+        return module_weights(rnn, self.kind, name, lambda key: to_numpy(getattr(rnn, key)), lambda _: name).subject()
 
 
 @register_layer("lstm")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,9 @@ from .options import real
 from .recurrent import RecurrentLayer
 from .scans.linear import as_pairs, diagonal_convolution, diagonal_scan, from_pairs
 from .tensors import check_sequence, to_numpy
+
+Scan = Callable[..., Tensor]
+"""The states of a diagonal recurrence: ``diagonal_scan``, or what gives the same."""
 
 
 class Realised(NamedTuple):
@@ -114,19 +117,23 @@ class LinearLayer(RecurrentLayer):
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Tensor]:
         """Run over a sequence by a scan; see ``RecurrentLayer.forward``."""
+        return self._run(x, state, diagonal_scan)
+
+    def _run(self, x: Tensor, state: Any, method: Scan) -> tuple[Tensor, Tensor]:
         check_sequence(x, self.input_size)
         prepared, state = self.begin(x, state)
         added = nn.functional.linear(x, prepared.into).to(self.D.dtype)
-        states = self._scan(added, state, prepared)
+        states = self._states(method, prepared.lam, added, state)
         outputs = nn.functional.linear(states, prepared.out) + self.skip(x)
         if prepared.back is not None:
             end = self.initial_state(x[:, -1:], prepared)
-            outputs = outputs + nn.functional.linear(self._scan(added, end, prepared, True), prepared.back)
+            back = self._states(method, prepared.lam, added, end, True)
+            outputs = outputs + nn.functional.linear(back, prepared.back)
         return outputs, states[:, -1]
 
-    def _scan(self, added: Tensor, state: Tensor, prepared: Realised, reverse: bool = False) -> Tensor:
-        start = self.complex_state(state)
-        return self.real_state(diagonal_scan(prepared.lam, self.complex_state(added), reverse=reverse, initial=start))
+    def _states(self, method: Scan, lam: Tensor, added: Tensor, state: Tensor, reverse: bool = False) -> Tensor:
+        start, b = self.complex_state(state), self.complex_state(added)
+        return self.real_state(method(lam, b, reverse=reverse, initial=start))
 
     def convolve(self, x: Tensor) -> Tensor:
         r"""The convolutional form, by FFT: :math:`x_t = \sum_{k \le t} A^{t-k} B u_k`.
@@ -141,25 +148,13 @@ class LinearLayer(RecurrentLayer):
             DimensionError: a wrong shape, or an empty batch or sequence.
             ConfigurationError: a wrong dtype or device.
         """
-        check_sequence(x, self.input_size)
-        prepared, state = self.begin(x)
-        outputs = self.skip(x)
-        for matrix, u, flip in ((prepared.out, x, False), (prepared.back, x.flip(1), True)):
-            if matrix is None:
-                continue
-            start = state if not flip else self.initial_state(u, prepared)
-            b = self.complex_state(nn.functional.linear(u, prepared.into))
-            first = b[:, :1] + prepared.lam * self.complex_state(start).unsqueeze(1)
-            z = self.real_state(diagonal_convolution(prepared.lam, torch.cat([first, b[:, 1:]], dim=1)))
-            y = nn.functional.linear(z, matrix)
-            outputs = outputs + (y.flip(1) if flip else y)
-        return outputs
+        return self._run(x, None, _convolved)[0]
 
     def states(self, x: Tensor, state: Any = None) -> Tensor:
         """All hidden states of the forward direction, ``(batch, time, hidden_size)``."""
         check_sequence(x, self.input_size)
         prepared, state = self.begin(x, state)
-        return self._scan(nn.functional.linear(x, prepared.into), state, prepared)
+        return self._states(diagonal_scan, prepared.lam, nn.functional.linear(x, prepared.into), state)
 
     def driven(self, continuous: bool = False) -> Any:
         """The linear system, in float64, in the coordinates of the state.
@@ -185,6 +180,13 @@ class LinearLayer(RecurrentLayer):
     def _one_way(self, what: str) -> None:
         if self.bidirectional:
             raise UnsupportedError(f"a bidirectional layer needs the whole sequence: it has no {what}")
+
+
+def _convolved(lam: Tensor, b: Tensor, *, reverse: bool, initial: Tensor) -> Tensor:
+    """``diagonal_scan`` by FFT."""
+    b = b.flip(1) if reverse else b
+    b = torch.cat([b[:, :1] + lam * initial.unsqueeze(1), b[:, 1:]], dim=1)
+    return diagonal_convolution(lam, b).flip(1) if reverse else diagonal_convolution(lam, b)
 
 
 def radii(names: tuple[str, str], low: float, high: float, why: str) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation as lookup
 
-from .options import torch_activation
+from .options import TORCH_ACTIVATIONS, choice
 from .recurrent import RecurrentLayer
 from .tensors import to_numpy
 
@@ -84,8 +84,8 @@ class LureLayer(RecurrentLayer):
 
     def __init__(self, input_size: int, hidden_size: int, *, activation: str) -> None:
         super().__init__(input_size, hidden_size)
-        self._phi: Callable[[Tensor], Tensor] = torch_activation(activation)
-        self.activation = activation
+        self.activation = choice("activation", activation, tuple(TORCH_ACTIVATIONS))
+        self._phi: Callable[[Tensor], Tensor] = TORCH_ACTIVATIONS[activation]
 
     def prepare(self) -> Prepared:
         """The realised matrices, transposed for row vectors."""

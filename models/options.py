@@ -77,15 +77,6 @@ def choice(name: str, value: Any, known: tuple[str, ...]) -> str:
     return value
 
 
-def torch_activation(name: Any) -> Callable[[Tensor], Tensor]:
-    """The torch function of an activation that ``stability.systems.activations`` knows under the same name.
-
-    Raises:
-        ConfigurationError: when there is none of that name.
-    """
-    return TORCH_ACTIVATIONS[choice("activation", name, tuple(TORCH_ACTIVATIONS))]
-
-
 def constructor_arguments(cls: type) -> list[str]:
     """Names of the arguments that a class is made with, those of its base included where it hands them on."""
     names: list[str] = []

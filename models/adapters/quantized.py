@@ -39,7 +39,7 @@ def quantized_weights(module: Any) -> RecurrentWeights:
             return _exact(weights[key])
         return None if biases.get(key) is None else biases[key].detach().double().numpy()
 
-    return module_weights(module, type(module), name, array, lambda _: name)
+    return module_weights(module, KINDS[type(module).__name__], name, array, lambda _: name)
 
 
 def _exact(weight: torch.Tensor) -> np.ndarray:

@@ -93,8 +93,8 @@ def read(module: Any) -> Subject:
             value = getattr(module, name, None)
         return None if value is None else as_array(value, name)
 
-    weights = module_weights(module, torch_kind(module), label, array, lambda suffix: f"{label} {suffix[1:]}".rstrip())
-    return weights.subject()
+    kind = KINDS[torch_kind(module).__name__]
+    return module_weights(module, kind, label, array, lambda suffix: f"{label} {suffix[1:]}".rstrip()).subject()
 
 
 def as_array(tensor: Any, name: str = "weight") -> np.ndarray:

@@ -82,13 +82,13 @@ class RecurrentWeights:
 
 
 def module_weights(
-    module: Any, kind: type, label: str, array: Callable[[str], Any], name: Callable[[str], str]
+    module: Any, kind: str, label: str, array: Callable[[str], Any], name: Callable[[str], str]
 ) -> RecurrentWeights:
     """The weights of a recurrent module of torch, layer by layer and direction by direction.
 
     Args:
         module: any that names its parameters as torch does.
-        kind: the class whose map it runs, of a name in ``KINDS``.
+        kind: ``rnn``, ``lstm`` or ``gru``.
         label: what reports call the whole.
         array: the weight of a name such as ``weight_ih_l0_reverse``, float64, or ``None`` where there is none.
         name: what reports call a layer, from what is behind the names of its weights: ``_l0_reverse``.
@@ -98,4 +98,4 @@ def module_weights(
         suffixes = [f"_l{k}{way}" for k in range(module.num_layers) for way in ("", "_reverse")[:directions]]
     layers = [[array(key + suffix) for key in WEIGHTS] for suffix in suffixes]
     activation = getattr(module, "nonlinearity", "tanh")
-    return RecurrentWeights(KINDS[kind.__name__], layers, list(map(name, suffixes)), label, directions, activation)
+    return RecurrentWeights(kind, layers, list(map(name, suffixes)), label, directions, activation)

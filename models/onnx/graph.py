@@ -70,10 +70,6 @@ class Graph:
         except FileFormatError as error:
             raise FileFormatError(f"{path}: {error}") from error
 
-    def producer(self, name: str) -> Any:
-        """The node that makes a value here, or ``None``."""
-        return self.producers.get(name)
-
     def constant(self, name: str) -> np.ndarray | None:
         """The value of a name when it does not depend on any input, else ``None``."""
         for each in postorder(name, self._folds, self._cache.__contains__, lambda _: None):
@@ -187,7 +183,7 @@ class Graph:
             if not name or name in seen:
                 continue
             seen.add(name)
-            constant, node = self.constant(name), self.producer(name)
+            constant, node = self.constant(name), self.producers.get(name)
             if constant is not None:
                 constants[name] = np.ascontiguousarray(constant)
             elif node is None:

@@ -124,7 +124,7 @@ def _states(graph: Graph, carried: list[str], results: list[str]) -> list[tuple[
 
 def _reads(graph: Graph, result: str) -> set[str]:
     """Every name that a value is computed from, inner graphs included."""
-    producer = graph.producer
+    producer = graph.producers.get
     return closure([result], lambda name: _inputs(producer(name)) if producer(name) is not None else ())
 
 
@@ -140,7 +140,7 @@ def _inputs(node: Any) -> list[str]:
 def _same(graph: Graph, result: str, state: str) -> bool:
     seen: set[str] = set()
     while result != state:
-        node = graph.producer(result)
+        node = graph.producers.get(result)
         if node is None or node.op_type != "Identity" or node.domain not in DOMAINS or result in seen or not node.input:
             return False
         seen.add(result)
@@ -158,7 +158,7 @@ def _gathered(graph: Graph, names: list[str]) -> list[str]:
     for node in graph.nodes:
         if node.op_type == "Gather" and node.domain in DOMAINS and len(node.input) == 2 and node.output:
             read = _reads(graph, node.output[0])
-            if graph.producer(node.input[0]) is None and read & counter and not read & carried:
+            if graph.producers.get(node.input[0]) is None and read & counter and not read & carried:
                 found.append(node.output[0])
     return found
 

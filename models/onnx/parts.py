@@ -38,7 +38,6 @@ _FORMS = (*RESHAPES, "Transpose")
 _USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _ORDER = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
 """Of the gates, as torch has them: r, z, n from z, r, h; i, f, g, o from i, o, f, c."""
-_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _ATTRIBUTES = {"activations", "direction", "hidden_size", "layout", "output_sequence"}
 _OWN = {"RNN": set(), "GRU": {"linear_before_reset"}, "LSTM": {"input_forget"}}
 
@@ -71,7 +70,7 @@ def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, di
 
 def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str, Any]]:
     known = [n for n in graph.nodes if n.domain in DOMAINS]
-    nodes = [n for n in known if n.op_type in _GATES]
+    nodes = [n for n in known if n.op_type in _ORDER]
     if len(nodes) > LAYERS:
         raise FileFormatError(f"{path} has {len(nodes)} recurrent nodes; at most {LAYERS} are read")
     loops = [n for n in known if n.op_type in ("Scan", "Loop")]
@@ -106,7 +105,7 @@ def _is_chain(graph: Graph, nodes: list[Any]) -> bool:
     for before, node in pairwise(nodes):
         name, seen = node.input[0], set()
         while name != before.output[0]:
-            source = graph.producer(name)
+            source = graph.producers.get(name)
             if source is None or source.op_type not in _FORMS or source.domain not in DOMAINS or name in seen:
                 return False
             seen.add(name)
@@ -191,7 +190,7 @@ def _weights(graph: Graph, node: Any, options: Mapping[str, Any], where: str) ->
     if way not in ("forward", "reverse", "bidirectional"):
         raise FileFormatError(f"{where} has the direction {way!a}")
     hidden = R.shape[2]
-    outer = (2 if way == "bidirectional" else 1, _GATES[node.op_type] * hidden)
+    outer = (2 if way == "bidirectional" else 1, len(_ORDER[node.op_type]) * hidden)
     good = W.shape[:2] == outer == R.shape[:2] and (B is None or B.shape == (outer[0], 2 * outer[1]))
     if not good or hidden == 0 or options.get("hidden_size", hidden) != hidden:
         raise FileFormatError(f"{where}: shapes W {W.shape}, R {R.shape} do not fit together")

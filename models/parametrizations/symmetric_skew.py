@@ -179,8 +179,7 @@ class SymmetricSkew(nn.Module):
                 f"with beta = {self.beta:g} only a {kind} can be represented, and the given matrix is none; "
                 "use 0 < beta < 1, or project=True for the nearest one"
             )
-        symmetric = 0.5 * (S + S.T) + self.gamma * torch.eye(S.shape[0], dtype=S.dtype, device=S.device)
-        skew = 0.5 * (S - S.T)
+        symmetric, skew = self._parts(S)
         out = torch.zeros_like(S)
         if self.beta < 1.0:
             out = out + symmetric / (2.0 * (1.0 - self.beta))
@@ -204,13 +203,13 @@ class SymmetricSkew(nn.Module):
             return False
         if 0.0 < self.beta < 1.0:
             return True
-        n = S.shape[0]
-        tolerance = 10 * n * torch.finfo(S.dtype).eps if tolerance is None else tolerance
-        if self.beta == 1.0:
-            rest = 0.5 * (S + S.T) + self.gamma * torch.eye(n, dtype=S.dtype, device=S.device)
-        else:
-            rest = 0.5 * (S - S.T)
+        tolerance = 10 * len(S) * torch.finfo(S.dtype).eps if tolerance is None else tolerance
+        rest = self._parts(S)[self.beta == 0.0]
         return bool(rest.abs().max() <= tolerance * max(float(S.abs().max()), self.gamma, 1e-30))
+
+    def _parts(self, S: Tensor) -> tuple[Tensor, Tensor]:
+        """The symmetric part of ``S + gamma I``, which ``beta`` 1 loses, and the skew one, which ``beta`` 0 does."""
+        return 0.5 * (S + S.T) + self.gamma * torch.eye(len(S), dtype=S.dtype, device=S.device), 0.5 * (S - S.T)
 
     def sample(self, n: int, *, std: float = 1.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
         """A random member of the image: ``S(M)`` with ``M`` of independent normal entries.

@@ -143,17 +143,16 @@ class Unitary(ReflectionMap):
 
 
 @full_precision
-def arjovsky_apply(h: Tensor, theta: Tensor, v: Tensor, permutation: Tensor) -> Tensor:
-    r""":math:`D_3 R_2 F^{-1} D_2 \Pi R_1 F D_1 h` for rows ``h (..., n)`` in O(n log n) a row.
+def arjovsky_matrix(theta: Tensor, v: Tensor, permutation: Tensor) -> Tensor:
+    r""":math:`D_3 R_2 F^{-1} D_2 \Pi R_1 F D_1`, in the column convention ``W h``; O(n log n) a column.
 
     Args:
-        h: ``(..., n)`` complex.
         theta: ``(3, n)`` real phases of ``D_1, D_2, D_3``.
         v: ``(2, n)`` complex reflection vectors of ``R_1, R_2``, not zero.
         permutation: ``(n,)`` indices; ``(Pi h)_i = h_{permutation[i]}``.
 
     Returns:
-        ``(..., n)``.
+        ``(n, n)`` unitary.
 
     Raises:
         RankError: a zero reflection vector.
@@ -166,25 +165,9 @@ def arjovsky_apply(h: Tensor, theta: Tensor, v: Tensor, permutation: Tensor) -> 
         raise RankError("a reflection vector is zero and defines no reflection; set it to another vector")
     v = v / sizes.unsqueeze(-1)  # only the direction counts: no overflow, no underflow
     d = torch.polar(torch.ones_like(theta), theta)
-    h = torch.fft.fft(h * d[0], norm="ortho")
+    h = torch.fft.fft(torch.eye(v.shape[-1], dtype=v.dtype, device=v.device) * d[0], norm="ortho")  # a row a vector
     h = _reflect(h, v[0])[..., permutation] * d[1]
-    return _reflect(torch.fft.ifft(h, norm="ortho"), v[1]) * d[2]
-
-
-@full_precision
-def arjovsky_matrix(theta: Tensor, v: Tensor, permutation: Tensor) -> Tensor:
-    """The same product as a matrix ``(n, n)``, in the column convention ``W h``.
-
-    Args:
-        theta: ``(3, n)`` real phases.
-        v: ``(2, n)`` complex reflection vectors.
-        permutation: ``(n,)`` indices.
-
-    Returns:
-        ``(n, n)`` unitary.
-    """
-    eye = torch.eye(v.shape[-1], dtype=v.dtype, device=v.device)
-    return arjovsky_apply(eye, theta, v, permutation).mT
+    return (_reflect(torch.fft.ifft(h, norm="ortho"), v[1]) * d[2]).mT
 
 
 def fixed_permutation(n: int) -> Tensor:

@@ -36,10 +36,8 @@ _DAMAGED = (
     RuntimeError,
     SyntaxError,
     MemoryError,
-    NotImplementedError,
     zlib.error,
     zipfile.BadZipFile,
-    zipfile.LargeZipFile,
 )
 
 

@@ -182,11 +182,9 @@ def diagonal_convolution(lam: Tensor, b: Tensor, *, dim: int = 1) -> Tensor:
     kind, length = torch.promote_types(lam.dtype, b.dtype), b.shape[dim]
     kernel = powers(lam.expand(b.shape[dim + 1 :]), length).to(kind)
     size = 1 << (2 * length - 1).bit_length()
-    if kind.is_complex:
-        spectrum = torch.fft.fft(kernel, size, dim=0) * torch.fft.fft(b.to(kind), size, dim=dim)
-        return torch.fft.ifft(spectrum, size, dim=dim).narrow(dim, 0, length)
-    spectrum = torch.fft.rfft(kernel, size, dim=0) * torch.fft.rfft(b.to(kind), size, dim=dim)
-    return torch.fft.irfft(spectrum, size, dim=dim).narrow(dim, 0, length)
+    fft, inverse = (torch.fft.fft, torch.fft.ifft) if kind.is_complex else (torch.fft.rfft, torch.fft.irfft)
+    spectrum = fft(kernel, size, dim=0) * fft(b.to(kind), size, dim=dim)
+    return inverse(spectrum, size, dim=dim).narrow(dim, 0, length)
 
 
 def _check(lam: Any, b: Any, dim: Any) -> int:

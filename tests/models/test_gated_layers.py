@@ -50,7 +50,7 @@ def test_gates_of_several_layers(make, gates):
     for k in range(2):
         stacked = torch.cat([W[f"W_{gate}_l{k}"] for gate in gates])
         assert torch.equal(stacked, getattr(layer.rnn, f"weight_hh_l{k}"))
-        cell = layer.cell(k)
+        cell = layer.driven().layers[k]
         assert (cell.w_hh == stacked.detach().double().numpy()).all()
         assert (cell.w_ih == getattr(layer.rnn, f"weight_ih_l{k}").detach().double().numpy()).all()
         assert (cell.b_ih == getattr(layer.rnn, f"bias_ih_l{k}").detach().double().numpy()).all()

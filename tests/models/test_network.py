@@ -115,7 +115,7 @@ def test_forget_bias():
 @pytest.mark.parametrize("cls", [LSTM, GRU])
 def test_cells_of_a_stack_chain_to_the_stack(cls):
     layer = cls(3, 5, num_layers=2).double()
-    cells = [layer.cell(0), layer.cell(1)]
+    cells = layer.driven().layers
     assert all(isinstance(cell, GatedCell) for cell in cells)
     x = torch.randn(2, 4, 3, dtype=torch.float64)
     width = 10 if cls is LSTM else 5

@@ -11,7 +11,6 @@ from torch.nn.utils import parametrize
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, RankError, UnsupportedError
 from stability.models.parametrizations.unitary import (
     Unitary,
-    arjovsky_apply,
     arjovsky_matrix,
     fixed_permutation,
     real_form,
@@ -113,8 +112,6 @@ def test_the_product_of_the_first_urnn_factor_by_factor(n):
     W = arjovsky_matrix(theta, v, order)
     torch.testing.assert_close(W, expected, rtol=0, atol=1e-13)
     assert orthogonality_error(W) < 1e-13
-    h = torch.randn(3, n, dtype=C128)
-    torch.testing.assert_close(arjovsky_apply(h, theta, v, order), h @ expected.mT, rtol=0, atol=1e-13)
 
 
 def test_permutation_is_one_and_scrambles():
