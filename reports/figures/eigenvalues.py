@@ -134,8 +134,7 @@ def cloud(
         axes.set_aspect("equal", adjustable="datalim")
         axes.update_datalim([(x0, y0), (x1, y1)])
         axes.autoscale_view()
-        axes.set_xlabel("real part")
-        axes.set_ylabel("imaginary part")
+        axes.set(xlabel="real part", ylabel="imaginary part")
         where = "no border" if region is None else NAMES.get(region.kind, "the border of the integrator")
         text = (
             f"Eigenvalues of {matrix} of {model.title} in the complex plane at {len(steps)} moments of "

@@ -22,6 +22,7 @@ from .svg import INK, MUTED, label, panel, series_color, to_svg
 
 DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (3, 1.2)), (0, (8, 2)))
 LOWEST_EXPONENT = -0.75  # per step; what lies below is gone at once and would flatten the rest
+REMARK: dict[str, Any] = {"color": MUTED, "fontsize": 8.5}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 
 
@@ -61,9 +62,7 @@ def _plain_ticks(axes: Axes, which: str = "both") -> None:
 def _baseline(axes: Axes, value: float | None, text: str) -> None:
     if value is not None:
         axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
-        axes.annotate(
-            text, (1, value), xycoords=("axes fraction", "data"), color=MUTED, fontsize=8.5, ha="right", va="bottom"
-        )
+        axes.annotate(text, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", **REMARK)
 
 
 def _percent_axis(axes: Axes, chance: float | None) -> None:
@@ -77,6 +76,11 @@ def _chance(models: Iterable[ModelRecord]) -> float | None:
     """What guessing gives, where it is the same for all."""
     values = {m.run.get("result", {}).get("chance") for m in models} - {None}
     return float(values.pop()) if len(values) == 1 else None
+
+
+def _framed(models: Iterable[ModelRecord], frame: str) -> list[tuple[int, ModelRecord, pd.DataFrame]]:
+    """The models that have such a table, with their places and the tables."""
+    return [(i, m, m.frames[frame]) for i, m in enumerate(models) if frame in m.frames]
 
 
 def _thin(x: Sized, most: int = 14) -> int:
@@ -98,9 +102,8 @@ def training(
     """
     with panel(title) as (figure, axes):
         drawn = []
-        for i, m in enumerate(models):
-            frame = m.frames.get("metrics")
-            if frame is None or column not in frame or np.isnan(frame[column].to_numpy(dtype=float)).all():
+        for i, m, frame in _framed(models, "metrics"):
+            if column not in frame or np.isnan(frame[column].to_numpy(dtype=float)).all():
                 continue
             if metric is None or m.metric == metric:
                 axes.plot(frame["epoch"], frame[column], label=label(m.title), markevery=_thin(frame), **look(i))
@@ -184,7 +187,7 @@ def sweep(
 
 def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, name: str) -> str | None:
     """Certified accuracy (thick, a lower bound) and accuracy under attack (an upper bound) over l2 radii."""
-    stored = [(i, m, m.frames["robustness"]) for i, m in enumerate(models) if "robustness" in m.frames]
+    stored = _framed(models, "robustness")
     known = [(i, m, f[f["radius"] > 0]) for i, m, f in stored if float(f["radius"].to_numpy().max()) > 0]
     if not known:
         return None
@@ -196,8 +199,7 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
                 rows = rows[rows["epsilon"] > 0]
                 axes.plot(rows["epsilon"], rows["accuracy"], label=label(m.title), **look(i))
         _percent_axis(axes, _chance(models))
-        axes.set_xscale("log")
-        axes.set_xlabel("radius, Euclidean norm of the change")
+        axes.set(xscale="log", xlabel="radius, Euclidean norm of the change")
         axes.xaxis.set_major_locator(LogLocator(numticks=5))
         axes.xaxis.set_minor_locator(NullLocator())
         _plain_ticks(axes, "x")
@@ -215,9 +217,7 @@ def density(model: ModelRecord, index: int, name: str) -> str | None:
         y = frame["density"].clip(lower=frame["density"].max() * 1e-6)
         _band(axes, frame["eigenvalue"], y, y.min(), index, alpha=0.25)
         axes.plot(frame["eigenvalue"], y, color=series_color(index), linewidth=1.4)
-        axes.set_yscale("log")
-        axes.set_xlabel("eigenvalue of the Hessian")
-        axes.set_ylabel("density")
+        axes.set(yscale="log", xlabel="eigenvalue of the Hessian", ylabel="density")
         axes.yaxis.set_minor_locator(NullLocator())
         _plain_ticks(axes)
         text = f"Spectral density of the Hessian of {model.title}, logarithmic vertical axis"
@@ -226,7 +226,7 @@ def density(model: ModelRecord, index: int, name: str) -> str | None:
 
 def drift(models: Sequence[ModelRecord], name: str) -> str | None:
     """Median norm of the hidden state over time with the band from 10 % to 90 %."""
-    frames = [(i, m.title, m.frames["norms"]) for i, m in enumerate(models) if "norms" in m.frames]
+    frames = [(i, m.title, frame) for i, m, frame in _framed(models, "norms")]
     lengths = {m.documents.get("drift", {}).get("trained_length") for m in models} - {None}
     return drift_of_frames(frames, lengths, name) if frames else None
 
@@ -258,19 +258,10 @@ def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: se
                     )
         for length in lengths:
             axes.axvline(length, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
-            axes.annotate(
-                " end of the sequence",
-                (length, 1),
-                xycoords=("data", "axes fraction"),
-                color=MUTED,
-                fontsize=8.5,
-                va="top",
-            )
-        axes.set_yscale("log")
+            axes.annotate(" end of the sequence", (length, 1), xycoords=("data", "axes fraction"), va="top", **REMARK)
+        axes.set(yscale="log", xlabel="time step", ylabel="‖h‖")
         axes.yaxis.set_minor_locator(NullLocator())
         _plain_ticks(axes)
-        axes.set_xlabel("time step")
-        axes.set_ylabel("‖h‖")
         _legend(axes)
         text = "Norm of the hidden state over time for each model, logarithmic vertical axis"
         return to_svg(figure, name, text, [title for _, title, _ in frames])
@@ -278,26 +269,19 @@ def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: se
 
 def exponents(models: Sequence[ModelRecord], name: str) -> str | None:
     """Lyapunov exponents in falling order."""
+    found = _framed(models, "lyapunov")
+    if not found:
+        return None
     with panel("Lyapunov exponents along test sequences") as (figure, axes):
-        drawn = False
-        for i, m in enumerate(models):
-            frame = m.frames.get("lyapunov")
-            if frame is None:
-                continue
+        for i, m, frame in found:
             frame = frame[np.isfinite(frame["per_step"])]
             axes.plot(frame["index"], frame["per_step"], label=label(m.title), markevery=_thin(frame, 8), **look(i))
-            drawn = True
-        if not drawn:
-            return None
         axes.axhline(0, color=INK, linewidth=1)
         if axes.get_ylim()[0] < LOWEST_EXPONENT:
             axes.set_ylim(bottom=LOWEST_EXPONENT)
-            axes.annotate(
-                f"lower ones are not shown (axis cut at {number(LOWEST_EXPONENT)})",
-                (0.99, 0.02), xycoords="axes fraction", color=MUTED, fontsize=8.5, ha="right", va="bottom",
-            )  # fmt: skip
-        axes.set_xlabel("index")
-        axes.set_ylabel("exponent per step")
+            remark = f"lower ones are not shown (axis cut at {number(LOWEST_EXPONENT)})"
+            axes.annotate(remark, (0.99, 0.02), xycoords="axes fraction", ha="right", va="bottom", **REMARK)
+        axes.set(xlabel="index", ylabel="exponent per step")
         _plain_ticks(axes)
         _legend(axes)
         text = "Finite-time Lyapunov exponents of each model in falling order, along a few test sequences"
@@ -315,8 +299,7 @@ def curves(
         for i, (legend, frame) in enumerate(series):
             axes.plot(frame["step"], frame["value"], label=legend, markevery=_thin(frame, 8), **look(i))
         axes.axhline(0, color=INK, linewidth=1)
-        axes.set_xlabel("training step")
-        axes.set_ylabel(axis)
+        axes.set(xlabel="training step", ylabel=axis)
         _plain_ticks(axes)
         _legend(axes)
         return to_svg(figure, name, f"{title} of {model.title} along training", [model.title])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -126,6 +126,13 @@ class Section:
     tables: tuple[Table, ...] = ()
     panels: tuple[Panel, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> Section | None:
+        """The section; where it would show nothing, the reasons for that, and ``None`` where there are none."""
+        if self.tables or self.panels:
+            return self
+        return replace(self, text="There is nothing to show here, for these reasons.") if self.notes else None
 
 
 def draw(*drawn: tuple[str | None, str]) -> tuple[Panel, ...]:

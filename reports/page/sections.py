@@ -36,11 +36,6 @@ def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
     )
 
 
-def _nothing(anchor: str, title: str, notes: tuple[str, ...]) -> Section | None:
-    """A section that says why it is empty; none where nothing was asked for."""
-    return Section(anchor, title, "There is nothing to show here, for these reasons.", notes=notes) if notes else None
-
-
 def _margin_cell(finding: Mapping[str, Any] | None) -> Cell:
     if finding is None:
         return Cell("–", "quiet")
@@ -63,8 +58,6 @@ def _margins_of(model: ModelRecord) -> Column:
 def _margins(report: Report) -> Section | None:
     models = [m for m in report.models if m.certificate]
     names = list(dict.fromkeys(str(f["criterion"]) for m in models for f in (m.certificate or {})["findings"]))
-    if not names:
-        return None
     said = CRITERIA | WITNESSES
     criterion = text("criterion", lambda n: NAMES.get(n, n))
     unit = text("its unit", lambda n: UNITS.get(n, UNITS["linear"] if n.startswith("layer ") else NO_UNIT))
@@ -85,7 +78,7 @@ def _margins(report: Report) -> Section | None:
         "Every criterion has a unit of its own and a panel of its own: margins of two criteria do not compare.",
         tables,
         draw(*((figures.margin(report.models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn))),
-    )
+    ).kept
 
 
 def _claims(report: Report) -> Section | None:
@@ -100,15 +93,13 @@ def _claims(report: Report) -> Section | None:
         ),
         [(m, *claim) for m in report.models for claim in weaker(m.certificate)],
     )
-    if not tables:
-        return None
     return Section(
         "weaker",
         "Further claims",
         "What is true of the models beside the main claim, each with its own proof in the certificate "
         "file, re-checked like the main one. A network that does not contract is often still provably bounded.",
         tables,
-    )
+    ).kept
 
 
 HESSIAN = (
@@ -126,8 +117,6 @@ HESSIAN = (
 
 def _hessian(report: Report) -> Section | None:
     models = [m for m in report.models if "hessian" in m.documents]
-    if not models:
-        return _nothing("hessian", "Curvature of the loss", _missing(report.models, "hessian"))
     shown = {name for m in models for name, value in m.documents["hessian"].items() if value is not None}
     columns = [field(title, "hessian", name, number) for name, title in HESSIAN if name in shown]
     return Section(
@@ -142,9 +131,9 @@ def _hessian(report: Report) -> Section | None:
             models,
             "the smallest eigenvalue is not told apart from 0, or it was not computed",
         ),
-        draw(*((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models))),
+        draw(*((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models) if models)),
         _missing(report.models, "hessian"),
-    )
+    ).kept
 
 
 def _ranges(models: Sequence[ModelRecord]) -> str:
@@ -191,19 +180,16 @@ def _robustness(report: Report) -> Section | None:
         ),
         [m for m in models if m.documents.get("radius")],
     )
-    notes = _missing(models, "noise", "attacks", "robustness")
-    if not panels and not tables:
-        return _nothing("robustness", "Noise and attack", notes)
     return Section(
         "robustness",
-        "Accuracy under noise and attack",
+        "Accuracy under noise and attack" if panels or tables else "Noise and attack",
         "Accuracy on the same test sequences when they are disturbed at random and when they are "
         "disturbed on purpose, with full knowledge of the network. Bands are 95 % confidence intervals "
         "for the sampling of test sequences; two trainings of one model can differ by more." + _ranges(models),
         tables,
         panels,
-        notes,
-    )
+        _missing(models, "noise", "attacks", "robustness"),
+    ).kept
 
 
 def _dynamics(report: Report) -> Section | None:
@@ -233,9 +219,6 @@ def _dynamics(report: Report) -> Section | None:
         [m for m in report.models if m.documents.get("drift") or m.documents.get("exponents")],
         "not measured, why stands below; no bound: not certified, or for other inputs than these",
     )
-    notes = _missing(report.models, "norms", "lyapunov")
-    if not panels and not tables:
-        return _nothing("dynamics", "Hidden state over time", notes)
     return Section(
         "dynamics",
         "Hidden state over time",
@@ -246,8 +229,8 @@ def _dynamics(report: Report) -> Section | None:
         "certified pairs: no exponent of so many steps can lie above it.",
         tables,
         panels,
-        _lines_of_theory(report.models) + notes,
-    )
+        _lines_of_theory(report.models) + _missing(report.models, "norms", "lyapunov"),
+    ).kept
 
 
 def _metric(title: str, name: str) -> Column:
@@ -287,8 +270,6 @@ def _training(report: Report) -> Section | None:
         ),
         [m for m in models if m.run.get("result")],
     )
-    if not panels and not tables:
-        return None
     here = any(str(m.analysis.get("source", "")).startswith("trained here: ") for m in models)
     short = " They were trained briefly, to be examined and not to win: longer training gives better results."
     return Section(
@@ -297,7 +278,7 @@ def _training(report: Report) -> Section | None:
         "How the models came to be." + short * here,
         tables,
         panels,
-    )
+    ).kept
 
 
 BUILDERS: tuple[Callable[[Report], Section | None], ...] = (

@@ -56,9 +56,6 @@ def clouds(report: Report) -> Section | None:
             gated = gated or region is None
             bounds = _bounds(m, str(matrix))
             drawn.append((cloud(m, str(matrix), i, f"cloud-{i}-{k}", region=region, bounds=bounds), ""))
-    panels = draw(*drawn)
-    if not panels:
-        return None
     return Section(
         "eigenvalues",
         "Eigenvalues and their path through training",
@@ -71,8 +68,8 @@ def clouds(report: Report) -> Section | None:
         + " Matrices of the gates of LSTM and GRU have no such border."
         * gated,
         (),
-        panels,
-    )
+        draw(*drawn),
+    ).kept
 
 
 def along_training(report: Report) -> Section | None:
@@ -87,9 +84,6 @@ def along_training(report: Report) -> Section | None:
             ("(b) sound", series(m, "margins", "theorem1b_sound")),
         ]
         drawn.append((figures.curves(m, margins, "Theorem 1", "margin", f"theorem1-{i}"), ""))
-    panels = draw(*drawn)
-    if not panels:
-        return None
     return Section(
         "along",
         "Theorem 1 along training",
@@ -98,5 +92,5 @@ def along_training(report: Report) -> Section | None:
         "Part (b) as published is shown beside its sound reading because it can hold where the network "
         "is unstable: it never certifies here.",
         (),
-        panels,
-    )
+        draw(*drawn),
+    ).kept
