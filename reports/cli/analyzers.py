@@ -13,7 +13,7 @@ from stability.storage.writing import write_text
 from ..formatting import number, percent, table
 from ..jsonable import write_json
 from .data import classification, open_with_task
-from .options import Compute, DataOptions, Output, Results, Samples
+from .options import Compute, DataOptions, Output, Results, Samples, no_default
 
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -89,12 +89,9 @@ def attack(
     norm: Annotated[str, typer.Option(help="linf or l2, over the whole sequence.")] = "linf",
     epsilons: Annotated[
         str | None,
-        typer.Option(
-            help="Radii, with commas between them. [default: 0,0.01,0.02,0.05,0.1 times the inputs' range]",
-            show_default=False,
-        ),
+        no_default("Radii, with commas between them. [default: 0,0.01,0.02,0.05,0.1 times the inputs' range]"),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of the attack.", show_default=False)] = None,
+    steps: Annotated[int | None, no_default("Steps of the attack.")] = None,
     samples: Samples = 200,
     data: DataOptions,
     results: Results,
@@ -126,10 +123,8 @@ def noise(
     kind: Annotated[str, typer.Option(help="white or salt_pepper.")] = "white",
     levels: Annotated[
         str | None,
-        typer.Option(
-            help="Levels, with commas between them. [default: 0,0.1,0.2,0.3,0.4, for white noise times the "
-            "inputs' range]",
-            show_default=False,
+        no_default(
+            "Levels, with commas between them. [default: 0,0.1,0.2,0.3,0.4, for white noise times the inputs' range]"
         ),
     ] = None,
     draws: Annotated[int, typer.Option(min=1, help="Independent noises per level.")] = 5,

@@ -15,7 +15,7 @@ from ..formatting import half_life, signed, table, time_to, verdict_word
 from ..names import printable
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
-from .options import Output, Seed
+from .options import Output, Seed, no_default
 
 EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
@@ -29,9 +29,7 @@ def certify(
             metavar="MODEL",
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write the certificate there.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, no_default("Write the certificate there.", "-o", "--out")] = None,
     criterion: Annotated[
         str,
         typer.Option(help="auto, or one: theorem1a, theorem1b, schur, circle, kyp, multiplier, linear, interval."),
@@ -39,24 +37,17 @@ def certify(
     solver: Annotated[str, typer.Option(help="auto, riccati, cvxpy.")] = "auto",
     rate: Annotated[str, typer.Option(help="best, any (existence only, the fastest), or a number to reach.")] = "best",
     tol: Annotated[
-        float | None,
-        typer.Option(help="Relative tolerance of the best rate; by default it follows the size.", show_default=False),
+        float | None, no_default("Relative tolerance of the best rate; by default it follows the size.")
     ] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds at most.", show_default=False)] = None,
+    time_limit: Annotated[float | None, no_default("Seconds at most.")] = None,
     refute: Annotated[bool, typer.Option(help="Search for a counter-example where no proof is found.")] = True,
     continuous: Annotated[
         bool, typer.Option("--continuous", help="The differential equation behind the layer.")
     ] = False,
-    cell: Annotated[
-        str | None, typer.Option(help="Of a state dict: rnn_tanh, rnn_relu, lstm, gru.", show_default=False)
-    ] = None,
+    cell: Annotated[str | None, no_default("Of a state dict: rnn_tanh, rnn_relu, lstm, gru.")] = None,
     input_box: Annotated[
         tuple[float, float] | None,
-        typer.Option(
-            help="LSTM, GRU: LOW HIGH, ends of the box that every input stays in.",
-            metavar="LOW HIGH",
-            show_default=False,
-        ),
+        no_default("LSTM, GRU: LOW HIGH, ends of the box that every input stays in.", metavar="LOW HIGH"),
     ] = None,
     seed: Seed = 0,
     *,

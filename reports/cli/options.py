@@ -15,24 +15,28 @@ from stability.storage.folder import claim, refuse
 
 from . import console
 
+
+def no_default(help: str, *names: str, **more: Any) -> Any:
+    """An option that may be left out, with nothing to show as its default."""
+    return typer.Option(*names, help=help, show_default=False, **more)
+
+
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
 Samples = Annotated[int, typer.Option(min=1, help="How many sequences.")]
 InputBox = Annotated[
     tuple[float, float] | None,
-    typer.Option(
+    no_default(
+        "LSTM, GRU: LOW HIGH, ends of the box that every input stays in; by default the range of the data.",
         "--input-box",
-        help="LSTM, GRU: LOW HIGH, ends of the box that every input stays in; by default the range of the data.",
         metavar="LOW HIGH",
-        show_default=False,
     ),
 ]
 DataFile = Annotated[
     Path | None,
-    typer.Option(
-        "--data",
-        help="Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; "
+    no_default(
+        "Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; "
         "optionally x_test, y_test, classes, lower, upper.",
-        show_default=False,
+        "--data",
     ),
 ]
 
@@ -42,14 +46,10 @@ class DataOptions:
     """The data that models are examined on: a task with its options, or a file of one's own."""
 
     task: Annotated[
-        str | None,
-        typer.Option(
-            "--task", help="Task by name; by default the one that the run was trained on.", show_default=False
-        ),
+        str | None, no_default("Task by name; by default the one that the run was trained on.", "--task")
     ] = None
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--task-set", help="Option of the task, name=value; may be repeated.", show_default=False),
+        list[str] | None, no_default("Option of the task, name=value; may be repeated.", "--task-set")
     ] = None
     file: DataFile = None
 
@@ -58,7 +58,7 @@ class DataOptions:
 class Results:
     """The folder of a command's results."""
 
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the results go.", show_default=False)] = None
+    out: Annotated[Path | None, no_default("Where the results go.", "--out", "-o")] = None
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace files of equal names in the folder that this command did not make."),
@@ -89,8 +89,7 @@ class Compute:
     """Where full data lie, what seeds everything random, and where to compute."""
 
     data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", help="Folder with the full data set in its standard files.", show_default=False),
+        Path | None, no_default("Folder with the full data set in its standard files.", "--data-dir")
     ] = None
     seed: Seed = 0
     device: Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1 ...")] = "cpu"

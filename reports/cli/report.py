@@ -15,7 +15,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from ..formatting import duration, metric, verdict_word
 from .console import Interrupted
 from .data import HELD_OUT, check_device, chosen
-from .options import Compute, DataOptions, InputBox, Output
+from .options import Compute, DataOptions, InputBox, Output, no_default
 from .sources import open_model, open_subject, there
 
 NOT_GATED = (
@@ -29,21 +29,17 @@ def report(
         typer.Argument(help="Models to examine; with none, small ones are trained first.", metavar="[MODEL ...]"),
     ] = None,
     train_models: Annotated[
-        str | None,
-        typer.Option("--models", help="Which models to train, with commas between them.", show_default=False),
+        str | None, no_default("Which models to train, with commas between them.", "--models")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Short trainings and small samples: a look in a minute.")
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The report's directory.", show_default=False)] = None,
+    out: Annotated[Path | None, no_default("The report's directory.", "--out", "-o")] = None,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace a report made with other settings, and files in the way of its own."),
     ] = False,
-    redraw: Annotated[
-        Path | None,
-        typer.Option(help="Only draw the page of this directory again, from its files.", show_default=False),
-    ] = None,
+    redraw: Annotated[Path | None, no_default("Only draw the page of this directory again, from its files.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Models at a time.")] = 2,
     *,
     data: DataOptions,

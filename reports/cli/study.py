@@ -12,14 +12,14 @@ from stability.errors import ConfigurationError
 
 from ..formatting import table
 from .console import Interrupted, status
-from .options import Compute, Output
+from .options import Compute, Output, no_default
 
 
 def study(
     name: Annotated[str | None, typer.Argument(help="Name of the study.", metavar="[NAME]", show_default=False)] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the studies and what they rerun.")] = False,
     quick: Annotated[bool, typer.Option(help="A small version: the shape of the result in a minute.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the results.", show_default=False)] = None,
+    out: Annotated[Path | None, no_default("Folder of the results.", "--out", "-o")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files in the folder that no study made, where names are equal.")
     ] = False,

@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError
 from ..formatting import duration, metric, metric_word, number
 from .console import Interrupted, assignments
 from .data import HELD_OUT, check_device, chosen
-from .options import Compute, DataFile, DataOptions, Output
+from .options import Compute, DataFile, DataOptions, Output, no_default
 
 PARAMETERS = 2**27
 """Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
@@ -24,15 +24,12 @@ PARAMETERS = 2**27
 class TrainingOptions:
     """How a model is trained: options of ``stability.analysis.train``."""
 
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data. [default: 10]", show_default=False)] = None
+    epochs: Annotated[int | None, no_default("Passes over the data. [default: 10]")] = None
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 3e-3
     batch_size: Annotated[int, typer.Option(help="Sequences in a batch.")] = 64
     optimizer: Annotated[str, typer.Option(help="adam, sgd, rmsprop.")] = "adam"
     clip: Annotated[float, typer.Option(help="Largest norm of the gradient; 0 for none.")] = 1.0
-    patience: Annotated[
-        int | None,
-        typer.Option(help="Stop after so many epochs without a better validation loss.", show_default=False),
-    ] = None
+    patience: Annotated[int | None, no_default("Stop after so many epochs without a better validation loss.")] = None
     margin_penalty: Annotated[
         float, typer.Option(help="Weight of the shortfall of the contraction gap in the loss.")
     ] = 0.0
@@ -44,28 +41,21 @@ def train(
         str, typer.Option("--model", help="Layer by name: lipschitz, contracting, lstm ...")
     ] = "lipschitz",
     task: Annotated[
-        str | None,
-        typer.Option(
-            "--task", help="Task by name: digits, adding, listops, pathfinder ... [default: digits]", show_default=False
-        ),
+        str | None, no_default("Task by name: digits, adding, listops, pathfinder ... [default: digits]", "--task")
     ] = None,
     data: DataFile = None,
     hidden: Annotated[int, typer.Option(help="Size of the hidden state.")] = 64,
     layer_settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Option of the layer, name=value; may be repeated.", show_default=False),
+        list[str] | None, no_default("Option of the layer, name=value; may be repeated.", "--set")
     ] = None,
-    task_settings: Annotated[
-        list[str] | None,
-        typer.Option("--task-set", help="Option of the task, name=value.", show_default=False),
-    ] = None,
+    task_settings: Annotated[list[str] | None, no_default("Option of the task, name=value.", "--task-set")] = None,
     *,
     settings: TrainingOptions,
     track_every: Annotated[int, typer.Option(help="Record spectra every so many steps; 0 never.")] = 25,
-    time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the results go.", show_default=False)] = None,
+    time_limit: Annotated[float | None, no_default("Stop after so many seconds.")] = None,
+    out: Annotated[Path | None, no_default("Where the results go.", "--out", "-o")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", show_default=False)] = None,
+    resume: Annotated[Path | None, no_default("Go on with the run in this folder.")] = None,
     compute: Compute,
     output: Output,
 ) -> None:
