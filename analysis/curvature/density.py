@@ -15,7 +15,6 @@ from stability.errors import ConfigurationError
 
 from ..guard import check_int, check_number
 from ..results import Record
-from .lanczos import lanczos, random_direction
 from .products import LossFunction, hessian_of
 
 _REACH = 6.0  # standard deviations of the kernel beyond the outermost node that the grid covers
@@ -137,10 +136,7 @@ def spectral_density(
         steps = min(steps, operator.size)
         nodes, weights = np.zeros((n_vectors, steps)), np.zeros((n_vectors, steps))
         for row in range(n_vectors):
-            krylov = lanczos(
-                operator.matvec, random_direction(operator.size, rng), steps, noise=10 * operator.precision
-            )
-            values, vectors = krylov.ritz()
+            values, vectors = operator.krylov(steps, rng).ritz()
             nodes[row, : len(values)] = values
             nodes[row, len(values) :] = values[-1]
             weights[row, : len(values)] = vectors[0] ** 2

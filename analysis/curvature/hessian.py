@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError
 
 from ..guard import check_int, check_number
 from ..results import Record
-from .lanczos import Krylov, Vector, lanczos, random_direction
+from .lanczos import Krylov, Vector
 from .products import HessianOperator, LossFunction, hessian_of
 from .pyhessian import Estimates, Search, pyhessian_estimates, sample_mean
 
@@ -102,14 +102,7 @@ def _residual(operator: HessianOperator, v: Vector) -> tuple[float, float]:
 
 def _by_lanczos(operator: HessianOperator, settings: Search) -> Estimates:
     rng = np.random.default_rng(settings.seed)
-    noise = 10 * operator.precision
-    krylov = lanczos(
-        operator.matvec,
-        random_direction(operator.size, rng),
-        settings.max_iter,
-        tol=settings.tol,
-        noise=noise,
-    )
+    krylov = operator.krylov(settings.max_iter, rng, settings.tol)
     _, vectors = krylov.ritz()
     smallest = _residual(operator, vectors[:, 0] @ krylov.basis)
     largest = _residual(operator, vectors[:, -1] @ krylov.basis)

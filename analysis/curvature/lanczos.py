@@ -40,10 +40,6 @@ class Krylov:
         values, vectors = eigh_tridiagonal(self.diagonal, self.off_diagonal)
         return np.asarray(values), np.asarray(vectors)
 
-    def bounds(self, vectors: Vector) -> Vector:
-        """``|beta_k s_ki|``: some eigenvalue lies within this distance of Ritz value i (exact arithmetic)."""
-        return np.abs(self.residual * vectors[-1])
-
 
 def random_direction(n: int, rng: np.random.Generator) -> Vector:
     """A unit vector ``(n,)`` with a uniformly distributed direction."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
 from ..guard import check_int, check_kind, check_model, untouched
+from .lanczos import Krylov, lanczos, random_direction
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -158,6 +159,11 @@ class HessianOperator:
     def precision(self) -> float:
         """Machine epsilon of the coarsest dtype among the parameters."""
         return max(torch.finfo(p.dtype).eps for p in self.parameters)
+
+    def krylov(self, steps: int, rng: np.random.Generator, tol: float = 0.0) -> Krylov:
+        """``lanczos`` from a random direction; what falls below the parameters' precision is noise."""
+        start = random_direction(self.size, rng)
+        return lanczos(self.matvec, start, steps, tol=tol, noise=10 * self.precision)
 
     def _gradient_graph(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
         value = self.loss_function(self.model(x), y)
