@@ -212,7 +212,10 @@ class Trainer:
                 self._check_time()
                 for group in self.optimizer.param_groups:
                     group["lr"] = settings.rate(epoch, index, batches)
-                loss, outputs = self._step(x, y, f"in epoch {epoch}, batch {index}")
+                number = f"epoch {epoch}, batch {index}"
+                if settings.fresh is not None:  # no pass over data: batches are numbered through
+                    number = f"iteration {(epoch - 1) * batches + index}"
+                loss, outputs = self._step(x, y, f"in {number}")
                 loss_sum += loss * len(x)
                 metric_sum += self.task.metric(outputs, y) * len(x)
                 count += len(x)
