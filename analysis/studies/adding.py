@@ -24,8 +24,7 @@ from torch import nn
 from ...models import LSTM, ElmanRNN, HouseholderRNN, SequenceModel
 from ..tasks import Task, make_task
 from ..training.outcome import Progress
-from ..training.settings import Settings
-from .base import Job, StudyResult, keep_part, register_study, write_table
+from .base import Job, StudyResult, by_iterations, keep_part, register_study, write_table
 
 TITLE = "Adding problem: mean squared error of oRNN, LSTM and Elman at equal parameter counts"
 BASELINE = 1.0 / 6.0
@@ -86,16 +85,8 @@ def _models(settings: dict[str, Any]) -> dict[str, tuple[str, Callable[[], nn.Mo
 
 def _train(job: Job, model: nn.Module, task: Task, chosen: dict[str, Any]) -> dict[str, Any]:
     """Adam on fresh batches; the curve of the error on a fixed test set."""
-    settings = Settings(
-        epochs=chosen["iterations"] // chosen["every"],
-        fresh=chosen["every"],
-        batch_size=chosen["batch"],
-        lr=chosen["learning_rate"],
-        schedule="cosine",
-        warm_up=chosen["warm_up"],
-        clip=chosen["clip"],
-        seed=chosen["seed"],
-    )
+    more = {"schedule": "cosine", **{name: chosen[name] for name in ("warm_up", "clip")}}
+    settings = by_iterations(chosen, chosen["every"], **more)
 
     def news(now: Progress) -> str:
         return f"iteration {now.epoch * now.batches}: test error {now.finished.test_metric:.4f}"  # type: ignore[union-attr]

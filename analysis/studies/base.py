@@ -128,6 +128,21 @@ class Job:
         return result
 
 
+def by_iterations(chosen: Mapping[str, Any], every: int, **more: Any) -> Settings:
+    """Settings of a training on ``iterations`` fresh batches, measured after every so many of them.
+
+    Args:
+        chosen: ``iterations``, ``batch``, ``learning_rate`` and ``seed``.
+        every: iterations from one measurement to the next.
+        more: further settings.
+
+    Returns:
+        The settings; an epoch is what lies between two measurements.
+    """
+    common = {"batch_size": chosen["batch"], "lr": chosen["learning_rate"], "seed": chosen["seed"]}
+    return Settings(epochs=chosen["iterations"] // every, fresh=every, **common, **more)
+
+
 @dataclass(frozen=True)
 class Study:
     """A study by name.

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from ...models import DeepNetwork
 from ..tasks import Task, make_task
 from ..training.outcome import Progress
-from ..training.settings import Settings
-from .base import Job, StudyResult, keep_part, register_study, write_table
+from .base import Job, StudyResult, by_iterations, keep_part, register_study, write_table
 
 TITLE = "Mean squared norm of hidden states along training on ListOps, RotRNN and LRU"
 RECORDED = 40
@@ -50,15 +49,7 @@ def _network(kind: str, depth: int, settings: dict[str, Any], task: Task) -> Dee
 def _train(job: Job, model: DeepNetwork, task: Task, chosen: dict[str, Any]) -> dict[str, Any]:
     """AdamW on sequences drawn with replacement; every now and then the norms on a fixed test batch."""
     every = max(1, chosen["iterations"] // RECORDED)
-    settings = Settings(
-        epochs=chosen["iterations"] // every,
-        fresh=every,
-        batch_size=chosen["batch"],
-        lr=chosen["learning_rate"],
-        optimizer="adamw",
-        weight_decay=chosen["weight_decay"],
-        seed=chosen["seed"],
-    )
+    settings = by_iterations(chosen, every, optimizer="adamw", weight_decay=chosen["weight_decay"])
     (x, y), probe = task.train, task.test[0][: chosen["batch"]].to(job.device)
     generator = torch.Generator().manual_seed(settings.seed)
 
