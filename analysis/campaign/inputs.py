@@ -161,6 +161,30 @@ def _read_inside(model: nn.Module, path: str, task: Task) -> list[np.ndarray] | 
     return None if seen.ends is None else [end.double().cpu().numpy() for end in seen.ends]
 
 
+def about_inputs(
+    subject: Any, model: nn.Module | None, task: Task | None, stated: Range | None
+) -> tuple[Any, dict[str, Any]]:
+    """The subject for ``certify`` with its promise about inputs, and what is promised.
+
+    Args:
+        subject: a module or a system.
+        model: the network around it, if there is one.
+        task: whose data say what inputs occur, if they are known.
+        stated: the range that the user states, if so.
+
+    Returns:
+        The subject, see ``boxed``; the box ``input_box`` that is promised, what says so, ``input_from`` (``stated``,
+        ``bounds`` of the data, or what occurs in the ``data``), the range ``input_seen`` in the data, and the part
+        ``input_of`` of the network that reads it, see ``part_range``.
+    """
+    span, part = (None, "") if task is None else part_range(subject, model, task)
+    target, box = boxed(subject, span if stated is None else stated, stated=stated is not None)
+    bounds = task is not None and task.data.get("bounds") == "stated" and not part
+    origin = "stated" if stated is not None else "bounds" if bounds else "data"
+    origin = None if box is None else origin
+    return target, {"input_box": box, "input_from": origin, "input_seen": span, "input_of": part}
+
+
 def boxed(subject: Any, box: Range | None, *, stated: bool = False) -> tuple[Any, Range | None]:
     """An LSTM or GRU (or a stack with one) with a promise about its inputs.
 

@@ -38,7 +38,7 @@ from ..tasks import Task
 from .budgets import BUDGETS, Budget
 from .digests import file_digests, model_digest
 from .fitting import answers_of
-from .inputs import boxed, covers, data_range, part_range, width
+from .inputs import about_inputs, covers, data_range, width
 from .owned import INPUTS, RESULTS, begin_analysis, owned
 from .performance import performance
 from .work import NoDataError, Work
@@ -179,13 +179,6 @@ def _without_place(described: dict[str, Any]) -> dict[str, Any]:
     return {**described, **parts}
 
 
-def _origin(task: Task | None, part: str, stated: Any) -> str:
-    """What says that inputs stay in the box: ``stated``, ``bounds`` of the data, or what occurs in the ``data``."""
-    if stated is not None:
-        return "stated"
-    return "bounds" if task is not None and task.data.get("bounds") == "stated" and not part else "data"
-
-
 def analyse(
     folder: str | Path,
     subject: Any,
@@ -236,9 +229,8 @@ def analyse(
         device = next((p.device for p in model.parameters()), None) if model is not None else None
         device = device or torch.device("cpu")
         task = None if task is None else task.to(device)
-        span, part = (None, "") if task is None else part_range(subject, model, task)
-        target, box = boxed(subject, span if input_box is None else input_box, stated=input_box is not None)
-        work = Work(folder, target, model, task, budget, seed, box, span)
+        target, inputs = about_inputs(subject, model, task, input_box)
+        work = Work(folder, target, model, task, budget, seed, inputs["input_box"], inputs["input_seen"])
         started = pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds")
         steps = {name: _carry_out(work, name, kept, progress) for name in STEPS}
         described = work.certificate.subject if work.certificate is not None else subject
@@ -254,10 +246,7 @@ def analyse(
             "hidden_size": getattr(getattr(model, "layer", model), "hidden_size", None),
             "sequence_length": None if task is None else int(task.test[0].shape[1]),
             "input_range": None if task is None else data_range(task),
-            "input_box": box,
-            "input_from": None if box is None else _origin(task, part, input_box),
-            "input_seen": span,
-            "input_of": part,
+            **inputs,
             "stated_box": input_box,
             "task": described_task,
             "given": given,

@@ -138,18 +138,16 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) ->
     from stability.certify import certify
 
     from ...analysis.campaign.fitting import fitted
-    from ...analysis.campaign.inputs import boxed, part_range
+    from ...analysis.campaign.inputs import about_inputs
 
-    span, part, origin, use = None, "", "data", {}
+    task, use = None, {}
     if seen is not None:
         task = fitted(seen, subject.model, subject.name, answers=False)
         task = task.to(next((p.device for p in subject.model.parameters()), "cpu"))
-        span, part = part_range(subject.model, subject.model, task)
-        use = {"input_range": span, "horizon": int(seen.test[0].shape[1])}
-        origin = "bounds" if task.data.get("bounds") == "stated" and not part else origin
-    target, within = boxed(subject.model, span if box is None else box, stated=box is not None)
-    about = {} if within is None else {"input_box": within, "input_of": part, "input_seen": span}
-    about |= {"input_from": origin if box is None else "stated"} if about else {}
+    target, about = about_inputs(subject.model, subject.model, task, box)
+    if task is not None:
+        use = {"input_range": about["input_seen"], "horizon": int(task.test[0].shape[1])}
+    about = {} if about["input_box"] is None else about
     try:
         certificate = certify(target, time_limit=time_limit, seed=seed, **use)
     except StabilityError as error:  # a kind of model about which no claim can be made is said, and no failure
