@@ -168,6 +168,12 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
     return y.detach().long()
 
 
+def check_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """``check_model``, ``check_batch`` and ``check_labels`` for sequences with a class each."""
+    x = check_batch(check_model(model), x)
+    return x, check_labels(y, len(x), x.device)
+
+
 def _plain(value: Any) -> Any:
     """A number of numpy or torch as one of Python."""
     return value.item() if isinstance(value, np.generic | np.ndarray | Tensor) and value.ndim == 0 else value

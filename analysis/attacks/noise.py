@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError
 
 from ..curvature.products import select_parameters
-from ..guard import check_batch, check_int, check_labels, check_model, logits_of, untouched
+from ..guard import check_int, check_labelled, logits_of, untouched
 from .projections import Box
 from .sweep import SweepResult, check_confidence, check_levels
 from .threat import Bounds, free_box
@@ -62,11 +62,6 @@ def _sweep(
     more: dict[str, Any] = {"sizes": sizes, "seed": seed, "draws": draws, "spread": tuple(spread), "options": options}
     confidence = check_confidence(confidence)
     return SweepResult.of_shares(mean, n, confidence, perturbation=perturbation, norm=None, axis="level", **more)
-
-
-def _checked(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    x = check_batch(check_model(model), x)
-    return x, check_labels(y, len(x), x.device)
 
 
 def noise_sweep(
@@ -121,7 +116,7 @@ def noise_sweep(
         raise ConfigurationError(f"kind must be one of {sorted(KINDS)}, got {kind!r}")
     disturb, largest = KINDS[kind]
     grid = check_levels("levels", levels, largest)
-    x, y = _checked(model, x, y)
+    x, y = check_labelled(model, x, y)
     bounded = kind == "salt_pepper" or clip
     box, free = free_box(x, bounds if bounded else None, mask)
     if bounded and not (torch.isfinite(box.lower) & torch.isfinite(box.upper)).all():
@@ -178,7 +173,7 @@ def parameter_noise_sweep(
     (0.0, 0.1)
     """
     grid = check_levels("levels", levels)
-    x, y = _checked(model, x, y)
+    x, y = check_labelled(model, x, y)
     with untouched(model):
         chosen = select_parameters(model, parameters)
         twin = copy.deepcopy(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError
 
-from ..guard import check_batch, check_int, check_labels, check_model, check_number, logits_of, untouched
+from ..guard import check_int, check_labelled, check_number, logits_of, untouched
 from ..results import Record, plain_value
 from .projections import Box, Geometry, geometry
 
@@ -64,18 +64,8 @@ class AttackResult(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the sequences themselves, in JSON's own types."""
-        fields = (
-            "attack",
-            "norm",
-            "epsilon",
-            "iterations",
-            "seed",
-            "robust_accuracy",
-            "success",
-            "already_wrong",
-            "norms",
-        )
-        return {name: plain_value(getattr(self, name)) for name in fields}
+        names = [each.name for each in fields(self) if each.name != "adversarial"]
+        return {name: plain_value(getattr(self, name)) for name in (*names, "robust_accuracy")}
 
 
 def margins(logits: Tensor, y: Tensor) -> Tensor:
@@ -256,6 +246,5 @@ def open_threat(
     """
     shape = geometry(norm)
     radius = float("inf") if epsilon is None else check_number("epsilon", epsilon)
-    x = check_batch(check_model(model), x)
-    y = check_labels(y, len(x), x.device)
+    x, y = check_labelled(model, x, y)
     return Threat(model, x, y, _box(x, bounds, mask), shape, radius, check_int("seed", seed, 0))

@@ -24,7 +24,7 @@ from ...models.network import SequenceModel
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
 from ..dynamics.stepbound import SLACK, horizon_gain, pair_gains, step_bound
-from ..guard import check_batch, check_labels, check_model, check_number, logits_of, untouched
+from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
 
 Array = NDArray[np.float64]
@@ -195,8 +195,7 @@ def certified_radius(
     >>> bool((result.radius[result.margin > 0] > 0).all()), result.horizon
     (True, 7)
     """
-    x = check_batch(check_model(model), x)
-    y = check_labels(y, len(x), x.device)
+    x, y = check_labelled(model, x, y)
     horizon, features = x.shape[1:]
     bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
     if gain is None or certificate is not None:

@@ -194,8 +194,6 @@ def pendulum(
         True
     """
     check_size("steps", steps, 2)
-    check_size("train", train)
-    check_size("test", test)
     if target not in ("next", "trajectory"):
         raise ConfigurationError(f"target must be 'next' or 'trajectory', got {target!r}")
     for name, value, low in (("dt", dt, 1e-6), ("damping", damping, 0.0)):

@@ -91,9 +91,8 @@ def certify(
         certificate.save(out)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
     options += ["--input-box", *(repr(end).removesuffix(".0") for end in input_box)] if input_box is not None else []
-    options += ["--criterion", criterion] if criterion != "auto" else []
-    options += ["--solver", solver] if solver != "auto" else []
-    options += ["--rate", rate] if rate != "best" else []
+    named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
+    options += [text for name, value, default in named if value != default for text in (name, value)]
     hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit)
     document = {
         "model": model,
