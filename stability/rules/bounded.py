@@ -28,13 +28,13 @@ import math
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.rigor.balls import Ball, system_balls
 from stability.rigor.constants import EPS
 from stability.rigor.definite import prove_positive_definite, spectral_bounds
 from stability.rigor.intervals import length
 from stability.rules.fields import LIMIT, AnyArray, Metric, Number, ProofData, State, require
-from stability.rules.registry import rule
+from stability.rules.registry import certifies
 from stability.statements import at_least, at_most, describe
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
@@ -90,7 +90,7 @@ def prove_ball_positive(matrix: Ball) -> bool:
 BALL_SIZE = "Y and tau must be of the network's sizes, Y symmetric to the last bit"
 
 
-@rule("ball", subject=DrivenSystem, claim="bounded", verdict=Verdict.CERTIFIED, value="radius", size=BALL_SIZE)
+@certifies("ball", subject=DrivenSystem, claim="bounded", value="radius", size=BALL_SIZE)
 class BallProof(Bounded):
     """``tau`` (m or m + p,) has an entry for each column of ``G``."""
 
@@ -126,7 +126,7 @@ class BallProof(Bounded):
 BOX_SIZE = "r must be a positive vector of {n} entries"
 
 
-@rule("box", subject=DrivenSystem, claim="bounded", verdict=Verdict.CERTIFIED, value="radius", size=BOX_SIZE)
+@certifies("box", subject=DrivenSystem, claim="bounded", value="radius", size=BOX_SIZE)
 class BoxProof(Bounded):
     """``radius`` is the norm of ``r`` or more."""
 

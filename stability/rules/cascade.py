@@ -22,12 +22,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.gated.cell import GatedCell
 from stability.rigor.balls import system_balls
 from stability.rigor.intervals import Interval, length, upper_product
 from stability.rules.fields import Number, Parts, ProofData, given, require
-from stability.rules.registry import RULES, propose, rule
+from stability.rules.registry import RULES, certifies, propose
 from stability.stacks.cascade import Cascade, Layer, output_bound
 from stability.statements import at_most, decay_factor, decays, inputs_phrase, who
 
@@ -205,7 +205,7 @@ def boxes_fit(cascade: Cascade, claims: list[Claim]) -> str | None:
     return None
 
 
-@rule("cascade", subject=Cascade, claim="contraction", verdict=Verdict.CERTIFIED, value="rate")
+@certifies("cascade", subject=Cascade, claim="contraction", value="rate")
 class CascadeProof(ProofData):
     """``layers``: kind, data and rate of each layer's proof."""
 

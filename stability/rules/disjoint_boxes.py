@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.rigor.boxes import box_image, is_left_nowhere
 from stability.rigor.constants import EPS
 from stability.rules.fields import Inputs, Number, ProofData, States, require
-from stability.rules.registry import rule
+from stability.rules.registry import refutes
 from stability.statements import at_least, describe
 from stability.systems import DrivenSystem
 
@@ -43,13 +43,7 @@ def is_invariant(subject: DrivenSystem, low: Array, high: Array, inputs: Array) 
     return True
 
 
-@rule(
-    "disjoint_boxes",
-    subject=DrivenSystem,
-    claim="contraction",
-    verdict=Verdict.REFUTED,
-    size=SIZE,
-)
+@refutes("disjoint_boxes", subject=DrivenSystem, size=SIZE)
 class DisjointBoxes(ProofData):
     """The corners of both boxes and the input, a row for each phase; the least distance at the first."""
 

@@ -19,22 +19,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.rigor.balls import Ball, activation_slopes, row_sum_norm
 from stability.rigor.eigenpairs import closed_loop, closed_loop_orbit
 from stability.rigor.equilibria import distance, enclose_equilibrium
 from stability.rules.fields import Input, ProofData, State, given, require
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import rule
+from stability.rules.registry import refutes
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
 
-@rule(
+@refutes(
     "two_equilibria",
     subject=DrivenSystem,
     claim=("contraction", "equilibrium"),
-    verdict=Verdict.REFUTED,
     size="state1, state2 and input must be finite vectors of the network's sizes",
 )
 class TwoEquilibria(ProofData):
@@ -76,11 +75,10 @@ def smooth_slopes(name: str, channels: Ball) -> Ball:
     return slopes
 
 
-@rule(
+@refutes(
     "unstable_equilibrium",
     subject=DrivenSystem,
     claim=("contraction", "equilibrium"),
-    verdict=Verdict.REFUTED,
     size="state and input must be finite and of the network's sizes",
 )
 class UnstableEquilibrium(Unstable):
@@ -134,13 +132,7 @@ def why_not_everywhere(subject: DrivenSystem) -> str | None:
     return None
 
 
-@rule(
-    "unstable_everywhere",
-    subject=DrivenSystem,
-    claim=("contraction", "equilibrium"),
-    verdict=Verdict.REFUTED,
-    unfit=why_not_everywhere,
-)
+@refutes("unstable_everywhere", subject=DrivenSystem, claim=("contraction", "equilibrium"), unfit=why_not_everywhere)
 class UnstableEverywhere(Unstable):
     """No data but ``eigenvalue`` where the sentence names it."""
 

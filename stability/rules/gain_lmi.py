@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.rigor.definite import LARGEST, Definiteness, gamma, is_symmetric, prove_positive_definite, up
 from stability.rules.fields import AnyArray, Number, NumberOrNull, ProofData, Text, is_float64, require
 from stability.rules.multiplier_lmi import all_signs_plus, lmi_matrix, majorant
-from stability.rules.registry import Outcome, reason_of, rule
+from stability.rules.registry import Outcome, certifies, reason_of
 from stability.statements import at_least, at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.statespace import LureMatrices, with_input
@@ -243,7 +243,7 @@ def _above_output(P: Array, H: Array) -> Definiteness:
     return prove_positive_definite(P - 0.5 * (square + square.T), lambda s: factor * (mass.T @ (mass @ s) + size @ s))
 
 
-@rule("gain_lmi", subject=(LureSystem, DrivenSystem), claim="gain", verdict=Verdict.CERTIFIED, value="")
+@certifies("gain_lmi", subject=(LureSystem, DrivenSystem), claim="gain", value="")
 class GainLmi(ProofData):
     """An incremental gain (``docs/certificate-format.md``); ``check_gain`` asks for the sizes, of makers as well."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.gated.bounds import gate_bounds
 from stability.gated.cell import GatedCell
 from stability.rigor.intervals import Interval
 from stability.rules.fields import AnyArray, ProofData, State, require
 from stability.rules.gated_orbits import input_phrase, inputs_of
-from stability.rules.registry import rule
+from stability.rules.registry import refutes
 from stability.statements import describe, inputs_phrase
 
 
@@ -23,13 +23,7 @@ def is_kept(cell: GatedCell, box: Interval) -> bool:
     return box.contains(gate_bounds(cell, box)["next"])
 
 
-@rule(
-    "gated_boxes",
-    subject=GatedCell,
-    claim="contraction",
-    verdict=Verdict.REFUTED,
-    size="the ends of the boxes must be vectors of {n} entries",
-)
+@refutes("gated_boxes", subject=GatedCell, size="the ends of the boxes must be vectors of {n} entries")
 class GatedBoxes(ProofData):
     """The ends of both boxes; ``input`` (p,) or (q, p), without it the boxes are kept under every input."""
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.gated.cell import GatedCell
 from stability.gated.orbits import enclose_orbit, orbit_jacobian
 from stability.rigor.balls import Ball
 from stability.rigor.eigenpairs import Matrix
 from stability.rules.fields import LIMIT, AnyArray, ProofData, given, require, rows
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import rule
+from stability.rules.registry import refutes
 from stability.statements import at_least, at_most, describe
 
 Array = np.ndarray
@@ -117,7 +117,7 @@ class OrbitsApart(ProofData):
         return f"orbits proved to exist, their points at least {gap:.3g} apart"
 
 
-@rule("gated_orbits", subject=GatedCell, claim="contraction", verdict=Verdict.REFUTED)
+@refutes("gated_orbits", subject=GatedCell)
 class GatedOrbits(OrbitsApart):
     """Two orbits of a cell."""
 
@@ -145,7 +145,7 @@ class UnstableOrbit(Unstable):
         return f"an orbit of period {length} along which the product of the Jacobians has {which}"
 
 
-@rule("gated_unstable", subject=GatedCell, claim="contraction", verdict=Verdict.REFUTED)
+@refutes("gated_unstable", subject=GatedCell)
 class GatedUnstable(UnstableOrbit):
     """An orbit or equilibrium of a cell."""
 

@@ -18,13 +18,13 @@ from typing import Annotated
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.gated.bounds import JacobianBound, absorbs, embedding, is_invariant
 from stability.gated.cell import GatedCell
 from stability.rigor.intervals import Interval
 from stability.rules.fields import Number, ProofData, State, require
 from stability.rules.multiplier_lmi import Decay
-from stability.rules.registry import rule
+from stability.rules.registry import certifies
 from stability.statements import at_most, decay_factor, subject_phrase
 
 BOX = "low and high must be finite vectors of {n} entries with low <= high"
@@ -66,7 +66,7 @@ class OverBox(ProofData):
         return box
 
 
-@rule("interval_jacobian", subject=GatedCell, claim="contraction", verdict=Verdict.CERTIFIED, value="rate")
+@certifies("interval_jacobian", subject=GatedCell, claim="contraction", value="rate")
 class IntervalJacobian(OverBox):
     """``d``: the weights of the norm."""
 
@@ -87,7 +87,7 @@ class IntervalJacobian(OverBox):
         return f"|J| d <= {rate:.6g} d over a box that every trajectory enters, rounded outwards"
 
 
-@rule("interval_lmi", subject=GatedCell, claim="contraction", verdict=Verdict.CERTIFIED, value="rate")
+@certifies("interval_lmi", subject=GatedCell, claim="contraction", value="rate")
 class IntervalLmi(OverBox, Decay):
     """``P``, ``L``, ``rate``, ``overshoot``, ``p_min``, ``p_max`` are about the system of the slope intervals."""
 

@@ -23,26 +23,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.rigor.balls import Ball, system_balls
 from stability.rigor.constants import EPS
 from stability.rigor.eigenpairs import Matrix, closed_loop
 from stability.rigor.instability import enclose_unstable
 from stability.rules.fields import Channels, State, given, require
 from stability.rules.named_eigenvalue import Unstable, eigenvalue_text
-from stability.rules.registry import rule
+from stability.rules.registry import refutes
 from stability.statements import describe
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 
 
-@rule(
-    "destabilising_slopes",
-    subject=LureSystem,
-    claim="contraction",
-    verdict=Verdict.REFUTED,
-    size="K must be a finite vector of {m} slopes",
-)
+@refutes("destabilising_slopes", subject=LureSystem, size="K must be a finite vector of {m} slopes")
 class DestabilisingSlopes(Unstable):
     """``K``: a slope a channel."""
 
@@ -71,13 +65,7 @@ class DestabilisingSlopes(Unstable):
 SIZE = "difference must be a finite vector of {n} entries, with an eigenvalue"
 
 
-@rule(
-    "unstable_linear",
-    subject=DrivenSystem,
-    claim=("contraction", "bounded"),
-    verdict=Verdict.REFUTED,
-    size=SIZE,
-)
+@refutes("unstable_linear", subject=DrivenSystem, claim=("contraction", "bounded"), size=SIZE)
 class UnstableLinear(Unstable):
     """With ``eigenvalue``, for trajectories that move apart, a first ``difference`` of theirs."""
 

@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
 from stability.rules.fields import AnyArray, Number, ProofData, require
-from stability.rules.registry import Outcome, reason_of, rule
+from stability.rules.registry import Outcome, certifies, reason_of
 from stability.statements import at_most, contraction, decays, subject_phrase, whom
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.discretisation import step_matrices
@@ -233,13 +233,7 @@ def no_decay(rate: float) -> str:
     return f"the rate {rate} is no exponential decay: below one a step, above zero in continuous time"
 
 
-@rule(
-    "multiplier_lmi",
-    subject=(LureSystem, DrivenSystem),
-    claim="contraction",
-    verdict=Verdict.CERTIFIED,
-    value="rate",
-)
+@certifies("multiplier_lmi", subject=(LureSystem, DrivenSystem), claim="contraction", value="rate")
 class MultiplierLmi(Decay):
     """Contraction at ``rate`` with ``overshoot`` (``docs/certificate-format.md``)."""
 
@@ -255,7 +249,7 @@ def overshoot_fits(overshoot: float, p_min: float, p_max: float) -> bool:
     return bool(overshoot >= 1.0 and overshoot * overshoot * p_min >= p_max * (1.0 + 1e-14))
 
 
-@rule("attracting_equilibrium", subject=(LureSystem, DrivenSystem), claim="equilibrium", verdict=Verdict.CERTIFIED)
+@certifies("attracting_equilibrium", subject=(LureSystem, DrivenSystem), claim="equilibrium")
 class AttractingEquilibrium(ProofData):
     """``P`` (n, n), ``L`` (m,), ``rate`` of the multiplier inequality."""
 
@@ -278,11 +272,10 @@ LARGEST_FACTOR = 1.0 + 1e-6
 """What the rounding of orthogonal weights to float32 or float64 can cost; more would be growth by another name."""
 
 
-@rule(
+@certifies(
     "growth_lmi",
     subject=(LureSystem, DrivenSystem),
     claim="nonexpansive",
-    verdict=Verdict.CERTIFIED,
     value="factor",
     unfit=lambda subject: None if subject.is_discrete else "this proof is about maps, not about flows",
 )

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.rigor.eigenpairs import closed_loop_orbit
 from stability.rigor.equilibria import Orbit, distance, enclose_orbit
 from stability.rules.equilibria import smooth_slopes
 from stability.rules.fields import LONGEST, Inputs, ProofData, States, given, require
 from stability.rules.named_eigenvalue import Unstable
-from stability.rules.registry import rule
+from stability.rules.registry import refutes
 from stability.statements import describe
 from stability.systems import DrivenSystem
 
@@ -56,7 +56,7 @@ def _under(inputs: Array) -> str:
     return "the constant input" if period == 1 else f"the input of period {period}"
 
 
-@rule("periodic_orbits", subject=DrivenSystem, claim="contraction", verdict=Verdict.REFUTED, unfit=_no_map, size=SIZE)
+@refutes("periodic_orbits", subject=DrivenSystem, unfit=_no_map, size=SIZE)
 class PeriodicOrbits(ProofData):
     """``first`` (k, n), ``input`` (q, p); ``second`` (l, n) unless ``k > q``; ``q`` divides ``k`` and ``l``."""
 
@@ -88,7 +88,7 @@ class PeriodicOrbits(ProofData):
         return f"orbits proved to exist; two trajectories on them come back to a distance of at least {gap:.3g}"
 
 
-@rule("unstable_orbit", subject=DrivenSystem, claim="contraction", verdict=Verdict.REFUTED, unfit=_no_map, size=SIZE)
+@refutes("unstable_orbit", subject=DrivenSystem, unfit=_no_map, size=SIZE)
 class UnstablePeriodicOrbit(Unstable):
     """``orbit`` (k, n), ``input`` (q, p), ``q`` divides ``k``; ``eigenvalue``: a k-th root of a multiplier."""
 

@@ -17,13 +17,13 @@ import math
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.errors import StabilityError
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.region import Region, region_bounds
 from stability.rules.fields import Channels, Input, Metric, Number, Refused, State, given, require
 from stability.rules.multiplier_lmi import Decay, check_lmi, no_decay
-from stability.rules.registry import rule
+from stability.rules.registry import certifies
 from stability.statements import at_least, at_most, decay_factor, decays, describe
 from stability.systems import DrivenSystem, LureSystem
 
@@ -43,11 +43,10 @@ def regional_system(system: LureSystem, region: Region) -> LureSystem:
     return LureSystem(base.A, base.B, base.C, base.D, slopes).discretise(method, system.origin.dt)
 
 
-@rule(
+@certifies(
     "regional_lmi",
     subject=DrivenSystem,
     claim="regional",
-    verdict=Verdict.CERTIFIED,
     value="rate",
     size="P, L, centre and input must be of the network's sizes, P symmetric to the last bit",
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -169,6 +170,12 @@ def rule(
         return data
 
     return register
+
+
+certifies = partial(rule, verdict=Verdict.CERTIFIED)
+"""``rule`` of a theorem."""
+refutes = partial(rule, claim="contraction", verdict=Verdict.REFUTED)
+"""``rule`` of a witness, against contraction where it names no more."""
 
 
 def reason_of(outcome: Outcome) -> str:

@@ -13,13 +13,13 @@ import math
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.gated.cell import GatedCell
 from stability.rigor.constants import TINY
 from stability.rigor.intervals import length, upper_product
 from stability.rules.cascade import CONTRACTING, GROW, layer_norm, proved_layers, require_parts
 from stability.rules.fields import AnyArray, Number, Parts, ProofData, given, require
-from stability.rules.registry import rule
+from stability.rules.registry import certifies
 from stability.stacks.cascade import Cascade, Layer
 from stability.statements import at_most, inputs_phrase, who
 
@@ -79,7 +79,7 @@ def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float
     return total if math.isfinite(total) else "the bound overflows"
 
 
-@rule("stack_gain", subject=(GatedCell, Cascade), claim="gain", verdict=Verdict.CERTIFIED, value="gain")
+@certifies("stack_gain", subject=(GatedCell, Cascade), claim="gain", value="gain")
 class StackGain(ProofData):
     """``layers``: kind, data and rate of each layer's proof; ``head`` (k, outputs) where there is one."""
 

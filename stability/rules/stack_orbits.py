@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.rigor.balls import Ball
 from stability.rigor.eigenpairs import Matrix
 from stability.rules.fields import Index, given, require
 from stability.rules.gated_orbits import OrbitsApart, UnstableOrbit, input_phrase, inputs_of, orbit_of
-from stability.rules.registry import rule
+from stability.rules.registry import refutes
 from stability.stacks.cascade import Cascade
 from stability.stacks.orbits import enclose_stack_orbit
 from stability.statements import describe
@@ -31,7 +31,7 @@ def _not_one_way(subject: Cascade) -> str | None:
     return None if one_way else "orbits are proved for discrete stacks with one direction"
 
 
-@rule("stack_orbits", subject=Cascade, claim="contraction", verdict=Verdict.REFUTED, unfit=_not_one_way)
+@refutes("stack_orbits", subject=Cascade, unfit=_not_one_way)
 class StackOrbits(OrbitsApart):
     """Two orbits of a whole stack."""
 
@@ -48,7 +48,7 @@ class StackOrbits(OrbitsApart):
         return self.proved(subject, "stack")
 
 
-@rule("stack_unstable", subject=Cascade, claim="contraction", verdict=Verdict.REFUTED, unfit=_not_one_way)
+@refutes("stack_unstable", subject=Cascade, unfit=_not_one_way)
 class StackUnstable(UnstableOrbit):
     """An orbit or equilibrium of a whole stack, and the layer with the multiplier."""
 
