@@ -28,11 +28,11 @@ Array = np.ndarray
 MAX_UNKNOWNS, LONGEST_INPUT = 2500, 24
 
 
-def inputs_of(cell: Any, value: Array) -> Array:
+def inputs_of(subject: Any, value: Array) -> Array:
     """The input of a proof as ``(q, p)``, ``(p,)`` or up to 24 of them in turn.
 
     Args:
-        cell: the cell, or the lowest layer of a stack.
+        subject: the cell, or a stack, whose lowest layer reads it.
         value: as the proof holds it.
 
     Returns:
@@ -41,7 +41,7 @@ def inputs_of(cell: Any, value: Array) -> Array:
     Raises:
         Refused: it is none that the cell reads.
     """
-    value = rows(value)
+    value, cell = rows(value), getattr(subject, "layers", (subject,))[0]
     fits = value.ndim == 2 and value.shape[1] == cell.inputs and 1 <= len(value) <= LONGEST_INPUT
     require(fits, f"input must hold 1 to {LONGEST_INPUT} vectors of {cell.inputs} entries")
     require((np.abs(value) <= LIMIT).all(), f"an entry of the input exceeds {LIMIT:g}")
@@ -95,17 +95,13 @@ class OrbitsApart(ProofData):
             return "two different equilibria, whose distance never changes"
         return f"two orbits of periods {first} and {second}, which never approach each other"
 
-    def read(self, subject: Any) -> Array:
-        """The input, or why the subject does not read it."""
-        raise NotImplementedError
-
     def enclose(self, subject: Any, orbit: Array, inputs: Array) -> Ball | None:
         """Boxes ``(k, n)`` in which an orbit is proved to exist, or ``None``."""
         raise NotImplementedError
 
     def proved(self, subject: Any, what: str) -> str:
         """Whether the orbits exist and start apart; ``what`` the subject is called."""
-        inputs = self.read(subject)
+        inputs = inputs_of(subject, self.input)
         q, orbits = len(inputs), [orbit for orbit in (self.first, self.second) if orbit is not None]
         points = [p for orbit in orbits if (p := orbit_of(orbit, subject.states, q)) is not None]
         fit = len(points) == len(orbits) and (len(points) == 2 or len(points[0]) >= 2 * q)
@@ -121,9 +117,6 @@ class OrbitsApart(ProofData):
 class GatedOrbits(OrbitsApart):
     """Two orbits of a cell."""
 
-    def read(self, subject: GatedCell) -> Array:
-        return inputs_of(subject, self.input)
-
     def enclose(self, subject: GatedCell, orbit: Array, inputs: Array) -> Ball | None:
         return enclose_orbit(subject, orbit, inputs)
 
@@ -137,12 +130,32 @@ class UnstableOrbit(Unstable):
     state: AnyArray
     input: AnyArray
 
-    def orbit_phrase(self) -> str:
-        """The equilibrium or orbit and its unstable multiplier in words."""
+    def leaves(self, subject: Any, where: str, runs: str) -> str:
+        """The sentence: the equilibrium or orbit and its unstable multiplier, ``where`` that is, who leaves it."""
         length, which = len(rows(self.state)), self.phrase(True)
-        if length == 1:
-            return f"an equilibrium whose Jacobian has {which}"
-        return f"an orbit of period {length} along which the product of the Jacobians has {which}"
+        orbit = f"an orbit of period {length} along which the product of the Jacobians has {which}"
+        return (
+            f"{describe(subject)} does not contract: under the {input_phrase(self.input)} it has "
+            f"{f'an equilibrium whose Jacobian has {which}' if length == 1 else orbit}{where}, so {runs} that start "
+            "next to it leave it."
+        )
+
+    def multiplier(self, jacobian: Ball, whose: str) -> str:
+        """What is proved of a multiplier outside the unit circle; ``whose`` it is.
+
+        Raises:
+            Refused: nothing is.
+        """
+        otherwise = f"no multiplier {whose}outside the unit circle is proved near the stored one"
+        return self.outside(Matrix(jacobian, np.ones(len(jacobian.mid))), True, otherwise)
+
+    @property
+    def what(self) -> str:
+        """What it is called."""
+        return "an equilibrium" if len(rows(self.state)) == 1 else "an orbit"
+
+
+UNPROVED = "no equilibrium or orbit is proved to exist at the stored states and input"
 
 
 @refutes("gated_unstable", subject=GatedCell)
@@ -150,26 +163,12 @@ class GatedUnstable(UnstableOrbit):
     """An orbit or equilibrium of a cell."""
 
     def sentence(self, subject: GatedCell, claim: Claim) -> str:
-        return (
-            f"{describe(subject)} does not contract: under the {input_phrase(self.input)} it has "
-            f"{self.orbit_phrase()}, so trajectories that start next to it leave it."
-        )
+        return self.leaves(subject, "", "trajectories")
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
         inputs = inputs_of(subject, self.input)
-        points = given(
-            orbit_of(self.state, subject.states, len(inputs)),
-            "state must be of the cell's size, one point or an orbit as long as the input or a multiple of it",
-        )
-        box = given(
-            enclose_orbit(subject, points, inputs),
-            "no equilibrium or orbit is proved to exist at the stored states and input",
-        )
-        jacobian = orbit_jacobian(subject, box, inputs)
-        proved = self.outside(
-            Matrix(jacobian, np.ones(int(subject.states))),
-            True,
-            "no multiplier outside the unit circle is proved near the stored one",
-        )
-        what = "an equilibrium" if len(points) == 1 else "an orbit"
-        return f"{what} within {float(box.rad.max()):.1e} of the stored states; for its Jacobian: {proved}"
+        words = "state must be of the cell's size, one point or an orbit as long as the input or a multiple of it"
+        points = given(orbit_of(self.state, subject.states, len(inputs)), words)
+        box = given(enclose_orbit(subject, points, inputs), UNPROVED)
+        proved = self.multiplier(orbit_jacobian(subject, box, inputs), "")
+        return f"{self.what} within {float(box.rad.max()):.1e} of the stored states; for its Jacobian: {proved}"

@@ -14,13 +14,11 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.rigor.balls import Ball
-from stability.rigor.eigenpairs import Matrix
 from stability.rules.fields import Index, given, require
-from stability.rules.gated_orbits import OrbitsApart, UnstableOrbit, input_phrase, inputs_of, orbit_of
+from stability.rules.gated_orbits import UNPROVED, OrbitsApart, UnstableOrbit, inputs_of, orbit_of
 from stability.rules.registry import refutes
 from stability.stacks.cascade import Cascade
 from stability.stacks.orbits import enclose_stack_orbit
-from stability.statements import describe
 
 Array = np.ndarray
 KINKED = ("relu", "leaky_relu")
@@ -34,9 +32,6 @@ def _not_one_way(subject: Cascade) -> str | None:
 @refutes("stack_orbits", subject=Cascade, unfit=_not_one_way)
 class StackOrbits(OrbitsApart):
     """Two orbits of a whole stack."""
-
-    def read(self, subject: Cascade) -> Array:
-        return inputs_of(subject.layers[0], self.input)
 
     def enclose(self, subject: Cascade, orbit: Array, inputs: Array) -> Ball | None:
         parts = enclose_stack_orbit(subject, orbit, inputs)
@@ -55,28 +50,16 @@ class StackUnstable(UnstableOrbit):
     layer: Index
 
     def sentence(self, subject: Cascade, claim: Claim) -> str:
-        return (
-            f"{describe(subject)} does not contract: under the {input_phrase(self.input)} it has "
-            f"{self.orbit_phrase()} (that of layer {self.layer}), so runs that start next to it leave it."
-        )
+        return self.leaves(subject, f" (that of layer {self.layer})", "runs")
 
     def check(self, subject: Cascade, claim: Claim) -> str:
-        inputs = inputs_of(subject.layers[0], self.input)
+        inputs = inputs_of(subject, self.input)
         points = orbit_of(self.state, subject.states, len(inputs))
         words = "state must be of the stack's size, one point or an orbit, and layer one of its layers"
         require(self.layer < len(subject.layers), words)
         points = given(points, words)
         smooth = getattr(subject.layers[self.layer], "activation", "") not in KINKED
         require(smooth, "that layer's activation has a kink, where there is no Jacobian")
-        parts = given(
-            enclose_stack_orbit(subject, points, inputs),
-            "no equilibrium or orbit is proved to exist at the stored states and input",
-        )
-        jacobian = parts[self.layer].jacobian
-        proved = self.outside(
-            Matrix(jacobian, np.ones(jacobian.shape[0])),
-            True,
-            "no multiplier of that layer outside the unit circle is proved near the stored one",
-        )
-        what = "an equilibrium" if len(points) == 1 else "an orbit"
-        return f"{what} proved level by level; for the Jacobian of layer {self.layer}: {proved}"
+        parts = given(enclose_stack_orbit(subject, points, inputs), UNPROVED)
+        proved = self.multiplier(parts[self.layer].jacobian, "of that layer ")
+        return f"{self.what} proved level by level; for the Jacobian of layer {self.layer}: {proved}"

@@ -206,4 +206,4 @@ class StackTrajectories(HeldApart):
         return self.seen(subject, self.inputs, "runs of it")
 
     def check(self, subject: Cascade, claim: Claim) -> str:
-        return f"replayed, {self.replayed(subject, inputs_of(subject.layers[0], self.inputs), work(subject))}"
+        return f"replayed, {self.replayed(subject, inputs_of(subject, self.inputs), work(subject))}"
