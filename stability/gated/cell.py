@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def _vector(name: str, value: Any, size: int) -> Array:
 
 
 @subject("gated")
-@dataclass(frozen=True, eq=False, init=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GatedCell(Subject):
     r"""An LSTM or GRU cell with its weights, and the box that its inputs are promised to stay in.
 
@@ -78,39 +78,27 @@ class GatedCell(Subject):
     """
 
     kind: str
-    w_ih: Array
-    w_hh: Array
-    b_ih: Array
-    b_hh: Array
-    input_low: Array | None
-    input_high: Array | None
-    reset_after: bool
-    name: str
-    part: str
+    w_ih: Any
+    w_hh: Any
+    b_ih: Any = None
+    b_hh: Any = None
+    input_low: Any = None
+    input_high: Any = None
+    _: KW_ONLY
+    reset_after: bool = True
+    name: str = "cell"
+    part: str = ""
 
-    def __init__(
-        self,
-        kind: str,
-        w_ih: Any,
-        w_hh: Any,
-        b_ih: Any = None,
-        b_hh: Any = None,
-        input_low: Any = None,
-        input_high: Any = None,
-        *,
-        reset_after: bool = True,
-        name: str = "cell",
-        part: str = "",
-    ) -> None:
+    def __post_init__(self) -> None:
+        kind, low, high = self.kind, self.input_low, self.input_high
         if kind not in GATES:
             raise ConfigurationError(f"unknown gated cell {kind!r}; the known ones are {', '.join(GATES)}")
         count = len(GATES[kind])
-        recurrent = as_matrix("w_hh", w_hh)
+        recurrent = as_matrix("w_hh", self.w_hh)
         hidden = recurrent.shape[1]
         if hidden == 0 or recurrent.shape[0] != count * hidden:
             raise DimensionError("w_hh", f"({count} m, m) with m >= 1 for a {kind}", recurrent.shape)
-        entry = as_matrix("w_ih", w_ih, (count * hidden, None))
-        low, high = input_low, input_high
+        entry = as_matrix("w_ih", self.w_ih, (count * hidden, None))
         if (low is None) != (high is None):
             raise ConfigurationError("an input box needs both input_low and input_high (or neither: any input)")
         if low is not None:
@@ -121,18 +109,9 @@ class GatedCell(Subject):
                 raise ConfigurationError(
                     f"the input box is empty: input_low {low[j]} > input_high {high[j]} at input {j}"
                 )
-        self._set(
-            kind=kind,
-            w_ih=entry,
-            w_hh=recurrent,
-            b_ih=_vector("b_ih", b_ih, count * hidden),
-            b_hh=_vector("b_hh", b_hh, count * hidden),
-            input_low=low,
-            input_high=high,
-            reset_after=bool(reset_after),
-            name=str(name),
-            part=as_part(part),
-        )
+        biases = {name: _vector(name, getattr(self, name), count * hidden) for name in ("b_ih", "b_hh")}
+        self._set(w_ih=entry, w_hh=recurrent, input_low=low, input_high=high, **biases)
+        self._set(reset_after=bool(self.reset_after), name=str(self.name), part=as_part(self.part))
 
     def __repr__(self) -> str:
         box = "any input" if self.input_low is None else "inputs in a box"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ Layer = DrivenSystem | GatedCell
 
 
 @subject("cascade")
-@dataclass(frozen=True, eq=False, init=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Cascade(Subject):
     r"""Recurrent layers on top of each other, one direction or two.
 
@@ -53,15 +53,16 @@ class Cascade(Subject):
         (2, 1, 2)
     """
 
-    layers: tuple[Layer, ...]
-    directions: int
-    name: str
-    part: str
+    layers: Sequence[Layer]
+    _: KW_ONLY
+    directions: int = 1
+    name: str = "stack"
+    part: str = ""
 
-    def __init__(self, layers: Sequence[Layer], *, directions: int = 1, name: str = "stack", part: str = "") -> None:
+    def __post_init__(self) -> None:
+        directions, parts = self.directions, tuple(self.layers)
         if directions not in (1, 2) or isinstance(directions, bool):
             raise ConfigurationError(f"directions must be 1 or 2, got {directions!r}")
-        parts = tuple(layers)
         _refuse_other_layers(parts, directions)
         done: list[Layer] = []
         for k, layer in enumerate(parts):
@@ -72,7 +73,7 @@ class Cascade(Subject):
                 raise DimensionError(f"the input of layer {k}", (width,), (layer.inputs,), "it reads the level below")
             done.append(_with_outputs_of(layer, below) if level else layer)
         _refuse_two_boxes(done[:directions])
-        self._set(layers=tuple(done), directions=directions, name=str(name), part=as_part(part))
+        self._set(layers=tuple(done), name=str(self.name), part=as_part(self.part))
 
     def __repr__(self) -> str:
         return f"Cascade({len(self.layers)} layers, directions={self.directions}, name={self.name!r})"

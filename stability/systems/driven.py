@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ Array = np.ndarray
 
 
 @subject("driven")
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False)
 class DrivenSystem(Subject):
     r"""A particular network: a Lur'e system with its activation, bias and input.
 
@@ -43,34 +43,24 @@ class DrivenSystem(Subject):
 
     system: LureSystem
     activation: str
-    E: Array
-    b: Array
-    F: Array
-    name: str
-    part: str
+    E: Any
+    b: Any = None
+    F: Any = None
+    name: str = "network"
+    part: str = field(default="", kw_only=True)
 
-    def __init__(
-        self,
-        system: LureSystem,
-        activation: str,
-        E: Any,
-        b: Any = None,
-        F: Any = None,
-        name: str = "network",
-        *,
-        part: str = "",
-    ) -> None:
-        phi = lookup(activation)
+    def __post_init__(self) -> None:
+        system, activation, b, phi = self.system, self.activation, self.b, lookup(self.activation)
         m, n = system.channels, system.states
-        e = as_matrix("E", E, (m, None))
+        e = as_matrix("E", self.E, (m, None))
         bias = as_matrix("b", np.zeros((m, 1)) if b is None else np.reshape(np.asarray(b), (-1, 1)), (m, 1))[:, 0]
-        f = as_matrix("F", np.zeros((n, e.shape[1])) if F is None else F, (n, e.shape[1]))
+        f = as_matrix("F", np.zeros((n, e.shape[1])) if self.F is None else self.F, (n, e.shape[1]))
         if m and not ((system.alpha <= phi.slope[0]).all() and (system.beta >= phi.slope[1]).all()):
             raise ConfigurationError(
                 f"the slopes {system.slope} do not contain those of {activation}, {phi.slope}: "
                 "a proof for them would say nothing about this network"
             )
-        self._set(system=system, activation=activation, E=e, b=bias, F=f, name=str(name), part=as_part(part))
+        self._set(E=e, b=bias, F=f, name=str(self.name), part=as_part(self.part))
 
     input_low = input_high = None
     """A network takes any input: it has no box, see ``GatedCell``."""
