@@ -107,6 +107,17 @@ class Claim:
     proof: Proof | None = None
     value: float | None = None
 
+    def summary(self) -> dict[str, Any]:
+        """What it says as plain numbers and strings, its proof by its kind."""
+        return {
+            "name": self.name,
+            "statement": self.statement,
+            "verdict": str(self.verdict),
+            "evidence": str(self.evidence),
+            "value": plain(self.value),
+            "proof": self.proof.kind if self.proof else None,
+        }
+
     @property
     def evidence(self) -> Evidence:
         """``proved`` for a claim that is certified or refuted, ``replayed`` for an open one with a replay."""
@@ -228,17 +239,7 @@ class Certificate:
             "overshoot": self.overshoot,
             "proof": self.proof.kind if self.proof else None,
             "findings": [f.summary() for f in self.findings],
-            "claims": [
-                {
-                    "name": c.name,
-                    "statement": c.statement,
-                    "verdict": str(c.verdict),
-                    "evidence": str(c.evidence),
-                    "value": plain(c.value),
-                    "proof": c.proof.kind if c.proof else None,
-                }
-                for c in self.claims
-            ],
+            "claims": [c.summary() for c in self.claims],
             "meta": dict(self.meta),
         }
 
@@ -295,14 +296,8 @@ def _each(what: str, read: Callable[[Any], Any], most: int | None = None) -> Cal
 
 def _claim_payload(claim: Claim) -> dict[str, Any]:
     proof = None if claim.proof is None else {"kind": claim.proof.kind, "data": encode(dict(claim.proof.data))}
-    return {
-        "name": claim.name,
-        "statement": claim.statement,
-        "verdict": str(claim.verdict),
-        "evidence": str(claim.evidence),
-        "proof": proof,
-        "value": plain(claim.value),
-    }
+    said = {**claim.summary(), "proof": proof}
+    return {key: said[key] for key in _PARTS["claim"]}  # in the order of the file
 
 
 def _claim(value: Any) -> Claim:

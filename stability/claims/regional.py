@@ -16,7 +16,7 @@ import stability.rules  # noqa: F401 - fills the table of rules
 from stability.certificate import Claim, Verdict
 from stability.claims.bounded import check_input_bound
 from stability.criteria.multiplier import multiplier_criterion
-from stability.errors import ConfigurationError, DimensionError
+from stability.errors import ConfigurationError
 from stability.refute.manifold import newton
 from stability.refute.spectrum import excess
 from stability.rigor.region import Region, slope_range
@@ -24,6 +24,7 @@ from stability.rules.regional_lmi import regional_system
 from stability.rules.registry import accepted
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.systems import DrivenSystem
+from stability.systems.checks import as_vector
 from stability.systems.simulate import advance_many, natural_step
 from stability.systems.subjects import as_subject
 
@@ -79,21 +80,10 @@ def regional(
         isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < (1.0 if discrete else 1e100)
     ):
         raise ConfigurationError(f"rate must be a number in (0, {'1' if discrete else 'inf'}), got {rate!r}")
+    p = target.inputs
+    centre = as_vector("input", np.zeros(p) if input is None else input, p, f"input must be a vector of {p} numbers")
     with np.errstate(all="ignore"):
-        return _search(target, _vector(input, target.inputs), float(input_bound), rate, seed, deadline)
-
-
-def _vector(value: Any, size: int) -> Array:
-    """The input of the equilibrium, checked; zero where none was given."""
-    try:
-        inputs = np.zeros(size) if value is None else np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"input must be a vector of {size} numbers") from error
-    if inputs.shape != (size,):
-        raise DimensionError("input", (size,), inputs.shape)
-    if not np.isfinite(inputs).all():
-        raise ConfigurationError("input must be finite")
-    return inputs
+        return _search(target, centre, float(input_bound), rate, seed, deadline)
 
 
 def _open(statement: str) -> Claim:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import stability.rules  # noqa: F401 - fills the table of rules
-from stability.errors import ConfigurationError, DimensionError
+from stability.errors import ConfigurationError
 from stability.gated.cell import GatedCell
 from stability.refute.answer import Refutation, witness_claim
 from stability.refute.gated import search_gated
@@ -20,11 +20,10 @@ from stability.refute.stack import search_stack
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.cascade import Cascade
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.checks import as_vector
 from stability.systems.subjects import as_subject
 
 __all__ = ["Refutation", "refute", "witness_claim"]
-
-Array = np.ndarray
 
 
 def refute(
@@ -90,6 +89,9 @@ def refute(
         detail = f"no search for witnesses exists for a {type(target).__name__}; this proves nothing"
         return Refutation(None, "", (), detail)
     bare = isinstance(target, LureSystem)
+    if start is not None and not bare:
+        n = target.states
+        start = as_vector("start", start, n, f"start must be a state of {n} entries, got {start!r}")
     system = getattr(target, "system", None)
     return search(
         Search(
@@ -98,7 +100,7 @@ def refute(
             Deadline.after(time_limit).named("refutation"),
             None if system is None else _hint(hint, system),
             ANYWHERE if bare else checked_range(input_range, target.inputs),
-            None if bare else _start(start, target.states),
+            None if bare else start,
             None if horizon is None else int(horizon),
             float(effort),
         )
@@ -113,20 +115,6 @@ _SEARCHES: dict[type, Callable[[Search], Refutation]] = {
         search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region
     ),
 }
-
-
-def _start(start: Any, states: int) -> Array | None:
-    if start is None:
-        return None
-    try:
-        state = np.asarray(start, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"start must be a state of {states} entries, got {start!r}") from error
-    if state.shape != (states,):
-        raise DimensionError("start", (states,), state.shape)
-    if not np.isfinite(state).all():
-        raise ConfigurationError("start must be finite")
-    return state
 
 
 def _hint(hint: Any, system: LureSystem) -> np.ndarray | None:

@@ -58,6 +58,33 @@ def _refuse_rounded(name: str, raw: Array, stored: Array) -> None:
         )
 
 
+def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
+    """A finite vector of a known size.
+
+    Args:
+        name: what errors call it.
+        value: its entries.
+        size: how many.
+        otherwise: the words for what is no vector of numbers.
+
+    Returns:
+        A copy ``(size,)``.
+
+    Raises:
+        ConfigurationError: no numbers, NaN or infinity.
+        DimensionError: another size.
+    """
+    try:
+        vector = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(otherwise) from error
+    if vector.shape != (size,):
+        raise DimensionError(name, (size,), vector.shape)
+    if not np.isfinite(vector).all():
+        raise ConfigurationError(f"{name} must be finite")
+    return vector
+
+
 def as_positive(name: str, value: Any) -> float:
     """A finite number above zero.
 
