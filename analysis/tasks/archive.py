@@ -21,7 +21,7 @@ KEYS = ("x", "y", "x_test", "y_test", "classes", "lower", "upper")
 FORM = "x (n, time, features) floating, y (n,) integers for classes or (n,), (n, k) floats for values"
 _MEANT = {f"{k}{end}": k.lower() for k in "xXyY" for end in ("", "_train", "train")}
 _EVERY_STEP = "every step of a sequence counts as data here: cut the sequences to a common length"
-_REFUSED = dict.fromkeys(("lengths", "mask"), _EVERY_STEP)
+_REFUSED: dict[str, str] = dict.fromkeys(("lengths", "mask"), _EVERY_STEP)
 
 
 @register_task("data")

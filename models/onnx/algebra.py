@@ -93,7 +93,7 @@ class Body:
     def read(self, name: str) -> Affine | Array:
         """The value of a name: an expression, or a constant. What it depends on is read first, one after the other."""
         for each in postorder(name, self._needs, self._known, self._refuse_circle):
-            node = self.graph.producers.get(each)
+            node = self.graph.producers[each]
             value = self._applied(node)
             terms = value.terms.values() if isinstance(value, Affine) else [value]
             self._take(sum(m.size for m in terms) if node.op_type not in RESHAPES else 0, each)
