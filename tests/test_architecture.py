@@ -169,6 +169,40 @@ def test_promised_names_are_there(module: str, name: str) -> None:
     assert getattr(importlib.import_module(module), name, None) is not None
 
 
+def defined(tree: ast.Module) -> set[str]:
+    """Names that a module binds at its top other than by importing them."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.If, ast.Try)):
+            found.update(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return found
+
+
+def test_a_name_is_imported_from_where_it_is_defined() -> None:
+    """Only a package passes on names of others, and lists them; what begins with an underscore stays in its file."""
+    trees = {".".join(dotted(path)): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+    packages = {".".join(dotted(path)) for path in FILES if path.name == "__init__.py"}
+    offered = {name: defined(tree) for name, tree in trees.items()}
+    wrong = [f"{name} has a list __all__" for name in trees.keys() - packages if "__all__" in offered[name]]
+    seen = 0
+    for path in FILES:
+        name = dotted(path)
+        for node in ast.walk(trees[".".join(name)]):
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            base = name if path.name == "__init__.py" else name[:-1]
+            stem = base[: len(base) - node.level + 1] if node.level else []
+            source = ".".join([*stem, *([node.module] if node.module else [])])
+            for alias in node.names if source in trees else ():
+                seen += 1
+                if alias.name.startswith("_") or (source not in packages and alias.name not in offered[source]):
+                    wrong.append(f"{label(path)} imports {alias.name} from {source}")
+    assert not wrong
+    assert seen > 1000
+
+
 @pytest.mark.parametrize("module", PUBLIC)
 def test_all_lists_what_exists(module: str) -> None:
     package = importlib.import_module(module)

@@ -17,7 +17,8 @@ from stability.refute.orbits import (
 )
 from stability.refute.runs import orbit_near, polish_orbit
 from stability.refute.search import Candidate, Search
-from stability.rules.periodic_orbits import LONGEST, MAX_UNKNOWNS, unknowns
+from stability.rules.fields import LONGEST
+from stability.rules.periodic_orbits import MAX_UNKNOWNS, unknowns
 from stability.rules.replay import least_gap, why_not_apart
 from stability.rules.trajectories import MAX_WORK, MIN_STEPS, runs, step_work
 from stability.solve.deadline import Deadline

@@ -395,21 +395,3 @@ def test_a_replay_counts_what_solving_the_channels_takes():
     check = verify_claim(driven, registry.worded(driven, claim))
     assert not check.valid
     assert "too long" in check.reason
-
-
-def test_a_check_that_says_nothing_proves_nothing(monkeypatch):
-    monkeypatch.setattr(registry, "RULES", dict(RULES))
-
-    class Silent(ProofData):
-        x: Number
-
-        def sentence(self, subject, claim):
-            return "words"
-
-        def check(self, subject, claim):
-            return None
-
-    registry.rule("silent", subject=LureSystem, claim="contraction", verdict=Verdict.REFUTED)(Silent)
-    system = LureSystem.recurrent([[-2.0]], [[1.0]])
-    claim = Claim("contraction", "words", Verdict.REFUTED, Proof("silent", {"x": 1.0}))
-    assert registry.RULES["silent"](system, claim) == (False, "the check does not say what it proved")
