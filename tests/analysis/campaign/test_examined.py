@@ -18,6 +18,7 @@ from stability.analysis.attacks.noise import noise_sweep
 from stability.analysis.campaign import campaign as c
 from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.analysis.campaign.digests import model_digest
+from stability.analysis.campaign.labels import names_for, titles_for
 from stability.analysis.campaign.pipeline import analyse
 from stability.analysis.curvature.hessian import hessian_summary
 from stability.analysis.tasks import make_task
@@ -204,11 +205,11 @@ def test_the_same_weights_in_another_architecture_are_another_model() -> None:
 
 @pytest.mark.parametrize("path", HOSTILE)
 def test_names_of_folders_are_made_here(path: str) -> None:
-    (name,) = c.names_for([path])
+    (name,) = names_for([path])
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,39}", name)
 
 
 def test_names_are_unique_in_any_case() -> None:
     paths = [*HOSTILE, *HOSTILE, "lstm", "LSTM", "x/Lstm"]
-    names = c.names_for(paths)
-    assert len({n.lower() for n in names}) == len(paths) == len(set(c.titles_for(paths)))
+    names = names_for(paths)
+    assert len({n.lower() for n in names}) == len(paths) == len(set(titles_for(paths)))
