@@ -7,11 +7,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
+from ..campaign.inputs import width
+from ..campaign.work import Work, step
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
 from .projections import Box
@@ -192,3 +195,14 @@ def parameter_noise_sweep(
         return _sweep(
             "parameters", grid, measure, len(x), draws=draws, seed=seed, confidence=confidence, options=options
         )
+
+
+@step("noise")
+def _noise_step(work: Work) -> None:
+    model, x, y, bounds = work.classifier(work.budget.samples)
+    common: dict[str, Any] = {"draws": work.budget.draws, "bounds": bounds, "seed": work.seed}
+    sweeps = [
+        noise_sweep(model, x, y, kind=kind, levels=[level * scale for level in work.budget.levels], **common)
+        for kind, scale in (("white", width(bounds)), ("salt_pepper", 1.0))
+    ]
+    work.write_table("noise.csv", pd.concat([s.frame() for s in sweeps], ignore_index=True))

@@ -1,4 +1,4 @@
-"""How much work the analyzers of a report may do."""
+"""How the analyzers of a report work: how much they may do, and the settings that are the same for all models."""
 
 from __future__ import annotations
 
@@ -62,3 +62,23 @@ BUDGETS = {
         gain_seconds=120.0,
     ),
 }
+
+
+@dataclass(frozen=True)
+class AnalysisSettings:
+    """How a model is analysed, whichever it is: made once by whoever asks, and handed through to the steps.
+
+    Attributes:
+        budget: how much work.
+        seed: of everything random.
+        input_box: what inputs of an LSTM or GRU are promised to stay in, in place of the range of the data.
+        overwrite: whether files of the names of results that no analysis made may be replaced.
+        keep: take over steps of an earlier analysis of the same model, with the same seed and budget, whose files are
+            as it left them, on the same data.
+    """
+
+    budget: Budget = BUDGETS["full"]
+    seed: int = 0
+    input_box: tuple[float, float] | None = None
+    overwrite: bool = False
+    keep: bool = False

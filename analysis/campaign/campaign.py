@@ -29,7 +29,7 @@ from ..training.front import resume_run
 from ..training.outcome import Progress
 from ..training.presets import PRESETS, train_preset
 from ..training.runs import RUN_FILE, read_run
-from .budgets import BUDGETS
+from .budgets import BUDGETS, AnalysisSettings
 from .digests import file_digests, model_digest
 from .fitting import examined_on, fitted
 from .jobs import Outcome, run_jobs
@@ -119,15 +119,16 @@ class Campaign:
                 "data_dir": self.data_dir,
                 "task": identity(self.task),
                 "tasks": {g.name: identity(g.task) for g in self.given if g.task is not None},
-                "budget": asdict(BUDGETS[self.budget]),
+                "budget": asdict(self.settings.budget),
                 **({} if self.input_box is None else {"input_box": self.input_box}),
             }
         )
 
     @property
-    def budget(self) -> str:
-        """Name of the analyzers' budget."""
-        return "quick" if self.quick else "full"
+    def settings(self) -> AnalysisSettings:
+        """How its models are analysed: what an earlier analysis did is kept."""
+        budget = BUDGETS["quick" if self.quick else "full"]
+        return AnalysisSettings(budget, self.seed, self.input_box, keep=True)
 
 
 @dataclass(frozen=True)
@@ -136,17 +137,11 @@ class _Job:
 
     campaign: Campaign
     name: str
-    overwrite: bool
+    settings: AnalysisSettings
 
     @property
     def folder(self) -> Path:
         return self.campaign.folder / "models" / self.name
-
-    def options(self, tell: Callable[[str], None]) -> dict[str, Any]:
-        """What ``analyse`` is told whatever the model."""
-        own = self.campaign
-        more = {"progress": tell, "overwrite": self.overwrite, "keep": True}
-        return {"budget": own.budget, "seed": own.seed, "input_box": own.input_box, **more}
 
 
 @contextmanager
@@ -263,8 +258,9 @@ def run_campaign(
     """
     with claim(campaign.folder, "report") as own:
         done = finished(campaign)
+        settings = replace(campaign.settings, overwrite=overwrite)
         jobs = {
-            name: _Job(replace(campaign, given=tuple(g for g in campaign.given if g.name == name)), name, overwrite)
+            name: _Job(replace(campaign, given=tuple(g for g in campaign.given if g.name == name)), name, settings)
             for name in campaign.models
             if name not in done
         }
@@ -313,7 +309,7 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
             model, result = resume_run(folder, data_dir=campaign.data_dir, **more)
         else:
             tell("training")
-            more |= {"quick": campaign.quick, "seed": campaign.seed, "out": folder, "overwrite": job.overwrite}
+            more |= {"quick": campaign.quick, "seed": campaign.seed, "out": folder, "overwrite": job.settings.overwrite}
             model, result = train_preset(job.name, task, **more)
         if result.interrupted:
             raise KeyboardInterrupt
@@ -321,7 +317,7 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
             raise UnsupportedError(f"training finished no epoch ({result.detail})")
     preset = PRESETS[job.name]
     about = {"title": preset.title or job.name, "source": f"trained here: {preset.why}"}
-    analyse(folder, model, model=model, task=task, **about, **job.options(tell))
+    analyse(folder, model, job.settings, model=model, task=task, progress=tell, **about)
 
 
 def _examine(job: _Job, tell: Callable[[str], None]) -> None:
@@ -331,11 +327,11 @@ def _examine(job: _Job, tell: Callable[[str], None]) -> None:
     make_folder(job.folder)
     task = None if given.task is None else examined_on(given.task, source, campaign.data_dir, campaign.seed)
     if (source / RUN_FILE).is_file():
-        take_over(source, job.folder, job.overwrite)
+        take_over(source, job.folder, job.settings.overwrite)
         task = read_run(source).task(campaign.data_dir) if task is None else task
     model = given.subject.to(campaign.device) if isinstance(given.subject, nn.Module) else None
     if task is not None and model is not None:
         task = fitted(task, model, given.path)
     subject = given.subject if model is None else model
     about = {"title": given.title or given.name, "source": given.path, "given": given.digest}
-    analyse(job.folder, subject, model=model, task=task, **about, **job.options(tell))
+    analyse(job.folder, subject, job.settings, model=model, task=task, progress=tell, **about)

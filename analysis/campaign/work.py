@@ -1,11 +1,17 @@
-"""What the steps of an analysis work on, and what they say where something is missing."""
+"""The steps of an analysis: where they are registered, what they work on, what they say where something is missing.
+
+A step stands in the file of its analyzer, under ``@step("name")``; ``stability.storage.artifacts`` describes its files.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -13,12 +19,12 @@ from torch import Tensor, nn
 
 from stability.certificate import Certificate
 from stability.errors import UnsupportedError
-from stability.storage.artifacts import artifact
+from stability.storage.artifacts import STEPS, artifact
 from stability.storage.writing import write_text
 
 from ..results import plain_value
 from ..tasks import Range, Task
-from .budgets import Budget
+from .budgets import AnalysisSettings, Budget
 from .fitting import answers_of
 
 NO_DATA = (
@@ -44,8 +50,7 @@ class Work:
         subject: what ``certify`` gets: the module, or a system; of LSTM and GRU with a box of inputs.
         model: the module, or ``None``.
         task: its data, or ``None``.
-        budget: how much.
-        seed: of everything random.
+        settings: budget and seed, and what was asked for besides.
         input_box: where the claims are about inputs within it only: as stated, or the range of the data.
         input_range: the range of inputs on the data, of what claims are about; ``None`` where it is not known.
         certificate: the outcome of the first step.
@@ -57,13 +62,22 @@ class Work:
     subject: Any
     model: nn.Module | None
     task: Task | None
-    budget: Budget
-    seed: int
+    settings: AnalysisSettings
     input_box: Range | None = None
     input_range: Range | None = None
     certificate: Certificate | None = None
     step: str = ""
     written: list[str] = field(default_factory=list)
+
+    @property
+    def budget(self) -> Budget:
+        """How much work."""
+        return self.settings.budget
+
+    @property
+    def seed(self) -> int:
+        """Of everything random."""
+        return self.settings.seed
 
     def classifier(self, size: int) -> tuple[nn.Module, Tensor, Tensor, Range]:
         """Model, test sequences, labels and bounds of a classification task with one label a sequence.
@@ -119,3 +133,43 @@ class Work:
         """The document of a result: the fields that it is described with, from ``more`` or else from the result."""
         document = dict.fromkeys(artifact(name).fields) | more
         self.write_json(name, {f: value if f in more else getattr(result, f) for f, value in document.items()})
+
+
+Step = Callable[[Work], None]
+_FOUND: dict[str, Step] = {}
+
+
+def step(name: str) -> Callable[[Step], Step]:
+    """Register a function as the step of an analysis that writes the files which are described under this name.
+
+    Args:
+        name: a key of ``stability.storage.artifacts.STEPS``.
+
+    Returns:
+        The decorator; the function gets the ``Work`` and writes through it.
+    """
+
+    def register(function: Step) -> Step:
+        assert name in STEPS, f"the step {name!r} is not described: see stability/storage/artifacts.py"
+        assert name not in _FOUND, f"two functions are the step {name!r}"
+        _FOUND[name] = function
+        return function
+
+    return register
+
+
+def steps_in(*packages: ModuleType) -> dict[str, Step]:
+    """The steps of an analysis, in the order in which they are described.
+
+    Args:
+        packages: whose files are imported, so that the steps in them are found.
+
+    Returns:
+        Each by its name.
+    """
+    for package in packages:
+        for module in iter_modules(package.__path__):
+            import_module(f"{package.__name__}.{module.name}")
+    lacking = [name for name in STEPS if name not in {*_FOUND, "training"}]
+    assert not lacking, f"no function is the step {lacking}: see @step in {__name__}"
+    return {name: _FOUND[name] for name in STEPS if name in _FOUND}

@@ -13,8 +13,11 @@ from torch import nn
 
 from stability.errors import ConfigurationError
 
+from ..campaign.fitting import answers_of
+from ..campaign.work import Work, step
 from ..guard import check_int, check_number
 from ..results import Record
+from .hessian import hessian_summary
 from .products import LossFunction, hessian_of
 
 _REACH = 6.0  # standard deviations of the kernel beyond the outermost node that the grid covers
@@ -162,3 +165,16 @@ def spectral_density(
         matvecs=operator.matvecs,
         seed=seed,
     )
+
+
+@step("hessian")
+def _hessian_step(work: Work) -> None:
+    model, task = work.with_data()
+    answers_of(model, task)
+    x, y = (part[: work.budget.curved] for part in task.train)
+    common: dict[str, Any] = {"loss": task.loss, "seed": work.seed}
+    steps, probes = work.budget.iterations, work.budget.probes
+    summary = hessian_summary(model, x, y, max_iter=steps, trace_samples=probes, **common)
+    density = spectral_density(model, x, y, steps=steps, n_vectors=probes, **common)
+    work.write_result("hessian.json", summary, samples=len(x))
+    work.write_table("density.csv", density.frame())

@@ -27,6 +27,8 @@ from stability.certificate import Certificate, Claim, Verdict
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 from ...models.tensors import check_sequence
+from ..campaign.inputs import covers
+from ..campaign.work import Work, step
 from ..guard import check_int, check_model, check_number
 from ..results import Record, plain_value
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
@@ -246,3 +248,23 @@ def _spectrum(logs: np.ndarray, skip: int, dt: float | None, states: int) -> Lya
         dt=None if dt is None else float(dt),
         states=states,
     )
+
+
+@step("lyapunov")
+def _lyapunov_step(work: Work) -> None:
+    model, task = work.with_data()
+    x = task.test[0][: min(work.budget.samples, work.budget.trajectories)]
+    result = lyapunov_exponents(model, x, seed=work.seed)
+    work.write_table("lyapunov.csv", result.frame())
+    bound = _bound_for(work, result.steps)
+    work.write_result("exponents.json", result, trajectories=len(x), bound=bound)
+
+
+def _bound_for(work: Work, steps: int) -> float | None:
+    """What a certificate says about exponents of so many steps on the data; see ``certified_bound``."""
+    certificate = work.certificate
+    if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
+        return None
+    if work.input_box is not None and not covers(work.input_box, work.input_range):
+        return None  # the data leave the box that was stated
+    return certified_bound(certificate, steps)

@@ -22,6 +22,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from ...models.deep import DeepNetwork
 from ...models.network import over_time
 from ...models.tensors import check_sequence, state_leaves
+from ..campaign.work import Work, step
 from ..guard import check_batch, check_int, check_model, untouched
 from ..results import Record
 from ..unroll import flat_state, layer_inputs, only_layer
@@ -293,3 +294,19 @@ def _doublings(curve: np.ndarray) -> float:
     if high == 0:
         return 0.0
     return float(np.log2(high / low)) if low > 0 else float("inf")
+
+
+@step("norms")
+def _norms_step(work: Work) -> None:
+    model, task = work.with_data()
+    x = task.test[0][: min(work.budget.samples, 100)]
+    result = norm_drift(model, x, factor=work.budget.stretch, seed=work.seed, certificate=work.certificate)
+    work.write_table("norms.csv", result.frame())
+    work.write_result(
+        "drift.json",
+        result,
+        slope=float(result.slope[-1]),
+        trained_length=result.length,
+        start=float(result.mean[-1, 0]),
+        end=float(result.mean[-1, -1]),
+    )

@@ -16,13 +16,15 @@ from torch import Tensor, nn
 
 from stability.certificate import Certificate, Verdict
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
-from stability.gains.lure import Gain
+from stability.gains.lure import Gain, incremental_gain
 from stability.systems import DrivenSystem
 from stability.verify import verify_claim
 
 from ...models.network import SequenceModel
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
+from ..campaign.inputs import width
+from ..campaign.work import Work, step
 from ..dynamics.stepbound import SLACK, horizon_gain, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
@@ -215,4 +217,38 @@ def certified_radius(
         method=", or ".join(dict.fromkeys(method for _, _, method in bounds)),
         horizon=int(horizon),
         features=int(features),
+    )
+
+
+@step("robustness")
+def _robustness_step(work: Work) -> None:
+    model, x, y, bounds = work.classifier(work.budget.samples)
+    stated = work.certificate  # without one the norms of the weights give a bound too, however small
+    certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None
+    if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
+        certified = None
+    result = certified_radius(model, x, y, certificate=certified)
+    if certified is not None and isinstance(model, SequenceModel):
+        gain = incremental_gain(
+            model.layer.driven(),
+            output=to_numpy(model.head.weight),
+            horizon=x.shape[1],
+            measure="final",
+            time_limit=work.budget.gain_seconds,
+        )
+        if gain.proof is not None:  # one inequality for the whole sequence is mostly, not always, the sharper bound
+            result = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each sequence
+    largest = float(result.radius.max(initial=0.0))
+    attacked = [e * width(bounds) for e in work.budget.epsilons_l2]
+    grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in attacked if e <= largest)])
+    share = [result.accuracy_at(float(r)) for r in grid]
+    work.write_table("robustness.csv", pd.DataFrame({"radius": grid, "certified_accuracy": share}))
+    work.write_result(
+        "radius.json",
+        result,
+        median=float(np.median(result.radius)),
+        largest=largest,
+        clean_accuracy=result.accuracy_at(0.0),
+        samples=len(result.radius),
+        norm="l2",
     )

@@ -180,7 +180,7 @@ def _run(folder: Path, way: int) -> None:
 def _report(folder: Path, way: int) -> None:
     import torch
 
-    from stability.analysis.campaign.budgets import Budget
+    from stability.analysis.campaign.budgets import AnalysisSettings, Budget
     from stability.analysis.campaign.pipeline import analyse
     from stability.models import ElmanRNN, SequenceModel
 
@@ -192,7 +192,7 @@ def _report(folder: Path, way: int) -> None:
     run = folder / "models" / "m"
     _run(run, 0)
     model = SequenceModel(ElmanRNN(7, 4), 10)
-    analyse(run, model, model=model, task=_task(), title="T", source="s", budget=budget)
+    analyse(run, model, AnalysisSettings(budget), model=model, task=_task(), title="T", source="s")
     document = json.loads((run / "analysis.json").read_text())
     document.pop("files", None)  # what a digest tells changed is not read at all
     (run / "analysis.json").write_text(json.dumps(document))

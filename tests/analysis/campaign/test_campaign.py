@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from stability.analysis.campaign import campaign as c
-from stability.analysis.campaign.budgets import BUDGETS, Budget
+from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budget
 from stability.analysis.campaign.jobs import run_jobs
 from stability.analysis.campaign.pipeline import STEPS, analyse
 from stability.analysis.campaign.work import Work
@@ -38,7 +38,7 @@ SMALL = Budget(
     iterations=5,
     probes=2,
     trajectories=2,
-    seconds=5.0,
+    seconds=120.0,
 )
 DIGITS = {"size": 7, "limit": 40, "test_limit": 20}
 
@@ -60,7 +60,8 @@ def contracting_network() -> SequenceModel:
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("analysed")
     model = contracting_network()
-    analyse(folder, model, model=model, task=make_task("digits", **DIGITS), title="T", source="s", budget=SMALL)
+    task = make_task("digits", **DIGITS)
+    analyse(folder, model, AnalysisSettings(SMALL), model=model, task=task, title="T", source="s")
     return folder
 
 
@@ -86,7 +87,7 @@ def test_every_file_is_as_it_is_described(analysed: Path) -> None:
 
 
 def test_a_step_writes_its_own_files_and_described_fields_alone(tmp_path: Path) -> None:
-    work = Work(tmp_path, None, None, None, SMALL, 0)
+    work = Work(tmp_path, None, None, None, AnalysisSettings(SMALL))
     work.begin("lyapunov")
     with pytest.raises(AssertionError, match=r"hessian\.json is no file of the step lyapunov"):
         work.write_json("hessian.json", {})
@@ -122,7 +123,7 @@ def test_the_exponent_respects_the_certificate(analysed: Path) -> None:
 
 def test_a_bare_system_has_a_verdict_and_reasons_for_the_rest(tmp_path: Path) -> None:
     system = LureSystem.recurrent(-2 * np.eye(2), 0.5 * np.eye(2))
-    document = analyse(tmp_path, system, title="T", source="s", budget=SMALL)
+    document = analyse(tmp_path, system, AnalysisSettings(SMALL), title="T", source="s")
     assert document["steps"].pop("certificate")["status"] == "done"
     assert all("no network" in s["reason"] for s in document["steps"].values())
     assert document["discrete"] is False
@@ -132,14 +133,14 @@ def test_a_regression_task_has_no_accuracy_and_says_so(tmp_path: Path) -> None:
     torch.manual_seed(0)
     task = make_task("adding", steps=8, train=20, test=10)
     model = SequenceModel(ElmanRNN(2, 4), 1)
-    steps = analyse(tmp_path, model, model=model, task=task, title="T", source="s", budget=SMALL)["steps"]
+    steps = analyse(tmp_path, model, AnalysisSettings(SMALL), model=model, task=task, title="T", source="s")["steps"]
     assert "class label" in steps["noise"]["reason"]
     assert steps["hessian"]["status"] == steps["norms"]["status"] == "done"
 
 
 def test_a_disk_error_is_no_property_of_the_model(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="cannot write"):
-        analyse(tmp_path / "gone", LureSystem.linear([[-1.0]]), title="T", source="s", budget=SMALL)
+        analyse(tmp_path / "gone", LureSystem.linear([[-1.0]]), AnalysisSettings(SMALL), title="T", source="s")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import torch
 
 from stability.analysis.attacks.noise import noise_sweep
 from stability.analysis.campaign import campaign as c
-from stability.analysis.campaign.budgets import BUDGETS, Budget
+from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budget
 from stability.analysis.campaign.digests import model_digest
 from stability.analysis.campaign.labels import names_for, titles_for
 from stability.analysis.campaign.pipeline import analyse
@@ -52,7 +52,7 @@ def network() -> SequenceModel:
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("analysed")
     task = make_task("digits", **DIGITS)
-    analyse(folder, network(), model=network(), task=task, title="T", source="s", budget=SMALL, seed=3)
+    analyse(folder, network(), AnalysisSettings(SMALL, seed=3), model=network(), task=task, title="T", source="s")
     return folder
 
 
@@ -92,7 +92,7 @@ def test_gated_cells_are_asked_about_inputs_in_the_range_of_the_data(tmp_path: P
     torch.manual_seed(0)
     task = make_task("adding", steps=6, train=20, test=10)
     model = SequenceModel(layer(2, 3), 1)
-    stored = analyse(tmp_path, model, model=model, task=task, title="T", source="s", budget=SMALL)
+    stored = analyse(tmp_path, model, AnalysisSettings(SMALL), model=model, task=task, title="T", source="s")
     low, high = stored["input_box"]
     both = torch.cat([task.train[0].flatten(), task.test[0].flatten()])
     assert low <= float(both.min())
@@ -109,7 +109,7 @@ def test_a_witness_is_looked_for_where_the_data_are(tmp_path: Path) -> None:
         model.layer.weight_hh.copy_(2.5 * torch.eye(3))
         model.layer.bias.zero_()
     task = make_task("digits", **DIGITS)
-    analyse(tmp_path, model, model=model, task=task, title="T", source="s", budget=SMALL)
+    analyse(tmp_path, model, AnalysisSettings(SMALL), model=model, task=task, title="T", source="s")
     certificate = Certificate.load(tmp_path / "certificate.json")
     assert str(certificate.verdict) == "refuted"
     assert certificate.meta["witness"]["input_in_data_range"] is True
@@ -129,7 +129,7 @@ def test_over_a_finite_time_the_overshoot_counts(tmp_path: Path) -> None:
     """The largest exponent of 26 steps lies above log rho, and below log rho + log(C) / 26."""
     model = SequenceModel(shear(28), 10)
     task = make_task("digits", limit=12, test_limit=6)
-    analyse(tmp_path, model, model=model, task=task, title="T", source="s", budget=SMALL)
+    analyse(tmp_path, model, AnalysisSettings(SMALL), model=model, task=task, title="T", source="s")
     certificate, exponents = document(tmp_path, "certificate.json"), document(tmp_path, "exponents.json")
     assert certificate["claim"]["verdict"] == "certified"
     assert math.log(certificate["rate"]) < exponents["largest"] <= exponents["bound"]

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..guard import in_evaluation
-from ..tasks import Task
-from ..training.trainer import evaluate
-from .fitting import answers_of
+from ...guard import in_evaluation
+from ...tasks import Task
+from ...training.trainer import evaluate
+from ..fitting import answers_of
+from ..work import Work, step
 
 BATCH = 1000
 MOST_CLASSES = 50
@@ -64,3 +65,8 @@ def _class(task: Task, table: torch.Tensor, k: int) -> dict[str, Any]:
 
 def _name(task: Task, k: int) -> str:
     return str(k) if task.classes is None else task.classes[k]
+
+
+@step("performance")
+def _performance_step(work: Work) -> None:
+    work.write_json("performance.json", performance(*work.with_data()))

@@ -1,0 +1,1 @@
+"""Steps of an analysis that belong to no other room: the certificate, and the performance on the data."""
