@@ -1,7 +1,7 @@
 """What a run directory holds: one description, from which what writes, reads, lists and replaces its files derives.
 
-A new file of an analyzer stands here, is written by the analyzer's step (``stability.analysis.campaign.work.step``), and
-is shown by a section of the page: nothing else knows its name.
+A new file of an analyzer stands here, is written by the analyzer's step (``stability.analysis.campaign.work``), and is
+shown by a section of the page: nothing else knows its name.
 """
 
 from __future__ import annotations
