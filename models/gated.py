@@ -86,7 +86,7 @@ class GatedLayer(RecurrentLayer):
         return out
 
     def driven(self, continuous: bool = False) -> Any:
-        """The cell in exact float64 copies of the weights; several layers give a cascade of cells.
+        """The cell in exact float64 copies of the weights; several layers give a stack of cells.
 
         Raises:
             UnsupportedError: for the differential equation, which a gated cell does not have.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, UnsupportedError
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
 from .options import real
@@ -160,7 +160,7 @@ class LinearLayer(RecurrentLayer):
         """The linear system, in float64, in the coordinates of the state.
 
         Returns:
-            A ``DrivenSystem`` without channels; for a bidirectional layer a ``Cascade`` of one level.
+            A ``DrivenSystem`` without channels; for a bidirectional layer a ``LayerStack`` of one level.
 
         Raises:
             UnsupportedError: for a differential equation, which this map does not have.
@@ -175,7 +175,7 @@ class LinearLayer(RecurrentLayer):
         one = DrivenSystem(system, "identity", np.zeros((0, F.shape[1])), None, F, type(self).__name__)
         if not self.bidirectional:
             return one
-        return Cascade([one, one], directions=2, name=type(self).__name__)
+        return LayerStack([one, one], directions=2, name=type(self).__name__)
 
     def _one_way(self, what: str) -> None:
         if self.bidirectional:

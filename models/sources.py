@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.gated.cell import GatedCell
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems.subjects import as_subject
 from stability.wire import is_utf8
 
@@ -110,7 +110,7 @@ def load_subject(
         subject = _subject_of(source, lambda: as_subject(source.subject))
     if input_box is None:
         return replace(source, subject=subject)
-    if not isinstance(subject, (GatedCell, Cascade)):
+    if not isinstance(subject, (GatedCell, LayerStack)):
         raise ConfigurationError("an input box has a meaning for LSTM and GRU only: other claims are about every input")
     low, high = input_box
     return Source(subject.with_inputs(low, high), source.module, {**source.info, "input_box": [low, high]})

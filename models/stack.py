@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 
 from .linear import LinearLayer, series
 from .recurrent import RecurrentLayer
@@ -137,7 +137,7 @@ class Stack(RecurrentLayer):
         return [h for layer, own in zip(self._parts, state) for h in layer.hidden_states(own)]
 
     def system_state(self, state: tuple[Any, ...]) -> Tensor:
-        """The states of all layers side by side, as the cascade has them."""
+        """The states of all layers side by side, as the stack of their systems has them."""
         return torch.cat([layer.system_state(own) for layer, own in zip(self._parts, state)], 1)
 
     def matrices(self) -> dict[str, Tensor]:
@@ -145,7 +145,7 @@ class Stack(RecurrentLayer):
         return {f"{name}_{k}": value for k, layer in enumerate(self._parts) for name, value in layer.matrices().items()}
 
     def driven(self, continuous: bool = False) -> Any:
-        """The layers' systems as a cascade; linear layers as one linear system.
+        """The layers' systems as a ``LayerStack``; linear layers as one linear system.
 
         Raises:
             UnsupportedError: when a layer has no system, or puts out something else than its state.
@@ -156,9 +156,9 @@ class Stack(RecurrentLayer):
         for layer in self._parts:
             if not layer.outputs_hidden:
                 raise UnsupportedError(
-                    f"a cascade needs layers that put out their state, and {type(layer).__name__} does not"
+                    f"a stack needs layers that put out their state, and {type(layer).__name__} does not"
                 )
-        return Cascade([layer.driven(continuous) for layer in self._parts])
+        return LayerStack([layer.driven(continuous) for layer in self._parts])
 
     def witness(self) -> dict[str, Any] | None:
         """The proofs that the layers carry, where one does.

@@ -28,7 +28,7 @@ from stability.gains.lure import Gain, incremental_gain
 from stability.gated.cell import GatedCell
 from stability.refute import Refutation, refute
 from stability.solve.hinf import hinf_norm
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import Cascade, LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import register_converter
 from stability.verify import Verification, verify
@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     # systems
-    "Cascade",
+    "LayerStack",
     "DrivenSystem",
     "GatedCell",
     "LureSystem",
@@ -76,4 +76,5 @@ __all__ = [
     "RankError",
     "StabilityError",
     "UnsupportedError",
+    "Cascade",
 ]

@@ -14,10 +14,10 @@ import numpy as np
 
 from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
-from stability.claims.cascade import cascade_claim, layer_findings
 from stability.claims.contraction import calmer_claims, contraction_claim, open_claim, overshoot_of
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
+from stability.claims.stack import layer_findings, stack_claim
 from stability.criteria.circle import circle_criterion
 from stability.criteria.interval import gated_findings, gated_proof
 from stability.criteria.kyp import kyp_criterion
@@ -36,7 +36,7 @@ from stability.rigor.definite import refuse_flushing
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.rates import Rate, parse_rate
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import as_subject
 
@@ -90,7 +90,8 @@ def certify(
 
     Args:
         subject: a ``LureSystem`` (the claim is about every activation with its slopes), a ``DrivenSystem``, a layer
-            or module with a system (the claim is about that network under every input), a ``GatedCell``, a ``Cascade``.
+            or module with a system (the claim is about that network under every input), a ``GatedCell`` or a
+            ``LayerStack``.
         criterion: ``"auto"`` for the whole ladder, or one of ``CRITERIA``.
         solver: ``"riccati"`` (structured), ``"cvxpy"`` (SDP) or ``"auto"``, for the multiplier criterion.
         rate: ``"best"``, within ``tol``, in a metric of small overshoot, with slower rates of smaller overshoot among
@@ -305,19 +306,19 @@ def _gated(cell: GatedCell, question: _Question, own: Any) -> _Found:
     return _Found(findings)
 
 
-def _stack(cascade: Cascade, question: _Question, own: Any) -> _Found:
+def _stack(stack: LayerStack, question: _Question, own: Any) -> _Found:
     """A stack: every layer by itself, from the proof that it carries where it has one, then the composition."""
     carried = own.get("layers", ()) if isinstance(own, dict) else ()
-    carried = carried if len(carried) == len(cascade.layers) else (None,) * len(cascade.layers)
+    carried = carried if len(carried) == len(stack.layers) else (None,) * len(stack.layers)
     rate: Rate = "any" if question.rate == "any" else "best"
     parts: list[Certificate] = []
-    for k, (layer, one) in enumerate(zip(cascade.layers, carried)):
+    for k, (layer, one) in enumerate(zip(stack.layers, carried)):
         share = question.deadline.share(1.0 / (len(carried) + 1 - k))  # as much for every layer and for the whole
-        region = question.use.get("input_range") if k < cascade.directions else None  # who reads the inputs themselves
+        region = question.use.get("input_range") if k < stack.directions else None  # who reads the inputs themselves
         use = {} if region is None else {"input_range": region}
         part = replace(question, criterion="auto", rate=rate, deadline=share, use=use, further=False)
         parts.append(_certify(layer, part, one))
-    findings, claim = layer_findings(parts, cascade.is_discrete), cascade_claim(cascade, parts)
+    findings, claim = layer_findings(parts, stack.is_discrete), stack_claim(stack, parts)
     if claim is None or claim.proof is None:
         return _Found(findings, decided=all(part.verdict is Verdict.CERTIFIED for part in parts))
     kind = claim.proof.kind
@@ -329,7 +330,7 @@ def _stack(cascade: Cascade, question: _Question, own: Any) -> _Found:
 _CRITERIA: tuple[tuple[tuple[type, ...], Callable[[Any, _Question, Any], _Found]], ...] = (
     ((LureSystem, DrivenSystem), _lure),
     ((GatedCell,), _gated),
-    ((Cascade,), _stack),
+    ((LayerStack,), _stack),
 )
 """Who asks the criteria about which subjects."""
 
@@ -354,7 +355,7 @@ def _certify(subject: Any, question: _Question, own: Any) -> Certificate:
 
 def _search(subject: Any, question: _Question) -> Refutation:
     limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
-    if isinstance(subject, Cascade):  # the layers of its lowest level were searched by themselves
+    if isinstance(subject, LayerStack):  # the layers of its lowest level were searched by themselves
         seen = checked_range(question.use.get("input_range"), subject.inputs)
         found = search_stack(subject, search_witness, seed=question.seed, time_limit=limit, lowest=False, region=seen)
         return replace(found, findings=())

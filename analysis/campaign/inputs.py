@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from stability.errors import ConfigurationError, StabilityError
 from stability.gated.cell import GatedCell
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems.subjects import as_subject
 
 from ..tasks import Range, Task
@@ -202,7 +202,7 @@ def boxed(subject: Any, box: Range | None, *, stated: bool = False) -> tuple[Any
         system = as_subject(subject)
     except StabilityError:  # the certificate's step says why
         return subject, None
-    parts = system.layers if isinstance(system, Cascade) else (system,)
+    parts = system.layers if isinstance(system, LayerStack) else (system,)
     gated = [part for part in parts if isinstance(part, GatedCell)]
     promised = any(part.input_low is not None for part in gated)
     if box is None or not gated or (promised and not stated):

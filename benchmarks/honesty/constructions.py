@@ -109,7 +109,7 @@ def block_diagonal(rng: Rng, n: int, size: float) -> Array:
 
 
 def block_triangular(rng: Rng, n: int, size: float) -> Array:
-    """A cascade: blocks that contract, each driven by the earlier ones; only one is as slow as ``size`` says."""
+    """Blocks in series that contract, each driven by the earlier ones; only one is as slow as ``size`` says."""
     W, start, parts = np.zeros((n, n)), 0, _parts(rng, n)
     slowest = int(rng.integers(len(parts)))
     for i, k in enumerate(parts):

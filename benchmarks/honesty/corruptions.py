@@ -21,7 +21,7 @@ from stability.claims.regional import regional
 from stability.gains.stack import stack_gain
 from stability.gated.cell import GatedCell
 from stability.rules.registry import RULES, worded
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 from stability.verify import verify_claim
 
@@ -182,7 +182,7 @@ def _altered(subject: Any, rng: Rng) -> Any:
         return DrivenSystem(_altered(subject.system, rng), subject.activation, subject.E, subject.b, subject.F)
     if isinstance(subject, GatedCell):
         return GatedCell(subject.kind, subject.w_ih, factor * subject.w_hh, factor * subject.b_ih, None, -1.0, 1.0)
-    return Cascade([_altered(layer, rng) for layer in subject.layers])
+    return LayerStack([_altered(layer, rng) for layer in subject.layers])
 
 
 def run_corruptions(kind: str, count: int, rng: Rng) -> Tally:

@@ -15,7 +15,7 @@ from scipy.linalg import expm
 from stability import LureSystem
 from stability.certificate import Claim
 from stability.gated.cell import GatedCell
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 from stability.systems.simulate import advance_many
 
@@ -141,7 +141,7 @@ def _gain(subject: Any, value: float, data: dict[str, Any], rng: Rng) -> bool:
     """Energy of the answer over that of the input along corners of the slopes, the input by power iteration."""
     if not value > 0.0:
         return True
-    if isinstance(subject, (GatedCell, Cascade)):
+    if isinstance(subject, (GatedCell, LayerStack)):
         return _stack_gain(subject, value, data, rng)
     system = subject.system if isinstance(subject, DrivenSystem) else subject
     horizon = int(min(data["horizon"] or 40, 40)) if system.is_discrete else 40
@@ -164,7 +164,7 @@ def _gain(subject: Any, value: float, data: dict[str, Any], rng: Rng) -> bool:
 
 
 def _stack_gain(subject: Any, value: float, data: dict[str, Any], rng: Rng) -> bool:
-    layers = subject.layers if isinstance(subject, Cascade) else (subject,)
+    layers = subject.layers if isinstance(subject, LayerStack) else (subject,)
     last = layers[-1].outputs if isinstance(layers[-1], GatedCell) else layers[-1].system.states
     head = data.get("head", np.eye(last))
     for _ in range(20):

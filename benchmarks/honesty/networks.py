@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stability.gated.cell import GatedCell
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 
 from .constructions import Rng, draw, drive
@@ -29,7 +29,7 @@ def gated_cell(rng: Rng, margin: float, kind: str | None = None) -> GatedCell:
     return GatedCell(kind, W, np.zeros((gates * m, m)), b, None, -1.0, 1.0)
 
 
-def stack(rng: Rng, margin: float) -> Cascade:
+def stack(rng: Rng, margin: float) -> LayerStack:
     """Two or three layers on top of each other; each contracts, and so does the stack."""
     layers: list[DrivenSystem | GatedCell] = []
     for _ in range(int(rng.integers(2, 4))):
@@ -42,4 +42,4 @@ def stack(rng: Rng, margin: float) -> Cascade:
             E = rng.standard_normal((n, below))
             layer = DrivenSystem(layer.system, layer.activation, E, layer.b)
         layers.append(layer)
-    return Cascade(layers)
+    return LayerStack(layers)

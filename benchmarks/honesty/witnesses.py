@@ -16,7 +16,7 @@ from stability.certificate import Claim, Verdict
 from stability.gated.cell import GatedCell
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, worded
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 from stability.systems.simulate import advance_many
 from stability.verify import verify_claim
@@ -47,7 +47,7 @@ def _unstable(rng: Rng) -> Iterator[tuple[Any, Claim]]:
     wild = GatedCell(cell.kind, cell.w_ih, scale, cell.b_ih, None, -1.0, 1.0)
     if rng.random() < 0.3:
         network = DrivenSystem(LureSystem.recurrent(W, one), "tanh", network.E, network.b)
-    for subject in (system, network, wild, Cascade([network, network] if network.inputs == n else [network])):
+    for subject in (system, network, wild, LayerStack([network, network] if network.inputs == n else [network])):
         found = refute(subject, seed=int(rng.integers(1000)), time_limit=0.5)
         if found.claim is not None:
             yield subject, found.claim
@@ -85,7 +85,7 @@ def _tamed(subject: Any) -> Any:
         return DrivenSystem(_tamed(subject.system), subject.activation, subject.E, subject.b, subject.F)
     if isinstance(subject, GatedCell):
         return GatedCell(subject.kind, subject.w_ih, np.zeros_like(subject.w_hh), subject.b_ih, None, -1.0, 1.0)
-    return Cascade([_tamed(layer) for layer in subject.layers])
+    return LayerStack([_tamed(layer) for layer in subject.layers])
 
 
 def run_invented(kind: str, count: int, rng: Rng) -> Tally:
@@ -111,7 +111,7 @@ def _contracting(types: tuple[type, ...], rng: Rng) -> Any:
     wanted = types[rng.integers(len(types))]
     if wanted is GatedCell:
         return gated_cell(rng, margin)
-    if wanted is Cascade:
+    if wanted is LayerStack:
         return stack(rng, margin)
     kinds = ("two_norm", "inf_norm", "triangular", "leaky", "slow", "flow_two_norm", "euler", "midpoint")
     system = draw(kinds[rng.integers(len(kinds))], rng, int(rng.integers(1, 4)), margin).system
@@ -145,7 +145,7 @@ def _invented(kind: str, subject: Any, rng: Rng) -> dict[str, Any]:
         values |= {f"{name}_low": middle - width, f"{name}_high": middle + width}
     if isinstance(subject, LureSystem):
         values["K"] = rng.uniform(subject.alpha, subject.beta)
-    if isinstance(subject, Cascade):
+    if isinstance(subject, LayerStack):
         layer = subject.layers[0]
         values["kind"] = "gated_trajectories" if isinstance(layer, GatedCell) else "separated_trajectories"
         values["data"] = _invented(values["kind"], layer, rng)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from stability.errors import DisagreementError, StabilityError, UnsupportedError
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 
 from ..recurrent import RecurrentLayer
 from .inspection import is_reparametrised, twin
@@ -37,7 +37,7 @@ GRAPH_ADVICE = "What is read from the graph is not what the graph runs, so that 
 
 
 def _layers(subject: Any) -> tuple[Any, ...]:
-    return subject.layers if isinstance(subject, Cascade) else (subject,)
+    return subject.layers if isinstance(subject, LayerStack) else (subject,)
 
 
 def samples(subject: Any, steps: int, scales: Sequence[float] = _SCALES) -> tuple[Array, list[Array]]:
@@ -51,7 +51,7 @@ def follow(subject: Any, x: Array, states: Sequence[Array]) -> tuple[Array, list
     """A subject over a sequence, level by level, each direction in its own time.
 
     Args:
-        subject: a discrete ``DrivenSystem``, ``GatedCell`` or ``Cascade``.
+        subject: a discrete ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
         x: ``(time, batch, p)``.
         states: ``(batch, n)`` a layer, before its first step.
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DisagreementError, NonFiniteError, UnsupportedError
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.parts import of_part
 from stability.systems.subjects import as_subject, register_converter
@@ -46,7 +46,7 @@ def register_adapter(
 
     Returns:
         A decorator for the function that turns such a module into a ``LureSystem``, ``DrivenSystem``,
-        ``GatedCell`` or ``Cascade``.
+        ``GatedCell`` or ``LayerStack``.
 
     Raises:
         ConfigurationError: not a class, not a function, or the class is registered already.
@@ -113,9 +113,9 @@ def lure_system(module: Any) -> LureSystem:
         return subject.system
     if isinstance(subject, LureSystem):
         return subject
-    if isinstance(subject, Cascade) and all(isinstance(part, DrivenSystem) for part in subject.layers):
+    if isinstance(subject, LayerStack) and all(isinstance(part, DrivenSystem) for part in subject.layers):
         return _joint(subject)
-    what = "a stack with gated layers" if isinstance(subject, Cascade) else "an LSTM or GRU"
+    what = "a stack with gated layers" if isinstance(subject, LayerStack) else "an LSTM or GRU"
     raise UnsupportedError(f"{what} is no Lur'e system: use certify(module) instead")
 
 
@@ -266,10 +266,10 @@ def _walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield where, part
 
 
-def _joint(cascade: Cascade) -> LureSystem:
+def _joint(stack: LayerStack) -> LureSystem:
     """A stack of plain maps ``h+ = phi(W h + U below + ...)`` as one system."""
-    layers = cascade.layers
-    if cascade.directions == 2 and cascade.levels > 1:
+    layers = stack.layers
+    if stack.directions == 2 and stack.levels > 1:
         raise UnsupportedError(
             "layers of two directions run through time both ways and are no single Lur'e system: use certify(module)"
         )
@@ -280,7 +280,7 @@ def _joint(cascade: Cascade) -> LureSystem:
     C, ends = block_diag(*(system.C for system in systems)), np.cumsum([0, *(system.states for system in systems)])
     A, D = np.zeros_like(C), np.zeros_like(C)
     for k, layer in enumerate(layers):
-        at = [int(j) for j in cascade.below(k)]
+        at = [int(j) for j in stack.below(k)]
         if at:
             D[ends[k] : ends[k + 1], ends[at[0]] : ends[at[-1] + 1]] = layer.E
     alpha, beta = (np.concatenate([getattr(system, side) for system in systems]) for side in ("alpha", "beta"))

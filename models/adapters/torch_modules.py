@@ -2,7 +2,7 @@ r"""The recurrent modules of ``torch.nn`` as subjects of claims.
 
 ``torch.nn.RNN`` and ``RNNCell`` compute :math:`h^+ = \phi(W_{ih} x + b_{ih} + W_{hh} h + b_{hh})`: a ``DrivenSystem``
 with ``A = 0``, ``B = I``, ``C = W_hh``. LSTM and GRU become a ``GatedCell``; several layers or two directions a
-``Cascade``. Weights become float64 exactly, whatever their dtype, and the subject's name says what they were.
+``LayerStack``. Weights become float64 exactly, whatever their dtype, and the subject's name says what they were.
 
 What changes the map (an overridden method, a hook, dropout) is refused by name, weights that are recomputed before each
 pass are recomputed, and at last the module is run beside its subject: see ``inspection`` and ``cross_check``.
@@ -39,7 +39,7 @@ def torch_subject(module: Any) -> Subject:
         module: one for which ``is_torch_recurrent`` holds.
 
     Returns:
-        A ``DrivenSystem``, ``GatedCell`` or ``Cascade``.
+        A ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
 
     Raises:
         UnsupportedError: projections, a lazy module without weights, a foreign quantisation, an overridden method, a
@@ -74,7 +74,7 @@ def read(module: Any) -> Subject:
         module: an instance of a recurrent class of ``torch.nn``.
 
     Returns:
-        A ``DrivenSystem``, ``GatedCell`` or ``Cascade``.
+        A ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
 
     Raises:
         UnsupportedError: an LSTM with projections.

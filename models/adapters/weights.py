@@ -15,7 +15,7 @@ from torch import nn
 
 from stability.errors import UnsupportedError
 from stability.gated.cell import GatedCell
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 
 from ..lure import rnn_subject
 
@@ -49,13 +49,13 @@ class RecurrentWeights:
     reset_after: bool = True
 
     def subject(self) -> Subject:
-        """A single cell as it is, several as a ``Cascade``.
+        """A single cell as it is, several as a ``LayerStack``.
 
         Raises:
             UnsupportedError: no weights.
         """
         cells = [self._cell(*layer, name=name) for layer, name in zip(self.layers, self.names, strict=True)]
-        return cells[0] if len(cells) == 1 else Cascade(cells, directions=self.directions, name=self.label)
+        return cells[0] if len(cells) == 1 else LayerStack(cells, directions=self.directions, name=self.label)
 
     def _cell(self, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, name: str) -> Subject:
         if w_ih is None or w_hh is None:

@@ -21,7 +21,7 @@ from stability.errors import (
     StabilityError,
     UnsupportedError,
 )
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems.parts import of_part
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
@@ -127,7 +127,7 @@ def _chain(graph: Graph, nodes: list[Any], where: str) -> Subject:
     if len(parts) == 1:
         return parts[0]
     try:
-        return Cascade(parts, directions=len(found[0]), name=f"ONNX {nodes[0].op_type}")
+        return LayerStack(parts, directions=len(found[0]), name=f"ONNX {nodes[0].op_type}")
     except StabilityError as error:
         raise FileFormatError(f"{where}: the nodes do not fit together: {error}") from error
 

@@ -11,7 +11,7 @@ from typing import Any
 from stability.certificate import Certificate, Verdict
 from stability.errors import StabilityError
 from stability.gated.cell import GatedCell
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.verify import Verification, verify
 
 from ..names import clean
@@ -68,7 +68,7 @@ def view(certificate: Certificate) -> dict[str, Any]:
 
 def _needs_box(subject: Any) -> bool:
     """Whether a gated cell reads the input of a network about which nothing is promised."""
-    parts = subject.layers[: subject.directions] if isinstance(subject, Cascade) else (subject,)
+    parts = subject.layers[: subject.directions] if isinstance(subject, LayerStack) else (subject,)
     return any(isinstance(part, GatedCell) and part.input_low is None for part in parts)
 
 

@@ -18,7 +18,7 @@ map :math:`x^+ = \phi(W x)` with slopes in [0, 1] the matrix M is :math:`|W|`. T
 non-negative W and for those that a change of signs makes so.
 
 The same argument holds for groups of states and channels with the norms of blocks for absolute values. With a single
-group it is ``P = I`` and the norm of W; with the strongly connected parts as groups it composes cascades.
+group it is ``P = I`` and the norm of W; with the strongly connected parts as groups it composes parts in series.
 
 Source: I. Schur, Bemerkungen zur Theorie der beschränkten Bilinearformen mit unendlich vielen Veränderlichen, J. reine
 angew. Math. 140 (1911); the weights are those of E. Gagliardo (1965).

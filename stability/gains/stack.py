@@ -12,11 +12,11 @@ from stability.criteria.interval import gated_findings, gated_proof
 from stability.errors import UnsupportedError
 from stability.gains.lure import incremental_gain
 from stability.gated.cell import GatedCell
-from stability.rules.cascade import GROW, pack
 from stability.rules.registry import RULES, propose
+from stability.rules.stack_contraction import GROW, pack
 from stability.rules.stack_gain import as_stack, combined, layer_gain
 from stability.solve.deadline import Deadline, TimeLimit
-from stability.stacks.cascade import Cascade, Layer
+from stability.stacks.stack import Layer, LayerStack
 from stability.systems import as_matrix
 from stability.systems.subjects import as_subject
 
@@ -32,7 +32,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) 
     turns it into radii.
 
     Args:
-        subject: a ``GatedCell``, a ``Cascade``, or a module with one (``torch.nn.LSTM``, several layers).
+        subject: a ``GatedCell``, a ``LayerStack``, or a module with one (``torch.nn.LSTM``, several layers).
         head: ``H (k, outputs)``, such as the weights of a linear decoder; the identity by default.
         time_limit: seconds, shared evenly by the layers.
 
@@ -51,7 +51,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) 
     """
     deadline = Deadline.after(time_limit)
     target = as_subject(subject)
-    stack = as_stack(target) if isinstance(target, (GatedCell, Cascade)) else None
+    stack = as_stack(target) if isinstance(target, (GatedCell, LayerStack)) else None
     if stack is None:
         raise UnsupportedError(
             f"stack_gain is about LSTM, GRU and stacks; use incremental_gain for a {type(target).__name__}"

@@ -18,7 +18,7 @@ from stability.refute.network import search_bare, search_network
 from stability.refute.search import Search
 from stability.refute.stack import search_stack
 from stability.solve.deadline import Deadline, TimeLimit
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.checks import as_vector
 from stability.systems.subjects import as_subject
@@ -111,7 +111,7 @@ _SEARCHES: dict[type, Callable[[Search], Refutation]] = {
     LureSystem: search_bare,
     DrivenSystem: search_network,
     GatedCell: search_gated,
-    Cascade: lambda search: search_stack(
+    LayerStack: lambda search: search_stack(
         search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region
     ),
 }

@@ -21,8 +21,8 @@ from stability.refute.search import Candidate, Search, decide
 from stability.rules.stack_witness import MERGED_KINDS
 from stability.rules.trajectories import work
 from stability.solve.deadline import Deadline, TimeLimit
-from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
+from stability.stacks.stack import LayerStack
 from stability.systems.simulate import natural_size, settle
 
 Array = np.ndarray
@@ -34,7 +34,7 @@ APART, UNSTABLE = 1e-7, 1.0 + 1e-9
 
 
 def search_stack(
-    cascade: Cascade,
+    stack: LayerStack,
     search: Searcher,
     *,
     seed: int = 0,
@@ -45,7 +45,7 @@ def search_stack(
     """Search for a witness against the contraction of a stack.
 
     Args:
-        cascade: the stack.
+        stack: the stack.
         search: the search for one layer or network (``stability.refute.refute``).
         seed: of the random starts.
         time_limit: seconds; without one the attempts are counted.
@@ -57,63 +57,63 @@ def search_stack(
     """
     deadline = Deadline.after(time_limit).named("refutation")
     asked = {"seed": seed, "input_range": (region.low, region.high) if region.bounded else None}
-    question = Search(cascade, seed, deadline, region=region)
+    question = Search(stack, seed, deadline, region=region)
     candidates = itertools.chain(
-        _lowest(cascade, search, deadline, asked) if lowest else (),
-        _as_one(cascade, search, deadline, asked),
-        _candidates(cascade, region, np.random.default_rng(seed), deadline),
+        _lowest(stack, search, deadline, asked) if lowest else (),
+        _as_one(stack, search, deadline, asked),
+        _candidates(stack, region, np.random.default_rng(seed), deadline),
     )
     return decide(question, candidates)
 
 
-def _lowest(cascade: Cascade, search: Searcher, deadline: Deadline, asked: dict[str, Any]) -> Iterator[Candidate]:
+def _lowest(stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]) -> Iterator[Candidate]:
     """Witnesses against the layers that read the stack's inputs."""
-    for index in range(cascade.directions):
-        share = deadline.share(0.3 / cascade.directions)
-        found = search(cascade.layers[index], time_limit=share, **asked)
+    for index in range(stack.directions):
+        share = deadline.share(0.3 / stack.directions)
+        found = search(stack.layers[index], time_limit=share, **asked)
         if found.proof is not None:
             yield "cascade_layer", {"layer": index, "kind": found.proof.kind, "data": dict(found.proof.data)}
 
 
-def _as_one(cascade: Cascade, search: Searcher, deadline: Deadline, asked: dict[str, Any]) -> Iterator[Candidate]:
+def _as_one(stack: LayerStack, search: Searcher, deadline: Deadline, asked: dict[str, Any]) -> Iterator[Candidate]:
     """A witness against the stack as one network, where it is one."""
-    whole = merged(cascade)
+    whole = merged(stack)
     found = None if whole is None else search(whole, time_limit=deadline.share(0.6), **asked)
     if found is not None and found.proof is not None and found.proof.kind in MERGED_KINDS:
         yield "merged_stack", {"kind": found.proof.kind, "data": dict(found.proof.data)}
 
 
 def _candidates(
-    cascade: Cascade, region: InputRange, rng: np.random.Generator, deadline: Deadline
+    stack: LayerStack, region: InputRange, rng: np.random.Generator, deadline: Deadline
 ) -> Iterator[Candidate]:
     """Orbits of the stack and runs that stay apart, box of inputs by box of inputs."""
-    if cascade.directions != 1 or not cascade.is_discrete:
+    if stack.directions != 1 or not stack.is_discrete:
         return
-    lowest = cascade.layers[0]
-    for box in input_boxes(lowest.input_low, lowest.input_high, region, cascade.inputs):
+    lowest = stack.layers[0]
+    for box in input_boxes(lowest.input_low, lowest.input_high, region, stack.inputs):
         sequences = [_inputs(box, rng, PERIODS[k % len(PERIODS)], k) for k in range(COUNT)]
-        inputs = np.stack([np.resize(u, (CYCLE, cascade.inputs)) for u in sequences], axis=1)
-        x = np.stack([_states(cascade, rng, COUNT) for _ in range(2)])
-        x, mean = settle(cascade, x, inputs[:, None], SETTLE, deadline, TAIL)
+        inputs = np.stack([np.resize(u, (CYCLE, stack.inputs)) for u in sequences], axis=1)
+        x = np.stack([_states(stack, rng, COUNT) for _ in range(2)])
+        x, mean = settle(stack, x, inputs[:, None], SETTLE, deadline, TAIL)
         if deadline.over:
             return
         for k in range(COUNT):
             if len(sequences[k]) == 1:
-                yield from _unstable(cascade, (x[0, k], mean[0, k], 0.0 * x[0, k]), sequences[k], deadline)
+                yield from _unstable(stack, (x[0, k], mean[0, k], 0.0 * x[0, k]), sequences[k], deadline)
         gaps = np.abs(x[0] - x[1]).max(axis=1)
         for k in np.argsort(-np.where(np.isfinite(gaps), gaps, -1.0)):
             if not gaps[k] > APART or deadline.over:
                 break
-            yield from _orbits(cascade, x[0, k], x[1, k], sequences[k])
+            yield from _orbits(stack, x[0, k], x[1, k], sequences[k])
             kind, pair = "stack_trajectories", (x[0, k], x[1, k])
-            yield from replayed_pair(kind, "inputs", cascade, work(cascade), pair, sequences[k], deadline)
+            yield from replayed_pair(kind, "inputs", stack, work(stack), pair, sequences[k], deadline)
 
 
-def _unstable(cascade: Cascade, guesses: tuple[Array, ...], inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
+def _unstable(stack: LayerStack, guesses: tuple[Array, ...], inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
     """Equilibria of the stack, level by level from each guess, where one layer is unstable."""
     for guess in guesses:
         signal, at, parts, tops = inputs[0], 0, [], []
-        for layer in cascade.layers:
+        for layer in stack.layers:
             point = newton(layer, guess[at : at + layer.states], signal, deadline=deadline)
             if point is None:
                 break
@@ -121,7 +121,7 @@ def _unstable(cascade: Cascade, guesses: tuple[Array, ...], inputs: Array, deadl
             parts.append(point)
             tops.append(largest_eigenvalues(layer.jacobian(point, signal))[0])
             signal = layer.output(point)
-        worst = int(np.argmax(np.abs(tops))) if len(parts) == len(cascade.layers) else -1
+        worst = int(np.argmax(np.abs(tops))) if len(parts) == len(stack.layers) else -1
         if worst >= 0 and abs(tops[worst]) > UNSTABLE:
             value = [tops[worst].real, tops[worst].imag]
             yield (
@@ -130,8 +130,8 @@ def _unstable(cascade: Cascade, guesses: tuple[Array, ...], inputs: Array, deadl
             )
 
 
-def _orbits(cascade: Cascade, first: Array, second: Array, inputs: Array) -> Iterator[Candidate]:
-    one, two = (closed_path(cascade, state, inputs, LONGEST * len(inputs)) for state in (first, second))
+def _orbits(stack: LayerStack, first: Array, second: Array, inputs: Array) -> Iterator[Candidate]:
+    one, two = (closed_path(stack, state, inputs, LONGEST * len(inputs)) for state in (first, second))
     if one is not None and two is not None:
         yield "stack_orbits", {"first": one, "second": two, "input": inputs}
     for orbit in (one, two):
@@ -147,9 +147,9 @@ def _inputs(box: InputRange, rng: np.random.Generator, period: int, k: int) -> A
     return box.clip(0.0 * u) if k == 0 else corner if k % 2 else u
 
 
-def _states(cascade: Cascade, rng: np.random.Generator, count: int) -> Array:
+def _states(stack: LayerStack, rng: np.random.Generator, count: int) -> Array:
     parts = []
-    for layer in cascade.layers:
+    for layer in stack.layers:
         if isinstance(layer, GatedCell):
             parts.append(rng.uniform(-1.0, 1.0, size=(count, layer.states)))
         else:

@@ -17,18 +17,18 @@ from stability.certificate import Claim
 from stability.gated.cell import GatedCell
 from stability.rigor.constants import TINY
 from stability.rigor.intervals import length, upper_product
-from stability.rules.cascade import CONTRACTING, GROW, layer_norm, proved_layers, require_parts
 from stability.rules.fields import AnyArray, Number, Parts, ProofData, given, require
 from stability.rules.registry import certifies
-from stability.stacks.cascade import Cascade, Layer
+from stability.rules.stack_contraction import CONTRACTING, GROW, layer_norm, proved_layers, require_parts
+from stability.stacks.stack import Layer, LayerStack
 from stability.statements import at_most, inputs_phrase, who
 
 Array = np.ndarray
 
 
-def as_stack(subject: GatedCell | Cascade) -> Cascade:
+def as_stack(subject: GatedCell | LayerStack) -> LayerStack:
     """A stack as it is, a single gated cell as a stack of one."""
-    return Cascade([subject]) if isinstance(subject, GatedCell) else subject
+    return LayerStack([subject]) if isinstance(subject, GatedCell) else subject
 
 
 def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
@@ -59,14 +59,14 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
     return max(out * norm.gain / room, TINY)
 
 
-def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float | str:
+def combined(stack: LayerStack, claims: list[Claim], head: Array | None) -> float | str:
     """The gain of the stack from its layers' proved claims, rounded up, or why there is none."""
-    total, wide = 1.0, cascade.directions
-    for level in range(cascade.levels):
-        last, at = level == cascade.levels - 1, 0
+    total, wide = 1.0, stack.directions
+    for level in range(stack.levels):
+        last, at = level == stack.levels - 1, 0
         gains: list[float] = []
         for k in range(level * wide, (level + 1) * wide):
-            layer = cascade.layers[k]
+            layer = stack.layers[k]
             columns = None if head is None or not last else np.ascontiguousarray(head[:, at : at + layer.outputs])
             gain = layer_gain(layer, claims[k], columns)
             if isinstance(gain, str):
@@ -79,7 +79,7 @@ def combined(cascade: Cascade, claims: list[Claim], head: Array | None) -> float
     return total if math.isfinite(total) else "the bound overflows"
 
 
-@certifies("stack_gain", subject=(GatedCell, Cascade), claim="gain", value="gain")
+@certifies("stack_gain", subject=(GatedCell, LayerStack), claim="gain", value="gain")
 class StackGain(ProofData):
     """``layers``: kind, data and rate of each layer's proof; ``head`` (k, outputs) where there is one."""
 
@@ -87,7 +87,7 @@ class StackGain(ProofData):
     gain: Number
     head: AnyArray | None = None
 
-    def sentence(self, subject: GatedCell | Cascade, claim: Claim) -> str:
+    def sentence(self, subject: GatedCell | LayerStack, claim: Claim) -> str:
         stack = as_stack(subject)
         gated = any(isinstance(layer, GatedCell) for layer in stack.layers)
         runs = "two runs from one state" + (" in the invariant boxes of the proof" if gated else "")
@@ -101,7 +101,7 @@ class StackGain(ProofData):
             "over the whole sequence."
         )
 
-    def check(self, subject: GatedCell | Cascade, claim: Claim) -> str:
+    def check(self, subject: GatedCell | LayerStack, claim: Claim) -> str:
         stack, head = as_stack(subject), self.head
         require_parts(self.layers, stack)
         width = sum(layer.outputs for layer in stack.layers[-stack.directions :])

@@ -17,42 +17,42 @@ from stability.rigor.balls import Ball
 from stability.rules.fields import Index, given, require
 from stability.rules.gated_orbits import UNPROVED, OrbitsApart, UnstableOrbit, inputs_of, orbit_of
 from stability.rules.registry import refutes
-from stability.stacks.cascade import Cascade
 from stability.stacks.orbits import enclose_stack_orbit
+from stability.stacks.stack import LayerStack
 
 Array = np.ndarray
 KINKED = ("relu", "leaky_relu")
 
 
-def _not_one_way(subject: Cascade) -> str | None:
+def _not_one_way(subject: LayerStack) -> str | None:
     one_way = subject.directions == 1 and subject.is_discrete
     return None if one_way else "orbits are proved for discrete stacks with one direction"
 
 
-@refutes("stack_orbits", subject=Cascade, unfit=_not_one_way)
+@refutes("stack_orbits", subject=LayerStack, unfit=_not_one_way)
 class StackOrbits(OrbitsApart):
     """Two orbits of a whole stack."""
 
-    def enclose(self, subject: Cascade, orbit: Array, inputs: Array) -> Ball | None:
+    def enclose(self, subject: LayerStack, orbit: Array, inputs: Array) -> Ball | None:
         parts = enclose_stack_orbit(subject, orbit, inputs)
         if parts is None:
             return None
         return Ball(np.hstack([p.points.mid for p in parts]), np.hstack([p.points.rad for p in parts]))
 
-    def check(self, subject: Cascade, claim: Claim) -> str:
+    def check(self, subject: LayerStack, claim: Claim) -> str:
         return self.proved(subject, "stack")
 
 
-@refutes("stack_unstable", subject=Cascade, unfit=_not_one_way)
+@refutes("stack_unstable", subject=LayerStack, unfit=_not_one_way)
 class StackUnstable(UnstableOrbit):
     """An orbit or equilibrium of a whole stack, and the layer with the multiplier."""
 
     layer: Index
 
-    def sentence(self, subject: Cascade, claim: Claim) -> str:
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
         return self.leaves(subject, f" (that of layer {self.layer})", "runs")
 
-    def check(self, subject: Cascade, claim: Claim) -> str:
+    def check(self, subject: LayerStack, claim: Claim) -> str:
         inputs = inputs_of(subject, self.input)
         points = orbit_of(self.state, subject.states, len(inputs))
         words = "state must be of the stack's size, one point or an orbit, and layer one of its layers"

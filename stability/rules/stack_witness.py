@@ -14,8 +14,8 @@ from typing import Any
 from stability.certificate import Claim, Verdict
 from stability.rules.fields import Index, Inner, ProofData, Text, given, require
 from stability.rules.registry import RULES, propose, reason_of, rule
-from stability.stacks.cascade import Cascade
 from stability.stacks.merged import merged
+from stability.stacks.stack import LayerStack
 from stability.statements import describe
 
 MERGED_KINDS = (
@@ -41,46 +41,46 @@ class HandedOn(ProofData):
         return propose(subject, self.kind, self.data, "contraction", verdict=claim.verdict)
 
 
-def _answer(subject: Cascade, claim: Claim) -> str:
+def _answer(subject: LayerStack, claim: Claim) -> str:
     refuted = claim.verdict is Verdict.REFUTED
     return f"{describe(subject)} {'does not contract' if refuted else 'was not seen to contract'}"
 
 
-@rule("cascade_layer", subject=Cascade, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
-class CascadeLayer(HandedOn):
+@rule("cascade_layer", subject=LayerStack, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
+class WitnessOfLayer(HandedOn):
     """``layer``: the number of one of the lowest level."""
 
     layer: Index
 
-    def sentence(self, subject: Cascade, claim: Claim) -> str:
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
         reason = "does not" if claim.verdict is Verdict.REFUTED else "was not"
         inner = self.about(subject.layers[self.layer], claim).statement
         return f"{_answer(subject, claim)}, since layer {self.layer}, of its lowest level, {reason}: {inner}"
 
-    def check(self, subject: Cascade, claim: Claim) -> str:
+    def check(self, subject: LayerStack, claim: Claim) -> str:
         words = "only a layer of the lowest level, which reads the input itself, speaks about the stack"
         require(self.layer < subject.directions, words)
-        known = self.kind in RULES and RULES[self.kind].subject != (Cascade,)
+        known = self.kind in RULES and RULES[self.kind].subject != (LayerStack,)
         require(known, f"unknown kind of proof {self.kind[:60]!r}")
         layer = subject.layers[self.layer]
         return reason_of(RULES[self.kind](layer, self.about(layer, claim)))
 
 
-@rule("merged_stack", subject=Cascade, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
+@rule("merged_stack", subject=LayerStack, claim="contraction", verdict=(Verdict.REFUTED, Verdict.INCONCLUSIVE))
 class MergedStack(HandedOn):
     """A proof against the merged network."""
 
-    def network(self, subject: Cascade) -> Any:
+    def network(self, subject: LayerStack) -> Any:
         """The merged network, or ``None`` where there is none, or the proof is about no network."""
         return merged(subject) if self.kind in MERGED_KINDS else None
 
-    def sentence(self, subject: Cascade, claim: Claim) -> str:
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
         whole = self.network(subject)
         if whole is None:
             return "A statement about stacks of layers."
         return f"{_answer(subject, claim)}, as one network: {self.about(whole, claim).statement}"
 
-    def check(self, subject: Cascade, claim: Claim) -> str:
+    def check(self, subject: LayerStack, claim: Claim) -> str:
         words = f"the stack is no single network free of rounding, or the proof is none of {MERGED_KINDS}"
         whole = given(self.network(subject), words)
         return reason_of(RULES[self.kind](whole, self.about(whole, claim)))

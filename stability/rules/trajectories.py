@@ -26,7 +26,7 @@ from stability.rules.fields import AnyArray, Count, Datum, Number, ProofData, Si
 from stability.rules.gated_orbits import input_phrase, inputs_of
 from stability.rules.registry import rule
 from stability.rules.replay import Replay, replay, why_not_apart
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.statements import at_least, describe
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.simulate import advance_many, natural_step
@@ -135,7 +135,7 @@ class HeldApart(ProofData):
     steps: Count
     gap: Number
 
-    def replayed(self, subject: GatedCell | Cascade, inputs: Array, cost: float) -> str:
+    def replayed(self, subject: GatedCell | LayerStack, inputs: Array, cost: float) -> str:
         """What the replay shows, each of its steps of ``cost`` operations.
 
         Raises:
@@ -147,7 +147,7 @@ class HeldApart(ProofData):
         require(reason is None, str(reason))
         return f"not proved: the gap stays above {self.gap:.3g} for {self.steps} steps"
 
-    def seen(self, subject: GatedCell | Cascade, inputs: Array, runs: str) -> str:
+    def seen(self, subject: GatedCell | LayerStack, inputs: Array, runs: str) -> str:
         """What was seen, in words."""
         return (
             f"{describe(subject)} was not seen to contract (replayed numerically, not proved): under the "
@@ -172,10 +172,10 @@ class GatedTrajectories(HeldApart):
         return f"replayed numerically, {shown}"
 
 
-def work(cascade: Cascade) -> float:
+def work(stack: LayerStack) -> float:
     """Operations of one step, roughly."""
     total = 1.0
-    for layer in cascade.layers:
+    for layer in stack.layers:
         if isinstance(layer, GatedCell):
             total += cell_work(layer)
         else:
@@ -184,14 +184,14 @@ def work(cascade: Cascade) -> float:
     return total
 
 
-def _not_one_way(subject: Cascade) -> str | None:
+def _not_one_way(subject: LayerStack) -> str | None:
     one_way = subject.directions == 1 and subject.is_discrete
     return None if one_way else "runs are replayed for discrete stacks with one direction"
 
 
 @rule(
     "stack_trajectories",
-    subject=Cascade,
+    subject=LayerStack,
     claim="contraction",
     verdict=Verdict.INCONCLUSIVE,
     unfit=_not_one_way,
@@ -202,8 +202,8 @@ class StackTrajectories(HeldApart):
 
     inputs: AnyArray
 
-    def sentence(self, subject: Cascade, claim: Claim) -> str:
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
         return self.seen(subject, self.inputs, "runs of it")
 
-    def check(self, subject: Cascade, claim: Claim) -> str:
+    def check(self, subject: LayerStack, claim: Claim) -> str:
         return f"replayed, {self.replayed(subject, inputs_of(subject, self.inputs), work(subject))}"

@@ -1,5 +1,5 @@
 """Stacks of layers as one subject, as one network, and their orbits."""
 
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import Cascade, LayerStack
 
-__all__ = ["Cascade"]
+__all__ = ["Cascade", "LayerStack"]

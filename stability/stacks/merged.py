@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stability.errors import IllPosedError
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray
@@ -31,11 +31,11 @@ def _below(whole: Array, read: Array, own: Array) -> Array:
     return np.block([[whole, np.zeros((len(whole), own.shape[1]))], [read, own]])
 
 
-def merged(cascade: Cascade) -> DrivenSystem | None:
+def merged(stack: LayerStack) -> DrivenSystem | None:
     """The stack as one network, where that takes no rounding.
 
     Args:
-        cascade: the stack.
+        stack: the stack.
 
     Returns:
         The network whose state is the states of the layers one after the other, or ``None`` for stacks with gated
@@ -44,12 +44,12 @@ def merged(cascade: Cascade) -> DrivenSystem | None:
 
     Example:
         >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]])
-        >>> merged(Cascade([cell, cell])).system.D
+        >>> merged(LayerStack([cell, cell])).system.D
         array([[0., 0.],
                [2., 0.]])
     """
-    layers = [x for x in cascade.layers if isinstance(x, DrivenSystem) and x.system.origin is None]
-    if cascade.directions != 1 or len(layers) != len(cascade.layers) or len({x.activation for x in layers}) > 1:
+    layers = [x for x in stack.layers if isinstance(x, DrivenSystem) and x.system.origin is None]
+    if stack.directions != 1 or len(layers) != len(stack.layers) or len({x.activation for x in layers}) > 1:
         return None
     p = layers[0].inputs
     A, B, F = np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, p))
@@ -65,11 +65,11 @@ def merged(cascade: Cascade) -> DrivenSystem | None:
         A, B, F = _below(A, a, system.A), _below(B, b, system.B), np.vstack([F, f])
         C, D, E = _below(C, c, system.C), _below(D, d, system.D), np.vstack([E, e])
         own = slice(len(A) - system.states, None)
-        read = (A[own], B[own], F[own]) if cascade.is_discrete else (np.eye(len(A))[own], 0.0 * B[own], 0.0 * F[own])
+        read = (A[own], B[own], F[own]) if stack.is_discrete else (np.eye(len(A))[own], 0.0 * B[own], 0.0 * F[own])
     alpha, beta = (np.concatenate([getattr(x.system, side) for x in layers]) for side in ("alpha", "beta"))
     try:
         whole = LureSystem(A, B, C, D, (alpha, beta), layers[0].system.dt)
     except IllPosedError:  # each layer's D is well-posed by a bound that the whole one misses
         return None
     bias = np.concatenate([x.b for x in layers])
-    return DrivenSystem(whole, layers[0].activation, E, bias, F, name=cascade.name)
+    return DrivenSystem(whole, layers[0].activation, E, bias, F, name=stack.name)

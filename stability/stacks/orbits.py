@@ -15,7 +15,7 @@ import numpy as np
 from stability.gated.cell import GatedCell
 from stability.gated.orbits import enclose, product_along, step_and_jacobian
 from stability.rigor.balls import Ball, activation_slopes, activation_values, system_balls
-from stability.stacks.cascade import Cascade, Layer
+from stability.stacks.stack import Layer, LayerStack
 from stability.systems import DrivenSystem
 
 Array = np.ndarray
@@ -66,11 +66,11 @@ def _driven(layer: DrivenSystem, state: Ball, u: Ball) -> tuple[Ball, Ball] | No
     return A @ state + B @ w + Ball.exact(layer.F) @ u, A + B @ dw
 
 
-def enclose_stack_orbit(cascade: Cascade, points: Array, inputs: Array) -> list[LayerOrbit] | None:
+def enclose_stack_orbit(stack: LayerStack, points: Array, inputs: Array) -> list[LayerOrbit] | None:
     """One orbit a layer, proved to exist near the given points.
 
     Args:
-        cascade: a discrete stack with one direction.
+        stack: a discrete stack with one direction.
         points: ``(k, n)`` approximate orbit of all states.
         inputs: ``(q, p)`` input, repeated, taken as exact; ``q`` divides ``k``.
 
@@ -80,7 +80,7 @@ def enclose_stack_orbit(cascade: Cascade, points: Array, inputs: Array) -> list[
     k = len(points)
     signal = Ball.exact(inputs[np.arange(k) % len(inputs)])
     at, found = 0, []
-    for layer in cascade.layers:
+    for layer in stack.layers:
         own = np.ascontiguousarray(points[:, at : at + layer.states])
         at += layer.states
         if layer_step(layer, Ball.exact(own[0]), signal[0]) is None:

@@ -50,7 +50,7 @@ def of_part(subject: Any, path: str, whole: str) -> Any:
     """The same subject, known as the part ``path`` of ``whole``.
 
     Args:
-        subject: a ``LureSystem``, ``DrivenSystem``, ``GatedCell`` or ``Cascade``.
+        subject: a ``LureSystem``, ``DrivenSystem``, ``GatedCell`` or ``LayerStack``.
         path: where it stands in the whole.
         whole: what it was taken from.
 

@@ -126,8 +126,8 @@ def test_cells_of_a_stack_chain_to_the_stack(cls):
             states[k] = cell.advance(states[k], below)
             below = states[k][:, :5]
     np.testing.assert_allclose(layer(x)[0][:, -1].detach().numpy(), below, rtol=1e-12, atol=1e-13)
-    cascade = layer.driven()
-    got = cascade.advance(np.concatenate(states, axis=1), x[:, 0].numpy())
+    systems = layer.driven()
+    got = systems.advance(np.concatenate(states, axis=1), x[:, 0].numpy())
     width = cells[0].states
     one = cells[0].advance(states[0], x[:, 0].numpy())
     np.testing.assert_allclose(got[:, :width], one, atol=1e-14)

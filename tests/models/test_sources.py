@@ -24,7 +24,7 @@ from stability.gated.cell import GatedCell
 from stability.models import ElmanRNN, HouseholderRNN, LipschitzRNN, SequenceModel, save
 from stability.models.adapters.modules import recurrent_subject
 from stability.models.sources import load_module, load_subject
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.wire import encode
 
@@ -359,7 +359,7 @@ def test_a_directory_that_is_no_run(tmp_path):
 def test_input_boxes(tmp_path):
     torch.save(nn.LSTM(3, 4, 2).state_dict(), tmp_path / "m.pt")
     subject = load_subject(tmp_path / "m.pt", input_box=(-1.0, [1.0, 2.0, 3.0])).subject
-    assert isinstance(subject, Cascade)
+    assert isinstance(subject, LayerStack)
     np.testing.assert_array_equal(subject.layers[0].input_high, [1, 2, 3])
     assert isinstance(subject.layers[1], GatedCell)
     assert np.abs(subject.layers[1].input_high).max() <= 1.0

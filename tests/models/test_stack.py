@@ -60,9 +60,9 @@ def test_steps_cuts_and_the_plain_loop_equal_the_forward_pass():
         torch.testing.assert_close(stack.emit(state), outputs[:, t])
 
 
-def test_the_cascade_is_the_stack():
+def test_the_stack_of_systems_is_the_stack():
     stack, x = make(), inputs()
-    cascade = stack.driven()
+    systems = stack.driven()
     _, states = stack(x)
 
     def flat(states):
@@ -70,8 +70,8 @@ def test_the_cascade_is_the_stack():
         return torch.cat(parts, dim=1).detach().numpy()
 
     _, after = stack.step(x[:, 0], states)
-    np.testing.assert_allclose(cascade.advance(flat(states), x[:, 0].numpy()), flat(after), atol=1e-13)
-    assert cascade.states == 6 + 10 + 4 + 7
+    np.testing.assert_allclose(systems.advance(flat(states), x[:, 0].numpy()), flat(after), atol=1e-13)
+    assert systems.states == 6 + 10 + 4 + 7
     assert "A_0" in stack.matrices()
     assert "W_3" in stack.matrices()
 
@@ -86,9 +86,9 @@ def test_configuration_and_files(tmp_path):
     assert describe(model.layer)["config"] == model.layer.config()
 
 
-def test_contracting_layers_stack_to_a_cascade():
-    cascade = Stack([ContractingRNN(3, 4, rate=0.9), ContractingRNN(4, 5, rate=0.8)]).driven()
-    assert cascade.is_discrete
+def test_contracting_layers_give_a_stack_of_systems():
+    systems = Stack([ContractingRNN(3, 4, rate=0.9), ContractingRNN(4, 5, rate=0.8)]).driven()
+    assert systems.is_discrete
     with pytest.raises(UnsupportedError):
         make().lure()
     continuous = Stack([LipschitzRNN(3, 4), LipschitzRNN(4, 5)]).driven(continuous=True)

@@ -19,7 +19,7 @@ from stability.gains.stack import stack_gain
 from stability.gated.cell import GatedCell
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, worded
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 
@@ -120,7 +120,7 @@ def specimens() -> dict[str, Specimen]:
         ("linear", linear),
         ("gru box", small_cell("gru")),
         ("lstm box", small_cell("lstm", 3)),
-        ("stack", Cascade([plain_map(), small_cell("gru", box=None)])),
+        ("stack", LayerStack([plain_map(), small_cell("gru", box=None)])),
     ):
         out[f"contraction of {name}"] = subject, certify(subject, rate="any", refute=False).claim
     main = certify(driven, rate="any", refute=False).claim
@@ -148,7 +148,7 @@ def specimens() -> dict[str, Specimen]:
         )
     cell = small_cell("gru")
     out["gain of a cell"] = cell, stack_gain(cell)
-    both = Cascade([plain_map(), small_cell("gru", box=None)])
+    both = LayerStack([plain_map(), small_cell("gru", box=None)])
     out["gain of a stack"] = both, stack_gain(both)
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]
@@ -165,13 +165,13 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     runs = {"first": high, "second": low, "input": u, "time": 200.0, "steps": 2000, "gap": 1.0}
     held = {"first": np.array([HELD]), "second": np.array([-HELD]), "input": np.zeros(1), "steps": 2000, "gap": 1.0}
     orbits = {"first": np.array([[HELD]]), "second": np.array([[-HELD]]), "input": np.zeros(1)}
-    stack = Cascade([cell, GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))])
-    merged = Cascade([plain_map(), two_levels()])
+    stack = LayerStack([cell, GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))])
+    merged = LayerStack([plain_map(), two_levels()])
     pushed = {"state": np.zeros(3), "input": np.zeros(2), "eigenvalue": [3.0, 0.0]}
     alone = {"state": np.zeros(1), "input": np.zeros(1), "eigenvalue": [3.0, 0.0]}
     upper = two_levels()
     held_up = GatedCell("gru", np.zeros((3, 2)), latch().w_hh, latch().b_ih)
-    unmerged = Cascade([plain_map(), held_up])
+    unmerged = LayerStack([plain_map(), held_up])
     apart = {"first": np.array([0.0, 0.0, HELD]), "second": np.array([0.0, 0.0, -HELD]), "inputs": np.zeros((1, 2))}
     resting = {"first": apart["first"][None], "second": apart["second"][None], "input": np.zeros((1, 2))}
     leaving = {"state": np.zeros(3), "input": np.zeros(2), "layer": 1, "eigenvalue": [2.5, 0.0]}

@@ -13,7 +13,7 @@ from specimens import flow, network_map, small_cell, specimens
 from stability import certificate as certificates
 from stability.certificate import Certificate, Claim, Evidence, Finding, Proof, Verdict, plain
 from stability.errors import FileFormatError
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.statements import undecided, who
 from stability.storage.limits import CLAIMS
 from stability.systems import LureSystem
@@ -147,7 +147,7 @@ def test_a_subject_is_identified_by_kind_name_size_and_digest():
     assert " 'cell', 2 states, sha256 " in describe_subject(cell)
     net = network_map()
     assert ", 2 states, 2 channels, sha256 " in describe_subject(net)
-    stack = Cascade([net], name="it's")
+    stack = LayerStack([net], name="it's")
     assert '"it\'s"' in describe_subject(stack)
     assert who(object()) == "this object"
 

@@ -12,7 +12,7 @@ from specimens import latch, network_map, plain_map, small_cell, two_levels
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated.cell import GatedCell
 from stability.rules.registry import RULES, verdict_of, worded
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.parts import of_part
@@ -29,10 +29,10 @@ IDENTITY = DrivenSystem(LINEAR, "identity", np.zeros((0, 2)), F=np.eye(2))
 MAP = network_map()
 GRU, LSTM, FREE = small_cell("gru"), small_cell("lstm", box=0.5), small_cell("gru", box=None)
 ODD = GatedCell("gru", np.zeros((3, 2)), np.zeros((3, 1)), input_low=[-1.0, 0.0], input_high=[1.0, 0.5])
-STACK = Cascade([plain_map(), FREE])
-PLAIN = Cascade([plain_map(), two_levels()])
-FLOWS = Cascade([NETWORK, NETWORK])
-BOTH = Cascade([plain_map(), plain_map()], directions=2)
+STACK = LayerStack([plain_map(), FREE])
+PLAIN = LayerStack([plain_map(), two_levels()])
+FLOWS = LayerStack([NETWORK, NETWORK])
+BOTH = LayerStack([plain_map(), plain_map()], directions=2)
 PART = of_part(GRU, "cell", "Net")
 LMI = {"rate": 0.5, "overshoot": 3.0}
 ONE, TWO, THREE = np.zeros((1, 2)), np.zeros((2, 2)), np.zeros((3, 2))

@@ -17,7 +17,7 @@ from stability.gated.cell import GatedCell
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES
 from stability.solve.hinf import hinf_norm
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 
@@ -262,7 +262,7 @@ def test_the_slack_of_a_stack_hides_no_faster_rate():
         whole = {"layers": [part], "rate": rate, "overshoot": 1.00000001, "tolerance": 0.1}
         return Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", whole), rate)
 
-    stack = Cascade([layer])
+    stack = LayerStack([layer])
     slow = 0.9990000000010
     assert verify_claim(stack, remade(stack, stack_claim(slow))).valid
     for rate in (0.999, 0.9990000000008, math.nextafter(slow, 0.0)):
@@ -334,7 +334,7 @@ def test_slopes_outside_the_sentence_are_refused():
 
 
 def test_the_parts_of_a_stack_are_proofs_of_its_own_layers():
-    stack = Cascade([plain_map(), small_cell("gru", box=None)])
+    stack = LayerStack([plain_map(), small_cell("gru", box=None)])
     claim = specimens()["contraction of stack"].claim
     first, second = claim.proof.data["layers"]
     faster = {**first, "rate": 0.3}
@@ -356,4 +356,4 @@ def test_the_parts_of_a_stack_are_proofs_of_its_own_layers():
     ):
         assert not verify_claim(stack, remade(stack, claim, data={"layers": parts})).valid
     loud = GatedCell("gru", 9.0 * np.ones((3, 2)), np.zeros((3, 1)))
-    assert not verify_claim(Cascade([plain_map(), loud]), claim).valid
+    assert not verify_claim(LayerStack([plain_map(), loud]), claim).valid

@@ -19,7 +19,7 @@ from stability.gated.cell import GatedCell
 from stability.solve import riccati
 from stability.solve.comparison import Comparison
 from stability.solve.deadline import TOO_LATE, Deadline
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 from stability.systems.statespace import StateSpace
 
@@ -73,9 +73,9 @@ def cell(kind: str, gain: float = 0.3, box: bool = True) -> GatedCell:
     return GatedCell(kind, gain * rng.normal(size=(gates * 5, 2)), gain * rng.normal(size=(gates * 5, 5)), **ends)
 
 
-def stack(gain: float = 0.5) -> Cascade:
+def stack(gain: float = 0.5) -> LayerStack:
     upper = flow(4, gain).euler(0.1)
-    return Cascade([network(flow(5, gain).euler(0.1)), DrivenSystem(upper, "tanh", np.ones((4, 5)))])
+    return LayerStack([network(flow(5, gain).euler(0.1)), DrivenSystem(upper, "tanh", np.ones((4, 5)))])
 
 
 PINNED = (np.zeros(7), np.r_[np.zeros(2), np.ones(5)])
@@ -100,7 +100,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "gru that does not contract": lambda: cell("gru", 3.0),
     "stack": stack,
     "stack that does not contract": lambda: stack(9.0),
-    "stack of cells": lambda: Cascade([cell("gru"), GatedCell("gru", np.ones((3, 5)), np.ones((3, 1)))]),
+    "stack of cells": lambda: LayerStack([cell("gru"), GatedCell("gru", np.ones((3, 5)), np.ones((3, 1)))]),
 }
 
 
@@ -129,7 +129,7 @@ def test_a_search_for_witnesses_begins_nothing_after_its_end(name: str, work: Wo
 def test_a_gain_begins_nothing_after_its_end(name: str, work: Work) -> None:
     for limit in (0, 60):
         subject, work.steps = KINDS[name](), 0
-        if isinstance(subject, (GatedCell, Cascade)):
+        if isinstance(subject, (GatedCell, LayerStack)):
             stack_gain(subject, time_limit=float(limit))
         else:
             incremental_gain(subject, solver="riccati", time_limit=float(limit))

@@ -27,7 +27,7 @@ from stability.gains.stack import stack_gain
 from stability.gated.cell import GatedCell
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import STOPPED
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 
 
@@ -71,8 +71,8 @@ def cell() -> GatedCell:
     return GatedCell("gru", 0.4 * rng.normal(size=(9, 2)), 0.3 * rng.normal(size=(9, 3)), input_low=-1, input_high=1)
 
 
-def stack() -> Cascade:
-    return Cascade([network(3), DrivenSystem(system(2, 0.5, 0.1), "tanh", np.ones((2, 3)))])
+def stack() -> LayerStack:
+    return LayerStack([network(3), DrivenSystem(system(2, 0.5, 0.1), "tanh", np.ones((2, 3)))])
 
 
 def open_network() -> DrivenSystem:
@@ -114,12 +114,14 @@ CALLS = {
 SEARCHES = {
     "certify or refute a flow": lambda t: certify(system(gain=9.0), time_limit=t),
     "certify or refute a stack": lambda t: certify(
-        Cascade([small_cell(0.1, input_low=-1, input_high=1), small_cell(1.0)]), input_range=(-1, 1), time_limit=t
+        LayerStack([small_cell(0.1, input_low=-1, input_high=1), small_cell(1.0)]), input_range=(-1, 1), time_limit=t
     ),
     "refute a flow": lambda t: refute(system(gain=1.5), time_limit=t),
     "refute a network": lambda t: refute(open_network(), effort=0.05, time_limit=t),
     "refute a cell": lambda t: refute(small_cell(0.5), time_limit=t),
-    "refute a stack": lambda t: refute(Cascade([small_cell(0.1), small_cell(1.0)]), input_range=(-1, 1), time_limit=t),
+    "refute a stack": lambda t: refute(
+        LayerStack([small_cell(0.1), small_cell(1.0)]), input_range=(-1, 1), time_limit=t
+    ),
 }
 
 

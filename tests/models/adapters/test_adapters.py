@@ -22,7 +22,7 @@ from stability.models.adapters.modules import (
     register_adapter,
 )
 from stability.models.adapters.torch_modules import as_array, from_rows
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import as_subject
 from stability.verify import verify
@@ -69,7 +69,7 @@ def test_layers_are_their_subject(make, rng):
     outputs = []
     for u in x:
         state = subject.advance(state, u)
-        last = subject.layers[-1] if isinstance(subject, Cascade) else subject
+        last = subject.layers[-1] if isinstance(subject, LayerStack) else subject
         n = last.states if isinstance(last, GatedCell) else last.system.states
         outputs.append((state[-n:])[:4])
     batch = torch.tensor(x)[None] if module.batch_first else torch.tensor(x)[:, None]
@@ -129,7 +129,7 @@ def test_several_layers_become_one_system_entry_by_entry(rng):
         return DrivenSystem(system, activation, rng.normal(size=(states, inputs)), rng.normal(size=states))
 
     parts = [layer(2, 3, -0.5, 1.0, "tanh"), layer(3, 2, 0.0, 0.25, "sigmoid"), layer(2, 4, -1.0, 2.0, "relu")]
-    joint = lure_system(Cascade(parts))
+    joint = lure_system(LayerStack(parts))
     C, D = np.zeros((9, 9)), np.zeros((9, 9))
     C[:3, :3], C[3:5, 3:5], C[5:, 5:] = (part.system.C for part in parts)
     D[3:5, :3], D[5:, 3:5] = parts[1].E, parts[2].E
@@ -152,8 +152,8 @@ def test_only_plain_maps_are_joined(rng):
     for other in (*others, DrivenSystem(plain, "tanh", np.eye(2), None, np.eye(2))):
         for pair in ([good, other], [other, good]):
             with pytest.raises(UnsupportedError, match="only layers of the form"):
-                lure_system(Cascade(pair))
-    assert lure_system(Cascade([good, good])).states == 4
+                lure_system(LayerStack(pair))
+    assert lure_system(LayerStack([good, good])).states == 4
     assert lure_system(good) is plain
     assert lure_system(plain) is plain
 

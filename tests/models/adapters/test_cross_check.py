@@ -23,7 +23,7 @@ from stability.models.adapters.cross_check import (
     samples,
 )
 from stability.models.adapters.modules import recurrent_parts
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import as_subject
 from stability.wire import digest_of
@@ -191,7 +191,7 @@ def test_rounding_of_wild_weights_is_no_disagreement(scale):
             for value in module.parameters():
                 value.mul_(scale)
         subject = as_subject(module)  # raises where the two disagree
-        first = subject.layers[0] if isinstance(subject, Cascade) else subject
+        first = subject.layers[0] if isinstance(subject, LayerStack) else subject
         read = first.w_hh if isinstance(first, GatedCell) else first.system.C
         assert abs(read).max() == module.weight_hh_l0.abs().max().item()
 
@@ -280,7 +280,7 @@ def test_a_subject_over_a_sequence_by_hand(rng):
         return DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), C, dt=1.0), "tanh", E, b)
 
     x, h, g = rng.normal(size=(3, 1, 3)), rng.normal(size=(1, 2)), rng.normal(size=(1, 2))
-    outputs, last = follow(Cascade([layer(W, U, b), layer(V, W, c)]), x, [h, g])
+    outputs, last = follow(LayerStack([layer(W, U, b), layer(V, W, c)]), x, [h, g])
     for t in range(3):
         h = np.tanh(h @ W.T + x[t] @ U.T + b)
         g = np.tanh(g @ V.T + h @ W.T + c)
@@ -288,7 +288,7 @@ def test_a_subject_over_a_sequence_by_hand(rng):
     np.testing.assert_allclose(last[0], h, atol=1e-14)
     np.testing.assert_allclose(last[1], g, atol=1e-14)
     h, g = rng.normal(size=(1, 2)), rng.normal(size=(1, 2))
-    outputs, last = follow(Cascade([layer(W, U, b), layer(V, U, c)], directions=2), x, [h, g])
+    outputs, last = follow(LayerStack([layer(W, U, b), layer(V, U, c)], directions=2), x, [h, g])
     for t in range(3):
         h = np.tanh(h @ W.T + x[t] @ U.T + b)
         np.testing.assert_allclose(outputs[t][:, :2], h, atol=1e-14)

@@ -20,7 +20,7 @@ from stability.models import ElmanRNN, lure_system
 from stability.models.adapters import state_dicts
 from stability.models.adapters.state_dicts import shown, state_dict_parts, state_dict_subject
 from stability.models.adapters.weights import RecurrentWeights
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 
 
 def read(state, **options):
@@ -51,7 +51,7 @@ def test_a_plain_cell_to_the_last_bit(kind, cell, bias):
 def test_stacks_and_directions_to_the_last_bit(make):
     module = make(3, 4, 2, bidirectional=True).half()
     subject, info = state_dict_subject(module.state_dict())
-    assert isinstance(subject, Cascade)
+    assert isinstance(subject, LayerStack)
     assert (subject.levels, subject.directions) == (2, 2)
     w = values(module)
     suffixes = ("_l0", "_l0_reverse", "_l1", "_l1_reverse")

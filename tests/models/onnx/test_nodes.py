@@ -11,7 +11,7 @@ from stability.models.onnx import parts as onnx_files
 from stability.models.onnx import sizes as onnx_sizes
 from stability.models.onnx.graph import Graph
 from stability.models.sources import load_subject
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.wire import digest_of
 
 onnx = pytest.importorskip("onnx")
@@ -200,7 +200,7 @@ def test_a_chain_to_the_last_bit(tmp_path, rng):
     path = chain(tmp_path / "m.onnx", rng, SQUEEZE, axes=np.array([1]))
     source = load_subject(path)
     stack = source.subject
-    assert isinstance(stack, Cascade)
+    assert isinstance(stack, LayerStack)
     assert (stack.levels, stack.directions, stack.name) == (2, 1, "ONNX GRU")
     assert source.info["part"] == "lower, upper"
     assert source.info["nodes"] == "chain"

@@ -13,7 +13,7 @@ from stability.certify import certify
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.models.adapters.modules import recurrent_subject
 from stability.models.sources import load_subject
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify
 
@@ -109,7 +109,7 @@ def test_what_torch_exports_is_the_module(make, tmp_path):
         except (ImportError, TypeError) as error:
             pytest.skip(f"this torch has no such exporter: {error}")
     subject, expected = load_subject(tmp_path / "m.onnx").subject, recurrent_subject(module)
-    pairs = zip(subject.layers, expected.layers) if isinstance(expected, Cascade) else [(subject, expected)]
+    pairs = zip(subject.layers, expected.layers) if isinstance(expected, LayerStack) else [(subject, expected)]
     for mine, theirs in pairs:
         if isinstance(theirs, DrivenSystem):
             np.testing.assert_array_equal(mine.system.C, theirs.system.C)

@@ -115,7 +115,7 @@ def test_a_norm_just_below_one(rng):
     assert not schur_criterion(elman(np.linalg.qr(rng.standard_normal((5, 5)))[0] * (1 + 1e-9))).holds
 
 
-def test_cascades_by_their_parts(rng):
+def test_parts_in_series(rng):
     """Neither the norm nor the entries of the whole are small; each part has a small norm of its own."""
     Q = [0.9 * np.linalg.qr(rng.standard_normal((4, 4)))[0] for _ in range(3)]
     W = np.zeros((12, 12))

@@ -11,12 +11,12 @@ from specimens import plain_map, remade, small_cell, specimens, two_levels
 from stability.gated.bounds import JacobianBound
 from stability.refute.answer import witness_claim
 from stability.rigor.intervals import Interval
-from stability.rules.cascade import CONTRACTING, compose, layer_claim, part_problem
 from stability.rules.disjoint_boxes import MAX_STATES, box_distance
 from stability.rules.multiplier_lmi import LARGEST_FACTOR
 from stability.rules.periodic_orbits import MAX_UNKNOWNS
 from stability.rules.registry import RULES
-from stability.stacks.cascade import Cascade
+from stability.rules.stack_contraction import CONTRACTING, compose, layer_claim, part_problem
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
 
@@ -220,7 +220,7 @@ def test_runs_and_orbits_of_stacks_are_those_of_discrete_ones_in_one_direction(n
     rule, claim = RULES[specimen.kind], specimen.claim
     free = small_cell("gru", box=None)
     flow = DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)), "tanh", np.eye(2))
-    for stack in (Cascade([free, free], directions=2), Cascade([flow, flow])):
+    for stack in (LayerStack([free, free], directions=2), LayerStack([flow, flow])):
         assert "discrete stacks with one direction" in rule(stack, claim)[1]
     assert two_levels().system.is_discrete
 

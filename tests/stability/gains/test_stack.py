@@ -14,7 +14,7 @@ from stability.gains.stack import stack_gain
 from stability.gated.cell import GatedCell
 from stability.models.adapters.modules import recurrent_subject
 from stability.rules.registry import worded
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.verify import verify_claim
 
 
@@ -67,7 +67,7 @@ def test_no_attack_exceeds_the_gain(name, headed):
 def test_a_stack_of_one_plain_layer_has_the_gain_of_that_layer():
     torch.manual_seed(0)
     layer = recurrent_subject(small(nn.RNN(2, 4), 0.6))
-    assert stack_gain(Cascade([layer])).value == pytest.approx(incremental_gain(layer).value, rel=1e-6)
+    assert stack_gain(LayerStack([layer])).value == pytest.approx(incremental_gain(layer).value, rel=1e-6)
 
 
 def test_bent_proofs_are_refused(rng):

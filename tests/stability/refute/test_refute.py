@@ -15,7 +15,7 @@ from stability.refute.manifold import correct, newton
 from stability.refute.search import Search
 from stability.refute.spectrum import leading, leading_value
 from stability.solve.deadline import Deadline
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.simulate import advance_many, natural_step, settle
 from stability.verify import verify_claim
@@ -323,7 +323,7 @@ class TestParts:
 
     def test_no_search_for_a_subject_proves_nothing(self):
         layer = DrivenSystem(LureSystem.recurrent([[-2.0]], [[1.0]]), "tanh", [[1.0]])
-        answer = refute(Cascade((layer, layer)))
+        answer = refute(LayerStack((layer, layer)))
         assert answer.proof is None
         assert "proves nothing" in answer.detail
 

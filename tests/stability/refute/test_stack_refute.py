@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stability import Cascade, DrivenSystem, LureSystem, Verdict, certify, refute, verify
+from stability import DrivenSystem, LayerStack, LureSystem, Verdict, certify, refute, verify
 from stability.certificate import Claim, Proof
 from stability.gated.cell import GatedCell
 from stability.refute.answer import witness_claim
@@ -33,7 +33,7 @@ def small(rng, p, n):
 
 @pytest.mark.parametrize("levels", [2, 3])
 def test_the_merged_network_is_the_stack(levels, rng):
-    stack = Cascade([small(rng, 2, 3), *(small(rng, 3, 3) for _ in range(levels - 1))])
+    stack = LayerStack([small(rng, 2, 3), *(small(rng, 3, 3) for _ in range(levels - 1))])
     whole = merged(stack)
     x, u = rng.normal(size=(7, 3 * levels)), rng.normal(size=(7, 2))
     for _ in range(5):
@@ -44,7 +44,7 @@ def test_the_merged_network_is_the_stack(levels, rng):
 def test_the_merged_flow_reads_the_state_of_the_level_below(rng):
     first = flow(-np.eye(2), rng.normal(size=(2, 2)), rng.normal(size=(2, 1)), rng.normal(size=(2, 1)))
     second = flow(-2 * np.eye(3), rng.normal(size=(3, 3)), rng.normal(size=(3, 2)), rng.normal(size=(3, 2)))
-    whole = merged(Cascade([first, second]))
+    whole = merged(LayerStack([first, second]))
     x, u = rng.normal(size=5), rng.normal(size=1)
     expected = np.concatenate([first.advance(x[:2], u), second.advance(x[2:], x[:2])])
     np.testing.assert_allclose(whole.advance(x, u), expected, atol=1e-14)
@@ -54,25 +54,25 @@ def test_what_would_round_is_not_merged(rng):
     cell = small(rng, 2, 2)
     euler = DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)).euler(0.1), "tanh", np.eye(2))
     moving = DrivenSystem(LureSystem(0.3 * np.eye(2), np.eye(2), np.eye(2), dt=1.0), "tanh", np.eye(2))
-    assert merged(Cascade([cell, euler])) is None
-    assert merged(Cascade([moving, cell])) is None
-    assert merged(Cascade([cell, moving])) is not None  # what the top level does is read by nobody
-    assert merged(Cascade([cell, plain(np.eye(2), np.eye(2), None, "relu")])) is None
+    assert merged(LayerStack([cell, euler])) is None
+    assert merged(LayerStack([moving, cell])) is None
+    assert merged(LayerStack([cell, moving])) is not None  # what the top level does is read by nobody
+    assert merged(LayerStack([cell, plain(np.eye(2), np.eye(2), None, "relu")])) is None
 
 
 def test_a_bistable_upper_layer_refutes_the_stack_by_proof(rng, tmp_path):
-    stack = Cascade([small(rng, 2, 3), plain([[3.0]], 0.1 * rng.normal(size=(1, 3)))])
+    stack = LayerStack([small(rng, 2, 3), plain([[3.0]], 0.1 * rng.normal(size=(1, 3)))])
     certificate = certify(stack)
     assert certificate.verdict is Verdict.REFUTED
     assert certificate.proof.kind == "merged_stack"
     assert certificate.proof.data["kind"] in ("two_equilibria", "unstable_equilibrium")
     assert verify(certificate.save(tmp_path / "c.json")).valid
-    tame = Cascade([stack.layers[0], plain([[0.5]], stack.layers[1].E)])
+    tame = LayerStack([stack.layers[0], plain([[0.5]], stack.layers[1].E)])
     moved = Claim("contraction", certificate.claim.statement, Verdict.REFUTED, certificate.proof)
     assert not verify_claim(tame, moved).valid
 
 
-def latched(top, rng) -> Cascade:
+def latched(top, rng) -> LayerStack:
     """A layer with three equilibria for every input that the small one below puts out."""
     if top == "gru":
         zero, big = np.zeros((3, 2)), np.array([[0.0], [-9.0], [8.0]])
@@ -80,7 +80,7 @@ def latched(top, rng) -> Cascade:
     else:
         system = LureSystem.recurrent([[-1.0]], [[4.0]])
         upper = DrivenSystem(system.euler(0.25) if top == "euler" else system.midpoint(0.25), "tanh", _read(top))
-    return Cascade([small(rng, 1, 2), upper])
+    return LayerStack([small(rng, 1, 2), upper])
 
 
 def _read(top):
@@ -138,7 +138,7 @@ def test_a_stack_is_unstable_where_a_layer_is(slope):
     below, x = plain([[0.5]], [[1.0]], [0.25]), 0.0
     for _ in range(200):
         x = float(np.tanh(0.5 * x + 0.25))
-    stack = Cascade([below, plain([[slope]], [[1.0]], [-x])])
+    stack = LayerStack([below, plain([[slope]], [[1.0]], [-x])])
     data = {"state": np.array([x, 0.0]), "input": np.zeros(1), "layer": 1, "eigenvalue": [slope, 0.0]}
     assert verify_claim(stack, witness_claim(stack, "stack_unstable", data)).valid is (slope > 1)
     for bent in ({"layer": 0}, {"layer": 2}, {"eigenvalue": [1.2, 0.0]}, {"state": np.array([x, 0.1])}):
@@ -146,10 +146,10 @@ def test_a_stack_is_unstable_where_a_layer_is(slope):
 
 
 def test_no_jacobian_at_a_kink():
-    stack = Cascade([plain([[0.5]], [[1.0]]), plain([[3.0]], [[1.0]], None, "relu")])
+    stack = LayerStack([plain([[0.5]], [[1.0]]), plain([[3.0]], [[1.0]], None, "relu")])
     data = {"state": np.zeros(2), "input": np.zeros(1), "layer": 1}
     assert "kink" in verify_claim(stack, witness_claim(stack, "stack_unstable", data)).reason
-    two = Cascade(stack.layers, directions=2)
+    two = LayerStack(stack.layers, directions=2)
     assert "one direction" in verify_claim(two, witness_claim(two, "stack_unstable", data)).reason
 
 
@@ -157,18 +157,18 @@ def test_an_upper_layer_that_is_never_driven_there_refutes_nothing(rng):
     """Alone it has two equilibria for inputs near -9; the tanh below puts out no more than one."""
     upper = plain([[3.0]], [[1.0]], [9.0])
     assert refute(upper).found
-    stack = Cascade([small(rng, 1, 1), upper])
+    stack = LayerStack([small(rng, 1, 1), upper])
     assert not refute(stack).found
     assert certify(stack).verdict is Verdict.INCONCLUSIVE
 
 
 def test_a_contracting_stack_is_not_refuted(rng):
-    stack = Cascade([small(rng, 2, 3), small(rng, 3, 3)])
+    stack = LayerStack([small(rng, 2, 3), small(rng, 3, 3)])
     assert refute(stack).proof is None
 
 
 def test_forged_runs_are_refused(rng):
-    stack = Cascade([small(rng, 1, 2), small(rng, 2, 2)])
+    stack = LayerStack([small(rng, 1, 2), small(rng, 2, 2)])
     good = {"first": np.zeros(4), "second": np.ones(4), "inputs": np.zeros((1, 1)), "steps": 2000, "gap": 0.1}
     bad = [
         good,
@@ -187,8 +187,8 @@ def test_forged_runs_are_refused(rng):
     ]
     boxed = GatedCell("gru", *(np.zeros(s) for s in ((3, 1), (3, 1), 3, 3)), -1.0, 1.0)
     outside = witness_claim(
-        Cascade([boxed]),
+        LayerStack([boxed]),
         "stack_trajectories",
         {**good, "first": np.zeros(1), "second": np.ones(1), "inputs": np.full((1, 1), 2.0)},
     )
-    assert "outside the cell's input box" in RULES["stack_trajectories"](Cascade([boxed]), outside)[1]
+    assert "outside the cell's input box" in RULES["stack_trajectories"](LayerStack([boxed]), outside)[1]

@@ -12,7 +12,7 @@ from stability.certificate import Verdict
 from stability.certify import certify
 from stability.gated.cell import GatedCell
 from stability.refute.answer import witness_claim
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
@@ -86,7 +86,7 @@ def test_a_marginal_rotation_is_not_unstable_everywhere():
 
 
 def test_one_orbit_of_a_stack_is_enough():
-    stack = Cascade([scalar(-2.0), GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))])
+    stack = LayerStack([scalar(-2.0), GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))])
     orbit = np.array([[0.9575040240772687, 0.0], [-0.9575040240772687, 0.0]])
     claim = witness_claim(stack, "stack_orbits", {"first": orbit, "input": np.zeros((1, 1))})
     check = verify_claim(stack, claim)
@@ -98,7 +98,7 @@ def test_one_orbit_of_a_stack_is_enough():
 
 @pytest.mark.parametrize("gains", [(0.3, 0.8), (0.8, 0.3)])
 def test_the_slower_of_two_directions_sets_the_rate(gains):
-    stack = Cascade([scalar(g) for g in gains], directions=2)
+    stack = LayerStack([scalar(g) for g in gains], directions=2)
     claim = certify(stack, rate="any", refute=False).claim
     assert claim.verdict is Verdict.CERTIFIED
     rates = [part["rate"] for part in claim.proof.data["layers"]]
@@ -108,5 +108,7 @@ def test_the_slower_of_two_directions_sets_the_rate(gains):
 
 def test_the_range_of_a_stacks_input_is_that_of_its_lowest_layer():
     boxed = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)), input_low=-0.5, input_high=2.0)
-    assert "every input with entries in [-0.5, 2] approach" in undecided(Cascade([boxed, latch()]))
-    assert "under every input approach" in undecided(Cascade([two_levels(), GatedCell("gru", *[np.zeros((3, 1))] * 2)]))
+    assert "every input with entries in [-0.5, 2] approach" in undecided(LayerStack([boxed, latch()]))
+    assert "under every input approach" in undecided(
+        LayerStack([two_levels(), GatedCell("gru", *[np.zeros((3, 1))] * 2)])
+    )

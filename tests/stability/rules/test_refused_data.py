@@ -13,7 +13,7 @@ from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
 from stability.certify import certify
 from stability.gains.lure import incremental_gain
 from stability.refute.answer import witness_claim
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
@@ -181,7 +181,7 @@ def test_a_linear_map_on_the_circle_is_exactly_on_it(a):
             "unstable_linear": {},
             "stack_unstable": {"state": np.zeros(1), "input": np.zeros(1), "layer": 0},
         }[kind]
-        subject = Cascade([layer]) if kind == "stack_unstable" else layer
+        subject = LayerStack([layer]) if kind == "stack_unstable" else layer
         return verify_claim(subject, witness_claim(subject, kind, data)).valid
 
     for kind in ("unstable_orbit", "unstable_equilibrium", "stack_unstable"):

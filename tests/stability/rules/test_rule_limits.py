@@ -20,7 +20,7 @@ from stability.rules.multiplier_lmi import Decay, overshoot_fits
 from stability.rules.named_eigenvalue import Unstable, eigenvalue_text
 from stability.rules.registry import RULES, verdict_of
 from stability.rules.trajectories import runs
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify_claim
 
@@ -300,7 +300,7 @@ def test_a_proof_against_a_map_is_one_against_the_stack_of_that_layer():
         if specimen.kind not in stack_witness.MERGED_KINDS or not specimen.subject.system.is_discrete:
             continue
         data = {"kind": specimen.kind, "data": dict(specimen.claim.proof.data)}
-        claim = witness_claim(stack := Cascade([specimen.subject]), "merged_stack", data)
+        claim = witness_claim(stack := LayerStack([specimen.subject]), "merged_stack", data)
         assert claim.verdict is specimen.claim.verdict
         assert verify_claim(stack, claim).valid
         assert ", as one network: " in claim.statement

@@ -17,7 +17,7 @@ from stability.certificate import Proof, Verdict
 from stability.certify import certify
 from stability.gated.cell import GatedCell
 from stability.rules.multiplier_lmi import check_lmi
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.statements import at_least, at_most, slopes_phrase, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.parts import exactly
@@ -115,12 +115,12 @@ def test_boxes_and_inputs_stand_in_the_sentence():
     uneven = GatedCell("gru", *w, input_low=[0.0, -2.0], input_high=[1.0, 0.5])
     assert "entry j in [low_j, high_j] of its box (all within [-2, 1])" in subject_phrase(uneven)
     assert "under every input" in subject_phrase(GatedCell("gru", *w))
-    assert "[0, 1]" in subject_phrase(Cascade([GatedCell("gru", *w, input_low=0.0, input_high=1.0)]))
+    assert "[0, 1]" in subject_phrase(LayerStack([GatedCell("gru", *w, input_low=0.0, input_high=1.0)]))
 
 
 def test_what_is_stored_is_what_is_claimed():
     flow = LureSystem.recurrent(-2.0 * np.eye(2), 0.5 * np.eye(2))
-    for subject in (flow, DrivenSystem(flow, "tanh", np.eye(2)), small_cell("lstm"), Cascade([small_cell("gru")])):
+    for subject in (flow, DrivenSystem(flow, "tanh", np.eye(2)), small_cell("lstm"), LayerStack([small_cell("gru")])):
         assert "stored" in subject_phrase(subject)
         assert "exact arithmetic" in subject_phrase(subject)
     assert "Euler map, step 0.1, of its stored matrices" in subject_phrase(flow.euler(0.1))

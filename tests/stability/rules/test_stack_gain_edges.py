@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability import Cascade, certify
+from stability import LayerStack, certify
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated.cell import GatedCell
-from stability.rules.cascade import GROW, pack
 from stability.rules.registry import RULES, worded
+from stability.rules.stack_contraction import GROW, pack
 from stability.rules.stack_gain import combined, layer_gain
 from stability.systems import DrivenSystem, LureSystem
 
@@ -85,10 +85,10 @@ def test_one_lstm(forget):
 
 def test_levels_multiply_and_layers_side_by_side_add_in_squares():
     one, two = linear(0.5, 3.0), linear(0.75, 2.0)
-    stack, claims = Cascade([one, two]), [proof_of_linear(one), proof_of_linear(two)]
+    stack, claims = LayerStack([one, two]), [proof_of_linear(one), proof_of_linear(two)]
     gain = combined(stack, claims, None)
     assert 6.0 * 8.0 <= gain <= 6.0 * 8.0 * (1 + 1e-4)
-    pair = Cascade([one, two], directions=2)
+    pair = LayerStack([one, two], directions=2)
     assert np.hypot(6.0, 8.0) <= combined(pair, claims, None) <= np.hypot(6.0, 8.0) * (1 + 1e-4)
     head = np.array([[2.0, -1.0]])
     assert 12.0 + 8.0 <= combined(pair, claims, head) <= 20.0 * (1 + 1e-4)
@@ -103,7 +103,7 @@ def told(stack, claims, gain) -> Claim:
 
 def test_the_least_accepted_gain_is_the_bound():
     one, two = linear(0.5, 3.0), linear(0.75, 2.0)
-    stack, claims = Cascade([one, two]), [proof_of_linear(one), proof_of_linear(two)]
+    stack, claims = LayerStack([one, two]), [proof_of_linear(one), proof_of_linear(two)]
     low, high = 1.0, 1000.0
     for _ in range(60):
         middle = 0.5 * (low + high)
@@ -131,7 +131,7 @@ def test_what_a_gated_layer_may_read_lies_in_the_box_of_its_proof(below):
         (0.5 * ends[0], 0.5 * ends[1], False),
     ):
         cell = upper.with_inputs(low, high)
-        stack, claims = Cascade([lower, cell]), [first, proof_of(cell)]
+        stack, claims = LayerStack([lower, cell]), [first, proof_of(cell)]
         gain = combined(stack, claims, None)
         outcome = RULES["stack_gain"](stack, told(stack, claims, gain))
         assert outcome[0] is valid, (low, high, outcome)
@@ -148,12 +148,12 @@ def test_an_input_that_hardly_acts_has_a_gain_that_is_not_zero(size):
     for layer, claim in zip((cell, lstm, *maps), claims):
         gain = layer_gain(layer, claim, None)
         assert size / 4 <= gain < 1e-100
-        stack = Cascade([layer])
+        stack = LayerStack([layer])
         assert RULES["stack_gain"](stack, told(stack, [claim], 1e-100))[0]
         for less in (0.0, 0.1 * size):
             assert "more than" in RULES["stack_gain"](stack, told(stack, [claim], less))[1]
         assert layer_gain(layer, claim, np.full((1, 1), 1e-200)) > 0.0
-    twice = Cascade([maps[0], maps[0]])
+    twice = LayerStack([maps[0], maps[0]])
     assert combined(twice, [claims[2]] * 2, None) > 0.0
 
 
@@ -165,8 +165,8 @@ def test_the_gain_is_rounded_up_once():
         data = {"measure": "l2", "horizon": None, "H": np.eye(1)}
         gains.append(Claim("gain", "", Verdict.CERTIFIED, Proof("gain_lmi", data), gain))
     exact = Fraction(7.3) * Fraction(8.9)
-    assert exact < Fraction(combined(Cascade([one, two]), gains, None)) < exact * (1 + Fraction(2, 10**9))
+    assert exact < Fraction(combined(LayerStack([one, two]), gains, None)) < exact * (1 + Fraction(2, 10**9))
     square = Fraction(7.3) ** 2 + Fraction(8.9) ** 2
-    pair = Fraction(combined(Cascade([one, two], directions=2), gains, None)) ** 2
+    pair = Fraction(combined(LayerStack([one, two], directions=2), gains, None)) ** 2
     assert square < pair < square * (1 + Fraction(3, 10**9))
     assert GROW == 1 + 1e-9

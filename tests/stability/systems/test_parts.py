@@ -7,7 +7,7 @@ import pytest
 
 from stability.errors import ConfigurationError, FileFormatError
 from stability.gated.cell import GatedCell
-from stability.stacks.cascade import Cascade
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.parts import as_part, of_part, part_name, part_phrase
 from stability.wire import decode, encode
@@ -23,7 +23,7 @@ def subjects():
         "midpoint": flow.midpoint(0.1),
         "driven": driven,
         "gated": cell,
-        "cascade": Cascade([driven, cell], name="both"),
+        "cascade": LayerStack([driven, cell], name="both"),
     }
 
 

@@ -23,7 +23,7 @@ Layer = DrivenSystem | GatedCell
 
 @subject("cascade")
 @dataclass(frozen=True, eq=False, repr=False)
-class Cascade(Subject):
+class LayerStack(Subject):
     r"""Recurrent layers on top of each other, one direction or two.
 
     Level ``k`` consists of ``directions`` layers, which do not see each other. Each reads the outputs of all layers
@@ -48,7 +48,7 @@ class Cascade(Subject):
     Example:
         >>> from stability.systems import LureSystem
         >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
-        >>> stack = Cascade([cell, cell])
+        >>> stack = LayerStack([cell, cell])
         >>> stack.states, stack.inputs, stack.levels
         (2, 1, 2)
     """
@@ -76,7 +76,7 @@ class Cascade(Subject):
         self._set(layers=tuple(done), name=str(self.name), part=as_part(self.part))
 
     def __repr__(self) -> str:
-        return f"Cascade({len(self.layers)} layers, directions={self.directions}, name={self.name!r})"
+        return f"LayerStack({len(self.layers)} layers, directions={self.directions}, name={self.name!r})"
 
     @property
     def levels(self) -> int:
@@ -104,7 +104,7 @@ class Cascade(Subject):
         named = part_phrase(self, f"stack of {len(self.layers)} layers")
         return f"{named} (their stored weights and biases, exact arithmetic)"
 
-    def with_inputs(self, low: Any, high: Any) -> Cascade:
+    def with_inputs(self, low: Any, high: Any) -> LayerStack:
         """The same stack with a promise about the inputs of its lowest level; boxes above are worked out anew."""
         layers = [
             layer.with_inputs(*((low, high) if k < self.directions else (None, None)))
@@ -132,6 +132,10 @@ class Cascade(Subject):
             parts.append(new)
             signal = layer.output(new)
         return np.concatenate(parts, axis=-1)
+
+
+Cascade = LayerStack
+"""The public name of before; ``"cascade"`` stays the word of certificate files."""
 
 
 def output_bound(layer: Layer) -> float:

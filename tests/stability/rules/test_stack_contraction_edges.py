@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stability import Cascade, certify
+from stability import LayerStack, certify
 from stability.certificate import Claim, Proof, Verdict
 from stability.errors import ConfigurationError, FileFormatError
 from stability.gated.cell import GatedCell
-from stability.rules.cascade import _merge, compose, layer_norm, pack
 from stability.rules.registry import RULES, worded
+from stability.rules.stack_contraction import _merge, compose, layer_norm, pack
 from stability.systems import DrivenSystem, LureSystem
 from stability.wire import decode, encode
 
@@ -46,7 +46,7 @@ def proof_of_linear(layer) -> Claim:
 
 
 def composed(layers, tolerance=1e-3):
-    return compose(Cascade(layers), [proof_of_linear(layer) for layer in layers], tolerance)
+    return compose(LayerStack(layers), [proof_of_linear(layer) for layer in layers], tolerance)
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.9, 0.3), (0.3, 0.9), (0.8, 0.79), (0.5, 0.01)])
@@ -201,7 +201,7 @@ def test_a_stack_with_a_midpoint_layer_is_certified(rng):
     below = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.4]], dt=1.0), "tanh", [[1.0]])
     flow = LureSystem.recurrent(-2.0 * np.eye(2), 0.3 * np.eye(2))
     above = DrivenSystem(flow.midpoint(0.1), "tanh", np.ones((4, 1)))
-    stack = Cascade([below, above])
+    stack = LayerStack([below, above])
     certificate = certify(stack, rate="any")
     assert certificate.verdict is Verdict.CERTIFIED
     x, y = rng.normal(size=(2, 50, 3))
@@ -241,7 +241,7 @@ def test_a_stack_whose_rates_cannot_be_told_apart_is_refused():
     for tolerance, valid in ((0.1, True), (1e-300, False)):
         data = {"layers": parts, "rate": 0.75, "overshoot": 1e3, "tolerance": tolerance}
         claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", data), 0.75)
-        answer = RULES["cascade"](Cascade(layers), claim)
+        answer = RULES["cascade"](LayerStack(layers), claim)
         assert answer[0] is valid
         assert valid or answer[1] == "the layers' bounds do not give a finite overshoot and a rate"
 
@@ -274,7 +274,7 @@ def test_both_directions_of_a_level_read_both_of_the_level_below():
         Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), rate)
         for rate in (0.5, 0.5, 0.25, 0.25)
     ]
-    rate, overshoot = compose(Cascade([below, below, above, above], directions=2), claims, 0.1)
+    rate, overshoot = compose(LayerStack([below, below, above, above], directions=2), claims, 0.1)
     rows = np.array([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [10.0, 10.0, 1.0, 0], [10.0, 10.0, 0, 1.0]])
     assert rate == 0.5
     assert overshoot == pytest.approx(float(np.linalg.norm(rows)) * (1 + 1e-9), rel=1e-14)
@@ -284,12 +284,12 @@ def test_both_directions_of_a_level_read_both_of_the_level_below():
 def test_a_stack_decays_no_faster_than_its_slowest_level(discrete):
     layers = [linear(0.7, 1.0, discrete=discrete), linear(0.3, 2.0, discrete=discrete)]
     claims = [proof_of_linear(layer) for layer in layers]
-    rate, overshoot = compose(Cascade(layers), claims, 0.1)
+    rate, overshoot = compose(LayerStack(layers), claims, 0.1)
     data = {"layers": [pack(claim) for claim in claims], "overshoot": overshoot, "tolerance": 0.1}
 
     def answer(rate: float) -> tuple[bool, str]:
         claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", {**data, "rate": rate}), rate)
-        return RULES["cascade"](Cascade(layers), claim)
+        return RULES["cascade"](LayerStack(layers), claim)
 
     assert answer(rate)[0]
     valid, reason = answer(float(np.nextafter(rate, 0.0 if discrete else 9.0)))
@@ -302,14 +302,14 @@ def test_the_overshoot_of_one_layer_is_rounded_up_once():
     layer = linear(0.5, 1.0)
     data = {"P": np.eye(1), "p_min": 0.3, "p_max": 7.1}
     claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("multiplier_lmi", data), 0.5)
-    rate, overshoot = compose(Cascade([layer]), [claim], 0.1)
+    rate, overshoot = compose(LayerStack([layer]), [claim], 0.1)
     square = Fraction(7.1) / Fraction(0.3)
     assert rate == 0.5
     assert square < Fraction(overshoot) ** 2 < square * (1 + Fraction(3, 10**9))
     cell = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)))
     d = {"low": np.full(1, -0.5), "high": np.full(1, 0.5), "d": np.full(1, 3.0)}
     claim = Claim("contraction", "", Verdict.CERTIFIED, Proof("interval_jacobian", d), 0.75)
-    assert compose(Cascade([cell]), [claim], 0.1) == (0.75, 1.0 + 1e-9)
+    assert compose(LayerStack([cell]), [claim], 0.1) == (0.75, 1.0 + 1e-9)
     assert layer_norm(layer, Claim("contraction", "", Verdict.CERTIFIED)) == "there is no proof"
 
 
@@ -344,9 +344,9 @@ def test_both_directions_are_promised_one_input():
         [cell(None, None), cell(-1, 1)],
     ):
         with pytest.raises(ConfigurationError, match="same input box"):
-            Cascade(pair, directions=2)
-    assert Cascade([cell(-1, 1), cell(-1, 1)], directions=2).with_inputs(-2, 2).layers[1].input_low[0] == -2
-    file = encode(Cascade([cell(-9, 9), cell(-9, 9)], directions=2))
+            LayerStack(pair, directions=2)
+    assert LayerStack([cell(-1, 1), cell(-1, 1)], directions=2).with_inputs(-2, 2).layers[1].input_low[0] == -2
+    file = encode(LayerStack([cell(-9, 9), cell(-9, 9)], directions=2))
     file["layers"][1] = encode(cell(-1, 1))
     with pytest.raises(FileFormatError, match="same input box"):
         decode(file)

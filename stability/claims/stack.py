@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stability.certificate import Certificate, Claim, Finding, Verdict
-from stability.rules.cascade import GROW, compose, layer_claim, pack
 from stability.rules.registry import accepted
-from stability.stacks.cascade import Cascade
+from stability.rules.stack_contraction import GROW, compose, layer_claim, pack
+from stability.stacks.stack import LayerStack
 
 
-def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
+def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: float = 1e-3) -> Claim | None:
     """The claim about a stack that the certificates of its layers support.
 
     Its rate is that of the slowest layer; where two layers are equally slow within ``tolerance``, a little less.
 
     Args:
-        cascade: the stack.
-        parts: one certificate a layer, in the order of ``cascade.layers``.
+        stack: the stack.
+        parts: one certificate a layer, in the order of ``stack.layers``.
         tolerance: how much of ``1 - rho`` (of ``lambda``) is given up where rates are equal.
 
     Returns:
@@ -29,20 +29,20 @@ def cascade_claim(cascade: Cascade, parts: Sequence[Certificate], *, tolerance: 
         Automatica 34 (1998), section 3.8.
     """
     for verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE):  # a proof counts for more than a replay
-        for k, part in enumerate(parts[: cascade.directions]):
+        for k, part in enumerate(parts[: stack.directions]):
             if part.verdict is verdict and part.proof is not None:
                 data = {"layer": k, "kind": part.proof.kind, "data": dict(part.proof.data)}
-                return accepted(cascade, "cascade_layer", data, verdict=verdict)
+                return accepted(stack, "cascade_layer", data, verdict=verdict)
     if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
         return None
     packed = [pack(part.claim) for part in parts]
-    claims = [layer_claim(layer, data) for layer, data in zip(cascade.layers, packed)]
-    composed = compose(cascade, claims, tolerance)
+    claims = [layer_claim(layer, data) for layer, data in zip(stack.layers, packed)]
+    composed = compose(stack, claims, tolerance)
     if isinstance(composed, str):
         return None
     rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
     data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
-    return accepted(cascade, "cascade", data)
+    return accepted(stack, "cascade", data)
 
 
 def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Finding, ...]:

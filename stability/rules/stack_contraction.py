@@ -28,7 +28,7 @@ from stability.rigor.balls import system_balls
 from stability.rigor.intervals import Interval, length, upper_product
 from stability.rules.fields import Number, Parts, ProofData, given, require
 from stability.rules.registry import RULES, certifies, propose
-from stability.stacks.cascade import Cascade, Layer, output_bound
+from stability.stacks.stack import Layer, LayerStack, output_bound
 from stability.statements import at_most, decay_factor, decays, inputs_phrase, who
 
 Array = np.ndarray
@@ -139,11 +139,11 @@ def _merge(own: float, below: float, tolerance: float, discrete: bool) -> tuple[
     return slow, 1.0 / gap if gap > 0 else math.inf
 
 
-def compose(cascade: Cascade, claims: list[Claim], tolerance: float) -> tuple[float, float] | str:
+def compose(stack: LayerStack, claims: list[Claim], tolerance: float) -> tuple[float, float] | str:
     """Rate and overshoot of the stack from the layers' proved claims, or why there are none.
 
     Args:
-        cascade: the stack.
+        stack: the stack.
         claims: one a layer, each accepted by its rule.
         tolerance: in (0, 1); how much of ``1 - rho`` (of ``lambda``) is given up where two rates are equal.
 
@@ -151,45 +151,44 @@ def compose(cascade: Cascade, claims: list[Claim], tolerance: float) -> tuple[fl
         ``(rate, overshoot)``, the overshoot rounded up.
     """
     norms: list[Norm] = []
-    for k, (layer, claim) in enumerate(zip(cascade.layers, claims)):
+    for k, (layer, claim) in enumerate(zip(stack.layers, claims)):
         norm = layer_norm(layer, claim)
         if isinstance(norm, str):
             return f"layer {k}: {norm}"
         norms.append(norm)
-    wide, rate = cascade.directions, 0.0
+    wide, rate = stack.directions, 0.0
     # spread[i, j]: factor from |d_j(0)| to the bound of V_i, on the level at hand
     spread = np.zeros((wide, len(norms)))
     rows: list[Array] = []
-    for level in range(cascade.levels):
+    for level in range(stack.levels):
         index = range(level * wide, (level + 1) * wide)
         merged = [
-            _merge(norms[i].rate, rate, tolerance, cascade.is_discrete) if level else (norms[i].rate, 0.0)
-            for i in index
+            _merge(norms[i].rate, rate, tolerance, stack.is_discrete) if level else (norms[i].rate, 0.0) for i in index
         ]
         new = np.zeros_like(spread)
         for row, (i, (_, factor)) in enumerate(zip(index, merged)):
-            parts: list[Any] = [norms[int(j)].out * spread[below] for below, j in enumerate(cascade.below(i))]
+            parts: list[Any] = [norms[int(j)].out * spread[below] for below, j in enumerate(stack.below(i))]
             new[row] = norms[i].gain * factor * sum(parts)
             new[row, i] = norms[i].into
             rows.append(norms[i].out * new[row])
         spread = new
         rates = [r for r, _ in merged]
-        rate = max(rates) if cascade.is_discrete else min(rates)
+        rate = max(rates) if stack.is_discrete else min(rates)
     overshoot = float(np.linalg.norm(np.array(rows))) * GROW
-    if not (np.isfinite(overshoot) and (0.0 < rate < 1.0 if cascade.is_discrete else rate > 0.0)):
+    if not (np.isfinite(overshoot) and (0.0 < rate < 1.0 if stack.is_discrete else rate > 0.0)):
         return "the layers' bounds do not give a finite overshoot and a rate"
     return rate, max(overshoot, 1.0)
 
 
-def boxes_fit(cascade: Cascade, claims: list[Claim]) -> str | None:
+def boxes_fit(stack: LayerStack, claims: list[Claim]) -> str | None:
     """Why some gated layer may read values outside the box of its proof, or ``None``."""
-    for k, layer in enumerate(cascade.layers):
-        if not cascade.below(k) or not isinstance(layer, GatedCell) or layer.input_low is None:
+    for k, layer in enumerate(stack.layers):
+        if not stack.below(k) or not isinstance(layer, GatedCell) or layer.input_low is None:
             continue
         low: list[Any] = []
         high: list[Any] = []
-        for j in cascade.below(k):
-            part = cascade.layers[j]
+        for j in stack.below(k):
+            part = stack.layers[j]
             data: Mapping[str, Any] = claims[j].proof.data if claims[j].proof is not None else {}  # type: ignore[union-attr]
             if isinstance(part, GatedCell):
                 low.append(data["low"][: part.hidden])
@@ -205,8 +204,8 @@ def boxes_fit(cascade: Cascade, claims: list[Claim]) -> str | None:
     return None
 
 
-@certifies("cascade", subject=Cascade, claim="contraction", value="rate")
-class CascadeProof(ProofData):
+@certifies("cascade", subject=LayerStack, claim="contraction", value="rate")
+class StackContraction(ProofData):
     """``layers``: kind, data and rate of each layer's proof."""
 
     layers: Parts
@@ -214,7 +213,7 @@ class CascadeProof(ProofData):
     overshoot: Number
     tolerance: Number
 
-    def sentence(self, subject: Cascade, claim: Claim) -> str:
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
         first = subject.layers[0]
         gated = any(isinstance(layer, GatedCell) for layer in subject.layers)
         start = " that start in the invariant boxes of the proof" if gated else ""
@@ -231,7 +230,7 @@ class CascadeProof(ProofData):
             f"all states of any two runs{start} satisfies |d| <= {at_most(overshoot)} * {decay}."
         )
 
-    def check(self, subject: Cascade, claim: Claim) -> str:
+    def check(self, subject: LayerStack, claim: Claim) -> str:
         rate, overshoot, tolerance = self.rate, self.overshoot, self.tolerance
         require_parts(self.layers, subject)
         inside = 0.0 < tolerance < 1.0 and decays(rate, subject.is_discrete)
@@ -244,17 +243,17 @@ class CascadeProof(ProofData):
         return f"all {len(subject.layers)} layers are proved to contract, and so does the stack"
 
 
-def require_parts(parts: Sequence[Any], cascade: Cascade) -> None:
+def require_parts(parts: Sequence[Any], stack: LayerStack) -> None:
     """Refuse another number of parts than of layers."""
-    count = len(cascade.layers)
+    count = len(stack.layers)
     require(len(parts) == count, f"the proof must hold one part for each of the {count} layers")
 
 
-def proved_layers(cascade: Cascade, parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim]:
+def proved_layers(stack: LayerStack, parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim]:
     """The layers' claims, each proved by its own rule and about inputs that the level below may put out.
 
     Args:
-        cascade: the stack.
+        stack: the stack.
         parts: one packed proof a layer.
         kinds: of proofs that are admitted.
         nothing: what no other kind of proof shows: ``layer is proved to contract``.
@@ -263,18 +262,18 @@ def proved_layers(cascade: Cascade, parts: Sequence[Any], kinds: tuple[str, ...]
         Refused: a part is no such proof.
     """
     claims: list[Claim] = []
-    for k, (layer, part) in enumerate(zip(cascade.layers, parts)):
+    for k, (layer, part) in enumerate(zip(stack.layers, parts)):
         problem = part_problem(part)
         require(problem is None, f"layer {k}: {problem}")
         require(part["kind"] in kinds, f"layer {k}: no {nothing} by a {part['kind'][:60]}")
         claims.append(layer_claim(layer, part))
         valid, reason = RULES[part["kind"]](layer, claims[-1])
         require(valid, f"layer {k}: {reason}")
-    misfit = boxes_fit(cascade, claims)
+    misfit = boxes_fit(stack, claims)
     require(misfit is None, str(misfit))
     return claims
 
 
-def cell_names(cascade: Cascade) -> str:
+def cell_names(stack: LayerStack) -> str:
     """The kinds of the layers, in order."""
-    return ", ".join(c.kind.upper() if isinstance(c, GatedCell) else c.activation for c in cascade.layers)
+    return ", ".join(c.kind.upper() if isinstance(c, GatedCell) else c.activation for c in stack.layers)

@@ -7,12 +7,12 @@ import pytest
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.certify import certify
-from stability.claims.cascade import cascade_claim
+from stability.claims.stack import stack_claim
 from stability.errors import ConfigurationError, DimensionError
 from stability.gated.cell import GatedCell
-from stability.rules.cascade import compose, layer_claim, pack
 from stability.rules.registry import worded
-from stability.stacks.cascade import Cascade
+from stability.rules.stack_contraction import compose, layer_claim, pack
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.verify import verify, verify_claim
 
@@ -51,7 +51,7 @@ STACKS = {
 
 @pytest.mark.parametrize("name", STACKS)
 def test_a_certified_stack_keeps_its_promise_in_simulation(name, rng, tmp_path):
-    stack = Cascade(STACKS[name](rng))
+    stack = LayerStack(STACKS[name](rng))
     certificate = certify(stack)
     assert certificate.verdict is Verdict.CERTIFIED, certificate.findings
     for finding in certificate.findings:  # what is left of a rate to one (to zero, in continuous time) is the margin
@@ -76,13 +76,15 @@ def test_a_certified_stack_keeps_its_promise_in_simulation(name, rng, tmp_path):
 def test_the_rate_is_that_of_the_slowest_layer(rng):
     layers = STACKS["rnn rnn"](rng)
     rates = [certify(layer).rate for layer in layers]
-    assert certify(Cascade(layers)).rate == pytest.approx(max(rates), rel=1e-6)
-    equal = certify(Cascade([layers[0], rnn(rng, 3, 3, 0.0), layers[0].__class__(layers[0].system, "tanh", np.eye(3))]))
+    assert certify(LayerStack(layers)).rate == pytest.approx(max(rates), rel=1e-6)
+    equal = certify(
+        LayerStack([layers[0], rnn(rng, 3, 3, 0.0), layers[0].__class__(layers[0].system, "tanh", np.eye(3))])
+    )
     assert rates[0] < equal.rate < rates[0] + 2e-3
 
 
 def test_a_stack_of_flows_in_continuous_time(rng):
-    stack = Cascade([flow(rng, 2, 3), flow(rng, 3, 2)])
+    stack = LayerStack([flow(rng, 2, 3), flow(rng, 3, 2)])
     certificate = certify(stack)
     assert certificate.verdict is Verdict.CERTIFIED
     assert verify(certificate).valid
@@ -102,7 +104,7 @@ def test_a_stack_of_flows_in_continuous_time(rng):
 
 
 def test_two_directions_disturbances_die_out_from_both_ends(rng):
-    stack = Cascade([rnn(rng, 2, 3), rnn(rng, 2, 3, 0.6), rnn(rng, 6, 3), rnn(rng, 6, 3, 0.7)], directions=2)
+    stack = LayerStack([rnn(rng, 2, 3), rnn(rng, 2, 3, 0.6), rnn(rng, 6, 3), rnn(rng, 6, 3, 0.7)], directions=2)
     certificate = certify(stack)
     assert certificate.verdict is Verdict.CERTIFIED
     assert "both directions" in certificate.claim.statement
@@ -132,7 +134,7 @@ def test_two_directions_disturbances_die_out_from_both_ends(rng):
 
 
 def test_an_open_layer_leaves_the_stack_open(rng):
-    stack = Cascade([rnn(rng, 2, 3), gru(rng, 3, 3, scale=1.0)])
+    stack = LayerStack([rnn(rng, 2, 3), gru(rng, 3, 3, scale=1.0)])
     certificate = certify(stack)
     assert certificate.verdict is Verdict.INCONCLUSIVE
     assert not certificate.findings[1].holds
@@ -140,13 +142,13 @@ def test_an_open_layer_leaves_the_stack_open(rng):
 
 def test_a_refuted_lowest_layer_refutes_the_stack(rng):
     bad = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[3.0]], dt=1.0), "tanh", [[1.0]])
-    certificate = certify(Cascade([bad, rnn(rng, 1, 2)]))
+    certificate = certify(LayerStack([bad, rnn(rng, 1, 2)]))
     assert certificate.verdict is Verdict.REFUTED
     assert verify(certificate).valid
-    in_use = certify(Cascade([bad, rnn(rng, 1, 2)]), input_range=(-0.1, 0.1))
+    in_use = certify(LayerStack([bad, rnn(rng, 1, 2)]), input_range=(-0.1, 0.1))
     assert in_use.meta["witness"]["input_in_data_range"] is True
     far = DrivenSystem(bad.system, "tanh", [[1.0]], [9.0])
-    above = certify(Cascade([rnn(rng, 1, 1, 0.1), far]))
+    above = certify(LayerStack([rnn(rng, 1, 1, 0.1), far]))
     assert above.verdict is Verdict.INCONCLUSIVE  # the layer below may never produce the input that refutes it
     data = dict(certificate.proof.data)
     draft = Claim("contraction", "", Verdict.REFUTED, Proof("cascade_layer", {**data, "layer": 1}))
@@ -155,13 +157,13 @@ def test_a_refuted_lowest_layer_refutes_the_stack(rng):
 
 
 def test_tampered_stacks_are_refused(rng):
-    stack = Cascade(STACKS["gru on rnn"](rng))
+    stack = LayerStack(STACKS["gru on rnn"](rng))
     certificate = certify(stack)
     data = dict(certificate.proof.data)
     layers = list(data["layers"])
     slower = {**layers[0], "rate": 0.1}
     small = {**layers[1], "data": {**layers[1]["data"], "high": 0.1 * layers[1]["data"]["high"]}}
-    open_cell = Cascade([stack.layers[0], stack.layers[1].with_inputs(-0.5, 0.5)])
+    open_cell = LayerStack([stack.layers[0], stack.layers[1].with_inputs(-0.5, 0.5)])
     cases = {
         "rate": (stack, {**data, "rate": 0.5 * data["rate"]}, 0.5 * data["rate"]),
         "value": (stack, data, 0.5),
@@ -186,7 +188,7 @@ def test_tampered_stacks_are_refused(rng):
 
 
 def test_a_larger_overshoot_and_a_slower_rate_are_true_as_well(rng):
-    stack = Cascade(STACKS["rnn rnn"](rng))
+    stack = LayerStack(STACKS["rnn rnn"](rng))
     certificate = certify(stack)
     data = {**certificate.proof.data, "overshoot": 2 * certificate.overshoot, "rate": 0.99}
     draft = Claim("contraction", "", Verdict.CERTIFIED, Proof("cascade", data), 0.99)
@@ -198,20 +200,20 @@ def test_composition_grows_with_the_coupling(rng):
     louder = DrivenSystem(above.system, "tanh", 10 * above.E, above.b)
     overshoots = []
     for layer in (above, louder):
-        stack = Cascade([below, layer])
+        stack = LayerStack([below, layer])
         claims = [layer_claim(part, pack(certify(part).claim)) for part in stack.layers]
         overshoots.append(compose(stack, claims, 1e-3)[1])
     assert overshoots[1] > 2 * overshoots[0]
 
 
 def test_boxes_reach_the_gated_layers_above(rng):
-    stack = Cascade([gru(rng, 2, 3, box=1.0), lstm(rng, 3, 2), gru(rng, 2, 2)])
+    stack = LayerStack([gru(rng, 2, 3, box=1.0), lstm(rng, 3, 2), gru(rng, 2, 2)])
     for layer in stack.layers[1:]:
         assert np.abs(layer.input_high).max() < 1.0
     wide = stack.with_inputs(-5.0, 5.0)
     assert (wide.layers[1].input_high >= stack.layers[1].input_high).all()
-    assert Cascade([rnn(rng, 2, 3, activation="relu"), gru(rng, 3, 2)]).layers[1].input_low is None
-    np.testing.assert_array_equal(Cascade([rnn(rng, 2, 3), gru(rng, 3, 2)]).layers[1].input_high, np.ones(3))
+    assert LayerStack([rnn(rng, 2, 3, activation="relu"), gru(rng, 3, 2)]).layers[1].input_low is None
+    np.testing.assert_array_equal(LayerStack([rnn(rng, 2, 3), gru(rng, 3, 2)]).layers[1].input_high, np.ones(3))
 
 
 def test_bad_stacks_are_refused(rng):
@@ -224,17 +226,17 @@ def test_bad_stacks_are_refused(rng):
         ([None], ConfigurationError),
     ]:
         with pytest.raises(error):
-            Cascade(bad)
+            LayerStack(bad)
     with pytest.raises(ConfigurationError):
-        Cascade([layer], directions=2)
+        LayerStack([layer], directions=2)
     with pytest.raises(ConfigurationError):
-        Cascade([layer], directions=3)
+        LayerStack([layer], directions=3)
     with pytest.raises(ConfigurationError):
-        Cascade([layer, layer], directions=2).advance(np.zeros(6), np.zeros(2))
+        LayerStack([layer, layer], directions=2).advance(np.zeros(6), np.zeros(2))
 
 
 def test_certificates_of_other_parts_do_not_fit(rng):
-    stack = Cascade(STACKS["rnn rnn"](rng))
+    stack = LayerStack(STACKS["rnn rnn"](rng))
     parts = [certify(layer) for layer in stack.layers]
-    assert cascade_claim(stack, parts) is not None
-    assert cascade_claim(stack, parts[::-1]) is None
+    assert stack_claim(stack, parts) is not None
+    assert stack_claim(stack, parts[::-1]) is None
