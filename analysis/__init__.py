@@ -8,6 +8,7 @@ from .attacks.sweep import SweepResult, attack_sweep, over_models
 from .attacks.threat import AttackResult
 from .curvature.density import SpectralDensity, spectral_density
 from .curvature.hessian import HessianSummary, hessian_summary
+from .dynamics.exponents import finite_time_exponents, lyapunov_penalty
 from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .dynamics.norms import NormDrift, norm_drift
 from .radius.certified import CertifiedRadius, certified_radius
@@ -44,8 +45,10 @@ __all__ = [
     "deepfool",
     "evaluate",
     "fgsm",
+    "finite_time_exponents",
     "hessian_summary",
     "lyapunov_exponents",
+    "lyapunov_penalty",
     "make_task",
     "margin_penalty",
     "noise_sweep",

@@ -246,3 +246,34 @@ def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: A
         (jacobian,) = torch.autograd.grad(image, repeated, rows)
     following = _shaped(image.detach()[::n], state)
     return jacobian.reshape(batch, n, n), following
+
+
+def push_frame(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any, frame: Tensor) -> tuple[Tensor, Any]:
+    """Directions pushed through one step, ``J_t Q``, and the next state; both keep their graphs.
+
+    The product is made without the matrix: the backward pass is linear in the vector that it starts from, so its own
+    derivative by that vector is ``J_t`` itself.
+
+    Args:
+        layer: a recurrent layer.
+        drive: ``(batch, ...)`` of one step.
+        state: the state before it.
+        prepared: what ``layer.prepare()`` returned.
+        frame: ``(batch, n, k)``, over real state vectors.
+
+    Returns:
+        ``(batch, n, k)``, and the next state.
+    """
+    flat = flat_state(state)
+    (batch, n), k = flat.shape, frame.shape[-1]
+    with torch.enable_grad():
+        repeated = flat.repeat_interleave(k, dim=0)
+        if not repeated.requires_grad:
+            repeated.requires_grad_()
+        after = layer.transition(drive.repeat_interleave(k, dim=0), _shaped(repeated, state), prepared)
+        image = flat_state(after)
+        start = torch.zeros_like(image, requires_grad=True)
+        (back,) = torch.autograd.grad(image, repeated, start, create_graph=True)
+        rows = frame.mT.reshape(batch * k, n)
+        (pushed,) = torch.autograd.grad(back, start, rows, create_graph=True, materialize_grads=True)
+    return pushed.reshape(batch, k, n).mT, _shaped(image[::k], state)

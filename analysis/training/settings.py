@@ -22,17 +22,25 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
 }
 SCHEDULES = ("steps", "cosine")
-OPTIONAL = ("clip", "patience", "fresh")  # may be None
-ADDED = {"schedule": "steps", "warm_up": 0.0, "fresh": None}
+OPTIONAL = ("clip", "patience", "fresh", "lyapunov_target")  # may be None
+ADDED: dict[str, Any] = {
+    "schedule": "steps",
+    "warm_up": 0.0,
+    "fresh": None,
+    "lyapunov_target": None,
+    "lyapunov_weight": 1.0,
+}
 """Defaults of what later releases added: left out of the record, so that runs of earlier ones can go on."""
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("epochs", "batch_size", "patience", "fresh"), check_int),
     "seed": functools.partial(check_int, minimum=0),
     **dict.fromkeys(("lr", "decay", "validation", "clip"), functools.partial(check_number, strict=True)),
     **dict.fromkeys(("momentum", "weight_decay", "margin_penalty", "warm_up"), check_number),
-    "margin_target": functools.partial(check_number, minimum=-1e6),
+    **dict.fromkeys(("margin_target", "lyapunov_target"), functools.partial(check_number, minimum=-1e6)),
+    "lyapunov_weight": functools.partial(check_number, strict=True),
 }
-BOUNDED = ("lr", "decay", "weight_decay", "margin_penalty", "margin_target", "clip")
+PULLS = ("margin_penalty", "margin_target", "lyapunov_target", "lyapunov_weight")
+BOUNDED = ("lr", "decay", "weight_decay", "clip", *PULLS)
 LARGEST = 1e30
 """Of a real number: beyond it an optimizer in float32 overflows in its own arithmetic."""
 
@@ -62,6 +70,9 @@ class Settings:
         warm_up: share of all batches in which a ``cosine`` schedule rises linearly at first.
         fresh: train on so many batches of fresh sequences an epoch, drawn by ``task.sample``, in place of the training
             sequences; ``None``: on those.
+        lyapunov_target: largest Lyapunov exponent, per step, of short trajectories of each batch, to which
+            ``lyapunov_weight * (exponent - lyapunov_target)^2`` in the loss pulls; ``None``: no such term.
+        lyapunov_weight: see above.
     """
 
     epochs: int = 10
@@ -81,6 +92,8 @@ class Settings:
     schedule: str = "steps"
     warm_up: float = 0.0
     fresh: int | None = None
+    lyapunov_target: float | None = None
+    lyapunov_weight: float = 1.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -90,6 +103,8 @@ class Settings:
                     raise ConfigurationError(f"{name} must be at most {LARGEST:g}, got {value!r}")
         if self.validation >= 1 or self.momentum >= 1:
             raise ConfigurationError("validation and momentum must be below 1")
+        if self.lyapunov_target is None and self.lyapunov_weight != ADDED["lyapunov_weight"]:
+            raise ConfigurationError("lyapunov_weight weighs the distance to a lyapunov_target: name that, too")
         if self.warm_up > 1:
             raise ConfigurationError(f"warm_up must be at most 1, got {self.warm_up!r}")
         for name, known in (("optimizer", tuple(OPTIMIZERS)), ("schedule", SCHEDULES)):

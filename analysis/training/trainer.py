@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError, NonFiniteError
+from stability.errors import ConfigurationError, NonFiniteError, RankError
 
 from ..environment import environment
 from ..guard import in_evaluation
 from ..results import plain_value
 from ..tables import Mark, csv_text
 from ..tasks import Task, identity
-from .margins import margin_penalty
 from .outcome import Epoch, Progress, TrainResult
+from .penalties import penalties
 from .runs import (
     ALL_COLUMNS,
     METRIC_COLUMNS,
@@ -124,8 +124,7 @@ class Trainer:
         self._split()
         with torch.no_grad():  # a model that does not fit the task is refused before anything is written
             task.loss(model(self.x[:1]), self.y[:1])
-        if settings.margin_penalty:
-            margin_penalty(model)
+        penalties(model, self.x[:1, :2], settings)  # refused here as well
         self.done = self._snapshot((), 0, None)
 
     def _split(self) -> None:
@@ -250,8 +249,10 @@ class Trainer:
         advice = f"{where}; try a smaller learning rate, or clip the gradient"
         if not math.isfinite(value):
             raise _Stop("diverged", f"the loss became {value} {advice}")
-        if settings.margin_penalty:
-            loss = loss + settings.margin_penalty * margin_penalty(self.model, settings.margin_target)
+        try:
+            loss = loss + penalties(self.model, x, settings)
+        except (NonFiniteError, RankError) as error:
+            raise _Stop("diverged", f"what is added to the loss has no gradient {where}: {error}") from error
         loss.backward()
         limit = math.inf if settings.clip is None else settings.clip
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))

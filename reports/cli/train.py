@@ -34,6 +34,10 @@ class TrainingOptions:
         float, typer.Option(help="Weight of the shortfall of the contraction gap in the loss.")
     ] = 0.0
     margin_target: Annotated[float, typer.Option(help="The contraction gap that the penalty aims at.")] = 0.0
+    lyapunov_target: Annotated[
+        float | None, no_default("Largest Lyapunov exponent, per step, that training aims at beside its loss.")
+    ] = None
+    lyapunov_weight: Annotated[float, typer.Option(help="Weight of the squared distance to it in the loss.")] = 1.0
 
 
 def train(

@@ -34,6 +34,8 @@ TOLD = (
     "patience",
     "margin_penalty",
     "margin_target",
+    "lyapunov_target",
+    "lyapunov_weight",
     "seed",
 )
 
@@ -140,7 +142,8 @@ def _models(report: Report) -> tuple[Table, ...]:
             continue
         layer = f"{model.get('layer', '')}: {_options(model.get('config'))}"
         data = f"{task.get('name', '')}: {_options(task.get('options'))}"
-        rows.append((m.title, layer, data, _options({k: training[k] for k in TOLD if training.get(k)})))
+        told = {k: training[k] for k in TOLD if training.get(k) or (k == "lyapunov_target" and k in training)}
+        rows.append((m.title, layer, data, _options(told)))
     return tabulate("Models, data and training", _words("model", "layer", "task", "training"), rows)
 
 

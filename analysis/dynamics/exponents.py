@@ -1,0 +1,142 @@
+r"""Lyapunov exponents as a differentiable function of the weights, through the gradient of QR.
+
+:math:`Q_{t+1} R_{t+1} = J_t Q_t` with ``diag(R) > 0``; the finite-time exponents are the means of
+:math:`\log R_{ii}`. Everything in it has a derivative by the weights: the states, the Jacobians along them, and the QR
+factorisation (Roberts and Roberts; ``stability.models.qr``), through which the frame's own turning is followed. So a
+network can be trained towards an exponent as towards any other number (Engelken, "Gradient flossing: improving
+gradient descent through dynamic control of Jacobians", NeurIPS 2023, does so with zero as the target).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError, NonFiniteError, RankError, UnsupportedError
+
+from ...models.factorizations import qr
+from ...models.recurrent import RecurrentLayer
+from ...models.tensors import check_sequence
+from ..guard import check_int, check_model
+from ..unroll import flat_state, layer_inputs, push_frame, recurrent_layers
+
+SEQUENCES, STEPS = 8, 50
+"""Of a batch, for the penalty: short trajectories of a few sequences, since each costs some passes over time."""
+
+
+def finite_time_exponents(
+    model: nn.Module, x: Tensor, k: int = 1, *, skip: int | None = None, seed: int = 0, per_time: bool = False
+) -> Tensor:
+    r"""The ``k`` first finite-time Lyapunov exponents of each trajectory, differentiable in the layer's parameters.
+
+    .. math:: \lambda_i = \frac{1}{T - s} \sum_{t > s} \log (R_t)_{ii}, \qquad Q_t R_t = J_t Q_{t-1}
+
+    In the dtype of the layer; ``lyapunov_exponents`` measures the same in float64, with errors and without a graph.
+
+    Args:
+        model: a recurrent layer of ``stability.models``, or a model that holds one. What stands before the layer counts
+            as data: no gradient reaches it.
+        x: ``(batch, time, features)``, what the model takes; one trajectory a sequence.
+        k: how many exponents; for all ``n`` their sum is the mean of ``log |det J_t|``.
+        skip: steps ``s`` at the beginning that do not count, while the frame finds its directions; a tenth by default.
+        seed: of the initial frame.
+        per_time: per unit of time instead of per step, for layers that integrate a differential equation.
+
+    Returns:
+        ``(batch, k)``, in the order of the frame (the largest first in the long run).
+
+    Raises:
+        ConfigurationError: bad options, or a unit of time where steps have none.
+        DimensionError: a wrong shape.
+        NonFiniteError: states that are not finite.
+        RankError: a direction is lost completely (its exponent is ``-inf``), so that there is no derivative.
+        UnsupportedError: a model without exactly one recurrent layer of ``stability.models``.
+
+    Example:
+        >>> from stability.models import ElmanRNN
+        >>> layer = ElmanRNN(1, 4)
+        >>> exponent = finite_time_exponents(layer, torch.zeros(2, 30, 1)).mean()
+        >>> exponent.backward()
+        >>> layer.weight_hh.grad.shape
+        torch.Size([4, 4])
+    """
+    layer = _own_layer(check_model(model))
+    x = layer_inputs(model, x)
+    x = check_sequence(x, layer.input_size)
+    batch, steps = x.shape[:2]
+    skip = steps // 10 if skip is None else check_int("skip", skip, 0)
+    if skip >= steps:
+        raise ConfigurationError(f"skip must be less than the {steps} time steps, got {skip}")
+    if per_time and layer.time_step is None:
+        raise ConfigurationError(f"the steps of {type(layer).__name__} have no duration: leave per_time away")
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        prepared, state = layer.begin(x)
+        like = flat_state(state)
+        n = like.shape[1]
+        if not 1 <= check_int("k", k) <= n:
+            raise ConfigurationError(f"k must be at most {n}, the size of the state, got {k}")
+        generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
+        drawn = torch.randn(batch, n, k, generator=generator, dtype=torch.float64)
+        frame = torch.linalg.qr(drawn)[0].to(like)
+        total = like.new_zeros(batch, k)
+        for t, drive in enumerate(layer.drive(x, prepared).unbind(1)):
+            pushed, state = push_frame(layer, drive, state, prepared, frame)
+            frame, triangle = _factors(pushed, t)
+            if t >= skip:
+                total = total + triangle.diagonal(dim1=-2, dim2=-1).log()
+    if not bool(torch.isfinite(flat_state(state)).all() & torch.isfinite(total).all()):
+        raise NonFiniteError("the states along these sequences", "the network diverges on this input")
+    mean = total / (steps - skip)
+    return mean / layer.time_step if per_time and layer.time_step is not None else mean
+
+
+def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 0) -> Tensor:
+    r"""How far the largest exponent of short trajectories is from a target: :math:`(\bar\lambda_1 - \lambda^*)^2`.
+
+    Of the first 8 sequences of ``x`` and their first 50 steps; the exponent is their mean, per step.
+
+    Args:
+        model: as for ``finite_time_exponents``.
+        x: ``(batch, time, features)``.
+        target: the exponent to come to, per step.
+        seed: of the initial frame.
+
+    Returns:
+        A differentiable scalar, to be added to a training loss.
+
+    Raises:
+        UnsupportedError: a model without exactly one recurrent layer of ``stability.models``; and what else
+            ``finite_time_exponents`` raises.
+
+    Example:
+        >>> from stability.models import RotRNN
+        >>> layer = RotRNN(1, 2, heads=1)
+        >>> fill = torch.nn.init.constant_(layer.gamma_log, 0.0)  # the damping is 1/e: one unit a step
+        >>> round(float(lyapunov_penalty(layer, torch.zeros(3, 20, 1), -1.5).detach()), 4)
+        0.25
+    """
+    return (finite_time_exponents(model, x[:SEQUENCES, :STEPS], seed=seed).mean() - target).square()
+
+
+def _own_layer(model: nn.Module) -> RecurrentLayer:
+    """The one recurrent layer; a copy of a ``torch.nn`` module's weights would be cut off from its gradients."""
+    found = recurrent_layers(model)
+    if len(found) == 1 and isinstance(found[0][1], RecurrentLayer) and not found[0][1].bidirectional:
+        return found[0][1]
+    what = ", ".join(f"{name or 'itself'} ({type(layer).__name__})" for name, layer in found) or "none"
+    raise UnsupportedError(
+        f"exponents are differentiable for one recurrent layer of stability.models that runs forward, such as ElmanRNN "
+        f"or LSTM; {type(model).__name__} has: {what}"
+    )
+
+
+def _factors(pushed: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    try:
+        return qr(pushed)
+    except NonFiniteError as error:
+        raise NonFiniteError(f"the frame after {step + 1} steps", "the network diverges on this input") from error
+    except RankError as error:
+        raise RankError(
+            f"after {step + 1} steps a direction is lost completely: its exponent is -inf and has no derivative "
+            f"({error})"
+        ) from error

@@ -1,0 +1,148 @@
+"""Exponents with gradients: the measured ones, derivatives by differences and in closed form, and training on them."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from stability.analysis import (
+    finite_time_exponents,
+    lyapunov_exponents,
+    lyapunov_penalty,
+    make_task,
+    resume_run,
+    task_from_arrays,
+    train,
+)
+from stability.analysis.training.settings import Settings
+from stability.errors import ConfigurationError, NonFiniteError, RankError, UnsupportedError
+from stability.models import GRU, LSTM, ElmanRNN, HouseholderRNN, LipschitzRNN, RotRNN, SequenceModel, Stack
+
+MAKERS = {
+    "elman": lambda: ElmanRNN(2, 4),
+    "lstm": lambda: LSTM(2, 3),
+    "midpoint": lambda: LipschitzRNN(2, 4, dt=0.2, integrator="midpoint"),
+    "oplu": lambda: HouseholderRNN(2, 4, reflections=2, activation="oplu"),
+    "stack": lambda: Stack([GRU(2, 3), ElmanRNN(3, 2)]),
+}
+
+
+def sequences(steps=8, batch=2):
+    return torch.randn(batch, steps, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_they_are_the_measured_exponents_and_their_gradient_is_that_of_differences(name):
+    torch.manual_seed(0)
+    layer, x = MAKERS[name]().double(), sequences()
+    exponents = finite_time_exponents(layer, x, 3)
+    measured = lyapunov_exponents(layer, x, 3)
+    ordered = exponents.detach().mean(0).sort(descending=True)[0]
+    np.testing.assert_allclose(ordered.numpy(), measured.exponents, atol=1e-12)
+    weights = torch.arange(1.0, 4.0).double()
+    (exponents @ weights).mean().backward()
+    direction = {n: torch.randn_like(p) for n, p in layer.named_parameters()}
+    along = sum(float((p.grad * direction[n]).sum()) for n, p in layer.named_parameters() if p.grad is not None)
+    values = []
+    for step in (-1e-5, 1e-5):
+        moved = copy.deepcopy(layer)
+        with torch.no_grad():
+            for n, p in moved.named_parameters():
+                p += step * direction[n]
+        values.append(float((finite_time_exponents(moved, x, 3).detach() @ weights).mean()))
+    assert along == pytest.approx((values[1] - values[0]) / 2e-5, rel=1e-6, abs=1e-8)
+
+
+def test_all_together_they_are_the_logarithm_of_the_determinant():
+    """For damped rotations it is ``d log gamma = -d exp(g)`` a head, and so is its derivative."""
+    layer = RotRNN(2, 6, heads=2).double()
+    total = finite_time_exponents(layer, sequences(), 6, skip=3).sum(1).mean()
+    total.backward()
+    damping = layer.gamma_log.detach().exp()
+    assert float(total.detach()) == pytest.approx(-3 * float(damping.sum()), rel=1e-12)
+    torch.testing.assert_close(layer.gamma_log.grad, -3 * damping)
+
+
+def test_the_unit_of_time(rng):
+    layer, x = LipschitzRNN(2, 4, dt=0.05).double(), sequences()
+    torch.testing.assert_close(finite_time_exponents(layer, x, per_time=True) * 0.05, finite_time_exponents(layer, x))
+    with pytest.raises(ConfigurationError, match="no duration"):
+        finite_time_exponents(ElmanRNN(2, 4).double(), x, per_time=True)
+
+
+def test_what_has_no_differentiable_exponent_is_refused():
+    x = sequences().float()
+    for model in (nn.RNN(2, 3, batch_first=True), RotRNN(2, 4, heads=1, bidirectional=True), nn.Linear(2, 2)):
+        with pytest.raises(UnsupportedError, match="one recurrent layer of stability.models"):
+            finite_time_exponents(model, x)
+    dead = ElmanRNN(2, 3, activation="relu")
+    nn.init.constant_(dead.bias, -100.0)
+    with pytest.raises(RankError, match="after 1 steps a direction is lost"):
+        finite_time_exponents(dead, x)
+    wild = ElmanRNN(2, 3, activation="relu")
+    nn.init.constant_(wild.weight_hh, 1e30)
+    nn.init.constant_(wild.bias, 1.0)
+    with pytest.raises(NonFiniteError, match="diverges"):
+        finite_time_exponents(wild, x)
+    for options in ({"k": 5}, {"k": 0}, {"skip": 8}):
+        with pytest.raises(ConfigurationError):
+            finite_time_exponents(ElmanRNN(2, 4), x, **options)
+
+
+def network(task):
+    torch.manual_seed(1)
+    return SequenceModel(ElmanRNN(task.input_size, 8), task.output_size, task.reduction)
+
+
+def test_training_towards_an_exponent(tmp_path):
+    """Seed 1: nearer to it on sequences never trained on; and a run that was cut in two ends with the same weights."""
+    task = make_task("digits", size=7, limit=60, test_limit=20)
+    common = {"epochs": 4, "lr": 2e-2, "batch_size": 30, "seed": 1}
+
+    def largest(model):
+        return lyapunov_exponents(model, task.test[0], 1, skip=0).largest
+
+    free, whole, cut = (network(task) for _ in range(3))
+    train(free, task, **common)
+    options = {"lyapunov_target": largest(free) + 0.4, "lyapunov_weight": 20.0}
+    train(whole, task, **common, **options)
+    assert abs(largest(whole) - options["lyapunov_target"]) < 0.2
+    train(cut, task, **{**common, "epochs": 2}, **options, out=tmp_path / "run")
+    going_on, _ = resume_run(tmp_path / "run", epochs=4)
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, going_on.state_dict()[name])
+
+
+def test_the_penalty_is_of_short_trajectories_of_the_batch():
+    torch.manual_seed(0)
+    layer, x = ElmanRNN(2, 4), torch.randn(12, 60, 2)
+    changed = x.clone()
+    changed[8:] += 1
+    changed[:, 50:] += 1
+    assert lyapunov_penalty(layer, x, 0.1) == lyapunov_penalty(layer, changed, 0.1)
+    own = finite_time_exponents(layer, x[:8, :50]).mean()
+    torch.testing.assert_close(lyapunov_penalty(layer, x, 0.1), (own - 0.1) ** 2)
+
+
+def test_settings_of_it():
+    assert "lyapunov_target" not in Settings().to_dict()
+    assert Settings(lyapunov_target=0.0).to_dict()["lyapunov_target"] == 0.0
+    for wrong in ({"lyapunov_weight": 2.0}, {"lyapunov_target": 0.0, "lyapunov_weight": 0.0}):
+        with pytest.raises(ConfigurationError, match="lyapunov"):
+            Settings(**wrong)
+
+
+def test_a_training_whose_exponent_is_lost_says_so():
+    x = torch.zeros(8, 4, 1)
+    x[:, 3] = 10.0  # switches all units off
+    task = task_from_arrays(x, torch.arange(8) % 2, held_out=0.25)
+    model = SequenceModel(ElmanRNN(1, 4, activation="relu"), 2)
+    nn.init.constant_(model.layer.bias, 5.0)
+    nn.init.constant_(model.layer.weight_ih, -10.0)
+    result = train(model, task, epochs=1, lyapunov_target=0.0)
+    assert result.stopped == "diverged"
+    assert "a direction is lost" in result.detail
