@@ -20,8 +20,9 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError
 from stability.systems.activations import ACTIVATIONS
+from stability.systems.checks import as_choice
 
-from .options import TORCH_ACTIVATIONS, choice
+from .options import TORCH_ACTIVATIONS
 
 CHANNELWISE: dict[str, Callable[[Tensor], Tensor]] = {**TORCH_ACTIVATIONS, "identity": lambda z: z}
 LAYER_ACTIVATIONS = (*CHANNELWISE, "modrelu", "oplu")
@@ -49,7 +50,7 @@ def layer_activation(name: Any, size: int) -> str:
     Raises:
         ConfigurationError: an unknown name, or an odd size for an activation that acts on pairs.
     """
-    name = choice("activation", name, LAYER_ACTIVATIONS)
+    name = as_choice("activation", name, LAYER_ACTIVATIONS)
     if name not in CHANNELWISE and size % 2:
         raise ConfigurationError(f"{name} acts on pairs: hidden_size must be even, got {size}")
     return name

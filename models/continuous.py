@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
 from stability.systems.activations import activation as lookup
+from stability.systems.checks import as_choice
 
 from .lure import INTEGRATORS, LureLayer, input_parameters
-from .options import choice, real
+from .options import real
 
 
 class ContinuousRNN(LureLayer):
@@ -26,7 +27,7 @@ class ContinuousRNN(LureLayer):
     def __init__(self, input_size: int, hidden_size: int, *, dt: float, integrator: str, activation: str) -> None:
         super().__init__(input_size, hidden_size, activation=activation)
         self.dt = real("dt", dt, 0.0, strict=True)
-        self.integrator = choice("integrator", integrator, INTEGRATORS)
+        self.integrator = as_choice("integrator", integrator, INTEGRATORS)
         self.weight_ih, self.bias = input_parameters(self.input_size, self.hidden_size)
 
     def start(self, init_std: float | None, default: float) -> nn.Parameter:

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from stability.errors import DimensionError
 from stability.systems import LureSystem
+from stability.systems.checks import as_choice
 
 from .lure import INTEGRATORS, LureLayer, input_parameters
-from .options import choice, real
+from .options import real
 from .parametrizations.contracting import (
     continuous_factors,
     continuous_free,
@@ -80,12 +81,12 @@ class ContractingRNN(LureLayer):
         margin: float = 1e-3,
     ) -> None:
         super().__init__(input_size, hidden_size, activation=activation)
-        self.time = choice("time", time, ("discrete", "continuous"))
+        self.time = as_choice("time", time, ("discrete", "continuous"))
         discrete = self.time == "discrete"
         rate = float(discrete) if rate is None else rate
         self.rate = real("rate", rate, 0.0, 1.0, strict=True) if discrete else real("rate", rate, 0.0)
         self.dt = real("dt", dt, 0.0, strict=True)
-        self.integrator = choice("integrator", integrator, INTEGRATORS)
+        self.integrator = as_choice("integrator", integrator, INTEGRATORS)
         self.margin = real("margin", margin, 0.0, 0.1, strict=True)
         free = self._initial_discrete() if discrete else self._initial_continuous()
         for name, value in free.items():

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
+from stability.systems.checks import as_choice
 
 from .network import REDUCTIONS, over_time
-from .options import choice, constructor_arguments, made_with, positive_int, real
+from .options import constructor_arguments, made_with, positive_int, real
 from .recurrent import LAYERS, RecurrentLayer
 from .tensors import check_sequence
 
@@ -123,15 +124,15 @@ class DeepNetwork(nn.Module):
         super().__init__()
         self.input_size = positive_int("input_size", input_size)
         self.output_size = positive_int("output_size", output_size)
-        self.layer_name = choice("layer", layer, tuple(LAYERS))
+        self.layer_name = as_choice("layer", layer, LAYERS)
         self.hidden_size = positive_int("hidden_size", hidden_size)
         self.width = positive_int("width", width)
         self.depth = positive_int("depth", depth)
         self.options = dict(options or {})
-        self.norm = choice("norm", norm, NORMS)
-        self.mixing = choice("mixing", mixing, MIXINGS)
+        self.norm = as_choice("norm", norm, NORMS)
+        self.mixing = as_choice("mixing", mixing, MIXINGS)
         self.dropout = real("dropout", dropout, 0.0, 1.0)
-        self.reduction = choice("reduction", reduction, REDUCTIONS)
+        self.reduction = as_choice("reduction", reduction, REDUCTIONS)
         self.encoder = nn.Linear(input_size, width)
         self.blocks = nn.ModuleList(DeepBlock(self._make_layer(), width, norm, mixing, dropout) for _ in range(depth))
         self.decoder = nn.Linear(width, output_size)

@@ -24,6 +24,7 @@ from torch.nn.modules import module as registration
 from stability.errors import ConfigurationError, FileFormatError, NonFiniteError, StabilityError
 from stability.storage.documents import parse_json
 from stability.storage.writing import write_bytes
+from stability.systems.checks import as_choice
 
 from .deep import DeepNetwork
 from .network import SequenceModel
@@ -110,10 +111,8 @@ def _build_layer(description: Mapping[str, Any]) -> RecurrentLayer:
         if not all(isinstance(layer, RecurrentLayer) and not isinstance(layer, Stack) for layer in layers):
             raise ConfigurationError("the layers of a stack must be recurrent layers without a head")
         return Stack(layers)  # type: ignore[arg-type]
-    cls = LAYERS.get(name) if isinstance(name, str) else None
-    if cls is None:
-        raise ConfigurationError(f"unknown layer {name!r}; the known ones are {', '.join([*LAYERS, 'stack'])}")
-    return made_with(cls, f"layer {name}", description["config"])
+    as_choice("layer", name, (*LAYERS, "stack"))
+    return made_with(LAYERS[name], f"layer {name}", description["config"])
 
 
 def save(model: nn.Module, path: str | Path, weights: Mapping[str, Tensor] | None = None) -> Path:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 from stability.systems import LureSystem
+from stability.systems.checks import as_choice
 
-from .options import choice, positive_int
+from .options import positive_int
 from .recurrent import RecurrentLayer
 from .stack import Stack
 
@@ -61,7 +62,7 @@ class SequenceModel(nn.Module):
                 f"layer must be a RecurrentLayer such as LipschitzRNN(2, 64), got {type(layer).__name__}"
             )
         self.output_size = positive_int("output_size", output_size)
-        self.reduction = choice("reduction", reduction, REDUCTIONS)
+        self.reduction = as_choice("reduction", reduction, REDUCTIONS)
         self.layer = layer
         self.input_size, self.hidden_size = layer.input_size, layer.hidden_size
         self.head = nn.Linear(layer.output_size, self.output_size)

@@ -66,17 +66,6 @@ def pair(name: str, value: Any, low: float = -math.inf, high: float = math.inf) 
     return both, both
 
 
-def choice(name: str, value: Any, known: tuple[str, ...]) -> str:
-    """``value`` when it is one of the known names.
-
-    Raises:
-        ConfigurationError: when it is none.
-    """
-    if not isinstance(value, str) or value not in known:
-        raise ConfigurationError(f"unknown {name} {value!r}; the known ones are {', '.join(known)}")
-    return value
-
-
 def constructor_arguments(cls: type) -> list[str]:
     """Names of the arguments that a class is made with, those of its base included where it hands them on."""
     names: list[str] = []

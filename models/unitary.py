@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
+from stability.systems.checks import as_choice
 
-from .options import choice, positive_int
+from .options import positive_int
 from .orthogonal import OrthogonalLayer
 from .parametrizations.householder import random_reflections
 from .parametrizations.unitary import arjovsky_matrix, fixed_permutation, real_form, unitary_matrix
@@ -72,7 +73,7 @@ class UnitaryRNN(OrthogonalLayer):
                 f"hidden_size must be even (real and imaginary parts of complex units), got {hidden_size}"
             )
         super().__init__(input_size, hidden_size, activation=activation)
-        self.kind = choice("kind", kind, KINDS)
+        self.kind = as_choice("kind", kind, KINDS)
         n = hidden_size // 2
         if kind == "arjovsky":
             if reflections is not None:

@@ -38,6 +38,7 @@ from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.rates import Rate, parse_rate
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.checks import as_choice
 from stability.systems.subjects import as_subject
 
 CRITERIA = ("auto", "theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear", "interval", "cascade")
@@ -126,8 +127,7 @@ def certify(
         'refuted'
     """
     started, deadline = time.monotonic(), Deadline.after(time_limit)
-    if criterion not in CRITERIA:
-        raise ConfigurationError(f"unknown criterion {criterion!r}; the known ones are {', '.join(CRITERIA)}")
+    as_choice("criterion", criterion, CRITERIA)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
     refuse_flushing()

@@ -15,10 +15,11 @@ import numpy as np
 
 import stability.rules  # noqa: F401  # pyright: ignore[reportUnusedImport] - fills the table of rules
 from stability.certificate import Certificate, Claim, Evidence, Verdict
-from stability.errors import ConfigurationError, StabilityError
+from stability.errors import StabilityError
 from stability.rigor.rational import check_exact
 from stability.rules.registry import RULES, worded
 from stability.statements import undecided, who
+from stability.systems.checks import as_choice
 from stability.wire import digest_of
 
 
@@ -151,8 +152,7 @@ def verify(certificate: Certificate | str | Path, *, method: str = "float") -> V
         For this system (its stored matrices, exact arithmetic) with every activation of slopes in [0, 1] under every \
 input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.9999 t) |d(0)| at time t.
     """
-    if method not in ("float", "exact"):
-        raise ConfigurationError(f"unknown method {method!r}; the known ones are float, exact")
+    as_choice("method", method, ("float", "exact"))
     if not isinstance(certificate, Certificate):
         try:
             certificate = Certificate.load(certificate)

@@ -22,6 +22,7 @@ from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import file_digest
 from stability.storage.folder import claim, is_inner, is_listed, listed
 from stability.storage.writing import make_folder
+from stability.systems.checks import as_choice
 
 from ..results import plain_value
 from ..tasks import identity, make_task
@@ -194,9 +195,8 @@ def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
 def _check(campaign: Campaign, overwrite: bool) -> None:
     """Refuse what cannot be done before anything is changed."""
     trained = [n for n in campaign.models if n not in {g.name for g in campaign.given}]
-    unknown = [n for n in trained if n not in PRESETS]
-    if unknown:
-        raise ConfigurationError(f"unknown model {unknown[0]!r}; the known ones are {', '.join(PRESETS)}")
+    for name in trained:
+        as_choice("model", name, PRESETS)
     folder = campaign.folder
     if folder.exists() and not folder.is_dir():
         raise FileFormatError(f"cannot write to {folder}: it is a file")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.systems.checks import as_choice
 
 from ...models.deep import DeepNetwork
 from ...models.network import over_time
@@ -126,8 +127,7 @@ def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor
         >>> extend(torch.tensor([[[1.0], [2.0]]]), 2, "hold").flatten().tolist()
         [1.0, 2.0, 2.0, 2.0]
     """
-    if how not in EXTENSIONS:
-        raise ConfigurationError(f"unknown extension {how!r}; the known ones are {', '.join(EXTENSIONS)}")
+    as_choice("extension", how, EXTENSIONS)
     if check_int("factor", factor) == 1:
         return x
     if how == "repeat":

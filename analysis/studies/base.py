@@ -18,10 +18,11 @@ import pandas as pd
 import torch
 from torch import nn
 
-from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.errors import FileFormatError, UnsupportedError
 from stability.storage.documents import read_json
 from stability.storage.folder import claim, is_listed, listed, refuse
 from stability.storage.writing import make_folder, write_text
+from stability.systems.checks import as_choice
 from stability.wire import digest_of
 
 from ..environment import environment
@@ -203,8 +204,7 @@ def run_study(
         FileFormatError: a folder that cannot be written to.
         FolderInUseError: another process writes there.
     """
-    if not isinstance(name, str) or name not in STUDIES:
-        raise ConfigurationError(f"unknown study {name!r}; the known ones are {', '.join(STUDIES)}")
+    as_choice("study", name, STUDIES)
     check_int("seed", seed, 0)
     out = Path(out)
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stability.errors import ConfigurationError, DimensionError
+from stability.systems.checks import as_choice
 
 from ..guard import check_int
 
@@ -217,9 +218,8 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
         >>> tuple(task.train[0].shape), task.metric_name
         ((8, 20, 2), 'mse')
     """
-    if not isinstance(name, str) or name not in TASKS:
-        own = "; a file of one's own is named with --data" * str(name).endswith(".npz")
-        raise ConfigurationError(f"unknown task {name!r}; the known ones are {', '.join(TASKS)}{own}")
+    own = "; a file of one's own is named with --data" * str(name).endswith(".npz")
+    as_choice("task", name, TASKS, own)
     check_int("seed", seed, 0)
     maker = TASKS[name]
     known = [p for p in inspect.signature(maker).parameters if p not in ("data_dir", "seed")]

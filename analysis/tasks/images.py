@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from stability.errors import ConfigurationError, FileFormatError
+from stability.systems.checks import as_choice
 
 from .base import Task, check_size, register_task, task_of
 from .idx import read_labelled_images
@@ -111,9 +112,7 @@ def _layout(value: Any) -> str:
         ConfigurationError: an unknown one.
     """
     name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if name not in LAYOUTS:
-        raise ConfigurationError(f"unknown layout {value!r}; the known ones are {', '.join(LAYOUTS)}")
-    return name
+    return as_choice("layout", name, LAYOUTS)
 
 
 def image_sequences(

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from stability.errors import ConfigurationError
+from stability.systems.checks import as_choice
 
 from ...models import SequenceModel, build
 from ..tasks import Task
@@ -102,9 +103,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def _preset(name: str) -> Preset:
-    if name not in PRESETS:
-        raise ConfigurationError(f"unknown preset {name!r}; the known ones are {', '.join(PRESETS)}")
-    return PRESETS[name]
+    return PRESETS[as_choice("preset", name, PRESETS)]
 
 
 def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from stability.errors import ConfigurationError
+from stability.systems.checks import as_choice
 
 from ..guard import check_int, check_number
 
@@ -107,11 +108,8 @@ class Settings:
             raise ConfigurationError("lyapunov_weight weighs the distance to a lyapunov_target: name that, too")
         if self.warm_up > 1:
             raise ConfigurationError(f"warm_up must be at most 1, got {self.warm_up!r}")
-        for name, known in (("optimizer", tuple(OPTIMIZERS)), ("schedule", SCHEDULES)):
-            if getattr(self, name) not in known:
-                raise ConfigurationError(
-                    f"unknown {name} {getattr(self, name)!r}; the known ones are {', '.join(known)}"
-                )
+        as_choice("optimizer", self.optimizer, OPTIMIZERS)
+        as_choice("schedule", self.schedule, SCHEDULES)
         if isinstance(self.milestones, (str, Mapping)) or not isinstance(self.milestones, Iterable):
             raise ConfigurationError(f"milestones must be a list of epochs, got {self.milestones!r}")
         object.__setattr__(self, "milestones", tuple(check_int("a milestone", m) for m in self.milestones))

@@ -25,6 +25,7 @@ from stability.errors import (
     StabilityError,
     UnsupportedError,
 )
+from stability.systems.checks import as_choice
 from stability.systems.parts import of_part
 
 from ..readers.limits import LAYERS, NUMBERS
@@ -99,9 +100,9 @@ def state_dict_subject(
         >>> state_dict_subject(gru.state_dict())[1]["cell"]
         'gru'
     """  # noqa: DOC501 - made by a function
-    if cell is not None and cell not in (*CELLS, "rnn"):
-        raise ConfigurationError(f"unknown cell {cell!r}; the known ones are {', '.join(CELLS)}")
     cell = "rnn_tanh" if cell == "rnn" else cell
+    if cell is not None:
+        as_choice("cell", cell, CELLS)
     odd = [k for k, v in state.items() if not isinstance(k, str) or (_KEY.fullmatch(k) and not _is_array(v))]
     if odd:
         raise FileFormatError(f"{where} holds, under {shown(odd)}, something else than a tensor with a name")

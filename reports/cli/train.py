@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import ConfigurationError
+from stability.systems.checks import as_choice
 
 from ..formatting import duration, metric, metric_word, number
 from .console import Interrupted, assignments
@@ -118,8 +119,7 @@ def _prepare(
     from ...analysis.tasks import make_task
     from ...models import LAYERS, build
 
-    if model not in LAYERS:
-        raise ConfigurationError(f"unknown model {model!r}; the known ones are {', '.join(LAYERS)}")
+    as_choice("model", model, LAYERS)
     where = check_device(compute.device)
     options = assignments("--set", settings)
     data = make_task(task[0], data_dir=compute.data_dir, seed=compute.seed, **task[1])

@@ -37,7 +37,7 @@ from stability.solve.lmi import pose_bounded_real
 from stability.solve.rates import Rate, as_rate, margin_of, spectral_rate, start_rate
 from stability.solve.response import state_space
 from stability.systems import LureSystem
-from stability.systems.checks import as_positive
+from stability.systems.checks import as_choice, as_positive
 from stability.systems.statespace import LureMatrices, StateSpace
 
 Array = np.ndarray
@@ -81,8 +81,7 @@ def circle_criterion(
         >>> circle_criterion(LureSystem.recurrent([[-2.0]], [[2.5]]), method="lmi").holds
         False
     """
-    if method not in ("frequency", "lmi"):
-        raise ConfigurationError(f'unknown method {method!r}; the known ones are "frequency", "lmi"')
+    as_choice("method", method, ("frequency", "lmi"))
     deadline = Deadline.after(time_limit).named("circle")
     own = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     reach = own if M is None else np.full(system.channels, _lipschitz(M, own))

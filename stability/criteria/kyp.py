@@ -18,7 +18,7 @@ import numpy as np
 from stability.certificate import Finding
 from stability.criteria.circle import GainTest
 from stability.criteria.witness import Witness, answering, prove_capped
-from stability.errors import ConfigurationError, DimensionError
+from stability.errors import DimensionError
 from stability.solve.coordinates import power_of_two
 from stability.solve.deadline import STOPPED, TOO_LATE, Deadline, TimeLimit, TimeOverError
 from stability.solve.forms import multiplier_slack
@@ -28,6 +28,7 @@ from stability.solve.positive_real import null_directions, positivity
 from stability.solve.rates import Rate, start_rate
 from stability.solve.response import state_space
 from stability.systems import LureSystem
+from stability.systems.checks import as_choice
 from stability.systems.statespace import LureMatrices, StateSpace
 
 Array = np.ndarray
@@ -152,8 +153,7 @@ def kyp_criterion(
         >>> finding.holds, round(finding.rate, 6)
         (True, 1.0)
     """
-    if method not in ("auto", "frequency", "lmi"):
-        raise ConfigurationError(f'unknown method {method!r}; the known ones are "auto", "frequency", "lmi"')
+    as_choice("method", method, ("auto", "frequency", "lmi"))
     transformed, wide = _transformed(system)
     if not wide.any():
         return Finding("kyp", False, None, "does not apply: every channel has a single slope")

@@ -21,6 +21,7 @@ from stability.solve.overshoot import condition_number
 from stability.solve.rates import Rate, bisect, crawl, margin_of, parse_rate, spectral_rate, start_rate
 from stability.solve.search import Search
 from stability.systems import LureSystem
+from stability.systems.checks import as_choice
 
 Array = np.ndarray
 _SMALL, _SDP_SIZE = 64, 24
@@ -203,8 +204,7 @@ def multiplier_criterion(
         (True, 1.0)
     """
     rate = parse_rate(rate, system)
-    if solver not in ("auto", "riccati", "cvxpy"):
-        raise ConfigurationError(f"unknown solver {solver!r}; the known ones are auto, riccati, cvxpy")
+    as_choice("solver", solver, ("auto", "riccati", "cvxpy"))
     if tol is None:
         tol = default_tolerance(system)
     if not 0.0 < tol < 1.0:

@@ -32,6 +32,7 @@ from stability.solve.rates import bisect, shift_factor, start_rate
 from stability.solve.riccati import bounded_real
 from stability.systems import DrivenSystem, LureSystem, as_matrix
 from stability.systems.channels import closed
+from stability.systems.checks import as_choice
 from stability.systems.statespace import StateSpace
 from stability.systems.subjects import as_subject
 
@@ -307,10 +308,8 @@ def incremental_gain(
         raise DimensionError("output", f"(k, {system.states})", H.shape)
     horizon = _horizon(horizon, system.is_discrete)
     measure = measure or ("l2" if horizon is None else "final")
-    for name, value, known in (("measure", measure, ("l2", "final")), ("solver", solver, _SOLVERS)):
-        if value not in known:
-            words = ", ".join(f'"{x}"' for x in known)
-            raise ConfigurationError(f"unknown {name} {value!r}; the known ones are {words}")
+    as_choice("measure", measure, ("l2", "final"))
+    as_choice("solver", solver, _SOLVERS)
     if solver == "auto":
         solver = "cvxpy or riccati" if system.states <= _PROGRAM_STATES else "riccati"
     if "cvxpy" in solver:

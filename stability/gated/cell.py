@@ -12,6 +12,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.gated.equations import FLOATS, GATES, step_and_derivative
 from stability.systems import as_matrix
 from stability.systems.activations import activation
+from stability.systems.checks import as_choice
 from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
@@ -91,9 +92,7 @@ class GatedCell(Subject):
 
     def __post_init__(self) -> None:
         kind, low, high = self.kind, self.input_low, self.input_high
-        if kind not in GATES:
-            raise ConfigurationError(f"unknown gated cell {kind!r}; the known ones are {', '.join(GATES)}")
-        count = len(GATES[kind])
+        count = len(GATES[as_choice("gated cell", kind, GATES)])
         recurrent = as_matrix("w_hh", self.w_hh)
         hidden = recurrent.shape[1]
         if hidden == 0 or recurrent.shape[0] != count * hidden:

@@ -15,6 +15,7 @@ from stability.errors import ConfigurationError
 from stability.solve.coordinates import Coordinates
 from stability.solve.deadline import Deadline
 from stability.solve.positive_real import interpolant, null_directions
+from stability.systems.checks import as_choice
 from stability.systems.statespace import LureMatrices, StateSpace, with_input
 
 Array = np.ndarray
@@ -54,9 +55,8 @@ def solver_order(solver: str | None, n: int, size: int) -> list[str]:
         if n <= 12 and size <= 40:
             return ["CLARABEL"]
         return ["SCS", "CLARABEL"] if n <= CLARABEL_STATES and size <= 2 * CLARABEL_STATES else ["SCS"]
-    if not isinstance(solver, str) or solver.upper() not in ("CLARABEL", "SCS"):
-        raise ConfigurationError(f"unknown semidefinite solver {solver!r}; the known ones are CLARABEL, SCS")
-    return [solver.upper()]
+    named = solver.upper() if isinstance(solver, str) else solver
+    return [as_choice("semidefinite solver", named, ("CLARABEL", "SCS"))]
 
 
 def _usable(system: StateSpace, *more: Array) -> bool:

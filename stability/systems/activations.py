@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.errors import ConfigurationError
+from stability.systems.checks import as_choice
 
 Array = np.ndarray
 TANH_ULPS = 8.0
@@ -96,6 +96,4 @@ def activation(name: str) -> Activation:
         >>> activation("tanh").slope
         (0.0, 1.0)
     """
-    if name not in ACTIVATIONS:
-        raise ConfigurationError(f"unknown activation {name!r}; the known ones are {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    return ACTIVATIONS[as_choice("activation", name, ACTIVATIONS)]

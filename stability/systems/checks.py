@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,35 @@ def as_vector(name: str, value: Any, size: int, otherwise: str) -> Array:
     if not np.isfinite(vector).all():
         raise ConfigurationError(f"{name} must be finite")
     return vector
+
+
+def as_choice(name: str, value: Any, known: Iterable[str], hint: str = "") -> str:
+    """``value`` when it is one of the known names.
+
+    Args:
+        name: what is chosen, for the error.
+        value: the choice.
+        known: names, in the order in which the error lists them.
+        hint: what the error says besides.
+
+    Returns:
+        The name.
+
+    Raises:
+        ConfigurationError: any other value.
+
+    Example:
+        >>> as_choice("integrator", "euler", ("euler", "midpoint"))
+        'euler'
+        >>> as_choice("integrator", "heun", ("euler", "midpoint"))
+        Traceback (most recent call last):
+            ...
+        stability.errors.ConfigurationError: unknown integrator 'heun'; the known ones are euler, midpoint
+    """
+    names = tuple(known)
+    if not isinstance(value, str) or value not in names:
+        raise ConfigurationError(f"unknown {name} {value!r}; the known ones are {', '.join(names)}{hint}")
+    return value
 
 
 def as_positive(name: str, value: Any) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError
+from stability.systems.checks import as_choice
 
 
 def check_integrator(method: Any) -> None:
@@ -17,8 +18,7 @@ def check_integrator(method: Any) -> None:
     Raises:
         ConfigurationError: for any other name than ``euler`` and ``midpoint``.
     """
-    if method not in ("euler", "midpoint"):
-        raise ConfigurationError(f"unknown integrator {method!r}; the known ones are euler, midpoint")
+    as_choice("integrator", method, ("euler", "midpoint"))
 
 
 def as_step(dt: Any, expected: str = "a positive number") -> float:
