@@ -1,8 +1,7 @@
 """Models as files: ``.safetensors`` with the configuration as JSON in its metadata. Nothing is unpickled.
 
 ``describe`` and ``build`` turn a model into a plain dictionary and back:
-``{"layer": NAME, "config": {...}, "output_size": 10, "reduction": "last"}``;
-a bare layer has the first two only.
+``{"layer": NAME, "config": {...}, "output_size": 10, "reduction": "last"}``; a bare layer has the first two only.
 """
 
 from __future__ import annotations

@@ -104,9 +104,8 @@ def pgd(
 ) -> AttackResult:
     """Projected gradient ascent: ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds.
 
-    The direction is the steepest one of the norm: the sign (linf) or the unit gradient (l2). Each sequence
-    keeps the visited point of largest margin. The experiment of the Lipschitz RNN study is ``steps=7,
-    step_size=0.01``.
+    The direction is the steepest one of the norm: the sign (linf) or the unit gradient (l2). Each sequence keeps the
+    visited point of largest margin. The experiment of the Lipschitz RNN study is ``steps=7, step_size=0.01``.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.

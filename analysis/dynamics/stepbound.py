@@ -40,8 +40,7 @@ class StepBound:
     def accumulated(self, horizon: int, mean: bool = False) -> float:
         """``|d_T|_P <= accumulated |u|_2`` over a sequence: ``drive sqrt(sum_k rate^{2k})``; or for the mean.
 
-        By Cauchy-Schwarz over the time steps, with weights ``rate^k`` (last state), ``(1 + ... + rate^k) /
-        T`` (mean).
+        By Cauchy-Schwarz over the time steps, with weights ``rate^k`` (last state), ``(1 + ... + rate^k) / T`` (mean).
         """
         k = np.arange(horizon)
         with np.errstate(over="ignore"):
@@ -74,8 +73,7 @@ def step_bound(subject: DrivenSystem, witness: Mapping[str, Any] | None = None) 
     """Bound one step in the metric ``P`` of a proof of contraction, or in the Euclidean norm without one.
 
     The slopes split into midpoint and radius, ``K = K0 + S``, ``|S| <= r``: without a proof the rate is
-    ``|A + B K0 C| + |B r^{1/2}| |r^{1/2} C|``, and the drive ``|R (B K0 E + F)| + |R B r^{1/2}| |r^{1/2}
-    E|``.
+    ``|A + B K0 C| + |B r^{1/2}| |r^{1/2} C|``, and the drive ``|R (B K0 E + F)| + |R B r^{1/2}| |r^{1/2} E|``.
 
     Args:
         subject: a discrete-time network.

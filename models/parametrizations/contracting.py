@@ -1,10 +1,9 @@
 r"""Networks that contract for every value of their free parameters, with the proof built alongside.
 
-Both parametrisations satisfy the multiplier LMI for slopes in [0, 1] by construction, at a witness ``(P,
-L)`` that comes with the matrices, and reach every network that the LMI certifies with the margin. The
-discrete one is an explicit relative (no channel feedback) of the recurrent equilibrium networks of Revay,
-Wang, Manchester, "Recurrent Equilibrium Networks: Flexible Dynamic Models with Guaranteed Stability and
-Robustness" (2021).
+Both parametrisations satisfy the multiplier LMI for slopes in [0, 1] by construction, at a witness ``(P, L)`` that
+comes with the matrices, and reach every network that the LMI certifies with the margin. The discrete one is an explicit
+relative (no channel feedback) of the recurrent equilibrium networks of Revay, Wang, Manchester, "Recurrent Equilibrium
+Networks: Flexible Dynamic Models with Guaranteed Stability and Robustness" (2021).
 """
 
 from __future__ import annotations
@@ -94,10 +93,9 @@ def continuous_factors(
     .. math:: P = V^T V + \delta I, \quad Q = X^T X + \epsilon I, \quad L = \mathrm{diag}(e^{l}), \quad
               A = P^{-1}(-Q/2 - \lambda P + K), \quad W = L^{-1}(\sqrt 2 L^{1/2} S X - P)
 
-    with ``K`` skew, ``|S| < 1``. The LMI at ``(P, L, rate)`` is then ``[-Q, sqrt(2) X^T S^T L^{1/2}; .,
-    -2 L]``, whose Schur complement is at most ``-eps I``; ``eps = margin tr(P + X^T X) / n`` and ``delta
-    = margin tr(V^T V) / n`` (which bounds the condition of ``P``, so that rounding the matrices cannot
-    break the LMI).
+    with ``K`` skew, ``|S| < 1``. The LMI at ``(P, L, rate)`` is then ``[-Q, sqrt(2) X^T S^T L^{1/2}; ., -2 L]``, whose
+    Schur complement is at most ``-eps I``; ``eps = margin tr(P + X^T X) / n`` and ``delta = margin tr(V^T V) / n``
+    (which bounds the condition of ``P``, so that rounding the matrices cannot break the LMI).
 
     Args:
         V: ``(n, n)``, free.
@@ -166,11 +164,11 @@ def discrete_factors(
 
     .. math:: E = \tfrac12 (H_{11} + H_{33} / \rho^2 + Y - Y^T), \quad A = E^{-1} H_{31}, \quad B = E^{-1} V
 
-    with ``X``, ``M`` in blocks of size ``n``, ``delta`` the margin, and ``eps`` diagonal: ``margin`` times
-    the mean of the diagonal of what it is added to, for each block. By Schur on ``2 L``, ``M > 0`` is
+    with ``X``, ``M`` in blocks of size ``n``, ``delta`` the margin, and ``eps`` diagonal: ``margin`` times the mean of
+    the diagonal of what it is added to, for each block. By Schur on ``2 L``, ``M > 0`` is
     ``[H11, -W^T L, H31^T; ., 2 L, V^T; ., ., H33] > 0``; and since ``E + E^T - H33 / rho^2`` is at most
-    ``rho^2 E^T H33^{-1} E = rho^2 P``, this implies ``[rho^2 P, -W^T L, A^T E^T; ., 2 L, B^T E^T; ., .,
-    H33] > 0``: by Schur on ``H33`` the LMI at ``(P, L, rho)``.
+    ``rho^2 E^T H33^{-1} E = rho^2 P``, this implies ``[rho^2 P, -W^T L, A^T E^T; ., 2 L, B^T E^T; ., ., H33] > 0``: by
+    Schur on ``H33`` the LMI at ``(P, L, rho)``.
 
     Args:
         X: ``(2 n, 2 n)``, free.

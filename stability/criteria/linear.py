@@ -34,9 +34,8 @@ def linear_criterion(system: LureSystem, *, rate: Rate = "best") -> Finding:
         rate: ``"best"``, ``"any"`` (stability) or a number: at least this rate.
 
     Returns:
-        A finding with margin ``-max Re(eigenvalue)`` or ``1 - max |eigenvalue|`` and a witness ``{"P",
-        "L"}`` proved at ``rate``: exact to about 1e-9 where A is diagonalisable, a little inside where it is
-        not.
+        A finding with margin ``-max Re(eigenvalue)`` or ``1 - max |eigenvalue|`` and a witness ``{"P", "L"}`` proved at
+        ``rate``: exact to about 1e-9 where A is diagonalisable, a little inside where it is not.
 
     Raises:
         ConfigurationError: a bad rate.

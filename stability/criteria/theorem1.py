@@ -61,8 +61,7 @@ def theorem1(A: Any, W: Any, M: float = 1.0, *, slope: Any = None, time_limit: T
         time_limit: seconds; what is not decided by then does not hold, and says so.
 
     Returns:
-        The findings; witnesses ``{"P", "L"}`` are proved for the multiplier inequality with ``B = I``, ``C =
-        W``.
+        The findings; witnesses ``{"P", "L"}`` are proved for the multiplier inequality with ``B = I``, ``C = W``.
 
     Raises:
         DimensionError: matrices that are not square or differ in size.

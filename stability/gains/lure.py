@@ -1,10 +1,9 @@
 r"""Incremental gains: how much the output can change when the input sequence does.
 
-For two trajectories from one state whose inputs differ by ``u``, the difference ``y`` of their outputs
-satisfies ``|y|_2 <= g |u|_2``. The bound comes from a multiplier inequality with a supply rate and is
-proved, rounding errors included, before it is returned (``stability.rules.gain_lmi``). A classifier that
-reads ``y`` at the last step keeps its decision under every input change smaller than ``margin / (sqrt(2)
-g)``.
+For two trajectories from one state whose inputs differ by ``u``, the difference ``y`` of their outputs satisfies
+``|y|_2 <= g |u|_2``. The bound comes from a multiplier inequality with a supply rate and is proved, rounding errors
+included, before it is returned (``stability.rules.gain_lmi``). A classifier that reads ``y`` at the last step keeps its
+decision under every input change smaller than ``margin / (sqrt(2) g)``.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ proves for :math:`V = x^T Y^{-1} x` that :math:`\dot V \le \mu (1 - V)` (:math:`
 the ellipsoid ``V <= 1`` is never left and every trajectory ends in it, hence in the ball of radius
 :math:`\lambda_{\max}(Y)^{1/2}`.
 
-``box``: with :math:`s = |G| b` (what the activation and the inputs can add to each state in absolute value) and ``r >
-0``: in discrete time :math:`|A| r + s < r`, in continuous time
-:math:`a_{ii} r_i + \sum_{j \ne i} |a_{ij}| r_j + s_i < 0`. Then :math:`\max_i |x_i| / r_i` falls as long as it is
-above one, and ends there or below for every trajectory. For ``A = 0`` in discrete time this is the unit box of tanh.
+``box``: with :math:`s = |G| b` (what the activation and the inputs can add to each state in absolute value) and
+``r > 0``: in discrete time :math:`|A| r + s < r`, in continuous time
+:math:`a_{ii} r_i + \sum_{j \ne i} |a_{ij}| r_j + s_i < 0`. Then :math:`\max_i |x_i| / r_i` falls as long as it is above
+one, and ends there or below for every trajectory. For ``A = 0`` in discrete time this is the unit box of tanh.
 
 Source: S. Boyd, L. El Ghaoui, E. Feron, V. Balakrishnan, Linear Matrix Inequalities in System and Control
 Theory (1994), section 6.1.3 (reachable sets with unit-peak inputs).

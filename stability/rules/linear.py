@@ -7,11 +7,10 @@ decay. It says nothing about a particular network, whose activation is not linea
 
 ``unstable_linear``, for a network: an unstable linear part that a bounded activation cannot hold back. Let
 :math:`w^T A = \lambda w^T`. For two trajectories under one input :math:`y = w^T d` obeys
-:math:`\dot y = \lambda y + w^T B \Delta\phi` with
-:math:`|w^T B \Delta\phi| \le S = 2 \sup|\phi| \sum_j |w^T B|_j`. Hence, with ``Re lambda > 0`` (``|lambda| >
-1``) and a first difference with ``|y(0)| Re(lambda) > S`` (``|y(0)| (|lambda| - 1) > S``), the gap grows for
-ever, whatever the input and the two first states, which proves that the network neither contracts nor stays
-bounded.
+:math:`\dot y = \lambda y + w^T B \Delta\phi` with :math:`|w^T B \Delta\phi| \le S = 2 \sup|\phi| \sum_j |w^T B|_j`.
+Hence, with ``Re lambda > 0`` (``|lambda| > 1``) and a first difference with ``|y(0)| Re(lambda) > S``
+(``|y(0)| (|lambda| - 1) > S``), the gap grows for ever, whatever the input and the two first states, which proves that
+the network neither contracts nor stays bounded.
 
 Data without ``difference`` claim less: an eigenvalue on or beyond the boundary of the stability region. Then
 ``|y(t)| >= |y(0)| - S t`` for first differences of every size, so no ``C exp(-lambda t)`` (``C rho^t``)

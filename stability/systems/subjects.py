@@ -18,9 +18,8 @@ class Subject:
     """What the four kinds of subject share: a frozen dataclass whose fields are what a file keeps.
 
     Every subject has ``states``, ``outputs``, ``is_discrete``, ``part`` and ``phrase`` (whom a claim is about, in
-    words); one with inputs has ``inputs``,
-    ``advance(state, u)`` (the next state, or the right-hand side of a flow) and ``output(state)``, what a layer above
-    reads.
+    words); one with inputs has ``inputs``, ``advance(state, u)`` (the next state, or the right-hand side of a flow) and
+    ``output(state)``, what a layer above reads.
     """
 
     part: str
