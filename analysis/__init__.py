@@ -8,11 +8,11 @@ from .attacks.sweep import SweepResult, attack_sweep, over_models
 from .attacks.threat import AttackResult
 from .curvature.density import SpectralDensity, spectral_density
 from .curvature.hessian import HessianSummary, hessian_summary
-from .dynamics.exponents import finite_time_exponents, lyapunov_penalty
 from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .dynamics.norms import NormDrift, norm_drift
 from .radius.certified import CertifiedRadius, certified_radius
 from .tasks import TASKS, Task, make_task, task_from_arrays
+from .training.exponents import finite_time_exponents, lyapunov_penalty
 from .training.front import resume_run, train
 from .training.margins import contraction_gap, margin_penalty
 from .training.outcome import Epoch, Progress, TrainResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ..dynamics.exponents import lyapunov_penalty
+from .exponents import lyapunov_penalty
 from .margins import margin_penalty
 from .settings import Settings
 
