@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -14,12 +14,15 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError
 
 from ..campaign.inputs import width
-from ..campaign.work import Work, step
+from ..campaign.steps import step
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
 from .projections import Box
 from .sweep import SweepResult, check_confidence, check_levels
 from .threat import Bounds, free_box
+
+if TYPE_CHECKING:
+    from ..campaign.work import Work
 
 
 def _white(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,11 +18,14 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError
 
 from ..campaign.inputs import width
-from ..campaign.work import Work, step
+from ..campaign.steps import step
 from ..guard import check_number, untouched
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
 from .threat import Bounds, Threat, open_threat
+
+if TYPE_CHECKING:
+    from ..campaign.work import Work
 
 
 @dataclass(frozen=True, eq=False)

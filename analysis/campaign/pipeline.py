@@ -29,9 +29,9 @@ from .budgets import AnalysisSettings
 from .digests import file_digests, model_digest
 from .inputs import about_inputs, data_range
 from .owned import INPUTS, RESULTS, begin_analysis, owned
-from .work import NoDataError, Work, steps_in
+from .work import NoDataError, Work
 
-STEPS = steps_in(steps, attacks, curvature, dynamics, radius)
+STEPS = steps.steps_in(steps, attacks, curvature, dynamics, radius)
 """The function of every step, in the order in which they run; each stands in the file of its analyzer."""
 
 

@@ -1,17 +1,11 @@
-"""The steps of an analysis: where they are registered, what they work on, what they say where something is missing.
-
-A step stands in the file of its analyzer, under ``@step("name")``; ``stability.storage.artifacts`` describes its files.
-"""
+"""What the steps of an analysis work on, and what they say where something is missing."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
-from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -19,7 +13,7 @@ from torch import Tensor, nn
 
 from stability.certificate import Certificate
 from stability.errors import UnsupportedError
-from stability.storage.artifacts import STEPS, artifact
+from stability.storage.artifacts import artifact
 from stability.storage.writing import write_text
 
 from ..results import plain_value
@@ -94,6 +88,17 @@ class Work:
         bounds = task.bounds or (float(x.min()), float(x.max()))
         return model, x[:size], y[:size], bounds
 
+    def with_answers(self) -> tuple[nn.Module, Task]:
+        """Model and task, after one look at whether the model's answers can be compared with the targets.
+
+        Raises:
+            UnsupportedError: when there is no model or no data, or the answers are of another kind.
+            DimensionError: answers of another shape than the targets ask for.
+        """
+        model, task = self.with_data()
+        answers_of(model, task)
+        return model, task
+
     def with_data(self) -> tuple[nn.Module, Task]:
         """Model and task.
 
@@ -133,43 +138,3 @@ class Work:
         """The document of a result: the fields that it is described with, from ``more`` or else from the result."""
         document = dict.fromkeys(artifact(name).fields) | more
         self.write_json(name, {f: value if f in more else getattr(result, f) for f, value in document.items()})
-
-
-Step = Callable[[Work], None]
-_FOUND: dict[str, Step] = {}
-
-
-def step(name: str) -> Callable[[Step], Step]:
-    """Register a function as the step of an analysis that writes the files which are described under this name.
-
-    Args:
-        name: a key of ``stability.storage.artifacts.STEPS``.
-
-    Returns:
-        The decorator; the function gets the ``Work`` and writes through it.
-    """
-
-    def register(function: Step) -> Step:
-        assert name in STEPS, f"the step {name!r} is not described: see stability/storage/artifacts.py"
-        assert name not in _FOUND, f"two functions are the step {name!r}"
-        _FOUND[name] = function
-        return function
-
-    return register
-
-
-def steps_in(*packages: ModuleType) -> dict[str, Step]:
-    """The steps of an analysis, in the order in which they are described.
-
-    Args:
-        packages: whose files are imported, so that the steps in them are found.
-
-    Returns:
-        Each by its name.
-    """
-    for package in packages:
-        for module in iter_modules(package.__path__):
-            import_module(f"{package.__name__}.{module.name}")
-    lacking = [name for name in STEPS if name not in {*_FOUND, "training"}]
-    assert not lacking, f"no function is the step {lacking}: see @step in {__name__}"
-    return {name: _FOUND[name] for name in STEPS if name in _FOUND}

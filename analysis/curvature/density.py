@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,12 +13,14 @@ from torch import nn
 
 from stability.errors import ConfigurationError
 
-from ..campaign.fitting import answers_of
-from ..campaign.work import Work, step
+from ..campaign.steps import step
 from ..guard import check_int, check_number
 from ..results import Record
 from .hessian import hessian_summary
 from .products import LossFunction, hessian_of
+
+if TYPE_CHECKING:
+    from ..campaign.work import Work
 
 _REACH = 6.0  # standard deviations of the kernel beyond the outermost node that the grid covers
 
@@ -169,8 +171,7 @@ def spectral_density(
 
 @step("hessian")
 def _hessian_step(work: Work) -> None:
-    model, task = work.with_data()
-    answers_of(model, task)
+    model, task = work.with_answers()
     x, y = (part[: work.budget.curved] for part in task.train)
     common: dict[str, Any] = {"loss": task.loss, "seed": work.seed}
     steps, probes = work.budget.iterations, work.budget.probes

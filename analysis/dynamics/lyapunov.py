@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -28,10 +28,13 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 from ...models.tensors import check_sequence
 from ..campaign.inputs import covers
-from ..campaign.work import Work, step
+from ..campaign.steps import step
 from ..guard import check_int, check_model, check_number
 from ..results import Record, plain_value
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
+
+if TYPE_CHECKING:
+    from ..campaign.work import Work
 
 _ROUNDING = 1e-12  # relative; of the few operations below
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -23,11 +23,14 @@ from stability.systems.checks import as_choice
 from ...models.deep import DeepNetwork
 from ...models.network import over_time
 from ...models.tensors import check_sequence, state_leaves
-from ..campaign.work import Work, step
+from ..campaign.steps import step
 from ..guard import check_batch, check_int, check_model, untouched
 from ..results import Record
 from ..unroll import flat_state, layer_inputs, only_layer
 from .envelope import expected_rms, norm_bound
+
+if TYPE_CHECKING:
+    from ..campaign.work import Work
 
 EXTENSIONS = ("repeat", "zero", "hold", "noise")
 LOSS = "random projection of the last state"  # where no targets are given

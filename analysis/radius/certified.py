@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,10 +24,13 @@ from ...models.network import SequenceModel
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
 from ..campaign.inputs import width
-from ..campaign.work import Work, step
+from ..campaign.steps import step
 from ..dynamics.stepbound import SLACK, horizon_gain, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
+
+if TYPE_CHECKING:
+    from ..campaign.work import Work
 
 Array = NDArray[np.float64]
 GIVEN = "; a gain from the input to the logits that was proved otherwise can be given in Python as gain="

@@ -1,6 +1,6 @@
 """What a run directory holds: one description, from which what writes, reads, lists and replaces its files derives.
 
-A new file of an analyzer stands here, is written by the analyzer's step (``stability.analysis.campaign.work``), and is
+A new file of an analyzer stands here, is written by the analyzer's step (``stability.analysis.campaign.steps``), and is
 shown by a section of the page: nothing else knows its name.
 """
 

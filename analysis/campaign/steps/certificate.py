@@ -6,7 +6,8 @@ from typing import Any
 
 from stability.certify import certify
 
-from ..work import Work, step
+from ..work import Work
+from . import step
 
 
 @step("certificate")

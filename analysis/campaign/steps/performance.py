@@ -11,7 +11,8 @@ from ...guard import in_evaluation
 from ...tasks import Task
 from ...training.trainer import evaluate
 from ..fitting import answers_of
-from ..work import Work, step
+from ..work import Work
+from . import step
 
 BATCH = 1000
 MOST_CLASSES = 50
