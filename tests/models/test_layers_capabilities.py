@@ -14,7 +14,6 @@ from .every_layer import (
     EVERY,
     HIDDEN,
     INPUT,
-    SYSTEM,
     LeakyRNN,
     drawn_like,
     flat,
@@ -57,17 +56,6 @@ def test_hidden_states_and_the_state_of_the_system(name):
     assert all(h.shape[0] == 4 and not h.is_complex() for h in hidden)
     state = drawn_like(state)
     np.testing.assert_array_equal(layer.system_state(state).detach().numpy(), flat(layer, state))
-
-
-@EVERY
-def test_a_step_has_a_duration_where_an_equation_is_integrated(name):
-    layer = make(name, **SYSTEM.get(name, {}))
-    if layer.time_step is None:
-        with pytest.raises(UnsupportedError):
-            layer.driven(continuous=True)
-    else:
-        assert layer.lure().dt == layer.time_step > 0
-        assert layer.driven(continuous=True).system.dt is None
 
 
 GAPS = ("elman", "lipschitz", "a user's own", "torch.nn.RNN", "torch.nn.RNNCell")

@@ -1,4 +1,4 @@
-"""Every number in every table of the page is the one in the file that it came from."""
+"""The page's words and pictures against the files that they came from; ``test_every_cell.py`` has the tables."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from stability.reports import render
-from stability.reports.formatting import metric, signed
-from stability.reports.page.sections import sections
+from stability.reports.figures.panels import sweep
+from stability.reports.formatting import metric
 from stability.reports.stored.collect import collect
 from stability.verify import verify
 
@@ -52,11 +51,6 @@ class Tables(HTMLParser):
         return [dict(zip(found[0], row, strict=True)) for row in found[1:]]
 
 
-@pytest.fixture
-def page(drawn: Path) -> Tables:
-    return Tables((drawn / "report.html").read_text(encoding="utf-8"))
-
-
 def stored(drawn: Path, name: str) -> dict[str, dict]:
     """A document of every model that has it, by title."""
     out = {}
@@ -74,17 +68,6 @@ def test_where_the_lines_of_theory_come_from(drawn: Path) -> None:
         assert f"<li>{title}, proved bound: {drift['sources']['envelope']}</li>" in text
 
 
-def test_margins_and_claims(page: Tables, drawn: Path) -> None:
-    certificates = stored(drawn, "certificate.json")
-    rows = page.table("Signed margins")
-    for title, document in certificates.items():
-        for row, finding in zip(rows, document["findings"], strict=True):
-            assert row[title].split(";")[0].endswith(signed(finding["margin"]))
-            assert ("✓" in row[title]) == (finding["holds"] and finding["criterion"] != "theorem1b_published")
-    said = [(r["model"], r["in full"]) for r in page.table("Further claims")]
-    assert said == [(m.title, c["statement"]) for m in collect(drawn).models for c in m.certificate["claims"]]
-
-
 def test_cards_show_what_the_checker_proved(drawn: Path) -> None:
     text = (drawn / "report.html").read_text(encoding="utf-8")
     for m in collect(drawn).models:
@@ -99,9 +82,9 @@ def test_cards_show_what_the_checker_proved(drawn: Path) -> None:
 
 
 def heights_of_the_curve(folder: Path) -> set[float]:
-    """Vertical places of the longest stroke of a curve's width in the first panel of the section."""
-    (section,) = [s for s in sections(collect(folder)) if s.anchor == "robustness"]
-    strokes = re.findall(r'<path [^>]*?d="([^"]*)"[^>]*stroke-width="1.7"', str(section.panels[0].svg))
+    """Vertical places of the longest stroke of a curve's width in the panel of white noise."""
+    drawn = sweep(collect(folder).models, "noise", {"noise": "white"}, "White noise", "level", "noise-white")
+    strokes = re.findall(r'<path [^>]*?d="([^"]*)"[^>]*stroke-width="1.7"', str(drawn))
     return {float(y) for y in re.findall(r"[ML] \S+ (\S+)", max(strokes, key=lambda d: d.count("L")))}
 
 
@@ -135,10 +118,6 @@ def test_a_regression_is_never_called_accuracy(small_dir: Path) -> None:
     section = body[body.index('id="training"') :]
     assert "accuracy" not in section.lower()
     assert metric(0.172, "mse") == "0.172"
-
-
-def test_an_accuracy_stays_one(page: Tables) -> None:
-    assert {row["measured by"] for row in page.table("Outcome")} == {"accuracy"}
 
 
 def test_the_pictures_show_the_map_that_runs() -> None:
