@@ -6,7 +6,8 @@ r"""Activations of the orthogonal family: those that act entry by entry, and two
 
 modReLU (Arjovsky et al. 2016) acts on complex numbers kept as pairs ``(i, i + n)``, with a learned bias. OPLU
 (Chernodub and Nowicki 2016) sorts the pairs ``(2 i, 2 i + 1)`` and so keeps the norm. Neither acts on one
-channel at a time, so neither is slope-restricted in the sense of a Lur'e system.
+channel at a time, so neither is slope-restricted in the sense of a Lur'e system: proofs about them are those of a
+``PairwiseSystem``.
 """
 
 from __future__ import annotations

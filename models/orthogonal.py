@@ -7,8 +7,8 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from stability.errors import UnsupportedError
 from stability.systems import DrivenSystem
+from stability.systems.pairwise import PAIRWISE, PairwiseSystem
 
 from .activations import CHANNELWISE, Expansion, expansion_of, layer_activation, modrelu, oplu
 from .lure import rnn_subject
@@ -126,30 +126,23 @@ class OrthogonalLayer(RecurrentLayer):
         norm = float(torch.linalg.matrix_norm(self.weight(double=True).detach(), 2))
         return expansion_of(self.activation, norm, self.b if self.activation == "modrelu" else None)
 
-    def driven(self, continuous: bool = False) -> DrivenSystem:
+    def driven(self, continuous: bool = False) -> DrivenSystem | PairwiseSystem:
         """The map with W realised in float64 from exact copies of the weights.
 
+        For modReLU and OPLU, which act on pairs, it is the one whose W is the orthogonal matrix nearest to that one: W is
+        orthogonal by construction, and no claim may hang on how it was rounded.
+
         Raises:
-            UnsupportedError: for the differential equation, which this map does not have, and for modReLU and
-                OPLU, which are not slope-restricted channel by channel.
+            UnsupportedError: for the differential equation, which this map does not have.
             NonFiniteError: NaN or infinite weights.
         """
         self.refuse_equation(continuous)
-        if self.activation not in CHANNELWISE:
-            what = "the modulus of a pair" if self.activation == "modrelu" else "the order of a pair"
-            raise UnsupportedError(
-                f"{type(self).__name__} with {self.activation} is no Lur'e system: the activation depends on "
-                f"{what}, not on one channel at a time, so no slope interval describes it. "
-                f"layer.expansion() tells what is known: {_in_words(self.expansion())}"
-            )
         self.check_finite()
         W, V, b = (to_numpy(value) for value in (self.weight(double=True), self.V, self.b))
-        return rnn_subject(W, V, b, self.activation, type(self).__name__)
+        name = type(self).__name__
+        if self.activation in PAIRWISE:
+            return PairwiseSystem(W, V, b, self.activation, orthogonal=True, name=name)
+        return rnn_subject(W, V, b, self.activation, name)
 
     def _input(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.V, None if self.activation == "modrelu" else self.b)
-
-
-def _in_words(expansion: Expansion) -> str:
-    verdict = "neither contracting nor non-expansive" if expansion.kind == "neither" else expansion.kind
-    return f"{verdict} ({expansion.reason})"

@@ -21,6 +21,7 @@ CRITERIA = {
     "interval_jacobian": "bounds on every entry of the step Jacobian over the reachable box",
     "interval_lmi": "one quadratic norm for all step Jacobians over the reachable box",
     "construction": "the model contracts by construction; the proof that it carries was re-checked",
+    "pairwise": "a norm of the weights that the activation on pairs does not stretch",
     "cascade": "a stack of contracting layers with bounded coupling",
 }
 
@@ -46,6 +47,10 @@ NAMES = {
     "interval_jacobian": "interval Jacobian",
     "interval_lmi": "interval LMI",
     "gated_orbits": "periodic orbits",
+    "pairwise": "weighted norm",
+    "pair_isometry": "isometry",
+    "pair_linear": "powers of W",
+    "pair_jump": "jump of modReLU",
     "gated_trajectories": "separated trajectories",
 }
 
@@ -62,6 +67,7 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "interval": "1 − ρ per step",
     "interval_jacobian": "1 − ρ per step",
     "interval_lmi": "1 − ρ per step",
+    "pairwise": "1 − ρ per step",
 }
 NO_UNIT = "no number, it holds or fails"
 

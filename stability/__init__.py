@@ -30,6 +30,7 @@ from stability.refute import Refutation, refute
 from stability.solve.hinf import hinf_norm
 from stability.stacks.stack import Cascade, LayerStack
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.pairwise import PairwiseSystem
 from stability.systems.subjects import register_converter
 from stability.verify import Verification, verify
 
@@ -41,6 +42,7 @@ __all__ = [
     "DrivenSystem",
     "GatedCell",
     "LureSystem",
+    "PairwiseSystem",
     "register_converter",
     # answers
     "Certificate",

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stability.certificate import Certificate, Claim, Finding, Verdict
-from stability.claims.bounded import bounded, equilibrium_claim
-from stability.claims.contraction import calmer_claims, contraction_claim, open_claim, overshoot_of
-from stability.claims.nonexpansive import nonexpansive
-from stability.claims.regional import regional
+from stability.claims.contraction import contraction_claim, open_claim, overshoot_of
+from stability.claims.further import further_claims
 from stability.claims.stack import layer_findings, stack_claim
 from stability.criteria.circle import circle_criterion
 from stability.criteria.interval import gated_findings, gated_proof
 from stability.criteria.kyp import kyp_criterion
 from stability.criteria.linear import linear_criterion
 from stability.criteria.multiplier import default_tolerance, multiplier_criterion
+from stability.criteria.pairwise import pairwise_claim, pairwise_criterion
 from stability.criteria.schur import schur_criterion
 from stability.criteria.theorem1 import theorem1_system
 from stability.criteria.witness import Witness
@@ -39,9 +38,11 @@ from stability.solve.rates import Rate, parse_rate
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.checks import as_choice
+from stability.systems.pairwise import PairwiseSystem
 from stability.systems.subjects import as_subject
 
-CRITERIA = ("auto", "theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear", "interval", "cascade")
+_OF_SYSTEMS = ("theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear")
+CRITERIA = ("auto", *_OF_SYSTEMS, "interval", "pairwise", "cascade")
 _LARGE = 256
 """Beyond this many states, ``auto`` leaves out the criteria that the multiplier inequality contains."""
 
@@ -292,18 +293,29 @@ def _lure(subject: LureSystem | DrivenSystem, question: _Question, own: Any) -> 
     return _Found(tuple(findings))
 
 
+def _refuse_other(own: str, question: _Question, whose: str) -> None:
+    if question.criterion not in ("auto", own):
+        about = "Lur'e systems" if question.criterion in _OF_SYSTEMS else "other subjects"
+        raise UnsupportedError(f"the {question.criterion} criterion is about {about}; {whose} has criterion {own}")
+
+
 def _gated(cell: GatedCell, question: _Question, own: Any) -> _Found:
     """A gated cell: bounds of its gates over an invariant box, at the rate asked for, else at the best there is."""
-    if question.criterion not in ("auto", "interval"):
-        raise UnsupportedError(
-            f"the {question.criterion} criterion is about Lur'e systems; a gated cell has criterion interval"
-        )
+    _refuse_other("interval", question, "a gated cell")
     for rate in (question.rate, "best") if isinstance(question.rate, float) else (question.rate,):
         findings = gated_findings(cell, rate=rate, time_limit=question.deadline)
         made = gated_proof(cell, findings)
         if made is not None:
             return _Found(findings, made[0], made[1].criterion, rate, decided=True)
     return _Found(findings)
+
+
+def _pairs(subject: PairwiseSystem, question: _Question, own: Any) -> _Found:
+    """An activation on pairs of units: a norm of the weights that it does not stretch."""
+    _refuse_other("pairwise", question, "a network with an activation on pairs")
+    findings = tuple(_tried("pairwise", lambda: [pairwise_criterion(subject)], question.deadline))
+    claim = pairwise_claim(subject, findings[0])
+    return _Found(findings, claim, findings[0].criterion if claim else None, decided=claim is not None)
 
 
 def _stack(stack: LayerStack, question: _Question, own: Any) -> _Found:
@@ -330,6 +342,7 @@ def _stack(stack: LayerStack, question: _Question, own: Any) -> _Found:
 _CRITERIA: tuple[tuple[tuple[type, ...], Callable[[Any, _Question, Any], _Found]], ...] = (
     ((LureSystem, DrivenSystem), _lure),
     ((GatedCell,), _gated),
+    ((PairwiseSystem,), _pairs),
     ((LayerStack,), _stack),
 )
 """Who asks the criteria about which subjects."""
@@ -349,7 +362,7 @@ def _certify(subject: Any, question: _Question, own: Any) -> Certificate:
             claim, criterion, meta = result.claim, result.proof.kind, _witness_meta(result, question)
     claim = claim or open_claim(subject)
     overshoot = overshoot_of(claim) if claim.verdict is Verdict.CERTIFIED else None
-    further = _further(subject, claim, question, found.rate)
+    further = further_claims(subject, claim, rate=found.rate, deadline=question.deadline) if question.further else ()
     return Certificate(subject, claim, criterion, claim.value, overshoot, findings, further, meta)
 
 
@@ -368,30 +381,3 @@ def _witness_meta(result: Refutation, question: _Question) -> dict[str, Any]:
         return {}
     known = {"input_in_data_range": result.input_in_data_range, "states_reachable": result.states_reachable}
     return {"witness": known}
-
-
-_FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], bool, bool], ...] = (
-    (lambda subject, main, limit: equilibrium_claim(subject, main), False, False),
-    (lambda subject, main, limit: bounded(subject, time_limit=limit), True, False),
-    (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), False, True),
-    (lambda subject, main, limit: regional(subject, time_limit=limit), True, True),
-)
-"""Makers of further claims; whether each is about networks alone, and asked only where contraction is not certified."""
-
-
-def _further(subject: Any, main: Claim, question: _Question, rate: Rate) -> tuple[Claim, ...]:
-    """Further claims, each proved or left out: the strongest true statements below (or about) the main one."""
-    certified = main.verdict is Verdict.CERTIFIED
-    if not question.further or not isinstance(subject, (LureSystem, DrivenSystem)) or (certified and rate == "any"):
-        return ()
-    claims: list[Claim] = []
-    for make, of_networks, of_the_open in _FURTHER:
-        if (of_networks and not isinstance(subject, DrivenSystem)) or (of_the_open and certified):
-            continue
-        if question.deadline.stops("further claims"):
-            break
-        claim = make(subject, main, question.deadline)
-        if claim is not None and claim.verdict is not Verdict.INCONCLUSIVE:
-            claims.append(claim)
-    calmer = calmer_claims(subject, main, time_limit=question.deadline) if certified and rate == "best" else []
-    return (*calmer, *claims)

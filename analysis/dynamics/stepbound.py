@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.rules.multiplier_lmi import check_lmi
-from stability.systems import DrivenSystem, LureSystem
+from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 
 from ..guard import check_int
 
@@ -69,14 +69,25 @@ def _feedback_gain(system: LureSystem) -> float:
     raise UnsupportedError("the channel equation is not acyclic; in Python a proved gain can be given as gain=")
 
 
-def step_bound(subject: DrivenSystem, witness: Mapping[str, Any] | None = None) -> StepBound:
+def _pairs(subject: PairwiseSystem) -> StepBound:
+    if subject.jumps:
+        raise UnsupportedError(
+            "modReLU with a positive bias jumps at zero: the smallest change of an input can move the state by twice "
+            "that bias, so no gain from inputs to states exists"
+        )
+    rate = 1.0 if subject.orthogonal else _norm(subject.W) * (1 + SLACK)
+    return StepBound(np.eye(subject.states), rate, _norm(subject.V) * (1 + SLACK), "an activation that stretches nothing")
+
+
+def step_bound(subject: DrivenSystem | PairwiseSystem, witness: Mapping[str, Any] | None = None) -> StepBound:
     """Bound one step in the metric ``P`` of a proof of contraction, or in the Euclidean norm without one.
 
     The slopes split into midpoint and radius, ``K = K0 + S``, ``|S| <= r``: without a proof the rate is
     ``|A + B K0 C| + |B r^{1/2}| |r^{1/2} C|``, and the drive ``|R (B K0 E + F)| + |R B r^{1/2}| |r^{1/2} E|``.
 
     Args:
-        subject: a discrete-time network.
+        subject: a discrete-time network; of one with an activation on pairs, which stretches nothing, ``|W|`` and
+            ``|V|`` are the bounds.
         witness: ``{"P": (n, n), "L": (m,), "rate": rho}`` for the multiplier inequality; it is proved here
             again.
 
@@ -84,7 +95,7 @@ def step_bound(subject: DrivenSystem, witness: Mapping[str, Any] | None = None) 
         The bound.
 
     Raises:
-        UnsupportedError: a differential equation, which has no steps.
+        UnsupportedError: a differential equation, which has no steps, or modReLU with a positive bias, which jumps.
         ConfigurationError: the witness proves nothing about this system.
 
     >>> system = LureSystem([[0.5]], [[0.25]], [[1.0]], dt=1.0)
@@ -92,6 +103,8 @@ def step_bound(subject: DrivenSystem, witness: Mapping[str, Any] | None = None) 
     >>> bound.rate, bound.drive
     (0.75, 0.25)
     """
+    if isinstance(subject, PairwiseSystem):
+        return _pairs(subject)
     system = subject.system
     if not system.is_discrete:
         raise UnsupportedError("a gain over time steps needs the discrete map: use layer.driven()")

@@ -96,7 +96,7 @@ PRESETS: dict[str, Preset] = {
     "unitary": _units(
         "unitary",
         "Unitary RNN",
-        "modReLU acts on pairs of units: outside what slope criteria speak about",
+        "a unitary W and modReLU, which acts on pairs of units: far from zero it keeps every distance",
         reflections=16,
     ),
 }

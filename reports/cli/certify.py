@@ -32,7 +32,9 @@ def certify(
     out: Annotated[Path | None, no_default("Write the certificate there.", "-o", "--out")] = None,
     criterion: Annotated[
         str,
-        typer.Option(help="auto, or one: theorem1a, theorem1b, schur, circle, kyp, multiplier, linear, interval."),
+        typer.Option(
+            help="auto, or one: theorem1a, theorem1b, schur, circle, kyp, multiplier, linear, interval, pairwise."
+        ),
     ] = "auto",
     solver: Annotated[str, typer.Option(help="auto, riccati, cvxpy.")] = "auto",
     rate: Annotated[str, typer.Option(help="best, any (existence only, the fastest), or a number to reach.")] = "best",

@@ -2,7 +2,9 @@
 
 Orthogonal networks are of this kind: ``|W h| = |h|`` and an activation of slope at most one never stretch a
 difference, but nothing shrinks it either, so they are no contractions. In floating point ``W`` is orthogonal to
-rounding only; the factor proved is therefore ``1 + epsilon`` with the smallest epsilon tried that can be proved.
+rounding only; the factor proved is therefore ``1 + epsilon`` with the smallest epsilon tried that can be proved. A
+network whose activation acts on pairs says of its ``W`` whether the orthogonal matrix beside it is meant: then the
+factor is one.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.rules.multiplier_lmi import check_lmi
-from stability.rules.registry import propose
+from stability.rules.registry import accepted, propose
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.systems import LureSystem
+from stability.systems.pairwise import PairwiseSystem
 
 EPSILONS = (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 
@@ -24,7 +27,7 @@ def nonexpansive(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
     """Whether a step never stretches a difference by more than ``1 + epsilon`` in the Euclidean norm.
 
     Args:
-        subject: a discrete ``LureSystem`` or ``DrivenSystem``.
+        subject: a discrete ``LureSystem`` or ``DrivenSystem``, or a ``PairwiseSystem``.
         time_limit: seconds.
 
     Returns:
@@ -35,6 +38,10 @@ def nonexpansive(subject: Any, *, time_limit: TimeLimit = None) -> Claim | None:
         >>> nonexpansive(rotation).value
         1.000000001
     """
+    if isinstance(subject, PairwiseSystem):
+        factors = (1.0,) if subject.orthogonal else tuple(1.0 + e for e in EPSILONS)
+        found = (accepted(subject, "pair_growth", {"factor": factor}) for factor in factors)
+        return next((claim for claim in found if claim is not None), None)
     system: Any = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or not system.is_discrete:
         return None

@@ -15,12 +15,14 @@ from stability.refute.gated import search_gated
 from stability.refute.inputs import ANYWHERE
 from stability.refute.inputs import input_range as checked_range
 from stability.refute.network import search_bare, search_network
+from stability.refute.pairwise import search_pairwise
 from stability.refute.search import Search
 from stability.refute.stack import search_stack
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.checks import as_vector
+from stability.systems.pairwise import PairwiseSystem
 from stability.systems.subjects import as_subject
 
 __all__ = ["Refutation", "refute", "witness_claim"]
@@ -44,7 +46,8 @@ def refute(
     input"): an unstable linear part that the bounded activation cannot hold back, an unstable equilibrium or orbit
     under a constant or periodic input, two equilibria or orbits under one input, or two disjoint boxes of states that
     no trajectory leaves. Constant slopes are only a finding there. For a stack: a witness against a layer of its lowest
-    level, one against the stack as one network, or two runs of the whole stack. Every witness returned has passed its
+    level, one against the stack as one network, or two runs of the whole stack. For a network with an activation on
+    pairs: what its norms, eigenvalues and biases decide. Every witness returned has passed its
     rule. Two trajectories that were only seen to stay apart refute nothing: they come back with evidence ``replayed``
     where nothing is proved.
 
@@ -111,6 +114,7 @@ _SEARCHES: dict[type, Callable[[Search], Refutation]] = {
     LureSystem: search_bare,
     DrivenSystem: search_network,
     GatedCell: search_gated,
+    PairwiseSystem: search_pairwise,
     LayerStack: lambda search: search_stack(
         search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region
     ),

@@ -3,5 +3,6 @@
 from stability.systems.checks import as_matrix, as_slope
 from stability.systems.driven import DrivenSystem
 from stability.systems.lure import Discretisation, LureSystem
+from stability.systems.pairwise import PairwiseSystem
 
-__all__ = ["Discretisation", "DrivenSystem", "LureSystem", "as_matrix", "as_slope"]
+__all__ = ["Discretisation", "DrivenSystem", "LureSystem", "PairwiseSystem", "as_matrix", "as_slope"]

@@ -21,7 +21,7 @@ from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, worded
 from stability.stacks.stack import LayerStack
 from stability.statements import undecided
-from stability.systems import DrivenSystem, LureSystem
+from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,13 @@ def latch() -> GatedCell:
     return GatedCell("gru", np.zeros((3, 1)), w_hh, np.array([50.0, 0.0, 0.0]), input_low=-1.0, input_high=1.0)
 
 
+def turning(activation: str = "modrelu", bias: float = -0.1, size: float | None = None) -> PairwiseSystem:
+    """Two pairs turned and mixed by an orthogonal W, or by one of another ``size``."""
+    W = np.array([[0.6, 0.0, 0.0, -0.8], [0.0, 0.8, -0.6, 0.0], [0.0, 0.6, 0.8, 0.0], [0.8, 0.0, 0.0, 0.6]])
+    b = np.full(2 if activation == "modrelu" else 4, bias)
+    return PairwiseSystem(W if size is None else size * W, np.eye(4, 2), b, activation, orthogonal=size is None)
+
+
 HELD = 0.99932929973906692
 
 
@@ -136,6 +143,10 @@ def specimens() -> dict[str, Specimen]:
     made = gated_proof(cell, [interval_lmi_criterion(cell)])
     out["contraction of lstm, quadratic"] = cell, None if made is None else made[0]
     out["nonexpansive"] = turn, nonexpansive(turn)
+    for name, pairs in (("orthogonal", turning()), ("rounded", turning("oplu", size=1.0))):
+        out[f"nonexpansive pairs, {name}"] = pairs, nonexpansive(pairs)
+    shrunk = turning(size=0.5)
+    out["contraction of pairs"] = shrunk, certify(shrunk, refute=False).claim
     for measure, horizon in (("l2", None), ("final", None), ("final", 5), ("l2", 5)):
         out[f"gain of a flow, {measure}, {horizon}"] = (
             driven,
@@ -218,6 +229,13 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
             ),
         ),
         "held cell": (cell, witness_claim(cell, "gated_trajectories", held)),
+        "isometry": (turning("oplu"), witness_claim(turning("oplu"), "pair_isometry", {})),
+        "expansion": (turning("oplu", size=1.1), witness_claim(turning("oplu", size=1.1), "pair_isometry", {})),
+        "powers of W": (
+            turning(size=1.1),
+            witness_claim(turning(size=1.1), "pair_linear", {"eigenvalue": [0.66, 0.88]}),
+        ),
+        "jump": (turning(bias=0.1, size=0.5), witness_claim(turning(bias=0.1, size=0.5), "pair_jump", {"pair": 1})),
         "lowest layer": (
             stack,
             witness_claim(stack, "cascade_layer", {"layer": 0, "kind": "gated_orbits", "data": orbits}),

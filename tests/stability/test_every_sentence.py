@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specimens import latch, network_map, plain_map, small_cell, two_levels
+from specimens import latch, network_map, plain_map, small_cell, turning, two_levels
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated.cell import GatedCell
@@ -158,6 +158,14 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a stack that is no network": (
         STACK, "merged_stack", {"kind": "unstable_equilibrium", "data": PLUS}, "contraction", None,
     ),
+    "pairs": (turning(size=0.5), "pair_norm", LMI, "contraction", None),
+    "pairs that keep distances": (turning(), "pair_growth", {"factor": 1.0}, "nonexpansive", 1.0),
+    "pairs, rounded": (turning("oplu", size=1.0), "pair_growth", {"factor": 1.000000123456}, "nonexpansive", None),
+    "an isometry": (turning("oplu"), "pair_isometry", {}, "contraction", None),
+    "a part that is an isometry": (of_part(turning(), "cell", "Net"), "pair_isometry", {}, "contraction", None),
+    "powers of W": (turning(size=1.1), "pair_linear", {"eigenvalue": [0.66, 0.88]}, "contraction", None),
+    "powers of W, unnamed": (turning(size=1.1), "pair_linear", {}, "contraction", None),
+    "a jump": (turning(bias=0.061728), "pair_jump", {"pair": 1}, "contraction", None),
     "replayed": (NETWORK, "separated_trajectories", {**RUNS, "input": np.zeros(2)}, "contraction", None),
     "replayed, a row": (MAP, "separated_trajectories", {**RUNS, "input": ONE}, "contraction", None),
     "replayed, period 2": (MAP, "separated_trajectories", {**RUNS, "input": TWO}, "contraction", None),

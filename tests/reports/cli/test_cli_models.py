@@ -162,8 +162,8 @@ def test_compare_ranks_by_drift_and_writes_its_figure(
     assert "Ranked by doublings" in text
 
 
-def test_compare_takes_model_files_without_a_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Activations on pairs have norms and gradients to compare, though no criterion speaks about them."""
+def test_compare_takes_activations_on_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are refuted by what their norms do, where W is orthogonal, and have norms and gradients to compare."""
     torch.manual_seed(0)
     layers = {
         "householder": HouseholderRNN(2, 6, reflections=3),
@@ -173,8 +173,8 @@ def test_compare_takes_model_files_without_a_system(tmp_path: Path, capsys: pyte
     files = [str(save(SequenceModel(layer, 1), tmp_path / f"{name}.safetensors")) for name, layer in layers.items()]
     assert cli.run(["compare", *files, "--time-limit", "1", "--samples", "4", "--steps", "9", "--json"]) == 0
     rows = {m["model"]: m for m in json.loads(capsys.readouterr().out)["models"]}
-    assert rows["oplu"]["verdict"] is None
-    assert rows["unitary"]["verdict"] is None
+    assert rows["oplu"]["verdict"] == "refuted"
+    assert rows["unitary"]["verdict"] == "refuted"
     assert rows["householder"]["verdict"] in ("refuted", "inconclusive")
     assert all(m["doublings"] is not None for m in rows.values())
 

@@ -1,0 +1,176 @@
+r"""Networks whose activation acts on pairs of units: modReLU on complex numbers, OPLU on neighbours.
+
+.. math:: x^+ = \sigma(W x + V u + b), \qquad \mathrm{OPLU}(s, t) = (\max(s, t), \min(s, t)), \qquad
+          \mathrm{modReLU}(z) = \max(|z| + b, 0)\, z / |z|, \quad \mathrm{modReLU}(0) = 0 .
+
+Neither looks at one channel at a time, so no interval of slopes describes it and no Lur'e system does. What a proof
+needs is known all the same: OPLU keeps the norm of every vector and the order of distances
+(:math:`|\sigma(z)| = |z|`, :math:`|\sigma(y) - \sigma(z)| \le |y - z|`); modReLU changes the norm of a pair by its
+bias at most, and never stretches a difference where that bias is not positive: it is then the proximal map of
+:math:`-b\,|z|`. With a positive bias it jumps by :math:`2 b` at zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError
+from stability.systems.checks import as_choice, as_matrix
+from stability.systems.parts import as_part, part_phrase
+from stability.systems.subjects import Subject
+from stability.wire import subject
+
+Array = np.ndarray
+PAIRWISE = ("modrelu", "oplu")
+NEARLY_ORTHOGONAL = 1e-6
+"""Of the row sums of ``|W^T W - I|``: what storing an orthogonal matrix in float32 may cost, at any size in use."""
+
+
+def modrelu(z: Array, bias: Array) -> Array:
+    """ModReLU of complex numbers in real form.
+
+    Args:
+        z: ``(..., 2k)``, real parts then imaginary parts.
+        bias: ``(k,)``.
+
+    Returns:
+        ``(..., 2k)``; zero stays zero.
+
+    Example:
+        >>> modrelu(np.array([3.0, 4.0]), np.array([-2.5]))
+        array([1.5, 2. ])
+    """
+    real, imaginary = np.split(z, 2, axis=-1)
+    size = np.hypot(real, imaginary)
+    scale = np.maximum(size + bias, 0.0) / np.where(size > 0.0, size, 1.0)
+    return z * np.concatenate([scale, scale], axis=-1)
+
+
+def oplu(z: Array) -> Array:
+    """Sort the neighbours ``2 i`` and ``2 i + 1``, the larger first.
+
+    Args:
+        z: ``(..., 2k)``.
+
+    Returns:
+        ``(..., 2k)``, of the same norm.
+
+    Example:
+        >>> oplu(np.array([1.0, 2.0, 4.0, 3.0]))
+        array([2., 1., 4., 3.])
+    """
+    pairs = z.reshape(*z.shape[:-1], -1, 2)
+    return np.stack([pairs.max(axis=-1), pairs.min(axis=-1)], axis=-1).reshape(z.shape)
+
+
+@subject("pairwise")
+@dataclass(frozen=True, eq=False)
+class PairwiseSystem(Subject):
+    r"""A particular network ``x+ = sigma(W x + V u + b)`` with an activation on pairs of units.
+
+    The weights of an orthogonal or unitary layer are orthogonal by construction, and what is stored of them is not:
+    rounding has moved it. With ``orthogonal=True`` the network is the one whose ``W`` is the orthogonal matrix
+    nearest to the stored one, of which there is exactly one.
+
+    Args:
+        W: ``(n, n)`` recurrent weights, ``n`` even; a complex matrix in its real form ``[[Re, -Im], [Im, Re]]``.
+        V: ``(n, p)`` input weights.
+        b: ``(n/2,)`` biases of modReLU, which are inside it; ``(n,)`` of OPLU.
+        activation: ``modrelu`` (pairs ``i``, ``i + n/2``) or ``oplu`` (pairs ``2 i``, ``2 i + 1``).
+        orthogonal: ``W`` is the orthogonal matrix nearest to the stored one.
+        name: what reports call it.
+        part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.systems.parts``.
+
+    Raises:
+        DimensionError: shapes that do not fit.
+        ConfigurationError: an unknown activation, an odd number of units, or weights that are said to be orthogonal and
+            are not nearly so.
+
+    Example:
+        >>> turn = PairwiseSystem([[0.0, -1.0], [1.0, 0.0]], [[1.0], [0.0]], [-0.5], "modrelu", orthogonal=True)
+        >>> turn.advance(np.array([2.0, 0.0]), np.zeros(1))
+        array([0. , 1.5])
+    """
+
+    W: Any
+    V: Any
+    b: Any
+    activation: str
+    orthogonal: bool = False
+    name: str = "network"
+    part: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        as_choice("activation on pairs", self.activation, PAIRWISE)
+        if type(self.orthogonal) is not bool:
+            raise ConfigurationError(f"orthogonal must be true or false, got {str(self.orthogonal)[:40]!r}")
+        n = len(as_matrix("W", self.W))
+        if n == 0 or n % 2:
+            raise ConfigurationError(f"{self.activation} acts on pairs: W must have an even number of rows, got {n}")
+        w, v = as_matrix("W", self.W, (n, n)), as_matrix("V", self.V, (n, None))
+        entries = n // 2 if self.activation == "modrelu" else n
+        b = as_matrix("b", np.reshape(np.asarray(self.b), (-1, 1)), (entries, 1))[:, 0]
+        if self.orthogonal:
+            _refuse_far_from_orthogonal(w)
+        self._set(W=w, V=v, b=b, name=str(self.name), part=as_part(self.part))
+
+    input_low = input_high = None
+    """A network takes any input: it has no box, see ``GatedCell``."""
+
+    def with_inputs(self, low: Any, high: Any) -> PairwiseSystem:
+        """Itself: what is claimed of a network holds for every input."""
+        return self
+
+    @property
+    def states(self) -> int:
+        """Number of states ``n``."""
+        return self.W.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs ``p``."""
+        return self.V.shape[1]
+
+    @property
+    def is_discrete(self) -> bool:
+        """It is a map."""
+        return True
+
+    @property
+    def pairs(self) -> Array:
+        """``(n/2, 2)``: the indices of the units of each pair."""
+        order = np.arange(self.states)
+        return order.reshape(2, -1).T if self.activation == "modrelu" else order.reshape(-1, 2)
+
+    @property
+    def jumps(self) -> bool:
+        """Whether the activation is modReLU with a positive bias, which is not continuous."""
+        return self.activation == "modrelu" and bool((self.b > 0.0).any())
+
+    @property
+    def phrase(self) -> str:
+        """Whom a claim about it is about, without quantifiers."""
+        nearest = ", W the orthogonal matrix nearest to the stored one" if self.orthogonal else ""
+        return (
+            f"{part_phrase(self) or 'this network'} ({self.activation}, its stored weights and bias{nearest}, exact "
+            "arithmetic)"
+        )
+
+    def advance(self, x: Array, u: Array) -> Array:
+        """The next state for states ``(..., n)`` and inputs ``(..., p)``, computed with ``W`` as stored."""
+        z = x @ self.W.T + u @ self.V.T
+        return modrelu(z, self.b) if self.activation == "modrelu" else oplu(z + self.b)
+
+
+def _refuse_far_from_orthogonal(w: Array) -> None:
+    """The nearest orthogonal matrix is unique where ``W`` is invertible: far above the rounding of this product."""
+    with np.errstate(all="ignore"):
+        defect = float(np.abs(w.T @ w - np.eye(len(w))).sum(axis=1).max())
+    if not defect <= NEARLY_ORTHOGONAL:
+        raise ConfigurationError(
+            f"W is said to be orthogonal, but the rows of |W^T W - I| sum to {defect:.3g}, more than "
+            f"{NEARLY_ORTHOGONAL:g}: leave out orthogonal=True"
+        )
