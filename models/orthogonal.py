@@ -129,8 +129,8 @@ class OrthogonalLayer(RecurrentLayer):
     def driven(self, continuous: bool = False) -> DrivenSystem | PairwiseSystem:
         """The map with W realised in float64 from exact copies of the weights.
 
-        For modReLU and OPLU, which act on pairs, it is the one whose W is the orthogonal matrix nearest to that one: W is
-        orthogonal by construction, and no claim may hang on how it was rounded.
+        For modReLU and OPLU, which act on pairs, it is the one whose W is the orthogonal matrix nearest to that one: W
+        is orthogonal by construction, and no claim may hang on how it was rounded.
 
         Raises:
             UnsupportedError: for the differential equation, which this map does not have.

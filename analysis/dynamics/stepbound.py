@@ -76,7 +76,9 @@ def _pairs(subject: PairwiseSystem) -> StepBound:
             "that bias, so no gain from inputs to states exists"
         )
     rate = 1.0 if subject.orthogonal else _norm(subject.W) * (1 + SLACK)
-    return StepBound(np.eye(subject.states), rate, _norm(subject.V) * (1 + SLACK), "an activation that stretches nothing")
+    return StepBound(
+        np.eye(subject.states), rate, _norm(subject.V) * (1 + SLACK), "an activation that stretches nothing"
+    )
 
 
 def step_bound(subject: DrivenSystem | PairwiseSystem, witness: Mapping[str, Any] | None = None) -> StepBound:

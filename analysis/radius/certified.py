@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stability.certificate import Certificate, Verdict
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.gains.lure import Gain, incremental_gain
-from stability.systems import DrivenSystem
+from stability.systems import DrivenSystem, PairwiseSystem
 from stability.verify import verify_claim
 
 from ...models.network import SequenceModel
@@ -28,6 +28,7 @@ from ..campaign.steps import step
 from ..dynamics.stepbound import SLACK, horizon_gain, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
+from .affine import affine_gains, is_affine
 
 if TYPE_CHECKING:
     from ..campaign.work import Work
@@ -79,7 +80,7 @@ class CertifiedRadius(Record):
         return pd.DataFrame({"sample": range(len(self.radius)), **columns})
 
 
-def _witness(model: SequenceModel, certificate: Any, subject: DrivenSystem) -> Mapping[str, Any] | None:
+def _witness(model: SequenceModel, certificate: Any) -> Mapping[str, Any] | None:
     if certificate is None:
         return model.layer.witness()
     if not isinstance(certificate, Certificate):
@@ -90,12 +91,12 @@ def _witness(model: SequenceModel, certificate: Any, subject: DrivenSystem) -> M
     return proof.data if proof.kind == "multiplier_lmi" else model.layer.witness()  # other proofs have no metric
 
 
-def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem]:
+def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem | PairwiseSystem]:
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, RecurrentLayer):
         what = f"{type(model).__name__} is no SequenceModel: where the logits come from is not known here"
         raise UnsupportedError(what + GIVEN)
     subject = model.layer.driven()
-    if not isinstance(subject, DrivenSystem):
+    if not isinstance(subject, (DrivenSystem, PairwiseSystem)):
         what = f"{type(model.layer).__name__} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
         raise UnsupportedError(what + GIVEN)
     if model.reduction == "all" or not model.layer.outputs_hidden:
@@ -117,7 +118,8 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
         return math.inf, None, "no gain was proved"
     network, subject = _network(model)
     proof, head = gain.proof.data, to_numpy(network.head.weight)
-    if not isinstance(gain.subject, DrivenSystem) or not _same(gain.subject, subject):
+    both = isinstance(gain.subject, DrivenSystem) and isinstance(subject, DrivenSystem)
+    if not both or not _same(gain.subject, subject):
         raise ConfigurationError("the gain is about another network than this model")
     if not np.array_equal(proof["H"], head):
         raise ConfigurationError("the gain is not one to the logits: compute it with output=model.head.weight")
@@ -141,7 +143,7 @@ def _same(one: DrivenSystem, other: DrivenSystem) -> bool:
 def _from_steps(model: nn.Module, certificate: Any, horizon: int) -> tuple[float, Array, str]:
     """The same three by bounds of one step: with a proof of contraction and without, whichever is smaller."""
     network, subject = _network(model)
-    witness, n = _witness(network, certificate, subject), subject.system.states
+    witness, n = _witness(network, certificate), subject.states
     if witness is not None and np.shape(witness["P"]) != (n, n):
         raise DimensionError("the certificate's P", (n, n), np.shape(witness["P"]))
     head, mean = to_numpy(network.head.weight), network.reduction == "mean"
@@ -170,7 +172,8 @@ def certified_radius(
     of classes by its own row ``|(h_i - h_j) R^{-1}|``, which is never worse. The metric and rate come from the
     certificate, from the proof that the layer carries, or else from the norms of the weights: always sound, tiny for
     long sequences of a network that does not contract. With both ``gain`` and ``certificate`` each sequence gets the
-    larger of its two radii.
+    larger of its two radii. Of a linear recurrence (RotRNN, LRU) the map to the logits is affine and known, and the
+    radius is the distance to the nearest decision boundary.
 
     Args:
         model: a ``SequenceModel`` with logits at the last step or of the mean output; any model when
@@ -203,7 +206,9 @@ def certified_radius(
     x, y = check_labelled(model, x, y)
     horizon, features = x.shape[1:]
     bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
-    if gain is None or certificate is not None:
+    if is_affine(model):
+        bounds.append(affine_gains(model, horizon, features))
+    elif gain is None or certificate is not None:
         bounds.append(_from_steps(model, certificate, horizon))
     z, truth = to_numpy(_logits(model, x, y)), y.cpu().numpy()
     rows_of = np.arange(len(z))
@@ -231,7 +236,7 @@ def _robustness_step(work: Work) -> None:
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
         certified = None
     result = certified_radius(model, x, y, certificate=certified)
-    if certified is not None and isinstance(model, SequenceModel):
+    if certified is not None and isinstance(model, SequenceModel) and not is_affine(model):
         gain = incremental_gain(
             model.layer.driven(),
             output=to_numpy(model.head.weight),

@@ -22,8 +22,12 @@ from stability.gains.lure import incremental_gain
 from stability.models.contracting import ContractingRNN
 from stability.models.elman import ElmanRNN
 from stability.models.gated import LSTM
+from stability.models.householder import HouseholderRNN
 from stability.models.lipschitz import LipschitzRNN
+from stability.models.lru import LRU
 from stability.models.network import SequenceModel
+from stability.models.rotrnn import RotRNN
+from stability.models.unitary import UnitaryRNN
 from stability.systems import DrivenSystem, LureSystem
 
 T, F, C = 6, 2, 3
@@ -45,6 +49,10 @@ LAYERS = {
     "lipschitz": lambda: LipschitzRNN(F, 6, gamma=1.0, dt=0.2, init_std=0.3),
     "midpoint": lambda: LipschitzRNN(F, 6, gamma=1.0, dt=0.2, integrator="midpoint", init_std=0.3),
     "contracting": stirred_contracting,
+    "oplu": lambda: HouseholderRNN(F, 6, activation="oplu"),
+    "unitary": lambda: UnitaryRNN(F, 6),
+    "rotrnn": lambda: RotRNN(F, 6, heads=2),
+    "lru": lambda: LRU(F, 6),
 }
 
 
@@ -101,6 +109,32 @@ def test_no_attack_gets_below_the_certified_radius(kind, reduction):
         for epsilon in np.quantile(radius[right], [0.2, 0.8]):
             attacked = pgd(model, x, y, norm=norm, epsilon=float(epsilon), bounds=None, steps=20)
             assert result.accuracy_at(float(epsilon), norm) <= attacked.robust_accuracy
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_radius_of_a_linear_recurrence_is_the_distance_to_the_boundary(bidirectional):
+    """The nearest boundary by hand: the change of input along the difference of two rows, just across it."""
+    _, x, _ = network("rotrnn")
+    model = SequenceModel(RotRNN(F, 6, heads=2, bidirectional=bidirectional), C, "mean").double()
+    y = model(x).argmax(dim=1)
+    result = certified_radius(model, x, y)
+    assert result.method == "the affine map itself"
+    J = torch.autograd.functional.jacobian(lambda z: model(z[None])[0], x[5]).reshape(C, -1)
+    logits = model(x[5:6])[0].detach()
+    ways = [((logits[y[5]] - logits[k]) / (J[y[5]] - J[k]).norm(), k) for k in range(C) if k != y[5]]
+    distance, k = min((float(d), k) for d, k in ways)
+    assert result.radius[5] == pytest.approx(distance, rel=1e-6)
+    move = (J[k] - J[y[5]]).reshape(T, F) / (J[k] - J[y[5]]).norm()
+    for factor, same in ((0.999, True), (1.001, False)):
+        assert (model((x[5] + factor * distance * move)[None]).argmax() == y[5]) == same
+
+
+def test_a_jump_has_no_gain():
+    model, x, y = network("unitary")
+    with torch.no_grad():
+        model.layer.b[0] = 1e-3
+    with pytest.raises(UnsupportedError, match="jumps at zero"):
+        certified_radius(model, x, y)
 
 
 def test_gain_is_exact_without_memory():
