@@ -7,6 +7,7 @@ from .adapters.modules import certify_all, lure_system, recurrent_parts, registe
 from .adapters.torch_modules import as_array, from_rows
 from .antisymmetric import AntisymmetricRNN
 from .contracting import ContractingRNN
+from .counting import free_parameters
 from .deep import DeepNetwork
 from .elman import ElmanRNN
 from .factorizations import LQ, QR, PivotedQR, lq, lstsq, pivoted_qr, qr
@@ -20,7 +21,9 @@ from .lure import rnn_subject
 from .network import SequenceModel
 from .neural_ode import NeuralODERNN
 from .parametrizations.householder import Householder, make_orthogonal
+from .parametrizations.planes import Rotation
 from .parametrizations.reflections import householder_apply, householder_matrix
+from .parametrizations.stiefel import Stiefel, make_orthonormal, orthonormal
 from .parametrizations.symmetric_skew import (
     SymmetricSkew,
     proposition1_bounds,
@@ -54,8 +57,10 @@ __all__ = [
     "PivotedQR",
     "RecurrentLayer",
     "RotRNN",
+    "Rotation",
     "SequenceModel",
     "Stack",
+    "Stiefel",
     "SymmetricSkew",
     "Unitary",
     "UnitaryRNN",
@@ -66,6 +71,7 @@ __all__ = [
     "describe",
     "diagonal_convolution",
     "diagonal_scan",
+    "free_parameters",
     "from_rows",
     "householder_apply",
     "householder_matrix",
@@ -74,6 +80,8 @@ __all__ = [
     "lstsq",
     "lure_system",
     "make_orthogonal",
+    "make_orthonormal",
+    "orthonormal",
     "pivoted_qr",
     "proposition1_bounds",
     "published_proposition1_bounds",

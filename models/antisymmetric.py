@@ -53,6 +53,11 @@ class AntisymmetricRNN(ContinuousRNN):
         self.gamma = real("gamma", gamma, 0.0)
         self.M_W = self.start(init_std, 1.0 / math.sqrt(self.hidden_size))
 
+    @property
+    def idle_parameters(self) -> int:
+        """The symmetric part of ``M``, of which only ``M - M^T`` is used."""
+        return self.hidden_size * (self.hidden_size + 1) // 2
+
     def matrices(self) -> dict[str, Tensor]:
         """``W``: there is no linear term."""
         return {"W": symmetric_skew(self.M_W, 1.0, self.gamma)}

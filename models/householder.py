@@ -61,6 +61,11 @@ class HouseholderRNN(OrthogonalLayer):
         self.reflections = min(16, n) if reflections is None else reflection_count(n, reflections)
         self.U = nn.Parameter(random_reflections(n, self.reflections))
 
+    @property
+    def idle_parameters(self) -> int:
+        """The zeros above the diagonal of ``U``."""
+        return self.reflections * (self.reflections - 1) // 2
+
     def weight(self, double: bool = False) -> Tensor:
         """``W (n, n)`` as realised now; ``double``: from exact float64 copies of the vectors."""
         return householder_matrix(self.U.double() if double else self.U)

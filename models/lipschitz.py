@@ -114,6 +114,13 @@ class LipschitzRNN(ContinuousRNN):
             layer.bias.copy_(b)
         return layer
 
+    @property
+    def idle_parameters(self) -> int:
+        """What ``beta`` 0 or 1 leaves out of a free matrix, one of its parts, and ``alpha`` 0 of A, all of it."""
+        n = self.hidden_size
+        of_A, of_W = (n * (n - 1) // 2 if b == 0.0 else n * (n + 1) // 2 if b == 1.0 else 0 for b in self.beta)
+        return of_W + (n * n if self.alpha == 0.0 else of_A)
+
     def matrices(self) -> dict[str, Tensor]:
         """``alpha A`` (none for ``alpha = 0``) and ``W``."""
         W = symmetric_skew(self.M_W, self.beta[1], self.gamma[1])

@@ -7,10 +7,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, DimensionError
 
 from .linear import LinearLayer, Realised, initial_skip, radii
 from .options import positive_int, real
+from .parametrizations.planes import Rotation
 from .parametrizations.rotation import (
     damping,
     damping_parameter,
@@ -104,6 +105,40 @@ class RotRNN(LinearLayer):
         self.C = nn.Parameter(torch.randn(out, n) / math.sqrt(n))
         self.C_back = nn.Parameter(torch.randn(out, n) / math.sqrt(n)) if bidirectional else None
         self.D = nn.Parameter(initial_skip(self.input_size, out))
+
+    @property
+    def idle_parameters(self) -> int:
+        """The symmetric part of every ``M``, of which only ``M - M^T`` is used."""
+        return self.heads * self.width * (self.width + 1) // 2
+
+    def load_rotations(self, A: Tensor) -> RotRNN:
+        r"""Take over given rotations: angles and bases become those for which :math:`P \Theta P^\top` is them.
+
+        Args:
+            A: ``(heads, d, d)``, each in SO(d); ``(d, d)`` for all heads alike. The damping stays as it is.
+
+        Returns:
+            The layer itself.
+
+        Raises:
+            DimensionError: another shape; and what ``rotation_planes`` raises of what is no rotation.
+
+        Example:
+            >>> from stability.models.parametrizations.planes import Rotation
+            >>> layer, A = RotRNN(2, 8, heads=2), Rotation(4).sample(seed=3, dtype=torch.float32)
+            >>> block = layer.load_rotations(A).matrices()["A"][:4, :4]
+            >>> torch.allclose(block / block.norm(dim=0), A, atol=1e-6)
+            True
+        """
+        d = self.width
+        if not isinstance(A, Tensor) or tuple(A.shape) not in ((d, d), (self.heads, d, d)):
+            got = tuple(A.shape) if isinstance(A, Tensor) else type(A).__name__
+            raise DimensionError("A", f"({self.heads}, {d}, {d}) or ({d}, {d})", got, "a rotation a head")
+        free = [Rotation(d).right_inverse(block.double()) for block in A.expand(self.heads, d, d)]
+        with torch.no_grad():
+            self.theta.copy_(torch.stack([theta for theta, _ in free]))
+            self.M.copy_(torch.stack([M for _, M in free]))
+        return self
 
     def realise(self, double: bool = False) -> Realised:
         """Eigenvalues ``gamma e^{i theta}``, ``xi P^T B`` and ``C P``."""

@@ -88,6 +88,12 @@ class UnitaryRNN(OrthogonalLayer):
             self.theta = nn.Parameter(torch.empty(n).uniform_(-math.pi, math.pi))
             self.vectors = nn.Parameter(_complex_reflections(n, count))
 
+    @property
+    def idle_parameters(self) -> int:
+        """The complex zeros above the diagonal of the vectors; the factors of Arjovsky et al. have none."""
+        count = self.vectors.shape[1]
+        return 0 if self.kind == "arjovsky" else count * (count - 1)
+
     def weight(self, double: bool = False) -> Tensor:
         """The real form ``(n, n)`` of W; ``double``: from exact float64 copies of the parameters."""
         theta, vectors = (p.double() if double else p for p in (self.theta, self.vectors))

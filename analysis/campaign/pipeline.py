@@ -21,6 +21,7 @@ from stability.certificate import Certificate
 from stability.errors import FileFormatError, StabilityError
 from stability.storage.artifacts import ANALYSIS_FILE
 
+from ...models.counting import free_parameters
 from .. import attacks, curvature, dynamics, radius
 from ..environment import environment
 from ..tasks import Task
@@ -94,7 +95,7 @@ def analyse(
             "seed": seed,
             "budget": budget,
             "discrete": bool(getattr(described, "is_discrete", True)),
-            "parameters": None if model is None else sum(p.numel() for p in model.parameters()),
+            "parameters": None if model is None else free_parameters(model),
             "hidden_size": getattr(getattr(model, "layer", model), "hidden_size", None),
             "sequence_length": None if task is None else int(task.test[0].shape[1]),
             "input_range": None if task is None else data_range(task),

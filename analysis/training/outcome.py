@@ -75,6 +75,7 @@ class TrainResult(Record):
         history: figures of every epoch.
         tracking_seconds: spent on spectra, of ``seconds``.
         out: the run directory, if any.
+        parameters: numbers that training could move (``stability.models.free_parameters``).
     """
 
     epochs: int
@@ -91,6 +92,7 @@ class TrainResult(Record):
     history: tuple[Epoch, ...] = field(repr=False)
     tracking_seconds: float = 0.0
     out: str | None = None
+    parameters: int = 0
 
     @property
     def interrupted(self) -> bool:

@@ -30,7 +30,8 @@ def penalties(model: nn.Module, x: Tensor, settings: Settings) -> Tensor | float
         >>> layer = nn.RNN(1, 1, bias=False)
         >>> _ = nn.init.constant_(layer.weight_hh_l0, 1.5)
         >>> asked = Settings(margin_penalty=2.0, margin_target=0.25)
-        >>> penalties(layer, torch.zeros(1, 2, 1), Settings()), float(penalties(layer, torch.zeros(1, 2, 1), asked).detach())
+        >>> x = torch.zeros(1, 2, 1)
+        >>> penalties(layer, x, Settings()), float(penalties(layer, x, asked).detach())
         (0.0, 1.5)
     """
     total: Tensor | float = 0.0

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, NonFiniteError, RankError
 
+from ...models.counting import free_parameters
 from ..environment import environment
 from ..guard import in_evaluation
 from ..results import plain_value
@@ -290,6 +291,7 @@ class Trainer:
             history=self.done.history,
             tracking_seconds=0.0 if self.tracker is None else self.tracker.seconds,
             out=None if self.out is None else str(self.out),
+            parameters=free_parameters(self.model),
         )
 
     def _save(self, stopped: str, detail: str) -> None:

@@ -53,6 +53,11 @@ class Householder(ReflectionMap):
         True
     """
 
+    @property
+    def idle_parameters(self) -> int:
+        """The zeros above the diagonal of U."""
+        return self.reflections * (self.reflections - 1) // 2
+
     def forward(self, U: Tensor) -> Tensor:
         """``W (n, n)`` of the vectors ``U (n, m)``; raises what ``householder_matrix`` raises."""
         if isinstance(U, Tensor) and tuple(U.shape) != (self.n, self.reflections):

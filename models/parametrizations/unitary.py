@@ -119,6 +119,11 @@ class Unitary(ReflectionMap):
         """Number of stored reflection vectors."""
         return min(self.reflections, self.n - 1)
 
+    @property
+    def idle_parameters(self) -> int:
+        """The zeros above the diagonal of U; a complex one counts once, as ``numel`` counts them."""
+        return self.vectors * (self.vectors - 1) // 2
+
     def forward(self, U: Tensor, theta: Tensor) -> Tensor:
         """``W (n, n)`` of ``U (n, vectors)`` and ``theta (n,)``; raises what ``unitary_matrix`` raises."""
         return unitary_matrix(U, theta)

@@ -12,7 +12,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from stability.storage.writing import write_text
 
 from ..boxes import box_note
-from ..formatting import number, signed, table, verdict_word
+from ..formatting import count, number, signed, table, verdict_word
 from ..jsonable import plain, write_json
 from ..names import printable
 from ..stored.certificates import view
@@ -48,6 +48,7 @@ def compare(
     results.own(context, "compare.json", "norms.csv", "norm-drift.svg")
     from ...analysis import norm_drift
     from ...analysis.campaign.inputs import check_box
+    from ...models.counting import free_parameters
 
     box = None if input_box is None else check_box(input_box)
     subjects = [open_with_task(m, data, compute, required=False, answers=False) for m in models]
@@ -64,7 +65,8 @@ def compare(
             seed=compute.seed, certificate=certificate,
         )  # fmt: skip
         drifts.append(drift)
-        rows.append({"model": name, "path": subject.name, **_drift_row(drift), **margins})
+        size = free_parameters(subject.model)
+        rows.append({"model": name, "path": subject.name, "parameters": size, **_drift_row(drift), **margins})
     output.status()
     rows.sort(key=lambda r: (r["doublings"] is None, r["doublings"]))
     document = {"inputs": inputs, "factor": factor, "extension": extension, "ranking": "doublings", "models": rows}
@@ -159,6 +161,7 @@ def _margins(subject: Any, seen: Any, box: Any, time_limit: float, seed: int) ->
 
 
 DRIFT = (
+    ("parameters", "parameters", count),
     ("‖h‖ at end", "norm_at_end_of_sequence", number),
     ("‖h‖ at last", "norm_at_last", number),
     ("slope of log ‖h‖", "slope", signed),
@@ -175,7 +178,7 @@ THEORY = (
 
 def _grid(rows: list[dict[str, Any]], columns: Sequence[tuple[str, str, Any]]) -> str:
     """A line a model: words first, then numbers."""
-    right = [k for k, (_, _, show) in enumerate(columns) if show in (number, signed)]
+    right = [k for k, (_, _, show) in enumerate(columns) if show in (number, signed, count)]
     return table([title for title, _, _ in columns], [[f(r[key]) for _, key, f in columns] for r in rows], right)
 
 

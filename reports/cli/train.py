@@ -12,7 +12,7 @@ import typer
 from stability.errors import ConfigurationError
 from stability.systems.checks import as_choice
 
-from ..formatting import duration, metric, metric_word, number
+from ..formatting import count, duration, metric, metric_word, number
 from .console import Interrupted, assignments
 from .data import HELD_OUT, check_device, chosen
 from .options import Compute, DataFile, DataOptions, Output, no_default
@@ -169,7 +169,7 @@ def _summary(folder: Path, result: Any) -> str:
     return (
         f"{result.epochs} epochs in {duration(result.seconds)} ({result.detail})\n"
         f"  held-out {metric_word(result.metric)} {shown['test_metric']}, training {shown['train_metric']}, "
-        f"guessing {shown['chance']}\n"
+        f"guessing {shown['chance']}; {count(result.parameters)} parameters\n"
         f"  run: {folder}\n"
         f"  next: stability certify {folder}"
     )
