@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from stability.rules.stack_contraction import GROW, pack
 from stability.rules.stack_gain import as_stack, combined, layer_gain
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.stack import Layer, LayerStack
-from stability.systems import as_matrix
+from stability.systems import DrivenSystem, as_matrix
 from stability.systems.subjects import as_subject
 
 Array = np.ndarray
@@ -82,19 +83,27 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) 
 
 def _best(layer: Layer, head: Array | None, deadline: Deadline) -> Claim | None:
     """The layer's claim that gives the smallest gain."""
-    found: list[Claim] = []
-    if not isinstance(layer, GatedCell):
-        gain = incremental_gain(layer, output="state" if head is None else head, time_limit=deadline)
-        if gain.proof is not None:
-            found.append(gain.claim)
-    else:
-        for finding in gated_findings(layer, time_limit=deadline):
-            made = gated_proof(layer, [finding])
-            if made is not None:
-                found.append(made[0])
+    found = _CLAIMS[type(layer)](layer, head, deadline)
     if not found:
         certificate = certify(layer, refute=False, time_limit=deadline)
         if certificate.verdict is Verdict.CERTIFIED:
             found.append(certificate.claim)
     usable = [(g, c) for c in found if not isinstance(g := layer_gain(layer, c, head), str)]
     return min(usable, key=lambda pair: pair[0])[1] if usable else None
+
+
+def _of_network(layer: DrivenSystem, head: Array | None, deadline: Deadline) -> list[Claim]:
+    gain = incremental_gain(layer, output="state" if head is None else head, time_limit=deadline)
+    return [] if gain.proof is None else [gain.claim]
+
+
+def _of_cell(layer: GatedCell, head: Array | None, deadline: Deadline) -> list[Claim]:
+    proofs = [gated_proof(layer, [finding]) for finding in gated_findings(layer, time_limit=deadline)]
+    return [proof[0] for proof in proofs if proof is not None]
+
+
+_CLAIMS: dict[type, Callable[[Any, Array | None, Deadline], list[Claim]]] = {
+    DrivenSystem: _of_network,
+    GatedCell: _of_cell,
+}
+"""Who makes claims from which a layer's gain follows."""

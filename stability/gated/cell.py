@@ -90,6 +90,8 @@ class GatedCell(Subject):
     name: str = "cell"
     part: str = ""
 
+    rests_on_boxes = True
+
     def __post_init__(self) -> None:
         kind, low, high = self.kind, self.input_low, self.input_high
         count = len(GATES[as_choice("gated cell", kind, GATES)])
@@ -140,6 +142,25 @@ class GatedCell(Subject):
     def is_discrete(self) -> bool:
         """Always: a cell is a map."""
         return True
+
+    @property
+    def kind_name(self) -> str:
+        """What a sentence calls a layer of this kind."""
+        return self.kind.upper()
+
+    @property
+    def output_bound(self) -> float:
+        """One: hidden units stay in ``[-1, 1]``, those of a GRU where they start there."""
+        return 1.0
+
+    @property
+    def step_cost(self) -> float:
+        """Operations of one step, roughly."""
+        return 2.0 * self.w_hh.size + 2.0 * self.w_ih.size
+
+    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
+        """``(count, n)`` states worth starting from."""
+        return rng.uniform(-1.0, 1.0, size=(count, self.states))
 
     @property
     def phrase(self) -> str:

@@ -21,7 +21,7 @@ from stability.refute.spectrum import Leading, leading
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
-from stability.systems.simulate import natural_size, settle
+from stability.systems.simulate import settle
 
 Array = np.ndarray
 
@@ -107,7 +107,7 @@ def _candidates(
         if i % 3 == 0:  # a new input; then two more states under it, in search of a second equilibrium
             free = rng.normal(size=p) * 10.0 ** rng.uniform(-1.5, 1.0)
             last = region.draw(rng, (3,), p)[1 + i // 3 % 2] if region.bounded else free
-        yield rng.normal(size=n) * natural_size(driven) * 10.0 ** rng.uniform(-1.0, 0.5), last, False
+        yield rng.normal(size=n) * driven.natural_size * 10.0 ** rng.uniform(-1.0, 0.5), last, False
 
 
 def _climb(

@@ -26,7 +26,6 @@ from stability.rigor.balls import Ball
 from stability.rigor.intervals import Interval
 from stability.rules.gated_boxes import is_kept
 from stability.rules.gated_orbits import MAX_UNKNOWNS
-from stability.rules.trajectories import cell_work
 from stability.solve.deadline import Deadline
 from stability.systems.simulate import settle, trace
 
@@ -171,7 +170,7 @@ def _apart(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) ->
         if gaps[1] > LASTS * gaps[0]:
             yield from _box_pair(cell, after[0], after[far], u, deadline)
             pair = after[0], after[far]
-            yield from replayed_pair("gated_trajectories", "input", cell, cell_work(cell), pair, u, deadline)
+            yield from replayed_pair("gated_trajectories", "input", cell, pair, u, deadline)
 
 
 def _periodic(cell: GatedCell, states: Array, inputs: Array, deadline: Deadline) -> Iterator[Candidate]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def states_reachable(
     Returns:
         ``True``, ``False``, or ``None``: not known.
     """
-    known = _gated if isinstance(subject, GatedCell) else _driven if isinstance(subject, DrivenSystem) else None
+    known = _REACHABLE.get(type(subject))
     if known is None or horizon is None or not subject.is_discrete:
         return None
     begin = np.zeros(subject.states) if start is None else np.asarray(start, dtype=np.float64)
@@ -123,3 +123,6 @@ def _met(
             return True
         x = driven.advance(x, tried[:, t % len(own)])
     return False
+
+
+_REACHABLE: dict[type, Callable[..., bool | None]] = {DrivenSystem: _driven, GatedCell: _gated}

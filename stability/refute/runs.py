@@ -69,7 +69,7 @@ def polish_orbit(
 
 
 def replayed_pair(
-    kind: str, key: str, subject: Any, work: float, pair: tuple[Array, Array], inputs: Array, deadline: Deadline
+    kind: str, key: str, subject: Any, pair: tuple[Array, Array], inputs: Array, deadline: Deadline
 ) -> Iterator[Candidate]:
     """Two runs to be replayed by a rule, with the gap that they keep.
 
@@ -77,7 +77,6 @@ def replayed_pair(
         kind: of the candidate.
         key: under which it keeps its inputs.
         subject: the map.
-        work: operations of one of its steps.
         pair: two states.
         inputs: ``(q, p)``, used in turn.
         deadline: whether there is time for the runs.
@@ -85,7 +84,8 @@ def replayed_pair(
     Yields:
         Kind and data of the candidate.
     """
-    if 2.0 * MIN_STEPS * work > MAX_WORK or not deadline.affords(16.0 * MIN_STEPS * work):
+    work = MIN_STEPS * subject.step_cost
+    if 2.0 * work > MAX_WORK or not deadline.affords(16.0 * work):
         return
     brief = replay(subject.advance, *pair, inputs, BRIEF * len(inputs))
     if why_not_apart(brief, least_gap(brief)) is not None:

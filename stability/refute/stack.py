@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from stability.gated.cell import GatedCell
 from stability.refute.answer import Refutation
 from stability.refute.gated_equilibria import largest_eigenvalues
 from stability.refute.inputs import ANYWHERE, InputRange, input_boxes
@@ -19,11 +18,10 @@ from stability.refute.manifold import newton
 from stability.refute.runs import closed_path, replayed_pair
 from stability.refute.search import Candidate, Search, decide
 from stability.rules.stack_witness import MERGED_KINDS
-from stability.rules.trajectories import work
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.merged import merged
 from stability.stacks.stack import LayerStack
-from stability.systems.simulate import natural_size, settle
+from stability.systems.simulate import settle
 
 Array = np.ndarray
 Searcher = Callable[..., Refutation]
@@ -93,7 +91,7 @@ def _candidates(
     for box in input_boxes(lowest.input_low, lowest.input_high, region, stack.inputs):
         sequences = [_inputs(box, rng, PERIODS[k % len(PERIODS)], k) for k in range(COUNT)]
         inputs = np.stack([np.resize(u, (CYCLE, stack.inputs)) for u in sequences], axis=1)
-        x = np.stack([_states(stack, rng, COUNT) for _ in range(2)])
+        x = np.stack([stack.draw_states(rng, COUNT) for _ in range(2)])
         x, mean = settle(stack, x, inputs[:, None], SETTLE, deadline, TAIL)
         if deadline.over:
             return
@@ -106,7 +104,7 @@ def _candidates(
                 break
             yield from _orbits(stack, x[0, k], x[1, k], sequences[k])
             kind, pair = "stack_trajectories", (x[0, k], x[1, k])
-            yield from replayed_pair(kind, "inputs", stack, work(stack), pair, sequences[k], deadline)
+            yield from replayed_pair(kind, "inputs", stack, pair, sequences[k], deadline)
 
 
 def _unstable(stack: LayerStack, guesses: tuple[Array, ...], inputs: Array, deadline: Deadline) -> Iterator[Candidate]:
@@ -145,13 +143,3 @@ def _inputs(box: InputRange, rng: np.random.Generator, period: int, k: int) -> A
     u = 2.0 * rng.uniform(0.5 * low, 0.5 * high, size=(period, len(low)))  # the width of a box may overflow
     corner = np.where(rng.random(u.shape) < 0.5, low, high)
     return box.clip(0.0 * u) if k == 0 else corner if k % 2 else u
-
-
-def _states(stack: LayerStack, rng: np.random.Generator, count: int) -> Array:
-    parts = []
-    for layer in stack.layers:
-        if isinstance(layer, GatedCell):
-            parts.append(rng.uniform(-1.0, 1.0, size=(count, layer.states)))
-        else:
-            parts.append(natural_size(layer) * rng.normal(size=(count, layer.states)))
-    return np.concatenate(parts, axis=1)

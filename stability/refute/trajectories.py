@@ -23,7 +23,7 @@ from stability.rules.replay import least_gap, why_not_apart
 from stability.rules.trajectories import MAX_WORK, MIN_STEPS, runs, step_work
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
-from stability.systems.simulate import natural_size, natural_step, settle, trace
+from stability.systems.simulate import natural_step, settle, trace
 
 Array = np.ndarray
 SETTLE = 500
@@ -90,7 +90,7 @@ def _periodic(driven: DrivenSystem, rng: np.random.Generator, pairs: int, period
 def _phase(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Candidate]:
     """Pairs under the inputs ``(pairs, q, p)``: settle, then look at those that are still apart, the farthest first."""
     count, q, _ = u.shape
-    x = rng.normal(size=(2, count, driven.system.states)) * natural_size(driven)
+    x = rng.normal(size=(2, count, driven.system.states)) * driven.natural_size
     inputs = np.swapaxes(u, 0, 1)[:, None]
     for _ in range(4):
         x, _ = settle(driven, x, inputs, q * (SETTLE // q), deadline)

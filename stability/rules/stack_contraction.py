@@ -16,7 +16,7 @@ A gated layer's proof is about inputs in its box: it must hold what the level be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,8 +28,9 @@ from stability.rigor.balls import system_balls
 from stability.rigor.intervals import Interval, length, upper_product
 from stability.rules.fields import Number, Parts, ProofData, given, require
 from stability.rules.registry import RULES, certifies, propose
-from stability.stacks.stack import Layer, LayerStack, output_bound
+from stability.stacks.stack import Layer, LayerStack
 from stability.statements import at_most, decay_factor, decays, inputs_phrase, who
+from stability.systems import DrivenSystem
 
 Array = np.ndarray
 CONTRACTING = ("multiplier_lmi", "interval_lmi", "interval_jacobian")
@@ -75,19 +76,25 @@ def layer_claim(layer: Layer, packed: Any) -> Claim:
 
 def _input_action(layer: Layer, data: Any) -> Array | None:
     """Entrywise bound of how far an input difference of Euclidean norm one moves the next state (or its derivative)."""
-    if isinstance(layer, GatedCell):
-        gates = "ifgo" if layer.kind == "lstm" else "rzn"
-        reach = {k: length(layer.gate(k)[0]) for k in gates}
-        size = np.maximum(np.abs(data["low"]), np.abs(data["high"]))
-        if layer.kind == "lstm":
-            cell = 0.25 * size[layer.hidden :] * reach["f"] + 0.25 * reach["i"] + reach["g"]
-            return np.concatenate([cell + 0.25 * reach["o"], cell])
-        _, recurrent, _, bias = layer.gate("n")
-        if layer.reset_after:
-            inner = reach["n"] + 0.25 * reach["r"] * (upper_product(np.abs(recurrent), size) + np.abs(bias))
-        else:
-            inner = reach["n"] + upper_product(np.abs(recurrent), 0.25 * size * reach["r"])
-        return inner + 0.25 * (1.0 + size) * reach["z"]
+    return _INPUT_ACTION[type(layer)](layer, data)
+
+
+def _cell_action(layer: GatedCell, data: Any) -> Array:
+    gates = "ifgo" if layer.kind == "lstm" else "rzn"
+    reach = {k: length(layer.gate(k)[0]) for k in gates}
+    size = np.maximum(np.abs(data["low"]), np.abs(data["high"]))
+    if layer.kind == "lstm":
+        cell = 0.25 * size[layer.hidden :] * reach["f"] + 0.25 * reach["i"] + reach["g"]
+        return np.concatenate([cell + 0.25 * reach["o"], cell])
+    _, recurrent, _, bias = layer.gate("n")
+    if layer.reset_after:
+        inner = reach["n"] + 0.25 * reach["r"] * (upper_product(np.abs(recurrent), size) + np.abs(bias))
+    else:
+        inner = reach["n"] + upper_product(np.abs(recurrent), 0.25 * size * reach["r"])
+    return inner + 0.25 * (1.0 + size) * reach["z"]
+
+
+def _network_action(layer: DrivenSystem, data: Any) -> Array | None:
     system = layer.system
     _, B, _, D = system_balls(system)  # the stored product may have cancelled what the exact one keeps
     entry, feed = B.upper(), D.upper()
@@ -102,6 +109,9 @@ def _input_action(layer: Layer, data: Any) -> Array | None:
             return None
         further = (further @ pattern > 0.0).astype(np.float64)
     return upper_product(entry, total) + length(layer.F)
+
+
+_INPUT_ACTION: dict[type, Callable[[Any, Any], Array | None]] = {GatedCell: _cell_action, DrivenSystem: _network_action}
 
 
 def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
@@ -180,26 +190,22 @@ def compose(stack: LayerStack, claims: list[Claim], tolerance: float) -> tuple[f
     return rate, max(overshoot, 1.0)
 
 
+def _output_box(layer: Layer, claim: Claim) -> tuple[Array, Array]:
+    """Ends of a box that holds what a layer puts out, by its claim's proof."""
+    if layer.rests_on_boxes:
+        assert claim.proof is not None
+        return layer.output(claim.proof.data["low"]), layer.output(claim.proof.data["high"])
+    return layer.output_box()
+
+
 def boxes_fit(stack: LayerStack, claims: list[Claim]) -> str | None:
     """Why some gated layer may read values outside the box of its proof, or ``None``."""
     for k, layer in enumerate(stack.layers):
-        if not stack.below(k) or not isinstance(layer, GatedCell) or layer.input_low is None:
+        if not stack.below(k) or layer.input_low is None:
             continue
-        low: list[Any] = []
-        high: list[Any] = []
-        for j in stack.below(k):
-            part = stack.layers[j]
-            data: Mapping[str, Any] = claims[j].proof.data if claims[j].proof is not None else {}  # type: ignore[union-attr]
-            if isinstance(part, GatedCell):
-                low.append(data["low"][: part.hidden])
-                high.append(data["high"][: part.hidden])
-            else:
-                bound = output_bound(part)
-                low.append(np.full(part.outputs, -bound))
-                high.append(np.full(part.outputs, bound))
-        if not Interval(layer.input_low, layer.input_high).contains(
-            Interval(np.concatenate(low), np.concatenate(high))
-        ):
+        boxes = [_output_box(stack.layers[j], claims[j]) for j in stack.below(k)]
+        low, high = (np.concatenate(ends) for ends in zip(*boxes))
+        if not Interval(layer.input_low, layer.input_high).contains(Interval(low, high)):
             return f"layer {k} may read values outside its input box"
     return None
 
@@ -215,7 +221,7 @@ class StackContraction(ProofData):
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         first = subject.layers[0]
-        gated = any(isinstance(layer, GatedCell) for layer in subject.layers)
+        gated = any(layer.rests_on_boxes for layer in subject.layers)
         start = " that start in the invariant boxes of the proof" if gated else ""
         rate, overshoot = self.rate, self.overshoot
         slow = at_most(rate, near=1.0)
@@ -276,4 +282,4 @@ def proved_layers(stack: LayerStack, parts: Sequence[Any], kinds: tuple[str, ...
 
 def cell_names(stack: LayerStack) -> str:
     """The kinds of the layers, in order."""
-    return ", ".join(c.kind.upper() if isinstance(c, GatedCell) else c.activation for c in stack.layers)
+    return ", ".join(layer.kind_name for layer in stack.layers)

@@ -89,7 +89,7 @@ class StackGain(ProofData):
 
     def sentence(self, subject: GatedCell | LayerStack, claim: Claim) -> str:
         stack = as_stack(subject)
-        gated = any(isinstance(layer, GatedCell) for layer in stack.layers)
+        gated = any(layer.rests_on_boxes for layer in stack.layers)
         runs = "two runs from one state" + (" in the invariant boxes of the proof" if gated else "")
         output = (
             "the outputs of the last level" if self.head is None else "the outputs under the linear head of the proof"

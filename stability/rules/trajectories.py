@@ -96,11 +96,6 @@ class SeparatedTrajectories(ProofData):
         return f"replayed, not proved: the gap stays above {self.gap:.3g} over time {self.time:.6g}"
 
 
-def cell_work(cell: GatedCell) -> float:
-    """Operations of one step, roughly."""
-    return 2.0 * cell.w_hh.size + 2.0 * cell.w_ih.size
-
-
 def twice_apart(
     advance: Callable[[Array, Array], Array], first: Array, second: Array, inputs: Array, steps: int, gap: float
 ) -> str | None:
@@ -135,13 +130,13 @@ class HeldApart(ProofData):
     steps: Count
     gap: Number
 
-    def replayed(self, subject: GatedCell | LayerStack, inputs: Array, cost: float) -> str:
-        """What the replay shows, each of its steps of ``cost`` operations.
+    def replayed(self, subject: GatedCell | LayerStack, inputs: Array) -> str:
+        """What the replay shows.
 
         Raises:
             Refused: it is no evidence.
         """
-        short = MIN_STEPS <= self.steps <= MAX_STEPS and 2.0 * self.steps * cost <= MAX_WORK
+        short = MIN_STEPS <= self.steps <= MAX_STEPS and 2.0 * self.steps * subject.step_cost <= MAX_WORK
         require(short, f"steps must be an integer in [{MIN_STEPS}, {MAX_STEPS}], and the replay not too long")
         reason = twice_apart(subject.advance, self.first, self.second, inputs, self.steps, self.gap)
         require(reason is None, str(reason))
@@ -168,20 +163,8 @@ class GatedTrajectories(HeldApart):
         return self.seen(subject, self.input, "trajectories")
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
-        shown = self.replayed(subject, inputs_of(subject, self.input), cell_work(subject))
+        shown = self.replayed(subject, inputs_of(subject, self.input))
         return f"replayed numerically, {shown}"
-
-
-def work(stack: LayerStack) -> float:
-    """Operations of one step, roughly."""
-    total = 1.0
-    for layer in stack.layers:
-        if isinstance(layer, GatedCell):
-            total += cell_work(layer)
-        else:
-            n, m = layer.system.states, layer.system.channels
-            total += n * n + 2.0 * n * m + m * layer.inputs
-    return total
 
 
 def _not_one_way(subject: LayerStack) -> str | None:
@@ -206,4 +189,4 @@ class StackTrajectories(HeldApart):
         return self.seen(subject, self.inputs, "runs of it")
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
-        return f"replayed, {self.replayed(subject, inputs_of(subject, self.inputs), work(subject))}"
+        return f"replayed, {self.replayed(subject, inputs_of(subject, self.inputs))}"

@@ -8,7 +8,9 @@ multipliers are those of its levels, each along its own orbit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +44,7 @@ def layer_step(layer: Layer, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
         Balls of ``(n,)`` and ``(n, n)``; ``None`` for a layer in continuous time or channels that feed each other more
         often than four times in a row.
     """
-    if isinstance(layer, GatedCell):
-        return step_and_jacobian(layer, state, u)
-    return _driven(layer, state, u)
+    return _STEPS[type(layer)](layer, state, u)
 
 
 def _driven(layer: DrivenSystem, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
@@ -64,6 +64,12 @@ def _driven(layer: DrivenSystem, state: Ball, u: Ball) -> tuple[Ball, Ball] | No
         z = base + D @ w
         w, dw = activation_values(layer.activation, z), activation_slopes(layer.activation, z)[:, None] * (C + D @ dw)
     return A @ state + B @ w + Ball.exact(layer.F) @ u, A + B @ dw
+
+
+_STEPS: dict[type, Callable[[Any, Ball, Ball], tuple[Ball, Ball] | None]] = {
+    DrivenSystem: _driven,
+    GatedCell: step_and_jacobian,
+}
 
 
 def enclose_stack_orbit(stack: LayerStack, points: Array, inputs: Array) -> list[LayerOrbit] | None:

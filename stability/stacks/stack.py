@@ -12,7 +12,6 @@ from stability.errors import ConfigurationError, DimensionError
 from stability.gated.bounds import invariant_box
 from stability.gated.cell import GatedCell
 from stability.systems import DrivenSystem
-from stability.systems.activations import activation
 from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
@@ -104,6 +103,15 @@ class LayerStack(Subject):
         named = part_phrase(self, f"stack of {len(self.layers)} layers")
         return f"{named} (their stored weights and biases, exact arithmetic)"
 
+    @property
+    def step_cost(self) -> float:
+        """Operations of one step, roughly."""
+        return 1.0 + sum(layer.step_cost for layer in self.layers)
+
+    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
+        """``(count, n)`` states worth starting from, layer by layer."""
+        return np.concatenate([layer.draw_states(rng, count) for layer in self.layers], axis=1)
+
     def with_inputs(self, low: Any, high: Any) -> LayerStack:
         """The same stack with a promise about the inputs of its lowest level; boxes above are worked out anew."""
         layers = [
@@ -138,18 +146,6 @@ Cascade = LayerStack
 """The public name of before; ``"cascade"`` stays the word of certificate files."""
 
 
-def output_bound(layer: Layer) -> float:
-    """``b`` with ``|x| <= b`` for what a layer without invariant box puts out from its first step on; may be infinite.
-
-    Only the plain map ``x+ = phi(C x + E u + b)`` with a bounded activation has one.
-    """
-    if isinstance(layer, GatedCell) or not layer.system.is_discrete:
-        return float("inf")
-    system = layer.system
-    plain = not system.A.any() and not layer.F.any() and np.array_equal(system.B, np.eye(system.states))
-    return activation(layer.activation).bound if plain else float("inf")
-
-
 def _refuse_other_layers(layers: tuple[Layer, ...], directions: int) -> None:
     """What the layers must be, each and together."""
     if not layers or len(layers) % directions:
@@ -176,16 +172,13 @@ def _refuse_two_boxes(lowest: Sequence[Layer]) -> None:
 
 def _output_box(layer: Layer) -> tuple[Array, Array]:
     """A box ``(m,)``, ``(m,)`` that a layer's outputs stay in from the first step on; its ends may be infinite."""
-    if isinstance(layer, GatedCell):
-        box, one = invariant_box(layer), np.ones(layer.hidden)
-        return (-one, one) if box is None else (layer.output(box.low), layer.output(box.high))
-    bound = np.full(layer.outputs, output_bound(layer))
-    return -bound, bound
+    box = invariant_box(layer) if isinstance(layer, GatedCell) else None
+    return layer.output_box() if box is None else (layer.output(box.low), layer.output(box.high))
 
 
 def _with_outputs_of(layer: Layer, below: Sequence[Layer]) -> Layer:
     """The layer, with what it reads as its input box where it has none."""
-    if not isinstance(layer, GatedCell) or layer.input_low is not None:
+    if not layer.rests_on_boxes or layer.input_low is not None:
         return layer
     low, high = (np.concatenate(ends) for ends in zip(*map(_output_box, below)))
     return layer.with_inputs(low, high) if np.isfinite(high).all() else layer

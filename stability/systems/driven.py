@@ -85,6 +85,34 @@ class DrivenSystem(Subject):
         return self.system.is_discrete
 
     @property
+    def kind_name(self) -> str:
+        """What a sentence calls a layer of this kind: its activation."""
+        return self.activation
+
+    @property
+    def output_bound(self) -> float:
+        """That of a bounded activation, for the plain map ``x+ = phi(C x + E u + b)``; no other network has one."""
+        system = self.system
+        plain = system.is_discrete and not system.A.any() and not self.F.any()
+        is_activation = plain and np.array_equal(system.B, np.eye(system.states))
+        return lookup(self.activation).bound if is_activation else float("inf")
+
+    @property
+    def step_cost(self) -> float:
+        """Operations of one step, roughly, the channels' equation not counted."""
+        n, m = self.system.states, self.system.channels
+        return n * n + 2.0 * n * m + m * self.inputs
+
+    @property
+    def natural_size(self) -> float:
+        """How far apart states worth starting from lie: ``1 + |B|``, the largest row sum."""
+        return 1.0 + (float(np.abs(self.system.B).sum(axis=1).max()) if self.system.channels else 0.0)
+
+    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
+        """``(count, n)`` states worth starting from."""
+        return self.natural_size * rng.normal(size=(count, self.states))
+
+    @property
     def phrase(self) -> str:
         """Whom a claim about it is about, without quantifiers."""
         stored = f"{self.activation}, {self.system.stored('weights and bias')}"

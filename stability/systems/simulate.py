@@ -21,11 +21,6 @@ def natural_step(driven: Any) -> float:
     return float(0.2 / max(speed, 1e-12))
 
 
-def natural_size(driven: Any) -> float:
-    """How far apart states worth starting from lie: ``1 + |B|``, the largest row sum."""
-    return 1.0 + (float(np.abs(driven.system.B).sum(axis=1).max()) if driven.system.channels else 0.0)
-
-
 def advance_many(driven: Any, x: Array, u: Array, step: float) -> Array:
     """One step for a batch of states ``(..., n)`` with inputs ``(..., p)`` held constant."""
     if driven.is_discrete:

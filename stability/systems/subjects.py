@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from stability.errors import UnsupportedError
 from stability.wire import SUBJECTS
 
@@ -19,10 +21,13 @@ class Subject:
 
     Every subject has ``states``, ``outputs``, ``is_discrete``, ``part`` and ``phrase`` (whom a claim is about, in
     words); one with inputs has ``inputs``, ``advance(state, u)`` (the next state, or the right-hand side of a flow) and
-    ``output(state)``, what a layer above reads.
+    ``output(state)``, what a layer above reads. A layer of a stack has ``kind_name``, ``step_cost`` and
+    ``draw_states``, too.
     """
 
     part: str
+    rests_on_boxes: bool = False
+    """Whether proofs about it rest on a box of its inputs and on one of its states (``low``, ``high`` of the proof)."""
 
     @property
     def states(self) -> int:
@@ -37,6 +42,16 @@ class Subject:
     def output(self, state: Any) -> Any:
         """What a layer above reads of a state ``(..., n)``: all of it, where nothing else is said."""
         return state
+
+    @property
+    def output_bound(self) -> float:
+        """``b`` with ``|y| <= b`` for every output from the first step on; infinite, where nothing else is said."""
+        return float("inf")
+
+    def output_box(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ends ``(m,)``, ``(m,)`` of a box around all outputs from the first step on; they may be infinite."""
+        bound = np.full(self.outputs, self.output_bound)
+        return -bound, bound
 
     def _set(self, **values: Any) -> None:
         """The checked values of all fields, once: the class is frozen."""

@@ -220,8 +220,8 @@ def test_a_replay_in_continuous_time_is_run_again_with_half_the_step():
 @pytest.mark.parametrize(
     ("name", "module", "cost"),
     [
-        ("held cell", trajectories, lambda s: 2.0 * trajectories.cell_work(s)),
-        ("held stack", trajectories, lambda s: 2.0 * trajectories.work(s)),
+        ("held cell", trajectories, lambda s: 2.0 * s.step_cost),
+        ("held stack", trajectories, lambda s: 2.0 * s.step_cost),
         (
             "separated",
             trajectories,
@@ -259,7 +259,7 @@ def test_the_work_of_a_stack_is_that_of_its_layers():
     plain, cell = stack.layers
     n, m, p = plain.system.states, plain.system.channels, plain.inputs
     gates = cell.w_hh.size + cell.w_ih.size
-    assert trajectories.work(stack) == 1.0 + n * n + 2 * n * m + m * p + 2 * gates
+    assert stack.step_cost == 1.0 + n * n + 2 * n * m + m * p + 2 * gates
 
 
 def test_a_box_that_is_left_is_named():
