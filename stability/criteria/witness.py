@@ -138,6 +138,35 @@ def retreat(system: LureSystem, best: float, steps: Iterable[float] | None = Non
     yield start
 
 
+_NEARLY = 1.0 - 1e-12  # of the span of rates
+
+
+@dataclass
+class _Room:
+    """How far below one a gain stays, in (-1, 1], over the share ``x`` of a span of rates; ``brentq`` takes it to zero.
+
+    Attributes:
+        gain: gain at a rate.
+        start: the rate at ``x = 0``.
+        span: from there to the rate at ``x = 1``.
+        reached: the largest share at which the gain was seen below one.
+    """
+
+    gain: Callable[[float], float]
+    start: float
+    span: float
+    reached: float = 0.0
+
+    def rate(self, x: float) -> float:
+        return self.start + x * self.span
+
+    def __call__(self, x: float) -> float:
+        value = self.gain(self.rate(x))
+        if value < 1.0:
+            self.reached = max(self.reached, x)
+        return 1.0 - min(value, 1e9) if value <= 1.0 else 1.0 / min(value, 1e9) - 1.0
+
+
 def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol: float = 1e-9) -> float:
     """The fastest rate at which a gain that grows with it is below one, or, when the time is over, the fastest seen.
 
@@ -155,23 +184,14 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
         1.0
     """
     start = 1.0 if discrete else 0.0
-    span = limit - start
-
-    reached = 0.0
-
-    def surplus(x: float) -> float:
-        nonlocal reached
-        value = gain(start + x * span)
-        reached = max(reached, x) if value < 1.0 else reached
-        return 1.0 - min(value, 1e9) if value <= 1.0 else 1.0 / min(value, 1e9) - 1.0
-
+    room = _Room(gain, start, limit - start)
     try:
-        if surplus(1.0 - 1e-12) > 0:  # the feedback costs nothing
-            return start + (1.0 - 1e-12) * span
-        root: Any = brentq(surplus, 0.0, 1.0 - 1e-12, xtol=tol, rtol=np.float64(1e-12), maxiter=80)
+        if room(_NEARLY) > 0:  # the feedback costs nothing
+            return room.rate(_NEARLY)
+        root: Any = brentq(room, 0.0, _NEARLY, xtol=tol, rtol=np.float64(1e-12), maxiter=80)
     except TimeOverError:
-        return start + reached * span
-    return start + float(root) * span
+        return room.rate(room.reached)
+    return room.rate(float(root))
 
 
 def prove_capped(system: LureSystem, P: Array, multiplier: Multiplier, rate: float) -> Witness:
