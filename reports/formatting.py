@@ -59,7 +59,7 @@ def number(value: Any, digits: int = 3) -> str:
     return (mantissa + "×10").replace("-", "−") + raised
 
 
-def signed(value: Any, digits: int = 3) -> str:
+def signed(value: Any) -> str:
     """Like ``number``, with a plus sign where it is positive.
 
     Example:
@@ -67,7 +67,7 @@ def signed(value: Any, digits: int = 3) -> str:
         ('+0.25', '−0.25', '0')
     """
     x = _real(value)
-    text = number(value, digits)
+    text = number(value)
     return "+" + text if x is not None and x > 0 else text
 
 

@@ -33,14 +33,14 @@ def at_most(value: Any, near: float | None = None) -> str:
     return _rounded(value, ROUND_CEILING, near)
 
 
-def at_least(value: Any, near: float | None = None) -> str:
+def at_least(value: Any) -> str:
     """A lower bound in words: the next smaller number of four digits; see ``at_most``.
 
     Example:
         >>> at_least(1.23479), at_least(3.9999e-9)
         ('1.234', '3.999e-9')
     """
-    return _rounded(value, ROUND_FLOOR, near)
+    return _rounded(value, ROUND_FLOOR, None)
 
 
 def _rounded(value: Any, direction: str, near: float | None) -> str:

@@ -122,7 +122,7 @@ def compact_wy(U: Tensor) -> CompactWY:
     return CompactWY(V, torch.linalg.solve_triangular(triangle(V), V.mH, upper=True), sign)
 
 
-def check_reflections(U: Any, name: str = "U") -> Tensor:
+def check_reflections(U: Any) -> Tensor:
     """The front door of this file: refuse what defines no orthogonal matrix; returns ``U``.
 
     Raises:
@@ -132,22 +132,22 @@ def check_reflections(U: Any, name: str = "U") -> Tensor:
         ConfigurationError: not a tensor, or another dtype.
     """
     if not isinstance(U, Tensor) or U.dtype not in DTYPES:
-        raise ConfigurationError(f"{name} must be a float32, float64, complex64 or complex128 tensor, got {kind_of(U)}")
+        raise ConfigurationError(f"U must be a float32, float64, complex64 or complex128 tensor, got {kind_of(U)}")
     if U.dim() != 2 or 0 in U.shape or U.shape[1] > U.shape[0]:
-        raise DimensionError(name, "(n, m) with 1 <= m <= n", tuple(U.shape), "one column a reflection")
+        raise DimensionError("U", "(n, m) with 1 <= m <= n", tuple(U.shape), "one column a reflection")
     if U.is_complex() and U.shape[1] == U.shape[0]:
         hint = "phases are a diagonal matrix of their own"
-        raise DimensionError(name, "(n, m) with m < n for complex vectors", tuple(U.shape), hint)
+        raise DimensionError("U", "(n, m) with m < n for complex vectors", tuple(U.shape), hint)
     sizes = U.detach().tril().abs().amax(dim=0)
     if not torch.isfinite(sizes).all():
-        raise NonFiniteError(name)
+        raise NonFiniteError("U")
     zero = sizes == 0
     if U.shape[1] == U.shape[0]:
         zero[-1] = False  # the scalar of H_1: the sign of zero is -1
     if zero.any():
         j = int(zero.nonzero()[0])
         raise RankError(
-            f"reflection vector {j} of {name} is zero (on and below row {j}) and defines no reflection; "
+            f"reflection vector {j} of U is zero (on and below row {j}) and defines no reflection; "
             "set it to any non-zero vector"
         )
     return U

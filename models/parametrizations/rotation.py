@@ -27,14 +27,13 @@ def rotation_basis(M: Tensor) -> Tensor:
     return torch.linalg.matrix_exp(M - M.mT)
 
 
-def rotation_matrix(theta: Tensor, d: int, P: Tensor | None = None, power: int = 1) -> Tensor:
-    r"""``A^k = P Theta^k P^T``: 2x2 rotations by ``k theta_i`` on the diagonal, in the basis of P.
+def rotation_matrix(theta: Tensor, d: int, P: Tensor | None = None) -> Tensor:
+    r"""``A = P Theta P^T``: 2x2 rotations by ``theta_i`` on the diagonal, in the basis of P.
 
     Args:
         theta: ``(..., d // 2)`` angles.
         d: size; when it is odd the last diagonal entry of Theta is 1.
         P: ``(..., d, d)`` orthogonal; the identity by default.
-        power: ``k``; costs nothing, angles are multiplied.
 
     Returns:
         ``(..., d, d)``.
@@ -50,7 +49,7 @@ def rotation_matrix(theta: Tensor, d: int, P: Tensor | None = None, power: int =
     """
     if theta.shape[-1] != d // 2:
         raise ConfigurationError(f"{d} entries have {d // 2} angles, got {theta.shape[-1]}")
-    cos, sin = torch.cos(power * theta), torch.sin(power * theta)
+    cos, sin = torch.cos(theta), torch.sin(theta)
     if d % 2:
         cos, sin = torch.nn.functional.pad(cos, (0, 1), value=1.0), torch.nn.functional.pad(sin, (0, 1))
     rows = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)  # (..., pairs, 2, 2)

@@ -125,14 +125,14 @@ def check_square(W: Tensor, name: str = "W") -> Tensor:
     return W
 
 
-def reflection_count(n: int, m: Any, name: str = "reflections") -> int:
+def reflection_count(n: int, m: Any) -> int:
     """``m`` when it is a number of reflections for size ``n``.
 
     Raises:
         ConfigurationError: not an integer in 1 .. n.
     """
     if isinstance(m, bool) or not isinstance(m, int) or not 1 <= m <= n:
-        raise ConfigurationError(f"{name} must be an integer from 1 to the matrix size, {n}, got {m!r}")
+        raise ConfigurationError(f"reflections must be an integer from 1 to the matrix size, {n}, got {m!r}")
     return m
 
 

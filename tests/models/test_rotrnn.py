@@ -154,7 +154,7 @@ def test_powers_of_rotations_are_rotations_by_multiples(d):
     A = rotation_matrix(theta, d, P)
     torch.testing.assert_close(A @ A.T, torch.eye(d, dtype=A.dtype))
     assert float(torch.linalg.det(A)) == pytest.approx(1.0)
-    torch.testing.assert_close(rotation_matrix(theta, d, P, power=7), torch.linalg.matrix_power(A, 7))
+    torch.testing.assert_close(rotation_matrix(7 * theta, d, P), torch.linalg.matrix_power(A, 7))
 
 
 def test_initial_values():
