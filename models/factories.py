@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 from stability.errors import ConfigurationError, StabilityError
-from stability.foreign import WATCHERS, told
+from stability.foreign import WATCHERS, in_words
 from stability.rigor.definite import flushes_small_numbers
 from stability.wire import SUBJECTS
 
@@ -81,8 +81,8 @@ def _no_model(value: Any) -> str:
         return "a future"
     if isinstance(value, type):
         return f"the class {value.__name__} instead of an instance"
-    plain = (type(None), bool, int, float, complex, str, bytes, types.ModuleType, types.FunctionType, torch.Tensor)
-    return f"a value of type {type(value).__name__}" if isinstance(value, plain) else ""
+    of_values = (type(None), bool, int, float, complex, str, bytes, types.ModuleType, types.FunctionType, torch.Tensor)
+    return f"a value of type {type(value).__name__}" if isinstance(value, of_values) else ""
 
 
 @contextlib.contextmanager
@@ -112,7 +112,7 @@ def users_code(name: str, failed: str) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, StabilityError) and type(error).__module__.startswith("stability."):
             raise
-        raise ConfigurationError(f"{name} {failed}: {told(error)}") from error
+        raise ConfigurationError(f"{name} {failed}: {in_words(error)}") from error
     finally:
         if os.getpid() != owner:  # forked within, and come back: the command goes on in one process only
             os._exit(1)

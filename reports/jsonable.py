@@ -11,17 +11,17 @@ from typing import Any
 from stability.storage.writing import write_text
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """JSON values only: numbers that are not finite become ``None``, paths become text.
 
     Example:
-        >>> plain({"a": (1.0, float("nan"))})
+        >>> jsonable({"a": (1.0, float("nan"))})
         {'a': [1.0, None]}
     """
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): jsonable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
+        return [jsonable(v) for v in value]
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -34,9 +34,9 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
 
     Args:
         path: of the file.
-        document: values as ``plain`` takes them.
+        document: values as ``jsonable`` takes them.
 
     Raises:
         FileFormatError: it cannot be written.
     """
-    write_text(path, json.dumps(plain(document), indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(jsonable(document), indent=1, allow_nan=False) + "\n")

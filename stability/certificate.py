@@ -67,8 +67,8 @@ class Finding:
         return {
             "criterion": self.criterion,
             "holds": bool(self.holds),
-            "margin": plain(self.margin),
-            "rate": plain(self.rate),
+            "margin": finite_or_none(self.margin),
+            "rate": finite_or_none(self.rate),
             "detail": self.detail,
         }
 
@@ -114,7 +114,7 @@ class Claim:
             "statement": self.statement,
             "verdict": str(self.verdict),
             "evidence": str(self.evidence),
-            "value": plain(self.value),
+            "value": finite_or_none(self.value),
             "proof": self.proof.kind if self.proof else None,
         }
 
@@ -244,7 +244,7 @@ class Certificate:
         }
 
 
-def plain(value: float | None) -> float | None:
+def finite_or_none(value: float | None) -> float | None:
     """A finite float, or ``None``."""
     return None if value is None or not math.isfinite(value) else float(value)
 

@@ -80,7 +80,7 @@ def largest_step(
             high = dt
         if _narrow(low / unit, high / unit, tol):
             break
-        dt = _between(low, high)
+        dt = _next_step(low, high)
     if best is not None:
         best = replace(best, meta={**best.meta, **deadline.meta})
     return StepBound(low, best, float(high))
@@ -101,7 +101,7 @@ def _narrow(low: float, high: float, tol: float) -> bool:
     return (np.isinf(high) and low > 1e6) or high < 1e-9 or (low > 0 and high - low <= tol * low)
 
 
-def _between(low: float, high: float) -> float:
+def _next_step(low: float, high: float) -> float:
     """The next step to try in a bracket: twice as long while none failed, shorter while none held, else the middle."""
     if np.isinf(high):
         return 2.0 * low

@@ -9,7 +9,7 @@ WATCHERS: list[Callable[[str], Any]] = []
 """Called with the name of what begins to run, and with ``""`` when it has ended."""
 
 
-def told(error: BaseException) -> str:
+def in_words(error: BaseException) -> str:
     r"""Type and text of anything that was raised, in one line of bounded length; nothing in it can fail.
 
     Args:
@@ -19,7 +19,7 @@ def told(error: BaseException) -> str:
         ``"KeyError: 'weights'"``; the text up to its first full stop, at most 160 characters of it.
 
     Example:
-        >>> told(KeyError("weights")), told(ValueError("no.\nSecond line"))
+        >>> in_words(KeyError("weights")), in_words(ValueError("no.\nSecond line"))
         ("KeyError: 'weights'", 'ValueError: no.')
     """
     kind = type(error).__name__[:80]

@@ -101,11 +101,11 @@ def _check(claim: Claim, decide: Callable[[], tuple[bool, str]]) -> Check:
     try:
         valid, reason = decide()
     except Exception as error:  # noqa: BLE001 - whatever a hostile file makes a rule do, the answer is "not proved"
-        valid, reason = False, f"the proof is malformed ({_told(error)})"
+        valid, reason = False, f"the proof is malformed ({_in_words(error)})"
     return Check(claim.name, str(claim.verdict), valid, reason, str(claim.evidence), claim.statement)
 
 
-def _told(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}"
 
 
@@ -163,7 +163,7 @@ input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.
     try:
         problem, title = _inconsistent(certificate), describe_subject(subject)
     except Exception as error:  # noqa: BLE001 - a certificate built in memory may hold anything
-        problem, title = f"the certificate is malformed ({_told(error)})", ""
+        problem, title = f"the certificate is malformed ({_in_words(error)})", ""
     if problem is None:
         checks = tuple(verify_claim(subject, c) for c in (main, *certificate.claims))
         if method == "exact":

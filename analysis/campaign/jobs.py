@@ -21,7 +21,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from stability.errors import StabilityError
-from stability.foreign import raised_at, told
+from stability.foreign import in_words, raised_at
 
 from ...models.factories import PATHS
 
@@ -49,7 +49,7 @@ def _carry_out(work: Callable[[Any, Tell], None], name: str, job: Any, tell: Tel
     except Exception as error:
         if os.environ.get("STABILITY_TRACEBACK"):
             raise
-        return Outcome(name, f"unexpected {told(error)} (at {raised_at(error)})")
+        return Outcome(name, f"unexpected {in_words(error)} (at {raised_at(error)})")
     except SystemExit as error:
         return Outcome(name, f"the model's code ended the program (sys.exit({error.code!r:.80}))")
     return Outcome(name)

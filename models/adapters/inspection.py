@@ -63,8 +63,8 @@ def _refuse_overridden(module: nn.Module, kind: type) -> None:
     cls = type(module)
     name = cls.__name__.removeprefix("Parametrized")
     for method in (*_RUN, *_CALLED):
-        known, plain = getattr(kind, method, None), getattr(nn.Module, method, None)
-        if method not in _CALLED and (known is None or known is plain):
+        known, inherited = getattr(kind, method, None), getattr(nn.Module, method, None)
+        if method not in _CALLED and (known is None or known is inherited):
             continue  # the class itself does not run it
         if method in vars(module):
             raise UnsupportedError(

@@ -255,12 +255,12 @@ def attributes(node: Any) -> dict[str, Any]:
     """A node's attributes as Python values."""
     from onnx import helper
 
-    def plain(value: Any) -> Any:
+    def python_value(value: Any) -> Any:
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
-        return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return [python_value(v) for v in value] if isinstance(value, (list, tuple)) else value
 
     names = [a.name for a in node.attribute]
     if len(set(names)) < len(names):
         raise FileFormatError(f"the ONNX node {name_of(node)[:60]!a} has the same attribute twice")
-    return {a.name: plain(helper.get_attribute_value(a)) for a in node.attribute}
+    return {a.name: python_value(helper.get_attribute_value(a)) for a in node.attribute}

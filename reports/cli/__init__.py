@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import StabilityError
-from stability.foreign import raised_at, told
+from stability.foreign import in_words, raised_at
 
 from ..names import cut, printable
 from . import analyzers, certify, compare, report, study, train, verify
@@ -115,7 +115,7 @@ def _failed(error: BaseException) -> int:
     if kind is not None:
         return _complain(*ENDS[kind](error))
     place = f"at {raised_at(error)}; {TRACEBACK}=1 shows the way there"
-    return _complain("error", f"unexpected {told(error)} ({place})", 2)
+    return _complain("error", f"unexpected {in_words(error)} ({place})", 2)
 
 
 def _complain(kind: str, text: str, code: int) -> int:

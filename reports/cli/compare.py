@@ -13,7 +13,7 @@ from stability.storage.writing import write_text
 
 from ..boxes import box_note
 from ..formatting import count, number, signed, table, verdict_word
-from ..jsonable import plain, write_json
+from ..jsonable import jsonable, write_json
 from ..names import printable
 from ..stored.certificates import view
 from ..stored.reasons import advice, shell_name
@@ -108,7 +108,7 @@ def _names(paths: list[str]) -> list[str]:
 
 def _drift_row(drift: Any) -> dict[str, Any]:
     def at(curve: Any, t: int) -> float | None:
-        return None if curve is None else plain(float(curve[t]))
+        return None if curve is None else jsonable(float(curve[t]))
 
     end = drift.length - 1
     return {
@@ -120,8 +120,8 @@ def _drift_row(drift: Any) -> dict[str, Any]:
         "bound_at_last": at(drift.envelope, -1),
         "theory": drift.sources,
         "slope": float(drift.slope[-1]),
-        "doublings": plain(drift.drift_index),
-        "gradient_slope": plain(drift.grad_slope),
+        "doublings": jsonable(drift.drift_index),
+        "gradient_slope": jsonable(drift.grad_slope),
     }
 
 

@@ -12,7 +12,7 @@ import typer
 
 from stability.errors import ConfigurationError, FileFormatError
 
-from ..jsonable import plain
+from ..jsonable import jsonable
 from ..names import printable, shorten, terminal_safe
 from .streams import emptied
 
@@ -35,7 +35,7 @@ def show_json(value: Mapping[str, Any]) -> None:
 
     Numbers that are not finite become null; characters that are not seen are escaped, as JSON does it.
     """
-    text = json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(jsonable(value), indent=1, allow_nan=False, ensure_ascii=False)
     _put("\n".join(_escaped(line) for line in text.split("\n")))
 
 

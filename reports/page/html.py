@@ -21,7 +21,7 @@ from stability.storage.writing import make_folder, write_text
 
 from ..boxes import box_note
 from ..formatting import FILTERS
-from ..jsonable import plain
+from ..jsonable import jsonable
 from ..names import breakable, cut
 from ..stored.collect import FRAMES, ModelRecord, Report, check_folder, collect
 from ..stored.limits import LETTERS
@@ -73,7 +73,7 @@ def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
         own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
         report = collect(run_dir)
         page = _page(report)
-        write_text(own.path / "report.json", json.dumps(plain(report.to_dict()), indent=1, allow_nan=False) + "\n")
+        write_text(own.path / "report.json", json.dumps(jsonable(report.to_dict()), indent=1, allow_nan=False) + "\n")
         _write_tables(own, report)
         return write_text(own.path / "report.html", page)
 
@@ -103,7 +103,7 @@ def _page(report: Report) -> str:
         models=[_card(m) for m in report.models],
         sections=sections(report),
         lead=lead(report),
-        made=provenance(report),
+        provenance=provenance(report),
         css=Markup(css),
         policy=policy(css),
         version=version("rnn-stability"),

@@ -213,8 +213,8 @@ def _changed(folder: Path) -> list[str]:
     known = [*(f"{s}.csv" for s in FRAMES), *(f"{s}.json" for s in DOCUMENTS), "certificate.json", "model.safetensors"]
     known.remove(ANALYSIS_FILE)
     there = [n for n in known if (folder / n).is_file()]
-    gone = [n for n in known if n in recorded and n not in there and n not in ABOUT]
-    return [n for n in there if recorded.get(n) != file_digest(folder / n)] + gone
+    removed = [n for n in known if n in recorded and n not in there and n not in ABOUT]
+    return [n for n in there if recorded.get(n) != file_digest(folder / n)] + removed
 
 
 def read_model(folder: Path) -> ModelRecord:

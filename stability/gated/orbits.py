@@ -64,8 +64,8 @@ def _shooting(step: Step, points: Ball) -> tuple[Ball, Ball]:
     k, n = points.shape
     images, jacobians = zip(*(step(i, points[i]) for i in range(k)))
     value = _join(*(image - points[(i + 1) % k] for i, image in enumerate(images)))
-    along = Ball(*(np.asarray(block_diag(*parts)) for parts in zip(*((j.mid, j.rad) for j in jacobians))))
-    return value, along - np.roll(np.eye(k * n), n, axis=1)  # the identity stands at the next point
+    jacobian = Ball(*(np.asarray(block_diag(*parts)) for parts in zip(*((j.mid, j.rad) for j in jacobians))))
+    return value, jacobian - np.roll(np.eye(k * n), n, axis=1)  # the identity stands at the next point
 
 
 def orbit_jacobian(cell: GatedCell, points: Ball, inputs: Array) -> Ball:

@@ -38,10 +38,10 @@ def part_name(path: str, whole: str) -> str:
         >>> part_name("encoder.0", "Residual"), part_name("my cell", "Net")
         ('encoder.0 of Residual', 'my_u20_cell of Net')
     """
-    return f"{_plain(path, 'cell')[-_PATH:]} of {_plain(whole, 'model')[-_WHOLE:]}"
+    return f"{_encoded(path, 'cell')[-_PATH:]} of {_encoded(whole, 'model')[-_WHOLE:]}"
 
 
-def _plain(name: str, default: str) -> str:
+def _encoded(name: str, default: str) -> str:
     kept = [c if re.fullmatch(r"[A-Za-z0-9_.\-]", c) else f"_u{ord(c):x}_" for c in name]
     return "".join(kept) or default
 

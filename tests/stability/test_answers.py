@@ -11,7 +11,7 @@ import pytest
 from specimens import flow, network_map, small_cell, specimens
 
 from stability import certificate as certificates
-from stability.certificate import Certificate, Claim, Evidence, Finding, Proof, Verdict, plain
+from stability.certificate import Certificate, Claim, Evidence, Finding, Proof, Verdict, finite_or_none
 from stability.errors import FileFormatError
 from stability.stacks.stack import LayerStack
 from stability.statements import undecided, who
@@ -183,7 +183,7 @@ def test_a_summary_holds_every_number_and_no_matrix():
     empty = Certificate(flow(), Claim("contraction", undecided(flow()), Verdict.INCONCLUSIVE))
     assert empty.summary()["proof"] is None
     assert replace(empty, claims=(empty.claim,)).summary()["claims"][0]["proof"] is None
-    assert [plain(x) for x in (None, math.nan, math.inf, -math.inf, 2)] == [None, None, None, None, 2.0]
+    assert [finite_or_none(x) for x in (None, math.nan, math.inf, -math.inf, 2)] == [None, None, None, None, 2.0]
 
 
 def test_what_is_saved_comes_back(tmp_path):

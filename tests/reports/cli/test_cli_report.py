@@ -61,7 +61,7 @@ def test_a_regression_is_measured_by_its_error(here: Path, capsys: pytest.Captur
     assert "held-out mean squared error " in text
     assert "needs one class label per sequence" in text
     page = (here / "r" / "report.html").read_text(encoding="utf-8")
-    body = page[page.index('id="verdicts"') : page.index('id="made"')]
+    body = page[page.index('id="verdicts"') : page.index('id="provenance"')]
     assert "Mean squared error on held-out data" in body
     assert "ccuracy" not in body
     assert " %<" not in body[body.index('id="training"') :]

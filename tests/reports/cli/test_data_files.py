@@ -190,7 +190,7 @@ def test_what_was_not_run_says_why_and_how_to_get_it(own_nets: Path, capsys: pyt
     assert wanted in text
     assert "stability certify ownnets:three --input-box LOW HIGH" in text
     page = (own_nets / "r" / "report.html").read_text(encoding="utf-8")
-    for anchor in ("hessian", "performance", "robustness", "dynamics", "made"):
+    for anchor in ("hessian", "performance", "robustness", "dynamics", "provenance"):
         section = page[page.index(f'<section id="{anchor}">') :].split("</section>")[0]
         assert wanted in section, anchor
         assert "x (n, time, features) and y (n,)" in section, anchor
