@@ -1,7 +1,8 @@
 """What a study is: a table or figure of a paper, rerun from scratch, with its numbers as files.
 
-A study writes ``study.json`` and ``table.csv`` (and the data of its curves) into a folder. Long studies are
-made of parts; a finished part is kept, and the same command with the same settings goes on from there.
+A study writes ``study.json``, ``table.csv`` and ``curves.csv`` into a folder, and ``stability.reports`` draws
+``study.html`` from these alone. Long studies are made of parts; a finished part is kept, and the same command with the
+same settings goes on from there.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import nn
 
@@ -27,56 +27,16 @@ from stability.wire import digest_of
 
 from ..environment import environment
 from ..guard import check_int
-from ..results import Record, plain_value
+from ..results import plain_value
 from ..tables import csv_text
 from ..tasks import Task
 from ..training.front import train
 from ..training.outcome import Progress, TrainResult
 from ..training.settings import Settings
+from .result import StudyResult
 
 STUDY = "study"
 FILES = ("study.json", "table.csv", "curves.csv")
-
-
-@dataclass(frozen=True)
-class StudyResult(Record):
-    """What a study came to.
-
-    Attributes:
-        study: its name.
-        title: what it reruns.
-        quick: whether it is the small version.
-        settings: everything that decided the numbers.
-        rows: the table, one mapping a row.
-        notes: what the table says, one sentence each.
-        environment: versions, machine, seed, times.
-        seconds: of the whole study; parts kept from before are not counted.
-    """
-
-    study: str
-    title: str
-    quick: bool
-    settings: Mapping[str, Any]
-    rows: tuple[Mapping[str, Any], ...]
-    notes: tuple[str, ...] = ()
-    environment: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    seconds: float = 0.0
-
-    def frame(self) -> pd.DataFrame:
-        """The table."""
-        return pd.DataFrame([dict(row) for row in self.rows])
-
-    def text(self) -> str:
-        """The table and the notes, for a terminal."""
-        shown = self.frame().map(_cell)
-        lines = [self.title + (" (quick version)" if self.quick else ""), "", shown.to_string(index=False)]
-        return "\n".join([*lines, "", *self.notes]).rstrip()
-
-
-def _cell(value: Any) -> str:
-    if value is None or value != value:  # NaN: pandas' way to write None among numbers
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -145,6 +105,23 @@ def by_iterations(chosen: Mapping[str, Any], every: int, **more: Any) -> Setting
 
 
 @dataclass(frozen=True)
+class Training:
+    """A training that a study will do, as its settings say it: tests build every one of both sizes.
+
+    Attributes:
+        task: its name.
+        options: of ``make_task``.
+        model: makes the model for the task.
+        settings: keyword arguments of ``Settings``.
+    """
+
+    task: str
+    options: Mapping[str, Any]
+    model: Callable[[Task], nn.Module]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Study:
     """A study by name.
 
@@ -152,22 +129,37 @@ class Study:
         name: what ``stability study`` calls it.
         summary: one line: what it reruns.
         run: what it takes to run it.
+        plan: the trainings of its quick (``True``) and its full version, one of each kind.
     """
 
     name: str
     summary: str
     run: Callable[[Job], StudyResult]
+    plan: Callable[[bool], Sequence[Training]]
 
 
 Runner = Callable[[Job], StudyResult]
 STUDIES: dict[str, Study] = {}
 
 
-def register_study(name: str, summary: str) -> Callable[[Runner], Runner]:
-    """Function decorator: the study becomes known to ``run_study`` and to the command line as ``name``."""
+def no_trainings(quick: bool) -> Sequence[Training]:
+    """The plan of a study that trains nothing."""
+    return ()
+
+
+def register_study(
+    name: str, summary: str, plan: Callable[[bool], Sequence[Training]] = no_trainings
+) -> Callable[[Runner], Runner]:
+    """Function decorator: the study becomes known to ``run_study`` and to the command line as ``name``.
+
+    Args:
+        name: what ``stability study`` calls it.
+        summary: one line: what it reruns.
+        plan: its trainings, see ``Study``.
+    """
 
     def register(run: Runner) -> Runner:
-        STUDIES[name] = Study(name, summary, run)
+        STUDIES[name] = Study(name, summary, run, plan)
         return run
 
     return register
@@ -234,9 +226,9 @@ def _before(out: Path) -> dict[str, str]:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Rows with the same keys as CSV, written aside and renamed into place."""
-    columns = list(rows[0]) if rows else []
-    return write_text(path, csv_text(columns, [[row[c] for c in columns] for row in rows]))
+    """Rows as CSV, written aside and renamed into place; where a row lacks a column of another, the cell is empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return write_text(path, csv_text(columns, [[row.get(c) for c in columns] for row in rows]))
 
 
 def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callable[[], Any]) -> Any:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from ...models import DeepNetwork
 from ..tasks import Task, make_task
 from ..training.outcome import Progress
-from .base import Job, StudyResult, by_iterations, keep_part, register_study, write_table
+from .base import Job, Training, by_iterations, keep_part, register_study, write_table
+from .result import Compared, Figure, StudyResult
 
 TITLE = "Mean squared norm of hidden states along training on ListOps, RotRNN and LRU"
 RECORDED = 40
@@ -32,6 +33,11 @@ DATA_HERE = {"max_length": 100, "min_length": 10, "train": 8000, "test": 512}
 SMALL = {**PAPER, **DATA_HERE, "width": 32, "hidden": 64, "heads": 8, "iterations": 1600}
 DATA_QUICK = {"max_length": 32, "min_length": 8, "train": 1000, "test": 256}
 QUICK = {**SMALL, **DATA_QUICK, "width": 16, "hidden": 32, "iterations": 40, "depths": [4, 1], "seeds": 2}
+CITED = "Biegun, Dolga, Cunningham, Barber, RotRNN: modelling long sequences with rotations (2024), figure 3"
+DIFFERENCES = (
+    "A quarter of the paper's width, expressions of up to 100 tokens and 1,600 iterations: the paper's size needs a "
+    "GPU, where it is chosen by itself.",
+)
 TRAINING = {"learning_rate": 1e-3, "weight_decay": 0.05, "norm": "batch", "mixing": "glu", "dropout": 0.0}
 START = {"rotrnn": {"gamma_min": 0.5, "gamma_max": 0.999}, "lru": {"r_min": 0.5, "r_max": 0.999}}
 THETA_MAX = math.pi / 100
@@ -76,7 +82,21 @@ def spread(values: list[float]) -> float:
     return math.log2(max(values) / min(values)) if min(values) > 0 else math.inf
 
 
-@register_study("rotrnn-norms", "hidden-state norms of RotRNN and LRU along training (RotRNN paper, figure 3)")
+def _plan(quick: bool) -> list[Training]:
+    return [
+        Training(
+            "listops",
+            {key: sizes[key] for key in DATA},
+            lambda task, kind=kind, depth=depth, sizes=sizes: _network(kind, depth, {**sizes, **TRAINING}, task),
+            {"optimizer": "adamw", "batch_size": sizes["batch"], "lr": TRAINING["learning_rate"]},
+        )
+        for sizes in ([QUICK] if quick else [SMALL, PAPER])
+        for depth in sizes["depths"]
+        for kind in START
+    ]
+
+
+@register_study("rotrnn-norms", "hidden-state norms of RotRNN and LRU along training (RotRNN paper, figure 3)", _plan)
 def run_rotrnn_norms(job: Job) -> StudyResult:
     """Rerun the norms.
 
@@ -108,7 +128,55 @@ def run_rotrnn_norms(job: Job) -> StudyResult:
                 ]
                 write_table(job.out / "curves.csv", curves)
                 rows.append(_row(kind, depth, seed, model, part))
-    return StudyResult("rotrnn-norms", TITLE, job.quick, settings, tuple(rows), _notes(rows, settings))
+    return StudyResult(
+        "rotrnn-norms", TITLE, job.quick, settings, tuple(rows), _notes(rows, settings),
+        conclusion=_conclusion(rows, settings), paper=CITED, compared=_compared(rows, settings),
+        differences=DIFFERENCES if sizes is not PAPER else (), figures=_figures(settings),
+        seeds=tuple(range(job.seed, job.seed + settings["seeds"])),
+    )  # fmt: skip
+
+
+def _of(rows: list[dict[str, Any]], kind: str, depth: int, value: str) -> float:
+    return statistics.fmean(row[value] for row in rows if row["model"] == kind and row["depth"] == depth)
+
+
+def _conclusion(rows: list[dict[str, Any]], settings: dict[str, Any]) -> str:
+    depth = settings["depths"][0]
+    a, b = (_of(rows, kind, depth, "spread_all") for kind in ("rotrnn", "lru"))
+    same = "about as much" if abs(a - b) < 0.25 * max(a, b) else "less" if a < b else "more"
+    return (
+        f"Over layers and training the mean squared norms of {depth}-layer RotRNN vary {same} than those of LRU "
+        f"({a:.2f} against {b:.2f} doublings)."
+        if same != "about as much"
+        else f"Over layers and training the mean squared norms of {depth}-layer RotRNN and LRU vary about as much "
+        f"({a:.2f} and {b:.2f} doublings): the figure's constant norms are not found at this size."
+    )
+
+
+def _compared(rows: list[dict[str, Any]], settings: dict[str, Any]) -> tuple[Compared, ...]:
+    said = {"rotrnn": "constant over layers, training and seeds", "lru": "varies"}
+    return tuple(
+        Compared(
+            f"{kind}, {depth} layers: spread over training and layers, in doublings",
+            _of(rows, kind, depth, "spread_all"), words, "figure 3",
+        )
+        for depth in settings["depths"]
+        for kind, words in said.items()
+    )  # fmt: skip
+
+
+def _figures(settings: dict[str, Any]) -> tuple[Figure, ...]:
+    axes = {"xlabel": "iteration", "ylabel": "mean squared norm", "log": "y"}
+    each = [
+        Figure(
+            "lines", f"{kind}, {depth} layers", "iteration", "norm", "layer" if depth > 1 else "seed",
+            where={"model": kind, "depth": depth}, **axes,
+            caption="A line a layer: mean of the seeds, band over them." if depth > 1 else "A line a seed.",
+        )
+        for depth in settings["depths"]
+        for kind in START
+    ]  # fmt: skip
+    return tuple(each)
 
 
 def _row(kind: str, depth: int, seed: int, model: nn.Module, part: dict[str, Any]) -> dict[str, Any]:

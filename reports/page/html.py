@@ -26,10 +26,15 @@ from ..names import breakable, cut
 from ..stored.collect import FRAMES, ModelRecord, Report, check_folder, collect
 from ..stored.limits import LETTERS
 from ..stored.reasons import missing, model_advice
+from ..stored.studies import read_studies
 from ..vocabulary import meaning, notes, reason, sentence, weaker
 from .performance import score
 from .provenance import lead, provenance
 from .sections import sections
+from .studies import study_sections
+
+STUDIES = "studies"
+"""Folder in a report's directory whose studies the page lists: ``stability study --all --out REPORT/studies``."""
 
 
 def environment() -> Environment:
@@ -101,7 +106,7 @@ def _page(report: Report) -> str:
         report=report,
         title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
         models=[_card(m) for m in report.models],
-        sections=sections(report),
+        sections=[*sections(report), *study_sections(*read_studies(report.folder / STUDIES), f"{STUDIES}/")],
         lead=lead(report),
         provenance=provenance(report),
         css=Markup(css),

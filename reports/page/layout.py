@@ -13,10 +13,11 @@ from stability.storage.artifacts import artifact
 
 @dataclass(frozen=True)
 class Cell:
-    """A table cell: text, and a tone (``good``, ``bad``, ``quiet`` or none) that its text also says."""
+    """A table cell: text, a tone (``good``, ``bad``, ``quiet`` or none) that its text also says, and where it leads."""
 
     text: str
     tone: str = ""
+    href: str = ""
 
 
 @dataclass(frozen=True)

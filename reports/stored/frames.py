@@ -43,6 +43,25 @@ def read_table(path: Path) -> pd.DataFrame | None:
     return None if frame.empty or (drawn and frame[drawn].isna().to_numpy().all()) else frame
 
 
+def read_columns(path: Path) -> pd.DataFrame | None:
+    """A table of any columns, texts printable; numbers that cannot be drawn are left blank.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The table; ``None`` for an empty file.
+
+    Raises:
+        FileFormatError: unreadable or too large.
+    """
+    frame = _parsed(path)
+    if frame is not None:
+        for column in frame.columns:
+            frame[column] = _drawable(cast(pd.Series, frame[column]), PLAIN, path)
+    return frame
+
+
 def _parsed(path: Path) -> pd.DataFrame | None:
     """The table as it stands in the file, names of its columns printable; ``None`` for an empty file."""
     try:
