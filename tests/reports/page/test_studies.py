@@ -13,8 +13,9 @@ from stability.analysis.studies import STUDIES, Compared, Figure, StudyResult, k
 from stability.analysis.studies.base import write_table
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.reports import cli
-from stability.reports.page.html import render
+from stability.reports.page import html
 from stability.reports.page.study import render_index, render_study
+from stability.reports.stored.collect import Report
 from stability.reports.stored.studies import read_studies, read_study
 
 FIGURES = (
@@ -219,13 +220,10 @@ def test_a_study_of_an_earlier_release_has_a_page_too(toys, tmp_path):
 
 
 def test_a_report_lists_the_studies_in_its_folder(toys, tmp_path):
-    """Of a report that has no model left, so that nothing else is drawn."""
-    report = tmp_path / "report"
-    report.mkdir()
-    (report / "report-settings.json").write_text(json.dumps({"title": "Of studies", "models": ["gone"]}))
-    run_study("second", out=report / "studies" / "second")
-    page = render(report).read_text()
+    report = Report(tmp_path, {"title": "Of studies"}, ())
+    run_study("second", out=tmp_path / "studies" / "second")
+    page = html._page(report)
     assert 'href="studies/second/study.html"' in page
     assert "The second study" in page
-    shutil.rmtree(report / "studies")
-    assert "studies/" not in render(report).read_text()
+    shutil.rmtree(tmp_path / "studies")
+    assert "studies/" not in html._page(report)
