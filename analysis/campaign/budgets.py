@@ -25,6 +25,9 @@ class Budget:
         seconds: safety net of the certificate, far above what its searches need, which count their attempts: results
             depend on weights, seed and options, not on how busy the machine is. One that was cut says so.
         gain_seconds: the same for the gain behind the certified radii.
+        program_states: criteria of systems of up to so many states are asked of a solver, too; see ``cross_check``.
+        program_steps: of that solver, at most.
+        program_seconds: safety net of these programs.
     """
 
     samples: int = 500
@@ -41,6 +44,9 @@ class Budget:
     trajectories: int = 8
     seconds: float = 900.0
     gain_seconds: float = 300.0
+    program_states: int = 64
+    program_steps: int = 150
+    program_seconds: float = 20.0
 
 
 BUDGETS = {
@@ -60,6 +66,7 @@ BUDGETS = {
         trajectories=4,
         seconds=300.0,
         gain_seconds=120.0,
+        program_states=32,
     ),
 }
 

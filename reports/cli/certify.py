@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from ..formatting import half_life, signed, table, time_to, verdict_word
-from ..names import printable
+from ..names import printable, shorten
+from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
 from .options import Output, Seed, no_default
@@ -51,6 +52,14 @@ def certify(
         tuple[float, float] | None,
         no_default("LSTM, GRU: LOW HIGH, ends of the box that every input stays in.", metavar="LOW HIGH"),
     ] = None,
+    cross_check: Annotated[
+        bool,
+        typer.Option(
+            "--cross-check",
+            help="Ask a solver about the circle criterion and KYP, too (cvxpy; up to 64 states, 20 s), and say how "
+            "often its status alone would have been wrong; the verdict does not depend on it.",
+        ),
+    ] = False,
     seed: Seed = 0,
     *,
     output: Output,
@@ -85,6 +94,7 @@ def certify(
         refute=refute,
         seed=seed,
     )
+    opinions = _opinions(certificate.subject, output) if cross_check else None
     output.status()
     summary = view(certificate)
     missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
@@ -106,9 +116,17 @@ def certify(
         "half_life": half_life(summary["rate"], discrete),
         "below_start_after": time_to(1.0, summary["pairs"], discrete),
         "below_half_after": time_to(0.5, summary["pairs"], discrete),
+        **({} if opinions is None else {"cross_check": opinions}),
     }
-    output.show(document, screen(model, summary, discrete, out, hints))
+    output.show(document, screen(model, summary, discrete, out, hints, opinions))
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
+
+
+def _opinions(subject: Any, output: Output) -> dict[str, Any]:
+    from stability.criteria.cross_check import cross_check
+
+    output.status("asking a solver ...")
+    return cross_check(subject).to_dict()
 
 
 def _rate(text: str) -> str | float:
@@ -126,6 +144,7 @@ def screen(
     discrete: bool,
     saved: Path | None,
     hints: Sequence[tuple[str, str]] = (),
+    opinions: Mapping[str, Any] | None = None,
 ) -> str:
     """The certificate as one screen of text.
 
@@ -135,6 +154,7 @@ def screen(
         discrete: whether rates are per step.
         saved: where the file is, if it was written.
         hints: what would lead further, each with its command.
+        opinions: ``cross_check.json`` as a mapping, where a solver was asked.
 
     Returns:
         The text.
@@ -169,6 +189,12 @@ def screen(
     if claims:
         lines += ["", "  further claims"]
         lines += [wrap(f"{name.replace('_', ' ')}: {answer}. {statement}", 4, 2) for name, answer, statement in claims]
+    if opinions is not None:
+        lines += ["", "  second opinions: the criteria as semidefinite programs, by cvxpy"]
+        rows = [[shorten(cell, 24) for cell in opinion_cells(o)] for o in opinions["opinions"]]
+        grid = table(SHORT, rows, right=NUMERIC)
+        lines += [f"  {line}" for line in grid.splitlines()]
+        lines += [wrap(opinion_count(opinions["asked"], opinions["wrong"]))]
     lines.append("")
     if saved is not None:
         where = shlex.quote(printable(saved))

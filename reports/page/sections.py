@@ -12,6 +12,7 @@ from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import missing
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .layout import NAMED, Cell, Column, Section, draw, field, tabulate, text
+from .opinions import opinions
 from .performance import performances
 from .spectra import along_training, clouds
 
@@ -283,6 +284,7 @@ def _training(report: Report) -> Section | None:
 
 BUILDERS: tuple[Callable[[Report], Section | None], ...] = (
     _margins,
+    opinions,
     _claims,
     clouds,
     along_training,

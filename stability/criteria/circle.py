@@ -83,16 +83,38 @@ def circle_criterion(
     """
     as_choice("method", method, ("frequency", "lmi"))
     deadline = Deadline.after(time_limit).named("circle")
+    loop, multiplier, unit = centred_loop(system, M)
+    words = f"||G||_inf = {{:.6g}}, 1/M = {unit:.6g}"
+    return GainTest("circle", system, loop, multiplier, words, unit, method == "lmi", deadline).decide(rate)
+
+
+def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace, Multiplier, float]:
+    """The loop whose gain below one is the circle criterion.
+
+    Args:
+        system: continuous or discrete.
+        M: as for ``circle_criterion``.
+
+    Returns:
+        The loop, its outputs multiplied by ``M``; the multipliers in the system's slopes that go with a ``P`` of its
+        bounded real lemma; and ``1/M`` with the largest ``M``, the unit of the margin.
+
+    Raises:
+        ConfigurationError: an M below the slopes.
+
+    Example:
+        >>> loop, multiplier, unit = centred_loop(LureSystem.recurrent([[-2.0]], [[1.0]]), M=2.0)
+        >>> loop.C.item(), unit
+        (2.0, 0.5)
+    """
     own = np.maximum(np.abs(system.alpha), np.abs(system.beta))
     reach = own if M is None else np.full(system.channels, _lipschitz(M, own))
-    scale = float(reach.max(initial=0.0)) or 1.0
     loop = StateSpace(system.A, system.B, reach[:, None] * system.C, reach[:, None] * system.D, system.is_discrete)
 
     def multiplier(cap: float) -> Array:
         return 0.5 * nested_multiplier((-reach, reach), (system.alpha, system.beta), cap)
 
-    words = f"||G||_inf = {{:.6g}}, 1/M = {1.0 / scale:.6g}"
-    return GainTest("circle", system, loop, multiplier, words, 1.0 / scale, method == "lmi", deadline).decide(rate)
+    return loop, multiplier, 1.0 / (float(reach.max(initial=0.0)) or 1.0)
 
 
 def _lipschitz(M: Any, own: Array) -> float:
@@ -235,15 +257,25 @@ def bounded_real_lmi(
     if P is None:
         return Finding("bounded_real", False, None, f"no P was found ({status})")
     P = 0.5 * (P + P.T)
-    slack = _bounded_real_slack(system, P)
+    slack = bounded_real_slack(system, P)
     if not slack > 0:
         words = "the best P found does not satisfy the inequality"
         return Finding("bounded_real", False, max(slack, -1.0), words)
     return Finding("bounded_real", True, slack, "P satisfies the inequality", None, {"P": P})
 
 
-def _bounded_real_slack(system: StateSpace, P: Array) -> float:
-    """The lemma is the multiplier inequality of slopes in [-1, 1], all multipliers 1/2, between as many channels."""
+def bounded_real_slack(system: StateSpace, P: Array) -> float:
+    """Slack of ``P > 0`` and of the bounded real lemma for a gain below one.
+
+    It is the multiplier inequality of slopes in [-1, 1], all multipliers 1/2, between as many channels.
+
+    Args:
+        system: the system whose gain is to be below one.
+        P: ``(n, n)`` symmetric.
+
+    Returns:
+        Positive only where both hold beyond rounding errors; see ``multiplier_slack``.
+    """
     p, m = system.D.shape
     k = max(p, m)
     B, C, D = np.pad(system.B, ((0, 0), (0, k - m))), np.pad(system.C, ((0, k - p), (0, 0))), np.zeros((k, k))

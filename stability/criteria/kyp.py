@@ -81,7 +81,7 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
         return Finding("kyp", False, None, TOO_LATE)
     status, P = pose_positive_real(system, deadline)
     P = np.full((n, n), np.nan) if P is None else 0.5 * (P + P.T)
-    by_lmi, by_frequency = _slack(system, P) > 0, frequency.margin > 0
+    by_lmi, by_frequency = positive_real_slack(system, P) > 0, frequency.margin > 0
     where = "infinity" if np.isinf(frequency.omega) else f"omega = {frequency.omega:.4g}"
     words = f"lambda_min(G + G^H) = {frequency.margin:.6g} at {where}"
     if np.isnan(frequency.omega):
@@ -95,11 +95,18 @@ def kyp_lmi(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None, *, t
     return Finding("kyp", True, margin, f"{words}; {lmi_words}", None, {"P": P})
 
 
-def _slack(system: StateSpace, P: Array) -> float:
-    r"""Slack of ``P > 0`` and of the inequality, after removing the directions in which it is an equality.
+def positive_real_slack(system: StateSpace, P: Array) -> float:
+    r"""Slack of ``P > 0`` and of the KYP inequality, after removing the directions in which it is an equality.
 
     In the others, with :math:`R = D + D^T` and a number s, it is the multiplier inequality of the slopes [0, 1/s] and
     multipliers s for ``C_l = -C`` and ``D_l = s I - R/2``.
+
+    Args:
+        system: the system that is to be strictly positive real.
+        P: ``(n, n)`` symmetric.
+
+    Returns:
+        Positive only where both hold beyond rounding errors; see ``multiplier_slack``.
     """
     null = null_directions(system)
     wanted = system.C.T @ null.N
@@ -114,8 +121,20 @@ def _slack(system: StateSpace, P: Array) -> float:
     return multiplier_slack(loop, P, s * ones, start_rate(system))
 
 
-def _transformed(system: LureSystem) -> tuple[StateSpace, Array]:
-    """``T = diag(1/k) - G_alpha`` with ``k = beta - alpha``, and which channels have ``k > 0``."""
+def transformed_loop(system: LureSystem) -> tuple[StateSpace, Array]:
+    """``T = diag(1/k) - G_alpha`` with ``k = beta - alpha``, strictly positive real exactly where the criterion holds.
+
+    Args:
+        system: continuous or discrete.
+
+    Returns:
+        ``T`` between the channels with ``k > 0``, and which those are, ``(m,)`` booleans.
+
+    Example:
+        >>> T, wide = transformed_loop(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> T.C.item(), T.D.item(), wide
+        (-1.0, 1.0, array([ True]))
+    """
     k = system.beta - system.alpha
     wide = k > 0
     inverse = np.linalg.inv(np.eye(system.channels) - system.D * system.alpha)
@@ -154,7 +173,7 @@ def kyp_criterion(
         (True, 1.0)
     """
     as_choice("method", method, ("auto", "frequency", "lmi"))
-    transformed, wide = _transformed(system)
+    transformed, wide = transformed_loop(system)
     if not wide.any():
         return Finding("kyp", False, None, "does not apply: every channel has a single slope")
     deadline = Deadline.after(time_limit).named("kyp")

@@ -7,7 +7,8 @@ status, exception or warning is decided in ``_solve`` and nowhere else.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from time import monotonic
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def _usable(system: StateSpace, *more: Array) -> bool:
     return all(bool((np.abs(x) <= _RANGE).all()) for x in (*system.matrices, *more))  # False for NaN
 
 
-def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6) -> str:
+def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6, steps: int = _SCS_STEPS) -> str:
     """Run a solver; the answer is ``solved``, ``infeasible``, ``time limit`` or ``failed: why``."""
     from cvxpy.error import SolverError
 
@@ -72,7 +73,7 @@ def _solve(problem: Any, solver: str, deadline: Deadline, accuracy: float = 1e-6
         return "time limit"
     options: dict[str, Any] = {}
     if solver == "SCS":
-        options = {"eps_abs": accuracy, "eps_rel": accuracy, "max_iters": _SCS_STEPS}
+        options = {"eps_abs": accuracy, "eps_rel": accuracy, "max_iters": steps}
     if deadline.seconds is not None:
         options["time_limit_secs" if solver == "SCS" else "time_limit"] = deadline.seconds
     with warnings.catch_warnings():
@@ -270,6 +271,56 @@ def pose_positive_real(system: StateSpace, deadline: Deadline) -> tuple[str, Arr
     main = _negative(seen, P, 1.0 if system.is_discrete else 0.0, supply, wide)
     constraints = [main, P >> wide * np.eye(n), wide <= 1]
     return _ask(cp.Maximize(wide), constraints, order[-1], deadline, 1e-8, P)
+
+
+class Word(NamedTuple):
+    """What a solver says of a strict inequality.
+
+    Attributes:
+        status: its own, word for word, or why it gave none.
+        P: unchecked, where it gave one.
+        t: its margin, where it gave one.
+        seconds: cvxpy's part included.
+    """
+
+    status: str
+    P: Array | None = None
+    t: float | None = None
+    seconds: float = 0.0
+
+
+def pose_strictly(
+    system: StateSpace, supply: Terms, solver: str, deadline: Deadline, *, strictness: float, steps: int = _SCS_STEPS
+) -> Word:
+    """``[A^T P + P A, P B; B^T P, 0] + supply <= -t I`` and ``P >= t I`` for the largest ``t >= strictness``.
+
+    The question is posed so that a solver's status answers it, as status-trusting programs do: ``optimal`` says that
+    such a P exists, ``infeasible`` that none does.
+
+    Args:
+        system: A, B and the time base.
+        supply: the blocks (xx, xw, ww) of the rest, ``ww`` as large as B has columns.
+        solver: SCS or CLARABEL.
+        deadline: of the solver.
+        strictness: the least ``t`` that counts.
+        steps: of SCS, at most.
+
+    Returns:
+        What the solver said.
+    """
+    import cvxpy as cp
+
+    if not _usable(system, *supply):
+        return Word(_TOO_LARGE)
+    begun, n = monotonic(), len(system.A)
+    P, wide = cp.Variable((n, n), symmetric=True), cp.Variable()
+    main = _negative(system, P, 1.0 if system.is_discrete else 0.0, supply, wide)
+    problem = cp.Problem(cp.Maximize(wide), [main, P >> wide * np.eye(n), wide >= strictness, wide <= 1])
+    status = _solve(problem, solver, deadline, 1e-6, steps)
+    status, seconds = problem.status or status, monotonic() - begun
+    if P.value is None or wide.value is None or not np.isfinite(P.value).all():
+        return Word(status, seconds=seconds)
+    return Word(status, np.asarray(P.value, dtype=np.float64), float(np.asarray(wide.value)), seconds)
 
 
 def pose_gain(

@@ -65,6 +65,7 @@ class Artifact:
 STEPS = {
     "training": "training",
     "certificate": "certificate",
+    "cross_check": "criteria as semidefinite programs",
     "performance": "performance on the data",
     "hessian": "Hessian",
     "noise": "noise",
@@ -78,6 +79,11 @@ STEPS = {
 _MAP = Each(dict, ANY)
 _ENVIRONMENT = {"versions": _MAP}
 _STEP = {"status": TEXT, "reason": TEXT, "seconds": SECONDS}
+_OPINION = {
+    **dict.fromkeys(("criterion", "solver", "status"), TEXT),
+    **dict.fromkeys(("says", "verified", "holds", "agrees", "wrong"), FLAG),
+    **dict.fromkeys(("margin", "frequency_margin", "layer"), NUMBER), "seconds": SECONDS,
+}  # fmt: skip
 _CLASS = {"name": ANY, "accuracy": NUMBER, "sequences": NUMBER, "taken_for": ANY}
 
 
@@ -109,6 +115,9 @@ ARTIFACTS = (
     }),
     Artifact("checkpoint.safetensors", "training"),
     Artifact("certificate.json", "certificate"),
+    Artifact("cross_check.json", "cross_check", fields={
+        **_all(NUMBER, "states asked wrong"), "opinions": Each(list, _OPINION),
+    }),
     Artifact("performance.json", "performance", fields={
         "metric": TEXT, **_all(NUMBER, "value chance sequences"), "loss": ANY, "by_class": Each(list, _CLASS),
     }),

@@ -28,6 +28,23 @@ SYSTEMS = {
     Verdict.INCONCLUSIVE: LureSystem(np.diag([0.5, 0.4]), np.eye(2), 0.9 * np.eye(2), dt=1.0),
     Verdict.REFUTED: LureSystem(np.zeros((2, 2)), np.eye(2), [[1.2, 0.5], [-0.5, 1.2]], dt=1.0),
 }
+OPINIONS = {
+    "states": 32,
+    "asked": 1,
+    "wrong": 1,
+    "opinions": [
+        {
+            "criterion": "circle", "solver": "SCS", "status": "optimal_inaccurate", "says": True, "margin": -0.011,
+            "verified": False, "holds": False, "frequency_margin": -0.5, "agrees": False, "wrong": True,
+            "seconds": 3.5, "layer": None,
+        },
+        {
+            "criterion": "kyp", "solver": "CLARABEL", "status": "failed: broke down", "says": None, "margin": None,
+            "verified": False, "holds": True, "frequency_margin": 0.25, "agrees": None, "wrong": None,
+            "seconds": 12.5, "layer": 1,
+        },
+    ],
+}  # fmt: skip
 
 
 @functools.cache
@@ -56,6 +73,8 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
     folder.mkdir(parents=True)
     certificate(verdict).save(folder / "certificate.json")
     accuracy = 0.93 + 0.02 * rng.random()
+    if name == "lipschitz":
+        (folder / "cross_check.json").write_text(json.dumps(OPINIONS))
     steps = {s: {"status": "done", "seconds": 1.5} for s in ("certificate", "noise", "attacks", "norms", "lyapunov")}
     steps["hessian"] = (
         {"status": "unavailable", "reason": "a test of missing results"}

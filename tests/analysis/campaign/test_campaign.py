@@ -39,6 +39,7 @@ SMALL = Budget(
     probes=2,
     trajectories=2,
     seconds=120.0,
+    program_states=0,
 )
 DIGITS = {"size": 7, "limit": 40, "test_limit": 20}
 
@@ -61,7 +62,8 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("analysed")
     model = contracting_network()
     task = make_task("digits", **DIGITS)
-    analyse(folder, model, AnalysisSettings(SMALL), model=model, task=task, title="T", source="s")
+    settings = AnalysisSettings(replace(SMALL, program_states=5))
+    analyse(folder, model, settings, model=model, task=task, title="T", source="s")
     return folder
 
 
@@ -103,6 +105,17 @@ def test_the_certificate_on_disk_is_valid(analysed: Path) -> None:
     assert verify(analysed / "certificate.json").valid
 
 
+def test_solvers_were_asked_beside_the_certificate(analysed: Path) -> None:
+    found = json.loads((analysed / "cross_check.json").read_text())
+    findings = {f["criterion"]: f for f in json.loads((analysed / "certificate.json").read_text())["findings"]}
+    assert {(o["criterion"], o["solver"]) for o in found["opinions"]} == {
+        (c, s) for c in ("circle", "kyp") for s in ("SCS", "CLARABEL")
+    }
+    for opinion in found["opinions"]:
+        assert opinion["holds"] is findings[opinion["criterion"]]["holds"] is True
+        assert opinion["frequency_margin"] == pytest.approx(findings[opinion["criterion"]]["margin"], rel=1e-6)
+
+
 def test_proved_accuracy_never_exceeds_what_an_attack_leaves(analysed: Path) -> None:
     proved = pd.read_csv(analysed / "robustness.csv")
     attacks = pd.read_csv(analysed / "attacks.csv")
@@ -124,7 +137,7 @@ def test_the_exponent_respects_the_certificate(analysed: Path) -> None:
 def test_a_bare_system_has_a_verdict_and_reasons_for_the_rest(tmp_path: Path) -> None:
     system = LureSystem.recurrent(-2 * np.eye(2), 0.5 * np.eye(2))
     document = analyse(tmp_path, system, AnalysisSettings(SMALL), title="T", source="s")
-    assert document["steps"].pop("certificate")["status"] == "done"
+    assert document["steps"].pop("certificate")["status"] == document["steps"].pop("cross_check")["status"] == "done"
     assert all("no network" in s["reason"] for s in document["steps"].values())
     assert document["discrete"] is False
 

@@ -233,7 +233,26 @@ def machine(folder: Path) -> list[list[str]]:
     ]
 
 
+def second_opinions(folder: Path) -> list[list[str]]:
+    header = [
+        "model", "criterion", "solver", "its status", "its margin t", "its P, put into the inequality",
+        "frequency domain", "they agree", "the status alone", "time",
+    ]  # fmt: skip
+    return [
+        header,
+        [
+            "Lipschitz RNN", "circle criterion", "SCS", "optimal_inaccurate", "−0.011", "does not", "fails −0.5", "no",
+            "wrong", duration(3.5),
+        ],
+        [
+            "Lipschitz RNN", "KYP, layer 1", "CLARABEL", "failed: broke down", "–", "–", "holds +0.25", "–", "–",
+            duration(12.5),
+        ],
+    ]  # fmt: skip
+
+
 EXPECTED = {
+    "Second opinions": second_opinions,
     "Signed margins": margins,
     "What each criterion says": meanings,
     "Further claims": claims,

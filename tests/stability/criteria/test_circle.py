@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.criteria.circle import _bounded_real_slack, bounded_real_lmi, circle_criterion
+from stability.criteria.circle import bounded_real_lmi, bounded_real_slack, circle_criterion
 from stability.criteria.kyp import kyp_criterion
 from stability.criteria.linear import linear_criterion
 from stability.criteria.theorem1 import theorem1, theorem1_system
@@ -162,7 +162,7 @@ def test_the_slack_of_the_bounded_real_inequality_has_the_sign_of_its_matrix(dis
         energy = step.T @ step if discrete else np.vstack([step, np.zeros((m, n + m))])
         energy = energy - np.diag([1.0] * n + [0.0] * m) if discrete else energy + energy.T
         form = energy + output.T @ output - np.diag([0.0] * n + [1.0] * m)
-        slack = _bounded_real_slack(StateSpace(A, B, C, D, discrete), np.eye(n))
+        slack = bounded_real_slack(StateSpace(A, B, C, D, discrete), np.eye(n))
         assert (slack > 0) == (np.linalg.eigvalsh(form)[-1] < 0)
         seen.append(slack > 0)
     assert 5 < sum(seen) < 35

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stability.criteria.circle import circle_criterion
-from stability.criteria.kyp import _slack, kyp_criterion, kyp_lmi
+from stability.criteria.kyp import kyp_criterion, kyp_lmi, positive_real_slack
 from stability.errors import ConfigurationError, DimensionError
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.multiplier import multiplier_lmi
@@ -166,7 +166,7 @@ def test_the_slack_of_the_positive_real_inequality_has_the_sign_of_its_matrix(di
         energy = step.T @ step if discrete else np.vstack([step, np.zeros((m, n + m))])
         energy = energy - np.diag([1.0] * n + [0.0] * m) if discrete else energy + energy.T
         form = energy - np.block([[np.zeros((n, n)), C.T], [C, D + D.T]])
-        slack = _slack(StateSpace(A, B, C, D, discrete), np.eye(n))
+        slack = positive_real_slack(StateSpace(A, B, C, D, discrete), np.eye(n))
         assert (slack > 0) == (np.linalg.eigvalsh(form)[-1] < 0)
         seen.append(slack > 0)
     assert 4 < sum(seen) < 38

@@ -1,0 +1,20 @@
+"""The circle criterion and KYP as semidefinite programs, beside the frequency domain that the certificate asked."""
+
+from __future__ import annotations
+
+from stability.criteria.cross_check import cross_check
+
+from ..work import Work
+from . import step
+
+
+@step("cross_check")
+def _cross_check_step(work: Work) -> None:
+    budget = work.budget
+    found = cross_check(
+        work.subject,
+        time_limit=budget.program_seconds,
+        steps=budget.program_steps,
+        largest=budget.program_states,
+    )
+    work.write_json("cross_check.json", found.to_dict())
