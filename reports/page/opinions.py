@@ -42,6 +42,7 @@ def opinions(report: Report) -> Section | None:
         "as linear matrix inequalities, and a solver answers with a status: optimal says that a P with a positive "
         "margin t exists, infeasible that none does; inaccurate ones count as said. A status alone is wrong where the "
         "P that came with a yes does not satisfy the inequality, rounding errors counted, and where a no stands "
-        f"against the frequency domain's yes. No verdict depends on it. {opinion_count(len(said), sum(map(bool, said)))}",
+        "against the frequency domain's yes. No verdict depends on it. "
+        + opinion_count(len(said), sum(map(bool, said))),
         tables,
     ).kept

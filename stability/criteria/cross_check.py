@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import plain
+from stability.certificate import finite_or_none
 from stability.criteria.circle import bounded_real_slack, centred_loop
 from stability.criteria.kyp import positive_real_slack, transformed_loop
 from stability.solve.deadline import Deadline, TimeLimit, TimeOverError
@@ -107,7 +107,7 @@ class CrossCheck:
     def to_dict(self) -> dict[str, Any]:
         """All of it in JSON's own types."""
         numbers = ("margin", "frequency_margin")
-        opinions = [{k: plain(v) if k in numbers else v for k, v in asdict(o).items()} for o in self.opinions]
+        opinions = [{k: finite_or_none(v) if k in numbers else v for k, v in asdict(o).items()} for o in self.opinions]
         return {"states": self.states, "asked": self.asked, "wrong": self.wrong, "opinions": opinions}
 
 
