@@ -17,6 +17,7 @@ from .training.front import resume_run, train
 from .training.margins import contraction_gap, margin_penalty
 from .training.outcome import Epoch, Progress, TrainResult
 from .training.presets import PRESETS, preset_model, preset_training, train_preset
+from .training.readout import Readout, fit_readout
 from .training.runs import Run, read_run
 from .training.spectra import SpectrumTracker
 from .training.trainer import evaluate
@@ -31,6 +32,7 @@ __all__ = [
     "LyapunovSpectrum",
     "NormDrift",
     "Progress",
+    "Readout",
     "Run",
     "SpectralDensity",
     "SpectrumTracker",
@@ -46,6 +48,7 @@ __all__ = [
     "evaluate",
     "fgsm",
     "finite_time_exponents",
+    "fit_readout",
     "hessian_summary",
     "lyapunov_exponents",
     "lyapunov_penalty",

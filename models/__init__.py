@@ -32,6 +32,7 @@ from .parametrizations.symmetric_skew import (
 )
 from .parametrizations.unitary import Unitary, real_form, unitary_matrix
 from .recurrent import LAYERS, RecurrentLayer, register_layer
+from .reservoir import EchoStateRNN
 from .rotrnn import RotRNN
 from .scans.linear import diagonal_convolution, diagonal_scan, rotation_scan
 from .scans.scan import associative_scan
@@ -49,6 +50,7 @@ __all__ = [
     "AntisymmetricRNN",
     "ContractingRNN",
     "DeepNetwork",
+    "EchoStateRNN",
     "ElmanRNN",
     "Householder",
     "HouseholderRNN",

@@ -84,6 +84,25 @@ def test_a_network_and_data_of_ones_own_from_python_and_from_the_file(tmp_path, 
     assert answer["n"] == 100
 
 
+def test_training_comes_to_the_exponent_that_is_asked_for(tmp_path, monkeypatch, capsys):
+    lines = play("lyapunov_target.py", tmp_path, monkeypatch, capsys).splitlines()
+    plain, forgets, edge = (float(line.split("exponent ")[1].split()[0]) for line in lines)
+    assert abs(forgets + 0.7) < 0.1 < abs(plain + 0.7)
+    assert abs(edge) < 0.1
+    assert (tmp_path / "edge" / "run.json").is_file()
+
+
+def test_a_reservoir_recalls_and_is_certified(tmp_path, monkeypatch, capsys):
+    out = play("echo_state.py", tmp_path, monkeypatch, capsys)
+    left = [float(part.split(": ")[1]) for part in out.splitlines()[1].split(", ")]
+    assert left == sorted(left)
+    assert left[0] < 0.01
+    assert left[-1] < 0.5
+    assert "certified: differences shrink at least by the factor 0.97" in out
+    certificate = certify(load_subject(tmp_path / "reservoir.safetensors").subject, rate="any")
+    assert certificate.verdict is Verdict.CERTIFIED
+
+
 def test_growing_gain_goes_from_certified_to_refuted_in_this_order(tmp_path, monkeypatch):
     script = EXAMPLES.parent / "docs" / "figures" / "gain_ladder.py"
     arguments = ["--out", str(tmp_path), "--seeds", "1", "--gains", "5", "--time-limit", "5"]

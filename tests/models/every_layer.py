@@ -95,7 +95,8 @@ def make(name, dtype=torch.float64, seed=0, **options):
     torch.manual_seed(seed)
     if name in MADE:
         return MADE[name]().to(dtype)
-    return LAYERS[name](INPUT, HIDDEN, **OPTIONS.get(name, {}), **options).to(dtype)
+    layer = LAYERS[name](INPUT, HIDDEN, **OPTIONS.get(name, {}), **options).to(dtype)
+    return layer.requires_grad_()  # what is drawn once and kept obeys the laws of gradients, too
 
 
 def inputs(batch=4, time=6, dtype=torch.float64, seed=1):

@@ -58,7 +58,7 @@ def test_hidden_states_and_the_state_of_the_system(name):
     np.testing.assert_array_equal(layer.system_state(state).detach().numpy(), flat(layer, state))
 
 
-GAPS = ("elman", "lipschitz", "a user's own", "torch.nn.RNN", "torch.nn.RNNCell")
+GAPS = ("elman", "lipschitz", "reservoir", "a user's own", "torch.nn.RNN", "torch.nn.RNNCell")
 
 
 @EVERY
