@@ -16,7 +16,7 @@ WORDS = {
     "stale": "results of other weights",
 }
 SIGNS = {"certified": "✓", "refuted": "✗", "replayed": "≈", "inconclusive": "?", "invalid": "!", "stale": "!"}
-METRICS = {"accuracy": "accuracy", "mse": "mean squared error"}
+METRICS = {"accuracy": "accuracy", "mse": "mean squared error", "bits_per_character": "bits per character"}
 
 
 def _real(value: Any) -> float | None:

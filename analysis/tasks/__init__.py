@@ -3,6 +3,8 @@
 from .archive import data, data_options
 from .arrays import task_from_arrays
 from .base import TASKS, Range, Task, identity, make_task, register_task
+from .cifar import cifar10
+from .commands import speech_commands
 from .excerpts import generation
 from .idx import read_idx
 from .images import digits, fashion
@@ -11,7 +13,9 @@ from .pathfinder import pathfinder, solve_pathfinder
 from .recall import associative_recall, selective_copying
 from .speech import spoken
 from .synthetic import adding, copying, pendulum
-from .text import characters
+from .text import characters, treebank
+from .timeseries import ucr
+from .timit import timit
 
 __all__ = [
     "TASKS",
@@ -20,6 +24,7 @@ __all__ = [
     "adding",
     "associative_recall",
     "characters",
+    "cifar10",
     "data",
     "data_options",
     "copying",
@@ -37,6 +42,10 @@ __all__ = [
     "selective_copying",
     "solve_listops",
     "solve_pathfinder",
+    "speech_commands",
     "spoken",
     "task_from_arrays",
+    "timit",
+    "treebank",
+    "ucr",
 ]

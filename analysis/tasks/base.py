@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from stability.errors import ConfigurationError, DimensionError
 from stability.systems.checks import as_choice
 
 from ..guard import check_int
+from .scores import METRICS, by_sequence, counted, own_steps
 
 Pair = tuple[Tensor, Tensor]
 Range = tuple[float | tuple[float, ...], float | tuple[float, ...]]
@@ -41,10 +43,11 @@ class Task:
         steps: time steps of a sequence.
         reduction: ``"last"`` when the target belongs to the whole sequence, ``"all"`` when every step has
             one.
-        kind: ``"classes"`` (cross entropy, accuracy) or ``"values"`` (mean squared error).
+        kind: ``"classes"`` (cross entropy) or ``"values"`` (mean squared error).
         chance: the metric of the best guess that ignores the input (for ``pendulum``: that repeats it).
         train: ``(x, y)``; ``x (n, time, input_size)`` float32; ``y (n,)`` or ``(n, time)`` int64 for classes,
-            ``(n, output_size)`` or ``(n, time, output_size)`` float32 for values.
+            ``(n, output_size)`` or ``(n, time, output_size)`` float32 for values. A class ``scores.IGNORED`` and a NaN
+            count for nothing.
         test: the same, never trained on.
         options: the options it was made with, so that ``make_task(name, **options)`` makes it again.
         data: where the data came from.
@@ -54,6 +57,7 @@ class Task:
         classes: names of the classes, where they have some.
         sample: ``sample(n, seed) -> (x, y)`` for generated tasks: as many fresh sequences as one asks for.
         prepare: raw records to ``x``, the same function for every part; ``None`` for generated tasks.
+        measured_by: the metric, a key of ``scores.METRICS``; empty for accuracy or mean squared error, by the kind.
     """
 
     name: str
@@ -72,14 +76,20 @@ class Task:
     classes: tuple[str, ...] | None = None
     sample: Callable[[int, int], Pair] | None = None
     prepare: Callable[[np.ndarray], Tensor] | None = None
+    measured_by: str = ""
 
     @property
     def metric_name(self) -> str:
-        """``accuracy`` or ``mse``."""
-        return "accuracy" if self.kind == "classes" else "mse"
+        """``accuracy``, ``mse``, ``bits_per_character`` or ``perplexity``."""
+        return self.measured_by or ("accuracy" if self.kind == "classes" else "mse")
+
+    @property
+    def labels_sequences(self) -> bool:
+        """Whether each sequence has one class, and all are of one length."""
+        return self.kind == "classes" and self.reduction == "last"
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The training loss, a mean over sequences (and steps).
+        """The training loss, a mean over the targets that count.
 
         Args:
             outputs: ``(n, output_size)``, or ``(n, time, output_size)`` where every step has a target.
@@ -90,11 +100,26 @@ class Task:
         """
         self._check(outputs, targets)
         if self.kind == "values":
+            keep = counted(targets)
+            if not keep.all():
+                return (outputs - targets)[keep].square().mean()
             return functional.mse_loss(outputs, targets)
         return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
     def metric(self, outputs: Tensor, targets: Tensor) -> float:
-        """Accuracy, or mean squared error, over the steps that count.
+        """The metric over the targets that count.
+
+        Args:
+            outputs: as for ``loss``.
+            targets: as for ``loss``.
+
+        Returns:
+            A number.
+        """
+        return self.reported(self.score(outputs, targets))
+
+    def score(self, outputs: Tensor, targets: Tensor) -> float:
+        """The mean behind the metric: scores of parts are averaged by ``weight``, then ``reported``.
 
         Args:
             outputs: as for ``loss``.
@@ -104,12 +129,42 @@ class Task:
             A number.
         """
         self._check(outputs, targets)
-        if self.scored is not None:
-            keep = self.scored.to(outputs.device)
-            outputs, targets = outputs[:, keep], targets[:, keep]
-        if self.kind == "values":
-            return float((outputs.detach() - targets).double().square().mean())
-        return float((outputs.argmax(-1) == targets).double().mean())
+        outputs, targets = self._scored(outputs.detach(), targets)
+        return float(METRICS[self.metric_name].of(outputs, targets)[counted(targets)].double().mean())
+
+    def reported(self, score: float) -> float:
+        """The metric whose mean over targets is ``score``."""
+        return METRICS[self.metric_name].reported(score)
+
+    def scores(self, outputs: Tensor, targets: Tensor, *, loss: bool = False) -> Tensor:
+        """The score of each sequence, the mean over its own targets.
+
+        Args:
+            outputs: as for ``loss``.
+            targets: as for ``loss``.
+            loss: what training pushes in place of the metric's score, with a gradient.
+
+        Returns:
+            ``(n,)``.
+        """
+        self._check(outputs, targets)
+        outputs, targets = self._scored(outputs, targets)
+        metric = METRICS[self.metric_name]
+        return by_sequence((metric.loss if loss else metric.of)(outputs, targets), targets)
+
+    def weight(self, targets: Tensor) -> float:
+        """How many sequences' worth of targets count: a part's share in means over several parts."""
+        return float(counted(targets).sum()) / max(1, math.prod(targets.shape[1:]))
+
+    def own_steps(self, targets: Tensor) -> Tensor | None:
+        """Which steps of padded sequences are their own, ``(n, time)`` bool; ``None`` for all."""
+        return own_steps(targets, self.reduction == "all")
+
+    def _scored(self, outputs: Tensor, targets: Tensor) -> Pair:
+        if self.scored is None:
+            return outputs, targets
+        keep = self.scored.to(outputs.device)
+        return outputs[:, keep], targets[:, keep]
 
     def to(self, device: str | torch.device) -> Task:
         """The same task with its sequences and targets on a device."""
@@ -305,9 +360,9 @@ def check_fraction(name: str, value: Any) -> float:
 
 def majority(labels: Tensor) -> float:
     """Accuracy of always naming the most frequent class."""
-    counts = torch.bincount(labels.flatten())
+    counts = torch.bincount(labels[counted(labels)])
     return int(counts.max()) / int(counts.sum())
 
 
 def _variance(values: Tensor) -> float:
-    return float((values - values.mean(0)).double().square().mean())
+    return float((values - values.nanmean(0)).double().square().nanmean())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import wave
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +13,10 @@ from stability.errors import ConfigurationError, FileFormatError
 
 from ...models.readers.arrays import read_npz
 from .base import Pair, Task, check_size, register_task, task_of
+from .recordings import read_wave
 
 TEST_TAKES = 5  # takes 0 to 4 of every speaker and digit are the usual test part
-MAX_BYTES = 64 * 2**20
+RATE = 8000
 NAME = re.compile(r"(\d)_(\w+)_(\d+)\.wav")
 
 
@@ -107,20 +107,5 @@ def _waves(place: Path) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     found = [(match, path) for path in sorted(place.glob("*.wav")) if (match := NAME.fullmatch(path.name))]
     if not found:
         raise FileFormatError(f"{place} has neither an .npz bundle nor files named digit_speaker_take.wav")
-    records = [_wave(path) for _, path in found]
+    records = [read_wave(path, RATE) for _, path in found]
     return records, np.array([int(m[1]) for m, _ in found]), np.array([int(m[3]) for m, _ in found])
-
-
-def _wave(path: Path) -> np.ndarray:
-    try:
-        if not path.is_file() or path.stat().st_size > MAX_BYTES:
-            raise FileFormatError(f"{path} is no regular file of at most {MAX_BYTES} bytes")
-        with wave.open(str(path), "rb") as file:
-            if file.getnchannels() != 1 or file.getsampwidth() != 2 or file.getframerate() != 8000:
-                raise FileFormatError(f"{path} must be one channel of 16 bits at 8 kHz")
-            raw = file.readframes(file.getnframes())
-    except (OSError, EOFError, wave.Error) as error:
-        raise FileFormatError(f"{path} is no readable .wav file: {error}") from error
-    if len(raw) < 2 or len(raw) % 2:
-        raise FileFormatError(f"{path} is empty or truncated")
-    return np.frombuffer(raw, dtype="<i2")

@@ -58,7 +58,7 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int
         batch_size: sequences at a time.
 
     Returns:
-        Mean loss and mean metric.
+        Loss and metric over all targets that count.
 
     Example:
         >>> from stability.analysis import make_task
@@ -70,13 +70,14 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int
         >>> accuracy == (task.test[1] == 3).double().mean().item()
         True
     """
-    loss = metric = 0.0
+    loss = score = count = 0.0
     with in_evaluation(model), torch.no_grad():
         for xb, yb in zip(x.split(batch_size), y.split(batch_size)):
-            outputs = model(xb)
-            loss += float(task.loss(outputs, yb)) * len(xb)
-            metric += task.metric(outputs, yb) * len(xb)
-    return loss / len(x), metric / len(x)
+            outputs, weight = model(xb), task.weight(yb)
+            loss += float(task.loss(outputs, yb)) * weight
+            score += task.score(outputs, yb) * weight
+            count += weight
+    return loss / count, task.reported(score / count)
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class Trainer:
             self.tracker.epoch = epoch
         seed = settings.seed * 1_000_003 + epoch
         batches = settings.fresh or -(-len(self.x) // settings.batch_size)
-        loss_sum = metric_sum = count = 0.0
+        loss_sum = score_sum = count = 0.0
         model.train()
         with _seeded(seed, self.device):
             for index, (x, y) in enumerate(self._batches(epoch, seed), start=1):
@@ -216,15 +217,17 @@ class Trainer:
                 if settings.fresh is not None:  # no pass over data: batches are numbered through
                     number = f"iteration {(epoch - 1) * batches + index}"
                 loss, outputs = self._step(x, y, f"in {number}")
-                loss_sum += loss * len(x)
-                metric_sum += self.task.metric(outputs, y) * len(x)
-                count += len(x)
+                weight = self.task.weight(y)
+                loss_sum += loss * weight
+                score_sum += self.task.score(outputs, y) * weight
+                count += weight
                 self._tell(Progress(epoch, settings.epochs, index, batches, loss))
         test = evaluate(model, *self.test, self.task)
         held = (None, None) if self.held is None else evaluate(model, *self.held, self.task)
         if not all(math.isfinite(v) for v in (*test, *held) if v is not None):
             raise _Stop("diverged", f"the loss on unseen sequences is not finite after epoch {epoch}")
-        record = Epoch(epoch, loss_sum / count, metric_sum / count, *test, self.seconds, *held)
+        metric = self.task.reported(score_sum / count)
+        record = Epoch(epoch, loss_sum / count, metric, *test, self.seconds, *held)
         self._finish(record)
         self._tell(Progress(epoch, settings.epochs, batches, batches, record.train_loss, record))
 

@@ -1,0 +1,164 @@
+"""What is scored: one number a target, from which loss and metric are means over the targets that count.
+
+A class target ``IGNORED``, or a value that is NaN, counts for nothing: so sequences of unequal length lie in one batch.
+Their padding repeats the last step (no entry of the inputs is made up) and has no target; where a whole sequence has
+one class, it is the target of the sequence's own last step, where the network is read out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+IGNORED = -100
+"""The class of a step without a target; it is torch's own ``ignore_index``."""
+
+
+def counted(targets: Tensor) -> Tensor:
+    """Where there is a target, of the shape of ``targets``.
+
+    Example:
+        >>> counted(torch.tensor([2, IGNORED])), counted(torch.tensor([0.5, torch.nan]))
+        (tensor([ True, False]), tensor([ True, False]))
+    """
+    return ~targets.isnan() if targets.is_floating_point() else targets != IGNORED
+
+
+def own_steps(targets: Tensor, every_step: bool) -> Tensor | None:
+    """Which steps of padded sequences are their own: all up to the last one with a target.
+
+    Args:
+        targets: the ``y`` of a task.
+        every_step: whether its second axis is time.
+
+    Returns:
+        ``(n, time)`` bool; ``None`` where all steps of all sequences are their own.
+
+    Example:
+        >>> own_steps(torch.tensor([[IGNORED, 1, IGNORED], [0, 0, 0]]), True)
+        tensor([[ True,  True, False],
+                [ True,  True,  True]])
+    """
+    if not every_step:
+        return None
+    asked = counted(targets).flatten(2).any(-1) if targets.is_floating_point() else counted(targets)
+    if bool(asked[:, -1].all()):
+        return None
+    return asked.flip(1).cummax(1).values.flip(1)
+
+
+def _right(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.argmax(-1) == targets).double()
+
+
+def _nats(outputs: Tensor, targets: Tensor) -> Tensor:
+    flat = functional.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="none")
+    return flat.reshape(targets.shape)
+
+
+def _squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - torch.where(targets.isnan(), outputs.detach(), targets)).double().square()
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: a number a target, and what is reported of their mean.
+
+    Attributes:
+        of: ``(outputs, targets)`` to one number a target, of the shape of the targets.
+        reported: of the mean.
+        loss: the same for what training and attacks push, with a gradient.
+    """
+
+    of: Callable[[Tensor, Tensor], Tensor]
+    reported: Callable[[float], float]
+    loss: Callable[[Tensor, Tensor], Tensor]
+
+
+def _exp(nats: float) -> float:
+    return math.exp(nats) if nats < 700.0 else math.inf
+
+
+METRICS = {
+    "accuracy": Metric(_right, float, _nats),
+    "mse": Metric(_squared, float, _squared),
+    "bits_per_character": Metric(_nats, lambda nats: nats / math.log(2.0), _nats),
+    "perplexity": Metric(_nats, _exp, _nats),
+}
+"""By the name of the metric; of the first alone more is better."""
+
+
+def by_sequence(scores: Tensor, targets: Tensor) -> Tensor:
+    """Mean of ``scores`` over the targets of each sequence that count.
+
+    Args:
+        scores: one number a target.
+        targets: of the same shape.
+
+    Returns:
+        ``(n,)``; 0 for a sequence without any target.
+    """
+    keep = counted(targets).flatten(1) if targets.dim() > 1 else counted(targets)[:, None]
+    values = torch.where(keep, scores.reshape(keep.shape), 0.0)
+    return values.sum(1) / keep.sum(1).clamp(min=1)
+
+
+def entropy(targets: Tensor) -> float:
+    """Nats of the best guess that ignores the input: the entropy of the targets' frequencies.
+
+    Example:
+        >>> round(entropy(torch.tensor([0, 1, 0, 1, IGNORED])) / math.log(2), 6)
+        1.0
+    """
+    counts = torch.bincount(targets[counted(targets)]).double()
+    share = counts[counts > 0] / counts.sum()
+    return float(-(share * share.log()).sum())
+
+
+def padded(sequences: Sequence[np.ndarray], length: int) -> Tensor:
+    """Sequences ``(own length, features)`` in one batch; the padding repeats the last step.
+
+    Args:
+        sequences: each with one step at least, and at most ``length``.
+        length: of the batch.
+
+    Returns:
+        ``(n, length, features)`` float32.
+
+    Example:
+        >>> padded([np.array([[1.0]]), np.array([[2.0], [3.0]])], 3).flatten(1).tolist()
+        [[1.0, 1.0, 1.0], [2.0, 3.0, 3.0]]
+    """
+    out = np.empty((len(sequences), length, sequences[0].shape[1]), dtype=np.float32)
+    for row, sequence in zip(out, sequences):
+        row[: len(sequence)], row[len(sequence) :] = sequence, sequence[-1]
+    return torch.from_numpy(out)
+
+
+def read_out(labels: np.ndarray, lengths: Sequence[int], length: int) -> Tensor:
+    """Targets of sequences with a class each: ``(n,)``, or at each one's last step where lengths differ.
+
+    Args:
+        labels: ``(n,)`` classes.
+        lengths: of the sequences.
+        length: of the batch.
+
+    Returns:
+        int64: ``(n,)`` where all are as long as the batch, else ``(n, length)``.
+
+    Example:
+        >>> read_out(np.array([4, 7]), [1, 2], 2).tolist()
+        [[4, -100], [-100, 7]]
+    """
+    y = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+    if all(own == length for own in lengths):
+        return y
+    out = torch.full((len(y), length), IGNORED)
+    out[torch.arange(len(y)), torch.as_tensor(lengths) - 1] = y
+    return out
