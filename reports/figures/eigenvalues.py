@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -140,6 +140,52 @@ def cloud(
             f"Eigenvalues of {matrix} of {model.title} in the complex plane at {len(steps)} moments of "
             f"training; {where} is drawn{_count(region, select(shown, step=steps[-1]))}"
         )
+        return to_svg(figure, name, text, [model.title, matrix])
+
+
+def extremes(
+    model: ModelRecord,
+    matrix: str,
+    index: int,
+    name: str,
+    *,
+    region: Region,
+    curves: Mapping[str, pd.DataFrame],
+) -> str | None:
+    """The outermost eigenvalue of one matrix over training steps, with the border that it must not cross.
+
+    For a map the spectral radius, border 1; for the layer of a differential equation the largest real part, border 0,
+    with the smallest one, and between which bounds Proposition 1, corrected, puts both.
+
+    Args:
+        model: the record.
+        matrix: which matrix.
+        index: the model's index, for its colour.
+        name: identifier in the page.
+        region: the map that runs.
+        curves: recorded quantities by their names in ``spectra.csv``, each a frame with ``step`` and ``value``.
+
+    Returns:
+        The drawing, or ``None`` where the quantity was not recorded.
+    """
+    quantity, words = ("spectral_radius", "spectral radius") if region.kind == "map" else ("max_real", "real part")
+    if curves[quantity].empty:
+        return None
+    with panel(f"{label(model.title, 30)}: {label(matrix, 10)}, {words}") as (figure, axes):
+        axes.axhline(1.0 if region.kind == "map" else 0.0, color=INK, linewidth=1)
+        drawn = {quantity: {"color": series_color(index), "label": "largest" if words == "real part" else words}}
+        if region.kind != "map":
+            drawn["min_real"] = {"color": series_color(index), "linewidth": 1.0, "linestyle": "--", "label": "smallest"}
+            dotted = {"color": MUTED, "linewidth": 1.2, "linestyle": (0, (1.2, 1.4))}
+            drawn["prop1_high"] = {**dotted, "label": "bounds of Proposition 1, corrected"}
+            drawn["prop1_low"] = dotted
+        for key, style in drawn.items():
+            if not curves[key].empty:
+                axes.plot(curves[key]["step"], curves[key]["value"], **style)
+        axes.set(xlabel="training step", ylabel=words)
+        axes.legend(loc="best")
+        last = f"{curves[quantity]['value'].iloc[-1]:.4g}"
+        text = f"{words.capitalize()} of the eigenvalues of {matrix} of {model.title} along training; at the end {last}"
         return to_svg(figure, name, text, [model.title, matrix])
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pandas as pd
 
 from ..figures import panels as figures
-from ..figures.eigenvalues import Region, cloud
+from ..figures.eigenvalues import Region, cloud, extremes
 from ..stored.collect import ModelRecord, Report, select
 from .layout import Section, draw
 
 # In ``spectra.csv``: quantities of a symmetric-skew matrix that must hold the real parts of its eigenvalues.
 BOUNDS = ("prop1_low", "prop1_high")
-
+EXTREMES = ("max_real", "min_real", "spectral_radius")
 
 LEFT_OUT = ("B",)  # maps channels to states: its eigenvalues mean nothing
 GATED = ("lstm", "gru")  # eigenvalues of their gates' matrices decide nothing by themselves
@@ -56,6 +56,10 @@ def clouds(report: Report) -> Section | None:
             gated = gated or region is None
             bounds = _bounds(m, str(matrix))
             drawn.append((cloud(m, str(matrix), i, f"cloud-{i}-{k}", region=region, bounds=bounds), ""))
+            if region is not None:
+                curves = {q: series(m, str(matrix), q) for q in (*EXTREMES, *BOUNDS)}
+                name = f"extremes-{i}-{k}"
+                drawn.append((extremes(m, str(matrix), i, name, region=region, curves=curves), ""))
     return Section(
         "eigenvalues",
         "Eigenvalues and their path through training",
@@ -64,7 +68,10 @@ def clouds(report: Report) -> Section | None:
         "integrates a differential equation in steps dt the values λ with |1 + dt λ| = 1 (Euler) or "
         "|1 + dt λ + (dt λ)²/2| = 1 (midpoint); inside it a linear part with these eigenvalues would decay. For a "
         "matrix inside the activation it speaks of slope 1 alone. The shaded band is where the form of A puts "
-        "the real parts (symmetric-skew); the published interval is too narrow by a factor of two and is not shown."
+        "the real parts (symmetric-skew); the published interval is too narrow by a factor of two and is not shown. "
+        "Beside each plane its outermost eigenvalue over the steps of training: for the layer of a differential "
+        "equation the largest real part, with the smallest and both bounds (beyond 0 the linear equation grows); for "
+        "a map the spectral radius (beyond 1 it grows)."
         + " Matrices of the gates of LSTM and GRU have no such border."
         * gated,
         (),

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from stability.reports import render
+from stability.reports.figures.eigenvalues import Region, extremes
 from stability.reports.figures.panels import sweep
 from stability.reports.formatting import metric
 from stability.reports.stored.collect import collect
@@ -100,6 +102,26 @@ def test_curves_of_accuracy_are_drawn_from_the_accuracy(small_dir: Path) -> None
     assert heights[1] < heights[0] - 20  # the vertical axis of a drawing points down
 
 
+def test_eigenvalues_along_training_are_drawn_from_the_record(small_dir: Path) -> None:
+    """The curve of the abscissa moves with ``max_real``, its bounds with ``prop1_*``; of a map it is the radius."""
+    (model,) = [m for m in collect(small_dir).models if m.name == "contracting"]
+    steps = [0, 50, 100, 150, 200]
+    values = {"max_real": 0.5, "min_real": -2.0, "prop1_high": 1.0, "prop1_low": -3.0, "spectral_radius": 0.25}
+    curves = {k: pd.DataFrame({"step": steps, "value": v}) for k, v in values.items()}
+
+    def heights(kind: str) -> list[float]:
+        drawn = str(extremes(model, "A", 0, "x", region=Region(kind, 0.1), curves=curves))
+        strokes = [s for s in re.findall(r'<path [^>]*?d="([^"]*)"', drawn) if s.count("L") == 4]
+        return [float(y) for stroke in strokes for y in set(re.findall(r"[ML] \S+ (\S+)", stroke))]
+
+    top, bottom, high, low = heights("euler")  # the vertical axis of a drawing points down
+    unit = (bottom - top) / 2.5
+    assert (top - high, low - bottom) == pytest.approx((0.5 * unit, unit), abs=0.05)
+    assert len(heights("map")) == 1
+    empty = {**curves, "max_real": curves["max_real"].iloc[:0]}
+    assert extremes(model, "A", 0, "x", region=Region("euler", 0.1), curves=empty) is None
+
+
 def test_a_regression_is_never_called_accuracy(small_dir: Path) -> None:
     folder = small_dir / "models" / "contracting"
     run = json.loads((folder / "run.json").read_text())
@@ -122,8 +144,6 @@ def test_a_regression_is_never_called_accuracy(small_dir: Path) -> None:
 
 def test_the_pictures_show_the_map_that_runs() -> None:
     """Inside the border exactly where one step of the integrator shrinks a linear part with this eigenvalue."""
-    from stability.reports.figures.eigenvalues import Region
-
     rng = np.random.default_rng(0)
     values = 12 * (rng.standard_normal(400) + 1j * rng.standard_normal(400))
     for dt in (0.05, 0.2):
