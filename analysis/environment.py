@@ -10,7 +10,18 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("rnn-stability", "torch", "numpy", "scipy", "pandas", "safetensors")
+PACKAGES = (
+    "rnn-stability",
+    "torch",
+    "numpy",
+    "scipy",
+    "pandas",
+    "safetensors",
+    "pyhessian",
+    "cvxpy",
+    "scs",
+    "clarabel",
+)
 
 
 def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ..campaign.steps import step
 from ..guard import check_int, check_number
 from ..results import Record
 from .hessian import hessian_summary
+from .opinion import hessian_opinion
 from .products import LossFunction, hessian_of
 
 if TYPE_CHECKING:
@@ -177,5 +178,6 @@ def _hessian_step(work: Work) -> None:
     steps, probes = work.budget.iterations, work.budget.probes
     summary = hessian_summary(model, x, y, max_iter=steps, trace_samples=probes, **common)
     density = spectral_density(model, x, y, steps=steps, n_vectors=probes, **common)
-    work.write_result("hessian.json", summary, samples=len(x))
+    opinion = hessian_opinion(summary, model, x, y, loss=task.loss, max_iter=steps, trace_samples=probes)
+    work.write_result("hessian.json", summary, samples=len(x), pyhessian=opinion.to_dict())
     work.write_table("density.csv", density.frame())

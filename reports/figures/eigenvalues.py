@@ -183,7 +183,8 @@ def extremes(
             if not curves[key].empty:
                 axes.plot(curves[key]["step"], curves[key]["value"], **style)
         axes.set(xlabel="training step", ylabel=words)
-        axes.legend(loc="best")
+        if region.kind != "map":
+            figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         last = f"{curves[quantity]['value'].iloc[-1]:.4g}"
         text = f"{words.capitalize()} of the eigenvalues of {matrix} of {model.title} along training; at the end {last}"
         return to_svg(figure, name, text, [model.title, matrix])

@@ -9,19 +9,15 @@ from ..boxes import interval
 from ..figures import panels as figures
 from ..formatting import count, duration, metric, metric_word, number, percent, signed
 from ..stored.collect import ModelRecord, Report
-from ..stored.reasons import missing
+from ..stored.reasons import reasons_for
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
+from .curvature import curvature
 from .layout import NAMED, Cell, Column, Section, draw, field, tabulate, text
 from .opinions import opinions
 from .performance import performances
 from .spectra import along_training, clouds
 
 BEHIND = "about the differential equation"  # how a finding says that it is not about the map that runs
-
-
-def _missing(models: Sequence[ModelRecord], *steps: str) -> tuple[str, ...]:
-    """A note for every model and reason why an analyzer could not answer."""
-    return tuple(f"{m.title}, {', '.join(item.steps)}: {item.text}" for m in models for item in missing(m, steps))
 
 
 def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
@@ -103,40 +99,6 @@ def _claims(report: Report) -> Section | None:
     ).kept
 
 
-HESSIAN = (
-    ("lambda_max", "largest eigenvalue"),
-    ("lambda_max_residual", "± residual"),
-    ("lambda_min", "smallest eigenvalue"),
-    ("lambda_min_residual", "± residual"),
-    ("trace", "trace"),
-    ("trace_half_width", "± 95 %"),
-    ("condition_number", "condition number"),
-    ("gradient_norm", "gradient norm"),
-    ("loss", "loss"),
-)
-
-
-def _hessian(report: Report) -> Section | None:
-    models = [m for m in report.models if "hessian" in m.documents]
-    shown = {name for m in models for name, value in m.documents["hessian"].items() if value is not None}
-    columns = [field(title, "hessian", name, number) for name, title in HESSIAN if name in shown]
-    return Section(
-        "hessian",
-        "Curvature of the loss",
-        "Eigenvalues of the Hessian of the loss with respect to the parameters at the trained weights. "
-        "A large largest eigenvalue is a sharp minimum; a negative smallest one says that training "
-        "stopped at a point that is no minimum.",
-        tabulate(
-            "Hessian of the training loss",
-            (NAMED, *columns, field("parameters", "hessian", "n_parameters", count)),
-            models,
-            "the smallest eigenvalue is not told apart from 0, or it was not computed",
-        ),
-        draw(*((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models) if models)),
-        _missing(report.models, "hessian"),
-    ).kept
-
-
 def _ranges(models: Sequence[ModelRecord]) -> str:
     """Where the sizes of perturbations are not those of inputs in [0, 1]: what they are shares of."""
     found = [interval(m.analysis.get("input_range")) for m in models if "attacks" in m.frames]
@@ -189,7 +151,7 @@ def _robustness(report: Report) -> Section | None:
         "for the sampling of test sequences; two trainings of one model can differ by more." + _ranges(models),
         tables,
         panels,
-        _missing(models, "noise", "attacks", "robustness"),
+        reasons_for(models, "noise", "attacks", "robustness"),
     ).kept
 
 
@@ -230,7 +192,7 @@ def _dynamics(report: Report) -> Section | None:
         "certified pairs: no exponent of so many steps can lie above it.",
         tables,
         panels,
-        _lines_of_theory(report.models) + _missing(report.models, "norms", "lyapunov"),
+        _lines_of_theory(report.models) + reasons_for(report.models, "norms", "lyapunov"),
     ).kept
 
 
@@ -288,7 +250,7 @@ BUILDERS: tuple[Callable[[Report], Section | None], ...] = (
     _claims,
     clouds,
     along_training,
-    _hessian,
+    curvature,
     performances,
     _robustness,
     _dynamics,

@@ -69,7 +69,7 @@ def clouds(report: Report) -> Section | None:
         "|1 + dt λ + (dt λ)²/2| = 1 (midpoint); inside it a linear part with these eigenvalues would decay. For a "
         "matrix inside the activation it speaks of slope 1 alone. The shaded band is where the form of A puts "
         "the real parts (symmetric-skew); the published interval is too narrow by a factor of two and is not shown. "
-        "Beside each plane its outermost eigenvalue over the steps of training: for the layer of a differential "
+        "After each plane its outermost eigenvalue over the steps of training: for the layer of a differential "
         "equation the largest real part, with the smallest and both bounds (beyond 0 the linear equation grows); for "
         "a map the spectral radius (beyond 1 it grows)."
         + " Matrices of the gates of LSTM and GRU have no such border."

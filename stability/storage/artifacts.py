@@ -150,6 +150,11 @@ ARTIFACTS = (
         **_all(NUMBER, "lambda_max_residual lambda_min_residual"), "top_magnitude": ANY, "trace": NUMBER,
         "trace_standard_error": ANY, "trace_half_width": NUMBER, "trace_samples": ANY, "condition_number": NUMBER,
         **_all(ANY, "condition_definition matvecs converged seed notes samples"),
+        "pyhessian": _all(
+            NUMBER,
+            "lambda_max lambda_max_residual lambda_max_difference trace trace_half_width trace_difference "
+            "trace_samples matvecs",
+        ),
     }),
     Artifact("density.csv", "hessian", columns={**_all(EVERY, "eigenvalue density"), "standard_error": PLAIN}),
     Artifact("analysis.json", "analysis", fields={

@@ -139,6 +139,15 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
                     "gradient_norm": 0.02,
                     "loss": 0.21,
                     "n_parameters": 3210,
+                    "pyhessian": {
+                        "lambda_max": 41.1,
+                        "lambda_max_residual": 0.3,
+                        "lambda_max_difference": -0.0024,
+                        "trace": 201.0,
+                        "trace_half_width": 33.1,
+                        "trace_difference": 0.058,
+                        "trace_samples": 4,
+                    },
                 }
             )
         )

@@ -70,12 +70,21 @@ def files(folder: Path, name: str) -> dict[str, dict[str, Any]]:
     return out
 
 
+def found(document: Any, path: str) -> Any:
+    """What stands in a document under a path with dots."""
+    for part in path.split("."):
+        document = document.get(part)
+    return document
+
+
 def fields(document: str, *columns: tuple[str, str, Callable[[Any], str]]) -> Callable[[Path], list[list[str]]]:
     """What a table must show of one document, a row a model that has it: title, field, how it is written."""
 
     def rows(folder: Path) -> list[list[str]]:
         there = files(folder, document)
-        body = [[title, *(show(there[title].get(key)) for _, key, show in columns)] for title in order(folder, there)]
+        body = [
+            [title, *(show(found(there[title], key)) for _, key, show in columns)] for title in order(folder, there)
+        ]
         return [["model", *(title for title, _, _ in columns)], *body]
 
     return rows
@@ -263,6 +272,15 @@ EXPECTED = {
         ("trace", "trace", number), ("± 95 %", "trace_half_width", number),
         ("condition number", "condition_number", number), ("gradient norm", "gradient_norm", number),
         ("loss", "loss", number), ("parameters", "n_parameters", count),
+    ),
+    "Lanczos and PyHessian": fields(
+        "hessian.json",
+        ("largest eigenvalue, Lanczos", "lambda_max", number), ("PyHessian", "pyhessian.lambda_max", number),
+        ("± residual", "pyhessian.lambda_max_residual", number),
+        ("relative difference", "pyhessian.lambda_max_difference", signed),
+        ("trace, Lanczos", "trace", number), ("± 95 %", "trace_half_width", number),
+        ("PyHessian", "pyhessian.trace", number), ("± 95 %", "pyhessian.trace_half_width", number),
+        ("relative difference", "pyhessian.trace_difference", signed), ("probes", "pyhessian.trace_samples", count),
     ),
     "Certified radius": fields(
         "radius.json",
