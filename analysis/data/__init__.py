@@ -1,1 +1,1 @@
-"""The data that ships with the package: 5,000 real MNIST images (see ``MNIST-LICENSE.md``)."""
+"""The data that ships with the package: MNIST images, spoken digits, a text; each with its licence beside it."""

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from . import adding, contracting, linear_recurrences, rotrnn_norms
+from . import (
+    adding,
+    contracting,
+    linear_recurrences,
+    long_sequences,
+    orthogonal_characters,
+    orthogonal_copying,
+    orthogonal_generation,
+    orthogonal_pixels,
+    qr_gradients,
+    rotrnn_norms,
+    speech_frames,
+)
 from .base import STUDIES, Job, Study, Training, keep_part, register_study, run_study
 from .result import Compared, Figure, StudyResult
 
@@ -18,7 +30,14 @@ __all__ = [
     "contracting",
     "keep_part",
     "linear_recurrences",
+    "long_sequences",
+    "orthogonal_characters",
+    "orthogonal_copying",
+    "orthogonal_generation",
+    "orthogonal_pixels",
+    "qr_gradients",
     "register_study",
     "rotrnn_norms",
     "run_study",
+    "speech_frames",
 ]

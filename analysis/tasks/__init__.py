@@ -6,6 +6,7 @@ from .base import TASKS, Range, Task, identity, make_task, register_task
 from .cifar import cifar10
 from .commands import speech_commands
 from .excerpts import generation
+from .frames import frames
 from .idx import read_idx
 from .images import digits, fashion
 from .listops import listops, listops_expression, solve_listops
@@ -30,6 +31,7 @@ __all__ = [
     "copying",
     "digits",
     "fashion",
+    "frames",
     "listops",
     "listops_expression",
     "generation",

@@ -108,7 +108,9 @@ def test_no_attack_gets_below_the_certified_radius(kind, reduction):
         assert (found.norms.numpy()[found.success] >= radius[found.success]).all()
         for epsilon in np.quantile(radius[right], [0.2, 0.8]):
             attacked = pgd(model, x, y, norm=norm, epsilon=float(epsilon), bounds=None, steps=20)
-            assert result.accuracy_at(float(epsilon), norm) <= attacked.robust_accuracy + 1e-12  # shares, counted two ways
+            assert (
+                result.accuracy_at(float(epsilon), norm) <= attacked.robust_accuracy + 1e-12
+            )  # shares, counted two ways
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

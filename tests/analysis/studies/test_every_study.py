@@ -13,7 +13,7 @@ from stability.analysis.tasks import TASKS, make_task
 from stability.analysis.training.settings import Settings
 
 COUNTS = {"train": 12, "test": 6, "limit": 20, "test_limit": 10}
-UNTRAINED: set[str] = set()
+UNTRAINED = {"qr-gradients"}
 """Studies that train nothing."""
 
 
