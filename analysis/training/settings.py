@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from stability.errors import ConfigurationError
 from stability.systems.checks import as_choice
 
 from ..guard import check_int, check_number
+from .groups import parameter_groups
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -25,6 +26,9 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 SCHEDULES = ("steps", "cosine")
 OPTIONAL = ("clip", "patience", "fresh", "lyapunov_target")  # may be None
 ADDED: dict[str, Any] = {
+    "alpha": 0.99,
+    "betas": (0.9, 0.999),
+    "group_lr": {},
     "schedule": "steps",
     "warm_up": 0.0,
     "fresh": None,
@@ -36,7 +40,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("epochs", "batch_size", "patience", "fresh"), check_int),
     "seed": functools.partial(check_int, minimum=0),
     **dict.fromkeys(("lr", "decay", "validation", "clip"), functools.partial(check_number, strict=True)),
-    **dict.fromkeys(("momentum", "weight_decay", "margin_penalty", "warm_up"), check_number),
+    **dict.fromkeys(("momentum", "alpha", "weight_decay", "margin_penalty", "warm_up"), check_number),
     **dict.fromkeys(("margin_target", "lyapunov_target"), functools.partial(check_number, minimum=-1e6)),
     "lyapunov_weight": functools.partial(check_number, strict=True),
 }
@@ -58,6 +62,8 @@ class Settings:
         seed: of the order of the sequences, of the validation part, and of dropout.
         clip: largest norm of the gradient, or ``None``.
         momentum: of ``sgd``.
+        alpha: of ``rmsprop``: how much of the mean of squared gradients is kept at a step.
+        betas: of ``adam`` and ``adamw``: the same for the means of gradients and of their squares.
         weight_decay: of the optimizer.
         milestones: after these many epochs the learning rate is multiplied by ``decay``.
         decay: see above.
@@ -69,6 +75,9 @@ class Settings:
         margin_target: see above.
         schedule: of the learning rate: ``steps`` (by ``milestones``) or ``cosine``, from batch to batch down to zero.
         warm_up: share of all batches in which a ``cosine`` schedule rises linearly at first.
+        group_lr: learning rates of groups of parameters, by name: ``recurrent`` for all parameters of the recurrent
+            layers, else the beginning of parameters' names, such as ``head`` or ``blocks.0``. All others have ``lr``;
+            the schedule multiplies each alike.
         fresh: train on so many batches of fresh sequences an epoch, drawn by ``task.sample``, in place of the training
             sequences; ``None``: on those.
         lyapunov_target: largest Lyapunov exponent, per step, of short trajectories of each batch, to which
@@ -95,6 +104,9 @@ class Settings:
     fresh: int | None = None
     lyapunov_target: float | None = None
     lyapunov_weight: float = 1.0
+    alpha: float = 0.99
+    betas: tuple[float, float] = (0.9, 0.999)
+    group_lr: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -102,50 +114,79 @@ class Settings:
                 number = CHECKS[name](name, value)
                 if name in BOUNDED and number > LARGEST:
                     raise ConfigurationError(f"{name} must be at most {LARGEST:g}, got {value!r}")
-        if self.validation >= 1 or self.momentum >= 1:
-            raise ConfigurationError("validation and momentum must be below 1")
+        for name in ("validation", "momentum", "alpha"):
+            if getattr(self, name) >= 1:
+                raise ConfigurationError(f"{name} must be below 1, got {getattr(self, name)!r}")
         if self.lyapunov_target is None and self.lyapunov_weight != ADDED["lyapunov_weight"]:
             raise ConfigurationError("lyapunov_weight weighs the distance to a lyapunov_target: name that, too")
         if self.warm_up > 1:
             raise ConfigurationError(f"warm_up must be at most 1, got {self.warm_up!r}")
         as_choice("optimizer", self.optimizer, OPTIMIZERS)
         as_choice("schedule", self.schedule, SCHEDULES)
+        object.__setattr__(self, "betas", _check_betas(self.betas))
+        object.__setattr__(self, "group_lr", _check_rates(self.group_lr))
         if isinstance(self.milestones, (str, Mapping)) or not isinstance(self.milestones, Iterable):
             raise ConfigurationError(f"milestones must be a list of epochs, got {self.milestones!r}")
         object.__setattr__(self, "milestones", tuple(check_int("a milestone", m) for m in self.milestones))
 
     def rate(self, epoch: int, batch: int = 1, batches: int = 1) -> float:
-        r"""Learning rate of a batch (the first epoch and the first batch are 1).
+        """Learning rate of a batch (the first epoch and the first batch are 1).
+
+        Example:
+            >>> Settings(lr=1.0, milestones=(2,), decay=0.5).rate(3)
+            0.5
+        """
+        return self.lr * self.factor(epoch, batch, batches)
+
+    def factor(self, epoch: int, batch: int = 1, batches: int = 1) -> float:
+        r"""What the schedule multiplies learning rates by at a batch.
 
         After batch ``i`` of ``N`` in all, a ``cosine`` schedule with warm-up share ``w`` has the factor
         :math:`\min(1, (i + 1) / (w N)) \cdot (1 + \cos(\pi i / N)) / 2`.
 
         Example:
-            >>> Settings(lr=1.0, milestones=(2,), decay=0.5).rate(3)
-            0.5
             >>> cosine = Settings(lr=1.0, epochs=2, schedule="cosine", warm_up=0.1)
-            >>> [round(cosine.rate(epoch, batch, 50), 3) for epoch, batch in [(1, 1), (1, 10), (2, 1)]]
+            >>> [round(cosine.factor(epoch, batch, 50), 3) for epoch, batch in [(1, 1), (1, 10), (2, 1)]]
             [0.1, 0.98, 0.5]
         """
         if self.schedule == "steps":
-            return self.lr * self.decay ** sum(epoch > m for m in self.milestones)
+            return self.decay ** sum(epoch > m for m in self.milestones)
         i, whole = (epoch - 1) * batches + batch - 1, self.epochs * batches
         factor = 0.5 * (1.0 + math.cos(math.pi * i / whole))
-        return self.lr * (factor if self.warm_up == 0 else factor * min(1.0, (i + 1) / (self.warm_up * whole)))
+        return factor if self.warm_up == 0 else factor * min(1.0, (i + 1) / (self.warm_up * whole))
 
     def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimizer for the parameters that require a gradient.
+        """The optimizer for the parameters that require a gradient, in groups, see ``parameter_groups``.
 
         Raises:
-            ConfigurationError: when none does.
+            ConfigurationError: when none does, or groups that are not the model's.
         """
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        if not parameters:
-            raise ConfigurationError(f"{type(model).__name__} has no parameter that requires a gradient")
-        more = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
-        return OPTIMIZERS[self.optimizer](parameters, self.lr, weight_decay=self.weight_decay, **more)
+        own = {"sgd": {"momentum": self.momentum}, "rmsprop": {"alpha": self.alpha}}
+        more = own.get(self.optimizer, {"betas": self.betas})
+        groups = parameter_groups(model, self.lr, self.group_lr)
+        return OPTIMIZERS[self.optimizer](groups, self.lr, weight_decay=self.weight_decay, **more)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; ``Settings(**values)`` makes it again."""
-        values = {**asdict(self), "milestones": list(self.milestones)}
-        return {name: value for name, value in values.items() if ADDED.get(name, ...) != value}
+        kept = {name: value for name, value in asdict(self).items() if ADDED.get(name, ...) != value}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
+
+
+def _check_betas(value: Any) -> tuple[float, float]:
+    """Two numbers in [0, 1)."""
+    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable) or len(pair := tuple(value)) != 2:
+        raise ConfigurationError(f"betas must be two numbers, got {value!r}")
+    first, second = (check_number("a beta", beta) for beta in pair)
+    if max(first, second) >= 1:
+        raise ConfigurationError(f"betas must be below 1, got {value!r}")
+    return first, second
+
+
+def _check_rates(value: Any) -> dict[str, float]:
+    """Positive learning rates by name."""
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"group_lr must be a mapping of names to learning rates, got {value!r}")
+    rates = {str(name): check_number(f"the learning rate of {name}", rate, strict=True) for name, rate in value.items()}
+    if any(rate > LARGEST for rate in rates.values()):
+        raise ConfigurationError(f"learning rates must be at most {LARGEST:g}, got {value!r}")
+    return rates

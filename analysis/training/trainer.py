@@ -37,7 +37,7 @@ from .runs import (
     write_checkpoint,
     write_run,
 )
-from .settings import Settings
+from .settings import ADDED, Settings
 from .spectra import SpectrumTracker
 
 
@@ -211,8 +211,9 @@ class Trainer:
         with _seeded(seed, self.device):
             for index, (x, y) in enumerate(self._batches(epoch, seed), start=1):
                 self._check_time()
+                factor = settings.factor(epoch, index, batches)
                 for group in self.optimizer.param_groups:
-                    group["lr"] = settings.rate(epoch, index, batches)
+                    group["lr"] = group["initial_lr"] * factor
                 number = f"epoch {epoch}, batch {index}"
                 if settings.fresh is not None:  # no pass over data: batches are numbered through
                     number = f"iteration {(epoch - 1) * batches + index}"
@@ -359,7 +360,7 @@ class Trainer:
         """
         tensors, state = read_checkpoint(path)
         for name, now, then in (
-            ("settings", self.settings.to_dict(), state["settings"]),
+            ("settings", {**ADDED, **self.settings.to_dict()}, {**plain_value(ADDED), **state["settings"]}),
             ("task", self._identity(), state["task"]),
         ):
             free = () if self.settings.schedule == "cosine" else ("epochs",)  # that one looks to the end
