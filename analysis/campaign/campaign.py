@@ -328,7 +328,9 @@ def _examine(job: _Job, tell: Callable[[str], None]) -> None:
     task = None if given.task is None else examined_on(given.task, source, campaign.data_dir, campaign.seed)
     if (source / RUN_FILE).is_file():
         take_over(source, job.folder, job.settings.overwrite)
-        task = read_run(source).task(campaign.data_dir) if task is None else task
+        if task is None:
+            run = read_run(source)  # a generated task reads nothing from the folder that others read
+            task = run.task(campaign.data_dir if run.reads_data else None)
     model = given.subject.to(campaign.device) if isinstance(given.subject, nn.Module) else None
     if task is not None and model is not None:
         task = fitted(task, model, given.path)

@@ -288,6 +288,27 @@ def make_task(name: str, *, data_dir: str | Path | None = None, seed: int = 0, *
     return maker(seed=seed, **options)
 
 
+def reads_data(name: str) -> bool:
+    """Whether a task reads a folder of data; one that is generated, or a file of one's own, does not.
+
+    Example:
+        >>> reads_data("digits"), reads_data("adding")
+        (True, False)
+    """
+    return name in TASKS and "data_dir" in inspect.signature(TASKS[name]).parameters
+
+
+def text_options(name: str | None) -> set[str]:
+    """Options of a task that take a text and nothing else: ``7`` is a file's name there, no number.
+
+    Example:
+        >>> text_options("characters"), text_options("digits"), text_options(None)
+        ({'file'}, set(), set())
+    """
+    known = inspect.signature(TASKS[name]).parameters.values() if name in TASKS else ()
+    return {p.name for p in known if p.name != "data_dir" and p.annotation in ("str", "str | None", str)}
+
+
 def identity(task: tuple[str, dict[str, Any]]) -> list[Any]:
     """What decides a task: of a file of one's own its digest, not where it lies.
 

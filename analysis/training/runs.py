@@ -30,6 +30,7 @@ from ...models.readers.safetensors import read_metadata, read_tensors
 from ..results import named_path
 from ..tables import Mark, check_even, check_single, read_csv, read_prefix
 from ..tasks import Task, make_task
+from ..tasks.base import reads_data
 from .spectra import SPECTRA_COLUMNS
 
 FORMAT = "stability-run"
@@ -75,6 +76,11 @@ class Run:
             NonFiniteError: weights that are not finite.
         """
         return load(self.path)
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether its task reads a folder of data, see ``stability.analysis.tasks.base``."""
+        return reads_data(str(self.document["task"].get("name")))
 
     def task(self, data_dir: str | Path | None = None, file: str | Path | None = None) -> Task:
         """The task that it was trained on, made again.

@@ -18,7 +18,7 @@ from ..names import printable
 from ..stored.certificates import view
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import mark, state
-from .data import OWN, open_with_task
+from .data import OWN, check_data_dir, open_with_task
 from .options import Compute, DataOptions, InputBox, Output, Results, Samples
 
 
@@ -51,6 +51,8 @@ def compare(
     from ...models.counting import free_parameters
 
     box = None if input_box is None else check_box(input_box)
+    if data.task is None and data.file is None:
+        check_data_dir(models, compute.data_dir)
     subjects = [open_with_task(m, data, compute, required=False, answers=False) for m in models]
     x, inputs, seen = _inputs(subjects, samples, steps, compute.seed)
     names = _names(models)

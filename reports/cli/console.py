@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TextIO
 
 import typer
@@ -69,12 +69,14 @@ def status(text: str, quiet: bool = False) -> None:
         sys.stderr.flush()
 
 
-def assignments(name: str, values: list[str]) -> dict[str, Any]:
+def assignments(name: str, values: list[str], *, texts: Collection[str] = (), dotted: bool = False) -> dict[str, Any]:
     """``["beta=0.75", "integrator=midpoint"]`` as a dictionary; values are JSON where they can be, else text.
 
     Args:
         name: the option that they were given with, for the message.
         values: the assignments.
+        texts: names whose values are text even where they look like a number.
+        dotted: whether names may be paths, such as ``blocks.0``.
 
     Returns:
         Names with their values.
@@ -89,12 +91,12 @@ def assignments(name: str, values: list[str]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for item in values:
         key, equals, text = item.partition("=")
-        if not equals or not key.isidentifier():
+        if not equals or not (key.isidentifier() or (dotted and key)):
             raise ConfigurationError(f"{name} takes name=value, got {item!r}")
         if key in out:
             raise ConfigurationError(f"{name} gives {key} twice: leave one of them out")
         try:
-            out[key] = json.loads(text)
+            out[key] = text if key in texts else json.loads(text)
         except json.JSONDecodeError:
             out[key] = text
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,11 +67,27 @@ def chosen(
         return "data", data_options(data.file, held_out)
     if data.settings and data.task is None:
         raise ConfigurationError("--task-set gives options of a task: name it with --task")
-    named = assignments("--task-set", data.settings or [])
+    from ...analysis.tasks.base import text_options
+
+    named = assignments("--task-set", data.settings or [], texts=text_options(data.task))
     for key in ("seed", "data_dir"):
         if key in named:
             raise ConfigurationError(f"--task-set {key}=... is said with --{key.replace('_', '-')}")
     return None if data.task is None else (data.task, named)
+
+
+def check_data_dir(models: Sequence[str], data_dir: Path | None) -> None:
+    """Refuse a folder of data from which no run among some models reads its task.
+
+    Raises:
+        ConfigurationError: when there is a folder, and no such run.
+        FileFormatError: a run that cannot be read.
+    """
+    from ...analysis.training.runs import RUN_FILE, read_run
+
+    runs = [name for name in models if (Path(name) / RUN_FILE).is_file()]
+    if data_dir is not None and not any(read_run(name).reads_data for name in runs):
+        raise ConfigurationError("nothing is read from --data-dir: name the task that reads it with --task")
 
 
 def open_with_task(
@@ -86,7 +103,8 @@ def open_with_task(
         answers: whether what the model puts out matters.
 
     Returns:
-        Model and task.
+        Model and task. ``--data-dir`` is for the task that reads it: a run on a generated one leaves it to others, see
+        ``check_data_dir``, and is refused where it ``required`` its data.
 
     Raises:
         ConfigurationError: no data are known, or they do not fit the model.
@@ -102,8 +120,11 @@ def open_with_task(
     if wanted is not None:
         task = examined_on(wanted, Path(name), None if data_dir is None else str(data_dir), compute.seed)
     elif (Path(name) / RUN_FILE).is_file():
-        task = read_run(name).task(data_dir)
-    elif data_dir is not None:
+        run = read_run(name)
+        if data_dir is not None and required and not run.reads_data:
+            raise ConfigurationError(f"nothing of {name} is read from --data-dir: its task needs no folder")
+        task = run.task(data_dir if run.reads_data else None)
+    elif data_dir is not None and required:
         raise ConfigurationError(f"nothing of {name} is read from --data-dir: name the task that reads it with --task")
     elif required:
         raise ConfigurationError(f"no data are known for {name}: name a task, for example --task digits, or {OWN}")

@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 
 from ..formatting import duration, metric, verdict_word
 from .console import Interrupted
-from .data import HELD_OUT, check_device, chosen
+from .data import HELD_OUT, check_data_dir, check_device, chosen
 from .options import Compute, DataOptions, InputBox, Output, no_default
 from .sources import open_model, open_subject, there
 
@@ -128,10 +128,8 @@ def _campaign(
         given = tuple(Given(name, path, _given(path), named, title) for name, title, path in called)
         if named is not None and named[0] == "data":
             _check_data(given, named[1], compute.seed)
-        elif (
-            named is None and compute.data_dir is not None and not any((Path(p) / "run.json").is_file() for p in paths)
-        ):
-            raise ConfigurationError("nothing is read from --data-dir: name the task that reads it with --task")
+        elif named is None:
+            check_data_dir(paths, compute.data_dir)
         if box is not None and not any(boxed(g.subject, box, stated=True)[1] for g in given):
             raise ConfigurationError(NOT_GATED)
         return Campaign(folder, tuple(g.name for g in given), given, **common)

@@ -22,6 +22,7 @@ from stability.analysis.campaign.labels import names_for, titles_for
 from stability.analysis.campaign.pipeline import analyse
 from stability.analysis.curvature.hessian import hessian_summary
 from stability.analysis.tasks import make_task
+from stability.analysis.training.front import train
 from stability.certificate import Certificate
 from stability.models import GRU, LSTM, ElmanRNN, LipschitzRNN, SequenceModel, load, save
 from stability.systems import LureSystem
@@ -214,3 +215,17 @@ def test_names_are_unique_in_any_case() -> None:
     paths = [*HOSTILE, *HOSTILE, "lstm", "LSTM", "x/Lstm"]
     names = names_for(paths)
     assert len({n.lower() for n in names}) == len(paths) == len(set(titles_for(paths)))
+
+
+def test_a_run_on_a_generated_task_leaves_the_folder_of_data_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report on runs of several tasks has one folder of data: who reads none is examined all the same."""
+    torch.manual_seed(1)
+    model, seen = SequenceModel(ElmanRNN(2, 3), 1), []
+    train(model, make_task("adding", steps=5, train=8, test=4, seed=1), epochs=1, seed=1, out=tmp_path / "run")
+    given = c.Given("adding", str(tmp_path / "run"), model)
+    campaign = c.Campaign(tmp_path / "report", ("adding",), (given,), data_dir=str(tmp_path))
+    monkeypatch.setattr(c, "analyse", lambda *_, task, **__: seen.append(task))
+    c._examine(c._Job(campaign, "adding", AnalysisSettings(SMALL)), print)
+    assert [(task.name, task.steps, len(task.test[0])) for task in seen] == [("adding", 5, 4)]
