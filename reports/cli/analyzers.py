@@ -13,7 +13,7 @@ from stability.storage.writing import write_text
 from ..formatting import number, percent, table
 from ..jsonable import write_json
 from .data import classification, open_with_task
-from .options import Compute, DataOptions, Output, Results, Samples, no_default
+from .options import Compute, DataOptions, Output, Results, Samples, no_default, with_default
 
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -52,6 +52,9 @@ def hessian(
     *,
     method: Annotated[str, typer.Option(help="lanczos, pyhessian, dense.")] = "lanczos",
     parameters: Annotated[str, typer.Option(help="all or recurrent.")] = "all",
+    batch_size: Annotated[
+        int | None, with_default("Sequences at a time: less memory, the same Hessian.", "all at once")
+    ] = None,
     samples: Samples = 256,
     data: DataOptions,
     results: Results,
@@ -66,9 +69,8 @@ def hessian(
     where = next(subject.model.parameters()).device
     x, y = (part[:samples].to(where) for part in subject.task.train)
     output.status("Hessian-vector products ...")
-    result = hessian_summary(
-        subject.model, x, y, loss=subject.task.loss, seed=compute.seed, method=method, parameters=parameters
-    )
+    asked: dict[str, Any] = {"method": method, "parameters": parameters, "batch_size": batch_size}
+    result = hessian_summary(subject.model, x, y, loss=subject.task.loss, seed=compute.seed, **asked)
     output.status()
     rows = [
         ("largest eigenvalue", number(result.lambda_max, 5), f"residual {number(result.lambda_max_residual)}"),
@@ -89,9 +91,12 @@ def attack(
     norm: Annotated[str, typer.Option(help="linf or l2, over the whole sequence.")] = "linf",
     epsilons: Annotated[
         str | None,
-        no_default("Radii, with commas between them. [default: 0,0.01,0.02,0.05,0.1 times the inputs' range]"),
+        with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range"),
     ] = None,
     steps: Annotated[int | None, no_default("Steps of the attack.")] = None,
+    step_size: Annotated[
+        float | None, with_default("pgd: length of a step.", "2.5 times the radius over the number of steps")
+    ] = None,
     samples: Samples = 200,
     data: DataOptions,
     results: Results,
@@ -108,7 +113,7 @@ def attack(
     x, y, bounds = classification(subject, samples)
     radii = [e * width(bounds) for e in RADII] if radii is None else radii
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
-    options: dict[str, Any] = {} if steps is None else {"steps": steps}
+    options = {name: value for name, value in (("steps", steps), ("step_size", step_size)) if value is not None}
     result = attack_sweep(
         subject.model, x, y, epsilons=radii, attack=attack, norm=norm, bounds=bounds, seed=compute.seed, **options
     )
@@ -120,11 +125,14 @@ def noise(
     context: typer.Context,
     model: Model,
     *,
-    kind: Annotated[str, typer.Option(help="white or salt_pepper.")] = "white",
+    kind: Annotated[
+        str, typer.Option(help="white or salt_pepper, on the input; parameters: white, on the weights.")
+    ] = "white",
     levels: Annotated[
         str | None,
-        no_default(
-            "Levels, with commas between them. [default: 0,0.1,0.2,0.3,0.4, for white noise times the inputs' range]"
+        with_default(
+            "Levels, with commas between them; of noise on the weights in units of each tensor's root mean square.",
+            "0,0.1,0.2,0.3,0.4, for white noise times the inputs' range",
         ),
     ] = None,
     draws: Annotated[int, typer.Option(min=1, help="Independent noises per level.")] = 5,
@@ -134,9 +142,9 @@ def noise(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Accuracy under random noise on the input."""
+    """Accuracy under random noise on the input or on the weights."""
     results.own(context, "noise.json", "noise.csv")
-    from ...analysis import noise_sweep
+    from ...analysis import noise_sweep, parameter_noise_sweep
     from ...analysis.campaign.inputs import width
 
     grid = _numbers("--levels", levels)
@@ -144,6 +152,9 @@ def noise(
     x, y, bounds = classification(subject, samples)
     grid = [v * (width(bounds) if kind == "white" else 1.0) for v in LEVELS] if grid is None else grid
     output.status(f"{len(x)} sequences at {len(grid)} levels ...")
-    result = noise_sweep(subject.model, x, y, kind=kind, levels=grid, draws=draws, bounds=bounds, seed=compute.seed)
+    if kind == "parameters":
+        result = parameter_noise_sweep(subject.model, x, y, levels=grid, draws=draws, seed=compute.seed)
+    else:
+        result = noise_sweep(subject.model, x, y, kind=kind, levels=grid, draws=draws, bounds=bounds, seed=compute.seed)
     output.status()
     _show_sweep("noise", result, f"{kind} level", results, output)

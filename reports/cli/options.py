@@ -21,6 +21,11 @@ def no_default(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, show_default=False, **more)
 
 
+def with_default(help: str, default: object, *names: str, **more: Any) -> Any:
+    """An option that may be left out: what then holds is worked out, and shown in these words."""
+    return typer.Option(*names, help=help, show_default=str(default), **more)
+
+
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
 Samples = Annotated[int, typer.Option(min=1, help="How many sequences.")]
 InputBox = Annotated[

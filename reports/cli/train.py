@@ -1,63 +1,36 @@
-"""``stability train``: train one model, with its spectra and margins recorded on the way."""
+"""``stability train``: train one model, or one with several seeds, its spectra and margins recorded on the way."""
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import asdict, dataclass
+import math
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from stability.errors import ConfigurationError
-from stability.systems.checks import as_choice
 
-from ..formatting import count, duration, metric, metric_word, number
-from .console import Interrupted, assignments
-from .data import HELD_OUT, check_device, chosen
-from .options import Compute, DataFile, DataOptions, Output, no_default
-
-PARAMETERS = 2**27
-"""Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How a model is trained: options of ``stability.analysis.train``."""
-
-    epochs: Annotated[int | None, no_default("Passes over the data. [default: 10]")] = None
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 3e-3
-    batch_size: Annotated[int, typer.Option(help="Sequences in a batch.")] = 64
-    optimizer: Annotated[str, typer.Option(help="adam, sgd, rmsprop.")] = "adam"
-    clip: Annotated[float, typer.Option(help="Largest norm of the gradient; 0 for none.")] = 1.0
-    patience: Annotated[int | None, no_default("Stop after so many epochs without a better validation loss.")] = None
-    margin_penalty: Annotated[
-        float, typer.Option(help="Weight of the shortfall of the contraction gap in the loss.")
-    ] = 0.0
-    margin_target: Annotated[float, typer.Option(help="The contraction gap that the penalty aims at.")] = 0.0
-    lyapunov_target: Annotated[
-        float | None, no_default("Largest Lyapunov exponent, per step, that training aims at beside its loss.")
-    ] = None
-    lyapunov_weight: Annotated[float, typer.Option(help="Weight of the squared distance to it in the loss.")] = 1.0
+from ..formatting import count, duration, metric, metric_word, number, table
+from .console import Interrupted
+from .data import check_device
+from .options import Compute, Output, no_default
+from .training import NAMES, ModelOptions, Plan, TrainingOptions, plan_of, prepare
 
 
 def train(
-    model: Annotated[
-        str, typer.Option("--model", help="Layer by name: lipschitz, contracting, lstm ...")
-    ] = "lipschitz",
-    task: Annotated[
-        str | None, no_default("Task by name: digits, adding, listops, pathfinder ... [default: digits]", "--task")
-    ] = None,
-    data: DataFile = None,
-    hidden: Annotated[int, typer.Option(help="Size of the hidden state.")] = 64,
-    layer_settings: Annotated[
-        list[str] | None, no_default("Option of the layer, name=value; may be repeated.", "--set")
-    ] = None,
-    task_settings: Annotated[list[str] | None, no_default("Option of the task, name=value.", "--task-set")] = None,
     *,
+    subject: ModelOptions,
     settings: TrainingOptions,
+    seeds: Annotated[
+        int | None, no_default("Train so often, from --seed on; folders seed-0, seed-1 ... in --out, and their spread.")
+    ] = None,
+    list_presets: Annotated[bool, typer.Option("--list-presets", help="Show the papers' experiments and end.")] = False,
     track_every: Annotated[int, typer.Option(help="Record spectra every so many steps; 0 never.")] = 25,
-    time_limit: Annotated[float | None, no_default("Stop after so many seconds.")] = None,
+    time_limit: Annotated[float | None, no_default("Stop each training after so many seconds.")] = None,
     out: Annotated[Path | None, no_default("Where the results go.", "--out", "-o")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in the folder.")] = False,
     resume: Annotated[Path | None, no_default("Go on with the run in this folder.")] = None,
@@ -65,92 +38,140 @@ def train(
     output: Output,
 ) -> None:
     """Train a model and write its run directory."""
+    if list_presets:
+        _show_presets(output)
+        return
+    if resume is not None:
+        if out is not None:
+            raise ConfigurationError("--resume goes on in its own folder: leave --out away")
+        _refuse_other_options({**asdict(replace(subject, data=None)), **asdict(settings), "seeds": seeds})
+        folder, result = resume, _resumed(resume, settings.epochs, subject.data, compute, output, time_limit)
+    else:
+        plan = plan_of(subject, settings, compute)
+        how: dict[str, Any] = {"track_every": track_every, "overwrite": overwrite, "time_limit": time_limit}
+        if seeds is not None:
+            _over_seeds(plan, seeds, out or Path("runs") / plan.name, compute, output, **how)
+            return
+        folder = out or Path("runs") / f"{plan.name}-seed{compute.seed}"
+        result = _trained(plan, folder, compute, output, "", **how)
+    output.status()
+    _finish(folder, result, output)
+
+
+def _refuse_other_options(asked: Mapping[str, Any]) -> None:
+    """A run goes on as it began: nothing but the number of epochs may be said anew."""
+    named = next((name for name, value in asked.items() if value is not None and name != "epochs"), None)
+    if named is not None:
+        option = NAMES.get(named, f"--{named.replace('_', '-')}")
+        raise ConfigurationError(f"--resume goes on as the run began, only --epochs may change: leave {option} away")
+
+
+def _resumed(
+    folder: Path, epochs: int | None, file: Path | None, compute: Compute, output: Output, time_limit: float | None
+) -> Any:
+    """Go on with one run."""
     from ...analysis.training import front as training
+
+    device, watch = check_device(compute.device), {"time_limit": time_limit}
+    progress = _progress(output, _metric_of(folder))
+    data: dict[str, Any] = {"data_dir": compute.data_dir, "file": file}
+    return training.resume_run(folder, epochs=epochs, device=device, progress=progress, **data, **watch)[1]
+
+
+def _trained(
+    plan: Plan,
+    folder: Path,
+    compute: Compute,
+    output: Output,
+    said: str,
+    *,
+    track_every: int,
+    overwrite: bool,
+    time_limit: float | None,
+    go_on: bool = False,
+) -> Any:
+    """Train with one seed; ``go_on``: with the run in the folder, where there is one, which must be the same."""
+    from ...analysis.results import plain_value
+    from ...analysis.training import front as training
+    from ...analysis.training.runs import RUN_FILE, model_description, read_run
+
+    network, task, tracker = prepare(plan, track_every, compute)
+    asked: dict[str, Any] = {**plan.training, "seed": compute.seed, "tracker": tracker, "time_limit": time_limit}
+    asked["progress"] = _progress(output, task.metric_name, said)
+    if go_on and not overwrite and (folder / RUN_FILE).is_file():
+        if read_run(folder).document["model"] != plain_value(model_description(network)):
+            raise ConfigurationError(f"{folder} holds the run of another model: name another folder, or --overwrite")
+        return training.train(network, task, resume=folder, **asked)
+    return training.train(network, task, out=folder, overwrite=overwrite, **asked)
+
+
+def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: Output, **how: Any) -> None:
+    """Train with several seeds, each as ``--seed`` alone would, and sum up."""
+    from ...analysis.training.seeds import over_seeds
+
+    if seeds < 1:
+        raise ConfigurationError(f"--seeds must be at least 1, got {seeds}")
+    results: dict[int, Any] = {}
+    for seed in range(compute.seed, compute.seed + seeds):
+        said = f"seed {seed} ({len(results) + 1} of {seeds}), "
+        run = _trained(plan, folder / f"seed-{seed}", replace(compute, seed=seed), output, said, go_on=True, **how)
+        if run.interrupted:
+            output.status()
+            command = shlex.join(["stability", *sys.argv[1:]])
+            raise Interrupted(f"{len(results)} of {seeds} trainings are finished in {folder}; go on with: {command}")
+        results[seed] = run
+    output.status()
+    done = {seed: run for seed, run in results.items() if run.test_metric is not None}
+    names = ("test_metric", "train_metric", "test_loss", "train_loss")
+    spread = {
+        name: over_seeds(
+            [getattr(run, name) for run in done.values()],
+            within=(0.0, 1.0 if (run.metric, name[-6:]) == ("accuracy", "metric") else math.inf),
+        )
+        for name in (names if done else ())
+    }
+    document = {
+        "out": folder,
+        "seeds": list(results),
+        "runs": [{"seed": seed, **run.to_dict()} for seed, run in results.items()],
+        "summary": {name: value.to_dict() for name, value in spread.items()},
+    }
+    output.show(document, _seeds_text(folder, results, spread))
+    lost = {seed: run for seed, run in results.items() if run.stopped == "diverged"}
+    if lost:
+        why = "; ".join(f"seed {seed}: {run.detail}" for seed, run in lost.items())
+        raise ConfigurationError(f"{len(lost)} of {seeds} trainings diverged: {why}")
+
+
+def _seeds_text(folder: Path, results: Mapping[int, Any], spread: Mapping[str, Any]) -> str:
+    kind = next(iter(results.values())).metric
+    rows = [
+        (str(seed), str(run.epochs), metric(run.test_metric, kind), metric(run.train_metric, kind))
+        for seed, run in results.items()
+    ]
+    lines = [table(("seed", "epochs", f"held-out {metric_word(kind)}", "training"), rows, right=(0, 1, 2, 3)), ""]
+    if spread:
+        over = spread["test_metric"]
+        mean, least, largest = (metric(getattr(over, name), kind) for name in ("mean", "least", "largest"))
+        lines.append(f"held-out {metric_word(kind)}: mean {mean}, least {least}, largest {largest}")
+        if over.n == 1:
+            lines.append("  one training says nothing about others: no interval")
+        else:
+            low, high = metric(over.low, kind), metric(over.high, kind)
+            lines.append(f"  {100 * over.confidence:g} % interval of the mean over {over.n} trainings: {low} to {high}")
+    return "\n".join([*lines, f"  runs: {folder}"])
+
+
+def _progress(output: Output, kind: str | None, said: str = "") -> Any:
+    """What shows the news of a training."""
 
     def progress(news: Any) -> None:
         done = f", held-out {metric_word(kind)} {metric(news.finished.test_metric, kind)}" if news.finished else ""
         output.status(
-            f"epoch {news.epoch}/{news.epochs}, batch {news.batch}/{news.batches}, loss {number(news.loss)}{done}"
+            f"{said}epoch {news.epoch}/{news.epochs}, batch {news.batch}/{news.batches}, loss {number(news.loss)}{done}"
         )
 
-    kind: str | None = None
-    watch: dict[str, Any] = {"progress": progress, "time_limit": time_limit}
-    if resume is not None:
-        if out is not None:
-            raise ConfigurationError("--resume goes on in its own folder: leave --out away")
-        folder, device = resume, check_device(compute.device)
-        kind = _metric_of(resume)
-        _, result = training.resume_run(
-            resume, epochs=settings.epochs, data_dir=compute.data_dir, file=data, device=device, **watch
-        )
-    else:
-        named = chosen(
-            DataOptions(task or ("digits" if data is None else None), task_settings, data), compute.data_dir, HELD_OUT
-        )
-        assert named is not None  # a task is named, or a file
-        folder = out or Path("runs") / f"{named[0] if data is None else data.stem}-{model}-seed{compute.seed}"
-        network, prepared, tracker = _prepare(model, named, hidden, layer_settings or [], track_every, compute)
-        kind = prepared.metric_name
-        asked = asdict(settings) | {"epochs": 10 if settings.epochs is None else settings.epochs}
-        asked |= {"clip": settings.clip or None, "seed": compute.seed, "tracker": tracker}
-        result = training.train(network, prepared, out=folder, overwrite=overwrite, **asked, **watch)
-    output.status()
-    if result.interrupted:
-        raise Interrupted(
-            f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume {folder}"
-        )
-    output.show({"out": folder, **result.to_dict()}, _summary(folder, result))
-    if result.stopped == "diverged":
-        raise ConfigurationError(f"training diverged: {result.detail}; {folder} holds the last good epoch")
-
-
-def _prepare(
-    model: str,
-    task: tuple[str, dict[str, Any]],
-    hidden: int,
-    settings: list[str],
-    track_every: int,
-    compute: Compute,
-) -> tuple[Any, Any, Any]:
-    """The network, its data and what records its spectra."""
-    import torch
-
-    from ...analysis import SpectrumTracker
-    from ...analysis.tasks import make_task
-    from ...models import LAYERS, build
-
-    as_choice("model", model, LAYERS)
-    where = check_device(compute.device)
-    options = assignments("--set", settings)
-    data = make_task(task[0], data_dir=compute.data_dir, seed=compute.seed, **task[1])
-    description = {
-        "layer": model,
-        "config": {"input_size": data.input_size, "hidden_size": hidden, **options},
-        "output_size": data.output_size,
-        "reduction": data.reduction,
-    }
-    size = _size(description)
-    if size > PARAMETERS:
-        raise ConfigurationError(
-            f"a {model} with --hidden {hidden} has {size} parameters; at most {PARAMETERS} are trained here"
-        )
-    torch.manual_seed(compute.seed)
-    network: Any = build(description).to(where)
-    tracker = None
-    if track_every and any(m.ndim == 2 and m.shape[0] == m.shape[1] for m in network.matrices().values()):
-        tracker = SpectrumTracker(network, every=track_every)
-    return network, data, tracker
-
-
-def _size(description: dict[str, Any]) -> int:
-    """Parameters of a model, counted on a device that has no memory; zero for a description that makes no model."""
-    import torch
-
-    from ...models import build
-
-    with contextlib.suppress(Exception), torch.device("meta"):
-        return sum(p.numel() for p in build(description).parameters())
-    return 0
+    return progress
 
 
 def _metric_of(folder: Path) -> str | None:
@@ -160,6 +181,29 @@ def _metric_of(folder: Path) -> str | None:
     document = read_run(folder).document
     name = document["result"].get("metric") or document["task"].get("metric")
     return None if name is None else str(name)
+
+
+def _show_presets(output: Output) -> None:
+    """The papers' experiments, their sources and what those leave open."""
+    from ...analysis.training.papers import PAPERS
+
+    rows = [(name, p.task, p.layer, str(p.hidden)) for name, p in PAPERS.items()]
+    lines = [table(("preset", "task", "model", "units"), rows, right=(3,)), ""]
+    for name, preset in PAPERS.items():
+        lines += [f"{name}: {preset.source}"]
+        lines += [f"  not said there: {'; '.join(preset.open)}"] if preset.open else []
+    output.show({"presets": [{"name": name, **asdict(preset)} for name, preset in PAPERS.items()]}, "\n".join(lines))
+
+
+def _finish(folder: Path, result: Any, output: Output) -> None:
+    """Say what a training came to."""
+    if result.interrupted:
+        raise Interrupted(
+            f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume {folder}"
+        )
+    output.show({"out": folder, **result.to_dict()}, _summary(folder, result))
+    if result.stopped == "diverged":
+        raise ConfigurationError(f"training diverged: {result.detail}; {folder} holds the last good epoch")
 
 
 def _summary(folder: Path, result: Any) -> str:

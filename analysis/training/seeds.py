@@ -1,0 +1,75 @@
+"""One figure over several trainings that differ in their seeds alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from stability.errors import ConfigurationError
+
+from ..attacks.sweep import check_confidence
+from ..results import Record
+
+
+@dataclass(frozen=True)
+class Spread(Record):
+    """What a figure comes to over several trainings.
+
+    Attributes:
+        mean: of the trainings.
+        least: the smallest.
+        largest: the largest.
+        low: lower end of the interval of the mean; ``None`` for one training.
+        high: upper end.
+        n: trainings.
+        confidence: of the interval.
+    """
+
+    mean: float
+    least: float
+    largest: float
+    low: float | None
+    high: float | None
+    n: int
+    confidence: float
+
+
+def over_seeds(
+    values: Sequence[float], confidence: float = 0.95, *, within: tuple[float, float] = (-math.inf, math.inf)
+) -> Spread:
+    r"""Mean, extremes and Student's interval of the mean, :math:`\bar v \pm t_{n-1} s / \sqrt n`.
+
+    The interval is of what trainings come to on average, as far as seeds are drawn at random and figures are about
+    normal; one further training falls outside it more often than not.
+
+    Args:
+        values: one figure a training.
+        confidence: of the interval, in (0, 1).
+        within: what the figure can be at all, such as ``(0, 1)`` for an accuracy; the interval ends there.
+
+    Returns:
+        The spread.
+
+    Raises:
+        ConfigurationError: no figures, or a confidence that is none.
+
+    Source: Student (W. S. Gosset), "The probable error of a mean" (1908).
+
+    Example:
+        >>> spread = over_seeds([0.8, 0.9, 1.0])
+        >>> round(spread.low, 3), round(spread.mean, 3), round(spread.high, 3)
+        (0.652, 0.9, 1.148)
+    """
+    confidence, n = check_confidence(confidence), len(values)
+    if not n:
+        raise ConfigurationError("no figures to sum up: no training finished an epoch")
+    found = np.asarray(values, dtype=np.float64)
+    mean, ends = float(found.mean()), (float(found.min()), float(found.max()))
+    if n == 1:
+        return Spread(mean, *ends, None, None, n, confidence)
+    half = float(stdtrit(n - 1, 0.5 + confidence / 2)) * float(found.std(ddof=1)) / math.sqrt(n)
+    return Spread(mean, *ends, max(mean - half, within[0]), min(mean + half, within[1]), n, confidence)

@@ -1,0 +1,232 @@
+"""What ``stability train`` is asked for: the model, the task, and the settings, named as the literature names them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stability.errors import ConfigurationError
+
+from .console import assignments
+from .data import HELD_OUT, check_device, chosen
+from .options import Compute, DataFile, DataOptions, no_default, with_default
+
+PARAMETERS = 2**27
+"""Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
+DEEP = "deep"
+"""The name of a network of blocks around recurrent layers, see ``stability.models.DeepNetwork``."""
+DEFAULTS: dict[str, Any] = {"epochs": 10, "lr": 3e-3, "batch_size": 64, "optimizer": "adam", "clip": 1.0}
+"""What holds where neither an option nor a preset says otherwise; all else has the defaults of ``Settings``."""
+NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "momentum": ("optimizer", ("sgd",)),
+    "alpha": ("optimizer", ("rmsprop",)),
+    "betas": ("optimizer", ("adam", "adamw")),
+    "milestones": ("schedule", ("steps",)),
+    "decay": ("schedule", ("steps",)),
+    "warm_up": ("schedule", ("cosine",)),
+}
+"""Options that only have an effect beside some values of another one."""
+NAMES = {"alpha": "--rmsprop-alpha", "betas": "--adam-betas", "layer_settings": "--set", "task_settings": "--task-set"}
+"""Options that are not called as their field is."""
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a model is trained; ``None`` where the command line says nothing."""
+
+    epochs: Annotated[int | None, with_default("Passes over the data.", 10)] = None
+    lr: Annotated[float | None, with_default("Learning rate.", 0.003)] = None
+    group_lr: Annotated[
+        list[str] | None,
+        no_default("Learning rate of a group, NAME=RATE: recurrent, or how parameters' names begin; may be repeated."),
+    ] = None
+    batch_size: Annotated[int | None, with_default("Sequences in a batch.", 64)] = None
+    optimizer: Annotated[str | None, with_default("adam, sgd, rmsprop, adamw.", "adam")] = None
+    momentum: Annotated[float | None, with_default("Of sgd.", 0.9)] = None
+    alpha: Annotated[
+        float | None, with_default("Of rmsprop: share of its mean that is kept.", 0.99, "--rmsprop-alpha")
+    ] = None
+    betas: Annotated[
+        tuple[float, float] | None,
+        with_default("Of adam and adamw.", "0.9 0.999", "--adam-betas", metavar="BETA1 BETA2"),
+    ] = None
+    weight_decay: Annotated[float | None, with_default("Of the optimizer.", 0)] = None
+    milestones: Annotated[
+        str | None, no_default("Epochs after which the learning rate falls, with commas between them.")
+    ] = None
+    decay: Annotated[float | None, with_default("Factor of the learning rate at a milestone.", 0.1)] = None
+    schedule: Annotated[str | None, with_default("Of the learning rate: steps or cosine.", "steps")] = None
+    warm_up: Annotated[float | None, no_default("Share of a cosine schedule in which it rises at first.")] = None
+    fresh: Annotated[
+        int | None,
+        no_default("Generated tasks: so many batches of fresh sequences an epoch, in place of kept ones."),
+    ] = None
+    clip: Annotated[float | None, with_default("Largest norm of the gradient; 0 for none.", 1)] = None
+    patience: Annotated[int | None, no_default("Stop after so many epochs without a better validation loss.")] = None
+    margin_penalty: Annotated[
+        float | None, no_default("Weight of the shortfall of the contraction gap in the loss.")
+    ] = None
+    margin_target: Annotated[float | None, with_default("The contraction gap that the penalty aims at.", 0)] = None
+    lyapunov_target: Annotated[
+        float | None, no_default("Largest Lyapunov exponent, per step, that training aims at beside its loss.")
+    ] = None
+    lyapunov_weight: Annotated[float | None, with_default("Weight of the squared distance to it in the loss.", 1)] = (
+        None
+    )
+
+    def given(self) -> dict[str, Any]:
+        """What the command line says, as fields of ``Settings``.
+
+        Raises:
+            ConfigurationError: text that says no numbers.
+        """
+        values = {name: value for name, value in vars(self).items() if value is not None}
+        if "milestones" in values:
+            values["milestones"] = _epochs(values["milestones"])
+        if "group_lr" in values:
+            values["group_lr"] = assignments("--group-lr", values["group_lr"], dotted=True)
+        return values
+
+    def settings(self, preset: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of ``Settings``: what the command line says, else the preset, else ``DEFAULTS``.
+
+        Raises:
+            ConfigurationError: an option without effect, or text that says no numbers.
+        """
+        given = self.given()
+        chosen: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **given}
+        for name, (other, values) in NEEDS.items():
+            if name in given and chosen[other] not in values:
+                option = NAMES.get(name, f"--{name.replace('_', '-')}")
+                raise ConfigurationError(
+                    f"{option} has a meaning with --{other} {' or '.join(values)}, and this is {chosen[other]}"
+                )
+            if chosen[other] not in values:
+                chosen.pop(name, None)  # of the preset, whose optimizer (or schedule) another has replaced
+        if "decay" in given and not chosen.get("milestones"):
+            raise ConfigurationError("--decay is the factor at --milestones, and there are none")
+        return {**chosen, "clip": chosen["clip"] or None}
+
+
+def _epochs(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ConfigurationError(f"--milestones takes epochs with commas between them, got {text!r}") from None
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What is trained, and on what."""
+
+    preset: Annotated[
+        str | None,
+        no_default("An experiment of the papers by name: model, task and settings; other options replace its own."),
+    ] = None
+    model: Annotated[
+        str | None,
+        with_default("Layer by name: contracting, lstm ..., or deep (--set layer=NAME).", "lipschitz", "--model"),
+    ] = None
+    task: Annotated[
+        str | None, with_default("Task by name: digits, adding, listops, pathfinder ...", "digits", "--task")
+    ] = None
+    data: DataFile = None
+    hidden: Annotated[int | None, with_default("Size of the hidden state.", 64)] = None
+    layer_settings: Annotated[
+        list[str] | None, no_default("Option of the layer, name=value; may be repeated.", "--set")
+    ] = None
+    task_settings: Annotated[list[str] | None, no_default("Option of the task, name=value.", "--task-set")] = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One training as it was asked for: ``name`` of its folder, the model, the task and the settings."""
+
+    name: str
+    model: str
+    hidden: int
+    config: Mapping[str, Any]
+    task: tuple[str, dict[str, Any]]
+    training: Mapping[str, Any]
+
+
+def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) -> Plan:
+    """What the command line asks for; a preset gives what it leaves open.
+
+    Raises:
+        ConfigurationError: an unknown preset, or options that contradict each other or have no effect.
+        FileFormatError: a data file that cannot be read.
+    """
+    from ...analysis.training.papers import paper_preset
+
+    preset = None if asked.preset is None else paper_preset(asked.preset)
+    task = asked.task or (None if asked.data is not None else preset.task if preset else "digits")
+    named = chosen(DataOptions(task, asked.task_settings, asked.data), compute.data_dir, HELD_OUT)
+    assert named is not None  # a task is named, or a file
+    model = asked.model or (preset.layer if preset else "lipschitz")
+    config = assignments("--set", asked.layer_settings or [])
+    if preset is not None and model == preset.layer:
+        config = {**preset.config, **config}
+    if preset is not None and named[0] == preset.task:
+        named = named[0], {**preset.options, **named[1]}
+    name = asked.preset or f"{named[0] if asked.data is None else asked.data.stem}-{model}"
+    hidden = asked.hidden if asked.hidden is not None else preset.hidden if preset else 64
+    training = dict(preset.training) if preset else {}
+    if preset and named[0] != preset.task:
+        training.pop("fresh", None)  # another task need not be a generated one
+    return Plan(name, model, hidden, config, named, settings.settings(training))
+
+
+def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:
+    """The network, its data and what records its spectra.
+
+    Raises:
+        ConfigurationError: an unknown model or task, their options, or a model too large to be trained here.
+        FileFormatError: data that cannot be read.
+    """
+    import torch
+
+    from stability.systems.checks import as_choice
+
+    from ...analysis import SpectrumTracker
+    from ...analysis.tasks import make_task
+    from ...models import LAYERS, build
+
+    as_choice("model", plan.model, (*LAYERS, DEEP))
+    where = check_device(compute.device)
+    task = make_task(plan.task[0], data_dir=compute.data_dir, seed=compute.seed, **plan.task[1])
+    description = _description(plan, task)
+    size = _size(description)
+    if size > PARAMETERS:
+        raise ConfigurationError(
+            f"a {plan.model} with --hidden {plan.hidden} has {size} parameters; at most {PARAMETERS} are trained here"
+        )
+    torch.manual_seed(compute.seed)
+    network: Any = build(description).to(where)
+    tracker = None
+    if track_every and any(m.ndim == 2 and m.shape[0] == m.shape[1] for m in network.matrices().values()):
+        tracker = SpectrumTracker(network, every=track_every)
+    return network, task, tracker
+
+
+def _description(plan: Plan, task: Any) -> dict[str, Any]:
+    """The model for a task, as ``stability.models.build`` takes it."""
+    sizes = {"input_size": task.input_size, "hidden_size": plan.hidden}
+    if plan.model == DEEP:
+        every_step = {"reduction": "all"} if task.reduction == "all" else {}
+        return {"layer": DEEP, "config": {**sizes, "output_size": task.output_size, **every_step, **plan.config}}
+    config = {**sizes, **plan.config}
+    return {"layer": plan.model, "config": config, "output_size": task.output_size, "reduction": task.reduction}
+
+
+def _size(description: dict[str, Any]) -> int:
+    """Parameters of a model, counted on a device that has no memory; zero for a description that makes no model."""
+    import torch
+
+    from ...models import build
+
+    with contextlib.suppress(Exception), torch.device("meta"):
+        return sum(p.numel() for p in build(description).parameters())
+    return 0
