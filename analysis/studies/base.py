@@ -33,6 +33,7 @@ from ..tasks import Task
 from ..training.front import train
 from ..training.outcome import Progress, TrainResult
 from ..training.settings import Settings
+from ..training.spectra import SpectrumTracker
 from .result import StudyResult
 
 STUDY = "study"
@@ -60,7 +61,13 @@ class Job:
     progress: Callable[[str], None]
 
     def train(
-        self, model: nn.Module, task: Task, settings: Settings, what: str, news: Callable[[Progress], str] | None = None
+        self,
+        model: nn.Module,
+        task: Task,
+        settings: Settings,
+        what: str,
+        news: Callable[[Progress], str] | None = None,
+        tracker: SpectrumTracker | None = None,
     ) -> TrainResult:
         """A training of a part, on the study's device.
 
@@ -70,18 +77,18 @@ class Job:
             settings: how.
             what: the part in words.
             news: called after every epoch; what it says is told.
+            tracker: records spectra along the way.
 
         Raises:
             KeyboardInterrupt: the user stopped it; finished epochs are kept.
             UnsupportedError: it diverged, so that the study has no number for it.
-            KeyboardInterrupt: it was interrupted.
         """
 
         def progress(now: Progress) -> None:
             if now.finished is not None and news is not None:
                 self.progress(f"{what}, {news(now)}")
 
-        result = train(model.to(self.device), task, settings, progress=progress)
+        result = train(model.to(self.device), task, settings, tracker=tracker, progress=progress)
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
         if result.stopped == "diverged" or result.test_metric is None:
