@@ -62,7 +62,7 @@ DIFFERENCES = (
     "unstated radius.",
     "Parameter noise is relative to each tensor's root mean square; the paper argues about it by the Hessian alone.",
     "The condition number is the largest eigenvalue over the modulus of the smallest one in algebraic order, which is "
-    "negative in all trainings here.",
+    "negative where the loss has not settled.",
     "Orthogonal and contracting networks, the midpoint rule, and the verdicts are added.",
 )
 

@@ -21,7 +21,7 @@ from ..names import cut, printable
 from ..stored.limits import LETTERS
 from ..stored.studies import INDEX, PAGE, StudyRecord, index_text, read_studies, read_study, selected
 from .html import environment, policy
-from .layout import Column, Section, draw, tabulate, text
+from .layout import Column, Section, Table, draw, tabulate, text
 from .studies import study_sections
 
 INDEX_PAGE = "index.html"
@@ -162,17 +162,26 @@ def _cell(value: Any) -> str:
 
 
 def _numbers(record: StudyRecord) -> Section | None:
+    """The table; where it has a column ``what``, a table for each of its values, of the columns that it fills."""
     frame = record.frames.get("table")
     if frame is None:
         return None
     shown = frame.head(MOST)
-    names = [str(c) for c in shown.columns]
-    is_number = {c: shown[c].dtype.kind in "iufb" for c in names}
-    columns = [Column(c.replace("_", " "), lambda row, c=c: _cell(row[c]), is_number[c]) for c in names]
-    records = [dict(zip(names, row)) for row in shown.itertuples(index=False, name=None)]
     left = f"; the first {MOST} of {len(frame)} rows" if len(frame) > MOST else ""
-    tables = tabulate(f"table.csv{left}", columns, records, "does not apply")
-    return Section("numbers", "The numbers", "", tables).kept
+    parts: list[tuple[str, pd.DataFrame]] = [("table.csv", shown)]
+    if "what" in shown.columns:
+        kinds = [(_cell(kind), shown[shown["what"] == kind]) for kind in shown["what"].dropna().unique()]
+        parts = [(f"table.csv: {kind}", own.drop(columns="what").dropna(axis=1, how="all")) for kind, own in kinds]
+    tables = [t for caption, part in parts for t in _table(caption + left, part)]
+    return Section("numbers", "The numbers", "", tuple(tables)).kept
+
+
+def _table(caption: str, frame: pd.DataFrame) -> tuple[Table, ...]:
+    names = [str(c) for c in frame.columns]
+    numeric = {c: frame[c].dtype.kind in "iufb" for c in names}
+    columns = [Column(c.replace("_", " "), lambda row, c=c: _cell(row[c]), numeric[c]) for c in names]
+    records = [dict(zip(names, row)) for row in frame.itertuples(index=False, name=None)]
+    return tabulate(caption, columns, records, "does not apply")
 
 
 def _differences(record: StudyRecord) -> Section | None:
