@@ -1,9 +1,9 @@
 r"""Eigenvalues of symmetric-skew matrices: against beta, along training, and after one step of an optimizer.
 
 Erichson, Azencot, Queiruga, Hodgkinson, Mahoney, "Lipschitz recurrent neural networks" (ICLR 2021). Figure 4: extreme
-real parts of the eigenvalues of :math:`S(M, \beta, \gamma)` for random M beside the interval of proposition 1, as
-printed and corrected. Figure 5: the largest real part of A and of W along training. Lemma 2: one step of size delta moves the
-singular values of the symmetric parts by :math:`O(\delta (1 - \beta)^2)`.
+real parts of the eigenvalues of :math:`S(M, \beta, \gamma)` for random M beside the interval of proposition 1,
+as printed and corrected. Figure 5: the largest real part of A and of W along training. Lemma 2: one step of size delta
+moves the singular values of the symmetric parts by :math:`O(\delta (1 - \beta)^2)`.
 """
 
 from __future__ import annotations
@@ -304,17 +304,17 @@ def _conclusion(rows: list[dict[str, Any]]) -> str:
     move = "move less" if facts["calmer"] else "do not move less"
     holds = "holds for every matrix" if facts["corrected"] == 0 else "FAILS for some matrix"
     return (
-        f"The corrected interval of proposition 1 {holds}, the printed one fails for up to {facts['printed']:.0%} of them at "
-        f"a beta; abscissas {move} for larger beta, and {stay}; lemma 2's power is {powers['SGD']:.2f} with gradient descent "
-        f"and {powers['Adam']:.2f} with Adam."
+        f"The corrected interval of proposition 1 {holds}, the printed one fails for up to {facts['printed']:.0%} of "
+        f"them at a beta; abscissas {move} for larger beta, and {stay}; lemma 2's power is {powers['SGD']:.2f} with gradient "
+        f"descent and {powers['Adam']:.2f} with Adam."
     )
 
 
 def _notes(rows: list[dict[str, Any]]) -> tuple[str, ...]:
     outside = [row for row in _of(rows, "bounds") if row["outside_printed"] > 0]
     notes = [
-        f"{r['size']} units, beta {r['beta']:g}: {r['outside_printed']:.0%} of {r['matrices']} matrices outside the printed "
-        "interval."
+        f"{r['size']} units, beta {r['beta']:g}: {r['outside_printed']:.0%} of {r['matrices']} matrices outside the "
+        "printed interval."
         for r in outside
     ]
     for row in _of(rows, "training"):
@@ -327,7 +327,8 @@ def _figures(settings: Mapping[str, Any]) -> tuple[Figure, ...]:
     bounds = [
         Figure(
             "lines", f"Real parts and bounds, {size} units", "beta", "value", "line",
-            where={"what": "bounds", "size": size}, ylabel="real part", caption="Bands over the matrices; the printed interval lacks a factor of two.",
+            where={"what": "bounds", "size": size}, ylabel="real part",
+            caption="Bands over the matrices; the printed interval lacks a factor of two.",
         )
         for size in settings["sizes"]
     ]  # fmt: skip
