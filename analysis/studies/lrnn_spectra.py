@@ -305,8 +305,8 @@ def _conclusion(rows: list[dict[str, Any]]) -> str:
     holds = "holds for every matrix" if facts["corrected"] == 0 else "FAILS for some matrix"
     return (
         f"The corrected interval of proposition 1 {holds}, the printed one fails for up to {facts['printed']:.0%} of "
-        f"them at a beta; abscissas {move} for larger beta, and {stay}; lemma 2's power is {powers['SGD']:.2f} with gradient "
-        f"descent and {powers['Adam']:.2f} with Adam."
+        f"them at a beta; abscissas {move} for larger beta, and {stay}; lemma 2's power is {powers['SGD']:.2f} with "
+        f"gradient descent and {powers['Adam']:.2f} with Adam."
     )
 
 
