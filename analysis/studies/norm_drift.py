@@ -2,7 +2,7 @@
 
 All architectures of this toolkit on handwritten digits by rows, trained briefly, then run on ten times as many steps:
 digits repeated, and white noise of the same power, for which the laws of RotRNN and LRU are. The question is Biegun,
-Dolga, Cunningham and Barber's (RotRNN, 2024), asked of every layer; bounds come from certificates and from orthogonality.
+Dolga, Cunningham and Barber's (RotRNN, 2024), asked of every layer; bounds come from proofs.
 """
 
 from __future__ import annotations
@@ -185,9 +185,10 @@ def _conclusion(rows: list[dict[str, Any]]) -> str:
     held, asked = sum(int(a) for a, _ in bounds), sum(int(b) for _, b in bounds)
     laws = ", ".join(f"{r['model']} {r['off_law_white']:.2f}" for r in rows if r["off_law_white"] is not None)
     return (
-        f"On digits repeated ten times the norm of {calm['model']} drifts least ({calm['drift_images']:.2f} doublings), "
-        f"that of {wild['model']} most ({wild['drift_images']:.2f}); measured norms stay below the proved bound in {held} "
-        f"of {asked} cases, and off the law for white inputs by doublings of at most: {laws or 'no law applies'}."
+        f"On digits repeated ten times the norm of {calm['model']} drifts least ({calm['drift_images']:.2f} "
+        f"doublings), that of {wild['model']} most ({wild['drift_images']:.2f}); measured norms stay below the proved "
+        f"bound in {held} of {asked} cases, and off the law for white inputs by doublings of "
+        f"at most: {laws or 'no law applies'}."
     )
 
 

@@ -13,11 +13,7 @@ from stability.analysis.tasks import TASKS, make_task
 from stability.analysis.training.settings import Settings
 
 COUNTS = {"train": 12, "test": 6, "limit": 20, "test_limit": 10}
-<<<<<<< HEAD
-UNTRAINED = {"qr-gradients"}
-=======
-UNTRAINED = {"errata"}
->>>>>>> 9b3c54d (Studies errata and norm-drift: the counter-examples run, and norms of all architectures over ten times the length)
+UNTRAINED = {"errata", "qr-gradients"}
 """Studies that train nothing."""
 
 
