@@ -37,12 +37,6 @@ SAID = {
     "oRNN, modReLU": "no better than with the leaky ReLU",
     "uRNN, modReLU": "the reference",
 }
-DIFFERENCES = (
-    "The paper shows no figure and names neither delay nor sizes; here 30 blanks between 10 letters out of 8 and their "
-    "recall, 64 units, all 64 reflections.",
-    "Adam at 0.002 with gradients clipped to norm 1, batches of 20 fresh sequences; the uRNN is that of Arjovsky, Shah "
-    "and Bengio (2016), with 32 complex units. The LSTM is added.",
-)
 FIGURE = Figure(
     "lines", "Recall of the last letters on held-out sequences", "step", "test_metric", "model", percent=True,
     xlabel="iterations", ylabel="letters recalled", caption="Chance is one over the number of letters.",
@@ -82,6 +76,18 @@ def cases(settings: Mapping[str, Any]) -> list[Case]:
     ]  # fmt: skip
 
 
+def _differences(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        f"The paper shows no figure and names neither delay nor sizes; here {settings['delay']} blanks between "
+        f"{settings['length']} letters out of {settings['symbols']} and their recall, {settings['hidden']} units, as "
+        "many "
+        "reflections.",
+        f"Adam at {LEARNING_RATE:g} with gradients clipped to norm 1, {settings['iterations']:,} batches of "
+        f"{settings['batch']} fresh sequences; the uRNN is that of Arjovsky, Shah and Bengio (2016), with half as many "
+        "complex units. The LSTM, with half as many units, is added.",
+    )
+
+
 def _plan(quick: bool) -> list[Training]:
     return plan_of(cases(QUICK if quick else FULL))
 
@@ -108,7 +114,8 @@ def run_copying(job: Job) -> StudyResult:
     figures = (FIGURE, Figure(**{**vars(LOSS), "marks": marks}))
     return StudyResult(
         "orthogonal-copying", TITLE, job.quick, {**settings, "learning_rate": LEARNING_RATE}, tuple(rows),
-        conclusion=_conclusion(recalled, settings), paper=PAPER, differences=DIFFERENCES, figures=figures, seeds=seeds,
+        conclusion=_conclusion(recalled, settings), paper=PAPER, figures=figures, seeds=seeds,
+        differences=_differences(settings),
         compared=tuple(
             Compared(f"{name}: letters recalled", recalled[name], said, "section 5.5") for name, said in SAID.items()
         ),

@@ -133,7 +133,5 @@ def test_the_gradients_are_right_to_rounding_times_condition(tmp_path, monkeypat
     assert len(result.rows) == 2 * 3 * 4 * 2
     assert all(row["error"] < 1e-13 * row["condition"] for row in result.rows)
     assert all(row["differences"] < 1e-4 for row in result.rows if row["method"] == "qr" and row["condition"] == 1.0)
-    assert {row["series"] for row in pd.read_csv(tmp_path / "curves.csv").to_dict("records")} >= {
-        "qr, wide",
-        "lq, deep",
-    }
+    curves = pd.read_csv(tmp_path / "curves.csv")
+    assert set(curves["series"]) == {*qr_gradients.METHODS, "central differences"}
