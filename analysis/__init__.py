@@ -4,6 +4,7 @@ from .attacks.apgd import apgd
 from .attacks.deepfool import deepfool
 from .attacks.gradient import fgsm, pgd
 from .attacks.noise import noise_sweep, parameter_noise_sweep
+from .attacks.scores import ScoreSweep, attack_scores, noise_scores
 from .attacks.sweep import SweepResult, attack_sweep, over_models
 from .attacks.threat import AttackResult
 from .curvature.density import SpectralDensity, spectral_density
@@ -34,12 +35,14 @@ __all__ = [
     "Progress",
     "Readout",
     "Run",
+    "ScoreSweep",
     "SpectralDensity",
     "SpectrumTracker",
     "SweepResult",
     "Task",
     "TrainResult",
     "apgd",
+    "attack_scores",
     "attack_sweep",
     "certified_bound",
     "certified_radius",
@@ -54,6 +57,7 @@ __all__ = [
     "lyapunov_penalty",
     "make_task",
     "margin_penalty",
+    "noise_scores",
     "noise_sweep",
     "norm_drift",
     "over_models",

@@ -16,7 +16,12 @@ WORDS = {
     "stale": "results of other weights",
 }
 SIGNS = {"certified": "✓", "refuted": "✗", "replayed": "≈", "inconclusive": "?", "invalid": "!", "stale": "!"}
-METRICS = {"accuracy": "accuracy", "mse": "mean squared error", "bits_per_character": "bits per character"}
+METRICS = {
+    "accuracy": "accuracy",
+    "mse": "mean squared error",
+    "bits_per_character": "bits per character",
+    "perplexity": "perplexity",
+}
 
 
 def _real(value: Any) -> float | None:

@@ -4,16 +4,20 @@ from .apgd import apgd
 from .deepfool import deepfool
 from .gradient import fgsm, pgd
 from .noise import noise_sweep, parameter_noise_sweep
+from .scores import ScoreSweep, attack_scores, noise_scores
 from .sweep import SweepResult, attack_sweep, over_models
 from .threat import AttackResult
 
 __all__ = [
     "AttackResult",
+    "ScoreSweep",
     "SweepResult",
     "apgd",
+    "attack_scores",
     "attack_sweep",
     "deepfool",
     "fgsm",
+    "noise_scores",
     "noise_sweep",
     "over_models",
     "parameter_noise_sweep",

@@ -5,24 +5,18 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
-from ..campaign.inputs import width
-from ..campaign.steps import step
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
 from .projections import Box
 from .sweep import SweepResult, check_confidence, check_levels
 from .threat import Bounds, free_box
-
-if TYPE_CHECKING:
-    from ..campaign.work import Work
 
 
 def _white(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
@@ -198,14 +192,3 @@ def parameter_noise_sweep(
         return _sweep(
             "parameters", grid, measure, len(x), draws=draws, seed=seed, confidence=confidence, options=options
         )
-
-
-@step("noise")
-def _noise_step(work: Work) -> None:
-    model, x, y, bounds = work.classifier(work.budget.samples)
-    common: dict[str, Any] = {"draws": work.budget.draws, "bounds": bounds, "seed": work.seed}
-    sweeps = [
-        noise_sweep(model, x, y, kind=kind, levels=[level * scale for level in work.budget.levels], **common)
-        for kind, scale in (("white", width(bounds)), ("salt_pepper", 1.0))
-    ]
-    work.write_table("noise.csv", pd.concat([s.frame() for s in sweeps], ignore_index=True))

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,15 +17,10 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
-from ..campaign.inputs import width
-from ..campaign.steps import step
 from ..guard import check_number, untouched
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
 from .threat import Bounds, Threat, open_threat
-
-if TYPE_CHECKING:
-    from ..campaign.work import Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,20 +257,3 @@ def over_models(sweeps: Sequence[SweepResult], confidence: float = 0.95) -> pd.D
     interval = {"ci_low": np.clip(mean - half, 0, 1), "ci_high": np.clip(mean + half, 0, 1)}
     ends = {"min": table.min(axis=0), "max": table.max(axis=0), "models": count}
     return pd.DataFrame({**head, first.axis: first.sizes, "mean": mean, **interval, **ends})
-
-
-@step("attacks")
-def _attacks_step(work: Work) -> None:
-    model, x, y, bounds = work.classifier(work.budget.attacked)
-    span = width(bounds)
-    plans: tuple[tuple[str, str, tuple[float, ...], dict[str, Any]], ...] = (
-        ("pgd", "linf", work.budget.epsilons_linf, {"steps": work.budget.steps}),
-        ("pgd", "l2", work.budget.epsilons_l2, {"steps": work.budget.steps}),
-        ("deepfool", "l2", work.budget.epsilons_l2, {}),
-    )
-    common: dict[str, Any] = {"bounds": bounds, "seed": work.seed}
-    sweeps = [
-        attack_sweep(model, x, y, epsilons=[e * span for e in sizes], attack=attack, norm=norm, **common, **options)
-        for attack, norm, sizes, options in plans
-    ]
-    work.write_table("attacks.csv", pd.concat([s.frame() for s in sweeps], ignore_index=True))

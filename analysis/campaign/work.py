@@ -79,14 +79,37 @@ class Work:
         Raises:
             UnsupportedError: when the model is none, or comes without data.
         """
-        model, task = self.with_data()
-        if task.kind != "classes" or task.reduction != "last":
-            what = "values, no classes" if task.kind == "values" else "a class at every step"
+        _, task = self.with_data()
+        if not task.labels_sequences:
+            what = "values, no classes" if task.kind == "values" else "one at every step, or sequences of many lengths"
             raise UnsupportedError(f"needs one class label per sequence; task {task.name} has {what}")
-        answers_of(model, task)
+        model, _, x, y, bounds = self.disturbed(size)
+        return model, x, y, bounds
+
+    def disturbed(self, size: int) -> tuple[nn.Module, Task, Tensor, Tensor, Range]:
+        """Model, task, test sequences, targets and the bounds of the inputs.
+
+        Raises:
+            UnsupportedError: when the model is none, or comes without data.
+        """
+        model, task = self.with_answers()
         x, y = task.test
         bounds = task.bounds or (float(x.min()), float(x.max()))
-        return model, x[:size], y[:size], bounds
+        return model, task, x[:size], y[:size], bounds
+
+    def whole_sequences(self, size: int) -> tuple[nn.Module, Tensor]:
+        """Model and test sequences without padding: of unequal ones the longest, cut to the shortest of those.
+
+        Raises:
+            UnsupportedError: when the model is none, or comes without data.
+        """
+        model, task = self.with_data()
+        x, own = task.test[0], task.own_steps(task.test[1])
+        if own is None:
+            return model, x[:size]
+        lengths = own.sum(1)
+        rows = lengths.argsort(descending=True, stable=True)[:size]
+        return model, x[rows, : int(lengths[rows].min())]
 
     def with_answers(self) -> tuple[nn.Module, Task]:
         """Model and task, after one look at whether the model's answers can be compared with the targets.

@@ -255,8 +255,7 @@ def _spectrum(logs: np.ndarray, skip: int, dt: float | None, states: int) -> Lya
 
 @step("lyapunov")
 def _lyapunov_step(work: Work) -> None:
-    model, task = work.with_data()
-    x = task.test[0][: min(work.budget.samples, work.budget.trajectories)]
+    model, x = work.whole_sequences(min(work.budget.samples, work.budget.trajectories))
     result = lyapunov_exponents(model, x, seed=work.seed)
     work.write_table("lyapunov.csv", result.frame())
     bound = _bound_for(work, result.steps)

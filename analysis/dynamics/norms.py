@@ -301,8 +301,7 @@ def _doublings(curve: np.ndarray) -> float:
 
 @step("norms")
 def _norms_step(work: Work) -> None:
-    model, task = work.with_data()
-    x = task.test[0][: min(work.budget.samples, 100)]
+    model, x = work.whole_sequences(min(work.budget.samples, 100))
     result = norm_drift(model, x, factor=work.budget.stretch, seed=work.seed, certificate=work.certificate)
     work.write_table("norms.csv", result.frame())
     work.write_result(

@@ -82,7 +82,7 @@ class Metric:
 
 
 def _exp(nats: float) -> float:
-    return math.exp(nats) if nats < 700.0 else math.inf
+    return math.exp(min(nats, 700.0))  # NaN stays NaN; beyond this float64 ends
 
 
 METRICS = {

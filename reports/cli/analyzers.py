@@ -10,9 +10,9 @@ import typer
 from stability.errors import ConfigurationError
 from stability.storage.writing import write_text
 
-from ..formatting import number, percent, table
+from ..formatting import metric, metric_word, number, table
 from ..jsonable import write_json
-from .data import classification, open_with_task
+from .data import open_with_task, test_part
 from .options import Compute, DataOptions, Output, Results, Samples, no_default, with_default
 
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
@@ -37,11 +37,13 @@ def _show(stem: str, document: Mapping[str, Any], frame: Any, text: str, results
 
 
 def _show_sweep(stem: str, result: Any, label: str, results: Results, output: Output) -> None:
+    name = getattr(result, "metric", "accuracy")
+    found = result.accuracy if name == "accuracy" and hasattr(result, "accuracy") else result.score
     rows = [
-        (number(s, 4), percent(a), f"{percent(low)} to {percent(high)}")
-        for s, a, low, high in zip(result.sizes, result.accuracy, result.ci_low, result.ci_high)
+        (number(s, 4), metric(value, name), f"{metric(low, name)} to {metric(high, name)}")
+        for s, value, low, high in zip(result.sizes, found, result.ci_low, result.ci_high)
     ]
-    header = (label, "accuracy", f"{100 * result.confidence:g} % interval")
+    header = (label, metric_word(name), f"{100 * result.confidence:g} % interval")
     text = f"{result.n} sequences\n{table(header, rows, right=(0, 1, 2))}"
     _show(stem, result.to_dict(), result.frame(), text, results, output)
 
@@ -68,6 +70,8 @@ def hessian(
     subject = open_with_task(model, data, compute)
     where = next(subject.model.parameters()).device
     x, y = (part[:samples].to(where) for part in subject.task.train)
+    if batch_size is not None and len({subject.task.weight(row[None]) for row in y}) > 1:
+        raise ConfigurationError("--batch-size needs as many targets in every sequence: leave it out for these data")
     output.status("Hessian-vector products ...")
     asked: dict[str, Any] = {"method": method, "parameters": parameters, "batch_size": batch_size}
     result = hessian_summary(subject.model, x, y, loss=subject.task.loss, seed=compute.seed, **asked)
@@ -103,20 +107,25 @@ def attack(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Accuracy under an adversary with full knowledge of the network."""
+    """Accuracy under an adversary with full knowledge of the network; the task's metric where it is another."""
     results.own(context, "attack.json", "attack.csv")
-    from ...analysis import attack_sweep
+    from ...analysis import attack_scores, attack_sweep
     from ...analysis.campaign.inputs import width
 
     radii = _numbers("--epsilons", epsilons)
     subject = open_with_task(model, data, compute)
-    x, y, bounds = classification(subject, samples)
+    x, y, bounds = test_part(subject, samples)
+    whole = subject.task.labels_sequences
+    if not whole and attack != "pgd":
+        raise ConfigurationError(f"--attack {attack} needs one class label per sequence; pgd drives up any loss")
     radii = [e * width(bounds) for e in RADII] if radii is None else radii
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
-    options = {name: value for name, value in (("steps", steps), ("step_size", step_size)) if value is not None}
-    result = attack_sweep(
-        subject.model, x, y, epsilons=radii, attack=attack, norm=norm, bounds=bounds, seed=compute.seed, **options
-    )
+    options: dict[str, Any] = {"epsilons": radii, "norm": norm, "bounds": bounds, "seed": compute.seed}
+    options |= {name: value for name, value in (("steps", steps), ("step_size", step_size)) if value is not None}
+    if whole:
+        result: Any = attack_sweep(subject.model, x, y, attack=attack, **options)
+    else:
+        result = attack_scores(subject.model, x, y, task=subject.task, **options)
     output.status()
     _show_sweep("attack", result, f"{attack} {norm} radius", results, output)
 
@@ -142,19 +151,24 @@ def noise(
     compute: Compute,
     output: Output,
 ) -> None:
-    """Accuracy under random noise on the input or on the weights."""
+    """Accuracy under random noise on the input or on the weights; the task's metric where it is another."""
     results.own(context, "noise.json", "noise.csv")
-    from ...analysis import noise_sweep, parameter_noise_sweep
+    from ...analysis import noise_scores, noise_sweep, parameter_noise_sweep
     from ...analysis.campaign.inputs import width
 
     grid = _numbers("--levels", levels)
     subject = open_with_task(model, data, compute)
-    x, y, bounds = classification(subject, samples)
+    x, y, bounds = test_part(subject, samples)
+    if kind == "parameters" and not subject.task.labels_sequences:
+        raise ConfigurationError("--kind parameters needs one class label per sequence; white and salt_pepper do not")
     grid = [v * (width(bounds) if kind == "white" else 1.0) for v in LEVELS] if grid is None else grid
     output.status(f"{len(x)} sequences at {len(grid)} levels ...")
+    told: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
     if kind == "parameters":
-        result = parameter_noise_sweep(subject.model, x, y, levels=grid, draws=draws, seed=compute.seed)
+        result: Any = parameter_noise_sweep(subject.model, x, y, **told)
+    elif subject.task.labels_sequences:
+        result = noise_sweep(subject.model, x, y, kind=kind, bounds=bounds, **told)
     else:
-        result = noise_sweep(subject.model, x, y, kind=kind, levels=grid, draws=draws, bounds=bounds, seed=compute.seed)
+        result = noise_scores(subject.model, x, y, task=subject.task, kind=kind, bounds=bounds, **told)
     output.status()
     _show_sweep("noise", result, f"{kind} level", results, output)

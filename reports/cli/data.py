@@ -133,18 +133,9 @@ def open_with_task(
     return Subject(name, model, task)
 
 
-def classification(subject: Subject, samples: int) -> tuple[Any, Any, Any]:
-    """Test sequences, labels and input bounds of a classification task.
-
-    Raises:
-        ConfigurationError: when the task has no class label per sequence.
-    """
+def test_part(subject: Subject, samples: int) -> tuple[Any, Any, Any]:
+    """Test sequences, targets and input bounds of a task."""
     task = subject.task
-    if task.kind != "classes" or task.reduction != "last":
-        raise ConfigurationError(
-            f"accuracy needs one class label per sequence; task {task.name} has "
-            + ("values, no classes" if task.kind == "values" else "a class at every step")
-        )
     device = next(subject.model.parameters()).device
     x, y = (part[:samples].to(device) for part in task.test)
     return x, y, task.bounds or (float(x.min()), float(x.max()))

@@ -154,7 +154,7 @@ def _rows(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFra
     if stored is None:
         return None
     rows = select(stored, **keys)
-    return None if rows.empty else rows.sort_values("level" if frame == "noise" else "epsilon")
+    return None if rows.empty else rows.sort_values("level" if frame.startswith("noise") else "epsilon")
 
 
 def sweep(
@@ -183,6 +183,31 @@ def sweep(
         _plain_ticks(axes, "x")
         _legend(axes)
         return to_svg(figure, name, f"{title}: accuracy of each model against {axis}", titles(m for _, m, _ in found))
+
+
+def scores(
+    models: Sequence[ModelRecord], frame: str, keys: Mapping[str, str], title: str, axis: str, name: str
+) -> str | None:
+    """A task's metric with its confidence band against the strength of a perturbation; arguments as for ``sweep``."""
+    strength, measured = ("level" if frame == "noise_scores" else "epsilon"), keys["metric"]
+    found = [(i, m, rows) for i, m in enumerate(models) if (rows := _rows(m, frame, keys)) is not None]
+    if not found:
+        return None
+    with panel(title) as (figure, axes):
+        for i, m, rows in found:
+            _band(axes, rows[strength], rows["ci_low"], rows["ci_high"], i)
+            axes.plot(rows[strength], rows["score"], label=label(m.title), **look(i))
+        if measured == "accuracy":
+            _percent_axis(axes, _chance(m for _, m, _ in found))
+        else:
+            _plain_ticks(axes, "y")
+            axes.set_ylabel(metric_word(measured))
+            _baseline(axes, _chance(m for _, m, _ in found), "best constant answer")
+        axes.set_xlabel(axis)
+        _plain_ticks(axes, "x")
+        _legend(axes)
+        text = f"{metric_word(measured)} of each model against {axis}"
+        return to_svg(figure, name, f"{title}: {text}", titles(m for _, m, _ in found))
 
 
 def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, name: str) -> str | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..boxes import interval
 from ..figures import panels as figures
-from ..formatting import count, duration, metric, metric_word, number, percent, signed
+from ..formatting import count, duration, metric, metric_word, number, signed
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
@@ -15,6 +14,7 @@ from .curvature import curvature
 from .layout import NAMED, Cell, Column, Section, draw, field, tabulate, text
 from .opinions import opinions
 from .performance import performances
+from .robustness import robustness
 from .spectra import along_training, clouds
 
 BEHIND = "about the differential equation"  # how a finding says that it is not about the map that runs
@@ -96,62 +96,6 @@ def _claims(report: Report) -> Section | None:
         "What is true of the models beside the main claim, each with its own proof in the certificate "
         "file, re-checked like the main one. A network that does not contract is often still provably bounded.",
         tables,
-    ).kept
-
-
-def _ranges(models: Sequence[ModelRecord]) -> str:
-    """Where the sizes of perturbations are not those of inputs in [0, 1]: what they are shares of."""
-    found = [interval(m.analysis.get("input_range")) for m in models if "attacks" in m.frames]
-    ranges = [text for text in dict.fromkeys(found) if text not in ("", interval([0, 1]))]
-    if not ranges:
-        return ""
-    return f" Inputs lie in {' or '.join(ranges)}; sizes are in their unit, attacks stay in that range."
-
-
-def _robustness(report: Report) -> Section | None:
-    models = report.models
-    l2 = "radius, Euclidean norm of the change"
-    plans = (
-        ("noise", {"noise": "white"}, "White noise", "standard deviation of the noise"),
-        ("noise", {"noise": "salt_pepper"}, "Salt-and-pepper noise", "share of entries replaced"),
-        ("attacks", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", "largest change of an entry"),
-        ("attacks", {"attack": "pgd", "norm": "l2"}, "PGD attack, Euclidean", l2),
-        ("attacks", {"attack": "deepfool", "norm": "l2"}, "DeepFool attack, Euclidean", l2),
-    )
-    drawn = [
-        (figures.sweep(models, frame, keys, title, label, "-".join((frame, *keys.values())).replace("_", "-")), "")
-        for frame, keys, title, label in plans
-    ]
-    panels = draw(
-        *drawn,
-        (
-            figures.proved(models, {"attack": "pgd", "norm": "l2"}, "Proved and attacked", "proved-l2"),
-            "Thick lines without markers: accuracy that is proved up to this radius. Lines with "
-            "markers: accuracy that PGD leaves. The truth lies between them.",
-        ),
-    )
-    tables = tabulate(
-        "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
-        "answer, by a certified gain (computed in double precision)",
-        (
-            NAMED,
-            field("gain to the logits", "radius", "gain", number),
-            field("median radius", "radius", "median", number),
-            field("largest radius", "radius", "largest", number),
-            field("accuracy", "radius", "clean_accuracy", percent),
-            field("samples", "radius", "samples", count),
-        ),
-        [m for m in models if m.documents.get("radius")],
-    )
-    return Section(
-        "robustness",
-        "Accuracy under noise and attack" if panels or tables else "Noise and attack",
-        "Accuracy on the same test sequences when they are disturbed at random and when they are "
-        "disturbed on purpose, with full knowledge of the network. Bands are 95 % confidence intervals "
-        "for the sampling of test sequences; two trainings of one model can differ by more." + _ranges(models),
-        tables,
-        panels,
-        reasons_for(models, "noise", "attacks", "robustness"),
     ).kept
 
 
@@ -252,7 +196,7 @@ BUILDERS: tuple[Callable[[Report], Section | None], ...] = (
     along_training,
     curvature,
     performances,
-    _robustness,
+    robustness,
     _dynamics,
     _training,
 )

@@ -92,6 +92,7 @@ def _all(shape: str, names: str) -> dict[str, str]:
 
 
 _SWEEP = {**_all(SOME, "accuracy ci_low ci_high"), "n": DRAWN}
+_SCORES = {**_all(SOME, "score ci_low ci_high"), "n": DRAWN}
 ARTIFACTS = (
     Artifact("model.safetensors", "training"),
     Artifact("run.json", "training", fields={
@@ -124,8 +125,14 @@ ARTIFACTS = (
     Artifact("noise.csv", "noise", columns={
         "noise": NAME, "level": EVERY, **_SWEEP, **_all(PLAIN, "draws spread seed"),
     }),
+    Artifact("noise_scores.csv", "noise", columns={
+        "noise": NAME, "metric": NAME, "level": EVERY, **_SCORES, **_all(PLAIN, "draws spread seed"),
+    }),
     Artifact("attacks.csv", "attacks", columns={
         "attack": NAME, "norm": NAME, "epsilon": EVERY, **_SWEEP, "seed": PLAIN,
+    }),
+    Artifact("attack_scores.csv", "attacks", columns={
+        "attack": NAME, "norm": NAME, "metric": NAME, "epsilon": EVERY, **_SCORES, "seed": PLAIN,
     }),
     Artifact("robustness.csv", "robustness", columns=_all(EVERY, "radius certified_accuracy")),
     Artifact("radius.json", "robustness", fields={

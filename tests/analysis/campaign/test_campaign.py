@@ -78,11 +78,13 @@ def test_every_file_is_as_it_is_described(analysed: Path) -> None:
     steps = json.loads((analysed / "analysis.json").read_text())["steps"]
     assert set(artifacts.STEPS) == {"training", *STEPS}
     assert {name: tuple(s["files"]) for name, s in steps.items()} == {
-        name: tuple(sorted(artifacts.files_of(name))) for name in STEPS
+        name: tuple(sorted(f for f in artifacts.files_of(name) if "scores" not in f)) for name in STEPS
     }
     for described in artifacts.ARTIFACTS:
         path = analysed / described.name
-        if described.columns and described.step != "training":
+        if "scores" in described.name:
+            assert not path.exists()  # they are of tasks without a class a sequence
+        elif described.columns and described.step != "training":
             assert tuple(pd.read_csv(path).columns) == tuple(described.columns), path
         elif described.fields and described.step != "training":
             assert set(json.loads(path.read_text())) == set(described.fields), path
@@ -142,12 +144,21 @@ def test_a_bare_system_has_a_verdict_and_reasons_for_the_rest(tmp_path: Path) ->
     assert document["discrete"] is False
 
 
-def test_a_regression_task_has_no_accuracy_and_says_so(tmp_path: Path) -> None:
+def test_a_regression_task_has_scores_and_no_certified_accuracy(tmp_path: Path) -> None:
     torch.manual_seed(0)
     task = make_task("adding", steps=8, train=20, test=10)
     model = SequenceModel(ElmanRNN(2, 4), 1)
     steps = analyse(tmp_path, model, AnalysisSettings(SMALL), model=model, task=task, title="T", source="s")["steps"]
-    assert "class label" in steps["noise"]["reason"]
+    assert "class label" in steps["robustness"]["reason"]
+    for name, file, grid in (("noise", "noise_scores.csv", 4), ("attacks", "attack_scores.csv", 5)):
+        assert steps[name]["files"] == [file]
+        table = pd.read_csv(tmp_path / file)
+        assert tuple(table.columns) == tuple(artifacts.artifact(file).columns)
+        assert (len(table), set(table["metric"])) == (grid, {"mse"})
+    attacks = pd.read_csv(tmp_path / "attack_scores.csv").groupby("norm")["score"]
+    assert all(scores.is_monotonic_increasing for _, scores in attacks)
+    error = task.metric(model(task.test[0]), task.test[1])
+    assert attacks.first().tolist() == pytest.approx([error] * 2)
     assert steps["hessian"]["status"] == steps["norms"]["status"] == "done"
 
 

@@ -164,6 +164,9 @@ def test_values_are_never_called_accuracy(own_nets: Path) -> None:
     assert "values, no classes" in body
     assert m.step("hessian")["status"] == "done"
     assert "noise" not in m.frames
+    clean = m.frames["noise_scores"].set_index(["noise", "level"])["score"]["white", 0.0]
+    assert clean == pytest.approx(error, rel=1e-5)
+    assert "White noise: mean squared error" in body
 
 
 @pytest.mark.slow

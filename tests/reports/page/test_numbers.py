@@ -14,7 +14,7 @@ import pytest
 
 from stability.reports import render
 from stability.reports.figures.eigenvalues import Region, extremes
-from stability.reports.figures.panels import sweep
+from stability.reports.figures.panels import scores, sweep
 from stability.reports.formatting import metric
 from stability.reports.stored.collect import collect
 from stability.verify import verify
@@ -85,18 +85,24 @@ def test_cards_show_what_the_checker_proved(drawn: Path) -> None:
 
 def heights_of_the_curve(folder: Path) -> set[float]:
     """Vertical places of the longest stroke of a curve's width in the panel of white noise."""
-    drawn = sweep(collect(folder).models, "noise", {"noise": "white"}, "White noise", "level", "noise-white")
+    models, more = collect(folder).models, ("White noise", "level", "noise-white")
+    if (folder / "models" / "contracting" / "noise_scores.csv").is_file():
+        drawn = scores(models, "noise_scores", {"noise": "white", "metric": "mse"}, *more)
+    else:
+        drawn = sweep(models, "noise", {"noise": "white"}, *more)
     strokes = re.findall(r'<path [^>]*?d="([^"]*)"[^>]*stroke-width="1.7"', str(drawn))
     return {float(y) for y in re.findall(r"[ML] \S+ (\S+)", max(strokes, key=lambda d: d.count("L")))}
 
 
-def test_curves_of_accuracy_are_drawn_from_the_accuracy(small_dir: Path) -> None:
-    """Both ends of the interval far from the accuracy: the curve must follow the latter."""
+@pytest.mark.parametrize("column", ["accuracy", "score"])
+def test_curves_are_drawn_from_what_was_measured(small_dir: Path, column: str) -> None:
+    """Both ends of the interval far from the accuracy, or the score: the curve must follow the latter."""
     file = small_dir / "models" / "contracting" / "noise.csv"
-    frame = pd.read_csv(file)
+    frame = pd.read_csv(file).assign(metric="mse").rename(columns={"accuracy": column})
+    file = file if column == "accuracy" else file.with_name("noise_scores.csv")
     heights = []
-    for accuracy, other in ((0.5, 0.9), (0.9, 0.5)):
-        frame.assign(accuracy=accuracy, ci_low=other, ci_high=other).to_csv(file, index=False)
+    for value, other in ((0.5, 0.9), (0.9, 0.5)):
+        frame.assign(**{column: value}, ci_low=other, ci_high=other).to_csv(file, index=False)
         (height,) = heights_of_the_curve(small_dir)
         heights.append(height)
     assert heights[1] < heights[0] - 20  # the vertical axis of a drawing points down

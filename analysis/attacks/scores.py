@@ -1,0 +1,294 @@
+"""Noise and attacks where sequences have values, or a target at every step: the task's metric against their size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import torch
+from scipy.special import stdtrit
+from torch import Tensor, nn
+
+from stability.errors import NonFiniteError
+from stability.systems.checks import as_choice
+
+from ..guard import check_batch, check_int, check_model, check_number, untouched
+from ..results import Record
+from ..tasks import Task
+from ..tasks.scores import counted
+from .noise import KINDS
+from .projections import Box, Geometry, geometry
+from .sweep import check_confidence, check_levels, wilson
+from .threat import Bounds, free_box
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSweep(Record):
+    """A task's metric against the size of a perturbation.
+
+    Attributes:
+        perturbation: name of the attack or of the noise.
+        norm: of the sizes (attacks); ``None`` for noise.
+        axis: what the sizes are called: ``epsilon`` or ``level``.
+        sizes: ascending.
+        metric: what is measured, a key of ``tasks.scores.METRICS``.
+        score: mean over the sequences, each with the mean over its own targets; for attacks in the worst case found at
+            this size or a smaller one, for noise in the mean over the draws.
+        ci_low: lower end of Student's interval over the sequences, one entry per size; of Wilson's where each has one
+            class; NaN for a single sequence with several targets.
+        ci_high: upper end.
+        n: sequences.
+        confidence: of the intervals.
+        seed: of the perturbations.
+        draws: independent perturbations per size (noise); 1 for attacks.
+        spread: standard deviation over the draws of the mean that ``score`` reports, one entry per size; 0 for attacks.
+        options: everything else the perturbation was told.
+    """
+
+    perturbation: str
+    norm: str | None
+    axis: str
+    sizes: tuple[float, ...]
+    metric: str
+    score: tuple[float, ...]
+    ci_low: tuple[float, ...]
+    ci_high: tuple[float, ...]
+    n: int
+    confidence: float
+    seed: int
+    draws: int = 1
+    spread: tuple[float, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_scores(
+        cls, task: Task, targets: Tensor, scores: Sequence[Tensor], confidence: float, **more: Any
+    ) -> ScoreSweep:
+        """The sweep with these scores ``(n,)`` of the sequences at each size, and their intervals."""
+        shares = task.metric_name == "accuracy" and bool((counted(targets).flatten(1).sum(1) == 1).all())
+        rows = []
+        for values in scores:
+            mean = float(values.double().mean())
+            low, high = wilson(mean, len(values), confidence) if shares else _student(values.double().cpu(), confidence)
+            if task.metric_name == "accuracy" and high > 1:
+                high = 1.0
+            rows.append([task.reported(v) for v in (mean, 0.0 if low < 0 else low, high)])
+        score, ci_low, ci_high = (tuple(column) for column in zip(*rows))
+        own = {"metric": task.metric_name, "n": len(targets), "confidence": confidence}
+        return cls(score=score, ci_low=ci_low, ci_high=ci_high, **own, **more)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per size: ``attack, norm, metric, epsilon`` or ``noise, metric, level``, then score and interval."""
+        attack = self.axis == "epsilon"
+        head = {"attack": self.perturbation, "norm": self.norm} if attack else {"noise": self.perturbation}
+        body = {"score": self.score, "ci_low": self.ci_low, "ci_high": self.ci_high, "n": self.n}
+        tail = {"seed": self.seed} if attack else {"draws": self.draws, "spread": self.spread, "seed": self.seed}
+        return pd.DataFrame({**head, "metric": self.metric, self.axis: self.sizes, **body, **tail})
+
+
+def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
+    """Student's interval of the mean; NaN for one sequence."""
+    mean, n = float(scores.mean()), len(scores)
+    if n < 2:
+        return math.nan, math.nan
+    half = float(stdtrit(n - 1, 0.5 + confidence / 2)) * float(scores.std(correction=1)) / math.sqrt(n)
+    return mean - half, mean + half
+
+
+def _opened(model: Any, x: Any, y: Tensor, task: Task, bounds: Bounds) -> tuple[Tensor, Box, Tensor]:
+    """Checked inputs, their bounds, and where they may change: nowhere in the padding."""
+    x = check_batch(check_model(model), x)
+    own = task.own_steps(y)
+    mask = None if own is None else own[:, :, None]
+    box, free = free_box(x, bounds, mask)
+    return x, box, free
+
+
+def _scores(model: nn.Module, task: Task, x: Tensor, y: Tensor, *, loss: bool = False) -> Tensor:
+    found = task.scores(model(x), y, loss=loss)
+    if not torch.isfinite(found).all():
+        raise NonFiniteError("the score of a disturbed sequence", "the model diverges on it")
+    return found
+
+
+def noise_scores(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    task: Task,
+    kind: str = "white",
+    levels: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4),
+    draws: int = 5,
+    bounds: Bounds = (0.0, 1.0),
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> ScoreSweep:
+    """The task's metric under noise on the input over a grid of levels; targets stay what they are.
+
+    Args:
+        model: called as ``model(x)``; judged in evaluation mode, left as it was found.
+        x: ``(batch, time, features)``; the padding of shorter sequences is left alone.
+        y: targets, as the task has them.
+        task: gives the metric.
+        kind: ``"white"`` (``x + N(0, level^2)``) or ``"salt_pepper"`` (entries, with probability ``level``, at one of
+            their bounds).
+        levels: standard deviations, or shares of the entries; 0 gives the clean score.
+        draws: independent noises per level.
+        bounds: pair of numbers or tensors that broadcast to ``x``, for salt and pepper.
+        seed: of the noise.
+        confidence: of the intervals.
+
+    Returns:
+        The sweep.
+
+    Raises:
+        ConfigurationError: an unknown kind, or input that does not fit.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or scores.
+
+    Example:
+        >>> from stability.analysis import make_task
+        >>> from stability.models import ElmanRNN, SequenceModel
+        >>> task = make_task("adding", steps=6, train=2, test=8)
+        >>> sweep = noise_scores(SequenceModel(ElmanRNN(2, 3), 1), *task.test, task=task, levels=[0, 0.5])
+        >>> sweep.metric, sweep.frame()["level"].tolist()
+        ('mse', [0.0, 0.5])
+    """
+    as_choice("kind", kind, KINDS)
+    disturb, largest = KINDS[kind]
+    grid, confidence = check_levels("levels", levels, largest), check_confidence(confidence)
+    draws, generator = check_int("draws", draws), torch.Generator().manual_seed(check_int("seed", seed, 0))
+    x, box, free = _opened(model, x, y, task, bounds if kind == "salt_pepper" else None)
+    means, spread = [], []
+    with untouched(model), torch.no_grad():
+        for level in grid:
+            found = torch.stack([
+                _scores(model, task, torch.where(free, disturb(x, level, box, generator), x), y)
+                for _ in range(draws if level > 0 else 1)
+            ])  # fmt: skip
+            means.append(found.mean(0))
+            spread.append(float(found.mean(1).std(correction=1)) if len(found) > 1 else 0.0)
+    more: dict[str, Any] = {"axis": "level", "sizes": grid, "seed": seed, "draws": draws, "spread": tuple(spread)}
+    return ScoreSweep.of_scores(task, y, means, confidence, perturbation=kind, norm=None, **more)
+
+
+@dataclass
+class _Worst:
+    """The worst points seen so far, and how bad they are: by the metric, then by the loss."""
+
+    points: Tensor
+    scores: Tensor
+    losses: Tensor
+    less_is_worse: bool
+
+    def see(self, points: Tensor, scores: Tensor, losses: Tensor) -> None:
+        """Keep, sequence by sequence, what is worse."""
+        ahead = (self.scores - scores) if self.less_is_worse else (scores - self.scores)
+        worse = (ahead > 0) | ((ahead == 0) & (losses > self.losses))
+        self.points = torch.where(worse[:, None, None], points, self.points)
+        self.scores = torch.where(worse, scores, self.scores)
+        self.losses = torch.where(worse, losses, self.losses)
+
+
+def attack_scores(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    task: Task,
+    epsilons: Sequence[float],
+    norm: str = "linf",
+    steps: int = 7,
+    step_size: float | None = None,
+    bounds: Bounds = (0.0, 1.0),
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> ScoreSweep:
+    """The task's metric in the worst case that projected gradient ascent finds, over a grid of radii.
+
+    At each radius the loss of every sequence is driven up from a random point of the ball, ``z <- P(z + step_size *
+    direction(dL/dz))``, ``P`` onto ball and bounds. What was found at a smaller radius lies in every larger ball and
+    counts there, too: no score gets better with the radius.
+
+    Args:
+        model: called as ``model(x)``; judged in evaluation mode, left as it was found.
+        x: ``(batch, time, features)`` within the bounds; the padding of shorter sequences is left alone.
+        y: targets, as the task has them.
+        task: gives loss and metric.
+        epsilons: radii; 0 gives the clean score.
+        norm: ``"linf"`` or ``"l2"`` over the whole sequence.
+        steps: gradient steps at each radius.
+        step_size: length of a step in ``norm``; ``None``: ``2.5 epsilon / steps``.
+        bounds: pair of numbers or tensors that broadcast to ``x``; ``None``: free.
+        seed: of the random starts.
+        confidence: of the intervals.
+
+    Returns:
+        The sweep.
+
+    Raises:
+        ConfigurationError: an option or tensor that does not fit, or ``x`` outside its bounds.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or scores.
+
+    Example:
+        >>> from stability.analysis import make_task
+        >>> from stability.models import ElmanRNN, SequenceModel
+        >>> task = make_task("adding", steps=6, train=2, test=8)
+        >>> sweep = attack_scores(SequenceModel(ElmanRNN(2, 3), 1), *task.test, task=task, epsilons=[0, 0.5])
+        >>> sweep.score[1] > sweep.score[0]
+        True
+    """
+    shape, steps = geometry(norm), check_int("steps", steps)
+    sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
+    length = None if step_size is None else check_number("step_size", step_size, strict=True)
+    generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
+    x, box, free = _opened(model, x, y, task, bounds)
+    box = Box(torch.where(free, box.lower, x), torch.where(free, box.upper, x))
+    with untouched(model):
+        with torch.no_grad():
+            clean = _scores(model, task, x, y), _scores(model, task, x, y, loss=True)
+        worst = _Worst(x, *(s.double() for s in clean), less_is_worse=task.metric_name == "accuracy")
+        found = []
+        for epsilon in sizes:
+            if epsilon > 0:
+                _climb(model, task, x, y, box, shape, worst, epsilon, steps, length or 2.5 * epsilon / steps, generator)
+            found.append(worst.scores)
+    more: dict[str, Any] = {"axis": "epsilon", "sizes": sizes, "seed": seed, "spread": (0.0,) * len(sizes)}
+    told = {"steps": steps} if step_size is None else {"steps": steps, "step_size": step_size}
+    return ScoreSweep.of_scores(task, y, found, confidence, perturbation="pgd", norm=norm, options=told, **more)
+
+
+def _climb(
+    model: nn.Module,
+    task: Task,
+    x: Tensor,
+    y: Tensor,
+    box: Box,
+    shape: Geometry,
+    worst: _Worst,
+    epsilon: float,
+    steps: int,
+    length: float,
+    generator: torch.Generator,
+) -> None:
+    """One ascent inside a ball; every visited point is seen."""
+    inside: Callable[[Tensor], Tensor] = lambda z: box.clip(shape.clip(x, z, epsilon))  # noqa: E731
+    z = inside(x + shape.random(x, epsilon, generator))
+    stride = torch.full((len(x),), length, dtype=x.dtype, device=x.device)
+    for taken in range(steps + 1):
+        z = z.detach().requires_grad_(taken < steps)
+        outputs = model(z)
+        losses = task.scores(outputs, y, loss=True)
+        scores = task.scores(outputs.detach(), y)
+        if not (torch.isfinite(losses).all() and torch.isfinite(scores).all()):
+            raise NonFiniteError("the score of a disturbed sequence", "the model diverges on it")
+        worst.see(z.detach(), scores.double(), losses.detach().double())
+        if taken < steps:
+            (gradient,) = torch.autograd.grad(losses.sum(), z)
+            gradient = torch.where(box.lower < box.upper, gradient, 0.0).to(x.dtype)
+            z = inside(z.detach() + shape.step(gradient, stride))
