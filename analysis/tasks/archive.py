@@ -17,11 +17,10 @@ from ...models.readers.arrays import read_npz
 from .arrays import task_from_arrays
 from .base import Task, register_task
 
-KEYS = ("x", "y", "x_test", "y_test", "classes", "lower", "upper")
+KEYS = ("x", "y", "x_test", "y_test", "classes", "lower", "upper", "lengths", "lengths_test")
 FORM = "x (n, time, features) floating, y (n,) integers for classes or (n,), (n, k) floats for values"
 _MEANT = {f"{k}{end}": k.lower() for k in "xXyY" for end in ("", "_train", "train")}
-_EVERY_STEP = "every step of a sequence counts as data here: cut the sequences to a common length"
-_REFUSED: dict[str, str] = dict.fromkeys(("lengths", "mask"), _EVERY_STEP)
+_REFUSED = {"mask": "sequences of unequal length are told by lengths, (n,): how many of its first steps are its own"}
 
 
 @register_task("data")
@@ -30,8 +29,8 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
 
     Args:
         seed: of the order of the sequences, and of the split.
-        file: the archive, with ``x`` and ``y``, optionally ``x_test``, ``y_test``, ``classes``, ``lower`` and ``upper``
-            as in ``task_from_arrays``; nothing else. Pickled objects are never read.
+        file: the archive, with ``x`` and ``y``, optionally ``x_test``, ``y_test``, ``classes``, ``lower``, ``upper``,
+            ``lengths`` and ``lengths_test`` as in ``task_from_arrays``; nothing else. Pickled objects are never read.
         digest: SHA-256 that the file must have; ``None``: any.
         held_out: share to be held out where the file has no ``x_test``.
 
@@ -79,6 +78,8 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
             classes=_names_in(arrays.get("classes")),
             bounds=_bounds_in(arrays),
             held_out=held_out,
+            lengths=arrays.get("lengths"),
+            lengths_test=arrays.get("lengths_test"),
             seed=seed,
         )
     except StabilityError as error:

@@ -12,6 +12,8 @@ from torch import Tensor
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 from .base import Pair, Range, Task, check_fraction, task_of
+from .lengths import check_lengths, cut_to
+from .scores import counted
 
 MOST_CLASSES = 100_000
 
@@ -25,6 +27,8 @@ def task_from_arrays(
     classes: Sequence[str] | None = None,
     bounds: tuple[Any, Any] | None = None,
     held_out: float | None = None,
+    lengths: Any = None,
+    lengths_test: Any = None,
     seed: int = 0,
     name: str = "data",
 ) -> Task:
@@ -44,6 +48,10 @@ def task_from_arrays(
             LSTM and GRU are certified for inputs between them; by default the range of ``x`` over all features.
         held_out: share of the sequences to be held out as test part where there is no ``x_test``; ``None``: all of
             them serve as both parts (to examine a model that exists).
+        lengths: ``(n,)`` integers, how many steps of each sequence of ``x`` are its own; ``None``: all. What lies
+            behind them is padding: not used, not disturbed, without target. A target of a whole sequence is then asked
+            at its own last step, of a model that answers at every step.
+        lengths_test: the same for ``x_test``.
         seed: of order and split.
         name: of the task.
 
@@ -66,6 +74,7 @@ def task_from_arrays(
         raise ConfigurationError("x_test and y_test come together: one of them is missing")
     inputs, targets = _inputs("x", x), _targets("y", y)
     _same_length("x", inputs, "y", targets)
+    unequal = lengths is not None or lengths_test is not None
     rng = np.random.default_rng(seed)
     parts = [(inputs, targets)]
     named = {"x": inputs}
@@ -75,6 +84,14 @@ def task_from_arrays(
         _same_form(inputs, targets, *parts[1])
         named["x_test"] = parts[1][0]
         origin_of_test = "x_test is held out"
+    kind = "values" if targets.dtype.is_floating_point else "classes"
+    per_step = targets.dim() == (2 if kind == "classes" else 3)
+    if per_step and targets.shape[1] != inputs.shape[1]:
+        hint = "a target at every step; one-hot rows are classes after argmax(1)"
+        raise DimensionError("y", (len(inputs), inputs.shape[1]), tuple(targets.shape), hint)
+    if unequal:
+        parts = _cut(parts, lengths, lengths_test)
+        per_step, named = True, {name: pair[0] for name, pair in zip(named, parts)}
     parts = [_shuffled(pair, rng) for pair in parts]
     if x_test is None and held_out is None:
         parts = [parts[0], parts[0]]
@@ -82,12 +99,7 @@ def task_from_arrays(
     elif x_test is None:
         parts = _split(*parts[0], check_fraction("held_out", held_out))
         origin_of_test = f"{len(parts[1][0])} of the sequences, drawn with seed {seed}, are held out"
-    kind = "values" if targets.dtype.is_floating_point else "classes"
     names = _class_names(classes, kind)
-    per_step = targets.dim() == (2 if kind == "classes" else 3)
-    if per_step and targets.shape[1] != inputs.shape[1]:
-        hint = "a target at every step; one-hot rows are classes after argmax(1)"
-        raise DimensionError("y", (len(inputs), inputs.shape[1]), tuple(targets.shape), hint)
     if kind == "values" and not per_step and targets.dim() == 1:
         parts = [(p, t[:, None]) for p, t in parts]
     stated = {} if bounds is None else {"bounds": "stated"}
@@ -100,6 +112,14 @@ def task_from_arrays(
         bounds=_bounds(bounds, named),
         classes=names,
     )
+
+
+def _cut(parts: list[Pair], lengths: Any, lengths_test: Any) -> list[Pair]:
+    """The parts with their padding made and their targets at every step."""
+    if lengths_test is not None and len(parts) == 1:
+        raise ConfigurationError("lengths_test comes with x_test, which is missing")
+    said = (("lengths", lengths), ("lengths_test", lengths_test))
+    return [cut_to(check_lengths(name, own, pair[0]), *pair) for pair, (name, own) in zip(parts, said)]
 
 
 def _array(name: str, value: Any) -> np.ndarray:
@@ -217,7 +237,7 @@ def _class_names(classes: Any, kind: str) -> tuple[str, ...] | None:
 
 
 def _classes_of(targets: list[Tensor], names: tuple[str, ...] | None) -> int:
-    seen = torch.unique(torch.cat([t.flatten() for t in targets]))
+    seen = torch.unique(torch.cat([t[counted(t)] for t in targets]))
     if len(seen) < 2:
         raise ConfigurationError(f"y holds the class {int(seen[0])} alone: accuracy means nothing with one class")
     if names is not None and int(seen[-1]) >= len(names):

@@ -40,7 +40,7 @@ DataFile = Annotated[
     Path | None,
     no_default(
         "Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; "
-        "optionally x_test, y_test, classes, lower, upper.",
+        "optionally x_test, y_test, classes, lower, upper, lengths.",
         "--data",
     ),
 ]

@@ -33,7 +33,12 @@ def write_bad(name: str, path: Path) -> None:
     changes: dict[str, dict[str, Any]] = {
         "no x": {"x": None},
         "no y": {"y": None},
-        "lengths": {"lengths": np.full(24, 6)},
+        "a mask": {"mask": np.ones((24, 6), dtype=bool)},
+        "lengths beyond": {"lengths": np.full(24, 1000)},
+        "lengths of others": {"lengths": np.full(23, 2)},
+        "lengths that are none": {"lengths": np.full(24, 2.5)},
+        "lengths of no test": {"lengths_test": np.full(24, 2)},
+        "lengths for a classifier of sequences": {"lengths": np.full(24, 2)},
         "unknown key": {"Y": y},
         "escape codes in a key": {"\x1b]0;owned\x07": y},
         "fewer targets": {"y": y[:-1]},
@@ -122,7 +127,9 @@ def write_bad(name: str, path: Path) -> None:
 
 
 BAD = {
-    "no x": "lacks x", "no y": "lacks y", "lengths": "common length", "unknown key": "known names",
+    "no x": "lacks x", "no y": "lacks y", "a mask": "lengths, (n,)", "lengths beyond": "must lie in [1, ",
+    "lengths of others": "(24,)", "lengths that are none": "integers", "lengths of no test": "comes with x_test",
+    "lengths for a classifier of sequences": "one row of logits a step", "unknown key": "known names",
     "escape codes in a key": "known names", "fewer targets": "(24, ...)", "two axes": "x[:, :, None]",
     "four axes": "(n, time, features)", "no sequences": "empty", "no steps": "empty", "NaN": "NaN", "infinity": "NaN",
     "beyond float32": "float32", "integers of three axes": "astype", "tokens": "model.embedding(x)",

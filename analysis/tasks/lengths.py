@@ -1,0 +1,76 @@
+"""Sequences of one's own that are shorter than their batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stability.errors import ConfigurationError, DimensionError
+
+from .base import Pair
+from .scores import IGNORED, read_out
+
+
+def check_lengths(name: str, lengths: Any, x: Tensor) -> np.ndarray:
+    """How long each sequence of a batch is.
+
+    Args:
+        name: for errors.
+        lengths: ``(n,)`` integers; ``None``: all of them are as long as the batch.
+        x: ``(n, time, features)``.
+
+    Returns:
+        ``(n,)`` int64.
+
+    Raises:
+        ConfigurationError: no integers, or some outside of ``[1, time]``.
+        DimensionError: another number of them.
+
+    Example:
+        >>> check_lengths("lengths", [1, 3], torch.zeros(2, 3, 1))
+        array([1, 3])
+    """
+    n, steps = x.shape[:2]
+    if lengths is None:
+        return np.full(n, steps)
+    array = np.asarray(lengths)
+    if array.dtype.kind not in "iu":
+        raise ConfigurationError(f"{name} must hold integers, it has dtype {array.dtype}")
+    if array.shape != (n,):
+        raise DimensionError(name, (n,), array.shape, "how many steps of each sequence are its own")
+    if array.min() < 1 or array.max() > steps:
+        raise ConfigurationError(f"{name} must lie in [1, {steps}], got {array.min()} to {array.max()}")
+    return array.astype(np.int64)
+
+
+def cut_to(lengths: np.ndarray, x: Tensor, y: Tensor) -> Pair:
+    """A part whose padding repeats each sequence's own last step, and has no target.
+
+    Args:
+        lengths: see ``check_lengths``.
+        x: ``(n, time, features)``; what lies behind a sequence's own steps is not used.
+        y: classes ``(n,)`` or ``(n, time)``, or values ``(n,)``, ``(n, k)`` or ``(n, time, k)``.
+
+    Returns:
+        ``(x, y)`` with a target at every step, NaN or ``IGNORED`` where there is none.
+
+    Example:
+        >>> x, y = cut_to(np.array([1, 2]), torch.tensor([[[1.0], [9.0]], [[2.0], [3.0]]]), torch.tensor([4, 5]))
+        >>> x.flatten(1).tolist(), y.tolist()
+        ([[1.0, 1.0], [2.0, 3.0]], [[4, -100], [-100, 5]])
+    """
+    own, steps = torch.from_numpy(lengths), x.shape[1]
+    at = torch.minimum(torch.arange(steps), own[:, None] - 1)
+    x = x.gather(1, at[:, :, None].expand_as(x))
+    inside = torch.arange(steps) < own[:, None]
+    if not y.is_floating_point():
+        y = read_out(y.numpy(), lengths.tolist(), steps + 1)[:, :steps] if y.dim() == 1 else y
+        return x, y.masked_fill(~inside, IGNORED)
+    if y.dim() < 3:
+        last = torch.full((*x.shape[:2], y.shape[1] if y.dim() == 2 else 1), torch.nan)
+        last[torch.arange(len(x)), own - 1] = y.reshape(len(x), -1)
+        return x, last
+    return x, y.masked_fill(~inside[:, :, None], torch.nan)
