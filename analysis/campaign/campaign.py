@@ -50,6 +50,7 @@ from .record import (
     take_over,
     write_settings,
 )
+from .trainings import TRAININGS_FILE, write_trainings
 
 MODEL_FILE = "model.safetensors"
 FINISHED = "finished"
@@ -96,6 +97,7 @@ class Campaign:
         train_seconds: time limit of each training.
         device: where to train and to compute; no part of the plan.
         input_box: what inputs of LSTMs and GRUs are promised to stay in; ``None``: the range of their data.
+        seeds: trainings of each preset, with ``seed`` and the numbers after it; the first is shown in detail.
     """
 
     folder: Path
@@ -108,6 +110,25 @@ class Campaign:
     train_seconds: float | None = None
     device: str = "cpu"
     input_box: tuple[float, float] | None = None
+    seeds: int = 1
+
+    @property
+    def trainings(self) -> dict[str, dict[str, int]]:
+        """Of every model the run directories below ``models``, each with its seed; the first bears its name."""
+        return {
+            name: {name if k == 0 else f"{name}-seed-{self.seed + k}": self.seed + k for k in range(self.seeds)}
+            for name in self.models
+        }
+
+    @property
+    def runs(self) -> dict[str, tuple[str, int]]:
+        """Model and seed of every run directory, the first training of each model before any second one."""
+        numbered = [
+            (k, run, (name, seed))
+            for name, runs in self.trainings.items()
+            for k, (run, seed) in enumerate(runs.items())
+        ]
+        return {run: what for _, run, what in sorted(numbered, key=lambda item: item[0])}
 
     def plan(self) -> dict[str, Any]:
         """What decides the results, as JSON values: campaigns with the same plan may share a directory."""
@@ -122,6 +143,7 @@ class Campaign:
                 "tasks": {g.name: identity(g.task) for g in self.given if g.task is not None},
                 "budget": asdict(self.settings.budget),
                 **({} if self.input_box is None else {"input_box": self.input_box}),
+                **({} if self.seeds == 1 else {"seeds": self.seeds}),
             }
         )
 
@@ -134,15 +156,23 @@ class Campaign:
 
 @dataclass(frozen=True)
 class _Job:
-    """One model of a campaign; what is given of others does not travel with it."""
+    """One run of a campaign; what is given of others does not travel with it.
+
+    Attributes:
+        campaign: what is to be done.
+        run: name of the run directory.
+        name: of the model.
+        settings: of its analysis, and with its seed.
+    """
 
     campaign: Campaign
+    run: str
     name: str
     settings: AnalysisSettings
 
     @property
     def folder(self) -> Path:
-        return self.campaign.folder / "models" / self.name
+        return self.campaign.folder / "models" / self.run
 
 
 @contextmanager
@@ -168,17 +198,20 @@ def opened(campaign: Campaign, *, overwrite: bool = False, pages: Sequence[str] 
         _check(campaign, overwrite)  # as it is now that nobody else writes
         if not is_listed(campaign.folder):
             adopt_models(campaign.folder)
-        own.reserve([SETTINGS_FILE, *pages], REPORT, overwrite=overwrite, adopt=True)
+        tables = [TRAININGS_FILE] if campaign.seeds > 1 else []
+        own.reserve([SETTINGS_FILE, *tables, *pages], REPORT, overwrite=overwrite, adopt=True)
         same = planned(campaign.folder) == campaign.plan()
         if not same:
+            own.remove([] if campaign.seeds > 1 else [TRAININGS_FILE])
             for folder in sorted((campaign.folder / "models").glob("*")):
                 clear(folder)
         _drop_stale(campaign)
         if not same:
             write_settings(campaign, {})
-        for name in campaign.models:
-            if name not in finished(campaign):
-                refuse_model(campaign.folder / "models" / name, overwrite)
+        done = finished(campaign)
+        for run in campaign.runs:
+            if run not in done:
+                refuse_model(campaign.folder / "models" / run, overwrite)
         yield finished(campaign)
 
 
@@ -214,8 +247,8 @@ def _check(campaign: Campaign, overwrite: bool) -> None:
 def _drop_stale(campaign: Campaign) -> None:
     """Take away results about other weights than those that are there now; trained presets keep their training."""
     given = {g.name: g for g in campaign.given}
-    for name in campaign.models:
-        folder = campaign.folder / "models" / name
+    for run, (name, _) in campaign.runs.items():
+        folder = campaign.folder / "models" / run
         if not (folder / ANALYSIS_FILE).is_file():
             continue
         known = recorded(folder)
@@ -227,8 +260,8 @@ def _drop_stale(campaign: Campaign) -> None:
 
 
 def finished(campaign: Campaign) -> tuple[str, ...]:
-    """Names of the models whose files are complete, and as the analysis left them."""
-    return tuple(n for n in campaign.models if is_complete(campaign.folder / "models" / n))
+    """Names of the run directories whose files are complete, and as the analysis left them."""
+    return tuple(n for n in campaign.runs if is_complete(campaign.folder / "models" / n))
 
 
 def run_campaign(
@@ -260,9 +293,14 @@ def run_campaign(
         done = finished(campaign)
         settings = replace(campaign.settings, overwrite=overwrite)
         jobs = {
-            name: _Job(replace(campaign, given=tuple(g for g in campaign.given if g.name == name)), name, settings)
-            for name in campaign.models
-            if name not in done
+            run: _Job(
+                replace(campaign, given=tuple(g for g in campaign.given if g.name == name)),
+                run,
+                name,
+                replace(settings, seed=seed),
+            )
+            for run, (name, seed) in campaign.runs.items()
+            if run not in done
         }
 
         def note(outcome: Outcome) -> None:
@@ -270,7 +308,7 @@ def run_campaign(
             if news is not None:
                 news(outcome.name, FINISHED)
 
-        session = Session(campaign, min(processes, len(campaign.models)), command, bool(jobs))
+        session = Session(campaign, min(processes, len(campaign.runs)), command, bool(jobs))
         try:
             outcomes = run_jobs(
                 _work,
@@ -279,8 +317,12 @@ def run_campaign(
                 news=news,
                 done=note,
                 descriptor=own.descriptor,
-                alone=len(campaign.models) > 1,
+                alone=len(campaign.runs) > 1,
             )
+            if campaign.seeds > 1:
+                whole = finished(campaign)
+                kept = {name: [run for run in runs if run in whole] for name, runs in campaign.trainings.items()}
+                session.compare(write_trainings(campaign.folder, {n: runs for n, runs in kept.items() if n in runs}))
             session.close()
         finally:
             session.write()
@@ -309,7 +351,8 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
             model, result = resume_run(folder, data_dir=campaign.data_dir, **more)
         else:
             tell("training")
-            more |= {"quick": campaign.quick, "seed": campaign.seed, "out": folder, "overwrite": job.settings.overwrite}
+            more |= {"quick": campaign.quick, "seed": job.settings.seed, "out": folder}
+            more |= {"overwrite": job.settings.overwrite}
             model, result = train_preset(job.name, task, **more)
         if result.interrupted:
             raise KeyboardInterrupt

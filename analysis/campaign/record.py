@@ -54,7 +54,7 @@ class Session:
         sessions = _earlier(campaign, before)
         if works:
             sessions = [*sessions, {"started": started, "seconds": 0.0}]
-        kept = before.get("environment")
+        kept, compared = before.get("environment"), before.get("trainings")
         self._live = works
         self._record = {
             "started": before.get("started", started),
@@ -67,6 +67,8 @@ class Session:
             if isinstance(kept, dict) and not works
             else environment(campaign.seed, torch.device(campaign.device), str(before.get("started", started))),
         }
+        if isinstance(compared, dict) and not works:
+            self._record["trainings"] = compared
         self.write()
 
     def note(self, outcome: Outcome) -> None:
@@ -74,6 +76,10 @@ class Session:
         if outcome.error is not None:
             self._record["failed"][outcome.name] = outcome.error
         self.write()
+
+    def compare(self, trainings: Mapping[str, Any]) -> None:
+        """Several trainings of each model are compared: which, and by what ``trainings.csv`` was made."""
+        self._record["trainings"] = dict(trainings)
 
     def close(self) -> None:
         """All that could be done is done."""
@@ -113,7 +119,7 @@ def _earlier(campaign: Campaign, before: Mapping[str, Any]) -> list[dict[str, An
         if isinstance(s, dict) and _is_number(s.get("seconds"))
     ]
     if sessions:
-        ends = [recorded(campaign.folder / "models" / n).get("environment", {}) for n in campaign.models]
+        ends = [recorded(campaign.folder / "models" / n).get("environment", {}) for n in campaign.runs]
         for end in ends:
             try:
                 until = datetime.fromisoformat(end["finished"]) - datetime.fromisoformat(sessions[-1]["started"])

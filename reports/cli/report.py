@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,6 +42,10 @@ def report(
     ] = False,
     redraw: Annotated[Path | None, no_default("Only draw the page of this directory again, from its files.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Models at a time.")] = 2,
+    seeds: Annotated[
+        int,
+        typer.Option(min=1, max=100, help="Trainings of each model, with --seed and the numbers after it: intervals."),
+    ] = 1,
     *,
     data: DataOptions,
     input_box: InputBox = None,
@@ -55,7 +60,7 @@ def report(
         asked = {
             "MODEL": models, "--models": train_models, "--out": out, "--task": data.task,
             "--task-set": data.settings, "--data": data.file, "--input-box": input_box, "--data-dir": compute.data_dir,
-             "--quick": quick or None,
+             "--quick": quick or None, "--seeds": seeds - 1,
         }  # fmt: skip
         unread = [name for name, value in asked.items() if value]
         if unread:
@@ -66,7 +71,9 @@ def report(
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
     named = chosen(data, compute.data_dir, None if models else HELD_OUT)
-    campaign = _campaign(models or [], train_models, quick, folder, named, compute, input_box)
+    if seeds > 1 and models:
+        raise ConfigurationError("--seeds trains every model several times: name what to train with --models instead")
+    campaign = replace(_campaign(models or [], train_models, quick, folder, named, compute, input_box), seeds=seeds)
     from ...analysis.campaign.campaign import FINISHED, finished, opened, run_campaign
     from ..page.html import page_files, render
 
@@ -76,7 +83,7 @@ def report(
         board[name] = text
         busy = [f"{k}: {v}" for k, v in board.items() if v != FINISHED]
         count = len(done) + len(board) - len(busy)
-        output.status(f"{count}/{len(campaign.models)} models  {' · '.join(busy)}")
+        output.status(f"{count}/{len(campaign.runs)} models  {' · '.join(busy)}")
 
     command = shlex.join(["stability", *sys.argv[1:]])
     try:
@@ -84,7 +91,7 @@ def report(
             outcomes = run_campaign(campaign, processes=processes, news=news, command=command, overwrite=overwrite)
             output.status("drawing the report ...")
             failed = {o.name: o.error for o in outcomes if o.error is not None}
-            if len(failed) == len(campaign.models):
+            if len(failed) == len(campaign.runs):
                 raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
             page = render(folder, overwrite=overwrite)
     except KeyboardInterrupt as stop:
@@ -168,6 +175,7 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     """Say where the report is and what it says."""
     from ..boxes import box_note
     from ..page.performance import score
+    from ..page.trainings import verdict_counts
     from ..stored.collect import collect
     from ..stored.reasons import missing, model_advice
     from ..vocabulary import notes, reason
@@ -180,6 +188,8 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
         said = "" if found is None else f", {found.label} {metric(found.value, found.metric)}"
         why = m.refused or reason(m.certificate) or m.step("certificate").get("reason", "")
         lines += [f"{m.title}: {verdict_word(m.state)}{said}", f"  {why}"]
+        if m.trainings.several:
+            lines.append(f"  {len(m.trainings.runs)} trainings: {verdict_counts(m)}")
         lines += [f"  {note}" for note in notes(m.certificate, box_note(m.analysis))]
         lines += [f"  {hint}: {command}" for hint, command in model_advice(m, base)]
         lines += [f"  not run: {', '.join(i.steps)} ({i.text})" for i in missing(m, base=base) if i.reason != why]

@@ -106,6 +106,10 @@ def training(
             if column not in frame or np.isnan(frame[column].to_numpy(dtype=float)).all():
                 continue
             if metric is None or m.metric == metric:
+                over = m.trainings.curve("metrics", column)
+                if over is not None:
+                    _band(axes, over["at"], over["low"], over["high"], i)
+                    frame = over.rename(columns={"at": "epoch", "mean": column})
                 axes.plot(frame["epoch"], frame[column], label=label(m.title), markevery=_thin(frame), **look(i))
                 drawn.append(m)
         if not drawn:
@@ -125,7 +129,7 @@ def training(
 def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | None:
     """Signed margins of one criterion, in its own unit, a row a model; right of zero it holds."""
     known = [
-        (i, m, float(f["margin"]))
+        (i, m, m.trainings.number("margin", criterion), float(f["margin"]))
         for i, m in enumerate(models)
         for f in (m.certificate or {}).get("findings", ())
         if f["criterion"] == criterion and f["margin"] is not None
@@ -133,28 +137,41 @@ def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | No
     if not known:
         return None
     with panel(str(NAMES.get(criterion, criterion)), height=0.85 + 0.26 * len(known)) as (figure, axes):
-        for row, (i, _, value) in enumerate(known):
+        for row, (i, _, spread, value) in enumerate(known):
+            if spread is not None:
+                value = spread["mean"]
+                axes.plot([spread["low"], spread["high"]], [row, row], color=series_color(i), linewidth=5, alpha=0.3)
             axes.plot([0.0, value], [row, row], color=series_color(i), linewidth=1.2)
             style: dict[str, Any] = {**look(i), "linestyle": "none"}
             axes.plot([value], [row], **style)
         axes.axvline(0, color=INK, linewidth=1)
-        axes.set_yticks(range(len(known)), [label(m.title) for _, m, _ in known])
+        axes.set_yticks(range(len(known)), [label(m.title) for _, m, _, _ in known])
         axes.set_ylim(len(known) - 0.5, -0.5)
-        reach = 1.15 * max(abs(value) for _, _, value in known) or 1.0
+        ends = [abs(end) for *_, spread, value in known for end in (value, *_ends(spread))]
+        reach = 1.15 * max(ends) or 1.0
         axes.set_xlim(-reach, reach)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         _plain_ticks(axes, "x")
         axes.set_xlabel("← fails | margin | holds →")
         text = f"Margins of the criterion {NAMES.get(criterion, criterion)}; the numbers stand in the table"
-        return to_svg(figure, name, text, titles(m for _, m, _ in known))
+        return to_svg(figure, name, text, titles(m for _, m, _, _ in known))
+
+
+def _ends(spread: Mapping[str, float] | None) -> tuple[float, ...]:
+    return () if spread is None else (spread["low"], spread["high"])
 
 
 def _rows(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFrame | None:
-    stored = model.frames.get(frame)
+    """What a perturbation leaves by its strength; of several trainings the mean and its interval."""
+    strength, stored = ("level" if frame.startswith("noise") else "epsilon"), model.frames.get(frame)
     if stored is None:
         return None
+    over = model.trainings.curve(frame, " ".join(keys.values()))
+    if over is not None:
+        value = "score" if frame.endswith("scores") else "accuracy"
+        return over.rename(columns={"at": strength, "mean": value, "low": "ci_low", "high": "ci_high"})
     rows = select(stored, **keys)
-    return None if rows.empty else rows.sort_values("level" if frame.startswith("noise") else "epsilon")
+    return None if rows.empty else rows.sort_values(strength)
 
 
 def sweep(
@@ -218,6 +235,10 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
         return None
     with panel(title) as (figure, axes):
         for i, m, frame in known:
+            over = m.trainings.curve("robustness")
+            if over is not None:
+                frame = over[over["at"] > 0].rename(columns={"at": "radius", "mean": "certified_accuracy"})
+                _band(axes, frame["radius"], frame["low"], frame["high"], i)
             axes.plot(frame["radius"], frame["certified_accuracy"], color=series_color(i), linewidth=3.4, alpha=0.6)
             rows = _rows(m, "attacks", keys)
             if rows is not None:
@@ -251,9 +272,19 @@ def density(model: ModelRecord, index: int, name: str) -> str | None:
 
 def drift(models: Sequence[ModelRecord], name: str) -> str | None:
     """Median norm of the hidden state over time with the band from 10 % to 90 %."""
-    frames = [(i, m.title, frame) for i, m, frame in _framed(models, "norms")]
+    frames = [(i, m.title, _medians(m, frame)) for i, m, frame in _framed(models, "norms")]
     lengths = {m.documents.get("drift", {}).get("trained_length") for m in models} - {None}
     return drift_of_frames(frames, lengths, name) if frames else None
+
+
+def _medians(model: ModelRecord, frame: pd.DataFrame) -> pd.DataFrame:
+    """A table of norms; of several trainings with the mean of their medians and its interval."""
+    over = model.trainings.curve("norms")
+    if over is None:
+        return frame
+    last = select(frame, layer=frame["layer"].max()).drop(columns=["q10", "q50", "q90"])
+    means = over.rename(columns={"at": "t", "low": "q10", "mean": "q50", "high": "q90"})
+    return last.merge(means[["t", "q10", "q50", "q90"]], on="t")
 
 
 def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: set[Any], name: str) -> str:
@@ -300,6 +331,10 @@ def exponents(models: Sequence[ModelRecord], name: str) -> str | None:
     with panel("Lyapunov exponents along test sequences") as (figure, axes):
         for i, m, frame in found:
             frame = frame[np.isfinite(frame["per_step"])]
+            over = m.trainings.curve("lyapunov")
+            if over is not None:
+                _band(axes, over["at"], over["low"], over["high"], i)
+                frame = over.rename(columns={"at": "index", "mean": "per_step"})
             axes.plot(frame["index"], frame["per_step"], label=label(m.title), markevery=_thin(frame, 8), **look(i))
         axes.axhline(0, color=INK, linewidth=1)
         if axes.get_ylim()[0] < LOWEST_EXPONENT:

@@ -32,6 +32,7 @@ from .performance import score
 from .provenance import lead, provenance
 from .sections import sections
 from .studies import study_sections
+from .trainings import verdict_counts
 
 STUDIES = "studies"
 """Folder in a report's directory whose studies the page lists: ``stability study --all --out REPORT/studies``."""
@@ -92,11 +93,17 @@ def _card(m: ModelRecord) -> dict[str, Any]:
         "reason": reason(m.certificate) if m.state in ("certified", "inconclusive") else "",
         "notes": notes(m.certificate, box_note(m.analysis)),
         "advice": model_advice(m),
-        "facts": meaning(m.certificate, m.is_discrete, m.length),
+        "facts": [*meaning(m.certificate, m.is_discrete, m.length), *_trainings(m)],
         "weaker": weaker(m.certificate),
         "missing": missing(m),
         "score": score(m),
     }
+
+
+def _trainings(m: ModelRecord) -> list[tuple[str, str]]:
+    if not m.trainings.several:
+        return []
+    return [(f"verdicts of {len(m.trainings.runs)} trainings", verdict_counts(m))]
 
 
 def _page(report: Report) -> str:
@@ -134,7 +141,7 @@ def policy(css: str) -> str:
 
 def page_files() -> tuple[str, ...]:
     """Names of all files that drawing a report may write."""
-    stems = (*FRAMES, "margins", "claims", "models")
+    stems = (*FRAMES, "margins", "claims", "trainings", "models")
     return ("report.html", "report.json", *(f"tables/{stem}.csv" for stem in stems))
 
 

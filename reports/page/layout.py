@@ -89,9 +89,28 @@ def field(title: str, document: str, path: str, show: Callable[[Any], str]) -> C
         value = model.documents.get(document)
         for part in path.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-        return show(value)
+        spread = model.trainings.number(f"{document}.{path}") if value is not None else None
+        return show(value) if spread is None else averaged(spread, show)
 
     return Column(title, read)
+
+
+def averaged(spread: Mapping[str, float], show: Callable[[Any], str]) -> str:
+    """The mean over several trainings, and half its interval where they are not all the same.
+
+    Args:
+        spread: ``mean``, ``low``, ``high``, ``least`` and ``largest``.
+        show: a number as a reader wants it.
+
+    Example:
+        >>> averaged({"mean": 2.0, "low": 1.5, "high": 2.5, "least": 1.8, "largest": 2.2}, str)
+        '2.0 ± 0.5'
+    """
+    mean = show(spread["mean"])
+    if spread["least"] == spread["largest"]:
+        return mean
+    half = max(spread["high"] - spread["mean"], spread["mean"] - spread["low"])
+    return f"{mean} ± {show(half).removeprefix('+')}"
 
 
 def tabulate(caption: str, columns: Sequence[Column], records: Iterable[Any], dash: str = "") -> tuple[Table, ...]:

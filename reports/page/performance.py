@@ -31,6 +31,7 @@ def score(model: ModelRecord) -> Score | None:
     result = model.run.get("result")
     if isinstance(result, Mapping) and result:
         word = metric_word(model.metric)
+        word += ", first training" * model.trainings.several
         return Score(f"held-out {word}", model.metric, result.get("test_metric"), result.get("chance"))
     found = model.performance
     if not found:

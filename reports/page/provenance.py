@@ -14,6 +14,7 @@ from ..formatting import WORDS, count, duration, verdict_word
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import missing, model_advice
 from .layout import NAMED, Cell, Column, Table, tabulate, text
+from .trainings import trainings_note
 
 NO_COMMAND = "no command gives it"
 UNKNOWN = "not recorded"
@@ -60,7 +61,7 @@ def lead(report: Report) -> str:
     what = f"{total} {noun}, examined for global stability and robustness: {'; '.join(parts)}."
     if report.failed:
         what += f" Not examined: {', '.join(report.failed)}; the reasons stand at the end."
-    return f"{what} {_rechecked(report)}".strip()
+    return " ".join(part for part in (what, trainings_note(report), _rechecked(report)) if part)
 
 
 def _rechecked(report: Report) -> str:

@@ -10,6 +10,7 @@ from ..formatting import METRICS, count, number, percent
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from .layout import NAMED, Section, draw, field, tabulate
+from .trainings import bands
 
 L2 = "radius, Euclidean norm of the change"
 
@@ -82,8 +83,7 @@ def robustness(report: Report) -> Section | None:
         "robustness",
         "Accuracy under noise and attack" if (panels or tables) and not other else "Noise and attack",
         f"{what} on the same test sequences when they are disturbed at random and when they are "
-        "disturbed on purpose, with full knowledge of the network. Bands are 95 % confidence intervals "
-        "for the sampling of test sequences; two trainings of one model can differ by more." + _ranges(models),
+        "disturbed on purpose, with full knowledge of the network. " + bands(report) + _ranges(models),
         tables,
         panels,
         reasons_for(models, "noise", "attacks", "robustness"),

@@ -9,13 +9,15 @@ from ..figures import panels as figures
 from ..formatting import count, duration, metric, metric_word, number, signed
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
+from ..stored.trainings import Trainings
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .curvature import curvature
-from .layout import NAMED, Cell, Column, Section, draw, field, tabulate, text
+from .layout import NAMED, Cell, Column, Section, averaged, draw, field, tabulate, text
 from .opinions import opinions
 from .performance import performances
 from .robustness import robustness
 from .spectra import along_training, clouds
+from .trainings import MEDIANS, several, trainings
 
 BEHIND = "about the differential equation"  # how a finding says that it is not about the map that runs
 
@@ -33,13 +35,15 @@ def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
     )
 
 
-def _margin_cell(finding: Mapping[str, Any] | None) -> Cell:
+def _margin_cell(finding: Mapping[str, Any] | None, trainings: Trainings) -> Cell:
     if finding is None:
         return Cell("–", "quiet")
     words, tone = mark(finding)
     value = "" if finding["margin"] is None else f" {signed(finding['margin'])}"
     unproving = finding["criterion"] in UNSOUND and finding["margin"] is not None
     behind = BEHIND in str(finding.get("detail"))
+    spread = trainings.number("margin", str(finding["criterion"])) if trainings.several else None
+    value += "" if spread is None else f"; of {len(trainings.runs)} trainings {averaged(spread, signed)}"
     tail = "; proves nothing" if unproving else "; of the differential equation, not of the map that runs" * behind
     return Cell(words + value + tail, tone)
 
@@ -49,7 +53,7 @@ def _margins_of(model: ModelRecord) -> Column:
     findings: dict[str, Mapping[str, Any]] = {}
     for finding in (model.certificate or {})["findings"]:
         findings.setdefault(str(finding["criterion"]), finding)
-    return Column(model.title, lambda criterion: _margin_cell(findings.get(criterion)))
+    return Column(model.title, lambda criterion: _margin_cell(findings.get(criterion), model.trainings))
 
 
 def _margins(report: Report) -> Section | None:
@@ -103,7 +107,9 @@ def _dynamics(report: Report) -> Section | None:
     panels = draw(
         (
             figures.drift(report.models, "drift"),
-            "Median and the band from 10 % to 90 % of test sequences, far beyond the length that was trained on.",
+            MEDIANS
+            if several(report)
+            else "Median and the band from 10 % to 90 % of test sequences, far beyond the length that was trained on.",
         ),
         (
             figures.exponents(report.models, "lyapunov"),
@@ -142,8 +148,7 @@ def _dynamics(report: Report) -> Section | None:
 
 def _metric(title: str, name: str) -> Column:
     """A column of ``run.json`` in the metric of each model's task."""
-    raw = field(title, "run", f"result.{name}", lambda value: value)
-    return Column(title, lambda model: metric(raw.show(model), model.metric))
+    return Column(title, lambda m: field(title, "run", f"result.{name}", lambda value: metric(value, m.metric)).show(m))
 
 
 def _training(report: Report) -> Section | None:
@@ -199,6 +204,7 @@ BUILDERS: tuple[Callable[[Report], Section | None], ...] = (
     robustness,
     _dynamics,
     _training,
+    trainings,
 )
 
 

@@ -10,7 +10,7 @@ printable here, once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ from .frames import read_table
 from .limits import LETTERS, MODELS
 from .reasons import as_values
 from .shapes import read_shaped
+from .trainings import Trainings, read_trainings
 
 SETTINGS = "report-settings.json"
 _STEPS = ["training", "analysis", "performance", "hessian", "attacks", "noise", "norms", "lyapunov", "robustness"]
@@ -53,6 +54,7 @@ class ModelRecord:
         stale: whether the results are about other weights than those in the folder.
         changed: names of files that were changed after the analysis wrote them; they are not shown.
         subject: name, size and digest of what the certificate is about, as the checker read them.
+        trainings: of the same model with other seeds, this one the first; without runs where there was one alone.
     """
 
     name: str
@@ -65,6 +67,7 @@ class ModelRecord:
     stale: bool = False
     changed: tuple[str, ...] = ()
     subject: str = ""
+    trainings: Trainings = field(default_factory=Trainings)
 
     @property
     def title(self) -> str:
@@ -128,6 +131,8 @@ class Report:
     models: tuple[ModelRecord, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
     """Models that there is nothing to show of, and why."""
+    not_compared: str = ""
+    """Why intervals over several trainings are not shown; empty where nothing is wrong."""
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """One long table for each kind of measurement, with the model's name in the first column."""
@@ -145,6 +150,9 @@ class Report:
             found = [(m.name, entry) for m in self.models for entry in (m.certificate or {}).get(part, ())]
             if found:
                 out[name] = pd.DataFrame([{"model": model, **_some(entry, fields)} for model, entry in found])
+        several = [m.trainings.table for m in self.models if not m.trainings.table.empty]
+        if several:
+            out["trainings"] = pd.concat(several, ignore_index=True)
         out["models"] = pd.DataFrame([_row(m) for m in self.models])
         return out
 
@@ -168,6 +176,7 @@ class Report:
                     "not_shown": as_values(m),
                     "subject": m.subject,
                     "certificate": None if m.certificate is None else dict(m.certificate),
+                    **({"trainings": _told(m.trainings)} if m.trainings.several else {}),
                     **{stem: dict(m.documents[stem]) for stem in DOCUMENTS if stem in m.documents},
                 }
                 for m in self.models
@@ -189,6 +198,10 @@ def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
 
 def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: values.get(name) for name in names}
+
+
+def _told(trainings: Trainings) -> list[dict[str, str | None]]:
+    return [{"run": run, "state": found} for run, found in zip(trainings.runs, trainings.states)]
 
 
 def _row(m: ModelRecord) -> dict[str, Any]:
@@ -301,4 +314,9 @@ def collect(folder: str | Path) -> Report:
     reasons = reasons if isinstance(reasons, dict) else {}
     shown = {m.name for m in models}
     failed = {n: str(reasons.get(n, "not finished: the same command goes on")) for n in names if n not in shown}
-    return Report(folder, settings, models, failed)
+    told = settings.get("trainings") or {}
+    trainings, refused = read_trainings(folder, told)
+    again = {run for each in trainings.values() for run in each.runs}
+    failed |= {n: str(why) for n, why in reasons.items() if n not in {*shown, *names, *again}}
+    models = tuple(replace(m, trainings=trainings.get(m.name, m.trainings)) for m in models)
+    return Report(folder, settings, models, failed, refused)

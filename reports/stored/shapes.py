@@ -19,6 +19,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "report-settings": {
         "title": TEXT, "models": Each(list, TEXT), "seconds": SECONDS, "processes": NUMBER,
         "environment": artifact("analysis.json").fields["environment"],
+        "trainings": {"runs": Each(dict, Each(list, TEXT)), "digests": Each(dict, TEXT)},
     },
     **{a.stem: a.fields for a in ARTIFACTS if a.fields},
     "meta": {

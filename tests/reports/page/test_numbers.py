@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from stability.reports.figures.eigenvalues import Region, extremes
 from stability.reports.figures.panels import scores, sweep
 from stability.reports.formatting import metric
 from stability.reports.stored.collect import collect
+from stability.storage.documents import file_digest
 from stability.verify import verify
 
 
@@ -106,6 +108,36 @@ def test_curves_are_drawn_from_what_was_measured(small_dir: Path, column: str) -
         (height,) = heights_of_the_curve(small_dir)
         heights.append(height)
     assert heights[1] < heights[0] - 20  # the vertical axis of a drawing points down
+
+
+def test_several_trainings_are_drawn_and_told_by_their_mean_and_interval(small_dir: Path) -> None:
+    models = small_dir / "models"
+    settings = json.loads((small_dir / "report-settings.json").read_text())
+    again = shutil.copytree(models / "contracting", models / "contracting-seed-1")
+    digests = {p.name: file_digest(p / "analysis.json") for p in (models / "contracting", again)}
+    settings["trainings"] = {"runs": {"contracting": list(digests)}, "digests": digests}
+    (small_dir / "report-settings.json").write_text(json.dumps(settings))
+    levels = pd.read_csv(models / "contracting" / "noise.csv")["level"].unique()
+    rows = [("noise", "white", level, 0.5, 0.4, 0.6, 0.45, 0.55) for level in levels]
+    rows += [("hessian.lambda_max", "", None, 40.0, 37.5, 42.5, 39.0, 41.0)]
+    table = pd.DataFrame(rows, columns=["what", "group", "at", "mean", "low", "high", "least", "largest"])
+    heights = []
+    for mean in (0.5, 0.9):
+        table.assign(model="contracting", n=2, mean=table["mean"].where(table["what"] != "noise", mean)).to_csv(
+            small_dir / "trainings.csv", index=False
+        )
+        (height,) = heights_of_the_curve(small_dir)
+        heights.append(height)
+    assert heights[1] < heights[0] - 20
+    read = Tables(render(small_dir).read_text(encoding="utf-8"))
+    (row,) = [r for r in read.table("Hessian of the training loss") if r["model"] == "Contracting RNN"]
+    assert row["largest eigenvalue"] == "40 ± 2.5"
+    (row,) = read.table("Trainings that differ")
+    assert (row["trainings"], row["verdicts"]) == ("2", "2 certified stable")
+    (models / "contracting-seed-1" / "analysis.json").write_text("{}")
+    page = render(small_dir).read_text(encoding="utf-8")
+    assert "40 ± 2.5" not in page
+    assert "other results than those of contracting-seed-1" in page
 
 
 def test_eigenvalues_along_training_are_drawn_from_the_record(small_dir: Path) -> None:

@@ -1,0 +1,96 @@
+"""Several trainings of each model: what is said of their number, and the section that compares them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..formatting import count, metric, metric_word, verdict_word
+from ..stored.collect import ModelRecord, Report
+from .layout import NAMED, Cell, Column, Section, averaged, tabulate, text
+
+ONE = "One training of each model: differences between models may be chance."
+MEDIANS = (
+    "Mean over the trainings of the median over test sequences, far beyond the length that was trained on; the band is "
+    "the interval of that mean."
+)
+
+
+def several(report: Report) -> bool:
+    """Whether any model was trained more than once.
+
+    Args:
+        report: what ``collect`` read.
+    """
+    return any(m.trainings.several for m in report.models)
+
+
+def trainings_note(report: Report) -> str:
+    """How many trainings the page's numbers rest on, in a sentence or two; empty where nothing is compared."""
+    if not several(report):
+        return ONE if len(report.models) > 1 else ""
+    least = min(len(m.trainings.runs) for m in report.models)
+    most = max(len(m.trainings.runs) for m in report.models)
+    times = count(most) if least == most else f"{count(least)} to {count(most)}"
+    return (
+        f"Each model was trained {times} times, with other seeds: numbers with ± are means over the trainings with "
+        "half of Student's 95 % interval of the mean, and bands of figures are that interval; proofs, spectra, "
+        "densities and second opinions are those of the first training."
+    )
+
+
+def bands(report: Report) -> str:
+    """What a band around a curve of accuracy means."""
+    if several(report):
+        return "Lines are means over the trainings of a model, bands Student's 95 % intervals of that mean."
+    return (
+        "Bands are 95 % confidence intervals for the sampling of test sequences; two trainings of one model can differ "
+        "by more."
+    )
+
+
+def verdict_counts(model: ModelRecord) -> str:
+    """The verdicts of all trainings of a model, counted."""
+    counted = Counter(model.trainings.states)
+    return ", ".join(f"{number} {verdict_word(found)}" for found, number in counted.most_common())
+
+
+def _held_out(model: ModelRecord, *names: str) -> str:
+    spread = model.trainings.number("run.result.test_metric")
+    if spread is None:
+        return "–"
+    if not names:
+        return averaged(spread, lambda value: metric(value, model.metric))
+    return " to ".join(metric(spread[name], model.metric) for name in names)
+
+
+def trainings(report: Report) -> Section | None:
+    """Verdicts and results of all trainings, a row a model.
+
+    Args:
+        report: what ``collect`` read.
+    """
+    models = [m for m in report.models if m.trainings.several]
+    tables = tabulate(
+        "Trainings that differ in their seeds alone",
+        (
+            NAMED,
+            Column("trainings", lambda m: count(len(m.trainings.runs))),
+            text("verdicts", lambda m: Cell(verdict_counts(m))),
+            text("measured by", lambda m: metric_word(m.metric)),
+            Column("on held-out data", _held_out),
+            Column("least to largest", lambda m: _held_out(m, "least", "largest")),
+        ),
+        models,
+        "not all trainings have it",
+    )
+    notes = (f"{report.not_compared[:1].upper()}{report.not_compared[1:]}.",) if report.not_compared else ()
+    return Section(
+        "trainings",
+        "Several trainings of each model",
+        "The same settings with other seeds: initial weights, order of the sequences, noises and probes. Every "
+        "certificate was checked again, and the verdicts are counted. The interval is of what trainings come to on "
+        "average, as far as their results are about normal; with two or three trainings it is wide, and one further "
+        "training falls outside it more often than not.",
+        tables,
+        notes=notes,
+    ).kept

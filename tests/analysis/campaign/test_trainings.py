@@ -1,0 +1,83 @@
+"""Several trainings of each model: intervals against scipy's, and campaigns that train more than once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from stability.analysis.campaign import campaign as c
+from stability.analysis.campaign.budgets import BUDGETS
+from stability.analysis.campaign.trainings import summarise
+from stability.reports import render
+from stability.reports.stored.collect import collect
+
+from .test_campaign import DIGITS, SMALL
+
+
+def written(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True)
+    for name, value in files.items():
+        if isinstance(value, pd.DataFrame):
+            value.to_csv(folder / f"{name}.csv", index=False)
+        else:
+            (folder / f"{name}.json").write_text(json.dumps(value))
+
+
+def test_means_and_intervals_are_students(tmp_path: Path) -> None:
+    medians, shares = [0.1, 0.4, 0.25], [[0.9, 0.2], [0.8, 0.0], [0.95, 0.1]]
+    for k, name in enumerate(("a", "a-seed-1", "a-seed-2")):
+        noise = pd.DataFrame({"noise": "white", "level": [0.0, 0.1], "accuracy": shares[k]})
+        more = {"largest": 2.0} if k else {}  # not in all: not compared
+        reach = [[0.0, 0.5], [0.0, 0.2], [0.0, 0.9]][k]
+        proved = pd.DataFrame({"radius": reach, "certified_accuracy": [0.8, 0.4]})
+        written(tmp_path / "models" / name, radius={"median": medians[k], "samples": 7, **more}, noise=noise,
+                robustness=proved)  # fmt: skip
+    found = summarise(tmp_path, {"a": ["a", "a-seed-1", "a-seed-2"]}).set_index(["what", "group", "at"]).sort_index()
+    assert "radius.largest" not in found.index.get_level_values("what")
+    (row,) = found.loc["radius.median"].to_dict("records")
+    low, high = stats.t.interval(0.95, 2, np.mean(medians), stats.sem(medians))
+    assert (row["mean"], row["low"], row["high"]) == pytest.approx((np.mean(medians), low, high))
+    assert (row["least"], row["largest"], row["n"]) == (0.1, 0.4, 3)
+    (same,) = found.loc["radius.samples"].to_dict("records")
+    assert same["low"] == same["mean"] == same["high"] == 7
+    last = found.loc["noise", "white", 0.1]
+    assert last["mean"] == pytest.approx(0.1)
+    assert last["low"] == 0.0  # an accuracy cannot be less
+    # what the second proves at 0.5 is nothing, the third at least what it proves at 0.9
+    assert found.loc["robustness", "", 0.5]["mean"] == pytest.approx((0.4 + 0.0 + 0.4) / 3)
+
+
+def test_a_campaign_trains_each_preset_with_several_seeds_and_compares_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BUDGETS, "quick", replace(SMALL, seconds=0.3, gain_seconds=0.3))
+    plan = c.Campaign(tmp_path / "r", ("elman",), quick=True, seed=3, task=("digits", DIGITS), seeds=2)
+    assert plan.runs == {"elman": ("elman", 3), "elman-seed-4": ("elman", 4)}
+    assert "seeds" not in replace(plan, seeds=1).plan()
+    with c.opened(plan):
+        assert [o.error for o in c.run_campaign(plan, processes=1)] == [None, None]
+    models = tmp_path / "r" / "models"
+    runs = [json.loads((models / run / "run.json").read_text()) for run in plan.runs]
+    assert [run["training"]["seed"] for run in runs] == [3, 4]
+    accuracies = [run["result"]["test_metric"] for run in runs]
+    (model,) = collect(tmp_path / "r").models
+    spread = model.trainings.number("run.result.test_metric")
+    assert spread is not None
+    assert spread["mean"] == pytest.approx(np.mean(accuracies))
+    assert model.trainings.several
+    assert len(model.trainings.states) == 2
+    with c.opened(plan) as done:
+        assert set(done) == set(plan.runs)
+    assert "Each model was trained 2 times" in render(tmp_path / "r").read_text()
+    for path in (models / "elman-seed-4").glob("analysis.json"):  # another analysis than the table was made of
+        path.write_text(path.read_text() + " ")
+    changed = collect(tmp_path / "r")
+    assert "elman-seed-4" in changed.not_compared
+    assert changed.models[0].trainings.number("run.result.test_metric") is None
+    assert "run the report again" in render(tmp_path / "r").read_text()
