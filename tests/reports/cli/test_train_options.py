@@ -19,6 +19,7 @@ from stability.analysis.training.runs import read_run
 from stability.analysis.training.settings import Settings
 from stability.errors import ConfigurationError, FileFormatError
 from stability.models import build
+from stability.models.counting import free_parameters
 from stability.reports import cli
 from stability.reports.cli.data import chosen
 from stability.reports.cli.options import Compute, DataOptions
@@ -113,6 +114,23 @@ def test_a_preset_builds_with_valid_settings(name: str) -> None:
     if name.startswith("rotrnn"):
         assert len(model.layers) == 6
         assert {layer.heads for layer in model.layers} == {32}
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "parameters"),
+    [
+        ("orthogonal-generation", 1, 1, 1000),  # section 5.1: about 1,000
+        ("orthogonal-pixels", 1, 10, 11_000),  # Table 3: about 11K
+        ("orthogonal-characters", 50, 50, 183_000),  # Table 4: 183K
+    ],
+)
+def test_a_preset_has_as_many_parameters_as_the_paper_says(
+    name: str, inputs: int, outputs: int, parameters: int
+) -> None:
+    preset = PAPERS[name]
+    config = {"input_size": inputs, "hidden_size": preset.hidden, **preset.config}
+    model = build({"layer": preset.layer, "config": config, "output_size": outputs})
+    assert free_parameters(model) == pytest.approx(parameters, rel=0.02)
 
 
 def test_what_is_said_replaces_what_a_preset_says() -> None:
