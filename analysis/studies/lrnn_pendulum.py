@@ -150,7 +150,8 @@ def run_lrnn_pendulum(job: Job) -> StudyResult:
         curves += [{"model": name, "h1": a, "h2": b, "u": u, "v": v} for a, b, u, v in part["field"]]
         curves += [{"model": name, "path": k, "h1": a, "h2": b} for k, p in enumerate(part["paths"]) for a, b in p]
         numbers = {k: v for k, v in part.items() if k not in ("field", "paths", "verdict", "seconds")}
-        rows.append({"model": name, "beta": beta[0], "gamma": gamma[0], **numbers, "seen": seen(part), "paper": shown,
+        head = {"model": name, "beta": beta[0], "gamma": gamma[0], "chance": task.chance}
+        rows.append({**head, **numbers, "seen": seen(part), "paper": shown,
                      "verdict": part["verdict"], "seconds": part["seconds"]})  # fmt: skip
         write_table(job.out / "curves.csv", curves)
     return StudyResult(

@@ -167,6 +167,10 @@ def _field(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: pd.DataF
         axes.plot(own[x].iloc[:1], own[y].iloc[:1], "o", color=INK, markersize=2.6, label=name)
     _labels(axes, figure)
     axes.grid(visible=False)
+    for values, limits, limit in ((arrows[x], axes.get_xlim, axes.set_xlim), (arrows[y], axes.get_ylim, axes.set_ylim)):
+        room = 0.3 * float(values.max() - values.min())  # a path that runs away would leave nothing of the arrows
+        low, high = limits()
+        limit(max(low, float(values.min()) - room), min(high, float(values.max()) + room))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(5))
         axis.set_major_formatter(FuncFormatter(lambda w, _: number(w)))
