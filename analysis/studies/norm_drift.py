@@ -31,7 +31,7 @@ FULL: dict[str, Any] = {"hidden": 32, "limit": 2000, "epochs": 4, "seeds": 3, "s
 QUICK: dict[str, Any] = {"hidden": 16, "limit": 300, "epochs": 1, "seeds": 1, "sequences": 16}
 TRAINING: dict[str, Any] = {"lr": 3e-3, "batch_size": 32, "clip": 1.0}
 FACTOR, DT, KEPT = 10, 0.1, 70
-OPTIONS = {"layout": "rows"}
+OPTIONS: dict[str, Any] = {"layout": "rows"}
 INPUTS = {"images": "digits, repeated", "white": "white noise"}
 SLACK = 1e-6
 DIFFERENCES = (
@@ -92,15 +92,21 @@ def _summary(drift: Any) -> dict[str, Any]:
     """Numbers of one measurement: norms at the trained and at ten times the length, what theory says of them."""
     rms, at = drift.rms[-1], drift.length - 1
     law = None if drift.expected is None else np.abs(np.log2(rms / drift.expected))[np.isfinite(drift.expected)]
-    bound = None if drift.envelope is None else np.isfinite(drift.envelope)
-    inside = None if bound is None else bool((rms[bound] <= drift.envelope[bound] * (1 + SLACK)).all())
     return {
         "trained": float(rms[at]),
         "end": float(rms[-1]),
         "drift": drift.drift_index,
         "off_law": None if law is None or not len(law) else float(law[len(law) // 4 :].max()),
-        "inside_bound": inside if bound is not None and bound.any() else None,
+        "inside_bound": _inside(rms, drift.envelope),
     }
+
+
+def _inside(rms: np.ndarray, envelope: np.ndarray | None) -> bool | None:
+    """Whether norms stay below a bound wherever there is one; ``None`` where there is none."""
+    if envelope is None or not np.isfinite(envelope).any():
+        return None
+    known = np.isfinite(envelope)
+    return bool((rms[known] <= envelope[known] * (1 + SLACK)).all())
 
 
 def _thinned(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -166,7 +166,7 @@ def _compared(rows: list[dict[str, Any]], settings: dict[str, Any]) -> tuple[Com
 
 
 def _figures(settings: dict[str, Any]) -> tuple[Figure, ...]:
-    axes = {"xlabel": "iteration", "ylabel": "mean squared norm", "log": "y"}
+    axes: dict[str, Any] = {"xlabel": "iteration", "ylabel": "mean squared norm", "log": "y"}
     each = [
         Figure(
             "lines", f"{kind}, {depth} layers", "iteration", "norm", "layer" if depth > 1 else "seed",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -17,11 +16,13 @@ from ..names import printable
 from .panels import look
 from .svg import INK, MUTED, label, panel, series_color, to_svg
 
+Rows = Any
+"""A table; what selecting in one gives, pandas' types do not say."""
 MARKED = 12
 """Markers on a line at most."""
 
 
-def described(figure: Mapping[str, Any], rows: pd.DataFrame, name: str) -> str | None:
+def described(figure: Mapping[str, Any], rows: Rows, name: str) -> str | None:
     """A figure as its description says.
 
     Args:
@@ -49,13 +50,13 @@ def described(figure: Mapping[str, Any], rows: pd.DataFrame, name: str) -> str |
         return to_svg(canvas, name, text, names)
 
 
-def _names(figure: Mapping[str, Any], rows: pd.DataFrame) -> list[str]:
+def _names(figure: Mapping[str, Any], rows: Rows) -> list[str]:
     """Names that stand in the figure."""
     columns = [c for c in (figure.get("series"), figure["x"] if figure.get("kind") == "points" else None) if c]
     return [str(value) for c in columns for value in rows[c].unique()]
 
 
-def _groups(figure: Mapping[str, Any], rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def _groups(figure: Mapping[str, Any], rows: Rows) -> list[tuple[str, Rows]]:
     """The series in order of appearance; one without a name where they are not told apart."""
     column = figure.get("series")
     if not column:
@@ -74,7 +75,7 @@ def _shown(figure: Mapping[str, Any]) -> FuncFormatter:
     return FuncFormatter(lambda v, _: f"{number(100 * v)} %" if percent else number(v))
 
 
-def _spread(rows: pd.DataFrame, by: str, value: str) -> pd.DataFrame:
+def _spread(rows: Rows, by: str, value: str) -> Rows:
     """Mean, least and largest of the repeats."""
     return rows.groupby(by, sort=False)[value].agg(["mean", "min", "max"])
 
@@ -93,7 +94,7 @@ def _labels(axes: Axes, figure: Mapping[str, Any]) -> None:
     axes.set_ylabel(printable(figure.get("ylabel") or figure["y"]))
 
 
-def _lines(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: pd.DataFrame) -> None:
+def _lines(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) -> None:
     x, y = figure["x"], figure["y"]
     for i, (name, own) in enumerate(_groups(figure, rows)):
         known = _spread(own.sort_values(x), x, y)
@@ -123,7 +124,7 @@ def _marks(axes: Axes, figure: Mapping[str, Any]) -> None:
             axes.annotate(label(str(words), 40), (1, value), xycoords=where, ha="right", va="bottom", color=MUTED)
 
 
-def _points(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: pd.DataFrame) -> None:
+def _points(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) -> None:
     """Names downwards, values to the right: a point a row, a bar over the range of repeats with their mean."""
     x, y = figure["x"], figure["y"]
     names = list(dict.fromkeys(rows[x]))
@@ -152,7 +153,7 @@ def _points(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: pd.Data
         canvas.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
 
-def _field(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: pd.DataFrame) -> None:
+def _field(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) -> None:
     """Arrows of equal length, and paths over them, each with a point where it begins."""
     x, y = figure["x"], figure["y"]
     u, v = figure["vectors"]
@@ -176,7 +177,7 @@ def _field(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: pd.DataF
         axis.set_major_formatter(FuncFormatter(lambda w, _: number(w)))
 
 
-def _heat(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: pd.DataFrame) -> None:
+def _heat(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: Rows) -> None:
     """A square a pair, its number in it: repeats by their mean."""
     grid = rows.pivot_table(index=figure["y"], columns=figure["x"], values=figure["value"], aggfunc="mean")
     values = grid.to_numpy()
@@ -186,7 +187,7 @@ def _heat(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: pd.DataFr
         strength = 0.5 if high == low else (values[i, k] - low) / (high - low)
         square = Rectangle((k - 0.5, i - 0.5), 1, 1, color=series_color(0), alpha=0.08 + 0.62 * strength, linewidth=0)
         axes.add_patch(square)
-        axes.annotate(shown(values[i, k]), (k, i), ha="center", va="center", color=INK, fontsize=8.5)
+        axes.annotate(shown(float(values[i, k])), (k, i), ha="center", va="center", color=INK, fontsize=8.5)
     axes.set_xlim(-0.5, values.shape[1] - 0.5)
     axes.set_ylim(-0.5, values.shape[0] - 0.5)
     axes.set_xticks(range(len(grid.columns)), [_name(c) for c in grid.columns])
@@ -195,7 +196,7 @@ def _heat(canvas: Figure, axes: Axes, figure: Mapping[str, Any], rows: pd.DataFr
     _labels(axes, figure)
 
 
-DRAWN: dict[str, Callable[[Figure, Axes, Mapping[str, Any], pd.DataFrame], None]] = {
+DRAWN: dict[str, Callable[[Figure, Axes, Mapping[str, Any], Rows], None]] = {
     "lines": _lines,
     "points": _points,
     "field": _field,

@@ -170,7 +170,8 @@ def _numbers(record: StudyRecord) -> Section | None:
     left = f"; the first {MOST} of {len(frame)} rows" if len(frame) > MOST else ""
     parts: list[tuple[str, pd.DataFrame]] = [("table.csv", shown)]
     if "what" in shown.columns:
-        kinds = [(_cell(kind), shown[shown["what"] == kind]) for kind in shown["what"].dropna().unique()]
+        named: Any = shown
+        kinds = [(_cell(kind), named[named["what"] == kind]) for kind in named["what"].dropna().unique()]
         parts = [(f"table.csv: {kind}", own.drop(columns="what").dropna(axis=1, how="all")) for kind, own in kinds]
     tables = [t for caption, part in parts for t in _table(caption + left, part)]
     return Section("numbers", "The numbers", "", tuple(tables)).kept

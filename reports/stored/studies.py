@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -144,7 +144,7 @@ def selected(record: StudyRecord, figure: Mapping[str, Any]) -> pd.DataFrame | N
         FileFormatError: a column that the figure asks for is not there, or it names too many series.
     """
     source = figure.get("source") or "curves"
-    frame = record.frames.get(source)
+    frame: Any = record.frames.get(source)
     if frame is None:
         return None
     where = figure.get("where") or {}
@@ -153,7 +153,7 @@ def selected(record: StudyRecord, figure: Mapping[str, Any]) -> pd.DataFrame | N
     if absent:
         raise FileFormatError(f"{record.folder / source}.csv has no column {', '.join(map(str, absent))}")
     for column, value in where.items():
-        frame = cast(pd.DataFrame, frame[frame[column] == value])
+        frame = frame[frame[column] == value]
     series = figure.get("series")
     if series and frame[series].nunique() > GROUPS:
         raise FileFormatError(f"{record.folder / source}.csv names more than {GROUPS} of {series}")
@@ -166,7 +166,7 @@ def selected(record: StudyRecord, figure: Mapping[str, Any]) -> pd.DataFrame | N
                 f"{record.folder / source}.csv: the column {column} holds something else than numbers"
             )
     values = frame[numbers].to_numpy(dtype=float)
-    frame = cast(pd.DataFrame, frame[np.isfinite(values).all(axis=1)])
+    frame = frame[np.isfinite(values).all(axis=1)]
     return None if frame.empty else frame.reset_index(drop=True)
 
 
