@@ -33,8 +33,8 @@ def read_wave(path: Path, rate: int) -> np.ndarray:
         with wave.open(io.BytesIO(body), "rb") as file:
             kind = (file.getnchannels(), file.getsampwidth(), file.getframerate())
             raw = file.readframes(file.getnframes()) if kind == (1, 2, rate) else b""
-    except (OSError, EOFError, wave.Error) as error:
-        raise FileFormatError(f"{path} is no readable .wav file: {error or 'it ends early'}") from error
+    except (OSError, EOFError, wave.Error, RuntimeError) as error:  # the last for a chunk that is longer than the file
+        raise FileFormatError(f"{path} is no readable .wav file: {str(error) or 'it ends early'}") from error
     if kind != (1, 2, rate):
         raise FileFormatError(f"{path} must be one channel of 16 bits at {rate} Hz")
     if len(raw) < 2 or len(raw) % 2:

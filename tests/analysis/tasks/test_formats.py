@@ -156,6 +156,14 @@ def test_speech_commands_that_are_wrong_are_refused(commands: Path) -> None:
         make_task("speech_commands", data_dir=commands)
 
 
+def test_a_chunk_longer_than_its_file_is_refused(commands: Path) -> None:
+    path = commands / "no" / "0.wav"
+    body = path.read_bytes()
+    path.write_bytes(body[:12] + b"LIST" + struct.pack("<I", 10**6) + body[12:])
+    with pytest.raises(FileFormatError, match=r"0\.wav is no readable"):
+        make_task("speech_commands", data_dir=commands)
+
+
 # TIMIT
 
 
