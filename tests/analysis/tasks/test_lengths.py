@@ -10,6 +10,7 @@ import torch
 
 from stability.analysis import attack_scores, evaluate, make_task, noise_scores, task_from_arrays
 from stability.analysis.campaign.budgets import AnalysisSettings
+from stability.analysis.campaign.steps.performance import performance
 from stability.analysis.campaign.work import Work
 from stability.models import ElmanRNN, SequenceModel
 
@@ -67,6 +68,19 @@ def test_norms_are_taken_along_whole_sequences(tmp_path: Path) -> None:
         assert x.shape == (size, steps, 2)
         for row in x:
             assert any(np.allclose(row, own[:steps]) and n >= steps for own, n in zip(X, LENGTHS))
+
+
+def test_accuracy_by_class_is_that_of_the_last_own_steps() -> None:
+    task = task_from_arrays(X, TARGETS["a class"], lengths=LENGTHS)
+    torch.manual_seed(0)
+    model = SequenceModel(ElmanRNN(2, 5), 3, reduction="all")
+    torch.nn.init.zeros_(model.head.bias)
+    answers = [int(model(torch.from_numpy(X[k : k + 1, :n]).float())[0, -1].argmax()) for k, n in enumerate(LENGTHS)]
+    assert len(set(answers)) > 1
+    by_class = performance(model, task)["by_class"]
+    assert [(c["name"], c["sequences"], c["accuracy"]) for c in by_class] == [
+        (str(c), 2, sum(answers[k] == c for k in (c, c + 3)) / 2) for c in range(3)
+    ]
 
 
 def test_lengths_of_a_file(tmp_path: Path) -> None:
