@@ -24,12 +24,20 @@ WHERE = (
 )
 CHANGED = "changed after the analysis wrote it, or removed: the command that made the report does that step again"
 
-TOLD = (
+SETTINGS = (
     "epochs",
+    "fresh",
     "lr",
+    "group_lr",
+    "schedule",
+    "warm_up",
     "milestones",
+    "decay",
     "batch_size",
     "optimizer",
+    "momentum",
+    "alpha",
+    "betas",
     "clip",
     "weight_decay",
     "patience",
@@ -132,6 +140,21 @@ def _options(options: Any) -> str:
     )
 
 
+def effective(training: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a training that had an effect, in the order of ``SETTINGS``.
+
+    Example:
+        >>> effective({"momentum": 0.5, "optimizer": "sgd", "group_lr": {"head": 0.1}, "decay": 0.1, "milestones": []})
+        {'group_lr': '(head 0.1)', 'optimizer': 'sgd', 'momentum': 0.5}
+        >>> effective({"momentum": 0.5, "optimizer": "adam", "decay": 0.1, "milestones": [3]})
+        {'milestones': [3], 'decay': 0.1, 'optimizer': 'adam'}
+    """
+    idle = {"momentum"} if training.get("optimizer") != "sgd" else set()
+    idle |= set() if training.get("milestones") else {"decay"}
+    shown = {k: training[k] for k in SETTINGS if training.get(k) or (k == "lyapunov_target" and k in training)}
+    return {k: f"({_options(v)})" if isinstance(v, dict) else v for k, v in shown.items() if k not in idle}
+
+
 def _models(report: Report) -> tuple[Table, ...]:
     """How each model was made, as far as that was recorded."""
     rows: list[tuple[Any, ...]] = []
@@ -143,8 +166,7 @@ def _models(report: Report) -> tuple[Table, ...]:
             continue
         layer = f"{model.get('layer', '')}: {_options(model.get('config'))}"
         data = f"{task.get('name', '')}: {_options(task.get('options'))}"
-        told = {k: training[k] for k in TOLD if training.get(k) or (k == "lyapunov_target" and k in training)}
-        rows.append((m.title, layer, data, _options(told)))
+        rows.append((m.title, layer, data, _options(effective(training))))
     return tabulate("Models, data and training", _words("model", "layer", "task", "training"), rows)
 
 
