@@ -123,10 +123,10 @@ def run_copying(job: Job) -> StudyResult:
 
 
 def _conclusion(recalled: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    leaky, oplu, modrelu, unitary = (recalled[name] for name in SAID)
-    found = oplu > leaky + 0.05 and oplu > unitary - 0.05 and modrelu < oplu - 0.05
+    leaky, oplu, modrelu, _ = (recalled[name] for name in SAID)
+    one, two = ("is" if found else "is not" for found in (oplu > leaky + 0.1, modrelu < leaky + 0.1))
     told = ", ".join(f"{name} {value:.0%}" for name, value in recalled.items())
     return (
-        f"The paper's order, OPLU remembers and leaky ReLU and modReLU do not, is {'' if found else 'not '}found again "
-        f"after {settings['iterations']:,} iterations at {settings['delay']} blanks; recalled: {told}."
+        f"That OPLU remembers where the leaky ReLU does not {one} found again, that modReLU does not help {two}, after "
+        f"{settings['iterations']:,} iterations at {settings['delay']} blanks; recalled: {told}."
     )
