@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ from stability.reports import cli
 from stability.reports.page import html
 from stability.reports.page.study import render_index, render_study
 from stability.reports.stored.collect import Report
-from stability.reports.stored.studies import read_studies, read_study
+from stability.reports.stored.studies import read_studies, read_study, selected
 
 FIGURES = (
     Figure(
@@ -229,3 +230,18 @@ def test_a_report_lists_the_studies_in_its_folder(toys, tmp_path):
     assert "The second study" in page
     shutil.rmtree(tmp_path / "studies")
     assert "studies/" not in html._page(report)
+
+
+KEPT = sorted((Path(__file__).parents[3] / "benchmarks" / "results" / "studies").glob("*/study.json"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
+def test_what_is_kept_can_be_drawn_and_is_told(path):
+    """The data in the repository have the form of today, and the README says what came out."""
+    record = read_study(path.parent)
+    assert record.get("study") == path.parent.name and not record.get("quick", True)
+    assert all(selected(record, figure) is not None for figure in record.get("figures", ()))
+    assert record.get("conclusion")
+    assert [*record.get("differences", ()), *record.get("compared", ())]
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    assert f"| `{path.parent.name}` |" in readme
