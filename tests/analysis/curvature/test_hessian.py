@@ -14,7 +14,6 @@ from torch import nn
 from stability.analysis.curvature.density import spectral_density
 from stability.analysis.curvature.hessian import hessian_summary
 from stability.analysis.curvature.lanczos import random_direction
-from stability.analysis.curvature.opinion import hessian_opinion
 from stability.analysis.guard import untouched
 from stability.errors import (
     ConfigurationError,
@@ -102,24 +101,6 @@ def test_pyhessian_agrees_at_both_ends_and_in_the_trace(known):
     assert s.trace_samples == 100
     assert abs(s.trace - values.sum()) < 4 * s.trace_standard_error
     assert any("copy of the model" in note for note in s.notes)
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_the_second_opinion_is_about_the_largest_eigenvalue_and_the_same_trace(sign):
-    """Also where an eigenvalue of larger magnitude lies at the other end."""
-    model, x, y = problem()
-
-    def loss(outputs, targets):
-        return sign * nn.functional.cross_entropy(outputs, targets)
-
-    exact = hessian_summary(model, x, y, loss=loss, method="dense")
-    assert (abs(exact.lambda_min) > exact.lambda_max) == (sign < 0)
-    opinion = hessian_opinion(exact, model, x, y, loss=loss, max_iter=400, trace_samples=60)
-    assert opinion.lambda_max == pytest.approx(exact.lambda_max, rel=1e-2)
-    assert opinion.lambda_max_difference == pytest.approx(opinion.lambda_max / exact.lambda_max - 1, abs=1e-9)
-    assert abs(opinion.trace - exact.trace) < 2 * opinion.trace_half_width
-    assert opinion.trace_difference == pytest.approx((opinion.trace - exact.trace) / abs(exact.trace))
-    assert opinion.trace_samples == 60
 
 
 def test_pyhessian_takes_all_samples_although_the_trace_is_negative():
