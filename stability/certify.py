@@ -35,6 +35,7 @@ from stability.rigor.definite import refuse_flushing
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.rates import Rate, parse_rate
+from stability.solve.threads import threads_for
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.checks import as_choice
@@ -59,6 +60,7 @@ class _Question:
     seed: int
     use: Mapping[str, Any]  # what is known of it: range of inputs, initial state, number of steps
     refute: bool  # search for a witness where nothing is proved
+    searched: bool = False  # criteria that the proved one contains look for their own best rates, too
     further: bool = True  # claims beside the main one are wanted
 
 
@@ -83,6 +85,7 @@ def certify(
     tol: float | None = None,
     time_limit: TimeLimit = None,
     refute: bool = True,
+    criteria: str = "needed",
     seed: int = 0,
     input_range: Any = None,
     start: Any = None,
@@ -105,6 +108,8 @@ def certify(
             the answer, and ``certificate.meta["cut"]`` names the searches that were stopped. Without a limit the
             searches count their attempts: equal subject, options and seed give the equal certificate.
         refute: search for a witness against the claim where no proof was found.
+        criteria: ``"needed"``: once the multiplier inequality is proved, those that it contains (circle, KYP) are
+            evaluated for their margins; ``"all"``: each searches for its own best rate as well.
         seed: of the searches.
         input_range: ``(low, high)``, the range of the data's inputs: witnesses against are looked for there first. The
             claim stays one about every input. With it, or with a horizon, ``certificate.meta["witness"]`` says whether
@@ -138,8 +143,10 @@ def certify(
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
     use = {"input_range": input_range, "start": start, "horizon": horizon}
     use = {key: value for key, value in use.items() if value is not None}
-    question = _Question(criterion, solver, rate, tol, deadline, int(seed), use, refute)
-    certificate = _certify(target, question, own)
+    searched = as_choice("criteria", criteria, ("needed", "all")) == "all"
+    question = _Question(criterion, solver, rate, tol, deadline, int(seed), use, refute, searched)
+    with threads_for(target.states):
+        certificate = _certify(target, question, own)
     meta = {**certificate.meta, **deadline.meta}
     if target.part:
         meta["part"] = target.part
@@ -202,6 +209,8 @@ class _Rung(NamedTuple):
     """Which systems ``auto`` tries it on, by whether a rate is wanted."""
     share: float = 1.0
     """Of the time left, in ``auto``."""
+    contained: bool = False
+    """Whether the multiplier inequality contains it: where that is proved, one evaluation serves."""
 
 
 def _alone(criterion: Callable[..., Finding]) -> Callable[[LureSystem, _Question], list[Finding]]:
@@ -221,8 +230,8 @@ _LADDER = (
     # eigenvectors of a non-negative matrix
     _Rung("schur", _alone(schur_criterion), lambda system, rated: True),
     # H-infinity norms: a dozen Hamiltonian eigenvalue problems each
-    _Rung("circle", _alone(circle_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3),
-    _Rung("kyp", _alone(kyp_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3),
+    _Rung("circle", _alone(circle_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3, True),
+    _Rung("kyp", _alone(kyp_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3, True),
     # Riccati equations in a search for multipliers, or a semidefinite program
     _Rung("multiplier", _multiplier, lambda system, rated: True),
 )
@@ -235,8 +244,10 @@ def _lure_findings(system: LureSystem, question: _Question, witness: Any) -> lis
     if question.criterion == "linear" and not _has_one_slope(system):
         raise UnsupportedError("the linear criterion is for systems without a nonlinear channel")
     findings, ends = _own_finding(system, witness) if auto else [], {1.0: question.deadline}
-    for rung in _LADDER:
-        if not (rung.auto(system, rated) if auto else question.criterion.startswith(rung.name)):
+    rungs = [r for r in _LADDER if (r.auto(system, rated) if auto else question.criterion.startswith(r.name))]
+    contained = [r for r in rungs if r.contained and auto and not question.searched]
+    for rung in rungs:
+        if rung in contained:
             continue
         if auto and rung.share not in ends:
             ends[rung.share] = question.deadline.share(rung.share)
@@ -244,8 +255,18 @@ def _lure_findings(system: LureSystem, question: _Question, witness: Any) -> lis
         findings += _tried(rung.name, lambda rung=rung, asked=asked: rung.find(system, asked), question.deadline)
         exact = rung.name == "linear" and (findings[-1].holds or system.channels == 0)
         if exact or (rung.name != "linear" and not rated and any(f.holds and f.witness for f in findings)):
-            break
+            return findings
+    proved = bool(contained) and findings[-1].holds  # the last rung's finding
+    asked = replace(question, rate="any") if proved and question.rate == "best" else question
+    for rung in contained:
+        found = _tried(rung.name, lambda rung=rung, asked=asked: rung.find(system, asked), question.deadline)
+        findings[-1:-1] = [_without_rate(f) for f in found] if asked is not question else found
     return findings
+
+
+def _without_rate(finding: Finding) -> Finding:
+    """A criterion that was asked for existence alone, beside a proof of the best rate by one that contains it."""
+    return replace(finding, rate=None, witness={}) if finding.holds else finding
 
 
 def _fast_enough(rate: float, wanted: Rate, discrete: bool) -> bool:

@@ -29,6 +29,7 @@ from stability.solve.lmi import pose_gain, solver_order
 from stability.solve.loop import centre
 from stability.solve.rates import bisect, shift_factor, start_rate
 from stability.solve.riccati import bounded_real
+from stability.solve.threads import threads_for
 from stability.systems import DrivenSystem, LureSystem, as_matrix
 from stability.systems.channels import closed
 from stability.systems.checks import as_choice
@@ -314,7 +315,8 @@ def incremental_gain(
     if "cvxpy" in solver:
         _programs(system, f)  # refuses what is too large
     deadline = Deadline.after(time_limit).named("gain")
-    proofs = _proofs(system, (np.array(e), np.array(f), H), measure, horizon, solver, deadline)
+    with threads_for(system.states):
+        proofs = list(_proofs(system, (np.array(e), np.array(f), H), measure, horizon, solver, deadline))
     best = min(proofs, key=lambda proof: proof[0], default=None)
     if best is None:
         detail = TOO_LATE if deadline.cut else "no bound was proved"

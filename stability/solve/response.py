@@ -16,6 +16,7 @@ from stability.systems.statespace import StateSpace
 Array = np.ndarray
 _SMALL = 40
 _POWER_STEPS = 12
+_RESONANCES = 16
 
 
 class Response:
@@ -89,14 +90,18 @@ class Response:
         return np.unique(np.concatenate([points, 0.5 * (points[1:] + points[:-1]), [0.0, end]]))
 
     def samples(self) -> Array:
-        """Frequencies to start from: the ends, the resonances, and points between them."""
+        """Frequencies to start from: the ends, the sharpest resonances, and points between them."""
+        poles = self.poles[np.imag(self.poles) >= 0.0]  # of a pair one
         if self.discrete:
-            return np.unique(np.concatenate([np.abs(np.angle(self.poles)), np.linspace(0, np.pi, 9)]))
-        size = np.abs(self.poles)
-        resonances = np.sqrt(np.maximum(size**2 - 2 * np.real(self.poles) ** 2, 0.0))
-        finite = size[size > 0]
+            poles = poles[np.argsort(-np.abs(poles))][:_RESONANCES]
+            return np.unique(np.concatenate([np.abs(np.angle(poles)), np.linspace(0, np.pi, 9)]))
+        sharp = np.abs(np.real(poles)) / (np.abs(poles) + 1e-300)
+        poles = poles[np.argsort(sharp)][:_RESONANCES]
+        size = np.abs(poles)
+        resonances = np.sqrt(np.maximum(size**2 - 2 * np.real(poles) ** 2, 0.0))
+        finite = np.abs(self.poles)[np.abs(self.poles) > 0]
         spread = np.geomspace(finite.min(), finite.max(), 9) if len(finite) else np.zeros(0)
-        return np.unique(np.concatenate([[0.0, np.inf], np.abs(np.imag(self.poles)), resonances, spread]))
+        return np.unique(np.concatenate([[0.0, np.inf], np.abs(np.imag(poles)), resonances, spread]))
 
 
 def state_space(A: Any, B: Any, C: Any, D: Any = None, dt: float | None = None) -> StateSpace:

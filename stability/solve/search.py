@@ -137,6 +137,10 @@ class Search:
         self.x = far
         return False
 
+    def faster(self, rate: float) -> bool:
+        """Whether a rate is faster than the one that is proved."""
+        return self.rate is None or (rate < self.rate if self.system.is_discrete else rate > self.rate)
+
     def condition(self) -> None:
         """A witness of the same rate with a smaller overshoot, where there is one.
 

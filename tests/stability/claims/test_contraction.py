@@ -30,7 +30,9 @@ def _flow(n, seed, upper=False):
 def test_the_best_rate_costs_little_more_overshoot_than_it_must(build, seed):
     system = build(6, seed)
     certificate = certify(system)
-    least = smallest_overshoot(system, certificate.rate).overshoot
+    rate = certificate.rate
+    slower = rate + 1e-4 * (1.0 - rate) if system.is_discrete else (1.0 - 1e-4) * rate  # what a program still solves
+    least = smallest_overshoot(system, slower).overshoot
     assert least <= certificate.overshoot * (1 + 1e-3)
     assert certificate.overshoot < 2.5 * least
     assert verify(certificate).valid

@@ -1,0 +1,39 @@
+"""How many threads products and factorisations get: small matrices one, whatever the environment says.
+
+A BLAS that shares a small product among threads waits longer for them than it computes, several times over where
+other work keeps the cores busy. With one thread sums also have one order: what is computed does not depend on the
+number of cores.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from threadpoolctl import ThreadpoolController
+
+_SMALL = 256
+
+
+@functools.cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@contextmanager
+def threads_for(states: int) -> Iterator[None]:
+    """Run the block on one BLAS thread where matrices have at most 256 rows, else on as many as there were.
+
+    Args:
+        states: number of rows.
+
+    Example:
+        >>> with threads_for(8):
+        ...     pass
+    """
+    if states > _SMALL:
+        yield
+        return
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
