@@ -2,6 +2,7 @@
 
     python benchmarks/certify.py                  # everything (about 10 minutes, most of it the SDP)
     python benchmarks/certify.py --only chol growth memory best
+    python benchmarks/certify.py --only default bisection      # what is asked for by default, in processor time
 
 Instances are Lipschitz RNNs with random weights, beta = 0.75, gamma = 1.2 for A and 0.3 for W. Every certificate
 that is timed is verified with all rounding errors inside the time. Figures are ratios of two times of one run.
@@ -23,7 +24,7 @@ import numpy as np
 from stability import LureSystem, Verdict, certify
 from stability.rules.multiplier_lmi import check_lmi
 
-PARTS = ("sdp", "chol", "growth", "memory", "best")
+PARTS = ("sdp", "chol", "growth", "memory", "best", "default", "bisection")
 
 
 def instance(n: int, seed: int = 0) -> LureSystem:
@@ -141,6 +142,55 @@ def best_rate(n: int = 256) -> list[dict]:
     return [row]
 
 
+def euler(system: LureSystem, dt: float = 0.1) -> LureSystem:
+    """The Euler map of a recurrent network."""
+    return LureSystem(np.eye(system.states) + dt * system.A, dt * system.B, system.C, dt=dt)
+
+
+def processor(function) -> tuple[float, object]:
+    """Processor seconds of one call, and what came of it."""
+    start = time.process_time()
+    found = function()
+    return time.process_time() - start, found
+
+
+def default(sizes: tuple[int, ...] = (8, 16, 24, 32, 64, 128, 256, 512)) -> list[dict]:
+    """``certify`` as it is typed, rate and overshoot, against one existence check with proof of the same system."""
+    rows = []
+    for n in sizes:
+        for kind, system in (("flow", instance(n)), ("map", euler(instance(n)))):
+            exists = min(
+                processor(lambda s=system: certify(s, rate="any", solver="riccati", refute=False))[0] for _ in range(3)
+            )
+            taken, found = processor(lambda s=system, n=n: certify(s, tol=1e-3 if n >= 64 else 1e-6))
+            row = {"part": "default", "n": n, "kind": kind, "rate": found.rate, "overshoot": found.overshoot}
+            rows.append({**row, "seconds": taken, "existence": exists, "ratio": taken / exists})
+            report(rows[-1])
+    return rows
+
+
+def bisection(sizes: tuple[int, ...] = (8, 16)) -> list[dict]:
+    """The best rate against bisection with a semidefinite solver, each step of which is a proof or none."""
+    from stability.criteria.multiplier import multiplier_criterion
+    from stability.solve.multiplier import multiplier_lmi
+    from stability.solve.rates import bisect
+
+    rows = []
+    for n in sizes:
+        system = instance(n)
+        ours, found = processor(lambda s=system: multiplier_criterion(s))
+        for solver in ("CLARABEL", "SCS"):
+            theirs, rate = processor(
+                lambda s=system, solver=solver, top=2.0 * found.rate: bisect(
+                    lambda r: multiplier_lmi(s, r, solver=solver).P is not None, 0.0, top, 1e-6 * top
+                )
+            )
+            row = {"part": "bisection", "n": n, "solver": solver, "rate": found.rate, "solver_rate": rate}
+            rows.append({**row, "seconds": ours, "times_faster": theirs / ours})
+            report(rows[-1])
+    return rows
+
+
 def report(row: dict) -> None:
     print(json.dumps({k: (float(f"{v:.4g}") if isinstance(v, float) else v) for k, v in row.items()}), flush=True)
 
@@ -161,7 +211,8 @@ def main() -> None:
     parser.add_argument("--sdp-sizes", nargs="+", type=int, default=[64, 128, 256])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "certify.json")
     options = parser.parse_args()
-    rows: list[dict] = []
+    kept = json.loads(options.out.read_text())["rows"] if options.out.is_file() else []
+    rows: list[dict] = [row for row in kept if row["part"] not in options.only]
     for part in options.only:
         rows += {
             "sdp": lambda: against_sdp(options.sdp_sizes),
@@ -169,6 +220,8 @@ def main() -> None:
             "growth": growth,
             "memory": memory,
             "best": best_rate,
+            "default": default,
+            "bisection": bisection,
         }[part]()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")

@@ -44,6 +44,13 @@ def certify(
     ] = None,
     time_limit: Annotated[float | None, no_default("Seconds at most.")] = None,
     refute: Annotated[bool, typer.Option(help="Search for a counter-example where no proof is found.")] = True,
+    criteria: Annotated[
+        str,
+        typer.Option(
+            help="needed: criteria that a proved one contains are evaluated for their margins; all: each searches for "
+            "its own best rate."
+        ),
+    ] = "needed",
     continuous: Annotated[
         bool, typer.Option("--continuous", help="The differential equation behind the layer.")
     ] = False,
@@ -92,6 +99,7 @@ def certify(
         tol=tol,
         time_limit=time_limit,
         refute=refute,
+        criteria=criteria,
         seed=seed,
     )
     opinions = _opinions(certificate.subject, output) if cross_check else None
