@@ -6,9 +6,9 @@ A criterion that holds proposes a witness; the rule that ``verify`` uses decides
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +16,12 @@ from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.claims.contraction import contraction_claim, open_claim, overshoot_of
 from stability.claims.further import further_claims
 from stability.claims.stack import layer_findings, stack_claim
-from stability.criteria.circle import circle_criterion
 from stability.criteria.interval import gated_findings, gated_proof
-from stability.criteria.kyp import kyp_criterion
-from stability.criteria.linear import linear_criterion
-from stability.criteria.multiplier import default_tolerance, multiplier_criterion
+from stability.criteria.ladder import Question, fast_enough, lure_findings, tried
+from stability.criteria.multiplier import default_tolerance
 from stability.criteria.pairwise import pairwise_claim, pairwise_criterion
-from stability.criteria.schur import schur_criterion
-from stability.criteria.theorem1 import theorem1_system
 from stability.criteria.witness import Witness
-from stability.errors import ConfigurationError, StabilityError, UnsupportedError
+from stability.errors import ConfigurationError, UnsupportedError
 from stability.gated.cell import GatedCell
 from stability.refute import Refutation
 from stability.refute import refute as search_witness
@@ -44,24 +40,6 @@ from stability.systems.subjects import as_subject
 
 _OF_SYSTEMS = ("theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear")
 CRITERIA = ("auto", *_OF_SYSTEMS, "interval", "pairwise", "cascade")
-_LARGE = 256
-"""Beyond this many states, ``auto`` leaves out the criteria that the multiplier inequality contains."""
-
-
-@dataclass(frozen=True)
-class _Question:
-    """The options of one call, checked."""
-
-    criterion: str
-    solver: str
-    rate: Rate
-    tol: float | None
-    deadline: Deadline
-    seed: int
-    use: Mapping[str, Any]  # what is known of it: range of inputs, initial state, number of steps
-    refute: bool  # search for a witness where nothing is proved
-    searched: bool = False  # criteria that the proved one contains look for their own best rates, too
-    further: bool = True  # claims beside the main one are wanted
 
 
 @dataclass(frozen=True)
@@ -144,7 +122,7 @@ def certify(
     use = {"input_range": input_range, "start": start, "horizon": horizon}
     use = {key: value for key, value in use.items() if value is not None}
     searched = as_choice("criteria", criteria, ("needed", "all")) == "all"
-    question = _Question(criterion, solver, rate, tol, deadline, int(seed), use, refute, searched)
+    question = Question(criterion, solver, rate, tol, deadline, int(seed), use, refute, searched)
     with threads_for(target.states):
         certificate = _certify(target, question, own)
     meta = {**certificate.meta, **deadline.meta}
@@ -153,126 +131,8 @@ def certify(
     if isinstance(rate, float):
         found = certificate.rate if certificate.verdict is Verdict.CERTIFIED else None
         meta["asked_rate"] = rate
-        meta["asked_rate_reached"] = found is not None and _fast_enough(found, rate, target.is_discrete)
+        meta["asked_rate_reached"] = found is not None and fast_enough(found, rate, target.is_discrete)
     return replace(certificate, meta={**meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)})
-
-
-def _own_finding(system: LureSystem, witness: Any) -> list[Finding]:
-    """The proof that a model contracting by construction carries, if it holds for the system as stored."""
-    if not isinstance(witness, dict) or not {"P", "L", "rate"} <= set(witness):
-        return []
-    p, multipliers, rate = np.array(witness["P"], float), np.array(witness["L"], float), float(witness["rate"])
-    p = 0.5 * (p + p.T)
-    valid, reason = check_lmi(system, p, multipliers, rate)
-    if not valid:
-        return [Finding("construction", False, None, f"the model's own witness does not hold: {reason}")]
-    margin = 1.0 - rate if system.is_discrete else rate
-    return [Finding("construction", True, margin, "contracting by construction", rate, {"P": p, "L": multipliers})]
-
-
-def _tried(name: str, criterion: Callable[[], Iterable[Finding]], deadline: Deadline) -> list[Finding]:
-    """A criterion's findings; on entries so extreme that LAPACK gives up, or with no time left, one that says so."""
-    if deadline.stops(name):
-        return [Finding(name, False, None, "not tried: the time limit came first")]
-    try:
-        with np.errstate(all="ignore"):
-            return list(criterion())
-    except StabilityError:
-        raise
-    except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
-        return [Finding(name, False, None, f"numerically out of reach: {reason}")]
-
-
-def _theorem1(system: LureSystem, question: _Question) -> list[Finding]:
-    """Theorem 1; for a discretised system about the differential equation behind it, and then it cannot certify."""
-    behind = system.origin.base if system.origin is not None else system
-    found = theorem1_system(behind, time_limit=question.deadline)
-    cases = {"theorem1a": [found.a], "theorem1b": [found.b_published, found.b_sound]}
-    out = cases.get(question.criterion, [*cases["theorem1a"], *cases["theorem1b"]])
-    if behind is system:
-        return out
-    about = "about the differential equation, not the map that runs"
-    return [Finding(f.criterion, f.holds, f.margin, f"{about}: {f.detail}", f.rate) for f in out]
-
-
-def _has_one_slope(system: LureSystem) -> bool:
-    return system.channels == 0 or bool((system.alpha == system.beta).all())
-
-
-class _Rung(NamedTuple):
-    """One criterion of the ladder for Lur'e systems, or a group of them: who asks for it by name gets it."""
-
-    name: str
-    find: Callable[[LureSystem, _Question], Iterable[Finding]]
-    auto: Callable[[LureSystem, bool], bool]
-    """Which systems ``auto`` tries it on, by whether a rate is wanted."""
-    share: float = 1.0
-    """Of the time left, in ``auto``."""
-    contained: bool = False
-    """Whether the multiplier inequality contains it: where that is proved, one evaluation serves."""
-
-
-def _alone(criterion: Callable[..., Finding]) -> Callable[[LureSystem, _Question], list[Finding]]:
-    return lambda system, question: [criterion(system, rate=question.rate, time_limit=question.deadline)]
-
-
-def _multiplier(system: LureSystem, question: _Question) -> list[Finding]:
-    options: dict[str, Any] = {"rate": question.rate, "solver": question.solver, "tol": question.tol}
-    return [multiplier_criterion(system, **options, time_limit=question.deadline)]
-
-
-_LADDER = (
-    # cost at one rate: an eigenvalue problem
-    _Rung("linear", lambda s, q: [linear_criterion(s, rate=q.rate)], lambda system, rated: _has_one_slope(system)),
-    # singular values
-    _Rung("theorem1", _theorem1, lambda system, rated: rated or system.states <= _LARGE),
-    # eigenvectors of a non-negative matrix
-    _Rung("schur", _alone(schur_criterion), lambda system, rated: True),
-    # H-infinity norms: a dozen Hamiltonian eigenvalue problems each
-    _Rung("circle", _alone(circle_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3, True),
-    _Rung("kyp", _alone(kyp_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3, True),
-    # Riccati equations in a search for multipliers, or a semidefinite program
-    _Rung("multiplier", _multiplier, lambda system, rated: True),
-)
-"""From cheap to strong: the last contains all the others; those that it makes needless leave it most of the time."""
-
-
-def _lure_findings(system: LureSystem, question: _Question, witness: Any) -> list[Finding]:
-    """The ladder, up to the rung that answers."""
-    auto, rated = question.criterion == "auto", question.rate != "any"
-    if question.criterion == "linear" and not _has_one_slope(system):
-        raise UnsupportedError("the linear criterion is for systems without a nonlinear channel")
-    findings, ends = _own_finding(system, witness) if auto else [], {1.0: question.deadline}
-    rungs = [r for r in _LADDER if (r.auto(system, rated) if auto else question.criterion.startswith(r.name))]
-    contained = [r for r in rungs if r.contained and auto and not question.searched]
-    for rung in rungs:
-        if rung in contained:
-            continue
-        if auto and rung.share not in ends:
-            ends[rung.share] = question.deadline.share(rung.share)
-        asked = replace(question, deadline=ends.get(rung.share, question.deadline))
-        findings += _tried(rung.name, lambda rung=rung, asked=asked: rung.find(system, asked), question.deadline)
-        exact = rung.name == "linear" and (findings[-1].holds or system.channels == 0)
-        if exact or (rung.name != "linear" and not rated and any(f.holds and f.witness for f in findings)):
-            return findings
-    proved = bool(contained) and findings[-1].holds  # the last rung's finding
-    asked = replace(question, rate="any") if proved and question.rate == "best" else question
-    for rung in contained:
-        found = _tried(rung.name, lambda rung=rung, asked=asked: rung.find(system, asked), question.deadline)
-        findings[-1:-1] = [_without_rate(f) for f in found] if asked is not question else found
-    return findings
-
-
-def _without_rate(finding: Finding) -> Finding:
-    """A criterion that was asked for existence alone, beside a proof of the best rate by one that contains it."""
-    return replace(finding, rate=None, witness={}) if finding.holds else finding
-
-
-def _fast_enough(rate: float, wanted: Rate, discrete: bool) -> bool:
-    if isinstance(wanted, str):
-        return True
-    return rate <= wanted if discrete else rate >= wanted
 
 
 def _lure_claim(subject: Any, findings: list[Finding], wanted: Rate, tol: float) -> tuple[Claim, Finding] | None:
@@ -286,7 +146,7 @@ def _lure_claim(subject: Any, findings: list[Finding], wanted: Rate, tol: float)
     made: list[tuple[Claim, Finding, float]] = []
     for finding in sorted(usable, key=lambda f: sign * round(float(f.rate or 0.0), 9)):
         rate = float(finding.rate or 0.0)
-        if not _fast_enough(rate, wanted, discrete):
+        if not fast_enough(rate, wanted, discrete):
             continue
         if made and abs(rate - made[0][2]) > tol * (1.0 - made[0][2] if discrete else made[0][2]):
             break
@@ -300,27 +160,27 @@ def _lure_claim(subject: Any, findings: list[Finding], wanted: Rate, tol: float)
     return min(made, key=lambda x: round(overshoot_of(x[0]), 9))[:2] if made else None
 
 
-def _lure(subject: LureSystem | DrivenSystem, question: _Question, own: Any) -> _Found:
+def _lure(subject: LureSystem | DrivenSystem, question: Question, own: Any) -> _Found:
     """A Lur'e system or a network with one: the ladder, at the rate asked for, else at the best there is."""
     system = subject.system
     wanted = parse_rate(question.rate, system)
     tol = question.tol if question.tol is not None else default_tolerance(system)
     for rate in (wanted, "best") if isinstance(wanted, float) else (wanted,):
         asked = question if rate == wanted else replace(question, rate=rate)
-        findings = _lure_findings(system, asked, own)
+        findings = lure_findings(system, asked, own)
         made = _lure_claim(subject, findings, rate, tol)
         if made is not None:
             return _Found(tuple(findings), made[0], made[1].criterion, asked.rate, decided=True)
     return _Found(tuple(findings))
 
 
-def _refuse_other(own: str, question: _Question, whose: str) -> None:
+def _refuse_other(own: str, question: Question, whose: str) -> None:
     if question.criterion not in ("auto", own):
         about = "Lur'e systems" if question.criterion in _OF_SYSTEMS else "other subjects"
         raise UnsupportedError(f"the {question.criterion} criterion is about {about}; {whose} has criterion {own}")
 
 
-def _gated(cell: GatedCell, question: _Question, own: Any) -> _Found:
+def _gated(cell: GatedCell, question: Question, own: Any) -> _Found:
     """A gated cell: bounds of its gates over an invariant box, at the rate asked for, else at the best there is."""
     _refuse_other("interval", question, "a gated cell")
     for rate in (question.rate, "best") if isinstance(question.rate, float) else (question.rate,):
@@ -331,15 +191,15 @@ def _gated(cell: GatedCell, question: _Question, own: Any) -> _Found:
     return _Found(findings)
 
 
-def _pairs(subject: PairwiseSystem, question: _Question, own: Any) -> _Found:
+def _pairs(subject: PairwiseSystem, question: Question, own: Any) -> _Found:
     """An activation on pairs of units: a norm of the weights that it does not stretch."""
     _refuse_other("pairwise", question, "a network with an activation on pairs")
-    findings = tuple(_tried("pairwise", lambda: [pairwise_criterion(subject)], question.deadline))
+    findings = tuple(tried("pairwise", lambda: [pairwise_criterion(subject)], question.deadline))
     claim = pairwise_claim(subject, findings[0])
     return _Found(findings, claim, findings[0].criterion if claim else None, decided=claim is not None)
 
 
-def _stack(stack: LayerStack, question: _Question, own: Any) -> _Found:
+def _stack(stack: LayerStack, question: Question, own: Any) -> _Found:
     """A stack: every layer by itself, from the proof that it carries where it has one, then the composition."""
     carried = own.get("layers", ()) if isinstance(own, dict) else ()
     carried = carried if len(carried) == len(stack.layers) else (None,) * len(stack.layers)
@@ -360,7 +220,7 @@ def _stack(stack: LayerStack, question: _Question, own: Any) -> _Found:
     return _Found(findings, claim, kind, meta=meta, decided=decided)
 
 
-_CRITERIA: tuple[tuple[tuple[type, ...], Callable[[Any, _Question, Any], _Found]], ...] = (
+_CRITERIA: tuple[tuple[tuple[type, ...], Callable[[Any, Question, Any], _Found]], ...] = (
     ((LureSystem, DrivenSystem), _lure),
     ((GatedCell,), _gated),
     ((PairwiseSystem,), _pairs),
@@ -369,7 +229,7 @@ _CRITERIA: tuple[tuple[tuple[type, ...], Callable[[Any, _Question, Any], _Found]
 """Who asks the criteria about which subjects."""
 
 
-def _certify(subject: Any, question: _Question, own: Any) -> Certificate:
+def _certify(subject: Any, question: Question, own: Any) -> Certificate:
     """Criteria, then the search for a witness against, then further claims."""
     criteria = next((find for types, find in _CRITERIA if isinstance(subject, types)), None)
     if criteria is None:
@@ -387,7 +247,7 @@ def _certify(subject: Any, question: _Question, own: Any) -> Certificate:
     return Certificate(subject, claim, criterion, claim.value, overshoot, findings, further, meta)
 
 
-def _search(subject: Any, question: _Question) -> Refutation:
+def _search(subject: Any, question: Question) -> Refutation:
     limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
     if isinstance(subject, LayerStack):  # the layers of its lowest level were searched by themselves
         seen = checked_range(question.use.get("input_range"), subject.inputs)
@@ -396,7 +256,7 @@ def _search(subject: Any, question: _Question) -> Refutation:
     return search_witness(subject, seed=question.seed, time_limit=limit, **question.use)
 
 
-def _witness_meta(result: Refutation, question: _Question) -> dict[str, Any]:
+def _witness_meta(result: Refutation, question: Question) -> dict[str, Any]:
     """What ``meta`` says of a witness: whether it can happen in use, where anything is known of the use."""
     if not question.use:
         return {}
