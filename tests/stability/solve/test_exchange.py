@@ -92,7 +92,8 @@ def test_no_semidefinite_program_reaches_a_better_rate(dt, seed):
     rng = np.random.default_rng(seed)
     W = rng.standard_normal((5, 5)) / np.sqrt(5)
     A = -1.5 * np.eye(5) + 0.5 * (W - W.T)
-    system = LureSystem.recurrent(A, 0.6 * W) if dt is None else LureSystem(np.eye(5) + dt * A, dt * np.eye(5), W, dt=dt)
+    flow = LureSystem.recurrent(A, 0.6 * W)
+    system = flow if dt is None else LureSystem(np.eye(5) + dt * A, dt * np.eye(5), W, dt=dt)
     found = multiplier_criterion(system)
     better = found.rate + 2e-5 if dt is None else found.rate - 2e-5
     assert multiplier_lmi(system, better).P is None
