@@ -50,7 +50,7 @@ def rotation_planes(A: Tensor) -> tuple[Tensor, Tensor]:
     Q = qr(check_square(A, "the rotation").detach().double()).Q
     if torch.linalg.det(Q) < 0:
         raise UnsupportedError("a matrix of determinant -1 is no rotation: negate one of its columns for one")
-    T, Z = schur(Q.cpu().numpy(), output="real")
+    T, Z = schur(Q.cpu().numpy(), output="real")[:2]
     columns, angles, plus, minus = _blocks(T)
     for kind, angle in ((minus, np.pi), (plus, 0.0)):  # the minus ones are even in number: the determinant is 1
         while len(kind) >= 2:
