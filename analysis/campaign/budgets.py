@@ -45,7 +45,7 @@ class Budget:
     seconds: float = 900.0
     gain_seconds: float = 300.0
     program_states: int = 64
-    program_steps: int = 150
+    program_steps: int = 180
     program_seconds: float = 20.0
 
 

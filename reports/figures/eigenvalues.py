@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -173,10 +173,12 @@ def extremes(
         return None
     with panel(f"{label(model.title, 30)}: {label(matrix, 10)}, {words}") as (figure, axes):
         axes.axhline(1.0 if region.kind == "map" else 0.0, color=INK, linewidth=1)
-        drawn = {quantity: {"color": series_color(index), "label": "largest" if words == "real part" else words}}
+        drawn: dict[str, dict[str, Any]] = {
+            quantity: {"color": series_color(index), "label": "largest" if words == "real part" else words}
+        }
         if region.kind != "map":
             drawn["min_real"] = {"color": series_color(index), "linewidth": 1.0, "linestyle": "--", "label": "smallest"}
-            dotted = {"color": MUTED, "linewidth": 1.2, "linestyle": (0, (1.2, 1.4))}
+            dotted: dict[str, Any] = {"color": MUTED, "linewidth": 1.2, "linestyle": (0, (1.2, 1.4))}
             drawn["prop1_high"] = {**dotted, "label": "bounds of Proposition 1, corrected"}
             drawn["prop1_low"] = dotted
         for key, style in drawn.items():

@@ -40,9 +40,9 @@ def opinions(report: Report) -> Section | None:
         "Criteria as semidefinite programs",
         "The circle criterion (bounded real lemma) and KYP are decided in the frequency domain. Here cvxpy poses both "
         "as linear matrix inequalities, and a solver answers with a status: optimal says that a P with a positive "
-        "margin t exists, infeasible that none does; inaccurate ones count as said. A status alone is wrong where the "
-        "P that came with a yes does not satisfy the inequality, rounding errors counted, and where a no stands "
-        "against the frequency domain's yes. No verdict depends on it. "
+        "margin t exists, infeasible that none does; inaccurate ones count as said, those of a search that was stopped "
+        "early do not. A status alone is wrong where the P that came with a yes does not satisfy the inequality, "
+        "rounding errors counted, and where a no stands against the frequency domain's yes. No verdict depends on it. "
         + opinion_count(len(said), sum(map(bool, said))),
         tables,
     ).kept

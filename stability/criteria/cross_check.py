@@ -57,7 +57,8 @@ class Opinion:
         criterion: ``circle`` or ``kyp``.
         solver: ``SCS`` or ``CLARABEL``; empty where none was asked.
         status: the solver's own word, or why there is none.
-        says: what the status says of the criterion; ``None`` where it says nothing.
+        says: what the status says of the criterion; ``None`` where it says nothing, also where a limit of steps or
+            seconds ended the search.
         margin: the solver's ``t``; ``None`` where it gave none.
         verified: whether the ``P`` that came with a yes satisfies the criterion's inequality beyond rounding errors.
         holds: whether the criterion holds by the frequency domain; ``None`` where that was not decided.
@@ -122,7 +123,7 @@ class _Question:
 
 
 def cross_check(
-    subject: Any, *, time_limit: TimeLimit = SECONDS, steps: int = 2_000, largest: int = LARGEST
+    subject: Any, *, time_limit: TimeLimit = SECONDS, steps: int = 20_000, largest: int = LARGEST
 ) -> CrossCheck:
     """The circle criterion and KYP as linear matrix inequalities, beside the frequency domain.
 
@@ -200,10 +201,12 @@ def _asked(
     """Ask one solver, and hold its status against the proof and the frequency domain."""
     scales = state_scales(question.loop)
     loop = question.loop.rescaled(scales)
-    status, P, t, seconds = pose_strictly(
+    status, P, t, seconds, stopped = pose_strictly(
         loop, question.supply(loop), solver, deadline, strictness=STRICTNESS, steps=steps
     )
     says = True if status in YES else False if status in NO else None
+    if stopped and says is not None:  # cut short by us: no answer of the solver's
+        status, says = f"{status}, stopped early", None
     verified = says is True and P is not None and _satisfies(question, P / np.outer(scales, scales))
     holds = None if margin is None or np.isnan(margin) else margin > 0
     wrong = None if says is None else not verified if says else bool(holds)

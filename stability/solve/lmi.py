@@ -281,12 +281,14 @@ class Word(NamedTuple):
         P: unchecked, where it gave one.
         t: its margin, where it gave one.
         seconds: cvxpy's part included.
+        stopped: whether a limit of steps or seconds ended it: its status is then that of an unfinished search.
     """
 
     status: str
     P: Array | None = None
     t: float | None = None
     seconds: float = 0.0
+    stopped: bool = False
 
 
 def pose_strictly(
@@ -318,9 +320,11 @@ def pose_strictly(
     problem = cp.Problem(cp.Maximize(wide), [main, P >> wide * np.eye(n), wide >= strictness, wide <= 1])
     status = _solve(problem, solver, deadline, 1e-6, steps)
     status, seconds = problem.status or status, monotonic() - begun
+    taken = getattr(problem.solver_stats, "num_iters", None) or 0
+    stopped = deadline.over or (solver == "SCS" and taken >= steps)
     if P.value is None or wide.value is None or not np.isfinite(P.value).all():
-        return Word(status, seconds=seconds)
-    return Word(status, np.asarray(P.value, dtype=np.float64), float(np.asarray(wide.value)), seconds)
+        return Word(status, None, None, seconds, stopped)
+    return Word(status, np.asarray(P.value, dtype=np.float64), float(np.asarray(wide.value)), seconds, stopped)
 
 
 def pose_gain(

@@ -105,6 +105,17 @@ def test_what_cannot_be_asked_says_why_and_asks_nobody(monkeypatch: pytest.Monke
     assert statuses(cross_check(LureSystem.linear([[-1.0]]))) == {"not run: nothing nonlinear"}
 
 
+def test_a_search_that_was_cut_short_has_no_word() -> None:
+    """Far inside and far outside the solver would be right; after one step its status is no answer of its own."""
+    for gain in (0.5, 2.0):
+        scs = [o for o in cross_check(with_gain(gain), steps=1).opinions if o.solver == "SCS"]
+        assert len(scs) == 2
+        for o in scs:
+            assert o.status.endswith("stopped early")
+            assert o.says is o.agrees is o.wrong is None
+            assert not o.verified
+
+
 def test_layers_of_a_stack_are_asked_one_by_one_and_no_time_is_no_error() -> None:
     cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
     found = cross_check(LayerStack([cell, cell]))
