@@ -237,7 +237,7 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
         for i, m, frame in known:
             over = m.trainings.curve("robustness")
             if over is not None:
-                frame = over[over["at"] > 0].rename(columns={"at": "radius", "mean": "certified_accuracy"})
+                frame = over.rename(columns={"at": "radius", "mean": "certified_accuracy"}).query("radius > 0")
                 _band(axes, frame["radius"], frame["low"], frame["high"], i)
             axes.plot(frame["radius"], frame["certified_accuracy"], color=series_color(i), linewidth=3.4, alpha=0.6)
             rows = _rows(m, "attacks", keys)
