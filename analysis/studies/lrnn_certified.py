@@ -23,7 +23,7 @@ from .networks import LIPSCHITZ, counted, mean, verdict
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Trained Lipschitz RNNs against theorem 1, circle, KYP and multiplier criteria"
-FULL: dict[str, Any] = {"hidden": 24, "limit": 1500, "epochs": 5, "seeds": 3}
+FULL: dict[str, Any] = {"hidden": 12, "limit": 1000, "epochs": 4, "seeds": 3}
 QUICK: dict[str, Any] = {"hidden": 8, "limit": 400, "epochs": 2, "seeds": 1}
 TRAINING: dict[str, Any] = {"lr": 3e-3, "batch_size": 32, "clip": 1.0}
 RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from stability.certificate import Certificate
 from stability.certify import certify
 from stability.errors import StabilityError
 from stability.verify import verify
@@ -85,7 +86,25 @@ def verdict(layer: nn.Module, seed: int, time_limit: float | None = None) -> str
         certificate = certify(layer.to("cpu"), rate="any", seed=seed, time_limit=time_limit)
     except StabilityError:
         return "no verdict"
-    return str(certificate.verdict) if verify(certificate).valid else "no verdict"
+    return confirmed(certificate)
+
+
+def confirmed(certificate: Certificate) -> str:
+    """The verdict, where it claims something only if the checker proves it again.
+
+    Args:
+        certificate: of ``certify``.
+
+    Returns:
+        One of ``VERDICTS``.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> [confirmed(certify(LureSystem.recurrent([[-1.0]], [[w]]))) for w in (0.5, 2.0)]
+        ['certified', 'refuted']
+    """
+    word = str(certificate.verdict)
+    return word if word == "inconclusive" or verify(certificate).valid else "no verdict"
 
 
 def counted(verdicts: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ from .networks import mean, networks
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Norms of hidden states over ten times the trained length"
-FULL: dict[str, Any] = {"hidden": 32, "limit": 2000, "epochs": 4, "seeds": 3, "sequences": 40}
+FULL: dict[str, Any] = {"hidden": 24, "limit": 1500, "epochs": 3, "seeds": 2, "sequences": 40}
 QUICK: dict[str, Any] = {"hidden": 16, "limit": 300, "epochs": 1, "seeds": 1, "sequences": 16}
 TRAINING: dict[str, Any] = {"lr": 3e-3, "batch_size": 32, "clip": 1.0}
 FACTOR, DT, KEPT = 10, 0.1, 70

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from stability.analysis.studies import errata, lrnn_pendulum, lrnn_robustness, lrnn_spectra
 from stability.analysis.studies.lrnn_certified import conditions
-from stability.analysis.studies.networks import counted, mean, networks, verdict
+from stability.analysis.studies.networks import confirmed, counted, mean, networks, verdict
 from stability.analysis.tasks import make_task
+from stability.certify import certify
 from stability.models import LipschitzRNN
+from stability.systems import LureSystem
 
 
 @pytest.mark.parametrize(("size", "beta", "seed"), [(6, 0.5, 0), (9, 0.7, 3), (5, 1.0, 1)])
@@ -105,3 +109,13 @@ def test_verdicts_are_counted_in_one_order():
     assert verdict(
         networks(4, 0.1)["contracting"](make_task("digits", layout="8", limit=20, test_limit=10)).layer, 0
     ) == ("certified")
+
+
+def test_an_open_question_is_no_missing_verdict():
+    """Nothing is claimed, so that the checker has nothing to prove; a claim that it refuses is no verdict."""
+    A = [[-0.2, 0.0], [0.0, -0.2]]
+    certificate = certify(LureSystem.recurrent(A, [[0.0, 1.0], [-1.0, -0.5]]), criterion="theorem1a", refute=False)
+    assert confirmed(certificate) == "inconclusive"
+    good = certify(LureSystem.recurrent([[-2.0]], [[1.0]]))
+    assert confirmed(good) == "certified"
+    assert confirmed(dataclasses.replace(good, rate=5.0)) == "no verdict"
