@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -45,7 +45,7 @@ class _Curve:
         """Name and values of every curve, by the points."""
         if "layer" in frame:  # of a stack its last layer, as it is drawn
             frame = frame.loc[frame["layer"] == frame["layer"].max()]
-        parts: Iterable[tuple[Any, Any]] = frame.groupby(list(self.groups)) if self.groups else [((), frame)]
+        parts = cast(Iterable[tuple[Any, Any]], frame.groupby(list(self.groups)) if self.groups else [((), frame)])
         for key, part in parts:
             for value in self.values:
                 name = " ".join(map(str, key)) if self.groups else value if len(self.values) > 1 else ""
