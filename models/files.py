@@ -110,8 +110,8 @@ def _build_layer(description: Mapping[str, Any]) -> RecurrentLayer:
         if not all(isinstance(layer, RecurrentLayer) and not isinstance(layer, Stack) for layer in layers):
             raise ConfigurationError("the layers of a stack must be recurrent layers without a head")
         return Stack(layers)  # type: ignore[arg-type]
-    as_choice("layer", name, (*LAYERS, "stack"))
-    return made_with(LAYERS[name], f"layer {name}", description["config"])
+    layer = LAYERS[as_choice("layer", name, (*LAYERS, "stack"))]
+    return made_with(layer, f"layer {name}", description["config"])
 
 
 def save(model: nn.Module, path: str | Path, weights: Mapping[str, Tensor] | None = None) -> Path:

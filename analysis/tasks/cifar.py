@@ -158,7 +158,7 @@ def _check_opcodes(body: bytes) -> None:
     for count, (opcode, argument, _) in enumerate(pickletools.genops(body)):
         if opcode.name not in _OPCODES:
             raise pickle.UnpicklingError(f"the instruction {opcode.name}, which no batch has")
-        if count > _MOST_OPCODES or ("PUT" in opcode.name and int(argument) > _MOST_OPCODES):
+        if count > _MOST_OPCODES or ("PUT" in opcode.name and int(argument or 0) > _MOST_OPCODES):
             raise pickle.UnpicklingError("more parts than a batch has")
 
 
@@ -172,8 +172,8 @@ def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise FileFormatError(f"{path} is no batch of CIFAR-10: {str(error)[:200]}") from error
     entries = batch.items() if type(batch) is dict else ()
     found = {k.decode("latin-1") if isinstance(k, bytes) else k: v for k, v in entries}
-    state = getattr(found.get("data"), "state", None)
-    labels = found.get("labels")
+    state: Any = getattr(found.get("data"), "state", None)
+    labels: Any = found.get("labels")
     good = isinstance(state, tuple) and len(state) == 5 and isinstance(labels, list)
     if not good or not all(type(label) is int and 0 <= label < len(CLASSES) for label in labels):
         raise FileFormatError(f"{path} is no batch of CIFAR-10: it must be a dictionary with data and labels, 0 to 9")

@@ -126,12 +126,16 @@ def treebank(
     symbols = _alphabet(paths[0], texts[0]) if units == "characters" else _frequent(texts[0], vocabulary)
     if UNKNOWN not in symbols:
         symbols = [*symbols, UNKNOWN]
-    rng, pairs = np.random.default_rng(seed), []
-    for path, text, most in zip(paths, texts, (limit, test_limit)):
+    rng = np.random.default_rng(seed)
+
+    def part(path: Path, text: list[str], most: int) -> Pair:
         check_numbers(place, min(most, len(text) // steps), steps, len(symbols))
-        pairs.append(_pieces(path, _codes(text, symbols), steps, most, len(symbols), rng, ahead))
+        return _pieces(path, _codes(text, symbols), steps, most, len(symbols), rng, ahead)
+
+    train, test = part(paths[0], texts[0], limit), part(paths[1], texts[1], test_limit)
     source = {"source": "folder", "folder": str(place.resolve()), "what": f"Penn Treebank, {units}", "seed": seed}
-    return _text_task(*pairs, "perplexity" if units == "words" else "bits_per_character", source, tuple(symbols))
+    metric = "perplexity" if units == "words" else "bits_per_character"
+    return _text_task(train, test, metric, source, tuple(symbols))
 
 
 def _text_task(
