@@ -31,6 +31,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_seeds_are_of_trainings_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["report", "stable.npz", "--seeds", "2", "--out", "r"]) == 2
+    assert "name what to train with --models" in capsys.readouterr().err
+    assert cli.run(["report", "--redraw", "r", "--seeds", "2"]) == 2
+    assert "leave out --seeds" in capsys.readouterr().err
+    assert not (here / "r").exists()
+
+
 def test_given_models_of_every_kind(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["train", "--model", "elman", "--hidden", "6", "--epochs", "1", "--out", "run", "-q", *TINY]) == 0
     capsys.readouterr()
