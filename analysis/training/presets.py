@@ -93,6 +93,15 @@ PRESETS: dict[str, Preset] = {
         "an orthogonal W for every value of its parameters: distances never grow, and need not shrink",
         reflections=16,
     ),
+    "rotrnn": _units(
+        "rotrnn",
+        "RotRNN",
+        "a linear recurrence of rotations and decays: its rate is exact, its expected norm the same at every step",
+        heads=8,
+    ),
+    "lru": _units(
+        "lru", "LRU", "the other linear recurrence: complex diagonal, its rate is the largest modulus"
+    ),
     "unitary": _units(
         "unitary",
         "Unitary RNN",
