@@ -1,7 +1,8 @@
 """Several long jobs at once, each in a process of its own with one thread, with news on the way.
 
-Processes are spawned, so that nothing is inherited by accident; they leave interruptions to their parent,
-which stops them, and end when it is gone. What a job finished on disk stays there.
+Workers are spawned, so that nothing is inherited by accident. On Linux a worker imports everything once and forks a
+process for each of its jobs, which costs nothing; elsewhere it does one job and ends. Processes leave interruptions to
+their parent, which stops them, and end when it is gone. What a job finished on disk stays there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import wait
@@ -89,26 +91,96 @@ def _hold(inherited: Any) -> _Held:
     return _Held(descriptor)
 
 
-def _child(
-    work: Callable[[Any, Tell], None], name: str, packed: bytes, folders: list[str], news: Any, held: _Held
-) -> None:
+FORKS = sys.platform == "linux"
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+Work = Callable[[Any, Tell], None]
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """An environment whose processes compute with one thread each, where it does not say otherwise."""
+    added = [name for name in THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(added, "1"))
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _worker(work: Work, folders: list[str], pipe: Any, held: _Held) -> None:
+    """Jobs from a pipe, one by one, until there is none or one has ended badly: then this process does, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _killed_with_the_parent()
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(1)
+    while True:
+        try:
+            name, packed = pipe.recv()
+        except EOFError:
+            return
+        if not FORKS:
+            _do(work, name, packed, folders, pipe)
+            return
+        _forked(lambda name=name, packed=packed: _do(work, name, packed, folders, pipe))
+
+
+def _forked(act: Callable[[], None]) -> None:
+    """Act in a forked process; where that one ends without having come to the end, end as it did."""
+    read, write = os.pipe()
+    parent, child = os.getpid(), os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.close(read)
+        code = 1
+        try:
+            _killed_with_the_parent()
+            if os.getppid() == parent:
+                act()
+                os.write(write, b"1")
+                code = 0
+        except BaseException:  # noqa: BLE001 - what ends a process, an interrupted training among it, ends this one
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+    os.close(write)
+
+    def stop(number: int, frame: Any) -> None:  # nothing of it is left when this process has ended
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, stop)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    through = os.read(read, 1)
+    os.close(read)
+    if code < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    if code or not through:
+        os._exit(code)
+
+
+def _do(work: Work, name: str, packed: bytes, folders: list[str], pipe: Any) -> None:
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     os.dup2(2, 1)  # what a model's code prints is no result
     sys.path[:0] = [f for f in folders if f not in sys.path]  # classes of the user's own, from where they came
 
     def unpacked(data: bytes, tell: Tell) -> None:
         work(pickle.loads(data), tell)
 
-    news.send(_carry_out(unpacked, name, packed, news.send))
+    pipe.send(_carry_out(unpacked, name, packed, pipe.send))
 
 
 def run_jobs(
-    work: Callable[[Any, Tell], None],
+    work: Work,
     jobs: Mapping[str, Any],
     *,
     processes: int = 2,
@@ -157,50 +229,70 @@ def _packed(job: Any) -> bytes | None:
 
 
 def _apart(
-    work: Callable[[Any, Tell], None],
+    work: Work,
     jobs: Mapping[str, bytes],
     processes: int,
     tell: Callable[[str, str], Any],
     done: Callable[[Outcome], Any],
     held: _Held,
 ) -> list[Outcome]:
-    """Each job in a process of its own, with a pipe of its own: one that is killed can leave no other waiting."""
-    context = multiprocessing.get_context("spawn")
+    """Each job in a process of its own, a pipe for every worker: one that is killed can leave no other waiting."""
     waiting, outcomes = list(jobs), []
     running: dict[Any, tuple[str, Any]] = {}
+    idle: list[tuple[Any, Any]] = []
+
     try:
         while waiting or running:
             while waiting and len(running) < processes:
+                pipe, process = idle.pop() if idle else _started(work, held)
                 name = waiting.pop(0)
-                ours, theirs = context.Pipe(duplex=False)
-                arguments = (work, name, jobs[name], [os.getcwd(), *PATHS], theirs, held)
-                process = context.Process(target=_child, args=arguments, name=name)
-                running[ours] = (name, process)
-                process.start()
-                theirs.close()  # so that its end is seen here
+                running[pipe] = (name, process)
+                with contextlib.suppress(OSError):  # one that is gone already is found to be so below
+                    pipe.send((name, jobs[name]))
             ready = wait(list(running))
             for pipe in [each for each in running if each in ready]:
                 name, process = running[pipe]
-                try:
-                    item = pipe.recv()
-                except (EOFError, OSError):
-                    process.join()
-                    item = _without_outcome(name, process.exitcode)
+                item = _received(pipe, name, process)
                 if isinstance(item, Outcome):
                     del running[pipe]
-                    pipe.close()
-                    process.join()
+                    if FORKS and process.exitcode is None:
+                        idle.append((pipe, process))
+                    else:
+                        pipe.close()
+                        process.join()
                     outcomes.append(item)
                     done(item)
                 else:
                     tell(name, item)
+        for pipe, _ in idle:
+            pipe.close()  # there is no more to do
     finally:
-        started = [process for _, process in running.values() if process.pid is not None]
-        for process in started:
+        every = [process for _, process in (*running.values(), *idle) if process.pid is not None]
+        for process in every:
             process.terminate()
-        for process in started:
+        for process in every:
             process.join()
     return outcomes
+
+
+def _started(work: Work, held: _Held) -> tuple[Any, Any]:
+    """A new worker, and the pipe to it."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_worker, args=(work, [os.getcwd(), *PATHS], theirs, held))
+    with _one_thread():
+        process.start()
+    theirs.close()  # so that its end is seen here
+    return ours, process
+
+
+def _received(pipe: Any, name: str, process: Any) -> Any:
+    """The next news of a job, its outcome among them."""
+    try:
+        return pipe.recv()
+    except (EOFError, OSError):
+        process.join()
+        return _without_outcome(name, process.exitcode)
 
 
 def _without_outcome(name: str, code: int | None) -> Outcome:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Finding
+from stability.claims.nonexpansive import nonexpansive
 from stability.refute.answer import Refutation, accepted
 from stability.refute.equilibria import search_equilibria
 from stability.refute.inputs import ANYWHERE
@@ -24,6 +25,8 @@ from stability.systems.activations import activation
 Array = np.ndarray
 AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", unstable_everywhere_data))
 """What one eigenvalue problem decides."""
+ROUNDING = 1e-12
+"""An excess of eigenvalues that storing an orthogonal matrix can cost."""
 
 
 def slope_data(found: SlopeSearch) -> dict[str, Any]:
@@ -69,7 +72,9 @@ def search_network(search: Search) -> Refutation:
     """Search for a witness against a network: its weights, bias and activation, under every input.
 
     First what one eigenvalue problem decides, then destabilising slopes (a finding only), then equilibria, orbits and
-    runs, in the data's range and anywhere. An unstable linear part on the very boundary comes last.
+    runs, in the data's range and anywhere. An unstable linear part on the very boundary comes last. Where no step
+    stretches a difference, no equilibrium or orbit is unstable, the equilibria under one input are a convex set, and a
+    run that stays apart from another keeps its neighbours apart from itself: nothing of that is looked for.
     """
     driven, system, deadline = search.subject, search.subject.system, search.deadline
     with np.errstate(all="ignore"):
@@ -82,6 +87,8 @@ def search_network(search: Search) -> Refutation:
         proved = np.isfinite(found.excess) and accepted(system, "destabilising_slopes", slope_data(found))
         finding = slope_finding(found, system.is_discrete, bool(proved))
         places = (search.region, ANYWHERE) if search.region.bounded else (ANYWHERE,)
+        if found.excess <= ROUNDING and nonexpansive(driven, time_limit=deadline) is not None:
+            places = ()
         candidates = (
             _candidates(
                 replace(
