@@ -9,6 +9,7 @@ belong to the weights that they were computed from: a model that changed since t
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -24,11 +25,12 @@ from stability.storage.folder import claim, is_inner, is_listed, listed
 from stability.storage.writing import make_folder
 from stability.systems.checks import as_choice
 
+from ...models.recurrent import LAYERS
 from ..results import plain_value
 from ..tasks import identity, make_task
 from ..training.front import resume_run
 from ..training.outcome import Progress
-from ..training.presets import PRESETS, train_preset
+from ..training.presets import PRESETS, known_presets, train_preset
 from ..training.runs import RUN_FILE, read_run
 from .budgets import BUDGETS, AnalysisSettings
 from .digests import file_digests, model_digest
@@ -54,7 +56,6 @@ from .trainings import TRAININGS_FILE, write_trainings
 
 MODEL_FILE = "model.safetensors"
 FINISHED = "finished"
-DEFAULT_MODELS = ("contracting", "lstm", "lipschitz", "neural_ode", "antisymmetric")
 
 
 @dataclass(frozen=True)
@@ -163,12 +164,14 @@ class _Job:
         run: name of the run directory.
         name: of the model.
         settings: of its analysis, and with its seed.
+        module: where a user's own layer is registered, which a process of its own has to import.
     """
 
     campaign: Campaign
     run: str
     name: str
     settings: AnalysisSettings
+    module: str = ""
 
     @property
     def folder(self) -> Path:
@@ -227,9 +230,9 @@ def plan(campaign: Campaign, *, overwrite: bool = False) -> tuple[str, ...]:
 
 def _check(campaign: Campaign, overwrite: bool) -> None:
     """Refuse what cannot be done before anything is changed."""
-    trained = [n for n in campaign.models if n not in {g.name for g in campaign.given}]
+    trained, known = [n for n in campaign.models if n not in {g.name for g in campaign.given}], known_presets()
     for name in trained:
-        as_choice("model", name, PRESETS)
+        as_choice("model", name, known)
     folder = campaign.folder
     if folder.exists() and not folder.is_dir():
         raise FileFormatError(f"cannot write to {folder}: it is a file")
@@ -298,6 +301,7 @@ def run_campaign(
                 run,
                 name,
                 replace(settings, seed=seed),
+                _home(name),
             )
             for run, (name, seed) in campaign.runs.items()
             if run not in done
@@ -329,6 +333,12 @@ def run_campaign(
         return outcomes
 
 
+def _home(name: str) -> str:
+    """The module of a registered layer that is trained under its own name; empty where none is."""
+    layer = None if name in PRESETS else LAYERS.get(name)
+    return "" if layer is None or layer.__module__ == "__main__" else layer.__module__
+
+
 def _work(job: _Job, tell: Callable[[str], None]) -> None:
     (_examine if job.campaign.given else _train)(job, tell)
 
@@ -336,6 +346,8 @@ def _work(job: _Job, tell: Callable[[str], None]) -> None:
 def _train(job: _Job, tell: Callable[[str], None]) -> None:
     """Train a preset, or go on with its training, then analyse."""
     campaign, folder = job.campaign, job.folder
+    if job.module:
+        importlib.import_module(job.module)
     name, options = campaign.task
     task = make_task(name, data_dir=campaign.data_dir, seed=campaign.seed, **options)
 
@@ -358,7 +370,7 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
             raise KeyboardInterrupt
         if result.epochs == 0:
             raise UnsupportedError(f"training finished no epoch ({result.detail})")
-    preset = PRESETS[job.name]
+    preset = known_presets()[job.name]
     about = {"title": preset.title or job.name, "source": f"trained here: {preset.why}"}
     analyse(folder, model, job.settings, model=model, task=task, progress=tell, **about)
 

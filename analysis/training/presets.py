@@ -16,7 +16,7 @@ import torch
 from stability.errors import ConfigurationError
 from stability.systems.checks import as_choice
 
-from ...models import SequenceModel, build
+from ...models import LAYERS, SequenceModel, build
 from ..tasks import Task
 from .front import train
 from .outcome import TrainResult
@@ -99,9 +99,7 @@ PRESETS: dict[str, Preset] = {
         "a linear recurrence of rotations and decays: its rate is exact, its expected norm the same at every step",
         heads=8,
     ),
-    "lru": _units(
-        "lru", "LRU", "the other linear recurrence: complex diagonal, its rate is the largest modulus"
-    ),
+    "lru": _units("lru", "LRU", "the other linear recurrence: complex diagonal, its rate is the largest modulus"),
     "unitary": _units(
         "unitary",
         "Unitary RNN",
@@ -111,15 +109,70 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+DEFAULT_MODELS = (
+    "contracting",
+    "lipschitz",
+    "lipschitz_margin",
+    "antisymmetric",
+    "neural_ode",
+    "householder",
+    "unitary",
+    "rotrnn",
+    "lru",
+    "lstm",
+    "gru",
+)
+"""The models of a report that is given none: those of the four papers, and the gated ones they are compared with."""
+
+
+def known_presets() -> dict[str, Preset]:
+    """All presets; a registered layer that has none of its own, such as a user's, gets common settings.
+
+    Example:
+        >>> known_presets()["elman"] is PRESETS["elman"]
+        True
+    """
+    others = (name for name in LAYERS if name not in PRESETS)
+    own = {name: _units(name, LAYERS[name].__name__, "a registered layer, with common settings") for name in others}
+    return {**PRESETS, **own}
+
+
+def preset_names(asked: str | None) -> tuple[str, ...]:
+    """The presets that a word stands for.
+
+    Args:
+        asked: ``"default"`` or ``None``; ``"all"``; or names with commas between them.
+
+    Returns:
+        The names; whether there are such presets is not looked at.
+
+    Raises:
+        ConfigurationError: no name, or one twice.
+
+    Example:
+        >>> preset_names("rotrnn, lru"), len(preset_names("default")) < len(preset_names("all"))
+        (('rotrnn', 'lru'), True)
+    """
+    if asked in (None, "default"):
+        return DEFAULT_MODELS
+    if asked == "all":
+        return tuple(known_presets())
+    names = tuple(name.strip() for name in str(asked).split(",") if name.strip())
+    if not names or len(set(names)) < len(names):
+        raise ConfigurationError(f"--models takes all, default, or different names with commas, got {asked!r}")
+    return names
+
+
 def _preset(name: str) -> Preset:
-    return PRESETS[as_choice("preset", name, PRESETS)]
+    known = known_presets()
+    return known[as_choice("preset", name, known)]
 
 
 def preset_model(name: str, task: Task, *, seed: int = 0) -> SequenceModel:
     """A freshly initialised model of a preset, fitting a task.
 
     Args:
-        name: a key of ``PRESETS``.
+        name: a key of ``known_presets()``.
         task: gives input and output sizes.
         seed: of the initial weights; the global random state stays as it is.
 
@@ -154,7 +207,7 @@ def preset_training(name: str, *, quick: bool = False) -> dict[str, Any]:
     """Keyword arguments of ``train`` for a preset.
 
     Args:
-        name: a key of ``PRESETS``.
+        name: a key of ``known_presets()``.
         quick: fewer epochs.
 
     Returns:
@@ -183,7 +236,7 @@ def train_preset(
     """Make a preset's model and train it, spectra tracked.
 
     Args:
-        name: a key of ``PRESETS``.
+        name: a key of ``known_presets()``.
         task: what to train on.
         quick: fewer epochs.
         seed: of weights and training.

@@ -30,7 +30,7 @@ def report(
         typer.Argument(help="Models to examine; with none, small ones are trained first.", metavar="[MODEL ...]"),
     ] = None,
     train_models: Annotated[
-        str | None, no_default("Which models to train, with commas between them.", "--models")
+        str | None, no_default("Which models to train: default, all, or names with commas.", "--models")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Short trainings and small samples: a look in a minute.")
@@ -117,10 +117,10 @@ def _campaign(
     for path in paths:
         there(path)
 
-    from ...analysis.campaign.campaign import DEFAULT_MODELS, Campaign, Given
+    from ...analysis.campaign.campaign import Campaign, Given
     from ...analysis.campaign.inputs import boxed, check_box
     from ...analysis.campaign.labels import names_for, titles_for
-    from ...analysis.training.presets import PRESETS
+    from ...analysis.training.presets import known_presets, preset_names
 
     box = None if input_box is None else check_box(input_box)
     common: dict[str, Any] = {
@@ -140,10 +140,8 @@ def _campaign(
         if box is not None and not any(boxed(g.subject, box, stated=True)[1] for g in given):
             raise ConfigurationError(NOT_GATED)
         return Campaign(folder, tuple(g.name for g in given), given, **common)
-    names = DEFAULT_MODELS if train_models is None else tuple(n.strip() for n in train_models.split(",") if n.strip())
-    if not names or len(set(names)) < len(names):
-        raise ConfigurationError(f"--models takes different names with commas between them, got {train_models!r}")
-    if box is not None and not any(n in PRESETS and PRESETS[n].layer in ("lstm", "gru") for n in names):
+    names, known = preset_names(train_models), known_presets()
+    if box is not None and not any(n in known and known[n].layer in ("lstm", "gru") for n in names):
         raise ConfigurationError(NOT_GATED)
     return Campaign(folder, names, task=named or ("digits", {}), **common)
 
