@@ -8,10 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, UnsupportedError
+from stability.stacks.stack import LayerStack
+from stability.systems import DrivenSystem
 from stability.systems.checks import as_choice
+from stability.systems.parts import of_part
+from stability.systems.side_by_side import side_by_side
 
-from .network import REDUCTIONS, over_time
+from .network import REDUCTIONS, over_time, refuse_last_step
 from .options import constructor_arguments, made_with, positive_int, real
 from .recurrent import LAYERS, RecurrentLayer
 from .tensors import check_sequence
@@ -72,9 +76,10 @@ class DeepNetwork(nn.Module):
     """Encoder, blocks around recurrent layers, pooling over time, decoder.
 
     Certificates are about the recurrent parts: ``certify_all(network)`` gives one for each block's layer, under
-    every input, in particular under what the blocks below put out. Norms, GELU and the gated linear unit between
-    them are static maps, which add no memory; but a gated linear unit has no global Lipschitz constant, so nothing
-    is claimed about the rate at which the whole network forgets.
+    every input, in particular under what the blocks below put out; ``certify(network)`` one for all of them side by
+    side, each with inputs of its own. Norms, GELU and the gated linear unit between them are static maps, which add
+    no memory; but a gated linear unit has no global Lipschitz constant, so nothing is claimed about the rate at which
+    the whole network forgets.
 
     Args:
         input_size: features per time step.
@@ -140,8 +145,7 @@ class DeepNetwork(nn.Module):
     def _make_layer(self) -> RecurrentLayer:
         cls = LAYERS[self.layer_name]
         made = made_with(cls, f"options of layer {self.layer_name}", self.options, self.width, self.hidden_size)
-        if made.bidirectional and self.reduction == "last":
-            raise ConfigurationError("the last output of a bidirectional layer has seen one step backwards: use mean")
+        refuse_last_step(made, self.reduction)
         return made
 
     @property
@@ -194,6 +198,27 @@ class DeepNetwork(nn.Module):
         finally:
             for part, training in modes:
                 part.training = training
+
+    def side_by_side(self) -> DrivenSystem:
+        """The recurrent layers side by side, each with inputs of its own, known as a part of this network.
+
+        A layer that runs both ways stands there once: both directions are the same map.
+
+        Raises:
+            UnsupportedError: layers that are no Lur'e systems, such as LSTM and GRU: ``certify_all`` asks each.
+            NonFiniteError: NaN or infinite weights.
+        """
+        found = []
+        for layer in self.layers:
+            subject = layer.driven()
+            parts = subject.layers[:1] if isinstance(subject, LayerStack) and subject.levels == 1 else (subject,)
+            if not all(isinstance(part, DrivenSystem) for part in parts):
+                raise UnsupportedError(
+                    f"layers of kind {self.layer_name} are no one system side by side: ask each with "
+                    "stability.models.certify_all(model)"
+                )
+            found += parts
+        return of_part(side_by_side(found), "recurrent-layers-side-by-side", type(self).__name__)
 
     def matrices(self) -> dict[str, Tensor]:
         """The recurrent matrices of all layers, as ``A_0``, ``A_1`` and so on."""

@@ -25,6 +25,18 @@ def over_time(outputs: Tensor, reduction: str) -> Tensor:
     return outputs[:, -1] if reduction == "last" else outputs.mean(dim=1)
 
 
+def refuse_last_step(layer: RecurrentLayer, reduction: str) -> None:
+    """Refuse a head on the last step of a layer that runs both ways.
+
+    Raises:
+        ConfigurationError: saying what to take.
+    """
+    if layer.bidirectional and reduction == "last":
+        raise ConfigurationError(
+            "the last output of a bidirectional layer has seen one step backwards: take reduction mean (or all)"
+        )
+
+
 class SequenceModel(nn.Module):
     """A recurrent layer, and a linear head on its last output, on the mean of its outputs, or on all of them.
 
@@ -41,7 +53,8 @@ class SequenceModel(nn.Module):
         hidden_size: size of the layer's hidden state.
 
     Raises:
-        ConfigurationError: not a layer, or an option out of its range.
+        ConfigurationError: not a layer, an option out of its range, or a head on the last step of a layer that runs
+            both ways.
 
     Example:
         >>> import torch
@@ -63,6 +76,7 @@ class SequenceModel(nn.Module):
             )
         self.output_size = positive_int("output_size", output_size)
         self.reduction = as_choice("reduction", reduction, REDUCTIONS)
+        refuse_last_step(layer, reduction)
         self.layer = layer
         self.input_size, self.hidden_size = layer.input_size, layer.hidden_size
         self.head = nn.Linear(layer.output_size, self.output_size)

@@ -20,6 +20,7 @@ from stability.systems.parts import of_part
 from stability.systems.subjects import as_subject, register_converter
 from stability.wire import SUBJECTS
 
+from ..deep import DeepNetwork
 from ..network import SequenceModel
 from ..recurrent import RecurrentLayer
 from .cross_check import cross_check_layer, cross_check_step
@@ -300,6 +301,8 @@ def _parts_of(module: nn.Module) -> dict[str, Subject]:
 
 def _container(module: nn.Module) -> Subject:
     parts = _parts_of(module)
+    if len(parts) > 1 and isinstance(module, DeepNetwork):
+        return module.side_by_side()
     if len(parts) > 1:
         raise UnsupportedError(
             f"{type(module).__name__} has {len(parts)} recurrent parts ({', '.join(parts)}), and how they are "

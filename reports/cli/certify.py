@@ -77,7 +77,7 @@ def certify(
     """
     from stability.storage.writing import reserve
 
-    from .sources import open_subject, there
+    from .sources import open_parts, open_subject, there
 
     if out is not None:
         reserve(out)
@@ -89,19 +89,15 @@ def certify(
 
     from ..stored.certificates import view
 
+    asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": wanted, "tol": tol}
+    asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
+    parts, known = open_parts(model) if input_box is None and cell is None and not continuous else ({}, True)
+    if parts and not known:
+        _by_parts(model, _each_part(parts, asked, output), out, output)
     subject = open_subject(model, continuous=continuous, cell=cell, input_box=input_box)
     output.status(f"certifying {model} ...")
-    certificate = prove(
-        subject,
-        criterion=criterion,
-        solver=solver,
-        rate=wanted,
-        tol=tol,
-        time_limit=time_limit,
-        refute=refute,
-        criteria=criteria,
-        seed=seed,
-    )
+    certificate = prove(subject, **asked)
+    answers = _each_part(parts, asked, output)
     opinions = _opinions(certificate.subject, output) if cross_check else None
     output.status()
     summary = view(certificate)
@@ -125,9 +121,63 @@ def certify(
         "below_start_after": time_to(1.0, summary["pairs"], discrete),
         "below_half_after": time_to(0.5, summary["pairs"], discrete),
         **({} if opinions is None else {"cross_check": opinions}),
+        **({"parts": _in_short(answers)} if answers else {}),
     }
-    output.show(document, screen(model, summary, discrete, out, hints, opinions))
+    text = screen(model, summary, discrete, out, hints, opinions)
+    output.show(document, "\n".join([text, "", *_part_lines(answers)]) if answers else text)
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
+
+
+ABOUT_PARTS = (
+    "Each answer is about its part, under every input of that part. What stands between the parts is not part of any "
+    "claim, and nothing is claimed about how fast the whole forgets."
+)
+
+
+def _each_part(parts: Mapping[str, Any], asked: Mapping[str, Any], output: Output) -> dict[str, Any]:
+    """A certificate of every part, by its path."""
+    from stability.certify import certify as prove
+
+    answers = {}
+    for path, subject in parts.items():
+        output.status(f"certifying {path} ...")
+        answers[path] = prove(subject, **asked)
+    return answers
+
+
+def _in_short(answers: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("verdict", "evidence", "criterion", "rate", "overshoot", "statement")
+    return {path: {key: found.summary()[key] for key in keys} for path, found in answers.items()}
+
+
+def _part_lines(answers: Mapping[str, Any]) -> list[str]:
+    """A line for every part, and what they say of the whole."""
+    rows = [
+        (path, str(found.verdict), "" if found.rate is None else f"{found.rate:.6g}", str(found.criterion or ""))
+        for path, found in answers.items()
+    ]
+    grid = table(("part", "answer", "rate", "by"), rows, right=(2,))
+    return [f"  {line}" for line in grid.splitlines()] + [
+        textwrap.fill(ABOUT_PARTS, 98, initial_indent="  ", subsequent_indent="  ")
+    ]
+
+
+def _by_parts(model: str, answers: Mapping[str, Any], out: Path | None, output: Output) -> None:
+    """What is said of a module whose parts are no one system: an answer for each; the least of them is the exit code.
+
+    Raises:
+        Exit: always.
+    """
+    files = {}
+    for path, found in answers.items() if out is not None else ():
+        files[path] = found.save(out.with_name(f"{out.stem}.{path}{out.suffix}"))
+    output.status()
+    found = {str(answer.verdict) for answer in answers.values()}
+    verdict = next(name for name in ("refuted", "inconclusive", "certified") if name in found)
+    lines = [f"{printable(model)}: {len(answers)} recurrent parts", *_part_lines(answers)]
+    lines += [f"  Written to {shlex.quote(printable(str(path)))}" for path in files.values()]
+    output.show({"model": model, "parts": _in_short(answers), "certificates": files}, "\n".join(lines))
+    raise typer.Exit(EXIT[verdict])
 
 
 def _opinions(subject: Any, output: Output) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from stability.errors import ConfigurationError, FileFormatError
+from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 
 
 def open_subject(
@@ -35,6 +35,37 @@ def open_subject(
     source = load_subject(name, continuous=continuous, cell=cell, input_box=input_box)
     own = source.module is not None and not continuous and input_box is None
     return source.module if own else source.subject
+
+
+def open_parts(name: str) -> tuple[dict[str, Any], bool]:
+    """The recurrent parts of a network that has several, and whether they are one system together.
+
+    Args:
+        name: a model in any of its forms.
+
+    Returns:
+        Subjects by path, empty for what is one recurrent part itself, holds matrices only, or is made by a factory
+        (which would run twice); and whether the whole has a subject, too.
+
+    Raises:
+        StabilityError: missing or unreadable, or a part without a subject.
+    """
+    if not os.path.exists(name):
+        return {}, True
+    from stability.systems.subjects import as_subject
+
+    from ...models.adapters.modules import recurrent_parts
+    from ...models.sources import load_module
+
+    module = load_module(name)
+    parts = {} if module is None else recurrent_parts(module)
+    if module is None or len(parts) < 2:
+        return {}, True
+    try:
+        as_subject(module)
+    except UnsupportedError:
+        return parts, False
+    return parts, True
 
 
 def open_model(name: str) -> Any:

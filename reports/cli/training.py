@@ -212,13 +212,29 @@ def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, A
 
 
 def _description(plan: Plan, task: Any) -> dict[str, Any]:
-    """The model for a task, as ``stability.models.build`` takes it."""
+    """The model for a task, as ``stability.models.build`` takes it: a layer under a head, or a deep network.
+
+    Of a deep network ``layer``, ``blocks`` (or ``depth``), ``width``, ``norm``, ``mixing``, ``dropout`` and
+    ``reduction`` are its own; what else is set goes to its layers.
+    """
     sizes = {"input_size": task.input_size, "hidden_size": plan.hidden}
-    if plan.model == DEEP:
-        every_step = {"reduction": "all"} if task.reduction == "all" else {}
-        return {"layer": DEEP, "config": {**sizes, "output_size": task.output_size, **every_step, **plan.config}}
-    config = {**sizes, **plan.config}
-    return {"layer": plan.model, "config": config, "output_size": task.output_size, "reduction": task.reduction}
+    if plan.model != DEEP:
+        own = {name: value for name, value in plan.config.items() if name != "reduction"}
+        head = {"output_size": task.output_size, "reduction": plan.config.get("reduction", task.reduction)}
+        return {"layer": plan.model, "config": {**sizes, **own}, **head}
+    from ...models.deep import DeepNetwork
+    from ...models.options import constructor_arguments
+
+    if {"blocks", "depth"} <= plan.config.keys():
+        raise ConfigurationError("--set blocks and --set depth are the same: give one of them")
+    config = {"depth" if name == "blocks" else name: value for name, value in plan.config.items()}
+    names = constructor_arguments(DeepNetwork)
+    own = {name: value for name, value in config.items() if name in names}
+    inner = {name: value for name, value in config.items() if name not in names}
+    given = own.get("options", {})
+    options = {"options": {**given, **inner} if isinstance(given, Mapping) else given}
+    every_step = {"reduction": "all"} if task.reduction == "all" else {}
+    return {"layer": DEEP, "config": {**sizes, "output_size": task.output_size, **every_step, **own, **options}}
 
 
 def _size(description: dict[str, Any]) -> int:
