@@ -22,7 +22,7 @@ from .front import train
 from .outcome import TrainResult
 from .spectra import SpectrumTracker
 
-COMMON: dict[str, Any] = {"epochs": 20, "lr": 5e-3, "batch_size": 64, "milestones": (15,), "clip": 1.0}
+COMMON: dict[str, Any] = {"epochs": 12, "lr": 8e-3, "batch_size": 128, "milestones": (9,), "clip": 1.0}
 QUICK: dict[str, Any] = {"epochs": 6, "milestones": (5,)}
 
 

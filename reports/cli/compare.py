@@ -54,6 +54,7 @@ def compare(
     if data.task is None and data.file is None:
         check_data_dir(models, compute.data_dir)
     subjects = [open_with_task(m, data, compute, required=False, answers=False) for m in models]
+    _refuse_both_ways(subjects)
     x, inputs, seen = _inputs(subjects, samples, steps, compute.seed)
     names = _names(models)
     rows, drifts, failed = [], [], {}
@@ -77,6 +78,20 @@ def compare(
     if failed:
         why = "; ".join(f"{name}: {text}" for name, text in failed.items())
         raise StabilityError(f"the certificates of {len(failed)} of {len(models)} models failed: {why}")
+
+
+def _refuse_both_ways(subjects: list[Any]) -> None:
+    """Refuse models that run both ways before anything is computed: what they are in a step depends on the future.
+
+    Raises:
+        UnsupportedError: naming the first.
+    """
+    for s in subjects:
+        if any(getattr(part, "bidirectional", False) is True for part in s.model.modules()):
+            raise UnsupportedError(
+                f"{s.name} runs through its sequences both ways: its norms cannot be followed beyond their end, which "
+                "is what compare does; leave it out"
+            )
 
 
 def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[Any, str, Any]:

@@ -335,7 +335,8 @@ def _proofs(
     solver: str,
     deadline: Deadline,
 ) -> Iterator[tuple[float, Proof]]:
-    """Every finite bound that is proved, mode by mode and growth by growth."""
+    """Every finite bound that is proved, growth by growth, until more growth makes it worse."""
+    best = math.inf
     for mode, growth in _attempts(system, measure, horizon, deadline):
         if deadline.over:
             return
@@ -345,12 +346,15 @@ def _proofs(
             if found is None and "riccati" in solver:
                 found = _Attached(attempt, _multipliers(system, growth, deadline)).best_of_all()
         except (np.linalg.LinAlgError, ArithmeticError):  # LAPACK on extreme entries: no candidate
-            continue
+            found = None
         value = math.inf if found is None else bound(mode, measure, found[0], growth, horizon, system.is_discrete)
         if found is not None and math.isfinite(value):
             data = dict(zip(("P", "L", "E", "F", "H"), (*found[1:], *matrices)))
             data |= {"gain": found[0], "growth": growth, "horizon": horizon, "measure": measure, "mode": mode}
             yield value, Proof("gain_lmi", data)
+        if value > best:
+            return
+        best = value
 
 
 def _horizon(horizon: Any, discrete: bool) -> float | None:
