@@ -23,6 +23,8 @@ from .svg import INK, MUTED, label, panel, series_color, to_svg
 DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (3, 1.2)), (0, (8, 2)))
 LOWEST_EXPONENT = -0.75  # per step; what lies below is gone at once and would flatten the rest
 REMARK: dict[str, Any] = {"color": MUTED, "fontsize": 8.5}
+FEW = 6  # lines whose legend may stand among them
+ROW = 0.19  # inches of a legend's row
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 
 
@@ -42,9 +44,20 @@ def titles(models: Iterable[ModelRecord]) -> list[str]:
 
 
 def _legend(axes: Axes, **options: object) -> None:
+    """A legend where there is room; of many lines below the panel, which grows by it, so that it hides none."""
     handles, labels = axes.get_legend_handles_labels()
-    if handles:
+    if len(handles) > FEW:
+        _legend_below(axes)
+    elif handles:
         axes.legend(handles, labels, **{"loc": "best", **options})
+
+
+def _legend_below(axes: Axes, columns: int = 2) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure, rows = axes.get_figure(root=True), -(-len(handles) // columns)
+    if figure is not None and handles:
+        figure.set_figheight(figure.get_figheight() + ROW * max(0, rows - 2))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def _band(axes: Axes, x: Any, low: Any, high: Any, index: int, alpha: float = 0.15) -> None:
@@ -249,7 +262,7 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
         axes.xaxis.set_major_locator(LogLocator(numticks=5))
         axes.xaxis.set_minor_locator(NullLocator())
         _plain_ticks(axes, "x")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        _legend_below(axes)
         text = "certified accuracy and accuracy under attack of each model over the radius, logarithmic"
         return to_svg(figure, name, f"{title}: {text}", titles(m for _, m, _ in known))
 
@@ -298,6 +311,7 @@ def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: se
         lengths: lengths of the sequences that came first, marked by a line.
         name: identifier in the page.
     """
+    theory: dict[str, str] = {}
     with panel("Norm of the hidden state over time") as (figure, axes):
         for i, title, frame in frames:
             frame = select(frame, layer=frame["layer"].max())
@@ -308,10 +322,12 @@ def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: se
             for column, style, words in (("envelope", ":", "proved bound"), ("expected", "-.", "expected")):
                 known = keep[keep[column].notna()] if column in keep else keep.iloc[:0]
                 if len(known):
-                    words = f"{label(title)}: {words}"
-                    axes.plot(
-                        known["t"], known[column], label=words, color=series_color(i), linestyle=style, linewidth=1.1
-                    )
+                    said = f"{label(title)}: {words}" if len(frames) <= FEW // 2 else None
+                    theory |= {words: style} if said is None else {}
+                    line: dict[str, Any] = {"color": series_color(i), "linestyle": style, "linewidth": 1.1}
+                    axes.plot(known["t"], known[column], label=said, **line)
+        for words, style in theory.items():  # of many, the colour says whose it is
+            axes.plot([], [], color=MUTED, linestyle=style, linewidth=1.1, label=words)
         for length in lengths:
             axes.axvline(length, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
             axes.annotate(" end of the sequence", (length, 1), xycoords=("data", "axes fraction"), va="top", **REMARK)

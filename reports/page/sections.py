@@ -12,7 +12,7 @@ from ..stored.reasons import reasons_for
 from ..stored.trainings import Trainings
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .curvature import curvature
-from .layout import NAMED, Cell, Column, Section, averaged, draw, field, tabulate, text
+from .layout import NAMED, Cell, Column, Section, Table, averaged, draw, field, tabulate, text
 from .opinions import opinions
 from .performance import performances
 from .robustness import robustness
@@ -33,6 +33,10 @@ def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
         for line in names
         if line in sources
     )
+
+
+_ABREAST = 4
+"""Models whose margins stand beside each other in a table."""
 
 
 def _margin_cell(finding: Mapping[str, Any] | None, trainings: Trainings) -> Cell:
@@ -64,12 +68,16 @@ def _margins(report: Report) -> Section | None:
     unit = text("its unit", lambda n: UNITS.get(n, UNITS["linear"] if n.startswith("layer ") else NO_UNIT))
     layer, other = "a layer of the stack by itself", "see the certificate"
     meaning = text("meaning", lambda n: said.get(n, layer if n.startswith("layer ") else other))
-    tables = tabulate(
-        "Signed margins: ✓ the criterion holds, ✗ it fails; ! something against stability was found",
-        (criterion, unit, *(_margins_of(m) for m in models)),
-        names,
-        "does not apply to this model, was not asked about it, or nothing was left to ask",
-    ) + tabulate("What each criterion says", (criterion, meaning), names)
+    tables: tuple[Table, ...] = ()
+    for k in range(0, len(models), _ABREAST):  # more columns would not be seen without scrolling
+        some = models[k : k + _ABREAST]
+        tables += tabulate(
+            "Signed margins: ✓ the criterion holds, ✗ it fails; ! something against stability was found",
+            (criterion, unit, *(_margins_of(m) for m in some)),
+            [n for n in names if any(f["criterion"] == n for m in some for f in (m.certificate or {})["findings"])],
+            "does not apply to this model, was not asked about it, or nothing was left to ask",
+        )
+    tables += tabulate("What each criterion says", (criterion, meaning), names)
     drawn = [n for n in names if n not in {*WITNESSES, *UNSOUND}]
     return Section(
         "margins",
