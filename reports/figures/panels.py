@@ -64,6 +64,11 @@ def _band(axes: Axes, x: Any, low: Any, high: Any, index: int, alpha: float = 0.
     axes.fill_between(x, low, high, color=series_color(index), alpha=alpha, linewidth=0)
 
 
+def _faint(lines: Sized) -> float:
+    """Opacity of bands: of many on top of each other each is nearly clear."""
+    return 0.15 if len(lines) <= FEW else 0.05
+
+
 def _plain_ticks(axes: Axes, which: str = "both") -> None:
     formatter = FuncFormatter(lambda v, _: number(v))
     if which in ("x", "both"):
@@ -206,7 +211,7 @@ def sweep(
         return None
     with panel(title) as (figure, axes):
         for i, m, rows in found:
-            _band(axes, rows[strength], rows["ci_low"], rows["ci_high"], i)
+            _band(axes, rows[strength], rows["ci_low"], rows["ci_high"], i, alpha=_faint(found))
             axes.plot(rows[strength], rows["accuracy"], label=label(m.title), **look(i))
         _percent_axis(axes, _chance(models))
         axes.set_xlabel(axis)
@@ -225,7 +230,7 @@ def scores(
         return None
     with panel(title) as (figure, axes):
         for i, m, rows in found:
-            _band(axes, rows[strength], rows["ci_low"], rows["ci_high"], i)
+            _band(axes, rows[strength], rows["ci_low"], rows["ci_high"], i, alpha=_faint(found))
             axes.plot(rows[strength], rows["score"], label=label(m.title), **look(i))
         if measured == "accuracy":
             _percent_axis(axes, _chance(m for _, m, _ in found))
