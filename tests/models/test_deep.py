@@ -35,7 +35,7 @@ def test_every_layer_of_the_toolkit_fits(name):
     logits = network(x)
     assert logits.shape == (5, 4)
     logits.square().sum().backward()
-    assert all(torch.isfinite(p.grad).all() for p in network.parameters())
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.requires_grad)
     assert network.hidden_norms(x).shape == (2,)
 
 
@@ -125,7 +125,7 @@ def test_bad_descriptions_give_typed_errors(tmp_path):
         load(path)
 
 
-def test_each_recurrent_part_is_certified_and_the_whole_is_not_claimed():
+def test_each_recurrent_part_is_certified_and_no_more_than_the_parts_is_claimed():
     network = make(depth=3, options={"heads": 2})
     certificates = certify_all(network)
     assert len(certificates) == 3
@@ -134,8 +134,11 @@ def test_each_recurrent_part_is_certified_and_the_whole_is_not_claimed():
         assert certificate.verdict is Verdict.CERTIFIED
         assert certificate.rate == pytest.approx(float(torch.exp(-torch.exp(layer.gamma_log.detach())).max()), rel=1e-6)
         assert verify(certificate).valid
-    with pytest.raises(UnsupportedError):
-        certify(network)
+    beside = certify(network)
+    assert beside.subject.part == "recurrent-layers-side-by-side of DeepNetwork"
+    assert beside.rate == pytest.approx(max(c.rate for c in certificates.values()), rel=1e-6)
+    with pytest.raises(UnsupportedError, match="no one system"):
+        certify(make(layer="gru", options={}))
 
 
 def test_bad_input_gives_typed_errors():
