@@ -35,7 +35,7 @@ TARGET = "trajectory"
 FULL: dict[str, Any] = {"steps": 60, "train": 400, "test": 100, "epochs": 30, "grid": 15, "paths": 8, "length": 200}
 QUICK: dict[str, Any] = {"steps": 40, "train": 200, "test": 50, "epochs": 8, "grid": 11, "paths": 6, "length": 100}
 TRAINING: dict[str, Any] = {"lr": 1e-2, "batch_size": 32, "clip": 1.0}
-REACH, SMALL = 2.0, 0.05
+REACH, SMALL, DIGITS = 2.0, 0.05, 4  # digits: of what is drawn
 DIFFERENCES = (
     "Beta and gamma of the four panels are choices of ours that span the cases which the paper's caption describes.",
     "The networks are given the initial state of a damped pendulum as a constant input and follow its trajectory; the "
@@ -125,8 +125,8 @@ def _trained(job: Job, task: Task, settings: Mapping[str, Any], name: str) -> di
         "abscissa_W": float(eigenvalues["W"]),
         "spread_of_ends": float(np.linalg.norm(ends - ends.mean(axis=0), axis=1).max()),
         "farthest": float(np.linalg.norm(ends, axis=1).max()),
-        "field": np.column_stack([points, vector_field(layer, points)]).tolist(),
-        "paths": [p.tolist() for p in paths],
+        "field": np.column_stack([points, vector_field(layer, points)]).round(DIGITS).tolist(),
+        "paths": [p.round(DIGITS).tolist() for p in paths],
     }
 
 
