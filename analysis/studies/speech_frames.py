@@ -116,9 +116,9 @@ def run_frames(job: Job) -> StudyResult:
 
 def _conclusion(errors: Mapping[str, Any], ordered: list[str], repeating: float) -> str:
     told = ", ".join(f"{name} {errors[name]:.3f}" for name in ordered)
-    first = "a Lipschitz RNN is best" if ordered[0].startswith("Lipschitz") else f"the {ordered[0]} is best"
-    place = "last" if ordered[-1] == "LSTM" else f"{1 + ordered.index('LSTM')} of {len(ordered)}"
-    return (
-        f"On spoken digits {first} and the LSTM is {place}, where the paper has the Lipschitz RNN (midpoint) first and "
-        f"the LSTM far behind; lowest squared errors: {told}; repeating the frame: {repeating:.3f}."
-    )
+    first = ordered[0] == MODELS[1]
+    found = "the paper's first, the Lipschitz RNN with the midpoint rule, is first here, too" if first else (
+        f"the paper's order is not found again: the {ordered[0]} is first, where the paper has the Lipschitz RNN with "
+        "the midpoint rule first and the LSTM far behind"
+    )  # fmt: skip
+    return f"On spoken digits {found}; lowest squared errors: {told}; repeating the frame: {repeating:.3f}."
