@@ -17,6 +17,8 @@ from ..stored.collect import ModelRecord, select
 from .svg import INK, MUTED, label, panel, series_color, to_svg
 
 SNAPSHOTS = 7
+_NARROW = 1e-3
+"""Of the values on an axis: differences below it are rounding."""
 NAMES = {"map": "the unit circle", "euler": "the border of Euler steps", "midpoint": "the border of midpoint steps"}
 
 
@@ -179,12 +181,16 @@ def extremes(
         if region.kind != "map":
             drawn["min_real"] = {"color": series_color(index), "linewidth": 1.0, "linestyle": "--", "label": "smallest"}
             dotted: dict[str, Any] = {"color": MUTED, "linewidth": 1.2, "linestyle": (0, (1.2, 1.4))}
-            drawn["prop1_high"] = {**dotted, "label": "bounds of Proposition 1, corrected"}
+            drawn["prop1_high"] = {**dotted, "label": "bounds (Proposition 1)"}
             drawn["prop1_low"] = dotted
         for key, style in drawn.items():
             if not curves[key].empty:
                 axes.plot(curves[key]["step"], curves[key]["value"], **style)
         axes.set(xlabel="training step", ylabel=words)
+        axes.ticklabel_format(axis="y", useOffset=False)
+        low, high = axes.get_ylim()
+        if high - low < _NARROW:  # rounding is not drawn as a curve
+            axes.set_ylim(0.5 * (low + high - _NARROW), 0.5 * (low + high + _NARROW))
         if region.kind != "map":
             figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         last = f"{curves[quantity]['value'].iloc[-1]:.4g}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..opinions import COLUMNS, NUMERIC, opinion_cells, opinion_count
+from ..opinions import COLUMNS, NUMERIC, not_asked, opinion_cells, opinion_count
 from ..stored.collect import ModelRecord, Report
 from .layout import Cell, Column, Section, tabulate, text
 
@@ -28,11 +28,13 @@ def opinions(report: Report) -> Section | None:
     """
     known = [(m, m.documents["cross_check"]) for m in report.models if "cross_check" in m.documents]
     rows = [(m, o) for m, found in known for o in found.get("opinions") or () if isinstance(o, Mapping)]
+    unasked = not_asked([(m.title, str(o.get("status"))) for m, o in rows if not o.get("solver")])
+    rows = [(m, o) for m, o in rows if o.get("solver")]
     tables = tabulate(
         "Second opinions: the inequality as a program, by a solver",
         (text("model", lambda row: row[0].title), *(_column(k, title) for k, title in enumerate(COLUMNS))),
         rows,
-        "no answer, or not asked: why stands under the status",
+        "no answer: why stands under the status",
     )
     said = [o.get("wrong") for _, o in rows if o.get("wrong") is not None]
     return Section(
@@ -43,6 +45,6 @@ def opinions(report: Report) -> Section | None:
         "margin t exists, infeasible that none does; inaccurate ones count as said, those of a search that was stopped "
         "early do not. A status alone is wrong where the P that came with a yes does not satisfy the inequality, "
         "rounding errors counted, and where a no stands against the frequency domain's yes. No verdict depends on it. "
-        + opinion_count(len(said), sum(map(bool, said))),
+        + " ".join(filter(None, (opinion_count(len(said), sum(map(bool, said))), unasked))),
         tables,
     ).kept

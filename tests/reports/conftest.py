@@ -43,6 +43,7 @@ OPINIONS = {
             "verified": False, "holds": True, "frequency_margin": 0.25, "agrees": None, "wrong": None,
             "seconds": 12.5, "layer": 1,
         },
+        {"criterion": "kyp", "solver": "", "status": "not run: 65 states", "says": None, "wrong": None, "layer": 2},
     ],
 }  # fmt: skip
 

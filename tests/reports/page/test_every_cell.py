@@ -310,3 +310,7 @@ def test_every_cell_is_that_of_its_file(folder: Path, caption: str) -> None:
     tables = Tables((folder / "report.html").read_text(encoding="utf-8")).tables
     (shown,) = [rows for name, rows in tables.items() if name.startswith(caption)]
     assert shown == EXPECTED[caption](folder)
+
+
+def test_criteria_that_no_solver_was_asked_about_are_told_above_their_table(folder: Path) -> None:
+    assert "Not asked: Lipschitz RNN (65 states)." in (folder / "report.html").read_text(encoding="utf-8")
