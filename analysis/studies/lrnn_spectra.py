@@ -173,7 +173,7 @@ def _trained(job: Job, task: Task, settings: Mapping[str, Any], beta: float, see
     for matrix in ("A", "W"):
         own: Any = frame[(frame["matrix"] == matrix) & (frame["quantity"] == "max_real")]
         paths[matrix] = [[int(s), float(v)] for s, v in zip(own["step"], own["value"])]
-    margins = frame[frame["matrix"] == "margins"]
+    margins: Any = frame[frame["matrix"] == "margins"]
     inside = {name: float((margins[margins["quantity"] == name]["value"] > 0).mean()) for name in REGIONS}
     return {"paths": paths, "inside": inside, "accuracy": result.test_metric, "seconds": result.seconds}
 

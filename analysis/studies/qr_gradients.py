@@ -76,8 +76,8 @@ def dual_qr(A: np.ndarray, E: np.ndarray) -> tuple[Dual, Dual]:
                 dv = dv - dQ[:, i] * r - Q[:, i] * dr
                 v = v - Q[:, i] * r
         if j < k:
-            length = np.sqrt((v.conj() @ v).real)
-            slope = (v.conj() @ dv).real / length
+            length = np.sqrt(np.real(np.vdot(v, v)))
+            slope = np.real(np.vdot(v, dv)) / length
             R[j, j], dR[j, j] = length, slope
             Q[:, j], dQ[:, j] = v / length, dv / length - v * slope / length**2
     return Dual(Q, dQ), Dual(R, dR)

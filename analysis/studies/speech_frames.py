@@ -31,7 +31,7 @@ FIGURES = (
            xlabel="epochs", ylabel="mean squared error", caption="1 is the error of naming each frequency's mean."),
     Figure("points", "After the last epoch", "model", "test_loss", source="table", ylabel="mean squared error"),
 )  # fmt: skip
-CONTINUOUS = {"gamma": 0.001, "dt": 0.5}
+CONTINUOUS: dict[str, Any] = {"gamma": 0.001, "dt": 0.5}
 
 
 def _layer(model: str, inputs: int, n: int) -> Any:
@@ -44,7 +44,7 @@ def _layer(model: str, inputs: int, n: int) -> Any:
     return AntisymmetricRNN(inputs, n, **CONTINUOUS) if model == "antisymmetric" else NeuralODERNN(inputs, n, dt=0.5)
 
 
-MODELS = ("Lipschitz, Euler", "Lipschitz, midpoint", "antisymmetric", "neural ODE", "oRNN", "LSTM")
+MODELS: tuple[str, ...] = ("Lipschitz, Euler", "Lipschitz, midpoint", "antisymmetric", "neural ODE", "oRNN", "LSTM")
 
 
 def _make(model: str, hidden: int, task: Task) -> SequenceModel:

@@ -169,8 +169,9 @@ def _by_parts(model: str, answers: Mapping[str, Any], out: Path | None, output: 
         Exit: always.
     """
     files = {}
-    for path, found in answers.items() if out is not None else ():
-        files[path] = found.save(out.with_name(f"{out.stem}.{path}{out.suffix}"))
+    if out is not None:
+        for path, found in answers.items():
+            files[path] = found.save(out.with_name(f"{out.stem}.{path}{out.suffix}"))
     output.status()
     found = {str(answer.verdict) for answer in answers.values()}
     verdict = next(name for name in ("refuted", "inconclusive", "certified") if name in found)

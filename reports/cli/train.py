@@ -72,10 +72,10 @@ def _resumed(
     """Go on with one run."""
     from ...analysis.training import front as training
 
-    device, watch = check_device(compute.device), {"time_limit": time_limit}
+    device = check_device(compute.device)
     progress = _progress(output, _metric_of(folder))
-    data: dict[str, Any] = {"data_dir": compute.data_dir, "file": file}
-    return training.resume_run(folder, epochs=epochs, device=device, progress=progress, **data, **watch)[1]
+    more: dict[str, Any] = {"data_dir": compute.data_dir, "file": file, "time_limit": time_limit}
+    return training.resume_run(folder, epochs=epochs, device=device, progress=progress, **more)[1]
 
 
 def _trained(

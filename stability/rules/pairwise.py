@@ -181,7 +181,8 @@ class PairLinear(Unstable):
         )
 
     def check(self, subject: PairwiseSystem, claim: Claim) -> str:
-        matrix = Matrix(Ball.exact(subject.W), np.ones(subject.states))
+        mass: Array = np.ones(len(subject.W), dtype=np.float64)
+        matrix = Matrix(Ball.exact(subject.W), mass)
         return self.outside(matrix, True, "no eigenvalue of W on or outside the unit circle is proved", strict=False)
 
 

@@ -203,7 +203,8 @@ def boxes_fit(stack: LayerStack, claims: list[Claim]) -> str | None:
     for k, layer in enumerate(stack.layers):
         if not stack.below(k) or layer.input_low is None:
             continue
-        boxes = [_output_box(stack.layers[j], claims[j]) for j in stack.below(k)]
+        below: range = stack.below(k)
+        boxes: list[tuple[Array, Array]] = [_output_box(stack.layers[j], claims[j]) for j in below]
         low, high = (np.concatenate(ends) for ends in zip(*boxes))
         if not Interval(layer.input_low, layer.input_high).contains(Interval(low, high)):
             return f"layer {k} may read values outside its input box"

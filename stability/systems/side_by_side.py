@@ -57,7 +57,8 @@ def side_by_side(networks: Sequence[DrivenSystem]) -> DrivenSystem:
 
 
 def _diagonal(blocks: Sequence[Array]) -> Array:
-    return block_diag(*blocks).reshape(sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks))
+    joint: Array = np.asarray(block_diag(*blocks))
+    return joint.reshape(sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks))
 
 
 def _own_stage(network: DrivenSystem, rows: Array) -> Array:
