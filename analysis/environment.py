@@ -56,5 +56,5 @@ def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]
             "threads": torch.get_num_threads(),
         },
         "started": started,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
     }

@@ -99,7 +99,7 @@ class Session:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -177,6 +177,8 @@ def _exchanged(search: Search, tol: float) -> bool:
     share = exchange.run(tol)
     search.x = exchange.x
     for less in (0.5, 2.0, 10.0):
+        if search.deadline.over:
+            break
         at = share * (1.0 - less * tol)
         rate, gain = exchange.at(at) * time, exchange.gain(at)
         if gain < 1.0 and search.faster(rate) and search.feasible(rate, gain):

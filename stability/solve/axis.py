@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from stability.solve.deadline import Deadline
 from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
@@ -50,12 +51,14 @@ class Axis:
     Args:
         loop: the centred loop, unshifted, with channels.
         block: singular values at a point.
+        deadline: asked before each power step; triplets after fewer steps are as good a proposal.
 
     Cost:
         One eigenproblem; then ``16 n m K r`` complex multiplications a power step; memory ``16 (n + m) K r`` bytes.
     """
 
-    def __init__(self, loop: StateSpace, block: int = 5) -> None:
+    def __init__(self, loop: StateSpace, block: int = 5, deadline: Deadline | None = None) -> None:
+        self.deadline = deadline or Deadline()
         self.is_discrete, self.D = loop.is_discrete, loop.D
         self.poles, X = np.linalg.eig(loop.A)
         inverse = np.linalg.inv(X)
@@ -92,6 +95,8 @@ class Axis:
         delta = np.exp(np.clip(x, -300.0, 300.0))[:, None, None]
         v = _orthonormal(v)
         for _ in range(steps):
+            if self.deadline.over:
+                break
             u, _, _, _ = self._image(v, resolvent, delta)
             v = _orthonormal(self._back(u, resolvent, delta)[0])
         u, sigma, turn, inner = self._image(v, resolvent, delta)

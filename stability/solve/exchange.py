@@ -70,7 +70,7 @@ class Exchange:
     axis: Axis = field(init=False)
 
     def __post_init__(self) -> None:
-        self.axis = Axis(self.loop)
+        self.axis = Axis(self.loop, deadline=self.deadline)
         self.start = start_rate(self.loop)
         self.span = spectral_rate(self.axis.poles, self.loop.is_discrete) - self.start
         """The way from no decay at all to that of the centred loop; negative in discrete time."""
@@ -144,7 +144,7 @@ class Exchange:
         order = np.argsort(every)
         every, values = every[order], values[order]
         tops = [i for i in _maxima(values) if values[i] > -0.02][:12]
-        if not tops:
+        if not tops or self.deadline.over:
             return np.zeros(0), -1.0
         low, high = every[np.maximum(np.array(tops) - 1, 0)], every[np.minimum(np.array(tops) + 1, len(every) - 1)]
         best, value = every[tops], values[tops]

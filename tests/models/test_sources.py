@@ -21,7 +21,7 @@ from torch import nn
 
 from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.gated.cell import GatedCell
-from stability.models import ElmanRNN, HouseholderRNN, LipschitzRNN, SequenceModel, save
+from stability.models import DeepNetwork, ElmanRNN, LipschitzRNN, SequenceModel, save
 from stability.models.adapters.modules import recurrent_subject
 from stability.models.sources import load_module, load_subject
 from stability.stacks.stack import LayerStack
@@ -111,12 +111,10 @@ def test_our_own_files_and_run_directories(layer, tmp_path):
 
 
 def test_a_network_without_a_system_is_read_as_a_module(tmp_path):
-    path = save(SequenceModel(HouseholderRNN(2, 4, activation="oplu"), 3), tmp_path / "m.safetensors")
-    with pytest.raises(UnsupportedError, match=r"non-expansive \(OPLU sorts pairs"):
+    path = save(DeepNetwork(2, 3, layer="gru", hidden_size=4, width=4), tmp_path / "m.safetensors")
+    with pytest.raises(UnsupportedError, match="no one system side by side"):
         load_subject(path)
-    module = load_module(path)
-    assert isinstance(module, SequenceModel)
-    assert isinstance(module.layer, HouseholderRNN)
+    assert isinstance(load_module(path), DeepNetwork)
     torch.save(nn.LSTM(2, 3).state_dict(), tmp_path / "weights.pt")
     assert load_module(tmp_path / "weights.pt") is None
 
