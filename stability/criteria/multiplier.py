@@ -176,15 +176,25 @@ def _exchanged(search: Search, tol: float) -> bool:
     before = search.x
     share = exchange.run(tol)
     search.x = exchange.x
-    for less in (0.5, 2.0, 10.0):
-        if search.deadline.over:
-            break
+
+    def proved(less: float) -> bool:
         at = share * (1.0 - less * tol)
+        if search.deadline.over or at <= 0.0:
+            return False
         rate, gain = exchange.at(at) * time, exchange.gain(at)
-        if gain < 1.0 and search.faster(rate) and search.feasible(rate, gain):
-            return less < 1.0
-    search.x = before
-    return False
+        return gain < 1.0 and search.faster(rate) and search.feasible(rate, gain)
+
+    steps = [0.5 * 8.0**k for k in range(6)]
+    best = next((k for k, less in enumerate(steps) if proved(less)), None)
+    if best is None:
+        search.x = before
+        return False
+    high = steps[best]  # where rounding asked for more room than the tolerance gives: how much
+    low = steps[best - 1] if best else high
+    for _ in range(4 if best else 0):
+        middle = float(np.sqrt(low * high))
+        low, high = (low, middle) if proved(middle) else (middle, high)
+    return True
 
 
 def _scale(ceiling: float, system: LureSystem) -> float:
