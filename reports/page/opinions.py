@@ -47,4 +47,5 @@ def opinions(report: Report) -> Section | None:
         "rounding errors counted, and where a no stands against the frequency domain's yes. No verdict depends on it. "
         + " ".join(filter(None, (opinion_count(len(said), sum(map(bool, said))), unasked))),
         tables,
+        notes=() if tables else tuple(filter(None, (unasked,))),
     ).kept

@@ -194,7 +194,7 @@ def _exchanged(search: Search, tol: float) -> bool:
     for _ in range(4 if best else 0):
         middle = float(np.sqrt(low * high))
         low, high = (low, middle) if proved(middle) else (middle, high)
-    return True
+    return best == 0  # farther away the other search goes on from there
 
 
 def _scale(ceiling: float, system: LureSystem) -> float:
