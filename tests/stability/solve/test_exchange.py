@@ -132,7 +132,7 @@ def _never_worse(chosen):
         assert verify(certificate).valid
         span = 1.0 - rate if system.is_discrete else rate
         gained = (rate - certificate.rate if system.is_discrete else certificate.rate - rate) / span
-        assert gained > -2e-6, number
+        assert gained > -3e-6, number  # both are good to about 1e-6
         assert certificate.overshoot < overshoot * (1.05 if gained < 2e-6 else 1.5), number  # a faster rate may cost
         seen += 1
     assert seen == len(chosen)
