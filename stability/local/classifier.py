@@ -1,0 +1,170 @@
+"""A recurrent network with its linear head as one subject: the map from an input sequence to the logits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
+from stability.gated.cell import GatedCell
+from stability.stacks.stack import LayerStack
+from stability.systems.checks import as_choice, as_matrix
+from stability.systems.driven import DrivenSystem
+from stability.systems.subjects import Subject
+from stability.wire import subject
+
+Array = np.ndarray
+Recurrent = DrivenSystem | GatedCell | LayerStack
+REDUCTIONS = ("last", "mean")
+
+
+@subject("classifier")
+@dataclass(frozen=True, eq=False, repr=False)
+class Classifier(Subject):
+    r"""A network of recurrent layers from the zero state, and a linear head on what it puts out.
+
+    .. math:: s_0 = 0, \quad s_{t+1} = \mathrm{advance}(s_t, x_t), \quad
+              \mathrm{logits} = V r + b, \quad r = y_T \;\text{or}\; \tfrac1T \sum_{t=1}^{T} y_t ,
+
+    with ``y_t`` the output of the state ``s_t`` (of a stack: of its last layer). Its class is the largest logit's.
+
+    Args:
+        recurrent: a ``DrivenSystem`` that is a map, a ``GatedCell``, or a ``LayerStack`` of such, in one direction.
+            Of a differential equation the Euler or midpoint map is taken, see ``LureSystem.discretise``.
+        weight: ``(k, n)`` of the head, ``n`` the outputs.
+        bias: ``(k,)`` of the head; ``None`` is zero.
+        reduction: ``last``, the output after the last step, or ``mean``, the mean of the outputs of all steps.
+
+    Raises:
+        UnsupportedError: a subject of another kind, a flow, or a stack in two directions.
+        DimensionError: a head that does not fit.
+        ConfigurationError: an unknown reduction, or a promise about the inputs: a perturbation need not keep it.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+        >>> Classifier(cell, [[1.0], [-1.0]]).logits(np.ones((1, 1, 1))).round(3)
+        array([[ 0.762, -0.762]])
+    """
+
+    recurrent: Any
+    weight: Any
+    bias: Any = None
+    reduction: str = "last"
+
+    part: ClassVar[str] = ""  # a network inside something bigger says so itself, see ``phrase``
+
+    def __post_init__(self) -> None:
+        network = self.recurrent
+        if not isinstance(network, (DrivenSystem, GatedCell, LayerStack)):
+            raise UnsupportedError(
+                "a classifier needs a DrivenSystem, a GatedCell or a LayerStack, got a "
+                f"{type(network).__name__}: no local certificate is known for it"
+            )
+        if not network.is_discrete:
+            raise UnsupportedError(
+                "a classifier needs a network in steps: take the Euler or midpoint map of this differential equation"
+            )
+        layers = layers_of(network)
+        if isinstance(network, LayerStack) and network.directions != 1:
+            raise UnsupportedError("a classifier needs layers that run forwards: there is one here that runs backwards")
+        if layers[0].input_low is not None:
+            raise ConfigurationError(
+                "a classifier takes any input: give the network without a promise about it, with_inputs(None, None)"
+            )
+        weight = as_matrix("weight", self.weight, (None, layers[-1].outputs))
+        raw = np.zeros((len(weight), 1)) if self.bias is None else np.reshape(np.asarray(self.bias), (-1, 1))
+        bias = as_matrix("bias", raw, (len(weight), 1))[:, 0]
+        if len(weight) < 2:
+            raise DimensionError("weight", "(k, n) with k >= 2 classes", weight.shape)
+        as_choice("reduction", self.reduction, REDUCTIONS)
+        self._set(weight=weight, bias=bias)
+
+    def __repr__(self) -> str:
+        return f"Classifier({self.recurrent!r}, classes={self.classes}, reduction={self.reduction!r})"
+
+    @property
+    def layers(self) -> tuple[DrivenSystem | GatedCell, ...]:
+        """The recurrent layers, the lowest first."""
+        return layers_of(self.recurrent)
+
+    @property
+    def states(self) -> int:
+        """Number of states ``n``."""
+        return self.recurrent.states
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs ``p`` a step."""
+        return self.recurrent.inputs
+
+    @property
+    def classes(self) -> int:
+        """Number of classes ``k``."""
+        return self.weight.shape[0]
+
+    @property
+    def is_discrete(self) -> bool:
+        """Always: the head reads a sequence."""
+        return True
+
+    @property
+    def phrase(self) -> str:
+        """Whom a claim about it is about, without quantifiers."""
+        read = "last output" if self.reduction == "last" else "mean output"
+        return f"a linear head (its stored weights) on the {read} of {self.recurrent.phrase}"
+
+    def checked(self, x: Any) -> Array:
+        """Inputs ``(..., T, p)`` as float64.
+
+        Raises:
+            ConfigurationError: no real numbers.
+            DimensionError: another number of features, or no step.
+            NonFiniteError: NaN or infinite entries.
+        """
+        try:
+            out = np.asarray(x, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"x must be an array of real numbers, got {type(x).__name__}") from error
+        if out.ndim < 2 or out.shape[-1] != self.inputs or out.shape[-2] == 0:
+            raise DimensionError("x", f"(..., T >= 1, {self.inputs})", out.shape)
+        if not np.isfinite(out).all():
+            raise NonFiniteError("x")
+        return out
+
+    def logits(self, x: Any) -> Array:
+        """Logits of input sequences, in float64.
+
+        Args:
+            x: ``(..., T, p)``.
+
+        Returns:
+            ``(..., k)``.
+        """
+        x = self.checked(x)
+        signals = np.moveaxis(x, -2, 0)  # (T, ..., p)
+        for layer in self.layers:
+            state, outputs = np.zeros((*x.shape[:-2], layer.states)), []
+            for u in signals:
+                state = layer.advance(state, u)
+                outputs.append(layer.output(state))
+            signals = np.stack(outputs)
+        read = signals[-1] if self.reduction == "last" else signals.mean(axis=0)
+        return read @ self.weight.T + self.bias
+
+    @classmethod
+    def from_payload(cls, data: Mapping[str, Any]) -> Classifier:
+        """Inverse of ``payload``."""
+        return cls(data["recurrent"], data["weight"], data["bias"], data["reduction"])
+
+    def payload(self) -> dict[str, Any]:
+        """What a file keeps."""
+        return {name: getattr(self, name) for name in ("recurrent", "weight", "bias", "reduction")}
+
+
+def layers_of(network: Recurrent) -> tuple[DrivenSystem | GatedCell, ...]:
+    """The layers of a network, the lowest first; one that is no stack is its own only layer."""
+    return tuple(network.layers) if isinstance(network, LayerStack) else (network,)
