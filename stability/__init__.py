@@ -24,7 +24,8 @@ from stability.errors import (
     UnsupportedError,
 )
 from stability.extremes import StepBound, largest_step, smallest_overshoot
-from stability.gains.lure import Gain, incremental_gain
+from stability.gains.gain import Gain
+from stability.gains.lure import incremental_gain
 from stability.gated.cell import GatedCell
 from stability.refute import Refutation, refute
 from stability.solve.hinf import hinf_norm

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from stability.certificate import Certificate, Verdict
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
-from stability.gains.lure import Gain, incremental_gain
+from stability.gains.gain import Gain
+from stability.gains.lure import incremental_gain
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.verify import verify_claim
 

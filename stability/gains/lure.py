@@ -11,17 +11,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from stability.certificate import Claim, Proof, Verdict
+from stability.certificate import Proof
 from stability.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.errors import ConfigurationError, DimensionError
+from stability.gains.gain import Gain
 from stability.rules.gain_lmi import bound, check_gain, gain_matrix
-from stability.rules.registry import propose
 from stability.solve.coordinates import balanced, evening
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.solve.forms import least_gain
@@ -43,49 +43,6 @@ _NONE = 60.0
 """Stands for the logarithm of a gain where none is proved."""
 Found = tuple[float, Array, Array]
 """A gain with the ``P`` and ``L`` that prove it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Gain:
-    """An upper bound of an incremental gain, with its proof.
-
-    Attributes:
-        value: the bound; infinite where none was proved.
-        measure: ``l2`` (the whole output) or ``final`` (the output at the last step).
-        horizon: steps or time, or ``None`` for every horizon.
-        subject: the system or network.
-        proof: what ``verify`` needs, or ``None`` where the bound is infinite.
-        detail: how it was found.
-    """
-
-    value: float
-    measure: str
-    horizon: float | None
-    subject: LureSystem | DrivenSystem
-    proof: Proof | None = field(default=None, repr=False)
-    detail: str = ""
-
-    @property
-    def claim(self) -> Claim:
-        """The claim that a certificate can carry."""
-        if self.proof is None:
-            return Claim("gain", "No incremental gain was found.", Verdict.INCONCLUSIVE)
-        return propose(self.subject, self.proof.kind, self.proof.data, value=self.value)
-
-    def radius(self, margin: float) -> float:
-        """The l2 radius of input changes that cannot turn a decision with this margin between two outputs.
-
-        Args:
-            margin: smallest difference of the winning output and another (logits at the last step).
-
-        Returns:
-            ``margin / (sqrt(2) g)``; zero where no gain is known.
-        """
-        if not math.isfinite(self.value):
-            return 0.0
-        if self.value == 0.0:
-            return math.inf
-        return max(float(margin), 0.0) / (math.sqrt(2.0) * self.value)
 
 
 @dataclass(frozen=True, eq=False)
