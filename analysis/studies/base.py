@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,7 @@ from ..training.spectra import SpectrumTracker
 from .result import StudyResult
 
 STUDY = "study"
+_BEFORE: ContextVar[list[float | None] | None] = ContextVar("seconds of the parts that a running study found", default=None)
 FILES = ("study.json", "table.csv", "curves.csv")
 
 
@@ -214,12 +216,24 @@ def run_study(
     with claim(out, f"study {name}") as own:
         own.take(_before(out), STUDY)
         own.reserve(FILES, STUDY, overwrite=overwrite)
-        result = STUDIES[name].run(job)
-        made = environment(seed, device, started)
-        result = replace(result, environment=made, seconds=time.perf_counter() - clock)
+        result, earlier = _timed(STUDIES[name].run, job)
+        now, made = time.perf_counter() - clock, environment(seed, device, started)
+        result = replace(result, environment=made, seconds=now + (earlier or 0.0), earlier_seconds=earlier)
         write_text(out / "study.json", json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
         write_table(out / "table.csv", result.rows)
     return result
+
+
+def _timed(run: Runner, job: Job) -> tuple[StudyResult, float | None]:
+    """The result, and the seconds of its parts from earlier sessions; ``None`` where one of them has no time."""
+    found: list[float | None] = []
+    token = _BEFORE.set(found)
+    try:
+        result = run(job)
+    finally:
+        _BEFORE.reset(token)
+    known = [seconds for seconds in found if seconds is not None]
+    return result, sum(known) if len(known) == len(found) else None
 
 
 def _before(out: Path) -> dict[str, str]:
@@ -240,6 +254,8 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
     """A part of a study: computed once for these settings, then read from ``parts/<key>.json``.
+
+    What it took is kept with it and counts in the time of the study that reads it.
 
     Args:
         out: folder of the study.
@@ -264,8 +280,12 @@ def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callabl
         if path.exists():
             kept = _kept(path)
             if kept.get("settings") == settings and "outcome" in kept:
+                if (found := _BEFORE.get()) is not None:
+                    found.append(_seconds(kept))
                 return kept["outcome"]
+        clock = time.perf_counter()
         part: dict[str, Any] = {"settings": settings, "outcome": plain_value(compute())}
+        part["seconds"] = time.perf_counter() - clock
         make_folder(path.parent)
         write_text(path, json.dumps({**part, "digest": digest_of(_text(part))}, allow_nan=False) + "\n")
     return part["outcome"]
@@ -281,6 +301,12 @@ def _kept(path: Path) -> dict[str, Any]:
         return {}
     digest = kept.pop("digest", None)
     return kept if digest is None or digest == digest_of(_text(kept)) else {}
+
+
+def _seconds(kept: Mapping[str, Any]) -> float | None:
+    """What a kept part took; ``None`` for one of an earlier release, which does not say."""
+    seconds = kept.get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else None
 
 
 def _text(part: Mapping[str, Any]) -> str:

@@ -105,7 +105,9 @@ class StudyResult(Record):
         rows: the table, one mapping a row.
         notes: what the table says, one sentence each.
         environment: versions, machine, seed, times.
-        seconds: of the whole study; parts kept from before are not counted.
+        seconds: of the whole study, over all sessions that its parts were made in.
+        earlier_seconds: what of it is of earlier sessions; ``None`` where a part of an earlier release does not say what
+            it took, so that ``seconds`` is the last session's alone.
         conclusion: what came out, in one sentence; also where a claim of the paper was not found again.
         paper: whose table or figure it is.
         compared: our numbers beside the paper's.
@@ -128,6 +130,7 @@ class StudyResult(Record):
     differences: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     seeds: tuple[int, ...] = ()
+    earlier_seconds: float | None = 0.0
 
     def frame(self) -> pd.DataFrame:
         """The table."""

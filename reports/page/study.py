@@ -190,6 +190,14 @@ def _differences(record: StudyRecord) -> Section | None:
     return Section("differences", "What differs from the paper, and why", "", (), (), notes) if notes else None
 
 
+def _time(record: StudyRecord) -> str:
+    """Of all sessions, where the files say what the earlier ones took."""
+    took, earlier = duration(record.get("seconds", None)), record.get("earlier_seconds", None)
+    if earlier is None:
+        return f"{took}; parts kept from before are not counted"
+    return f"{took}, of which {duration(earlier)} in earlier sessions" if earlier else took
+
+
 def _made(record: StudyRecord) -> Section:
     """Settings, seeds, time and machine."""
     made = record.get("environment", {})
@@ -198,7 +206,7 @@ def _made(record: StudyRecord) -> Section:
     rows = [
         ("command", f"stability study {record.get('study')}{' --quick' * bool(record.get('quick', False))}"),
         ("seeds", seeds or _cell(made.get("seed"))),
-        ("time", f"{duration(record.get('seconds', None))}; parts kept from before are not counted"),
+        ("time", _time(record)),
         ("begun and finished", f"{made.get('started') or MISSING}, {made.get('finished') or MISSING}"),
         ("device", _cell(made.get("device"))),
         *((k, _cell(v)) for k, v in machine.items()),

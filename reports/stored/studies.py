@@ -25,7 +25,7 @@ _TEXTS = Each(list, TEXT)
 _ROWS = Each(list, Each(dict, ANY))
 SHAPE: Mapping[str, Any] = {
     **dict.fromkeys(("study", "title", "conclusion", "paper"), TEXT),
-    "quick": FLAG, "settings": Each(dict, ANY), "rows": _ROWS, "seconds": SECONDS,
+    "quick": FLAG, "settings": Each(dict, ANY), "rows": _ROWS, "seconds": SECONDS, "earlier_seconds": SECONDS,
     "notes": _TEXTS, "differences": _TEXTS, "seeds": Each(list, NUMBER),
     "compared": Each(list, {"what": TEXT, "where": TEXT}),
     "figures": Each(list, {

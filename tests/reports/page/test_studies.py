@@ -127,6 +127,26 @@ def test_a_study_goes_on_from_its_parts_and_draws_again(toys, tmp_path):
     assert toys["trained"] == 4
 
 
+def test_the_time_of_a_study_is_that_of_all_its_sessions(toys, tmp_path):
+    """Four parts of 2,000 s each from before: with them the study took 8,000 s, and the page says whose they are."""
+    run_study("first", out=tmp_path)
+    assert json.loads((tmp_path / "study.json").read_text())["earlier_seconds"] == 0.0
+    assert "earlier sessions" not in render_study(tmp_path).read_text()
+    for path in tmp_path.glob("parts/*.json"):
+        part = json.loads(path.read_text())
+        assert part.pop("digest")
+        assert 0.0 <= part["seconds"] < 60.0
+        path.write_text(json.dumps({**part, "seconds": 2000.0}))
+    again = run_study("first", out=tmp_path)
+    assert again.earlier_seconds == 8000.0
+    assert 8000.0 < again.seconds < 8060.0
+    assert "2 h 13 min, of which 2 h 13 min in earlier sessions" in render_study(tmp_path).read_text()
+    path.write_text(json.dumps({k: v for k, v in part.items() if k != "seconds"}))
+    assert run_study("first", out=tmp_path).earlier_seconds is None
+    assert "parts kept from before are not counted" in render_study(tmp_path).read_text()
+    assert toys["trained"] == 4
+
+
 def test_all_studies_run_though_one_fails_and_the_index_says_which(toys, tmp_path, capsys):
     toys["second"] = True
     assert cli.run(["study", "--all", "--quick", "--out", str(tmp_path / "all")]) == 2
