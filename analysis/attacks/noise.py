@@ -14,8 +14,9 @@ from stability.errors import ConfigurationError
 
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
+from ..intervals import check_confidence
 from .projections import Box
-from .sweep import SweepResult, check_confidence, check_levels
+from .sweep import SweepResult, check_levels
 from .threat import Bounds, free_box
 
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pandas as pd
 import torch
-from scipy.special import stdtrit
 from torch import Tensor, nn
 
 from stability.errors import NonFiniteError
 from stability.systems.checks import as_choice
 
 from ..guard import check_batch, check_int, check_model, check_number, untouched
+from ..intervals import check_confidence, student_half_width, wilson
 from ..results import Record
 from ..tasks import Task
 from ..tasks.scores import counted
 from .noise import KINDS
 from .projections import Box, Geometry, geometry
-from .sweep import check_confidence, check_levels, wilson
+from .sweep import check_levels
 from .threat import Bounds, free_box
 
 
@@ -94,7 +94,7 @@ def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
     mean, n = float(scores.mean()), len(scores)
     if n < 2:
         return math.nan, math.nan
-    half = float(stdtrit(n - 1, 0.5 + confidence / 2)) * float(scores.std(correction=1)) / math.sqrt(n)
+    half = student_half_width(float(scores.std(correction=1)) / math.sqrt(n), n, confidence)
     return mean - half, mean + half
 
 

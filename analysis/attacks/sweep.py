@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
 from ..guard import check_number, untouched
+from ..intervals import check_confidence, over_seeds, wilson
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
 from .threat import Bounds, Threat, open_threat
@@ -74,41 +74,6 @@ class SweepResult(Record):
         body = {"accuracy": self.accuracy, "ci_low": self.ci_low, "ci_high": self.ci_high, "n": self.n}
         tail = {"seed": self.seed} if attack else {"draws": self.draws, "spread": self.spread, "seed": self.seed}
         return pd.DataFrame({**head, self.axis: self.sizes, **body, **tail})
-
-
-def wilson(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share: solutions p of ``|share - p| = z sqrt(p (1 - p) / n)``.
-
-    Args:
-        share: observed, in [0, 1].
-        n: independent trials.
-        confidence: of the interval, in (0, 1).
-
-    Returns:
-        Lower and upper end, within [0, 1].
-
-    Source: E. Wilson (1927).
-
-    >>> low, high = wilson(0.5, 100)
-    >>> round(low, 4), round(high, 4)
-    (0.4038, 0.5962)
-    """
-    z = float(ndtri(0.5 + confidence / 2))
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
-
-
-def check_confidence(value: Any) -> float:
-    """``value`` as a float strictly between 0 and 1.
-
-    Raises:
-        ConfigurationError: when it is none.
-    """
-    number = check_number("confidence", value, strict=True)
-    if number >= 1:
-        raise ConfigurationError(f"confidence must lie between 0 and 1, got {value!r}")
-    return number
 
 
 def check_levels(name: str, values: Any, maximum: float = math.inf) -> tuple[float, ...]:
@@ -247,13 +212,8 @@ def over_models(sweeps: Sequence[SweepResult], confidence: float = 0.95) -> pd.D
     key = (first.perturbation, first.norm, first.axis, first.sizes)
     if any((s.perturbation, s.norm, s.axis, s.sizes) != key for s in sweeps):
         raise ConfigurationError("the sweeps differ in perturbation, norm or sizes: run them over one grid")
-    table, count = np.array([s.accuracy for s in sweeps]), len(sweeps)
-    mean = table.mean(axis=0)
-    half = np.full_like(mean, math.nan)
-    if count > 1:
-        quantile = float(stdtrit(count - 1, 0.5 + check_confidence(confidence) / 2))
-        half = quantile * table.std(axis=0, ddof=1) / math.sqrt(count)
+    spreads = [over_seeds(each, confidence, within=(0.0, 1.0)) for each in zip(*(s.accuracy for s in sweeps))]
     head = {"attack" if first.axis == "epsilon" else "noise": first.perturbation, "norm": first.norm}
-    interval = {"ci_low": np.clip(mean - half, 0, 1), "ci_high": np.clip(mean + half, 0, 1)}
-    ends = {"min": table.min(axis=0), "max": table.max(axis=0), "models": count}
-    return pd.DataFrame({**head, first.axis: first.sizes, "mean": mean, **interval, **ends})
+    names = {"mean": "mean", "ci_low": "low", "ci_high": "high", "min": "least", "max": "largest", "models": "n"}
+    body = {name: [getattr(spread, own) for spread in spreads] for name, own in names.items()}
+    return pd.DataFrame({**head, first.axis: first.sizes, **body}).astype({"ci_low": float, "ci_high": float})

@@ -15,7 +15,7 @@ from stability.storage.artifacts import ANALYSIS_FILE, ARTIFACTS, NUMBER
 from stability.storage.documents import file_digest, read_json
 from stability.storage.writing import write_text
 
-from ..training.seeds import over_seeds
+from ..intervals import over_seeds
 
 TRAININGS_FILE = "trainings.csv"
 TRAININGS_COLUMNS = ("model", "what", "group", "at", "mean", "low", "high", "least", "largest", "n")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 from torch import nn
 
 from stability.errors import ConfigurationError
 
 from ..guard import check_int, check_number
+from ..intervals import student_half_width
 from ..results import Record
 from .lanczos import Krylov, Vector
 from .products import HessianOperator, LossFunction, hessian_of
@@ -125,21 +125,6 @@ METHODS: dict[str, Callable[[HessianOperator, Search], Estimates]] = {
     "pyhessian": pyhessian_estimates,
     "dense": _by_dense,
 }
-
-
-def student_half_width(standard_error: float, samples: int, confidence: float = 0.95) -> float:
-    """Half the width of Student's interval for a mean of so many samples; 0 for an exact value.
-
-    Args:
-        standard_error: of the mean, estimated from the same samples.
-        samples: how many, 2 or more; fewer for an exact value.
-        confidence: of the interval.
-
-    Example:
-        >>> round(student_half_width(1.0, 4), 3), round(student_half_width(1.0, 1000), 3)
-        (3.182, 1.962)
-    """
-    return float(stdtrit(samples - 1, 0.5 + confidence / 2)) * standard_error if samples > 1 else 0.0
 
 
 def _condition(largest: float, smallest: tuple[float, float]) -> float | None:

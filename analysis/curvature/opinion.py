@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from ..intervals import student_half_width
 from ..results import Record
-from .hessian import HessianSummary, student_half_width
+from .hessian import HessianSummary
 from .products import LossFunction, hessian_of
 from .pyhessian import Search, pyhessian_largest
 

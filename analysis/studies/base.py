@@ -38,7 +38,9 @@ from ..training.spectra import SpectrumTracker
 from .result import StudyResult
 
 STUDY = "study"
-_BEFORE: ContextVar[list[float | None] | None] = ContextVar("seconds of the parts that a running study found", default=None)
+_EARLIER: ContextVar[list[float | None] | None] = ContextVar(
+    "seconds of the parts that a running study found", default=None
+)
 FILES = ("study.json", "table.csv", "curves.csv")
 
 
@@ -227,11 +229,11 @@ def run_study(
 def _timed(run: Runner, job: Job) -> tuple[StudyResult, float | None]:
     """The result, and the seconds of its parts from earlier sessions; ``None`` where one of them has no time."""
     found: list[float | None] = []
-    token = _BEFORE.set(found)
+    token = _EARLIER.set(found)
     try:
         result = run(job)
     finally:
-        _BEFORE.reset(token)
+        _EARLIER.reset(token)
     known = [seconds for seconds in found if seconds is not None]
     return result, sum(known) if len(known) == len(found) else None
 
@@ -280,7 +282,7 @@ def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callabl
         if path.exists():
             kept = _kept(path)
             if kept.get("settings") == settings and "outcome" in kept:
-                if (found := _BEFORE.get()) is not None:
+                if (found := _EARLIER.get()) is not None:
                     found.append(_seconds(kept))
                 return kept["outcome"]
         clock = time.perf_counter()

@@ -106,8 +106,8 @@ class StudyResult(Record):
         notes: what the table says, one sentence each.
         environment: versions, machine, seed, times.
         seconds: of the whole study, over all sessions that its parts were made in.
-        earlier_seconds: what of it is of earlier sessions; ``None`` where a part of an earlier release does not say what
-            it took, so that ``seconds`` is the last session's alone.
+        earlier_seconds: what of it is of earlier sessions; ``None`` where a part of an earlier release does not say
+            what it took, so that ``seconds`` is the last session's alone.
         conclusion: what came out, in one sentence; also where a claim of the paper was not found again.
         paper: whose table or figure it is.
         compared: our numbers beside the paper's.

@@ -107,7 +107,7 @@ def _trained(
 
 def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: Output, **how: Any) -> None:
     """Train with several seeds, each as ``--seed`` alone would, and sum up."""
-    from ...analysis.training.seeds import over_seeds
+    from ...analysis.intervals import over_seeds
 
     if seeds < 1:
         raise ConfigurationError(f"--seeds must be at least 1, got {seeds}")

@@ -19,7 +19,8 @@ import safetensors.torch
 from stability.storage.writing import is_partial
 
 TIMES = {
-    "seconds", "earlier_seconds", "tracking_seconds", "started", "finished", "sessions", "files", "given", "digest", "elapsed", "continue",
+    "seconds", "earlier_seconds", "tracking_seconds", "started", "finished", "sessions", "files", "given", "digest",
+    "elapsed", "continue",
 }  # fmt: skip
 TINY = ["--task-set", "size=7", "--task-set", "limit=30", "--task-set", "test_limit=10"]
 TRAIN = [

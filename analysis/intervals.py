@@ -1,18 +1,69 @@
-"""One figure over several trainings that differ in their seeds alone."""
+"""Intervals of what was counted or averaged: shares of sequences, means of samples, figures over several trainings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from stability.errors import ConfigurationError
 
-from ..attacks.sweep import check_confidence
-from ..results import Record
+from .guard import check_number
+from .results import Record
+
+
+def check_confidence(value: Any) -> float:
+    """``value`` as a float strictly between 0 and 1.
+
+    Raises:
+        ConfigurationError: when it is none.
+    """
+    number = check_number("confidence", value, strict=True)
+    if number >= 1:
+        raise ConfigurationError(f"confidence must lie between 0 and 1, got {value!r}")
+    return number
+
+
+def wilson(share: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share: solutions p of ``|share - p| = z sqrt(p (1 - p) / n)``.
+
+    Args:
+        share: observed, in [0, 1].
+        n: independent trials.
+        confidence: of the interval, in (0, 1).
+
+    Returns:
+        Lower and upper end, within [0, 1].
+
+    Source: E. Wilson (1927).
+
+    >>> low, high = wilson(0.5, 100)
+    >>> round(low, 4), round(high, 4)
+    (0.4038, 0.5962)
+    """
+    z = float(ndtri(0.5 + confidence / 2))
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+
+
+def student_half_width(standard_error: float, samples: int, confidence: float = 0.95) -> float:
+    """Half the width of Student's interval for a mean of so many samples; 0 for an exact value.
+
+    Args:
+        standard_error: of the mean, estimated from the same samples.
+        samples: how many, 2 or more; fewer for an exact value.
+        confidence: of the interval.
+
+    Example:
+        >>> round(student_half_width(1.0, 4), 3), round(student_half_width(1.0, 1000), 3)
+        (3.182, 1.962)
+    """
+    return float(stdtrit(samples - 1, 0.5 + confidence / 2)) * standard_error if samples > 1 else 0.0
 
 
 @dataclass(frozen=True)
@@ -71,5 +122,5 @@ def over_seeds(
     mean, ends = float(found.mean()), (float(found.min()), float(found.max()))
     if n == 1:
         return Spread(mean, *ends, None, None, n, confidence)
-    half = float(stdtrit(n - 1, 0.5 + confidence / 2)) * float(found.std(ddof=1)) / math.sqrt(n)
+    half = student_half_width(float(found.std(ddof=1)) / math.sqrt(n), n, confidence)
     return Spread(mean, *ends, max(mean - half, within[0]), min(mean + half, within[1]), n, confidence)
