@@ -80,11 +80,12 @@ def recurrent_matrices(module: nn.Module) -> dict[str, Tensor]:
     return out
 
 
-def as_layer(module: nn.Module) -> RecurrentLayer:
-    """A recurrent module as a ``RecurrentLayer``: itself, or a copy of a ``torch.nn`` module's weights.
+def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
+    """A recurrent module as a ``RecurrentLayer``: itself, or another one with a ``torch.nn`` module's weights.
 
     Args:
         module: a ``RecurrentLayer``; ``torch.nn.RNN`` (one layer), ``LSTM``, ``GRU`` or ``RNNCell``.
+        shared: whether the module's own tensors are used, so that gradients reach them, and not copies.
 
     Returns:
         The layer; it takes ``(batch, time, features)`` whatever ``batch_first`` was.
@@ -98,28 +99,39 @@ def as_layer(module: nn.Module) -> RecurrentLayer:
     if isinstance(module, nn.RNNBase) and (module.bidirectional or module.proj_size):
         raise UnsupportedError("two directions or a projection: such a network is no map from one state to the next")
     if isinstance(module, (nn.LSTM, nn.GRU)):
-        cls = LSTM if isinstance(module, nn.LSTM) else GRU
-        with torch.random.fork_rng(devices=[]):
-            layer = cls(module.input_size, module.hidden_size, num_layers=module.num_layers)
-        state = {name: torch.zeros_like(value) for name, value in layer.rnn.state_dict().items()}
-        like = next(module.parameters())
-        layer.to(like.device, like.dtype)
-        layer.rnn.load_state_dict({**state, **module.state_dict()})
+        gates = LSTM if isinstance(module, nn.LSTM) else GRU
+        layer: RecurrentLayer = _bare(gates, module, num_layers=module.num_layers)
+        for name, _ in list(layer.rnn.named_parameters()):
+            _lend(layer.rnn, name, getattr(module, name, None), shared)
         return layer
     if isinstance(module, nn.RNNCell) or (isinstance(module, nn.RNN) and module.num_layers == 1):
         end = "" if isinstance(module, nn.RNNCell) else "_l0"
-        with torch.random.fork_rng(devices=[]):
-            elman = ElmanRNN(module.input_size, module.hidden_size, activation=str(module.nonlinearity))
-        weight_hh = getattr(module, f"weight_hh{end}")
-        elman.to(weight_hh.device, weight_hh.dtype)
-        with torch.no_grad():
-            elman.weight_hh.copy_(weight_hh)
-            elman.weight_ih.copy_(getattr(module, f"weight_ih{end}"))
-            elman.bias.zero_()
-            if module.bias:
-                elman.bias.add_(getattr(module, f"bias_ih{end}")).add_(getattr(module, f"bias_hh{end}"))
-        return elman
+        layer = _bare(ElmanRNN, module, activation=str(module.nonlinearity))
+        biases = (getattr(module, f"bias_ih{end}") + getattr(module, f"bias_hh{end}")) if module.bias else None
+        for name, value in (("weight_ih", getattr(module, f"weight_ih{end}")), ("bias", biases)):
+            _lend(layer, name, value, shared)
+        _lend(layer, "weight_hh", getattr(module, f"weight_hh{end}"), shared)
+        return layer
     raise UnsupportedError(f"{type(module).__name__} is no recurrent layer known here: wrap it in a RecurrentLayer")
+
+
+def _bare(kind: type, module: Any, **options: Any) -> Any:
+    """A layer of the sizes of a ``torch.nn`` module, where and in what precision that one is, all numbers zero."""
+    with torch.random.fork_rng(devices=[]):
+        layer = kind(module.input_size, module.hidden_size, **options)
+    like = next(module.parameters())
+    layer.to(like.device, like.dtype)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer
+
+
+def _lend(module: nn.Module, name: str, value: Tensor | None, shared: bool) -> None:
+    """Put a tensor, itself or a copy, in a parameter's place; where there is none (no bias) the zeros stay."""
+    if value is None:
+        return
+    delattr(module, name)  # what a parametrisation computes is no parameter, and could not replace one
+    setattr(module, name, value if shared else nn.Parameter(value.detach().clone()))
 
 
 def only_layer(model: nn.Module) -> RecurrentLayer:

@@ -18,7 +18,7 @@ from ...models.factorizations import qr
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import check_sequence
 from ..guard import check_int, check_model
-from ..unroll import flat_state, layer_inputs, push_frame, recurrent_layers
+from ..unroll import as_layer, flat_state, layer_inputs, push_frame, recurrent_layers
 
 SEQUENCES, STEPS = 8, 50
 """Of a batch, for the penalty: short trajectories of a few sequences, since each costs some passes over time."""
@@ -34,9 +34,10 @@ def finite_time_exponents(
     In the dtype of the layer; ``lyapunov_exponents`` measures the same in float64, with errors and without a graph.
 
     Args:
-        model: a recurrent layer of ``stability.models``, or a model that holds one. What stands before the layer counts
-            as data: no gradient reaches it.
-        x: ``(batch, time, features)``, what the model takes; one trajectory a sequence.
+        model: a recurrent layer, or a model that holds one (``torch.nn.RNN`` of one layer, ``LSTM``, ``GRU`` and
+            ``RNNCell`` included). What stands before the layer counts as data: no gradient reaches it.
+        x: ``(batch, time, features)``, what the model takes; one trajectory a sequence, from the layer's own initial
+            state.
         k: how many exponents; for all ``n`` their sum is the mean of ``log |det J_t|``.
         skip: steps ``s`` at the beginning that do not count, while the frame finds its directions; a tenth by default.
         seed: of the initial frame.
@@ -50,7 +51,7 @@ def finite_time_exponents(
         DimensionError: a wrong shape.
         NonFiniteError: states that are not finite.
         RankError: a direction is lost completely (its exponent is ``-inf``), so that there is no derivative.
-        UnsupportedError: a model without exactly one recurrent layer of ``stability.models``.
+        UnsupportedError: a model without exactly one recurrent layer that runs forward.
 
     Example:
         >>> from stability.models import ElmanRNN
@@ -105,7 +106,7 @@ def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 
         A differentiable scalar, to be added to a training loss.
 
     Raises:
-        UnsupportedError: a model without exactly one recurrent layer of ``stability.models``; and what else
+        UnsupportedError: a model without exactly one recurrent layer that runs forward; and what else
             ``finite_time_exponents`` raises.
 
     Example:
@@ -119,14 +120,14 @@ def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 
 
 
 def _own_layer(model: nn.Module) -> RecurrentLayer:
-    """The one recurrent layer; a copy of a ``torch.nn`` module's weights would be cut off from its gradients."""
+    """The one recurrent layer; for a module of ``torch.nn`` another one that computes with its very parameters."""
     found = recurrent_layers(model)
-    if len(found) == 1 and isinstance(found[0][1], RecurrentLayer) and not found[0][1].bidirectional:
-        return found[0][1]
+    if len(found) == 1 and not getattr(found[0][1], "bidirectional", False):
+        return as_layer(found[0][1], shared=True)
     what = ", ".join(f"{name or 'itself'} ({type(layer).__name__})" for name, layer in found) or "none"
     raise UnsupportedError(
-        f"exponents are differentiable for one recurrent layer of stability.models that runs forward, such as ElmanRNN "
-        f"or LSTM; {type(model).__name__} has: {what}"
+        f"exponents are differentiable for one recurrent layer that runs forward, such as ElmanRNN or torch.nn.LSTM; "
+        f"{type(model).__name__} has: {what}"
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from stability.analysis import (
     finite_time_exponents,
@@ -28,6 +29,10 @@ MAKERS = {
     "midpoint": lambda: LipschitzRNN(2, 4, dt=0.2, integrator="midpoint"),
     "oplu": lambda: HouseholderRNN(2, 4, reflections=2, activation="oplu"),
     "stack": lambda: Stack([GRU(2, 3), ElmanRNN(3, 2)]),
+    "torch rnn": lambda: nn.RNN(2, 4),
+    "torch cell": lambda: nn.RNNCell(2, 4, bias=False),
+    "torch lstm": lambda: nn.LSTM(2, 3, bias=False, batch_first=True),
+    "torch gru": lambda: nn.GRU(2, 2, num_layers=2),
 }
 
 
@@ -45,6 +50,7 @@ def test_they_are_the_measured_exponents_and_their_gradient_is_that_of_differenc
     np.testing.assert_allclose(ordered.numpy(), measured.exponents, atol=1e-12)
     weights = torch.arange(1.0, 4.0).double()
     (exponents @ weights).mean().backward()
+    assert any(p.grad is not None and bool(p.grad.any()) for p in layer.parameters())
     direction = {n: torch.randn_like(p) for n, p in layer.named_parameters()}
     along = sum(float((p.grad * direction[n]).sum()) for n, p in layer.named_parameters() if p.grad is not None)
     values = []
@@ -55,6 +61,20 @@ def test_they_are_the_measured_exponents_and_their_gradient_is_that_of_differenc
                 p += step * direction[n]
         values.append(float((finite_time_exponents(moved, x, 3).detach() @ weights).mean()))
     assert along == pytest.approx((values[1] - values[0]) / 2e-5, rel=1e-6, abs=1e-8)
+
+
+def test_gradients_go_through_a_parametrisation_of_torch():
+    cell = weight_norm(nn.RNN(2, 4).double(), "weight_hh_l0")
+    finite_time_exponents(cell, sequences()).mean().backward()
+    size, direction = (getattr(cell.parametrizations.weight_hh_l0, name) for name in ("original0", "original1"))
+    W = cell.weight_hh_l0.detach().requires_grad_()
+    plain = ElmanRNN(2, 4).double()
+    values = (("weight_ih", cell.weight_ih_l0), ("weight_hh", W), ("bias", cell.bias_ih_l0 + cell.bias_hh_l0))
+    plain.load_state_dict({name: value.detach() for name, value in values})
+    finite_time_exponents(plain, sequences()).mean().backward()
+    (grown,) = torch.autograd.grad((plain.weight_hh.grad * cell.weight_hh_l0).sum(), direction)
+    torch.testing.assert_close(direction.grad, grown)
+    assert bool(size.grad.any())
 
 
 def test_all_together_they_are_the_logarithm_of_the_determinant():
@@ -76,9 +96,11 @@ def test_the_unit_of_time(rng):
 
 def test_what_has_no_differentiable_exponent_is_refused():
     x = sequences().float()
-    for model in (nn.RNN(2, 3, batch_first=True), RotRNN(2, 4, heads=1, bidirectional=True), nn.Linear(2, 2)):
-        with pytest.raises(UnsupportedError, match="one recurrent layer of stability.models"):
+    for model in (nn.GRU(2, 3, bidirectional=True), RotRNN(2, 4, heads=1, bidirectional=True), nn.Linear(2, 2)):
+        with pytest.raises(UnsupportedError, match="one recurrent layer that runs forward"):
             finite_time_exponents(model, x)
+    with pytest.raises(UnsupportedError, match="no recurrent layer known here"):
+        finite_time_exponents(nn.RNN(2, 3, num_layers=2), x)
     dead = ElmanRNN(2, 3, activation="relu")
     nn.init.constant_(dead.bias, -100.0)
     with pytest.raises(RankError, match="after 1 steps a direction is lost"):
