@@ -23,6 +23,9 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.gated.cell import GatedCell
 from stability.stacks.stack import LayerStack
+from stability.storage.archives import members_of
+from stability.storage.arrays import is_state_dict, npz_subject, read_npz
+from stability.storage.failures import in_short, reading
 from stability.systems.subjects import as_subject
 from stability.wire import is_utf8
 
@@ -30,9 +33,6 @@ from .adapters.modules import refuse_altered_layer
 from .adapters.state_dicts import shown, state_dict_subject
 from .factories import from_factory, is_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
-from .readers.archives import members_of
-from .readers.arrays import npz_subject, read_npz
-from .readers.failures import in_short, reading
 from .readers.pickles import check_pickle
 from .readers.safetensors import read_metadata, read_tensors
 
@@ -198,7 +198,7 @@ def _from_zip(path: Path, cell: str | None, part: str | None) -> Source:
         return _from_torch(path, cell, part, pickles)
     if names and all(n.endswith(".npy") for n in names):
         arrays = read_npz(path)
-        if any("weight_hh" in key for key in arrays):
+        if is_state_dict(arrays):
             return _state_dict(arrays, path, cell, part, "npz state dict")
         return _source("npz", path, npz_subject(arrays, str(path)))
     raise FileFormatError(f"{path} is an archive, but neither a torch file nor .npz")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, FileFormatError, StabilityError
+from stability.storage.arrays import read_npz
 from stability.storage.documents import file_digest
 
-from ...models.readers.arrays import read_npz
 from .arrays import task_from_arrays
 from .base import Task, register_task
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from stability.errors import ConfigurationError, FileFormatError
+from stability.storage.arrays import read_npz
 
-from ...models.readers.arrays import read_npz
 from .base import Pair, Task, check_size, register_task, task_of
 from .recordings import read_wave
 

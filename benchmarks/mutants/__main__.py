@@ -46,7 +46,7 @@ SUBJECTS = (
     "models/adapters/torch_modules.py",
     "models/adapters/weights.py",
     "models/adapters/state_dicts.py",
-    "models/readers/arrays.py",
+    "stability/storage/arrays.py",
     "models/adapters/quantized.py",
     "models/adapters/inspection.py",
     "models/adapters/cross_check.py",

@@ -25,10 +25,11 @@ from stability.errors import (
     StabilityError,
     UnsupportedError,
 )
+from stability.storage.limits import NUMBERS
 from stability.systems.checks import as_choice
 from stability.systems.parts import of_part
 
-from ..readers.limits import LAYERS, NUMBERS
+from ..readers.limits import LAYERS
 from .cross_check import cross_check
 from .torch_modules import as_array
 from .weights import WEIGHTS, RecurrentWeights

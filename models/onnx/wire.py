@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError
+from stability.storage.failures import reading
 from stability.wire import is_utf8
 
-from ..readers.failures import reading
 from ..readers.limits import GRAPH_BYTES, GRAPH_DEPTH, GRAPH_FIELDS, GRAPH_NODES, GRAPH_PACKED
 
 _PACKED = {"TensorProto": {5: 1, 7: 1, 11: 1}, "AttributeProto": {7: 32, 8: 32}, "SparseTensorProto": {3: 1}}

@@ -1,16 +1,11 @@
 """What the readers of model files take at most. Sizes are computed, and refused, before memory is taken.
 
 Where a file is the smallest form of what it holds (safetensors, ``.pt``), its own size bounds the memory; the limits
-here are for what unfolds: numbers that become float64 and are copied a few times, archives, headers, pickles, graphs.
+here are for what unfolds: headers, pickles, graphs. Those of archives are on the ground floor (``storage/limits.py``).
 """
 
 from __future__ import annotations
 
-NUMBERS = 2**25
-"""Of all arrays of a ``.npz``, or of one recurrent part of a state dict: 256 MiB as float64, of which about four copies
-live at once."""
-MEMBERS = 20_000
-"""Of an archive (``.npz``, ``.pt``)."""
 HEADER_BYTES = 16 * 2**20
 """Of a safetensors header."""
 PICKLE_BYTES = 16 * 2**20

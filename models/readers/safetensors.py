@@ -19,9 +19,9 @@ from torch import Tensor
 
 from stability.errors import FileFormatError
 from stability.storage.documents import parse_json
+from stability.storage.failures import reading
 from stability.wire import is_utf8
 
-from .failures import reading
 from .limits import HEADER_BYTES
 
 

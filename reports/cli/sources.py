@@ -30,11 +30,20 @@ def open_subject(
     Raises:
         StabilityError: as ``load_subject``.
     """
+    if not continuous and cell is None and input_box is None and (system := _matrices(name)) is not None:
+        return system
     from ...models.sources import load_subject
 
     source = load_subject(name, continuous=continuous, cell=cell, input_box=input_box)
     own = source.module is not None and not continuous and input_box is None
     return source.module if own else source.subject
+
+
+def _matrices(name: str) -> Any:
+    """The system of a ``.npz`` of matrices, which needs no network library, or ``None`` for anything else."""
+    from stability.storage.arrays import npz_system
+
+    return npz_system(name) if os.path.isfile(name) else None
 
 
 def open_parts(name: str) -> tuple[dict[str, Any], bool]:
@@ -50,7 +59,7 @@ def open_parts(name: str) -> tuple[dict[str, Any], bool]:
     Raises:
         StabilityError: missing or unreadable, or a part without a subject.
     """
-    if not os.path.exists(name):
+    if not os.path.exists(name) or _matrices(name) is not None:
         return {}, True
     from stability.systems.subjects import as_subject
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from stability.certificate import Claim, Verdict
 from stability.criteria.multiplier import multiplier_criterion
@@ -21,6 +20,7 @@ from stability.rigor.spectrum import spectrum_bracket
 from stability.rules.registry import propose
 from stability.solve.deadline import Deadline, TimeLimit, TimeOverError
 from stability.solve.loop import centre, completions, fixed_channels
+from stability.solve.scalar import minimum
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.statespace import StateSpace
@@ -100,7 +100,7 @@ def steady_witness(system: LureSystem, *, deadline: Deadline | None = None) -> W
             values = [exponent(float(u)) for u in grid]
             i = int(np.argmin(values))
             bounds = (grid[max(i - 1, 0)], grid[min(i + 1, 12)])
-            log_s = float(minimize_scalar(exponent, bounds=bounds, method="bounded").x)  # type: ignore[attr-defined]
+            log_s, _ = minimum(exponent, *bounds)
             log_s = min((log_s, float(grid[i])), key=exponent)
         value = exponent(log_s)
     except TimeOverError:

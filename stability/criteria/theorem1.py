@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 
 from stability.certificate import Finding
 from stability.criteria.witness import CAPS, Multiplier, Witness, answering, nested_multiplier, prove, retreat
@@ -190,6 +189,8 @@ def symmetrizer(W: Any) -> tuple[Array, Array, float]:
     size = float(np.linalg.norm(w))
     if size == 0.0:
         return np.ones(n), np.arange(n), 0.0
+    from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
+
     strength = np.abs(w) + np.abs(w.T)
     np.fill_diagonal(strength, 0.0)
     _, parts = connected_components(strength > 0, directed=False)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from stability.certificate import Finding
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
@@ -21,6 +20,7 @@ from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.rates import bisect, crawl, shift_factor, start_rate
 from stability.solve.riccati import bounded_real
+from stability.solve.scalar import root
 from stability.systems import LureSystem
 from stability.systems.statespace import StateSpace
 
@@ -188,10 +188,10 @@ def best_rate(gain: Callable[[float], float], limit: float, discrete: bool, tol:
     try:
         if room(_NEARLY) > 0:  # the feedback costs nothing
             return room.rate(_NEARLY)
-        root: Any = brentq(room, 0.0, _NEARLY, xtol=tol, rtol=np.float64(1e-12), maxiter=80)
+        found = root(room, 0.0, _NEARLY, xtol=tol, rtol=1e-12, maxiter=80)
     except TimeOverError:
         return room.rate(room.reached)
-    return room.rate(float(root))
+    return room.rate(found)
 
 
 def prove_capped(system: LureSystem, P: Array, multiplier: Multiplier, rate: float) -> Witness:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from stability.certificate import Proof
 from stability.criteria.multiplier import multiplier_criterion, rate_ceiling
@@ -29,6 +28,7 @@ from stability.solve.lmi import pose_gain, solver_order
 from stability.solve.loop import centre
 from stability.solve.rates import bisect, shift_factor, start_rate
 from stability.solve.riccati import bounded_real
+from stability.solve.scalar import minimum
 from stability.solve.threads import threads_for
 from stability.systems import DrivenSystem, LureSystem, as_matrix
 from stability.systems.channels import closed
@@ -179,9 +179,8 @@ class _Attached:
         if values[i] >= _NONE:
             return None
         bounds = (grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)])
-        options = {"xatol": 0.05, "maxiter": 10}
-        inside: Any = minimize_scalar(objective, bounds=bounds, method="bounded", options=options)
-        return found(min((float(inside.x), grid[i]), key=objective))
+        inside, _ = minimum(objective, *bounds, xatol=0.05, maxiter=10)
+        return found(min((inside, grid[i]), key=objective))
 
 
 def _programs(system: LureSystem, F: Array) -> list[str]:

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.linalg import ArpackError, aslinearoperator, eigs
 
 from stability.gated.cell import GatedCell
 from stability.refute.inputs import InputRange
@@ -49,6 +48,8 @@ def largest_eigenvalues(matrix: Array, count: int = 1) -> list[complex]:
     """Eigenvalues of largest modulus in the closed upper half-plane; by Arnoldi's method where the matrix is large."""
     n, values = len(matrix), None
     if n > DENSE:
+        from scipy.sparse.linalg import ArpackError, aslinearoperator, eigs
+
         try:
             action = aslinearoperator(matrix)
             values = eigs(action, k=2 * count, v0=np.ones(n), return_eigenvectors=False)

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal, solve_triangular
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from stability.systems.statespace import StateSpace
 
@@ -47,6 +45,9 @@ def parts_in_order(graph: Array) -> list[Array]:
         >>> [part.tolist() for part in parts_in_order(np.array([[True, True], [False, True]]))]
         [[1], [0]]
     """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
     count, labels = connected_components(csr_array(graph), connection="strong")
     if count == 1:
         return [np.arange(len(graph))]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.response import Response
@@ -236,6 +235,8 @@ def _descended(judge: _Peak, active: Array, x: Array, sharpness: float, level: f
     def onward(*_: Any) -> None:
         if judge.deadline.over:
             raise StopIteration  # the descent ends with the point it has
+
+    from scipy.optimize import minimize  # see solve/scalar.py
 
     result = minimize(peak, x, jac=True, method="L-BFGS-B", callback=onward, options={"maxiter": 40, "maxcor": 20})
     return result.x - result.x.mean()

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import nnls
 
 from stability.solve.axis import Axis, Triplets
 from stability.solve.deadline import Deadline
@@ -229,6 +228,8 @@ def _step(hessian: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
     gram, right = rows @ rows.T, rows @ aim + values[active]
     gram[np.diag_indices(len(gram))] += 1e-10 * np.trace(gram) / len(gram)
     upper = np.linalg.cholesky(gram).T
+    from scipy.optimize import nnls  # see solve/scalar.py
+
     found = nnls(upper, solve_triangular(upper, right, trans=1), maxiter=20 * len(right) + 100)[0]
     step = solve_triangular(L, aim - rows.T @ found, lower=True, trans=1)
     step[:-1] -= step[:-1].mean()  # a common factor of all scales changes nothing

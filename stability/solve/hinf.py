@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
-from scipy.optimize import minimize_scalar
 
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.solve.deadline import Deadline
 from stability.solve.response import Response, scaled_response, state_space
+from stability.solve.scalar import minimum
 from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
@@ -170,14 +170,10 @@ def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[fl
     low, high = max(0.0, omega - width), min(top, omega + width)
     if not high > low:
         return omega, gain
-    found: Any = minimize_scalar(
-        lambda x: -gain_at(x),
-        bounds=(low, high),
-        method="bounded",
-        options={"xatol": 1e-9 * (high - low), "maxiter": 50 if response.small else 12},
-    )
-    value = gain_at(float(found.x))
-    return (float(found.x), value) if value > gain else (omega, gain)
+    steps = 50 if response.small else 12
+    found, _ = minimum(lambda x: -gain_at(x), low, high, xatol=1e-9 * (high - low), maxiter=steps)
+    value = gain_at(found)
+    return (found, value) if value > gain else (omega, gain)
 
 
 def _climb(response: Response, rtol: float, deadline: Deadline) -> Peak:

@@ -11,10 +11,7 @@ Source: J. C. Willems, Least squares stationary optimal control and the algebrai
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.coordinates import balanced
@@ -23,6 +20,7 @@ from stability.solve.lmi import CLARABEL_STATES, pose_overshoot, solver_order
 from stability.solve.multiplier import LmiResult, problem_size
 from stability.solve.rates import check_rate
 from stability.solve.riccati import bounded_real
+from stability.solve.scalar import minimum
 from stability.systems import LureSystem
 from stability.systems.statespace import StateSpace
 
@@ -79,10 +77,9 @@ def well_conditioned(loop: StateSpace, P: Array, most: int = 24, *, deadline: De
     def logarithm(u: float) -> float:
         return _WORST if deadline.over else min(float(np.log(condition_number(mixed(u)))), _WORST)
 
-    options = {"maxiter": most, "xatol": 0.02}
-    found: Any = minimize_scalar(logarithm, bounds=(-18.0, 6.0), method="bounded", options=options)
-    best = mixed(found.x)
-    return best if found.fun < _WORST and condition_number(best) < condition_number(P) else None
+    point, least = minimum(logarithm, -18.0, 6.0, xatol=0.02, maxiter=most)
+    best = mixed(point)
+    return best if least < _WORST and condition_number(best) < condition_number(P) else None
 
 
 @np.errstate(all="ignore")

@@ -16,3 +16,8 @@ DIGITS = 40
 """Of an integer."""
 CLAIMS = 64
 """Further claims of a certificate: each is proved again."""
+NUMBERS = 2**25
+"""Of all arrays of a ``.npz``, or of one recurrent part of a state dict: 256 MiB as float64, of which about four copies
+live at once."""
+MEMBERS = 20_000
+"""Of an archive (``.npz``, ``.pt``)."""

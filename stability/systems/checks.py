@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
@@ -162,6 +160,9 @@ def is_well_posed(D: Array, alpha: Array, beta: Array) -> bool:
     """
     if not D.any():
         return True
+    from scipy.sparse import csr_array  # loaded for a D alone
+    from scipy.sparse.csgraph import connected_components
+
     parts, _ = connected_components(csr_array(D != 0), directed=True, connection="strong")
     if parts == len(D) and not np.diagonal(D).any():  # every component is one channel: no cycle
         return True

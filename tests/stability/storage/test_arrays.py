@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from stability.errors import ConfigurationError, DimensionError, FileFormatError, StabilityError
-from stability.models.readers import arrays as rooms
-from stability.models.readers.arrays import npz_subject, read_npz
 from stability.models.sources import load_subject
+from stability.storage import arrays as rooms
+from stability.storage.arrays import npz_subject, read_npz
 from stability.systems import DrivenSystem, LureSystem
 
 

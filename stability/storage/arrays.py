@@ -6,19 +6,18 @@ import io
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stability.errors import DimensionError, FileFormatError
+from stability.storage.archives import members_of
+from stability.storage.failures import reading
+from stability.storage.limits import NUMBERS
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
-
-from .archives import members_of
-from .failures import reading
-from .limits import NUMBERS
 
 KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation")
 _HEADER = 10_000
@@ -61,6 +60,32 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
                 out[name] = _read_array(handle, member.file_size, left, f"{ascii(name[:60])[1:-1]} in {path}")
             left -= out[name].size
     return out
+
+
+def is_state_dict(names: Iterable[str]) -> bool:
+    """Whether an archive of arrays holds the weights of a recurrent layer, by name, rather than matrices."""
+    return any("weight_hh" in name for name in names)
+
+
+def npz_system(path: str | Path) -> LureSystem | DrivenSystem | None:
+    """The system of a ``.npz`` of matrices, see ``npz_subject``; it takes no network library to read one.
+
+    Args:
+        path: any file.
+
+    Returns:
+        The system; ``None`` where the file is anything else.
+
+    Raises:
+        FileFormatError: an archive that is damaged, or holds arrays that are neither matrices nor weights.
+        StabilityError: matrices that make no system.
+    """
+    if not zipfile.is_zipfile(path):
+        return None
+    names = [member.filename for member in members_of(path)]
+    if not names or not all(name.endswith(".npy") for name in names) or is_state_dict(names):
+        return None
+    return npz_subject(read_npz(path), str(path))
 
 
 def _read_array(handle: Any, size: int, room: int, where: str) -> np.ndarray:
