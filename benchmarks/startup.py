@@ -1,8 +1,8 @@
-"""What commands cost before they work: whole processes, against a bare import of numpy and scipy.linalg in the same run.
+"""What commands cost before they work: whole processes, against importing numpy and scipy.linalg in the same run.
 
     python benchmarks/startup.py
 
-Processor seconds (user and system) of the child, least of several runs; ``certify`` is asked about a system of 32 states.
+Processor seconds (user and system) of the child, least of several runs; ``certify`` has a system of 32 states.
 """
 
 from __future__ import annotations
