@@ -27,15 +27,15 @@ def checkpoints(steps: int) -> list[int]:
     return sorted(set(found))
 
 
-def _ascend(threat: Threat, steps: int, loss: str, generator: torch.Generator) -> tuple[Tensor, int]:
+def ascend_loss(threat: Threat, steps: int, loss: str, generator: torch.Generator) -> tuple[Tensor, int]:
     """One run from a random start; the first misclassified point visited, else that of highest loss."""
     objective, shape = LOSSES[loss], threat.geometry
-    z = threat.inside(threat.x + shape.random(threat.x, threat.epsilon, generator))
+    z = threat.inside(threat.x + shape.random(threat.x, threat.reach, generator))
     value, gradient, logits = threat.ascend(z, objective)
     best, best_value, best_gradient = z, value, gradient
     fooled = logits.argmax(dim=1) != threat.y
     answer = z
-    length = torch.full_like(value, 2 * threat.epsilon)
+    length = torch.zeros_like(value) + 2 * threat.reach
     previous, rises, reviews = z, torch.zeros_like(value), checkpoints(steps)
     last_review, unchanged, value_at_review = 0, torch.zeros_like(fooled), best_value
     for k in range(1, steps + 1):
@@ -121,4 +121,4 @@ def apgd(
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts)
     check_loss(loss)
     generator = torch.Generator().manual_seed(threat.seed)
-    return threat.attacked("apgd", lambda part: _ascend(part, steps, loss, generator), restarts)
+    return threat.attacked("apgd", lambda part: ascend_loss(part, steps, loss, generator), restarts)

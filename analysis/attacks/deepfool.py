@@ -51,7 +51,7 @@ def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
     return threat.geometry.step(flat.reshape(batch, k, *z.shape[1:])[rows, best], length)
 
 
-def _search(threat: Threat, steps: int, overshoot: float, candidates: int) -> tuple[Tensor, int]:
+def search_boundary(threat: Threat, steps: int, overshoot: float, candidates: int) -> tuple[Tensor, int]:
     """First misclassified iterate of each sequence, else the last; and the steps taken."""
     z, total = threat.x.clone(), torch.zeros_like(threat.x)
     logits = threat.logits(threat.x)
@@ -164,6 +164,6 @@ def deepfool(
     if overshoot > 1:
         raise ConfigurationError(f"overshoot must be at most 1, got {overshoot!r}")
     with untouched(model):
-        z, taken = _search(threat, steps, overshoot, candidates)
+        z, taken = search_boundary(threat, steps, overshoot, candidates)
         z = _draw_back(threat, z, halvings)
         return threat.judge("deepfool", z, taken)

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from stability.errors import ConfigurationError
 
+Radius = float | Tensor
+"""One radius for all samples, or one each, ``(batch,)`` in float64."""
+
 
 @dataclass(frozen=True, eq=False)
 class Box:
@@ -48,7 +51,7 @@ def _linf(d: Tensor) -> Tensor:
     return d.double().abs().flatten(1).amax(dim=1)
 
 
-def _clip_l2(x: Tensor, z: Tensor, epsilon: float) -> Tensor:
+def _clip_l2(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
     """Pull ``z`` back to the ball; every entry is rounded towards ``x``, so the stored result lies inside."""
     d = z.double() - x.double()
     size = d.flatten(1).norm(dim=1)
@@ -61,7 +64,9 @@ def _clip_l2(x: Tensor, z: Tensor, epsilon: float) -> Tensor:
     return torch.where(per_sample(size > epsilon, z), moved, z)
 
 
-def _clip_linf(x: Tensor, z: Tensor, epsilon: float) -> Tensor:
+def _clip_linf(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
+    if isinstance(epsilon, Tensor):
+        epsilon = per_sample(epsilon, x)
     lower, upper = (x.double() - epsilon).to(x.dtype), (x.double() + epsilon).to(x.dtype)
     infinity = torch.full_like(x, float("inf"))
     lower = torch.where(x.double() - lower.double() > epsilon, torch.nextafter(lower, infinity), lower)
@@ -69,14 +74,17 @@ def _clip_linf(x: Tensor, z: Tensor, epsilon: float) -> Tensor:
     return torch.minimum(torch.maximum(z, lower), upper)
 
 
-def _random_l2(x: Tensor, epsilon: float, generator: torch.Generator) -> Tensor:
+def _random_l2(x: Tensor, epsilon: Radius, generator: torch.Generator) -> Tensor:
     d = torch.randn(x.shape, generator=generator, dtype=torch.float64)
     radius = torch.rand(len(x), generator=generator, dtype=torch.float64) ** (1 / d[0].numel())
-    return (d * per_sample(epsilon * radius / _l2(d), d)).to(x.device, x.dtype)
+    size = epsilon.cpu() if isinstance(epsilon, Tensor) else epsilon
+    return (d * per_sample(size * radius / _l2(d), d)).to(x.device, x.dtype)
 
 
-def _random_linf(x: Tensor, epsilon: float, generator: torch.Generator) -> Tensor:
+def _random_linf(x: Tensor, epsilon: Radius, generator: torch.Generator) -> Tensor:
     d = 2 * torch.rand(x.shape, generator=generator, dtype=torch.float64) - 1
+    if isinstance(epsilon, Tensor):
+        epsilon = per_sample(epsilon, d).cpu()
     return (epsilon * d).to(x.device, x.dtype)
 
 
@@ -105,8 +113,8 @@ class Geometry:
 
     name: str
     size: Callable[[Tensor], Tensor]
-    clip: Callable[[Tensor, Tensor, float], Tensor]
-    random: Callable[[Tensor, float, torch.Generator], Tensor]
+    clip: Callable[[Tensor, Tensor, Radius], Tensor]
+    random: Callable[[Tensor, Radius, torch.Generator], Tensor]
     step: Callable[[Tensor, Tensor], Tensor]
     dual: Callable[[Tensor], Tensor]
 

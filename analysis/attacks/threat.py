@@ -14,7 +14,7 @@ from stability.errors import ConfigurationError, DimensionError
 
 from ..guard import check_int, check_labelled, check_number, logits_of, untouched
 from ..results import Record, plain_value
-from .projections import Box, Geometry, geometry
+from .projections import Box, Geometry, Radius, geometry
 
 Bounds = tuple[Any, Any] | None
 
@@ -93,7 +93,10 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True, eq=False)
 class Threat:
-    """A checked problem: these sequences, this model, these bounds and radius; the tensors are per sample."""
+    """A checked problem: these sequences, this model, these bounds and radius; the tensors are per sample.
+
+    With ``radii (batch,)`` every sequence has its own radius, and ``epsilon`` is only the largest that is meant.
+    """
 
     model: nn.Module
     x: Tensor
@@ -102,10 +105,17 @@ class Threat:
     geometry: Geometry
     epsilon: float
     seed: int
+    radii: Tensor | None = None
+
+    @property
+    def reach(self) -> Radius:
+        """The radius of each sequence, or the one that all have."""
+        return self.epsilon if self.radii is None else self.radii
 
     def take(self, index: Tensor) -> Threat:
         """The problem for some samples."""
-        return replace(self, x=self.x[index], y=self.y[index], box=self.box.take(index))
+        radii = None if self.radii is None else self.radii[index]
+        return replace(self, x=self.x[index], y=self.y[index], box=self.box.take(index), radii=radii)
 
     def logits(self, z: Tensor) -> Tensor:
         """Checked logits of ``z``, without a graph."""
@@ -124,10 +134,10 @@ class Threat:
         (gradient,) = torch.autograd.grad(values.sum(), z)
         return values.detach(), torch.where(self.box.lower < self.box.upper, gradient, 0.0), logits.detach()
 
-    def inside(self, z: Tensor, epsilon: float | None = None) -> Tensor:
+    def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
         """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""
-        radius = self.epsilon if epsilon is None else epsilon
-        if radius < float("inf"):
+        radius = self.reach if epsilon is None else epsilon
+        if isinstance(radius, Tensor) or radius < float("inf"):
             z = self.geometry.clip(self.x, z, radius)
         return self.box.clip(z)  # x is in the box, so clipping only brings z nearer to x
 

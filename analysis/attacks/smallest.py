@@ -1,0 +1,235 @@
+"""The smallest perturbation that several attacks together find: the upper end of what may be certified."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..guard import check_int, check_labelled, logits_of, untouched
+from .apgd import ascend_loss
+from .deepfool import search_boundary
+from .projections import Box, per_sample
+from .threat import AttackResult, Bounds, Threat, margins, open_threat
+
+CLEAR = 1e-9
+"""Of the largest logit: a margin above it is no rounding of float64, and only then is a class called wrong."""
+_SHRINK = 0.95
+_HALVINGS = 40
+_PARTS = (1.0, 0.5, 0.2)
+"""Of the way to the point of the linearised boundary."""
+_BEYOND = (1.000001, 1.003, 1.03)
+"""Times a proposed perturbation: it lies on the linearised boundary, the true one may bend away."""
+
+
+def nearest_level(gradient: Tensor, rise: Tensor, low: Tensor, high: Tensor, norm: str) -> Tensor:
+    """The smallest ``d`` with ``g . d >= rise`` inside a box: a boundary that is linear, reached exactly.
+
+    In l2 ``d_i = clip(s g_i)``, in linf ``d_i = clip(s sign g_i)`` with one ``s >= 0`` a sample, by bisection: what
+    stands at its bound leaves the rest to the others.
+
+    Args:
+        gradient: ``(batch, k)``.
+        rise: ``(batch,)``.
+        low: ``(batch, k)``, at most 0.
+        high: ``(batch, k)``, at least 0.
+        norm: ``"l2"`` or ``"linf"``.
+
+    Returns:
+        ``(batch, k)``; the corner of the box that goes farthest where no point of it reaches the level.
+
+    >>> g, one = torch.tensor([[3.0, 4.0]]), torch.ones(1, 2)
+    >>> nearest_level(g, torch.tensor([5.0]), -one, 0.5 * one, "l2")  # the free answer is (0.6, 0.8)
+    tensor([[0.5000, 0.5000]])
+    """
+    shape = gradient if norm == "l2" else gradient.sign()
+    steep = (shape * gradient).sum(dim=1)
+    need = torch.where(rise > 0, rise, torch.zeros_like(rise))
+    below = torch.zeros_like(need)
+    above = torch.where(steep > 0, need / torch.where(steep > 0, steep, torch.ones_like(steep)), below)
+
+    def at(scale: Tensor) -> Tensor:
+        return torch.minimum(torch.maximum(scale[:, None] * shape, low), high)
+
+    for _ in range(60):  # until everything that matters stands at its bound, or the level is reached
+        short = (gradient * at(above)).sum(dim=1) < need
+        if not bool(short.any()):
+            break
+        below, above = torch.where(short, above, below), torch.where(short, 2 * above, above)
+    for _ in range(50):
+        middle = (below + above) / 2
+        short = (gradient * at(middle)).sum(dim=1) < need
+        below, above = torch.where(short, middle, below), torch.where(short, above, middle)
+    return at(above)
+
+
+def _fooled(threat: Threat, z: Tensor) -> Tensor:
+    """Where ``z`` is misclassified, by more than rounding."""
+    logits = threat.logits(z)
+    return margins(logits, threat.y) > CLEAR * logits.abs().amax(dim=1)
+
+
+def _sizes(threat: Threat, z: Tensor) -> Tensor:
+    return threat.geometry.size(z - threat.x)
+
+
+def _towards(threat: Threat, z: Tensor, halvings: int = _HALVINGS) -> Tensor:
+    """The misclassified points ``z`` drawn back along their segments from ``x``, as far as they stay misclassified."""
+    low, high = torch.zeros(len(z), 1, 1, dtype=z.dtype, device=z.device), torch.ones_like(z[:, :1, :1])
+    found = z
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        point = threat.box.clip(threat.x + middle * (z - threat.x))
+        wrong = _fooled(threat, point)[:, None, None]
+        found = torch.where(wrong, point, found)
+        low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
+    return found
+
+
+def _proposals(threat: Threat, z: Tensor) -> Tensor:
+    """``(c, batch, time, features)``: points near the smallest one of the boundary as it is linearised at ``z``."""
+    point = z.detach().requires_grad_(True)
+    logits = logits_of(threat.model, point, threat.y)
+    f = margins(logits, threat.y)
+    (gradient,) = torch.autograd.grad(f.sum(), point)
+    g, d = gradient.flatten(1), (z - threat.x).flatten(1)
+    low, high = (threat.box.lower - threat.x).flatten(1), (threat.box.upper - threat.x).flatten(1)
+    best = nearest_level(g, (g * d).sum(dim=1) - f.detach(), low, high, threat.geometry.name)
+    points = [scale * (d + part * (best - d)) for part in _PARTS for scale in _BEYOND]
+    return torch.stack([threat.box.clip(threat.x + p.reshape(z.shape)) for p in points])
+
+
+def _polish(threat: Threat, z: Tensor, steps: int) -> Tensor:
+    """Misclassified points made smaller along the boundary, each step the nearest point of its linearisation.
+
+    A point is where this ends only if its perturbation is the smallest to first order: parallel to the gradient where
+    the bounds leave it free (l2). Nothing is taken that is not misclassified and smaller.
+    """
+    z, moving = z.clone(), torch.arange(len(z), device=z.device)
+    for _ in range(steps):
+        if not len(moving):
+            break
+        part, own = threat.take(moving), z[moving]
+        points = _proposals(part, own)
+        count = len(points)
+        every = threat.take(moving.repeat(count))
+        flat = points.flatten(0, 1)
+        sizes = torch.where(_fooled(every, flat), _sizes(every, flat), float("inf")).reshape(count, -1)
+        before, (after, which) = _sizes(part, own), sizes.min(dim=0)
+        smaller = after < before
+        chosen = points[which, torch.arange(len(moving), device=z.device)]
+        z[moving] = torch.where(smaller[:, None, None], chosen, own)
+        moving = moving[after < (1 - 1e-4) * before]
+    return z
+
+
+def _free_sizes(box: Box, x: Tensor) -> Tensor:
+    """``(batch,)``: a length to begin with where nothing was found: that of the inputs, or of their box."""
+    span = torch.where(torch.isfinite(box.upper - box.lower), box.upper - box.lower, x.abs() + 1.0)
+    return span.flatten(1).amax(dim=1)
+
+
+def attack_radii(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    norm: str = "l2",
+    bounds: Bounds = None,
+    mask: Tensor | None = None,
+    steps: int = 30,
+    restarts: int = 2,
+    seed: int = 0,
+) -> AttackResult:
+    """The smallest perturbation of each sequence that changes its class, as far as several attacks find it.
+
+    DeepFool first, drawn back to the boundary by bisection. Then the point is moved along the boundary, each step to
+    the smallest perturbation inside the bounds that reaches the boundary as it is linearised there; then APGD with the
+    margin as its loss looks from random starts inside of 95 % of what was found, in a ball of each sequence's own
+    radius, and what it finds is drawn back and moved alike. Where nothing was found the radius is doubled instead.
+    Everything runs in float64, and a success is a margin above ``1e-9`` of the largest logit, computed from the
+    perturbed sequence.
+
+    Args:
+        model: ``model(x) -> logits (batch, classes)``; a float64 copy is judged, in evaluation mode.
+        x: ``(batch, time, features)``, within the bounds.
+        y: ``(batch,)`` class labels.
+        norm: ``"l2"`` or ``"linf"`` over the whole sequence.
+        bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
+        mask: boolean, broadcasts to ``x``: true where the attack may change something.
+        steps: along the boundary, and of each run of APGD.
+        restarts: runs of APGD.
+        seed: of the random starts.
+
+    Returns:
+        The result, ``adversarial`` and ``norms`` in float64: 0 where ``x`` itself is misclassified, and without meaning
+        where ``success`` is false.
+
+    Raises:
+        ConfigurationError: an option or tensor that does not fit.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in data, weights or logits.
+
+    Source: S. Moosavi-Dezfooli, A. Fawzi, P. Frossard (2016); F. Croce, M. Hein (2020), for steps along the boundary
+    their "Minimally distorted adversarial examples" (2020), section 3.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False)).double()
+    >>> _ = model[1].weight.data.copy_(torch.tensor([[3.0, 4.0], [-3.0, -4.0]]))  # boundary 3 a + 4 b = 0
+    >>> point = torch.tensor([[[1.0, 0.5]]], dtype=torch.float64)  # at distance (3 + 2) / 5
+    >>> round(float(attack_radii(model, point, torch.tensor([0])).norms), 6)
+    1.0
+    >>> round(float(attack_radii(model, point, torch.tensor([0]), bounds=(-0.2, 1)).norms), 4)  # b stops at -0.2
+    1.0138
+    """
+    check_labelled(model, x, y)
+    steps, restarts = check_int("steps", steps), check_int("restarts", restarts, 0)
+    exact = copy.deepcopy(model).double()
+    told: dict[str, Any] = {"norm": norm, "seed": seed, "epsilon": None, "mask": mask}
+    threat = open_threat(exact, x.double(), y, bounds=_stored(bounds, x), **told)
+    generator = torch.Generator().manual_seed(threat.seed)
+    with untouched(exact):
+        z, taken = search_boundary(threat, steps, 0.02, 10)
+        z = torch.where(_fooled(threat, z)[:, None, None], z, threat.x)
+        found = torch.full((len(z),), float("inf"), dtype=torch.float64, device=z.device)
+        z, found = _better(threat, z, found, threat.x, steps)
+        guess = _free_sizes(threat.box, threat.x)
+        for _ in range(restarts):
+            standing = (found > 0).nonzero()[:, 0]
+            if not len(standing):
+                break
+            radii = torch.where(found < float("inf"), _SHRINK * found, guess)[standing]
+            part = replace(threat.take(standing), radii=radii)
+            new, more = ascend_loss(part, steps, "margin", generator)
+            taken, guess = taken + more, 2 * guess
+            z[standing], found[standing] = _better(part, new, found[standing], z[standing], steps)
+        return threat.judge("smallest", z, taken)
+
+
+def _stored(bounds: Bounds, x: Tensor) -> Bounds:
+    """Bounds as the data's own numbers are stored: 0.1 of float32 is not that of float64, and x may stand there."""
+    if x.dtype == torch.float64 or not isinstance(bounds, tuple | list):
+        return bounds
+    stored = [v.to(x.dtype) if isinstance(v, Tensor) else torch.tensor(v, dtype=x.dtype) if _number(v) else v for v in bounds]
+    return tuple(v.double() if isinstance(v, Tensor) else v for v in stored)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _better(threat: Threat, new: Tensor, sizes: Tensor, old: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """The old points, or the new ones drawn back and moved along the boundary, whichever is smaller; and their sizes."""
+    rows = _fooled(threat, new).nonzero()[:, 0]
+    if not len(rows):
+        return old, sizes
+    part = replace(threat.take(rows), radii=None)
+    moved = _towards(part, _polish(part, _towards(part, new[rows], 12), steps))
+    own = _sizes(part, moved)
+    smaller = own < sizes[rows]
+    z, found = old.clone(), sizes.clone()
+    z[rows] = torch.where(smaller[:, None, None], moved, old[rows])
+    found[rows] = torch.where(smaller, own, sizes[rows])
+    return z, found
