@@ -223,6 +223,22 @@ def series(layers: Sequence[LinearLayer]) -> DrivenSystem:
     Raises:
         UnsupportedError: a bidirectional layer.
     """
+    A, F, _, _ = input_output(layers)
+    return DrivenSystem(LureSystem.linear(A, dt=1.0), "identity", np.zeros((0, F.shape[1])), None, F, "series")
+
+
+def input_output(layers: Sequence[LinearLayer]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    r"""Linear layers on top of each other: :math:`x^+ = A x + F u`, and what the last one puts out then, ``H x + J u``.
+
+    Args:
+        layers: linear layers, the lowest first, each in one direction.
+
+    Returns:
+        ``A (n, n)``, ``F (n, p)``, ``H (q, n)`` and ``J (q, p)``, all of the state before the step.
+
+    Raises:
+        UnsupportedError: a bidirectional layer.
+    """
     rows: list[np.ndarray] = []
     inputs = layers[0].input_size
     widths = [layer.hidden_size for layer in layers]
@@ -240,5 +256,4 @@ def series(layers: Sequence[LinearLayer]) -> DrivenSystem:
         rows.append(row)
         signal = out @ row + (D[:, None] * signal if D.ndim == 1 else D @ signal)
     stacked = np.vstack(rows)
-    system = LureSystem.linear(stacked[:, :total], dt=1.0)
-    return DrivenSystem(system, "identity", np.zeros((0, inputs)), None, stacked[:, total:], "series")
+    return stacked[:, :total], stacked[:, total:], signal[:, :total], signal[:, total:]

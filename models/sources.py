@@ -119,6 +119,8 @@ def load_subject(
 def load_module(spec: str | Path) -> nn.Module | None:
     """The network behind a name, which can be run on data; unlike a subject it need not have a system.
 
+    Of an ONNX file it is there where what follows the recurrent nodes is one linear head, a softmax left off.
+
     Args:
         spec: a name, as for ``load_subject``.
 
@@ -130,6 +132,11 @@ def load_module(spec: str | Path) -> nn.Module | None:
         ConfigurationError: ambiguous, or a factory that cannot be used.
     """
     return _find(spec, None).module
+
+
+def without_network(spec: str | Path) -> str:
+    """Why a source has no network that could be run, where more is known than that it holds none; else empty."""
+    return str(_find(spec, None).info.get("no_network", ""))
 
 
 def _find(spec: str | Path, cell: str | None) -> Source:
@@ -268,7 +275,10 @@ def _from_onnx(path: Path, cell: str | None, part: str | None) -> Source:
     from .onnx.parts import onnx_subject
 
     subject, info = onnx_subject(path, part)
-    return _source("onnx", path, subject, **info)
+    network = info.pop("network", None)
+    if isinstance(network, nn.Module):
+        return replace(_source("onnx", path, subject, **info), module=network)
+    return _source("onnx", path, subject, **info, **({"no_network": network} if network else {}))
 
 
 def _state_dict(state: Mapping[str, Any], path: Path, cell: str | None, part: str | None, form: str) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +28,21 @@ def checkpoints(steps: int) -> list[int]:
     return sorted(set(found))
 
 
-def ascend_loss(threat: Threat, steps: int, loss: str, generator: torch.Generator) -> tuple[Tensor, int]:
-    """One run from a random start; the first misclassified point visited, else that of highest loss."""
-    objective, shape = LOSSES[loss], threat.geometry
+def ascend_loss(
+    threat: Threat, steps: int, objective: Callable[[Tensor, Tensor], Tensor], generator: torch.Generator
+) -> tuple[Tensor, int]:
+    """One run from a random start; the first misclassified point visited, else that of highest loss.
+
+    Args:
+        threat: the problem.
+        steps: gradient steps.
+        objective: logits ``(batch, classes)`` and labels to losses ``(batch,)``.
+        generator: of the start.
+
+    Returns:
+        Points ``(batch, time, features)``, and the steps taken.
+    """
+    shape = threat.geometry
     z = threat.inside(threat.x + shape.random(threat.x, threat.reach, generator))
     value, gradient, logits = threat.ascend(z, objective)
     best, best_value, best_gradient = z, value, gradient
@@ -121,4 +134,4 @@ def apgd(
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts)
     check_loss(loss)
     generator = torch.Generator().manual_seed(threat.seed)
-    return threat.attacked("apgd", lambda part: ascend_loss(part, steps, loss, generator), restarts)
+    return threat.attacked("apgd", lambda part: ascend_loss(part, steps, LOSSES[loss], generator), restarts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from ..guard import check_int, check_labelled, logits_of, untouched
 from .apgd import ascend_loss
 from .deepfool import search_boundary
-from .projections import Box, per_sample
+from .projections import Box
 from .threat import AttackResult, Bounds, Threat, margins, open_threat
 
 CLEAR = 1e-9
@@ -132,6 +133,21 @@ def _free_sizes(box: Box, x: Tensor) -> Tensor:
     return span.flatten(1).amax(dim=1)
 
 
+def _rivals(threat: Threat) -> Tensor:
+    """The other classes ``(batch, k - 1)``, that of the largest logit at ``x`` first."""
+    logits = threat.logits(threat.x)
+    return logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)[:, :-1]
+
+
+def _towards_class(rival: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """How far one class ``(batch,)`` is ahead of the true one."""
+
+    def lead(logits: Tensor, y: Tensor) -> Tensor:
+        return (logits.gather(1, rival[:, None]) - logits.gather(1, y[:, None]))[:, 0]
+
+    return lead
+
+
 def attack_radii(
     model: nn.Module,
     x: Tensor,
@@ -141,15 +157,16 @@ def attack_radii(
     bounds: Bounds = None,
     mask: Tensor | None = None,
     steps: int = 30,
-    restarts: int = 2,
+    restarts: int = 4,
     seed: int = 0,
 ) -> AttackResult:
     """The smallest perturbation of each sequence that changes its class, as far as several attacks find it.
 
     DeepFool first, drawn back to the boundary by bisection. Then the point is moved along the boundary, each step to
-    the smallest perturbation inside the bounds that reaches the boundary as it is linearised there; then APGD with the
-    margin as its loss looks from random starts inside of 95 % of what was found, in a ball of each sequence's own
-    radius, and what it finds is drawn back and moved alike. Where nothing was found the radius is doubled instead.
+    the smallest perturbation inside the bounds that reaches the boundary as it is linearised there; then APGD looks
+    from random starts inside of 95 % of what was found, in a ball of each sequence's own radius, with the margin as its
+    loss and with the lead of one rival class after the other in turns; what it finds is drawn back and moved alike.
+    Where nothing was found the radius is doubled instead.
     Everything runs in float64, and a success is a margin above ``1e-9`` of the largest logit, computed from the
     perturbed sequence.
 
@@ -196,13 +213,15 @@ def attack_radii(
         found = torch.full((len(z),), float("inf"), dtype=torch.float64, device=z.device)
         z, found = _better(threat, z, found, threat.x, steps)
         guess = _free_sizes(threat.box, threat.x)
-        for _ in range(restarts):
+        order = _rivals(threat)
+        for restart in range(restarts):
             standing = (found > 0).nonzero()[:, 0]
             if not len(standing):
                 break
             radii = torch.where(found < float("inf"), _SHRINK * found, guess)[standing]
             part = replace(threat.take(standing), radii=radii)
-            new, more = ascend_loss(part, steps, "margin", generator)
+            rival = order[standing, restart // 2 % order.shape[1]] if restart % 2 else None
+            new, more = ascend_loss(part, steps, margins if rival is None else _towards_class(rival), generator)
             taken, guess = taken + more, 2 * guess
             z[standing], found[standing] = _better(part, new, found[standing], z[standing], steps)
         return threat.judge("smallest", z, taken)
@@ -212,7 +231,9 @@ def _stored(bounds: Bounds, x: Tensor) -> Bounds:
     """Bounds as the data's own numbers are stored: 0.1 of float32 is not that of float64, and x may stand there."""
     if x.dtype == torch.float64 or not isinstance(bounds, tuple | list):
         return bounds
-    stored = [v.to(x.dtype) if isinstance(v, Tensor) else torch.tensor(v, dtype=x.dtype) if _number(v) else v for v in bounds]
+    stored = [
+        v.to(x.dtype) if isinstance(v, Tensor) else torch.tensor(v, dtype=x.dtype) if _number(v) else v for v in bounds
+    ]
     return tuple(v.double() if isinstance(v, Tensor) else v for v in stored)
 
 
@@ -221,7 +242,7 @@ def _number(value: Any) -> bool:
 
 
 def _better(threat: Threat, new: Tensor, sizes: Tensor, old: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """The old points, or the new ones drawn back and moved along the boundary, whichever is smaller; and their sizes."""
+    """The old points, or the new ones drawn back and moved along the boundary, whichever is smaller, and its size."""
     rows = _fooled(threat, new).nonzero()[:, 0]
     if not len(rows):
         return old, sizes

@@ -185,7 +185,7 @@ class Graph:
             seen.add(name)
             constant, node = self.constant(name), self.producers.get(name)
             if constant is not None:
-                constants[name] = np.ascontiguousarray(constant)
+                constants[name] = np.asarray(constant, order="C")  # which leaves a number without axes one
             elif node is None:
                 raise UnsupportedError(f"the value {name} comes from outside and cannot be run beside its system")
             elif node.op_type not in RUN or node.domain not in DOMAINS:

@@ -29,6 +29,7 @@ from ..adapters.state_dicts import shown
 from ..adapters.weights import RecurrentWeights
 from ..readers.limits import LAYERS, UNFOLDED
 from .graph import DOMAINS, Graph, attributes, name_of, refuse_rounding
+from .heads import onnx_network
 from .loops import loop_subject
 from .sizes import RESHAPES
 
@@ -43,14 +44,14 @@ _OWN = {"RNN": set(), "GRU": {"linear_before_reset"}, "LSTM": {"input_forget"}}
 
 
 def onnx_subject(path: str | Path, part: str | None = None) -> tuple[Subject, dict[str, Any]]:
-    """The recurrent part of an ONNX file.
+    """The recurrent part of an ONNX file, and the whole network where the rest of it is a linear head.
 
     Args:
         path: the file.
         part: the name of the node to take where there are several that do not form one chain.
 
     Returns:
-        The subject, and what was read.
+        The subject, and what was read: ``network`` is the network as a module, or in words why there is none.
 
     Raises:
         StabilityError: what reading a part raised.
@@ -88,7 +89,9 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
             raise ConfigurationError(f"{path} has no recurrent node {part!r}; it has {shown(names)}")
         nodes, loops = ([names[part]], []) if names[part] in nodes else ([], [names[part]])
     if len(nodes) > 1 and not loops and _is_chain(graph, nodes):
-        return _chain(graph, nodes, path), {"part": ", ".join(map(name_of, nodes)), "nodes": "chain"}
+        subject = _chain(graph, nodes, path)
+        found = {"part": ", ".join(map(name_of, nodes)), "nodes": "chain"}
+        return subject, {**found, "network": _network(graph, nodes, subject)}
     if len(nodes) + len(loops) > 1:
         raise ConfigurationError(
             f"{path} has {len(names)} recurrent nodes that form no plain chain: name one of {shown(names)} after the "
@@ -97,7 +100,19 @@ def _part(graph: Graph, path: str, part: str | None) -> tuple[Subject, dict[str,
     (node,) = (*nodes, *loops)
     subject = _chain(graph, nodes, path) if nodes else loop_subject(graph, node)
     found = {"part": name_of(node), "nodes": node.op_type}
-    return (subject if part is None else of_part(subject, part, "onnx_graph")), found
+    if part is not None:
+        return of_part(subject, part, "onnx_graph"), found
+    return subject, {**found, "network": _network(graph, nodes, subject)}
+
+
+def _network(graph: Graph, nodes: list[Any], subject: Subject) -> Any:
+    """The whole network, or why it cannot be run: the recurrent part is a subject either way."""
+    if not nodes:
+        return "what follows a Scan or Loop is not read"
+    try:
+        return onnx_network(graph, nodes, subject)
+    except (StabilityError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        return str(error).partition("\n")[0][:200]
 
 
 def _is_chain(graph: Graph, nodes: list[Any]) -> bool:

@@ -87,11 +87,14 @@ def open_model(name: str) -> Any:
         ConfigurationError: only matrices, no network.
         StabilityError: missing or unreadable, or only matrices.
     """
-    from ...models.sources import load_module
+    from ...models.sources import load_module, without_network
 
     module = load_module(name)
     if module is None:
-        raise ConfigurationError(f"{name} holds recurrent weights only, no network that could be run on data")
+        why = without_network(name)
+        raise ConfigurationError(
+            f"{name} holds recurrent weights only, no network that could be run on data{f': {why}' if why else ''}"
+        )
     return module
 
 

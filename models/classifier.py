@@ -1,0 +1,166 @@
+"""From a network that answers with logits to the subject of claims about one decision: ``Classifier``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from stability.errors import DisagreementError, UnsupportedError
+from stability.local.classifier import REDUCTIONS, Classifier
+from stability.systems import DrivenSystem, LureSystem
+
+from .adapters.cross_check import samples
+from .adapters.inspection import refuse_altered, twin
+from .adapters.modules import recurrent_parts, recurrent_subject
+from .adapters.torch_modules import as_array, is_torch_recurrent
+from .classifier_network import ClassifierNetwork
+from .linear import LinearLayer, input_output
+from .network import SequenceModel
+from .stack import Stack
+from .tensors import state_leaves
+
+_LENGTHS = (1, 4)
+_ROUNDING, _REALISED = 1e-8, 1e-4
+"""Of the largest logit: for weights as they are stored, and where matrices are computed from them in float32."""
+
+
+def classifier(module: Any) -> Classifier:
+    """The classifier that a module runs: its recurrent part from the zero state, and its linear head.
+
+    Known are a ``SequenceModel`` with any layer that has a system (linear ones and stacks, too), what an ONNX file
+    gives, and a module of one's own in which there is one recurrent part and one ``nn.Linear`` behind it. Whichever it
+    is, it is run on random sequences beside what was read, in float64, and refused where the logits differ.
+
+    Args:
+        module: the network, ``(batch, time, features)`` to logits ``(batch, classes)``; a ``Classifier`` is itself.
+
+    Returns:
+        The classifier, with the weights as they are stored.
+
+    Raises:
+        UnsupportedError: a network whose logits are not known to come from a recurrent part and a linear head.
+        DisagreementError: run beside what was read, it gives other numbers, as where its initial state is not zero.
+
+    Example:
+        >>> from stability.models import LSTM
+        >>> classifier(SequenceModel(LSTM(2, 4), 3, reduction="mean")).classes
+        3
+        >>> class Own(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.rnn, self.out = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 3)
+        ...     def forward(self, x):
+        ...         return self.out(self.rnn(x)[0][:, -1])
+        >>> classifier(Own()).reduction
+        'last'
+    """
+    if isinstance(module, Classifier):
+        return module
+    if not isinstance(module, nn.Module):
+        raise UnsupportedError(f"a {type(module).__name__} is no network that answers with logits")
+    if isinstance(module, ClassifierNetwork):
+        refuse_altered(module, ClassifierNetwork)
+        found: Sequence[Classifier] = [module.subject]
+    elif isinstance(module, SequenceModel):
+        refuse_altered(module, SequenceModel)
+        found = [_of_sequence_model(module)]
+    else:
+        found = _by_parts(module)
+    return _agreeing(module, found)
+
+
+def _of_sequence_model(model: SequenceModel) -> Classifier:
+    name = type(model.layer).__name__
+    if model.reduction not in REDUCTIONS:
+        raise UnsupportedError("a network that answers at every step has no one decision for a sequence")
+    if model.layer.bidirectional:
+        raise UnsupportedError(f"this {name} runs both ways: certificates around one input are for one direction")
+    with torch.no_grad():
+        reference = model.head.weight
+        probe = torch.zeros(1, 1, model.input_size, dtype=reference.dtype, device=reference.device)
+        if any(bool(leaf.any()) for leaf in state_leaves(model.layer.begin(probe)[1])):
+            raise UnsupportedError(f"this {name} starts from a state of its own: local certificates start from zero")
+    weight, bias = as_array(model.head.weight, "head.weight"), as_array(model.head.bias, "head.bias")
+    layers = [model.layer] if isinstance(model.layer, LinearLayer) else list(getattr(model.layer, "layers", ()))
+    if layers and isinstance(model.layer, LinearLayer | Stack) and all(isinstance(p, LinearLayer) for p in layers):
+        network, outputs = _with_outputs(layers)
+        return Classifier(network, np.hstack([np.zeros((len(weight), outputs)), weight]), bias, model.reduction)
+    if not model.layer.outputs_hidden and not isinstance(model.layer, Stack):  # a stack's driven() asks each layer
+        raise UnsupportedError(f"what a {name} puts out is no part of its state: no local certificate is known for it")
+    return Classifier(recurrent_subject(model.layer), weight, bias, model.reduction)
+
+
+def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
+    """Linear layers as one linear system whose last states are their outputs; and the number of those before."""
+    A, F, into, beside = input_output(layers)
+    n, q = len(A), len(into)
+    both = np.block([[A, np.zeros((n, q))], [into, np.zeros((q, q))]])
+    none = np.zeros((0, F.shape[1]))
+    name = type(layers[0]).__name__
+    return DrivenSystem(LureSystem.linear(both, dt=1.0), "identity", none, None, np.vstack([F, beside]), name), n
+
+
+def _by_parts(module: nn.Module) -> list[Classifier]:
+    """What a module may be that has one recurrent part and one linear layer behind it: with either reduction."""
+    parts = recurrent_parts(module)
+    inside = {id(m) for path in parts for m in module.get_submodule(path).modules()}
+    heads = [m for m in module.modules() if isinstance(m, nn.Linear) and id(m) not in inside]
+    if len(parts) != 1 or len(heads) != 1 or list(parts) == [""]:
+        what = f"{len(parts)} recurrent parts and {len(heads)} linear layers" if parts else "no recurrent part"
+        raise UnsupportedError(
+            f"where the logits of a {type(module).__name__} come from is not known ({what}): one recurrent part and "
+            "one nn.Linear behind it can be read, or take stability.models.SequenceModel(layer, classes)"
+        )
+    ((path, subject),) = parts.items()
+    if not is_torch_recurrent(module.get_submodule(path)) and not hasattr(subject, "advance"):
+        raise UnsupportedError(f"{path} of this {type(module).__name__} has no step that could be followed")
+    (head,) = heads
+    weight = as_array(head.weight, "the head's weight")
+    bias = None if head.bias is None else as_array(head.bias, "the head's bias")
+    return [Classifier(subject, weight, bias, reduction) for reduction in REDUCTIONS]
+
+
+def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
+    """The first that gives the module's own logits on random sequences of several lengths."""
+    runs = twin(module).to(device="cpu", dtype=torch.float64).eval()
+    apart = [0.0] * len(found)
+    allowed = _REALISED if isinstance(module, SequenceModel) else _ROUNDING
+    for steps in _LENGTHS:
+        x, _ = samples(found[0].recurrent, steps)
+        x = np.ascontiguousarray(np.swapaxes(x, 0, 1))
+        logits = _logits(runs, x)
+        for k, each in enumerate(found):
+            expected = each.logits(x)
+            if logits.shape != expected.shape:
+                raise DisagreementError(
+                    f"{type(module).__name__} answers {tuple(logits.shape)} to {len(x)} sequences, its head gives "
+                    f"{tuple(expected.shape)}: one row of logits a sequence is needed"
+                )
+            apart[k] = max(apart[k], float(np.abs(logits - expected).max() / (1.0 + np.abs(expected).max())))
+    best = int(np.argmin(apart))
+    if not apart[best] <= allowed:  # NaN is no agreement either
+        raise DisagreementError(
+            f"the logits of this {type(module).__name__} are not those of its recurrent part from the zero state and "
+            f"its linear head (apart by {apart[best]:.1e} of their size): an initial state that is not zero, a norm or "
+            "an activation between them, another step that the head reads?"
+        )
+    return found[best]
+
+
+def _logits(module: nn.Module, x: np.ndarray) -> np.ndarray:
+    try:
+        with torch.no_grad():
+            out = module(torch.tensor(x))
+    except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
+        line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")[:160]
+        raise UnsupportedError(
+            f"{type(module).__name__} does not take sequences {x.shape} (batch, time, features) in float64: "
+            f"{type(error).__name__}: {line}"
+        ) from error
+    if not isinstance(out, torch.Tensor):
+        raise UnsupportedError(f"{type(module).__name__} answers with a {type(out).__name__}, not with logits")
+    return out.detach().double().cpu().numpy()

@@ -1,0 +1,147 @@
+"""A classifier of the ground floor as a torch module: what attacks differentiate, and what ONNX files run as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stability.errors import UnsupportedError
+from stability.gated.cell import GatedCell
+from stability.local.classifier import Classifier
+from stability.systems import DrivenSystem
+
+from .network import over_time
+from .options import TORCH_ACTIVATIONS
+from .tensors import check_sequence
+
+
+def _parameter(values: Any, dtype: torch.dtype) -> nn.Parameter:
+    return nn.Parameter(torch.tensor(np.asarray(values), dtype=dtype))
+
+
+class _Lure(nn.Module):
+    """``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, the channels level by level."""
+
+    def __init__(self, layer: DrivenSystem, dtype: torch.dtype) -> None:
+        super().__init__()
+        system = layer.system
+        named = {"A": system.A, "B": system.B, "C": system.C, "D": system.D, "E": layer.E, "F": layer.F, "b": layer.b}
+        for name, values in named.items():
+            setattr(self, name, _parameter(values, dtype))
+        self.levels = _levels(system.D)
+        self.states = system.states
+        self.phi: Callable[[Tensor], Tensor] = {**TORCH_ACTIVATIONS, "identity": lambda z: z}[layer.activation]
+
+    def forward(self, u: Tensor) -> Tensor:
+        into, beside = nn.functional.linear(u, self.E, self.b), nn.functional.linear(u, self.F)
+        x, seen = u.new_zeros(len(u), self.states), []
+        for drive, skip in zip(into.unbind(1), beside.unbind(1)):
+            free = drive + x @ self.C.mT
+            w = self.phi(free)
+            for _ in range(self.levels):
+                w = self.phi(free + w @ self.D.mT)
+            x = x @ self.A.mT + w @ self.B.mT + skip
+            seen.append(x)
+        return torch.stack(seen, 1)
+
+
+def _levels(D: np.ndarray) -> int:
+    """How often channels feed channels before nothing changes any more: the steps of the longest path in ``D``."""
+    reached, power = D != 0, D != 0
+    for count in range(len(D) + 1):
+        if not power.any():
+            return count
+        power = (power.astype(int) @ reached.astype(int)) > 0
+    raise UnsupportedError("its channels read each other in a circle: it cannot be run step by step in torch")
+
+
+class _Gated(nn.Module):
+    """An LSTM or GRU with torch's gates; the reset gate of a GRU may act before the recurrent weights, too."""
+
+    def __init__(self, cell: GatedCell, dtype: torch.dtype) -> None:
+        super().__init__()
+        for name in ("w_ih", "w_hh", "b_ih", "b_hh"):
+            setattr(self, name, _parameter(getattr(cell, name), dtype))
+        self.kind, self.hidden, self.reset_after = cell.kind, cell.hidden, cell.reset_after
+
+    def forward(self, u: Tensor) -> Tensor:
+        into = nn.functional.linear(u, self.w_ih, self.b_ih)
+        h = c = u.new_zeros(len(u), self.hidden)
+        step, seen = self._lstm if self.kind == "lstm" else self._gru, []
+        for drive in into.unbind(1):
+            h, c = step(drive, h, c)
+            seen.append(h)
+        return torch.stack(seen, 1)
+
+    def _lstm(self, drive: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        i, f, g, o = (drive + nn.functional.linear(h, self.w_hh, self.b_hh)).chunk(4, dim=-1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def _gru(self, drive: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        m = 2 * self.hidden
+        gates = drive[:, :m] + nn.functional.linear(h, self.w_hh[:m], self.b_hh[:m])
+        r, z = torch.sigmoid(gates).chunk(2, dim=-1)
+        v = nn.functional.linear(h if self.reset_after else r * h, self.w_hh[m:], self.b_hh[m:])
+        n = torch.tanh(drive[:, m:] + (r * v if self.reset_after else v))
+        return (1 - z) * n + z * h, c
+
+
+class ClassifierNetwork(nn.Module):
+    """The map of a ``Classifier``, from sequences to logits, with its weights as parameters.
+
+    Args:
+        subject: the classifier.
+        dtype: of the parameters; ``torch.float64`` runs what claims about the classifier are about, to rounding.
+
+    Attributes:
+        subject: the classifier.
+        input_size: features per time step.
+        hidden_size: states of the recurrent part.
+        output_size: classes.
+
+    Raises:
+        UnsupportedError: channels that read each other in a circle.
+
+    Example:
+        >>> from stability.models import GRU, SequenceModel
+        >>> from stability.models.classifier import classifier
+        >>> network = ClassifierNetwork(classifier(SequenceModel(GRU(2, 4), 3)))
+        >>> network(torch.zeros(5, 7, 2, dtype=torch.float64)).shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(self, subject: Classifier, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        self.subject = subject
+        made = [_Gated(p, dtype) if isinstance(p, GatedCell) else _Lure(p, dtype) for p in subject.layers]
+        self.layers = nn.ModuleList(made)
+        self.weight, self.bias = _parameter(subject.weight, dtype), _parameter(subject.bias, dtype)
+        self.input_size, self.hidden_size, self.output_size = subject.inputs, subject.states, subject.classes
+        self.reduction = subject.reduction
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits ``(batch, classes)`` of sequences ``(batch, time, features)``.
+
+        Raises:
+            DimensionError: a wrong shape, or an empty batch or sequence.
+            ConfigurationError: not a floating-point tensor.
+        """
+        check_sequence(x, self.input_size)
+        for layer in self.layers:
+            x = layer(x)
+        return nn.functional.linear(over_time(x, self.reduction), self.weight, self.bias)
+
+    def driven(self, continuous: bool = False) -> Any:
+        """The recurrent part of the classifier.
+
+        Raises:
+            UnsupportedError: for a differential equation, of which nothing is known here.
+        """
+        if continuous:
+            raise UnsupportedError("a network read as a map has no differential equation: leave continuous out")
+        return self.subject.recurrent

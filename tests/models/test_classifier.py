@@ -1,0 +1,101 @@
+"""The classifier behind a network: the same logits, or a refusal that says what is in the way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from stability.errors import DisagreementError, UnsupportedError
+from stability.models.classifier import classifier
+from stability.models.classifier_network import ClassifierNetwork
+from stability.models.elman import ElmanRNN
+from stability.models.gated import GRU, LSTM
+from stability.models.householder import HouseholderRNN
+from stability.models.lipschitz import LipschitzRNN
+from stability.models.lru import LRU
+from stability.models.network import SequenceModel
+from stability.models.rotrnn import RotRNN
+
+LAYERS = {
+    "elman": lambda: ElmanRNN(2, 4, activation="relu"),
+    "midpoint": lambda: LipschitzRNN(2, 4, integrator="midpoint", dt=0.3),
+    "lstm": lambda: LSTM(2, 4, num_layers=2),
+    "gru": lambda: GRU(2, 4),
+    "lru": lambda: LRU(2, 4),
+    "linear stack": lambda: [LRU(2, 4, output_size=3), RotRNN(3, 8)],
+    "stack": lambda: [ElmanRNN(2, 3), GRU(3, 4)],
+}
+
+
+@pytest.mark.parametrize("reduction", ["last", "mean"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_the_logits_are_those_of_the_model_and_of_the_module_made_of_it(kind, reduction):
+    model = SequenceModel(LAYERS[kind](), 3, reduction=reduction).double()
+    found = classifier(model)
+    x = torch.randn(4, 6, 2, dtype=torch.float64)
+    with torch.no_grad():
+        expected = model(x).numpy()
+        again = ClassifierNetwork(found)(x).numpy()
+    np.testing.assert_allclose(found.logits(x.numpy()), expected, atol=1e-9)
+    np.testing.assert_allclose(again, expected, atol=1e-9)
+    assert classifier(ClassifierNetwork(found)) is found
+    assert classifier(found) is found
+
+
+class Own(nn.Module):
+    """A network as people write it."""
+
+    def __init__(self, read=lambda outputs: outputs[:, -1], between=lambda h: h, wide=False):
+        super().__init__()
+        self.rnn, self.out = nn.LSTM(2, 4, batch_first=True), nn.Linear(4, 3)
+        self.more = nn.Linear(2, 2) if wide else nn.Identity()
+        self.read, self.between = read, between
+
+    def forward(self, x):
+        return self.out(self.between(self.read(self.rnn(self.more(x))[0])))
+
+
+def test_a_module_of_ones_own_is_read_with_what_its_head_reads():
+    assert classifier(Own()).reduction == "last"
+    assert classifier(Own(lambda outputs: outputs.mean(1))).reduction == "mean"
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        Own(between=torch.relu),
+        Own(lambda outputs: outputs[:, -2 if outputs.shape[1] > 1 else 0]),
+        Own(between=torch.neg),
+    ],
+)
+def test_a_head_that_reads_something_else_is_found_out(net):
+    with pytest.raises(DisagreementError, match="are not those of its recurrent part"):
+        classifier(net)
+
+
+def reads_initial_state():
+    layer = ElmanRNN(2, 4)
+    layer.initial_state = lambda x, prepared: torch.ones(len(x), 4, dtype=x.dtype)
+    return SequenceModel(layer, 3)
+
+
+@pytest.mark.parametrize(
+    ("net", "words"),
+    [
+        (lambda: SequenceModel(GRU(2, 4), 3, reduction="all"), "at every step"),
+        (lambda: SequenceModel(HouseholderRNN(2, 4), 3), "starts from a state of its own"),
+        (reads_initial_state, "starts from a state of its own|was replaced"),
+        (lambda: SequenceModel(LRU(2, 4), 3).layer, "no linear|no recurrent part|linear layers"),
+        (lambda: Own(wide=True), "1 recurrent parts and 2 linear layers"),
+        (lambda: nn.Linear(2, 3), "no recurrent part"),
+        (lambda: 3, "a int is no network"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(net, words):
+    made = net()
+    if isinstance(made, SequenceModel) and isinstance(made.layer, HouseholderRNN):
+        nn.init.ones_(made.layer.h0)
+    with pytest.raises(UnsupportedError, match=words):
+        classifier(made)
