@@ -12,7 +12,7 @@ from ...models import DeepNetwork
 from ..tasks import Task, make_task
 from ..training.outcome import Progress
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, register_study
+from .base import Job, Training, keep_part, register_study, write_table
 from .result import Compared, Figure, StudyResult
 
 TITLE = "RotRNN and LRU on short ListOps and on digits"
@@ -38,8 +38,13 @@ DIFFERENCES = (
     "reach on long ones; short expressions are easier, so that the accuracies do not compare.",
     "Digits by 196 pixels in place of the paper's CIFAR images; one seed.",
 )
-FIGURE = Figure(
-    "points", "Test accuracy", "task", "accuracy", "model", source="table", percent=True, caption="One seed."
+AXES: dict[str, Any] = {"xlabel": "epoch", "ylabel": "test accuracy", "percent": True, "caption": "One seed."}
+FIGURES = (
+    Figure("points", "Test accuracy", "task", "accuracy", "model", source="table", percent=True, caption="One seed."),
+    *(
+        Figure("lines", f"Along training on {name}", "epoch", "test_accuracy", "model", where={"task": name}, **AXES)
+        for name in TASKS_FULL
+    ),
 )
 
 
@@ -63,13 +68,14 @@ def run_linear_recurrences(job: Job) -> StudyResult:
         job: ``quick``: little data and few epochs; ``data_dir``: folder with MNIST in its own format, for the digits.
 
     Returns:
-        One row a network: accuracy beside chance.
+        One row a network: accuracy beside chance. Beside the parts there is ``curves.csv`` (model, task, epoch,
+        train_loss, test_accuracy).
     """
     tasks = TASKS_QUICK if job.quick else TASKS_FULL
     chosen = Settings(epochs=3 if job.quick else 12, seed=job.seed, **TRAINING)
     epochs = {"epochs": chosen.epochs}
     settings = {"tasks": tasks, "network": NETWORK, "layers": LAYERS, "training": {**TRAINING, **epochs}}
-    rows = []
+    rows, curves = [], []
     for task_name, options in tasks.items():
         where = {"data_dir": job.data_dir} if task_name == "digits" and job.data_dir is not None else {}
         task = make_task(task_name, seed=job.seed, **where, **options)
@@ -77,8 +83,12 @@ def run_linear_recurrences(job: Job) -> StudyResult:
             torch.manual_seed(job.seed)
             model = _network(kind, task)
             decided = {"seed": job.seed, "model": kind, "task": task.describe(), **epochs, **own, **NETWORK, **TRAINING}
+            decided["recorded"] = "every epoch"
             fit = functools.partial(_fit, job, model, task, chosen, kind)
             part = keep_part(job.out, f"{kind}-{task_name}", decided, fit)
+            names = ("epoch", "train_loss", "test_accuracy")
+            curves += [{"model": kind, "task": task_name, **dict(zip(names, point))} for point in part["curve"]]
+            write_table(job.out / "curves.csv", curves)
             rows.append(
                 {
                     "model": kind,
@@ -95,7 +105,7 @@ def run_linear_recurrences(job: Job) -> StudyResult:
     listops = {row["model"]: row["accuracy"] for row in rows if row["task"] == "listops"}
     return StudyResult(
         "linear-recurrences", TITLE, job.quick, settings, tuple(rows), tuple(notes),
-        conclusion=_conclusion(rows), paper=PAPER, differences=DIFFERENCES, figures=(FIGURE,), seeds=(job.seed,),
+        conclusion=_conclusion(rows), paper=PAPER, differences=DIFFERENCES, figures=FIGURES, seeds=(job.seed,),
         compared=tuple(Compared(f"ListOps, {m}", listops.get(m), said, "table 1") for m, said in LRA.items()),
     )  # fmt: skip
 
@@ -114,4 +124,5 @@ def _fit(job: Job, model: DeepNetwork, task: Task, settings: Settings, kind: str
         return f"epoch {now.epoch} of {now.epochs}: accuracy {now.finished.test_metric:.3f}"  # type: ignore[union-attr]
 
     result = job.train(model, task, settings, f"{kind} on {task.name}", news)
-    return {"accuracy": result.test_metric, "loss": result.test_loss, "seconds": result.seconds}
+    curve = [[e.epoch, e.train_loss, e.test_metric] for e in result.history]
+    return {"accuracy": result.test_metric, "loss": result.test_loss, "curve": curve, "seconds": result.seconds}

@@ -58,6 +58,10 @@ def test_training_on_both_tasks(tmp_path, monkeypatch):
     ]
     assert all(0 <= row["accuracy"] <= 1 and 0 < row["chance"] < 1 for row in result.rows)
     assert len(news) == 4 * 3
+    curves = pd.read_csv(tmp_path / "curves.csv")
+    last = curves[curves.epoch == 3].set_index(["task", "model"]).test_accuracy
+    assert len(curves) == 4 * 3
+    assert all(last[row["task"], row["model"]] == pytest.approx(row["accuracy"]) for row in result.rows)
     document = json.loads((tmp_path / "study.json").read_text())
     assert [row["accuracy"] for row in document["rows"]] == [row["accuracy"] for row in result.rows]
 
