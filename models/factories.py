@@ -34,6 +34,8 @@ from stability.foreign import WATCHERS, in_words
 from stability.rigor.definite import flushes_small_numbers
 from stability.wire import SUBJECTS
 
+from .recurrent import LAYERS, RecurrentLayer
+
 PATHS: list[str] = []
 """Folders from which factories imported: other processes need them for the classes of their models."""
 
@@ -55,11 +57,8 @@ def from_factory(name: str) -> Any:
     Raises:
         ConfigurationError: it cannot be imported, raises, ends the program, or gives what cannot be a model.
     """
-    package, _, attribute = name.partition(":")
     with users_code(name, "cannot be used as a factory"):
-        value: Any = importlib.import_module(package)
-        for step in attribute.split("."):
-            value = getattr(value, step)
+        value = _named(name)
         if callable(value) and not isinstance(value, nn.Module) and type(value) not in SUBJECTS.values():
             value = value()
         why = _no_model(value)
@@ -68,6 +67,42 @@ def from_factory(name: str) -> Any:
             f"{name} cannot be used as a factory: it gives {why}, and a model is a torch.nn.Module or a system"
         )
     return value
+
+
+def _named(name: str) -> Any:
+    package, _, attribute = name.partition(":")
+    value: Any = importlib.import_module(package)
+    for step in attribute.split("."):
+        value = getattr(value, step)
+    return value
+
+
+def registered_layer(name: str) -> str | None:
+    """The name under which a class ``package.module:Class`` is a registered layer; this runs the user's own module.
+
+    Args:
+        name: as for ``from_factory``.
+
+    Returns:
+        The name of ``register_layer``; ``None`` where it is no layer but a factory or a model.
+
+    Raises:
+        ConfigurationError: it cannot be imported, or is a layer that is not registered.
+
+    Example:
+        >>> registered_layer("stability.models:LipschitzRNN")
+        'lipschitz'
+    """
+    with users_code(name, "cannot be imported"):
+        value = _named(name)
+    if not (isinstance(value, type) and issubclass(value, RecurrentLayer)):
+        return None
+    if LAYERS.get(value.layer_name) is not value:
+        raise ConfigurationError(
+            f"{name} is a layer without a name of its own, so that files could not hold it: put @register_layer(...) "
+            "of stability.models above the class"
+        )
+    return value.layer_name
 
 
 def _no_model(value: Any) -> str:

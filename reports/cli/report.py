@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +29,12 @@ def report(
         typer.Argument(help="Models to examine; with none, small ones are trained first.", metavar="[MODEL ...]"),
     ] = None,
     train_models: Annotated[
-        str | None, no_default("Which models to train: default, all, or names with commas.", "--models")
+        str | None,
+        no_default(
+            "Which models to train: default, all, or names with commas; module:Class is a registered layer of your own, "
+            "module:factory a model that is examined beside them as it is.",
+            "--models",
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Short trainings and small samples: a look in a minute.")
@@ -73,7 +77,7 @@ def report(
     named = chosen(data, compute.data_dir, None if models else HELD_OUT)
     if seeds > 1 and models:
         raise ConfigurationError("--seeds trains every model several times: name what to train with --models instead")
-    campaign = replace(_campaign(models or [], train_models, quick, folder, named, compute, input_box), seeds=seeds)
+    campaign = _campaign(models or [], train_models, quick, folder, named, compute, input_box, seeds)
     from ...analysis.campaign.campaign import FINISHED, finished, opened, run_campaign
     from ..page.html import page_files, render
 
@@ -110,6 +114,7 @@ def _campaign(
     named: tuple[str, dict[str, Any]] | None,
     compute: Compute,
     input_box: tuple[float, float] | None,
+    seeds: int,
 ) -> Any:
     """What is to be done, with everything refused that can be before anything is written."""
     if paths and train_models is not None:
@@ -140,10 +145,38 @@ def _campaign(
         if box is not None and not any(boxed(g.subject, box, stated=True)[1] for g in given):
             raise ConfigurationError(NOT_GATED)
         return Campaign(folder, tuple(g.name for g in given), given, **common)
-    names, known = preset_names(train_models), known_presets()
-    if box is not None and not any(n in known and known[n].layer in ("lstm", "gru") for n in names):
+    names, own = _to_train(preset_names(train_models), named or ("digits", {}))
+    if own and seeds > 1:
+        raise ConfigurationError(
+            f"--seeds trains every model several times: leave {own[0].path} out, which is examined"
+        )
+    if named is not None and named[0] == "data":
+        _check_data(own, named[1], compute.seed)
+    known = known_presets()
+    gated = any(n in known and known[n].layer in ("lstm", "gru") for n in names)
+    if box is not None and not gated and not any(boxed(g.subject, box, stated=True)[1] for g in own):
         raise ConfigurationError(NOT_GATED)
-    return Campaign(folder, names, task=named or ("digits", {}), **common)
+    return Campaign(folder, names, own, task=named or ("digits", {}), seeds=seeds, **common)
+
+
+def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """The models of ``--models`` by name, and those of them that a user's factory gives.
+
+    Raises:
+        ConfigurationError: a user's code that gives nothing usable, or a layer twice.
+    """
+    from ...analysis.campaign.campaign import Given
+    from ...analysis.campaign.labels import names_for, titles_for
+    from ...models.factories import is_factory, registered_layer
+
+    called = {name: registered_layer(name) if is_factory(name) else name for name in names}
+    trained = [layer for layer in called.values() if layer is not None]
+    if len(set(trained)) < len(trained):
+        raise ConfigurationError(f"--models names a layer twice: {', '.join(trained)}")
+    paths = [name for name, layer in called.items() if layer is None]
+    folders = dict(zip(paths, names_for([*trained, *paths])[len(trained) :]))
+    given = [Given(folders[p], p, _given(p), task, title) for p, title in zip(paths, titles_for(paths))]
+    return tuple(layer or folders[name] for name, layer in called.items()), tuple(given)
 
 
 def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> None:
