@@ -31,8 +31,8 @@ def report(
     train_models: Annotated[
         str | None,
         no_default(
-            "Which models to train: default, all, or names with commas; module:Class is a registered layer of your own, "
-            "module:factory a model that is examined beside them as it is.",
+            "Which models to train: default, all, or names with commas; module:Class is a registered layer of your "
+            "own, module:factory a model that is examined beside them as it is.",
             "--models",
         ),
     ] = None,

@@ -13,6 +13,7 @@ from stability.analysis.campaign.budgets import BUDGETS
 from stability.analysis.training import presets
 from stability.models import LAYERS
 from stability.reports import cli
+from stability.reports.page import html
 from stability.reports.stored.collect import collect
 
 from ..own_nets import SMALL
@@ -54,6 +55,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     small = {"hidden_size": 4}
     monkeypatch.setattr(presets, "_units", lambda layer, title, why: presets.Preset(layer, small, {}, title, why))
     monkeypatch.setattr(presets, "QUICK", {"epochs": 1})
+    monkeypatch.setattr(html, "_page", lambda *_: "")  # drawn elsewhere
     (tmp_path / "quietnets.py").write_text(MODULE)
     yield tmp_path
     sys.modules.pop("quietnets", None)
