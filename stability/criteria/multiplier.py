@@ -27,7 +27,7 @@ from stability.systems import LureSystem
 from stability.systems.checks import as_choice
 
 Array = np.ndarray
-_SMALL, _SDP_SIZE = 64, 24
+_SMALL, _SDP_SIZE, _PEAKS = 64, 24, 3
 _USEFUL = 1e8
 """The best rate is the best whose overshoot stays below the square root of this (or ten times that of mere
 existence): in a reducible network the fastest rates are approached only by overshoots beyond every bound."""
@@ -140,16 +140,20 @@ def _best(search: Search, tol: float) -> None:
     low = search.rate
     if low is None:
         return
-    high = rate_ceiling(system, deadline=search.deadline)
+    search.most = max(_USEFUL, 100.0 * condition_number(search.witness["P"]))
+    before = search.x
+    try:
+        if _exchanged(search, tol):
+            return
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError):  # extreme entries
+        search.x = before
+    high, low = rate_ceiling(system, deadline=search.deadline), search.rate or low
     if not np.isfinite(high) or (high <= low) != system.is_discrete:
         return
-    search.most = max(_USEFUL, 100.0 * condition_number(search.witness["P"]))
     first = low + (1.0 - 0.5 * tol) * (high - low)
     if first > 0.0 and search.feasible(first):  # the ceiling is reached in the scalar and many small cases
         return
     width = tol * _scale(high, system)
-    if _exchanged(search, tol):
-        return
     bracket = _Bracket(float(search.rate or low), high)
     while bracket.width > width and not search.deadline.over:
         rate = bracket.next()
@@ -161,40 +165,50 @@ def _best(search: Search, tol: float) -> None:
         bracket.narrow(rate, proved, gain)
 
 
-def _exchanged(search: Search, tol: float) -> bool:
-    """Whether the best rate came out of an exchange of peaks: proved a hair below what that found."""
+def _exchange_of(search: Search) -> tuple[Exchange, float] | None:
+    """An exchange of peaks in balanced coordinates, and its unit of time, where it serves."""
     loop, time = balanced_states(search.loop), 1.0
     if not loop.is_discrete:
         time = power_of_two(float(np.abs(loop.A).max(initial=0.0)))
         loop = loop.rescaled(np.ones(loop.states), time)
-    n = loop.states
-    if search.channels < 2 or not search.deadline.affords(100.0 * n**3) or not np.isfinite(loop.A).all():
-        return False
+    if search.channels < 2 or not search.deadline.affords(100.0 * loop.states**3) or not np.isfinite(loop.A).all():
+        return None
     exchange = Exchange(loop, search.deadline, search.x - search.x.mean())
-    if not exchange.usable:
+    return (exchange, time) if exchange.usable else None
+
+
+def _exchanged(search: Search, tol: float) -> bool:
+    """Whether the best rate came out of an exchange of peaks: proved a hair below what that found."""
+    made = _exchange_of(search)
+    if made is None:
         return False
-    before = search.x
+    (exchange, time), before = made, search.x
     share = exchange.run(tol)
-    search.x = exchange.x
 
     def proved(less: float) -> bool:
-        at = share * (1.0 - less * tol)
+        search.x, at = exchange.x, share * (1.0 - less * tol)
         if search.deadline.over or at <= 0.0:
             return False
         rate, gain = exchange.at(at) * time, exchange.gain(at)
         return gain < 1.0 and search.faster(rate) and search.feasible(rate, gain)
 
-    steps = [0.5 * 8.0**k for k in range(6)]
+    for _ in range(_PEAKS):
+        if proved(0.5):
+            return True
+        peak = search.peak(exchange.at(share * (1.0 - 0.5 * tol)) * time, 0.05 * tol)
+        if peak is None or peak.norm < 1.0:
+            break
+        share = exchange.run_on(peak.omega / time, tol, share)
+    steps = [0.5 * 8.0**k for k in range(1, 6)]
     best = next((k for k, less in enumerate(steps) if proved(less)), None)
     if best is None:
         search.x = before
         return False
-    high = steps[best]  # where rounding asked for more room than the tolerance gives: how much
-    low = steps[best - 1] if best else high
-    for _ in range(4 if best else 0):
+    high, low = steps[best], steps[best] / 8.0  # where rounding asked for more room than the tolerance gives: how much
+    for _ in range(4):
         middle = float(np.sqrt(low * high))
         low, high = (low, middle) if proved(middle) else (middle, high)
-    return best == 0  # farther away the other search goes on from there
+    return False  # the other search goes on from there
 
 
 def _scale(ceiling: float, system: LureSystem) -> float:

@@ -28,6 +28,8 @@ from stability.systems.statespace import StateSpace
 Array = np.ndarray
 _SKEWED = 1e8
 """Eigenvectors of a larger condition number (in the Frobenius norm) do not serve."""
+_WHOLE = 16
+"""Up to as many channels all singular values are computed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +40,13 @@ class Triplets:
         log: ``(K, r)`` logarithms of the singular values.
         by_scale: ``(K, r, m)`` their derivatives by the logarithms of the scales.
         by_rate: ``(K, r)`` their derivatives by the rate.
+        by_omega: ``(K, r)`` their derivatives by the frequency.
     """
 
     log: Array
     by_scale: Array
     by_rate: Array
+    by_omega: Array
 
 
 class Axis:
@@ -51,10 +55,10 @@ class Axis:
     Args:
         loop: the centred loop, unshifted, with channels.
         block: singular values at a point.
-        deadline: asked before each power step; triplets after fewer steps are as good a proposal.
+        deadline: asked before each step; triplets after fewer steps are as good a proposal.
 
     Cost:
-        One eigenproblem; then ``16 n m K r`` complex multiplications a power step; memory ``16 (n + m) K r`` bytes.
+        One eigenproblem; then ``24 n m K r`` complex multiplications a step; memory ``48 (n + m) K r`` bytes.
     """
 
     def __init__(self, loop: StateSpace, block: int = 5, deadline: Deadline | None = None) -> None:
@@ -64,6 +68,7 @@ class Axis:
         inverse = np.linalg.inv(X)
         self.usable = bool(np.linalg.norm(X) * np.linalg.norm(inverse) < _SKEWED * loop.states)
         self.B, self.C = inverse @ loop.B, loop.C @ X
+        self._BH, self._CH = (np.ascontiguousarray(x.conj().T) for x in (self.B, self.C))
         self.block = min(block, loop.channels)
         self._direct = bool(self.D.any())
 
@@ -71,21 +76,21 @@ class Axis:
         """``i omega`` or ``exp(i omega)``."""
         return np.exp(1j * omega) if self.is_discrete else 1j * omega
 
-    def start(self, count: int) -> Array:
-        """``(m, count, r)``: vectors to start from."""
-        shape = (self.B.shape[1], count, self.block)
+    def start(self, count: int, block: int | None = None) -> Array:
+        """``(m, count, r)``: orthonormal vectors to start from."""
+        shape = (self.B.shape[1], count, self.block if block is None else min(block, self.block))
         rng = np.random.default_rng(0)
-        return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+        return _orthonormal(rng.standard_normal(shape) + 1j * rng.standard_normal(shape))
 
     def triplets(self, omega: Array, rate: float, x: Array, v: Array, steps: int) -> tuple[Triplets, Array]:
-        """Triplets after some power steps.
+        """Triplets from the best vectors of a Krylov space of two blocks, once a step.
 
         Args:
             omega: ``(K,)``.
             rate: ``lambda`` or ``rho``.
             x: ``(m,)`` logarithms of the scales.
-            v: ``(m, K, r)`` vectors of a call before, or ``start``; they are not changed.
-            steps: block power steps; the first call at a point takes about eight, one from near by two.
+            v: ``(m, K, r)`` orthonormal vectors, of a call before or from ``start``; they are not changed.
+            steps: the first call at a point takes about four, one from near by one.
 
         Returns:
             The triplets, and the right vectors for the next call.
@@ -93,35 +98,44 @@ class Axis:
         points = self.point(omega)
         resolvent = (1.0 / ((rate * points if self.is_discrete else points - rate) - self.poles[:, None]))[:, :, None]
         delta = np.exp(np.clip(x, -300.0, 300.0))[:, None, None]
-        v = _orthonormal(v)
-        for _ in range(steps):
-            if self.deadline.over:
+        r = v.shape[2]
+        if len(x) <= _WHOLE:
+            v = np.broadcast_to(np.eye(len(x), dtype=complex)[:, None, :], (len(x), len(omega), len(x)))
+        y, inner = self._image(v, resolvent, delta)
+        for step in range(steps):
+            if self.deadline.over or v.shape[2] >= len(x) or (step and 2 * r >= len(x)):
                 break
-            u, _, _, _ = self._image(v, resolvent, delta)
-            v = _orthonormal(self._back(u, resolvent, delta)[0])
-        u, sigma, turn, inner = self._image(v, resolvent, delta)
-        v, inner = _turned(v, turn), _turned(inner, turn)
+            more = self._back(y, resolvent, delta)[0]
+            for _ in range(2):  # what lies outside the block, to the last digit
+                more = more - _turned(v, _gram(v, more))
+                more /= np.linalg.norm(more, axis=0) + 1e-300
+            more = _orthonormal(more)
+            images = self._image(more, resolvent, delta)
+            v, y, inner = (np.concatenate(pair, axis=2) for pair in zip((v, y, inner), (more, *images)))
+            turn = _singular(y)[1][:, :, :r]
+            v, y, inner = _turned(v, turn), _turned(y, turn), _turned(inner, turn)
+        sigma, turn = (z[..., :r] for z in _singular(y))
+        v, inner, u = _turned(v, turn), _turned(inner, turn), _turned(y, turn) / sigma
         outer = self._back(u, resolvent, delta)[1]
         slope = -np.einsum("nkr,nkr->kr", outer.conj(), inner)
         towards = points[:, None] if self.is_discrete else -1.0
+        along = 1j * (rate * points[:, None] if self.is_discrete else 1.0)
         by_scale = (np.abs(u) ** 2 - np.abs(v) ** 2).transpose(1, 2, 0)
-        return Triplets(np.log(sigma), by_scale, np.real(towards * slope) / sigma), v
+        by_rate, by_omega = np.real(towards * slope) / sigma, np.real(along * slope) / sigma
+        return Triplets(np.log(sigma), by_scale, by_rate, by_omega), v
 
-    def _image(self, v: Array, resolvent: Array, delta: Array) -> tuple[Array, Array, Array, Array]:
-        """``u``, ``sigma`` and the rotation ``W`` of ``M v = u sigma W^H``, and ``(s I - Lambda)^{-1} B v``."""
+    def _image(self, v: Array, resolvent: Array, delta: Array) -> tuple[Array, Array]:
+        """``M v``, and ``(s I - Lambda)^{-1} B v``."""
         w = v / delta
         inner = resolvent * _product(self.B, w)
-        y = delta * (_product(self.C, inner) + _product(self.D, w) if self._direct else _product(self.C, inner))
-        values, turn = np.linalg.eigh(_gram(y))
-        values, turn = values[:, ::-1], turn[:, :, ::-1]
-        sigma = np.sqrt(np.maximum(values, 1e-300))
-        return _turned(y, turn) / sigma, sigma, turn, inner
+        y = _product(self.C, inner)
+        return delta * (y + _product(self.D, w) if self._direct else y), inner
 
     def _back(self, u: Array, resolvent: Array, delta: Array) -> tuple[Array, Array]:
         """``M^H u``, and ``(s I - Lambda)^{-H} C^H Delta u``."""
         w = delta * u
-        outer = resolvent.conj() * _product(self.C.conj().T, w)
-        z = _product(self.B.conj().T, outer)
+        outer = resolvent.conj() * _product(self._CH, w)
+        z = _product(self._BH, outer)
         return (z + _product(self.D.T, w) if self._direct else z) / delta, outer
 
 
@@ -130,18 +144,23 @@ def _product(matrix: Array, blocks: Array) -> Array:
     return (matrix @ blocks.reshape(len(blocks), -1)).reshape(len(matrix), *blocks.shape[1:])
 
 
-def _gram(y: Array) -> Array:
-    """``(K, r, r)``."""
-    y = y.transpose(1, 2, 0)
-    return y.conj() @ y.transpose(0, 2, 1)
+def _gram(x: Array, y: Array) -> Array:
+    """``x^H y`` of blocks: ``(K, r, s)``."""
+    return x.transpose(1, 2, 0).conj() @ y.transpose(1, 0, 2)
 
 
 def _turned(y: Array, turn: Array) -> Array:
-    """Every block times its own matrix ``(K, r, r)``."""
+    """Every block times its own matrix ``(K, r, s)``."""
     return (y.transpose(1, 0, 2) @ turn).transpose(1, 0, 2)
 
 
+def _singular(y: Array) -> tuple[Array, Array]:
+    """Singular values ``(K, r)`` of blocks, the largest first, and the right singular vectors."""
+    values, turn = np.linalg.eigh(_gram(y, y))
+    return np.sqrt(np.maximum(values[:, ::-1], 1e-300)), turn[:, :, ::-1]
+
+
 def _orthonormal(z: Array) -> Array:
-    values, turn = np.linalg.eigh(_gram(z))
+    values, turn = np.linalg.eigh(_gram(z, z))
     least = 1e-14 * values[:, -1:] + 1e-300
     return _turned(z, turn / np.sqrt(np.maximum(values, least))[:, None, :])

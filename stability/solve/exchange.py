@@ -23,34 +23,50 @@ from stability.solve.rates import spectral_rate, start_rate
 from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
-_ROUNDS, _STEPS, _HALVINGS = 12, 30, 6
+_ROUNDS, _FEW, _STEPS, _MANY, _HALVINGS = 24, 3, 8, 30, 6
+_WRONG = 0.5
+"""A summit whose logarithm exceeds this was missing from the beginning: with it the search begins again."""
 _GRID = 48
+_SEEN, _REFINED = 3, 4
+"""Singular values at a point of the grid, and steps towards each of its summits."""
 _FAR = 2.0
 """No logarithm of a multiplier's root moves by more than this in one step."""
-_NEAR = -1.0
-"""Constraints whose logarithm lies below this are left out of the quadratic program."""
+_NEAR, _LOW = -1.0, -0.3
+"""Constraints whose logarithm lies below the first are left out of the quadratic program; points whose logarithm lies
+below the second leave the set when others enter."""
 
 
 @dataclass(eq=False)
 class _Set:
-    """The frequencies in use, with the vectors that belong to them."""
+    """The frequencies in use, with the vectors that belong to them and the largest singular values last seen."""
 
     axis: Axis
     omega: Array
     vectors: Array
-    fresh: bool = True
+    fresh: int = 4
+    log: Array = field(default_factory=lambda: np.zeros(0))
 
-    def at(self, rate: float, x: Array, steps: int = 2) -> Triplets:
-        found, self.vectors = self.axis.triplets(self.omega, rate, x, self.vectors, 10 if self.fresh else steps)
-        self.fresh = False
+    def at(self, rate: float, x: Array, steps: int = 1) -> Triplets:
+        found, self.vectors = self.axis.triplets(self.omega, rate, x, self.vectors, self.fresh or steps)
+        self.fresh, self.log = 0, found.log[:, 0]
         return found
 
-    def with_points(self, omega: Array) -> _Set:
-        """These points, and those of the set that are not replaced by one close by."""
-        order = np.concatenate([self.omega, omega])
+    def chosen(self, index: Array) -> _Set:
+        """Some of the points."""
+        return _Set(self.axis, self.omega[index], self.vectors[:, index], self.fresh, self.log[index])
+
+    def with_points(self, omega: Array, low: float = _LOW) -> _Set:
+        """The points that are not far below one, and these."""
         nearest = np.abs(self.omega[None, :] - omega[:, None]).argmin(axis=1)
-        vectors = np.concatenate([self.vectors, self.vectors[:, nearest]], axis=1)
-        return _Set(self.axis, order, vectors, True)
+        high = np.flatnonzero(self.log > low)
+        vectors = np.concatenate([self.vectors[:, high], self.vectors[:, nearest]], axis=1)
+        return _Set(self.axis, np.concatenate([self.omega[high], omega]), vectors, 2)
+
+    def beside(self, omega: Array) -> _Set:
+        """The two points on either side of each of these."""
+        order = np.argsort(self.omega)
+        place = np.searchsorted(self.omega[order], omega)
+        return self.chosen(np.unique(order[np.clip(place[:, None] + np.arange(-2, 2), 0, len(order) - 1)]))
 
 
 @dataclass
@@ -74,7 +90,9 @@ class Exchange:
         self.span = spectral_rate(self.axis.poles, self.loop.is_discrete) - self.start
         """The way from no decay at all to that of the centred loop; negative in discrete time."""
         self._hessian: Array | None = None
-        self._points: _Set | None = None
+        self._grid = self._points = _Set(self.axis, np.zeros(0), np.zeros((0, 0, 0)))
+        self._settled = False  # no further step on the set gains anything
+        self._price = 1.0  # of the logarithm of a singular value, in shares of the span
 
     @property
     def usable(self) -> bool:
@@ -90,32 +108,49 @@ class Exchange:
         """Search until no peak exceeds one by more than ``tol`` allows.
 
         Args:
-            tol: of the rate, relative to the span.
+            tol: of the rate, relative to the way from no decay at all.
             share: of the span where to begin.
 
         Returns:
             The share of the span that was reached; ``x`` holds its scales.
         """
-        grid = _Set(self.axis, self._grid(), self.axis.start(0))
-        grid.vectors = self.axis.start(len(grid.omega))
-        first = self._first(grid, share)
-        points = _Set(self.axis, grid.omega[first], grid.vectors[:, first], False)
-        wanted = max(0.02, tol)
+        self._grid = _Set(self.axis, self._frequencies(), self.axis.start(0))
+        self._grid.vectors = self.axis.start(len(self._grid.omega), _SEEN)
+        first = self._first(self._grid, share)
+        points = _Set(self.axis, self._grid.omega[first], self.axis.start(len(first)))
+        return self._exchange(points, tol, share, max(0.02, tol))
+
+    def run_on(self, omega: float, tol: float, share: float) -> float:
+        """The same from where ``run`` ended, with a peak that it did not see."""
+        points = self._points.with_points(np.array([omega]))
+        self._grid = self._grid.with_points(np.array([omega]), -np.inf)
+        return self._exchange(points, tol, share, 0.3 * tol)
+
+    def _exchange(self, points: _Set, tol: float, share: float, wanted: float) -> float:
+        """The best rate on the points, the summits that it raised between them, and so on."""
+        most, began, near = _STEPS, (self.x, share), None
         for _ in range(_ROUNDS):
-            share = self._solve(points, share, wanted, _STEPS if wanted < 0.01 else _STEPS // 4)
+            share = self._solve(points, share, wanted, most)
             if self.deadline.over:
                 break
-            missed, excess = self._missed(grid, points, share, 0.1 * tol)
-            if excess <= 0.1 * tol and wanted <= tol:
-                break
-            wanted = min(wanted, max(0.2 * excess, 0.3 * tol)) if excess > 0 else 0.3 * tol
+            cost = self._price / max(share, 1e-3)  # of an excess, as a part of the share
+            missed, excess = self._missed(near, points, share, 0.2 * tol / cost) if near is not None else ([], -1.0)
+            if excess * cost <= 0.2 * tol:  # the summits that are known: now all others
+                missed, excess = self._missed(self._grid, points, share, 0.2 * tol / cost)
+                if excess * cost <= 0.2 * tol and wanted <= tol and self._settled:
+                    break
+                near = self._grid.beside(np.append(points.omega[points.log > -0.05], missed))
+            wanted = min(wanted, max(0.2 * excess * cost, 0.3 * tol)) if excess > 0 else 0.3 * tol
+            most = _FEW if len(missed) else _MANY
+            if excess > _WRONG:
+                (self.x, share), self._hessian = began, None
             points = points.with_points(missed) if len(missed) else points
         self._points = points
         return share
 
     def gain(self, share: float) -> float:
         """The largest singular value on the set at a share of the span and the scales that were found."""
-        return float(np.exp(self._points.at(self.at(share), self.x).log.max())) if self._points is not None else np.inf
+        return float(np.exp(self._points.at(self.at(share), self.x).log.max(initial=-np.inf)))
 
     def _first(self, grid: _Set, share: float) -> list[int]:
         """Indices of points to begin with: the highest peaks, and some that cover the axis."""
@@ -123,7 +158,7 @@ class Exchange:
         parts = np.array_split(np.arange(len(log)), 6)
         return sorted({*_maxima(log)[:4], *(int(part[log[part].argmax()]) for part in parts if len(part))})
 
-    def _grid(self) -> Array:
+    def _frequencies(self) -> Array:
         poles = self.axis.poles
         if self.loop.is_discrete:
             order = np.argsort(-np.abs(poles))
@@ -137,27 +172,26 @@ class Exchange:
     def _missed(self, grid: _Set, points: _Set, share: float, tol: float) -> tuple[Array, float]:
         """Peaks above one at frequencies that are not in the set, and the largest excess of their logarithms."""
         rate = self.at(share)
-        omega, log = grid.omega, grid.at(rate, self.x, 3).log[:, 0]
-        mine = points.at(rate, self.x).log[:, 0]
-        every, values = np.concatenate([omega, points.omega]), np.concatenate([log, mine])
-        order = np.argsort(every)
-        every, values = every[order], values[order]
-        tops = [i for i in _maxima(values) if values[i] > -0.02][:12]
-        if not tops or self.deadline.over:
+        seen, mine = grid.at(rate, self.x, 2), points.at(rate, self.x)
+        omega = np.concatenate([grid.omega, points.omega])
+        order = np.argsort(omega, kind="stable")
+        values = np.concatenate([seen.log[:, 0], mine.log[:, 0]])[order]
+        slopes = np.concatenate([seen.by_omega[:, 0], mine.by_omega[:, 0]])[order]
+        vectors = np.concatenate([grid.vectors, points.vectors[:, :, : grid.vectors.shape[2]]], axis=1)[:, order]
+        omega = omega[order]
+        tops = np.array([i for i in _maxima(values) if values[i] > -0.02][:12], dtype=int)
+        if not len(tops) or self.deadline.over:
             return np.zeros(0), -1.0
-        low, high = every[np.maximum(np.array(tops) - 1, 0)], every[np.minimum(np.array(tops) + 1, len(every) - 1)]
-        best, value = every[tops], values[tops]
-        vectors = grid.vectors[:, np.abs(omega[None, :] - best[:, None]).argmin(axis=1)]
-        for _ in range(3):  # five points between the neighbours, the best of them the next middle
-            inner = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, 7)[None, 1:-1]
-            found, moved = self.axis.triplets(inner.ravel(), rate, self.x, np.repeat(vectors, 5, axis=1), 2)
-            logs = found.log[:, 0].reshape(-1, 5)
-            k, rows = logs.argmax(axis=1), np.arange(len(tops))
-            better = logs[rows, k] > value
-            best, value = np.where(better, inner[rows, k], best), np.where(better, logs[rows, k], value)
-            vectors = moved.reshape(len(self.x), -1, 5, moved.shape[2])[:, rows, k]
-            width = (high - low) / 6.0
-            low, high = np.maximum(best - width, low), np.minimum(best + width, high)
+        beside = np.clip(tops + np.where(slopes[tops] > 0.0, 1, -1), 0, len(omega) - 1)
+        one, other = (np.array([omega[i], values[i], slopes[i]]) for i in (tops, beside))
+        best, value, v = one[0], one[1], vectors[:, tops]
+        for _ in range(_REFINED):
+            at = _summit(one, other)
+            found, v = self.axis.triplets(at, rate, self.x, v, 2)
+            new = np.array([at, found.log[:, 0], found.by_omega[:, 0]])
+            best, value = np.where(new[1] > value, at, best), np.maximum(value, new[1])
+            uphill = (new[2] > 0.0) == (one[2] > 0.0)  # the summit lies beyond the new point, seen from ``one``
+            one, other = np.where(uphill, new, one), np.where(uphill, other, new)
         missed = (value > tol) & (np.abs(best[:, None] - points.omega[None, :]).min(axis=1) > 0)
         return best[missed], float(value.max())
 
@@ -165,19 +199,20 @@ class Exchange:
         """The best share on a set of frequencies, to within ``wanted`` or after ``most`` steps; ``x`` moves along."""
         now = points.at(self.at(share), self.x)
         if self._hessian is None:
-            size = 0.1 / max(float(np.abs(now.by_rate * self.span).max()), 1e-9)
+            size = 0.4 / max(float(np.abs(now.by_rate * self.span).max()), 1e-9)
             self._hessian = np.diag(np.append(np.full(len(self.x), size), 1e-2))
-        weight = 0.0
+        weight, self._settled = 0.0, False
         for _ in range(most):
             if self.deadline.over:
                 break
             values, slopes = self._constraints(now)
             step, multipliers = _step(self._hessian, values, slopes)
-            weight = max(weight, 1.2 * float(multipliers.sum()))
+            self._price = max(float(multipliers.sum()), 1e-3)
+            weight = max(weight, 1.2 * self._price)
             factor = self._factor(step, share)
             before = self.x, share, slopes
-            pull = (self._hessian @ step)[:-1]
             merit = -share + weight * max(0.0, float(values.max()))
+            gained = max(float(step @ self._hessian @ step), abs(float(step[-1])))  # as the quadratic program sees it
             for _ in range(_HALVINGS):
                 self.x, share = before[0] + factor * step[:-1], before[1] + factor * step[-1]
                 now = points.at(self.at(share), self.x)
@@ -188,9 +223,9 @@ class Exchange:
             moved = np.append(self.x - before[0], share - before[1])
             change = (self._constraints(now)[1] - before[2]).T @ multipliers
             self._hessian = _updated(self._hessian, moved, change)
-            close = 0.1 * wanted
-            steep = float(np.abs(pull).sum())  # of the Lagrangian, where the quadratic program was made
-            if factor > 0.5 and max(abs(moved[-1]), 0.1 * steep) < close * max(share, 1e-3) and abs(excess) < close:
+            close = 0.1 * wanted * max(share, 1e-3)
+            self._settled = gained < close and self._price * excess < 5.0 * close
+            if self._settled:
                 break
         return share
 
@@ -204,6 +239,18 @@ class Exchange:
         factor = min(1.0, _FAR / max(float(np.abs(step[:-1]).max()), 1e-12))
         room = 0.9 * ((1.0 - share) if step[-1] > 0 else share)
         return min(factor, room / max(abs(float(step[-1])), 1e-12))
+
+
+def _summit(one: Array, other: Array) -> Array:
+    """Where the cubic through two points, given as rows of abscissas, values and slopes, is largest between them."""
+    width = other[0] - one[0]
+    mean = np.where(width != 0.0, (other[1] - one[1]) / np.where(width != 0.0, width, 1.0), 0.0)
+    d = one[2] + other[2] - 3.0 * mean
+    root = np.sign(width) * np.sqrt(np.maximum(d * d - one[2] * other[2], 0.0))
+    below = other[2] - one[2] - 2.0 * root
+    part = (other[2] - root - d) / np.where(below != 0.0, below, np.inf)
+    inside = np.isfinite(part) & (part > 0.0) & (part < 1.0)
+    return other[0] - width * np.where(inside, part, 0.5)
 
 
 def _maxima(values: Array) -> list[int]:

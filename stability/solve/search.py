@@ -12,7 +12,7 @@ import numpy as np
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.diagonal import FrequencySamples, optimise_scaling
-from stability.solve.hinf import hinf_peak
+from stability.solve.hinf import Peak, hinf_peak
 from stability.solve.loop import centre, completions, fixed_channels, state_scales
 from stability.solve.overshoot import condition_number, well_conditioned
 from stability.solve.rates import bisect, shift_factor
@@ -125,7 +125,7 @@ class Search:
     def feasible(self, rate: float, gain: float | None = None) -> bool:
         """Attempts with a slack that fits how far the gain is from one."""
         if gain is None:
-            return self.attempt(rate, 1e-3) or self.attempt(rate, 1e-7)
+            return self.attempt(rate, 1e-5) or self.attempt(rate, 1e-7)
         slacks = [share * max(1.0 - gain * gain, 1e-9) for share in (0.1, 1e-3)]
         if any(self.attempt(rate, slack) for slack in slacks):
             return True
@@ -178,16 +178,21 @@ class Search:
 
         self.x = bisect(proved, 1.0, 0.0, 2.0**-5) * far
 
+    def peak(self, rate: float, rtol: float = 1e-6) -> Peak | None:
+        """Where the gain at a rate and the present multipliers is largest; ``None`` where that could not be found."""
+        try:
+            peak = hinf_peak(self.loop_at(rate), rtol=rtol, deadline=self.deadline)
+        except (ArithmeticError, np.linalg.LinAlgError, TimeOverError):
+            return None
+        return peak if np.isfinite(peak.omega) else None
+
     def resample(self, rate: float) -> float:
         """After a failed attempt: add the true peak to the samples and improve the multipliers again."""
-        if self.samples is None:
+        peak = None if self.samples is None else self.peak(rate)
+        if self.samples is None or peak is None:
             return np.inf
-        try:
-            peak = hinf_peak(self.loop_at(rate), rtol=1e-6, deadline=self.deadline)
-        except (ArithmeticError, np.linalg.LinAlgError, TimeOverError):
-            return np.inf
-        if peak.norm < 1.0 or not np.isfinite(peak.omega):
-            return float(peak.norm)
+        if peak.norm < 1.0:
+            return peak.norm
         self.samples.add(peak.omega)
         return self.improve(rate, target=0.9)
 
