@@ -6,6 +6,7 @@ from ..models import forks  # noqa: F401 - what is imported from here on is safe
 from .adapters.modules import certify_all, lure_system, recurrent_parts, register_adapter
 from .adapters.torch_modules import as_array, from_rows
 from .antisymmetric import AntisymmetricRNN
+from .bounded_gain import BoundedGainRNN
 from .contracting import ContractingRNN
 from .counting import free_parameters
 from .deep import DeepNetwork
@@ -48,6 +49,7 @@ __all__ = [
     "LinearLayer",
     "QR",
     "AntisymmetricRNN",
+    "BoundedGainRNN",
     "ContractingRNN",
     "DeepNetwork",
     "EchoStateRNN",

@@ -1,13 +1,13 @@
-r"""Activations of the orthogonal family: those that act entry by entry, and two that act on pairs.
+r"""Activations of the orthogonal family: those that act entry by entry, and those that act on pairs.
 
 .. math:: \mathrm{modReLU}(z) = \begin{cases} (|z| + b)\, z / |z| & |z| + b > 0 \\ 0 & \text{otherwise}
           \end{cases}, \qquad
           \mathrm{OPLU}(a, b) = (\max(a, b), \min(a, b)) .
 
 modReLU (Arjovsky et al. 2016) acts on complex numbers kept as pairs ``(i, i + n)``, with a learned bias. OPLU
-(Chernodub and Nowicki 2016) sorts the pairs ``(2 i, 2 i + 1)`` and so keeps the norm. Neither acts on one
-channel at a time, so neither is slope-restricted in the sense of a Lur'e system: proofs about them are those of a
-``PairwiseSystem``.
+(Chernodub and Nowicki 2016) sorts the pairs ``(2 i, 2 i + 1)`` and so keeps the norm; the Householder activation
+reflects them at an angle of their own. They do not act on one channel at a time, so they are not slope-restricted in
+the sense of a Lur'e system: proofs about them are those of a ``PairwiseSystem``.
 """
 
 from __future__ import annotations
@@ -95,6 +95,31 @@ def oplu(z: Tensor) -> Tensor:
     swap = first < second
     pairs = torch.stack([torch.where(swap, second, first), torch.where(swap, first, second)], dim=-1)
     return pairs.flatten(-2)
+
+
+def householder(z: Tensor, angles: Tensor) -> Tensor:
+    """Reflect each pair ``2 i``, ``2 i + 1`` behind the line at half its angle, see ``stability.systems.pairs``.
+
+    Args:
+        z: ``(..., 2n)``.
+        angles: ``(n,)``, in radians.
+
+    Returns:
+        ``(..., 2n)``, of the same norm.
+
+    Example:
+        >>> householder(torch.tensor([1.0, 2.0]), torch.tensor([torch.pi / 2]))
+        tensor([2., 1.])
+    """
+    sine, cosine = torch.sin(0.5 * angles), torch.cos(0.5 * angles)
+    first, second = z[..., 0::2], z[..., 1::2]
+    twice = 2.0 * (first * sine - second * cosine).clamp(max=0.0)
+    return torch.stack([first - twice * sine, second + twice * cosine], dim=-1).flatten(-2)
+
+
+NORM_PRESERVING: dict[str, Callable[[Tensor], Tensor]] = {"maxmin": oplu, "oplu": oplu, "abs": torch.abs}
+"""Activations that keep every norm and stretch no difference, by the names of ``BoundedGainRNN``; the Householder
+activation is the one with parameters."""
 
 
 def expansion_of(activation: str, norm: float, bias: Tensor | None = None) -> Expansion:

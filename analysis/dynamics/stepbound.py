@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from stability.errors import ConfigurationError, UnsupportedError
+from stability.gains.pairwise import pairwise_proof
 from stability.rules.multiplier_lmi import check_lmi
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
 
@@ -50,6 +51,28 @@ class StepBound:
             return float(self.drive * np.linalg.norm(weights) * (1 + SLACK))
 
 
+@dataclass(frozen=True, eq=False)
+class JointBound(StepBound):
+    """One step in which state and input share one bound: ``|d+|^2 <= rate^2 |d|^2 + drive^2 |u|^2``.
+
+    An input then adds to the square of the distance and not to the distance: over a sequence nothing is multiplied by
+    the root of its length.
+    """
+
+    def accumulated(self, horizon: int, mean: bool = False) -> float:
+        """``|d_T|^2 <= drive^2 sum_k rate^{2k} |u_{T-1-k}|^2``: ``drive`` times the largest ``rate^k``; or of the mean.
+
+        The mean is at most the largest of the states, and at most the root of the mean of their squares.
+        """
+        k = np.arange(horizon)
+        with np.errstate(over="ignore"):
+            powers = np.power(self.rate, k, dtype=np.float64)
+            whole = float(powers.max())
+            if mean:
+                whole = min(whole, float(np.linalg.norm(powers)) / math.sqrt(horizon))
+            return self.drive * whole * (1 + SLACK)
+
+
 def _norm(matrix: Array) -> float:
     return float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0
 
@@ -79,6 +102,29 @@ def _pairs(subject: PairwiseSystem) -> StepBound:
     return StepBound(
         np.eye(subject.states), rate, _norm(subject.V) * (1 + SLACK), "an activation that stretches nothing"
     )
+
+
+def joint_bound(subject: PairwiseSystem, horizon: int, mean: bool = False) -> JointBound | None:
+    """The bound of one step by the norms of state and input weights together, proved by the rule ``norm_gain``.
+
+    Args:
+        subject: a network with an activation on pairs.
+        horizon: time steps, for which it is to be the best.
+        mean: the best for the mean of the states, instead of for the last one.
+
+    Returns:
+        The bound; ``None`` where none is proved.
+
+    >>> half = PairwiseSystem(0.6 * np.eye(2), 0.8 * np.eye(2), np.zeros(2), "oplu")
+    >>> bound = joint_bound(half, 100)
+    >>> bound.accumulated(100) <= 1.0, StepBound(np.eye(2), 0.6, 0.8, "").accumulated(100)
+    (True, 1.000000001)
+    """
+    found = pairwise_proof(subject, np.eye(subject.states), "l2" if mean else "final", horizon)
+    if isinstance(found, str):
+        return None
+    data = found[1].data
+    return JointBound(np.eye(subject.states), data["growth"], data["gain"], "a proved bound of the weights' norm")
 
 
 def step_bound(subject: DrivenSystem | PairwiseSystem, witness: Mapping[str, Any] | None = None) -> StepBound:

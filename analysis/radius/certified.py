@@ -18,15 +18,17 @@ from stability.certificate import Certificate, Verdict
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.gains.gain import Gain
 from stability.gains.lure import incremental_gain
+from stability.rules.pairwise import metric
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.verify import verify_claim
+from stability.wire import digest_of
 
 from ...models.network import SequenceModel
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
 from ..campaign.inputs import width
 from ..campaign.steps import step
-from ..dynamics.stepbound import SLACK, horizon_gain, pair_gains, step_bound
+from ..dynamics.stepbound import SLACK, StepBound, horizon_gain, joint_bound, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
 from .affine import affine_gains, is_affine
@@ -119,8 +121,7 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
         return math.inf, None, "no gain was proved"
     network, subject = _network(model)
     proof, head = gain.proof.data, to_numpy(network.head.weight)
-    both = isinstance(gain.subject, DrivenSystem) and isinstance(subject, DrivenSystem)
-    if not both or not _same(gain.subject, subject):
+    if not _same(gain.subject, subject):
         raise ConfigurationError("the gain is about another network than this model")
     if not np.array_equal(proof["H"], head):
         raise ConfigurationError("the gain is not one to the logits: compute it with output=model.head.weight")
@@ -129,12 +130,21 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
     checked = verify_claim(gain.subject, gain.claim)
     if not checked.valid:
         raise ConfigurationError(f"the gain's proof does not hold: {checked.reason}")
-    if proof["mode"] != "terminal" or gain.measure != "final":
+    if gain.measure != "final" or proof.get("mode", "terminal") != "terminal":
         return gain.value, None, "proved gain"
-    return gain.value, pair_gains(np.linalg.cholesky(proof["P"]).T, head, gain.value), "proved gain"
+    if isinstance(gain.subject, PairwiseSystem):
+        root = np.diag(np.sqrt(metric(gain.subject, proof["weights"])))
+    else:
+        root = np.linalg.cholesky(proof["P"]).T
+    return gain.value, pair_gains(root, head, gain.value), "proved gain"
 
 
-def _same(one: DrivenSystem, other: DrivenSystem) -> bool:
+def _same(one: Any, other: DrivenSystem | PairwiseSystem) -> bool:
+    """Whether two subjects are one network, whatever it is called and whose part it is."""
+    if isinstance(one, PairwiseSystem) and isinstance(other, PairwiseSystem):
+        return one.activation == other.activation and digest_of(one) == digest_of(other)
+    if not isinstance(one, DrivenSystem) or not isinstance(other, DrivenSystem):
+        return False
     a, b = one.system, other.system
     pairs = [(a.A, b.A), (a.B, b.B), (a.C, b.C), (a.D, b.D), (one.E, other.E), (one.F, other.F)]
     slopes = [(a.alpha, b.alpha), (a.beta, b.beta)]
@@ -148,7 +158,9 @@ def _from_steps(model: nn.Module, certificate: Any, horizon: int) -> tuple[float
     if witness is not None and np.shape(witness["P"]) != (n, n):
         raise DimensionError("the certificate's P", (n, n), np.shape(witness["P"]))
     head, mean = to_numpy(network.head.weight), network.reduction == "mean"
-    bounds = [step_bound(subject), *([] if witness is None else [step_bound(subject, witness)])]
+    bounds: list[StepBound] = [step_bound(subject), *([] if witness is None else [step_bound(subject, witness)])]
+    joint = joint_bound(subject, horizon, mean) if isinstance(subject, PairwiseSystem) else None
+    bounds += [] if joint is None else [joint]
     bound = min(bounds, key=lambda b: horizon_gain(b, head, horizon, mean))
     pairs = pair_gains(bound.root, head, bound.accumulated(horizon, mean))
     return horizon_gain(bound, head, horizon, mean), pairs, bound.source

@@ -8,6 +8,7 @@ from typing import Any
 from stability.certificate import Claim, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.contraction import calmer_claims
+from stability.claims.gain import norm_gain
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
 from stability.solve.deadline import Deadline
@@ -20,6 +21,7 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: equilibrium_claim(subject, main), _ANY, False),
     (lambda subject, main, limit: bounded(subject, time_limit=limit), _NETWORKS, False),
     (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), _PAIRS, True),
+    (lambda subject, main, limit: norm_gain(subject), (PairwiseSystem,), False),
     (lambda subject, main, limit: regional(subject, time_limit=limit), _NETWORKS, True),
 )
 """Makers of further claims, what each is about, and whether it is asked only where contraction is not certified."""

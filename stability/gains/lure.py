@@ -20,6 +20,7 @@ from stability.certificate import Proof
 from stability.criteria.multiplier import multiplier_criterion, rate_ceiling
 from stability.errors import ConfigurationError, DimensionError
 from stability.gains.gain import Gain
+from stability.gains.pairwise import pairwise_proof
 from stability.rules.gain_lmi import bound, check_gain, gain_matrix
 from stability.solve.coordinates import balanced, evening
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
@@ -30,7 +31,7 @@ from stability.solve.rates import bisect, shift_factor, start_rate
 from stability.solve.riccati import bounded_real
 from stability.solve.scalar import minimum
 from stability.solve.threads import threads_for
-from stability.systems import DrivenSystem, LureSystem, as_matrix
+from stability.systems import DrivenSystem, LureSystem, PairwiseSystem, as_matrix
 from stability.systems.channels import closed
 from stability.systems.checks import as_choice
 from stability.systems.statespace import StateSpace
@@ -225,7 +226,8 @@ def incremental_gain(
     where ``u`` is the difference of the inputs.
 
     Args:
-        subject: a network (``DrivenSystem``, a layer, a supported module) or a ``LureSystem``.
+        subject: a network (``DrivenSystem``, a layer, a supported module), a ``LureSystem``, or a ``PairwiseSystem``,
+            whose gain follows from the norms of its weights.
         output: ``"state"``, or ``H (k, n)``, such as the weights of a linear head.
         horizon: ``None`` for every horizon; else a number of steps (discrete) or a time: then the system
             need not be contracting.
@@ -257,7 +259,7 @@ def incremental_gain(
         1.0
     """
     target = as_subject(subject)
-    system, e, f = _inputs(target, E, F)
+    system, e, f = (target, None, None) if isinstance(target, PairwiseSystem) else _inputs(target, E, F)
     whole = isinstance(output, str) and output == "state"
     H = np.eye(system.states) if whole else np.array(as_matrix("output", output))
     if H.shape[1] != system.states:
@@ -266,6 +268,10 @@ def incremental_gain(
     measure = measure or ("l2" if horizon is None else "final")
     as_choice("measure", measure, ("l2", "final"))
     as_choice("solver", solver, _SOLVERS)
+    if isinstance(system, PairwiseSystem):
+        if E is not None or F is not None:
+            raise ConfigurationError("a network has its own input matrices: leave E and F out")
+        return _of_pairs(system, H, measure, horizon)
     if solver == "auto":
         solver = "cvxpy or riccati" if system.states <= _PROGRAM_STATES else "riccati"
     if "cvxpy" in solver:
@@ -281,6 +287,14 @@ def incremental_gain(
     if deadline.cut:
         words += "; stopped by the time limit: the bound may be better"
     return Gain(best[0], measure, horizon, target, best[1], words)
+
+
+def _of_pairs(subject: PairwiseSystem, H: Array, measure: str, horizon: float | None) -> Gain:
+    """The gain of a network with an activation on pairs, from the norms of its weights."""
+    found = pairwise_proof(subject, H, measure, None if horizon is None else int(horizon))
+    if isinstance(found, str):
+        return Gain(math.inf, measure, horizon, subject, None, found)
+    return Gain(found[0], measure, horizon, subject, found[1], f"norms, growth {found[1].data['growth']:.6g}")
 
 
 def _proofs(

@@ -1,12 +1,13 @@
 r"""Rules for networks whose activation acts on pairs of units, :math:`F(x) = \sigma(W x + V u + b)`.
 
-``pair_norm``, ``pair_growth``: in a norm :math:`|x|_D^2 = \sum_i d_i |x_i|^2` over the pairs, sorting a pair never
-stretches a difference, and neither does modReLU with :math:`b \le 0`, a proximal map of each pair. So
+``pair_norm``, ``pair_growth``: in a norm :math:`|x|_D^2 = \sum_i d_i |x_i|^2` over the pairs, sorting or reflecting
+a pair and taking absolute values never stretches a difference, and neither does modReLU with :math:`b \le 0`, a
+proximal map of each pair. So
 :math:`W^T D W < \rho^2 D` makes the network contract at the rate :math:`\rho` with overshoot
 :math:`\sqrt{\max d / \min d}`, and an orthogonal ``W`` never stretches a distance.
 
-``pair_isometry``: both activations change the norm of a vector by a constant at most: :math:`|\sigma(z)| = |z|` for
-OPLU, :math:`|\sigma(z) - z| \le |b|` for modReLU. Where :math:`|W x| \ge |x|`, a run from :math:`x_0` therefore has
+``pair_isometry``: every activation changes the norm of a vector by a constant at most: :math:`|\sigma(z)| = |z|`, or
+:math:`|\sigma(z) - z| \le |b|` for modReLU. Where :math:`|W x| \ge |x|`, a run from :math:`x_0` therefore has
 :math:`|x_k| \ge |x_0| - c_k`, with :math:`c_k` that depends on inputs and biases and not on :math:`x_0`. Against
 the run from zero, whose state at time ``k`` is a constant as well, the distance is at least
 :math:`|x_0| - c'_k > |x_0| / 2` for all :math:`|x_0| > 2 c'_k`: no bound :math:`C \rho^k |x_0|` with

@@ -1,17 +1,17 @@
-r"""Networks whose activation acts on pairs of units: modReLU on complex numbers, OPLU on neighbours.
+r"""Networks whose activation acts on pairs of units: modReLU on complex numbers, OPLU and its kin on neighbours.
 
-.. math:: x^+ = \sigma(W x + V u + b), \qquad \mathrm{OPLU}(s, t) = (\max(s, t), \min(s, t)), \qquad
-          \mathrm{modReLU}(z) = \max(|z| + b, 0)\, z / |z|, \quad \mathrm{modReLU}(0) = 0 .
+.. math:: x^+ = \sigma(W x + V u + b), \qquad \sigma \text{ of } \texttt{stability.systems.pairs} .
 
-Neither looks at one channel at a time, so no interval of slopes describes it and no Lur'e system does. What a proof
-needs is known all the same: OPLU keeps the norm of every vector and the order of distances
-(:math:`|\sigma(z)| = |z|`, :math:`|\sigma(y) - \sigma(z)| \le |y - z|`); modReLU changes the norm of a pair by its
-bias at most, and never stretches a difference where that bias is not positive: it is then the proximal map of
-:math:`-b\,|z|`. With a positive bias it jumps by :math:`2 b` at zero.
+They look at more than one channel at a time, so no interval of slopes describes them and no Lur'e system does. What a
+proof needs is known all the same: OPLU, the Householder activation and the absolute value keep the norm of every vector
+and stretch no difference (:math:`|\sigma(z)| = |z|`, :math:`|\sigma(y) - \sigma(z)| \le |y - z|`, pair by pair);
+modReLU changes the norm of a pair by its bias at most, and never stretches a difference where that bias is not
+positive: it is then the proximal map of :math:`-b\,|z|`. With a positive bias it jumps by :math:`2 b` at zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,51 +19,23 @@ import numpy as np
 
 from stability.errors import ConfigurationError
 from stability.systems.checks import as_choice, as_matrix
+from stability.systems.pairs import (
+    abs_slopes,
+    householder,
+    householder_slopes,
+    modrelu,
+    modrelu_slopes,
+    oplu,
+    oplu_slopes,
+)
 from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
 Array = np.ndarray
-PAIRWISE = ("modrelu", "oplu")
+PAIRWISE = ("modrelu", "oplu", "abs", "householder")
 NEARLY_ORTHOGONAL = 1e-6
 """Of the row sums of ``|W^T W - I|``: what storing an orthogonal matrix in float32 may cost, at any size in use."""
-
-
-def modrelu(z: Array, bias: Array) -> Array:
-    """ModReLU of complex numbers in real form.
-
-    Args:
-        z: ``(..., 2k)``, real parts then imaginary parts.
-        bias: ``(k,)``.
-
-    Returns:
-        ``(..., 2k)``; zero stays zero.
-
-    Example:
-        >>> modrelu(np.array([3.0, 4.0]), np.array([-2.5]))
-        array([1.5, 2. ])
-    """
-    real, imaginary = np.split(z, 2, axis=-1)
-    size = np.hypot(real, imaginary)
-    scale = np.maximum(size + bias, 0.0) / np.where(size > 0.0, size, 1.0)
-    return z * np.concatenate([scale, scale], axis=-1)
-
-
-def oplu(z: Array) -> Array:
-    """Sort the neighbours ``2 i`` and ``2 i + 1``, the larger first.
-
-    Args:
-        z: ``(..., 2k)``.
-
-    Returns:
-        ``(..., 2k)``, of the same norm.
-
-    Example:
-        >>> oplu(np.array([1.0, 2.0, 4.0, 3.0]))
-        array([2., 1., 4., 3.])
-    """
-    pairs = z.reshape(*z.shape[:-1], -1, 2)
-    return np.stack([pairs.max(axis=-1), pairs.min(axis=-1)], axis=-1).reshape(z.shape)
 
 
 @subject("pairwise")
@@ -78,16 +50,18 @@ class PairwiseSystem(Subject):
     Args:
         W: ``(n, n)`` recurrent weights, ``n`` even; a complex matrix in its real form ``[[Re, -Im], [Im, Re]]``.
         V: ``(n, p)`` input weights.
-        b: ``(n/2,)`` biases of modReLU, which are inside it; ``(n,)`` of OPLU.
-        activation: ``modrelu`` (pairs ``i``, ``i + n/2``) or ``oplu`` (pairs ``2 i``, ``2 i + 1``).
+        b: ``(n/2,)`` biases of modReLU, which are inside it; ``(n,)`` of the others.
+        activation: ``modrelu`` (pairs ``i``, ``i + n/2``), ``oplu`` or ``householder`` (pairs ``2 i``, ``2 i + 1``), or
+            ``abs`` (each unit by itself; its pairs are those of OPLU).
         orthogonal: ``W`` is the orthogonal matrix nearest to the stored one.
         name: what reports call it.
+        angles: ``(n/2,)`` in radians, of the Householder activation; ``None`` for the others.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.systems.parts``.
 
     Raises:
         DimensionError: shapes that do not fit.
-        ConfigurationError: an unknown activation, an odd number of units, or weights that are said to be orthogonal and
-            are not nearly so.
+        ConfigurationError: an unknown activation, an odd number of units, angles that are missing or have no use, or
+            weights that are said to be orthogonal and are not nearly so.
 
     Example:
         >>> turn = PairwiseSystem([[0.0, -1.0], [1.0, 0.0]], [[1.0], [0.0]], [-0.5], "modrelu", orthogonal=True)
@@ -101,6 +75,7 @@ class PairwiseSystem(Subject):
     activation: str
     orthogonal: bool = False
     name: str = "network"
+    angles: Any = field(default=None, kw_only=True)
     part: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -115,7 +90,8 @@ class PairwiseSystem(Subject):
         b = as_matrix("b", np.reshape(np.asarray(self.b), (-1, 1)), (entries, 1))[:, 0]
         if self.orthogonal:
             _refuse_far_from_orthogonal(w)
-        self._set(W=w, V=v, b=b, name=str(self.name), part=as_part(self.part))
+        angles = _checked_angles(self.activation, self.angles, n // 2)
+        self._set(W=w, V=v, b=b, angles=angles, name=str(self.name), part=as_part(self.part))
 
     input_low = input_high = None
     """A network takes any input: it has no box, see ``GatedCell``."""
@@ -162,7 +138,42 @@ class PairwiseSystem(Subject):
     def advance(self, x: Array, u: Array) -> Array:
         """The next state for states ``(..., n)`` and inputs ``(..., p)``, computed with ``W`` as stored."""
         z = x @ self.W.T + u @ self.V.T
-        return modrelu(z, self.b) if self.activation == "modrelu" else oplu(z + self.b)
+        if self.activation == "modrelu":
+            return modrelu(z, self.b)
+        z = z + self.b
+        if self.activation == "householder":
+            return householder(z, self.angles)
+        return oplu(z) if self.activation == "oplu" else np.abs(z)
+
+    def jacobian(self, x: Array, u: Array) -> Array:
+        """``d advance / d x`` at one state ``(n,)`` and one input ``(p,)``, ``(n, n)``; at a kink, of one side."""
+        z = self.W @ x + self.V @ u
+        if self.activation == "modrelu":
+            slopes = modrelu_slopes(z, self.b)
+        elif self.activation == "householder":
+            slopes = householder_slopes(z + self.b, self.angles)
+        else:
+            slopes = (oplu_slopes if self.activation == "oplu" else abs_slopes)(z + self.b)
+        out = np.empty_like(self.W)
+        out[self.pairs] = slopes @ self.W[self.pairs]
+        return out
+
+    def payload(self) -> dict[str, Any]:
+        """What a file keeps: the fields, the angles where the activation has some."""
+        return {key: value for key, value in super().payload().items() if key != "angles" or value is not None}
+
+    @classmethod
+    def from_payload(cls, data: Mapping[str, Any]) -> PairwiseSystem:
+        """Inverse of ``payload``."""
+        return super().from_payload({"angles": None, **data})
+
+
+def _checked_angles(activation: str, angles: Any, pairs: int) -> Array | None:
+    """Angles ``(n/2,)`` of the Householder activation, none of the others."""
+    if (angles is None) is (activation == "householder"):
+        words = "needs an angle for each pair" if angles is None else "has no angles: leave them out"
+        raise ConfigurationError(f"{activation} {words}")
+    return None if angles is None else as_matrix("angles", np.reshape(np.asarray(angles), (-1, 1)), (pairs, 1))[:, 0]
 
 
 def _refuse_far_from_orthogonal(w: Array) -> None:

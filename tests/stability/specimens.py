@@ -147,6 +147,9 @@ def specimens() -> dict[str, Specimen]:
         out[f"nonexpansive pairs, {name}"] = pairs, nonexpansive(pairs)
     shrunk = turning(size=0.5)
     out["contraction of pairs"] = shrunk, certify(shrunk, refute=False).claim
+    grown = turning("oplu", size=1.1)
+    for name, pairs, horizon in (("shrinking", shrunk, None), ("growing", grown, 5)):
+        out[f"gain of pairs, {name}"] = pairs, incremental_gain(pairs, horizon=horizon).claim
     for measure, horizon in (("l2", None), ("final", None), ("final", 5), ("l2", 5)):
         out[f"gain of a flow, {measure}, {horizon}"] = (
             driven,

@@ -43,6 +43,7 @@ DEEP = {"low": np.array([-0.3, -0.2, -2.0, -1.0]), "high": np.array([0.1, 0.2, 1
 HELD = {"first": np.zeros((1, 1)), "second": np.ones((1, 1)), "input": SCALAR}
 RUNS = {"first": np.zeros(2), "second": np.ones(2), "time": 12.345678, "steps": 1500, "gap": 0.123456}
 GAIN = {"mode": "running", "measure": "l2", "horizon": None}
+NORM = {"H": np.eye(2, 4), "measure": "l2", "horizon": None}
 REGION = {**LMI, "level": 1.0, "radius": 0.123456, "input_bound": 0.0}
 PAIRS = np.zeros((2, 3))
 
@@ -161,6 +162,10 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "pairs": (turning(size=0.5), "pair_norm", LMI, "contraction", None),
     "pairs that keep distances": (turning(), "pair_growth", {"factor": 1.0}, "nonexpansive", 1.0),
     "pairs, rounded": (turning("oplu", size=1.0), "pair_growth", {"factor": 1.000000123456}, "nonexpansive", None),
+    "a gain of pairs": (turning(size=0.5), "norm_gain", {**NORM, "H": np.eye(4)}, "gain", 1.23456),
+    "a gain of pairs at the end": (
+        turning("oplu", size=0.5), "norm_gain", {**NORM, "measure": "final", "horizon": 5}, "gain", 1.23456,
+    ),
     "an isometry": (turning("oplu"), "pair_isometry", {}, "contraction", None),
     "a part that is an isometry": (of_part(turning(), "cell", "Net"), "pair_isometry", {}, "contraction", None),
     "powers of W": (turning(size=1.1), "pair_linear", {"eigenvalue": [0.66, 0.88]}, "contraction", None),

@@ -1,0 +1,183 @@
+r"""A recurrent network whose gain from inputs to states is bounded by construction, at any stage of training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError, DimensionError
+from stability.systems.checks import as_choice
+from stability.systems.pairwise import PairwiseSystem
+
+from .activations import NORM_PRESERVING, householder
+from .options import real
+from .parametrizations.frames import frame_vectors, reflected_frame
+from .parametrizations.householder import random_reflections
+from .precision import full_precision
+from .recurrent import RecurrentLayer, register_layer
+from .tensors import to_numpy
+
+MARGIN = 1e-5
+"""By how much the norm of ``K`` stays below one: above the rounding of float32 (some 1e-6 for hundreds of units), so
+that what runs, too, keeps the bound, and that it holds over every horizon. A state fades by as much a step."""
+
+
+@register_layer("bounded_gain")
+class BoundedGainRNN(RecurrentLayer):
+    r"""A network of prescribed gain, for every value of its parameters, trained by any optimizer.
+
+    .. math:: h^+ = \sigma\bigl(\rho K_h h + g K_x x + b\bigr), \qquad K = [K_h\;K_x], \quad K K^T = (1 - \delta)^2 I
+
+    with an activation that stretches no difference and keeps every norm. So the states of two runs from one state,
+    whose inputs differ by ``u``, differ by ``d`` with :math:`|d_{t+1}|^2 \le \rho^2 |d_t|^2 + g^2 |u_t|^2`: at any time
+    by at most :math:`g |u|_2`, over every horizon, and under one input their difference shrinks by :math:`\rho` a step
+    (:math:`1 - \delta` without a rate). Over the whole sequence :math:`|d|_2 \le g / \sqrt{1 - \rho^2}\, |u|_2`.
+    ``certify``, ``incremental_gain`` and ``certified_radius`` use it and prove it of the stored weights.
+
+    ``K`` is what the first :math:`n` columns of a product of :math:`n` Householder reflections of size :math:`n + p`
+    are, which reach every matrix with orthonormal rows. Gradients through it keep their norms, too.
+
+    Args:
+        input_size: features per time step, ``p``.
+        hidden_size: ``n``, even.
+        gain: ``g > 0``, from the input sequence to the state at any time, in the l2 norm.
+        rate: ``rho`` in (0, 1], the factor by which differences shrink a step; ``None``: as little as rounding asks.
+        activation: ``maxmin`` (sorts pairs ``2 i``, ``2 i + 1``; also called ``oplu``), ``abs``, or ``householder``
+            (reflects pairs at a learned angle).
+
+    Attributes:
+        U: ``(n + p, n)`` reflection vectors, lower trapezoidal.
+        bias: ``(n,)``.
+        angles: ``(n/2,)``, of the Householder activation.
+
+    Raises:
+        ConfigurationError: an option out of its range, or an odd number of units.
+
+    Source: the orthonormal form of the robust networks of Z. Wang, I. Manchester, "Direct parameterization of
+    Lipschitz-bounded deep networks" (ICML 2023), with the norm-preserving activations of C. Anil, J. Lucas, R. Grosse
+    (ICML 2019) and S. Singla, S. Singla, S. Feizi (ICLR 2022), unrolled in time; the reflections are those of Z.
+    Mhammedi et al. (ICML 2017).
+
+    Example:
+        >>> import stability
+        >>> layer = BoundedGainRNN(2, 8, gain=0.5)
+        >>> outputs, h = layer(torch.zeros(3, 5, 2))
+        >>> stability.incremental_gain(layer, measure="final").value <= layer.gain
+        True
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        gain: float = 1.0,
+        rate: float | None = None,
+        *,
+        activation: str = "maxmin",
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.gain = real("gain", gain, 0.0, 1e6, strict=True)
+        self.rate = None if rate is None else real("rate", rate, 0.0, 1.0, strict=True)
+        self.activation = as_choice("activation", activation, (*NORM_PRESERVING, "householder"))
+        n, p = self.hidden_size, self.input_size
+        if n % 2:
+            raise ConfigurationError(f"{activation} acts on pairs: hidden_size must be even, got {n}")
+        self.U = nn.Parameter(random_reflections(n + p, n))
+        self.bias = nn.Parameter(torch.zeros(n))
+        if activation == "householder":
+            self.angles = nn.Parameter(torch.full((n // 2,), 0.5 * torch.pi))
+
+    def frame(self, double: bool = False) -> Tensor:
+        """``K (n, n + p)`` as realised now, ``K K^T = (1 - delta)^2 I``; ``double``: from exact float64 copies."""
+        return (1.0 - MARGIN) * reflected_frame(self.U.double() if double else self.U)
+
+    def weights(self, double: bool = False) -> tuple[Tensor, Tensor]:
+        """``rho K_h (n, n)`` and ``g K_x (n, p)``, the matrices that states and inputs are multiplied by."""
+        K, n = self.frame(double), self.hidden_size
+        W = K[:, :n] if self.rate is None else self.rate * K[:, :n]
+        return W, K[:, n:] if self.gain == 1.0 else self.gain * K[:, n:]
+
+    def prepare(self) -> tuple[Tensor, Tensor]:
+        """``rho K_h`` and ``g K_x``."""
+        return self.weights()
+
+    @full_precision
+    def drive(self, x: Tensor, prepared: tuple[Tensor, Tensor]) -> Tensor:
+        """``g K_x x + b`` for all times, in the layer's own precision under autocast as well."""
+        return nn.functional.linear(x.to(self.bias.dtype), prepared[1], self.bias)
+
+    @full_precision
+    def transition(self, drive: Tensor, state: Tensor, prepared: tuple[Tensor, Tensor]) -> Tensor:
+        """One step, ``(batch, n)`` to ``(batch, n)``."""
+        return self._activated(torch.addmm(drive, state.to(drive.dtype), prepared[0].mT))
+
+    def _activated(self, z: Tensor) -> Tensor:
+        return householder(z, self.angles) if self.activation == "householder" else NORM_PRESERVING[self.activation](z)
+
+    def matrices(self) -> dict[str, Tensor]:
+        """``W``, which is ``rho K_h``."""
+        return {"W": self.weights()[0]}
+
+    @property
+    def idle_parameters(self) -> int:
+        """The zeros above the diagonal of ``U``, and the lengths of its columns, on which nothing depends."""
+        n = self.hidden_size
+        return n * (n - 1) // 2 + n
+
+    @classmethod
+    def from_matrices(
+        cls, W: Tensor, V: Tensor, b: Tensor | None = None, gain: float = 1.0, rate: float | None = None, **options: Any
+    ) -> BoundedGainRNN:
+        """The layer of given weights where their ``[W / rho, V / g]`` has orthonormal rows, else of its retraction.
+
+        Args:
+            W: ``(n, n)`` recurrent weights.
+            V: ``(n, p)`` input weights.
+            b: ``(n,)`` bias, zero by default.
+            gain: ``g``.
+            rate: ``rho``.
+            options: further keyword arguments of the constructor.
+
+        Returns:
+            The layer, in the dtype of ``W``; its weights are ``1 - delta`` times those of the retraction.
+
+        Raises:
+            DimensionError: shapes that do not fit together.
+            RankError: ``[W V]`` has dependent rows.
+            ConfigurationError: an option out of its range.
+
+        Example:
+            >>> layer = BoundedGainRNN.from_matrices(0.6 * torch.eye(2), 0.8 * torch.eye(2))
+            >>> bool(torch.allclose(layer.matrices()["W"], 0.6 * torch.eye(2), atol=1e-4))
+            True
+        """
+        W, V = torch.as_tensor(W), torch.as_tensor(V)
+        n = W.shape[0] if W.dim() == 2 else 0
+        b = torch.zeros(n, dtype=W.dtype) if b is None else torch.as_tensor(b)
+        if V.dim() != 2 or V.shape[0] != n or 0 in V.shape:
+            raise DimensionError("V", f"({n}, p) with p >= 1", tuple(V.shape))
+        for name, value, shape in (("W", W, (n, n)), ("b", b, (n,))):
+            if tuple(value.shape) != shape:
+                raise DimensionError(name, shape, tuple(value.shape))
+        layer = cls(V.shape[1], n, gain, rate, **options).to(W.dtype)
+        K = torch.cat([W / (layer.rate or 1.0), V / layer.gain], dim=1)
+        with torch.no_grad():
+            layer.U.copy_(frame_vectors(K))
+            layer.bias.copy_(b)
+        return layer
+
+    def driven(self, continuous: bool = False) -> PairwiseSystem:
+        """The map with ``K`` realised in float64 from exact copies of the vectors.
+
+        Raises:
+            UnsupportedError: for the differential equation, which this map does not have.
+            NonFiniteError: NaN or infinite weights.
+        """
+        self.refuse_equation(continuous)
+        self.check_finite()
+        W, V = (to_numpy(value) for value in self.weights(double=True))
+        sigma = "oplu" if self.activation == "maxmin" else self.activation
+        more: dict[str, Any] = {"angles": to_numpy(self.angles)} if sigma == "householder" else {}
+        return PairwiseSystem(W, V, to_numpy(self.bias), sigma, name=type(self).__name__, **more)
