@@ -1,9 +1,14 @@
-"""The Hessian of a loss as a linear operator: products with vectors by double backward, never a matrix."""
+"""The Hessian of a loss as a linear operator: products with vectors, never a matrix.
+
+A product is the derivative of the gradient's graph (double backward). Where a recurrence, an LSTM or a convolution is
+part of it, that part is written out (``analysis/kernels``): few operations on all times at once, and its states in
+place of a graph. Whether the gradient that comes out so is the model's own is looked at once, at the start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +19,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
 from ..guard import check_int, check_kind, check_model, untouched
+from ..kernels.swap import written_out
 from .lanczos import Krylov, lanczos, random_direction
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -124,6 +130,10 @@ class HessianOperator:
     of samples as weights. With one batch the graph of the gradient is kept, so a product costs one backward
     pass. Never touches ``.grad``.
 
+    Memory: the graph of the gradient of one batch. A written-out recurrence keeps ``9 n`` numbers a sequence and time
+    for ``n`` states (``10 n`` with a matrix B), an LSTM ``33 n``, in place of the results of all operations; a product
+    takes as much again for its duration. Images under a small first filter are kept once for each of its entries.
+
     Args:
         model: in the mode in which it is to be judged (see :func:`~stability.analysis.guard.untouched`).
         batches: list or loader of ``(x, y)``.
@@ -152,8 +162,9 @@ class HessianOperator:
         self.matvecs = 0
         self._graph: list[Tensor] | None = None
         self.loss, self.gradient = self._check_deterministic()
-        if isinstance(batches, list) and len(batches) == 1:
-            self._graph = self._gradient_graph(*batches[0])[1]
+        self.written_out = self._try_kernels()
+        if self._graph is None and self._is_one_batch:
+            self._graph = self._gradient_graph(*self.batches[0])[1]  # type: ignore[index]
 
     @property
     def precision(self) -> float:
@@ -165,7 +176,35 @@ class HessianOperator:
         start = random_direction(self.size, rng)
         return lanczos(self.matvec, start, steps, tol=tol, noise=10 * self.precision)
 
-    def _gradient_graph(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+    @property
+    def _is_one_batch(self) -> bool:
+        return isinstance(self.batches, list) and len(self.batches) == 1
+
+    def _try_kernels(self) -> bool:
+        """Whether the model runs on written-out kernels and its gradient on the first batch is the same.
+
+        With one batch the graph is kept. A loss that differentiates the model itself asks the kernels for a derivative
+        that they do not have.
+        """
+        x, y = next(iter(self.batches))
+        with written_out(self.model) as kernels:
+            try:
+                loss, gradients = self._gradient_graph(x, y)
+            except NotImplementedError:
+                return False
+        if not kernels.used:
+            self._graph = gradients if self._is_one_batch else None
+            return False
+        plain_loss, plain = self._gradient_graph(x, y, again=False)
+        found, expected = self._flatten(gradients), self._flatten(plain)
+        tolerance = self.precision**0.5
+        same = np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+        if not same or abs(float(loss) - float(plain_loss)) > tolerance * abs(float(plain_loss)):
+            return False
+        self._graph = gradients if self._is_one_batch else None
+        return True
+
+    def _gradient_graph(self, x: Tensor, y: Tensor, again: bool = True) -> tuple[Tensor, list[Tensor]]:
         value = self.loss_function(self.model(x), y)
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
             got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -175,7 +214,7 @@ class HessianOperator:
         if not value.requires_grad:
             raise ConfigurationError("the loss does not depend on the selected parameters")
         gradients = torch.autograd.grad(
-            value.sum(), self.parameters, create_graph=True, allow_unused=True, materialize_grads=True
+            value.sum(), self.parameters, create_graph=again, allow_unused=True, materialize_grads=True
         )
         return value.detach(), list(gradients)
 
@@ -183,7 +222,7 @@ class HessianOperator:
         total, count, flat = 0.0, 0, np.zeros(self.size)
         for x, y in self.batches:
             check_kind(self.model, x)
-            value, gradients = self._gradient_graph(x, y)
+            value, gradients = self._gradient_graph(x, y, again=False)
             total += float(value) * len(x)
             flat += self._flatten(gradients) * len(x)
             count += len(x)
@@ -235,7 +274,9 @@ class HessianOperator:
                 return self._product(self._graph, direction, keep=True)
             total, count = np.zeros(self.size), 0
             for x, y in self.batches:
-                total += self._product(self._gradient_graph(x, y)[1], direction, keep=False) * len(x)
+                with written_out(self.model) if self.written_out else nullcontext():
+                    gradients = self._gradient_graph(x, y)[1]
+                total += self._product(gradients, direction, keep=False) * len(x)
                 count += len(x)
         return total / count
 
