@@ -12,6 +12,7 @@ from .curvature.hessian import HessianSummary, hessian_summary
 from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .dynamics.norms import NormDrift, norm_drift
 from .radius.certified import CertifiedRadius, certified_radius
+from .radius.local import LocalRadius, local_radius
 from .tasks import TASKS, Task, make_task, task_from_arrays
 from .training.exponents import finite_time_exponents, lyapunov_penalty
 from .training.front import resume_run, train
@@ -30,6 +31,7 @@ __all__ = [
     "CertifiedRadius",
     "Epoch",
     "HessianSummary",
+    "LocalRadius",
     "LyapunovSpectrum",
     "NormDrift",
     "Progress",
@@ -54,6 +56,7 @@ __all__ = [
     "fit_readout",
     "hessian_summary",
     "lyapunov_exponents",
+    "local_radius",
     "lyapunov_penalty",
     "make_task",
     "margin_penalty",

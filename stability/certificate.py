@@ -186,12 +186,12 @@ class Certificate:
             "format": FORMAT,
             "version": VERSION,
             "subject": encode(self.subject),
-            "claim": _claim_payload(self.claim),
+            "claim": claim_document(self.claim),
             "criterion": self.criterion,
             "rate": encode(self.rate),
             "overshoot": encode(self.overshoot),
             "findings": [f.summary() for f in self.findings],
-            "claims": [_claim_payload(c) for c in self.claims],
+            "claims": [claim_document(c) for c in self.claims],
             "meta": encode(dict(self.meta)),
         }
         return write_text(path, seal(document))
@@ -294,13 +294,19 @@ def _each(what: str, read: Callable[[Any], Any], most: int | None = None) -> Cal
     return every
 
 
-def _claim_payload(claim: Claim) -> dict[str, Any]:
+def claim_document(claim: Claim) -> dict[str, Any]:
+    """A claim with its proof as a file holds it."""
     proof = None if claim.proof is None else {"kind": claim.proof.kind, "data": encode(dict(claim.proof.data))}
     said = {**claim.summary(), "proof": proof}
     return {key: said[key] for key in _PARTS["claim"]}  # in the order of the file
 
 
-def _claim(value: Any) -> Claim:
+def claim_from(value: Any) -> Claim:
+    """Inverse of ``claim_document``, without judging the claim.
+
+    Raises:
+        FileFormatError: for anything that ``claim_document`` does not write.
+    """
     parts = _parsed("claim", value)
     said = parts.pop("evidence")
     claim = Claim(**parts)
@@ -326,12 +332,12 @@ _PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
         "format": _as_it_is,
         "version": _as_it_is,
         "subject": decode,
-        "claim": _claim,
+        "claim": claim_from,
         "criterion": _text_or_none,
         "rate": _number,
         "overshoot": _number,
         "findings": _each("findings", _finding),
-        "claims": _each("claims", _claim, CLAIMS),
+        "claims": _each("claims", claim_from, CLAIMS),
         "meta": lambda value: _mapping(decode(value), "meta"),
         "digest": _as_it_is,
     },

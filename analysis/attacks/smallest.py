@@ -205,7 +205,7 @@ def attack_radii(
     steps, restarts = check_int("steps", steps), check_int("restarts", restarts, 0)
     exact = copy.deepcopy(model).double()
     told: dict[str, Any] = {"norm": norm, "seed": seed, "epsilon": None, "mask": mask}
-    threat = open_threat(exact, x.double(), y, bounds=_stored(bounds, x), **told)
+    threat = open_threat(exact, x.double(), y, bounds=stored_bounds(bounds, x), **told)
     generator = torch.Generator().manual_seed(threat.seed)
     with untouched(exact):
         z, taken = search_boundary(threat, steps, 0.02, 10)
@@ -227,18 +227,16 @@ def attack_radii(
         return threat.judge("smallest", z, taken)
 
 
-def _stored(bounds: Bounds, x: Tensor) -> Bounds:
-    """Bounds as the data's own numbers are stored: 0.1 of float32 is not that of float64, and x may stand there."""
-    if x.dtype == torch.float64 or not isinstance(bounds, tuple | list):
+def stored_bounds(bounds: Bounds, x: Tensor) -> Bounds:
+    """Bounds as the data's own numbers are stored: 0.1 of float32 is not that of float64, and ``x`` may stand there."""
+    if x.dtype == torch.float64 or not x.is_floating_point() or not isinstance(bounds, tuple | list):
         return bounds
-    stored = [
-        v.to(x.dtype) if isinstance(v, Tensor) else torch.tensor(v, dtype=x.dtype) if _number(v) else v for v in bounds
-    ]
-    return tuple(v.double() if isinstance(v, Tensor) else v for v in stored)
+    ends = [torch.tensor(v, dtype=x.dtype) if _number(v) else v for v in bounds]
+    return tuple(v.to(x.dtype).double() if isinstance(v, Tensor) else v for v in ends)
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | list | tuple) and not isinstance(value, bool)
 
 
 def _better(threat: Threat, new: Tensor, sizes: Tensor, old: Tensor, steps: int) -> tuple[Tensor, Tensor]:

@@ -58,17 +58,7 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
         raise FileFormatError(
             f"{file} is not the data that this was begun with (SHA-256 {found[:12]}..., it was {str(digest)[:12]}...)"
         )
-    arrays = read_npz(path)
-    missing = [key for key in ("x", "y") if key not in arrays]
-    if missing:
-        held = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
-        other = [f"{k} as {new}" for k in arrays if (new := _MEANT.get(k)) in missing]
-        hint = f": save {', '.join(other)}" if other else ""
-        raise FileFormatError(f"{file} lacks {' and '.join(missing)}: data are {FORM}; it holds {held}{hint}")
-    for key in arrays:
-        if key not in KEYS:
-            why = _REFUSED.get(key, f"the known names are {', '.join(KEYS)}")
-            raise FileFormatError(f"{file} holds '{ascii(key)[1:-1]}', which is not read: {why}")
+    arrays = _arrays_of(path)
     try:
         task = task_from_arrays(
             arrays["x"],
@@ -87,6 +77,65 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
     source = {"source": "arrays", "file": str(path.resolve()), "digest": found, "what": path.name}
     options = {"file": str(path.resolve()), "digest": found, "held_out": held_out}
     return replace(task, options=options, data={**task.data, **source})
+
+
+def _arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an archive, those that are needed and those that are known.
+
+    Raises:
+        FileFormatError: missing, damaged, or with other names.
+    """
+    arrays = read_npz(path)
+    missing = [key for key in ("x", "y") if key not in arrays]
+    if missing:
+        held = ", ".join(ascii(key)[1:-1] for key in arrays) or "nothing"
+        other = [f"{k} as {new}" for k in arrays if (new := _MEANT.get(k)) in missing]
+        hint = f": save {', '.join(other)}" if other else ""
+        raise FileFormatError(f"{path} lacks {' and '.join(missing)}: data are {FORM}; it holds {held}{hint}")
+    for key in arrays:
+        if key not in KEYS:
+            why = _REFUSED.get(key, f"the known names are {', '.join(KEYS)}")
+            raise FileFormatError(f"{path} holds '{ascii(key)[1:-1]}', which is not read: {why}")
+    return arrays
+
+
+def labelled_sequences(file: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Sequences and classes of a ``.npz`` file as they stand in it: in its order, in its precision, nothing held out.
+
+    Args:
+        file: the archive, as for the task ``data``.
+
+    Returns:
+        ``x_test`` and ``y_test`` where the file has them, else ``x`` and ``y``.
+
+    Raises:
+        FileFormatError: missing, damaged, with other names, or arrays of another kind than ``x (n, time, features)``
+            floating and ``y (n,)`` integers.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(folder + "/d.npz", x=np.zeros((6, 4, 1)), y=np.arange(6))
+        ...     x, y = labelled_sequences(folder + "/d.npz")
+        >>> x.shape, x.dtype, y[-1]
+        ((6, 4, 1), dtype('float64'), np.int64(5))
+    """
+    path = Path(file)
+    _digest(path)
+    arrays = _arrays_of(path)
+    part = "_test" if "x_test" in arrays and "y_test" in arrays else ""
+    x, y = arrays["x" + part], arrays["y" + part]
+    if "lengths" + part in arrays:
+        raise FileFormatError(f"{file}: its sequences have unequal lengths, one question here is about one length")
+    if y.dtype.kind not in "iub" or y.ndim != 1:
+        raise FileFormatError(f"{file}: y{part} must be (n,) integers, a class each; it is {y.shape} {y.dtype}")
+    if x.dtype.kind != "f" or x.dtype.itemsize > 8 or x.ndim != 3 or 0 in x.shape:
+        raise FileFormatError(f"{file}: x{part} must be (n, time, features) floating; it is {x.shape} {x.dtype}")
+    if len(x) != len(y):
+        raise FileFormatError(f"{file}: x{part} has {len(x)} sequences, y{part} {len(y)} classes")
+    if not np.isfinite(x).all():
+        raise FileFormatError(f"{file}: x{part} holds NaN or infinite entries")
+    return x.astype(np.float64) if x.dtype == np.float16 else x, y.astype(np.int64)
 
 
 def data_options(file: str | Path, held_out: float | None = None) -> dict[str, Any]:

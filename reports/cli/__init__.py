@@ -15,7 +15,7 @@ from stability.errors import StabilityError
 from stability.foreign import in_words, raised_at
 
 from ..names import cut, printable
-from . import analyzers, certify, compare, report, study, train, verify
+from . import analyzers, certify, compare, radius, report, study, train, verify
 from .console import Interrupted
 from .options import flat
 from .streams import emptied, occupied
@@ -55,7 +55,7 @@ app = typer.Typer(
 )
 for command in (
     report.report, train.train, certify.certify, verify.verify, compare.compare, analyzers.hessian, analyzers.attack,
-    analyzers.noise, study.study,
+    analyzers.noise, radius.radius, study.study,
 ):  # fmt: skip
     app.command()(flat(command))
 

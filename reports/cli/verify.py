@@ -15,9 +15,15 @@ from .options import Output
 if TYPE_CHECKING:
     from stability.verify import Verification
 
+SHOWN = 20
+"""Proofs of a folder that are printed."""
+
 
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="The certificate file.", metavar="CERTIFICATE")],
+    certificate: Annotated[
+        Path,
+        typer.Argument(help="The certificate file, or a folder of `stability radius --proofs`.", metavar="CERTIFICATE"),
+    ],
     method: Annotated[
         str,
         typer.Option(help="float: directed error bounds, any size; exact: rational arithmetic, small systems."),
@@ -25,13 +31,22 @@ def verify(
     *,
     output: Output,
 ) -> None:
-    """Prove a certificate's claims again, rounding errors included; exit 0 valid, 1 invalid.
+    """Prove a certificate's claims again, or those of a folder of proofs, rounding included; exit 0 valid, 1 invalid.
 
     A file that holds nothing but a replay is valid too, and the answer says "replayed, not proved".
     """
-    from stability.errors import FileFormatError
+    from stability.errors import ConfigurationError, FileFormatError
+    from stability.local.files import is_proof_folder
     from stability.verify import verify as check
 
+    if is_proof_folder(certificate):
+        if method != "float":
+            raise ConfigurationError("proofs about single inputs are checked with --method float only")
+        raise typer.Exit(_verify_folder(certificate, output))
+    if certificate.is_dir():
+        raise FileFormatError(
+            f"{certificate} is a folder without a network.json; `stability radius MODEL --proofs DIR` makes one with it"
+        )
     if not certificate.is_file():
         raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
     result = check(certificate, method=method)
@@ -44,6 +59,29 @@ def verify(
     document = {"certificate": certificate, **{name: getattr(result, name) for name in said}, "checks": checks}
     output.show(document, _text(certificate, result))
     raise typer.Exit(0 if result.valid else 1)
+
+
+def _verify_folder(path: Path, output: Output) -> int:
+    """Check a folder of proofs about single inputs; returns the exit code."""
+    from stability.local.files import verify_folder
+
+    result = verify_folder(path, lambda done, count: output.status(f"{done} of {count} proofs ..."))
+    output.status()
+    fields = ("file", "index", "label", "norm", "radius", "valid", "reason", "statement")
+    samples = [{name: getattr(s, name) for name in fields} for s in result.samples]
+    said = {name: getattr(result, name) for name in ("valid", "reason", "network")}
+    document = {"directory": path, **said, "proved": sum(s.valid for s in result.samples), "samples": samples}
+    lines = [f"{printable(path)}: {'valid' if result.valid else 'INVALID'}", f"  {result.reason}"]
+    if result.network:
+        lines.append(f"  about {result.network}")
+    width = min(100, max(40, shutil.get_terminal_size((100, 24)).columns))
+    for s in result.samples[:SHOWN]:
+        text = f"{'✓' if s.valid else '✗'} {s.file}: {s.statement if s.valid else s.reason}"
+        lines.append(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    "))
+    if len(result.samples) > SHOWN:
+        lines.append(f"  and {len(result.samples) - SHOWN} more: --json tells all")
+    output.show(document, "\n".join(lines))
+    return 0 if result.valid else 1
 
 
 def _text(path: Path, result: Verification) -> str:

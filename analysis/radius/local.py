@@ -1,0 +1,246 @@
+"""How far one input may move: certified from below, attacked from above, sample by sample."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from stability.certificate import Claim
+from stability.errors import ConfigurationError, DisagreementError
+from stability.local.classifier import Classifier
+from stability.systems.checks import as_choice
+
+from ...models.classifier import classifier
+from ...models.classifier_network import ClassifierNetwork
+from ..attacks.smallest import CLEAR, attack_radii, stored_bounds
+from ..attacks.threat import Bounds
+from ..guard import check_labelled, check_number
+from ..results import Record, plain_value
+from .engines import largest_balls
+
+Array = NDArray[np.float64]
+NORMS = ("l2", "linf")
+_AT_ONCE = {"l2": 64, "linf": 8}
+"""Samples that an engine gets together: their proofs are there before the next ones are begun."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalRadius(Record):
+    """For every input a ball in which its class is proved to be the same, and the smallest change that was found.
+
+    No perturbation within ``radius`` changes the class, for the stored weights in exact arithmetic; one of size
+    ``attack_radius`` does. What lies between is not known. Nothing is said of other inputs, nor of whether the class
+    is right.
+
+    Attributes:
+        norm: ``l2`` or ``linf``, over the whole sequence.
+        radius: ``(n,)``; 0 where nothing was proved, and where the input is misclassified.
+        attack_radius: ``(n,)``; infinite where no attack succeeded, 0 where the input is misclassified.
+        certified: ``(n,)`` whether the radius reaches ``epsilon``; ``None`` without one.
+        correct: ``(n,)`` whether the network, in float64, gives the label.
+        label: ``(n,)``.
+        epsilon: the radius that was asked about, or ``None``.
+        seconds: ``(n,)`` spent on certificates, attacks not included; samples that were done together share it.
+        adversarial: ``(n, time, features)`` the perturbed inputs; the input itself where no attack succeeded.
+        claims: each sample's claim with its proof, or ``None``.
+    """
+
+    norm: str
+    radius: Array
+    attack_radius: Array
+    certified: NDArray[np.bool_] | None
+    correct: NDArray[np.bool_]
+    label: NDArray[np.int64]
+    epsilon: float | None
+    seconds: Array
+    adversarial: Array
+    claims: tuple[Claim | None, ...]
+
+    @property
+    def ratio(self) -> Array:
+        """``radius / attack_radius`` of the correctly classified inputs that an attack succeeded on."""
+        both = self.correct & np.isfinite(self.attack_radius)
+        return self.radius[both] / self.attack_radius[both]
+
+    def certified_accuracy(self, epsilon: float) -> float:
+        """Share of the inputs whose class no perturbation within ``epsilon`` changes, as proved."""
+        return float((self.correct & (self.radius >= check_number("epsilon", epsilon))).mean())
+
+    def attacked_accuracy(self, epsilon: float) -> float:
+        """Share of the inputs whose class no perturbation within ``epsilon`` was found to change."""
+        return float((self.correct & (self.attack_radius > check_number("epsilon", epsilon))).mean())
+
+    def frame(self) -> pd.DataFrame:
+        """One row a sample: ``index, label, correct, radius, attack_radius, certified, seconds``."""
+        columns = {"index": np.arange(len(self.radius)), "label": self.label, "correct": self.correct}
+        columns |= {"radius": self.radius, "attack_radius": self.attack_radius}
+        certified = [None] * len(self.radius) if self.certified is None else self.certified
+        return pd.DataFrame({**columns, "certified": certified, "seconds": self.seconds})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as the command line prints it: no proofs, no perturbed inputs."""
+        rows = [
+            {key: plain_value(value) for key, value in row.items()}
+            for row in self.frame().astype(object).to_dict("records")
+        ]
+        return {
+            "norm": self.norm,
+            "n": len(self.radius),
+            "correct": int(self.correct.sum()),
+            "certified": None if self.certified is None else int(self.certified.sum()),
+            "median_radius": _median(self.radius[self.correct]),
+            "median_attack": _median(self.attack_radius[self.correct]),
+            "samples": rows,
+        }
+
+
+def _median(values: Array) -> float | None:
+    """Of what there is; ``None`` for nothing, and where it is infinite."""
+    if not len(values):
+        return None
+    middle = float(np.sort(values)[[(len(values) - 1) // 2, len(values) // 2]].mean())
+    return middle if np.isfinite(middle) else None
+
+
+def local_radius(
+    model: nn.Module | Classifier,
+    x: Any,
+    y: Any,
+    *,
+    norm: str = "l2",
+    epsilon: float | None = None,
+    bounds: Bounds = None,
+    mask: Tensor | None = None,
+    time_limit: float | None = None,
+    restarts: int = 4,
+    seed: int = 0,
+    keep: Callable[[int, Claim], Any] | None = None,
+    progress: Callable[[str, int, int], Any] | None = None,
+) -> LocalRadius:
+    """The certified and the attacked radius of every input.
+
+    The certificates are proofs that include rounding, made by ``stability.local`` and accepted by its rules; the
+    attacks of ``attack_radii`` run the same stored weights in float64. A certified radius above an attacked one would
+    refute the proof: it stops the run with an error.
+
+    Args:
+        model: a classifier: a ``SequenceModel`` with any layer that has a system, and whatever else
+            ``stability.models.classifier`` reads.
+        x: ``(n, time, features)``, a tensor or an array; as it is, float32 becomes float64 exactly.
+        y: ``(n,)`` class labels.
+        norm: ``"l2"`` or ``"linf"``, over the whole sequence.
+        epsilon: decide only whether this radius is certified; ``None``: the largest radius that is found.
+        bounds: ``(low, high)`` that perturbed inputs are clipped to; ``None``: free.
+        mask: boolean ``(time, features)``: true where the input may change; ``None``: everywhere.
+        time_limit: seconds a sample, attacks not included; ``None``: as long as the searches need.
+        restarts: of the attacks.
+        seed: of everything random.
+        keep: called with a sample's index and its claim as soon as it is proved.
+        progress: called with what is done (``"attacks"``, ``"certificates"``), how many are done, of how many.
+
+    Returns:
+        The radii.
+
+    Raises:
+        ConfigurationError: an option, bounds or labels that do not fit.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN or infinities.
+        UnsupportedError: a model that is no classifier here, or for whose norm there is no certificate.
+        DisagreementError: an attack succeeded inside a certified ball.
+
+    Example:
+        >>> from stability.models import ElmanRNN, SequenceModel
+        >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+        <torch...>
+        >>> x = torch.rand(3, 4, 2)
+        >>> model = SequenceModel(ElmanRNN(2, 5), 3)
+        >>> found = local_radius(model, x, model(x).argmax(1))
+        >>> bool((found.radius <= found.attack_radius).all())
+        True
+    """
+    as_choice("norm", norm, NORMS)
+    epsilon = None if epsilon is None else check_number("epsilon", epsilon)
+    time_limit = None if time_limit is None else check_number("time_limit", time_limit, strict=True)
+    subject = classifier(model)
+    network = ClassifierNetwork(subject)
+    x, y = (torch.tensor(v) if isinstance(v, np.ndarray) else v for v in (x, y))
+    free = stored_bounds(bounds, x) if isinstance(x, Tensor) else bounds
+    if isinstance(x, Tensor) and x.is_floating_point():
+        x = x.detach().double().cpu()
+    x, y = check_labelled(network, x, y.cpu() if isinstance(y, Tensor) else y)
+    mask = _checked_mask(mask, x)
+    if progress is not None:
+        progress("attacks", 0, len(x))
+    attack = attack_radii(network, x, y, norm=norm, bounds=free, mask=mask, restarts=restarts, seed=seed)
+    inputs, labels = x.numpy(), y.numpy()
+    correct = subject.logits(inputs).argmax(axis=1) == labels
+    upper = _upper(subject, attack.adversarial.numpy(), labels, attack.norms.numpy(), correct)
+    claims, seconds = [None] * len(x), np.zeros(len(x))
+    told: dict[str, Any] = {"epsilon": epsilon, "bounds": _numbers(free, x), "time_limit": time_limit, "seed": seed}
+    told["mask"] = None if mask is None else mask.numpy()
+    rows = np.flatnonzero(correct)
+    for start in range(0, len(rows), _AT_ONCE[norm]):
+        part = rows[start : start + _AT_ONCE[norm]]
+        if progress is not None:
+            progress("certificates", start, len(rows))
+        begun = time.perf_counter()
+        found = largest_balls(norm, subject, inputs[part], labels[part], upper=upper[part], **told)
+        seconds[part] = (time.perf_counter() - begun) / len(part)
+        for row, claim in zip(part, found, strict=True):
+            _refuse_crossing(int(row), claim, float(upper[row]), norm)
+            claims[row] = claim
+            if claim is not None and keep is not None:
+                keep(int(row), claim)
+    radius = np.array([0.0 if claim is None or claim.value is None else claim.value for claim in claims])
+    certified = None if epsilon is None else correct & (radius >= epsilon)
+    found_at = (upper < np.inf)[:, None, None]
+    adversarial = np.where(found_at, attack.adversarial.numpy(), inputs)
+    parts = (norm, radius, upper, certified, correct, labels, epsilon, seconds, adversarial, tuple(claims))
+    return LocalRadius(*parts)
+
+
+def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Array, correct: NDArray[np.bool_]) -> Array:
+    """Attack radii, each success recomputed by the subject itself from the perturbed input."""
+    logits = subject.logits(z)
+    rows = np.arange(len(z))
+    others = logits.copy()
+    others[rows, labels] = -np.inf
+    wrong = others.max(axis=1) - logits[rows, labels] > 0.5 * CLEAR * np.abs(logits).max(axis=1)
+    return np.where(correct, np.where(wrong, norms, np.inf), 0.0)
+
+
+def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str) -> None:
+    """The sandwich: a proof and a counter-example to it cannot both be right."""
+    if claim is not None and claim.value is not None and claim.value > upper:
+        raise DisagreementError(
+            f"sample {index}: {norm} radius {claim.value!r} is certified, and an attack of size {upper!r} succeeds. "
+            "One of them is wrong, and nothing here is to be relied on: please report the model and this sample"
+        )
+
+
+def _checked_mask(mask: Any, x: Tensor) -> Tensor | None:
+    if mask is None:
+        return None
+    mask = torch.as_tensor(mask) if isinstance(mask, np.ndarray) else mask
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != tuple(x.shape[1:]):
+        raise ConfigurationError(f"mask must be boolean of shape {tuple(x.shape[1:])}, true where the input may change")
+    return mask
+
+
+def _numbers(bounds: Bounds, x: Tensor) -> tuple[Any, Any] | None:
+    """Bounds as floats or arrays ``(time, features)`` that hold for every sample."""
+    if bounds is None:
+        return None
+    ends = []
+    for value in bounds:
+        end = torch.as_tensor(value, dtype=torch.float64)
+        ends.append(float(end) if end.dim() == 0 else end.broadcast_to(x.shape[1:]).numpy().copy())
+    return ends[0], ends[1]

@@ -1,0 +1,145 @@
+"""``stability radius``: how far single inputs may move before their class changes, proved and attacked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stability.errors import ConfigurationError
+from stability.storage.folder import Folder, claim, refuse
+from stability.storage.writing import write_text
+
+from ..formatting import number, table
+from ..jsonable import write_json
+from .data import check_device, open_with_task
+from .options import Compute, DataOptions, Output, Results, Samples, no_default, with_default
+from .sources import open_model
+
+if TYPE_CHECKING:
+    from ...analysis.radius.local import LocalRadius
+
+BY = "radius"
+SHOWN = 30
+"""Samples of a printed table."""
+
+
+def radius(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")],
+    *,
+    norm: Annotated[str, typer.Option(help="l2 or linf, over the whole sequence.")] = "l2",
+    epsilon: Annotated[
+        float | None, with_default("Decide whether this radius is certified.", "the largest radius that is found")
+    ] = None,
+    bounds: Annotated[
+        tuple[float, float] | None,
+        with_default("LOW HIGH: perturbed inputs are clipped to it.", "free", "--bounds", metavar="LOW HIGH"),
+    ] = None,
+    time_limit: Annotated[float | None, no_default("Seconds a sample, attacks not included.", "--time-limit")] = None,
+    proofs: Annotated[
+        Path | None, no_default("Folder for the proofs; `stability verify DIR` checks them.", "--proofs")
+    ] = None,
+    samples: Samples = 100,
+    data: DataOptions,
+    results: Results,
+    compute: Compute,
+    output: Output,
+) -> None:
+    """Per input: a radius within which no perturbation changes the class, proved, and one where an attack succeeds."""
+    results.own(context, "radius.json", "radius.csv")
+    subject, x, y = _opened(model, data, compute, samples)
+    if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
+        raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
+    from ...analysis.radius.local import local_radius
+
+    told: dict[str, Any] = {"norm": norm, "epsilon": epsilon, "bounds": bounds, "time_limit": time_limit}
+    told |= {"seed": compute.seed, "progress": _progress(output)}
+    keep = None if proofs is None else _keeper(context, proofs, subject, len(x), results.overwrite)
+    result = local_radius(subject, x, y, keep=keep, **told)
+    output.status()
+    text = _text(result, proofs)
+    document = result.to_dict()
+    if results.out is not None:
+        write_json(results.out / "radius.json", document)
+        write_text(results.out / "radius.csv", result.frame().to_csv(index=False))
+        text += f"\n\nWritten to {results.out / 'radius'}.json and .csv"
+    output.show(document, text)
+
+
+def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tuple[Any, Any, Any]:
+    """The classifier behind a model, and the first sequences of its data with their labels."""
+    from ...models.classifier import classifier
+
+    if data.file is None:
+        opened = open_with_task(name, data, compute)
+        if not opened.task.labels_sequences:
+            raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
+        x, y = (part[:samples].cpu() for part in opened.task.test)
+        return classifier(opened.model.cpu()), x, y
+    for option, given in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", compute.data_dir)):
+        if given:
+            raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
+    from ...analysis.tasks.archive import labelled_sequences
+
+    check_device(compute.device)
+    rows, labels = labelled_sequences(data.file)
+    return classifier(open_model(name)), rows[:samples], labels[:samples]
+
+
+def _progress(output: Output) -> Callable[[str, int, int], None]:
+    def show(what: str, done: int, count: int) -> None:
+        output.status(f"{what}: {done} of {count} inputs ...")
+
+    return show
+
+
+def _keeper(context: typer.Context, path: Path, subject: Any, count: int, overwrite: bool) -> Callable[[int, Any], Any]:
+    """Own the folder of the proofs, write the network there, and give what writes a sample's proof."""
+    from stability.local.files import NETWORK_FILE, sample_file, write_network, write_sample
+
+    names = [NETWORK_FILE, *map(sample_file, range(count))]
+    if path.is_dir():
+        refuse(path, names, BY, overwrite)
+    folder: Folder = context.with_resource(claim(path, BY))
+    folder.remove(list(folder.own(BY)))  # proofs of another run would be taken for those of this one
+    folder.reserve(names, BY, overwrite=overwrite)
+    digest = write_network(folder, subject)
+    return lambda index, proved: write_sample(folder, digest, index, proved)
+
+
+def _text(result: LocalRadius, proofs: Path | None) -> str:
+    """The answer in lines: what all samples come to, then sample by sample."""
+    said = result.to_dict()
+    n, correct = said["n"], said["correct"]
+    proved = sum(claim is not None for claim in result.claims)
+    lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii over the whole sequence"]
+    if result.epsilon is not None:
+        broken = int((result.correct & (result.attack_radius <= result.epsilon)).sum())
+        lines.append(
+            f"within {number(result.epsilon)}: {said['certified']} certified, {broken} attacked, "
+            f"{correct - said['certified'] - broken} open"
+        )
+    else:
+        ratio = result.ratio
+        middle = number(float(sorted(ratio)[len(ratio) // 2])) if len(ratio) else number(None)
+        lines.append(
+            f"median certified radius {number(said['median_radius'])}, median attack radius "
+            f"{number(said['median_attack'])}, median ratio {middle}"
+        )
+    rows = [
+        (str(s["index"]), str(s["label"]), number(s["radius"]), _attacked(s), "" if s["correct"] else "misclassified")
+        for s in said["samples"][:SHOWN]
+    ]
+    lines += ["", table(("input", "class", "certified", "attacked", ""), rows, right=(0, 1, 2, 3))]
+    if n > SHOWN:
+        lines.append(f"and {n - SHOWN} more: --json and --out give all")
+    if proofs is not None:
+        lines += ["", f"{proved} proofs in {proofs}: `stability verify {proofs}` checks them"]
+    return "\n".join(lines)
+
+
+def _attacked(sample: dict[str, Any]) -> str:
+    return "none found" if sample["attack_radius"] is None else number(sample["attack_radius"])

@@ -1,0 +1,169 @@
+"""Certified and attacked radii of single inputs: named as promised, in their order, and stopped where they cross."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from stability.analysis import local_radius
+from stability.analysis.attacks.smallest import attack_radii
+from stability.analysis.radius import local
+from stability.analysis.radius.engines import ENGINES
+from stability.errors import ConfigurationError, DimensionError, DisagreementError, UnsupportedError
+from stability.models.classifier import classifier
+from stability.models.classifier_network import ClassifierNetwork
+from stability.models.gated import GRU
+from stability.models.network import SequenceModel
+
+from ...stability.local.affine_toy import engine, largest, network, toy_rule
+
+__all__ = ["toy_rule"]
+NORMS = ["l2", "linf"]
+
+
+@pytest.fixture
+def affine(monkeypatch: pytest.MonkeyPatch, toy_rule: None):
+    """A network whose boundaries are planes, inputs with labels of which one is wrong, and an engine that knows it."""
+    for norm in NORMS:
+        monkeypatch.setitem(ENGINES, norm, engine(norm))
+    monkeypatch.setattr(local, "attack_radii", lambda *a, **k: attack_radii(*a, **{**k, "restarts": 0, "steps": 6}))
+    subject = network()
+    x = np.random.default_rng(3).normal(size=(6, 4, 2))
+    y = subject.logits(x).argmax(axis=1)
+    y[2] = (y[2] + 1) % 3
+    return subject, x, y
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_both_radii_are_right_where_they_are_known(norm: str, affine) -> None:
+    subject, x, y = affine
+    found = local_radius(subject, x, y, norm=norm)
+    true = np.array([largest(subject, row, int(label), norm) for row, label in zip(x, y)])
+    right = found.correct
+    assert right.tolist() == [True, True, False, True, True, True]
+    np.testing.assert_allclose(found.radius[right], 0.9 * true[right])
+    np.testing.assert_allclose(found.attack_radius[right], true[right], rtol=1e-5)
+    assert (found.attack_radius[right] >= true[right]).all()
+    assert found.radius[2] == found.attack_radius[2] == 0.0
+    assert found.certified is None
+    assert found.claims[2] is None
+    np.testing.assert_allclose(found.ratio, 0.9, rtol=1e-4)
+    moved = subject.logits(found.adversarial).argmax(axis=1)
+    assert (moved != y).all()
+
+
+def test_an_attack_inside_a_certified_ball_stops_the_run(affine, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, x, y = affine
+    monkeypatch.setitem(ENGINES, "l2", engine("l2", share=1.01))
+    with pytest.raises(DisagreementError, match=r"sample 0: l2 radius .* is certified, and an attack"):
+        local_radius(subject, x, y)
+
+
+def test_the_answer_as_json_has_the_promised_names(affine) -> None:
+    subject, x, y = affine
+    found = local_radius(subject, x, y, norm="linf", epsilon=0.01)
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert list(document) == ["norm", "n", "correct", "certified", "median_radius", "median_attack", "samples"]
+    names = ["index", "label", "correct", "radius", "attack_radius", "certified", "seconds"]
+    assert all(list(row) == names for row in document["samples"])
+    assert (document["n"], document["correct"], document["norm"]) == (6, 5, "linf")
+    assert document["certified"] == sum(row["certified"] for row in document["samples"]) == int(found.certified.sum())
+    assert document["samples"][2]["radius"] == 0.0
+    assert local_radius(subject, x, y).to_dict()["certified"] is None
+    assert list(found.frame().columns) == names
+
+
+def test_with_an_epsilon_only_that_question_is_decided(affine) -> None:
+    subject, x, y = affine
+    true = np.array([largest(subject, row, int(label), "l2") for row, label in zip(x, y)])
+    middle = float(np.median(true[true > 0]))
+    found = local_radius(subject, x, y, epsilon=middle)
+    assert found.certified is not None
+    assert found.certified.tolist() == (true >= middle).tolist()
+    assert set(found.radius) <= {0.0, middle}
+    assert found.certified_accuracy(middle) == found.certified.mean()
+    assert found.attacked_accuracy(middle) >= found.certified_accuracy(middle)
+    assert found.certified_accuracy(0.0) == 5 / 6 == found.attacked_accuracy(0.0)
+
+
+def test_proofs_are_handed_over_as_they_come(affine, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, x, y = affine
+    monkeypatch.setattr("stability.analysis.radius.local._AT_ONCE", {"l2": 2})
+    kept, said = [], []
+    found = local_radius(
+        subject, x, y, keep=lambda k, c: kept.append((k, c.value)), progress=lambda *now: said.append(now)
+    )
+    assert kept == [(k, found.radius[k]) for k in (0, 1, 3, 4, 5)]
+    assert said == [("attacks", 0, 6), ("certificates", 0, 5), ("certificates", 2, 5), ("certificates", 4, 5)]
+
+
+def test_engines_are_told_what_was_asked(affine, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, told = affine[0], {}
+
+    def listens(subject, x, y, **said):
+        told.update(said, x=x)
+        return [None] * len(x)
+
+    monkeypatch.setitem(ENGINES, "linf", listens)
+    mask = np.zeros((4, 2), dtype=bool)
+    mask[1] = True
+    x32 = (0.1 + 0.8 * np.random.default_rng(0).random((6, 4, 2))).astype(np.float32)
+    options = {"bounds": (0.1, 0.9), "mask": mask, "time_limit": 3.0, "seed": 5}
+    found = local_radius(
+        subject, torch.tensor(x32), torch.tensor(subject.logits(x32).argmax(1)), norm="linf", **options
+    )
+    assert told["time_limit"] == 3.0
+    assert told["seed"] == 5
+    assert told["epsilon"] is None
+    assert told["bounds"] == (float(np.float32(0.1)), float(np.float32(0.9)))  # the data's own 0.1
+    np.testing.assert_array_equal(told["mask"], mask)
+    np.testing.assert_array_equal(told["x"], x32.astype(np.float64))
+    np.testing.assert_array_equal(told["upper"], found.attack_radius)
+    moved = (found.adversarial != x32).any(axis=0)
+    assert not moved[~mask].any()
+
+
+def test_models_are_read_and_no_proof_is_radius_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENGINES, "l2", lambda subject, x, y, **told: [None] * len(x))
+    model = SequenceModel(GRU(2, 4), 3)
+    x = torch.rand(5, 3, 2)
+    y = model(x).argmax(dim=1)
+    found, again = (local_radius(m, x, y) for m in (model, ClassifierNetwork(classifier(model))))
+    assert not found.radius.any()
+    np.testing.assert_array_equal(found.attack_radius, again.attack_radius)
+    with pytest.raises(UnsupportedError, match="at every step"):
+        local_radius(SequenceModel(GRU(2, 4), 3, reduction="all"), x, y)
+
+
+def test_no_attack_is_null_and_infinite(affine) -> None:
+    subject, x, y = affine
+    found = local_radius(subject, x, y, mask=np.zeros((4, 2), dtype=bool))
+    assert np.isinf(found.attack_radius[found.correct]).all()
+    document = found.to_dict()
+    assert document["median_attack"] is None
+    assert document["samples"][0]["attack_radius"] is None
+    assert math.isclose(document["median_radius"], float(np.median(found.radius[found.correct])))
+    np.testing.assert_array_equal(found.adversarial, x)
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "words"),
+    [
+        ({"norm": "l1"}, ConfigurationError, "norm"),
+        ({"epsilon": -1.0}, ConfigurationError, "epsilon"),
+        ({"time_limit": 0.0}, ConfigurationError, "time_limit"),
+        ({"bounds": (0.0, 0.1)}, ConfigurationError, "leaves its bounds"),
+        ({"mask": np.ones((2, 2), dtype=bool)}, ConfigurationError, "mask must be boolean of shape"),
+        ({"y": np.full(6, 9)}, ConfigurationError, "labels must lie"),
+        ({"x": np.zeros((6, 4, 3))}, DimensionError, "x must have shape"),
+    ],
+)
+def test_bad_input_is_refused_by_name(told: dict, error: type, words: str, affine) -> None:
+    subject, x, y = affine
+    given = {"x": x, "y": y, **told}
+    with pytest.raises(error, match=words):
+        local_radius(subject, given.pop("x"), given.pop("y"), **given)

@@ -1,0 +1,161 @@
+"""``stability radius`` and ``stability verify DIR``: from data to proofs and back, and what stands in the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from stability.analysis.attacks.smallest import attack_radii
+from stability.analysis.radius import local
+from stability.analysis.radius.engines import ENGINES
+from stability.models.files import save
+from stability.models.gated import GRU
+from stability.models.lru import LRU
+from stability.models.network import SequenceModel
+from stability.reports import cli
+
+from ...stability.local.affine_toy import engine, toy_rule
+
+__all__ = ["toy_rule"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_rule: None) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for norm in ("l2", "linf"):
+        monkeypatch.setitem(ENGINES, norm, engine(norm))
+    monkeypatch.setattr(local, "attack_radii", lambda *a, **k: attack_radii(*a, **{**k, "restarts": 0, "steps": 6}))
+    torch.manual_seed(0)
+    model = SequenceModel(LRU(2, 4), 3).double()
+    save(model, tmp_path / "net.safetensors")
+    x = np.random.default_rng(0).normal(size=(5, 3, 2))
+    with torch.no_grad():
+        y = model(torch.tensor(x)).argmax(1).numpy()
+    y[3] = (y[3] + 1) % 3
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    return tmp_path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_samples_are_the_rows_of_the_file_in_its_own_precision(here: Path, capsys) -> None:
+    document = answer(capsys, "--proofs", "p", "--norm", "linf")
+    y = np.load("data.npz")["y"]
+    assert [s["label"] for s in document["samples"]] == y.tolist()
+    assert [s["index"] for s in document["samples"]] == list(range(5))
+    assert [s["correct"] for s in document["samples"]] == [True, True, True, False, True]
+    assert document["certified"] is None
+    assert cli.run(["verify", "p", "--json"]) == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert checked["valid"]
+    assert checked["proved"] == 4
+    assert {s["index"]: s["radius"] for s in checked["samples"]} == {
+        s["index"]: s["radius"] for s in document["samples"] if s["correct"]
+    }
+    from stability.local.files import read_network, read_sample
+
+    _, claim = read_sample(here / "p" / "sample-00001.json", read_network(here / "p")[1])
+    np.testing.assert_array_equal(claim.proof.data["input"], np.load("data.npz")["x"][1])
+
+
+def test_fewer_samples_replace_the_proofs_of_more(here: Path, capsys) -> None:
+    answer(capsys, "--proofs", "p")
+    assert answer(capsys, "--proofs", "p", "--samples", "2")["n"] == 2
+    assert sorted(f.name for f in (here / "p").glob("sample-*")) == ["sample-00000.json", "sample-00001.json"]
+
+
+def test_an_epsilon_gives_a_count(here: Path, capsys) -> None:
+    whole = answer(capsys)
+    radii = sorted(s["radius"] for s in whole["samples"])
+    document = answer(capsys, "--epsilon", repr(radii[2] / 0.9 * 0.99))
+    assert document["certified"] == 3 == sum(s["certified"] for s in document["samples"])
+    assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--epsilon", "0.001"]) == 0
+    assert "4 certified, 0 attacked, 0 open" in capsys.readouterr().out
+
+
+def test_text_and_files_say_the_same(here: Path, capsys) -> None:
+    assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--out", "r", "--proofs", "p"]) == 0
+    out = capsys.readouterr().out
+    assert "5 inputs, 4 classified correctly; l2 radii" in out
+    assert "misclassified" in out
+    assert "4 proofs in p" in out
+    document = json.loads((here / "r" / "radius.json").read_text())
+    assert document["correct"] == 4
+    assert len((here / "r" / "radius.csv").read_text().splitlines()) == 6
+    assert cli.run(["verify", "p"]) == 0
+    out = capsys.readouterr().out
+    assert "p: valid" in out
+    assert "4 claims are proved" in out
+
+
+def test_a_broken_proof_is_exit_one(here: Path, capsys) -> None:
+    answer(capsys, "--proofs", "p")
+    place = here / "p" / "sample-00002.json"
+    place.write_text(place.read_text().replace("l2", "linf", 1))
+    assert cli.run(["verify", "p"]) == 1
+    out = capsys.readouterr().out
+    assert "p: INVALID" in out
+    assert "✗ sample-00002.json" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--norm", "l1"], "norm"),
+        (["--bounds", "0", "0.5"], "leaves its bounds"),
+        (["--epsilon", "-1"], "epsilon"),
+        (["--time-limit", "0"], "time_limit"),
+        (["--task", "digits"], "--task both"),
+        (["--data-dir", "."], "--data-dir both"),
+        (["--proofs", "q", "--out", "q"], "the same folder"),
+        (["--proofs", "data.npz"], "cannot make the folder"),
+        (["--proofs", "mine"], "not made by this command"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_two(words: list[str], says: str, here: Path, capsys) -> None:
+    (here / "mine").mkdir()
+    (here / "mine" / "network.json").write_text("{}")
+    assert cli.run(["radius", "net.safetensors", "--data", "data.npz", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert says in err
+    assert (here / "mine" / "network.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"x": np.zeros((2, 3, 2)), "y": np.zeros(2)}, "integers, a class each"),
+        ({"x": np.zeros((2, 3, 2), dtype=int), "y": np.zeros(2, dtype=int)}, "floating"),
+        ({"x": np.zeros((2, 6)), "y": np.zeros(2, dtype=int)}, "(n, time, features)"),
+        ({"x": np.zeros((2, 3, 2)), "y": np.zeros(3, dtype=int)}, "2 sequences, y 3 classes"),
+        ({"x": np.full((2, 3, 2), np.nan), "y": np.zeros(2, dtype=int)}, "NaN"),
+        ({"x": np.zeros((2, 3, 2))}, "lacks y"),
+        ({"x": np.zeros((2, 3, 2)), "y": np.array([0, 7])}, "labels must lie"),
+        ({"x": np.zeros((2, 3, 4)), "y": np.array([0, 1])}, "x must have shape"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused(arrays: dict, says: str, here: Path, capsys) -> None:
+    np.savez("bad.npz", **arrays)
+    assert cli.run(["radius", "net.safetensors", "--data", "bad.npz"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_networks_without_one_decision_are_refused(here: Path, capsys) -> None:
+    save(SequenceModel(GRU(2, 4), 3, reduction="all"), here / "all.safetensors")
+    assert cli.run(["radius", "all.safetensors", "--data", "data.npz"]) == 2
+    assert "no one decision" in capsys.readouterr().err
+    np.savez("system.npz", A=-np.eye(2), W=np.eye(2))
+    assert cli.run(["radius", "system.npz", "--data", "data.npz"]) == 2
+    assert "no network" in capsys.readouterr().err
+    assert cli.run(["verify", "."]) == 2
+    assert "without a network.json" in capsys.readouterr().err
