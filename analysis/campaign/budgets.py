@@ -13,6 +13,9 @@ class Budget:
         samples: test sequences for noise, certified radii, norm drift.
         attacked: test sequences that are attacked.
         curved: training sequences of the Hessian's batch.
+        certified: test sequences that get a certified and an attacked radius of their own.
+        restarts: of the attacks on these.
+        local_seconds: safety net of one such certificate.
         draws: independent noises per level.
         levels: standard deviations of white noise and shares of salt and pepper, within inputs in [0, 1].
         epsilons_linf: radii of attacks in the largest change of an entry.
@@ -33,6 +36,9 @@ class Budget:
     samples: int = 500
     attacked: int = 200
     curved: int = 256
+    certified: int = 24
+    restarts: int = 2
+    local_seconds: float = 3.0
     draws: int = 3
     levels: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
     epsilons_linf: tuple[float, ...] = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08)
@@ -55,6 +61,9 @@ BUDGETS = {
         samples=200,
         attacked=60,
         curved=64,
+        certified=8,
+        restarts=1,
+        local_seconds=2.0,
         draws=2,
         levels=(0.0, 0.1, 0.2, 0.4),
         epsilons_linf=(0.0, 0.01, 0.04),

@@ -13,6 +13,7 @@ from ..stored.trainings import Trainings
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .curvature import curvature
 from .layout import NAMED, Cell, Column, Section, Table, averaged, draw, field, tabulate, text
+from .local import local
 from .opinions import opinions
 from .performance import performances
 from .robustness import robustness
@@ -210,6 +211,7 @@ BUILDERS: tuple[Callable[[Report], Section | None], ...] = (
     curvature,
     performances,
     robustness,
+    local,
     _dynamics,
     _training,
     trainings,

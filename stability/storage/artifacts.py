@@ -71,6 +71,7 @@ STEPS = {
     "noise": "noise",
     "attacks": "attacks",
     "robustness": "certified radius",
+    "local": "single inputs",
     "norms": "norm drift",
     "lyapunov": "Lyapunov exponents",
 }
@@ -138,6 +139,14 @@ ARTIFACTS = (
     Artifact("radius.json", "robustness", fields={
         "gain": NUMBER, "method": ANY, **_all(NUMBER, "median largest clean_accuracy samples"), "norm": ANY,
     }),
+    Artifact("local.csv", "local", columns={
+        **_all(EVERY, "index label correct radius"), "attack_radius": DRAWN, "seconds": PLAIN,
+    }),
+    Artifact("local.json", "local", fields={
+        "norm": TEXT, **_all(NUMBER, "samples correct proved median_radius median_attack median_ratio strip"),
+        "seconds": SECONDS,
+    }),
+    Artifact("local_inputs.csv", "local", columns=_all(EVERY, "sample t feature value change")),
     Artifact("norms.csv", "norms", columns={
         "model": PLAIN, **_all(EVERY, "layer t"), **_all(PLAIN, "mean rms"), **_all(SOME, "q10 q50 q90"),
         "grad_norm": PLAIN, **_all(DRAWN, "expected envelope"),

@@ -213,6 +213,18 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
         folder / "lyapunov.csv", index=False
     )
     (folder / "exponents.json").write_text(json.dumps({"largest": -0.05, "bound": math.log(0.97)}))
+    attacked = 0.5 + rng.random(12)
+    share = rng.random(12)
+    single = {"index": np.arange(12), "label": np.arange(12) % 3, "correct": 1 * (np.arange(12) != 4)}
+    single |= {"radius": np.where(single["correct"], share * attacked, 0.0)}
+    single |= {"attack_radius": np.where(single["correct"], attacked, 0.0), "seconds": 0.1}
+    pd.DataFrame(single).to_csv(folder / "local.csv", index=False)
+    said = {"norm": "l2", "samples": 12, "correct": 11, "proved": 10, "median_radius": 0.4 * accuracy}
+    said |= {"median_attack": 0.77, "median_ratio": 0.51 * accuracy, "strip": 0.21 * accuracy, "seconds": 0.15}
+    (folder / "local.json").write_text(json.dumps(said))
+    t, feature = (grid.ravel() for grid in np.indices((9, 9)))
+    drawn = {"t": t, "feature": feature, "value": rng.random(81), "change": 0.1 * rng.normal(size=81)}
+    pd.concat([pd.DataFrame({"sample": k, **drawn}) for k in (3, 7)]).to_csv(folder / "local_inputs.csv", index=False)
     if verdict is Verdict.CERTIFIED:
         r = np.linspace(0, 0.2, 30)
         pd.DataFrame({"radius": r, "certified_accuracy": accuracy * np.exp(-20 * r)}).to_csv(

@@ -287,6 +287,13 @@ EXPECTED = {
         ("gain to the logits", "gain", number), ("median radius", "median", number),
         ("largest radius", "largest", number), ("accuracy", "clean_accuracy", percent), ("samples", "samples", count),
     ),
+    "Single inputs": fields(
+        "local.json",
+        ("inputs", "samples", count), ("classified correctly", "correct", count),
+        ("certified radius", "median_radius", number), ("attacked radius", "median_attack", number),
+        ("certified / attacked", "median_ratio", number), ("mean width of what is not known", "strip", number),
+        ("time an input", "seconds", duration),
+    ),
     "Norm drift": dynamics,
     "Outcome of training": training,
     "Performance on the data": performance,

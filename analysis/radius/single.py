@@ -1,0 +1,80 @@
+"""The step ``local``: certified and attacked radii of single inputs, and the least robust of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ..campaign.steps import step
+from .local import LocalRadius, local_radius
+
+if TYPE_CHECKING:
+    from ..campaign.work import Work
+
+NORM = "l2"
+SHOWN = 2
+"""Inputs whose perturbation is kept to be drawn."""
+LARGEST = 4096
+"""Numbers of an input that is drawn."""
+
+
+@step("local")
+def _local_step(work: Work) -> None:
+    model, x, y, _ = work.classifier(work.budget.certified)
+    told = {"restarts": work.budget.restarts, "time_limit": work.budget.local_seconds, "seed": work.seed}
+    result = local_radius(model, x, y, norm=NORM, **told)
+    frame = result.frame()[["index", "label", "correct", "radius", "attack_radius", "seconds"]]
+    frame["correct"] = frame["correct"].astype(int)
+    frame["attack_radius"] = frame["attack_radius"].replace(np.inf, np.nan)
+    work.write_table("local.csv", frame)
+    work.write_json("local.json", summary(result))
+    work.write_table("local_inputs.csv", least_robust(result, x.detach().double().cpu().numpy()))
+
+
+def summary(result: LocalRadius) -> dict[str, object]:
+    """What the radii come to: medians over the correctly classified inputs, and how much lies between the two.
+
+    Args:
+        result: of ``local_radius``.
+
+    Returns:
+        ``norm``, ``samples``, ``correct``, ``proved``, ``median_radius``, ``median_attack``, ``median_ratio``,
+        ``strip`` (mean of attacked minus certified radius where an attack succeeded) and ``seconds`` an input.
+    """
+    said, ratio = result.to_dict(), result.ratio
+    both = result.correct & np.isfinite(result.attack_radius)
+    return {
+        "norm": said["norm"],
+        "samples": said["n"],
+        "correct": said["correct"],
+        "proved": sum(claim is not None for claim in result.claims),
+        "median_radius": said["median_radius"],
+        "median_attack": said["median_attack"],
+        "median_ratio": float(np.median(ratio)) if len(ratio) else None,
+        "strip": float((result.attack_radius - result.radius)[both].mean()) if both.any() else None,
+        "seconds": float(result.seconds[result.correct].mean()) if result.correct.any() else None,
+    }
+
+
+def least_robust(result: LocalRadius, x: np.ndarray) -> pd.DataFrame:
+    """The inputs that the smallest perturbations change, entry by entry: ``sample, t, feature, value, change``.
+
+    Args:
+        result: of ``local_radius``.
+        x: ``(n, time, features)``, the inputs.
+    """
+    rows = np.flatnonzero(result.correct & np.isfinite(result.attack_radius))
+    rows = rows[np.argsort(result.attack_radius[rows], kind="stable")][:SHOWN]
+    rows = rows if x[0].size <= LARGEST else rows[:0]
+    t, feature = (grid.ravel() for grid in np.indices(x.shape[1:]))
+    parts = [
+        pd.DataFrame({
+            "sample": row, "t": t, "feature": feature, "value": x[row].ravel(),
+            "change": (result.adversarial[row] - x[row]).ravel(),
+        })
+        for row in rows
+    ]  # fmt: skip
+    columns = ["sample", "t", "feature", "value", "change"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns, dtype=float)

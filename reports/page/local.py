@@ -1,0 +1,63 @@
+"""The section of single inputs: how far each may move, proved from below and attacked from above."""
+
+from __future__ import annotations
+
+from ..figures import local as figures
+from ..formatting import count, duration, number
+from ..stored.collect import Report
+from ..stored.reasons import reasons_for
+from .layout import NAMED, Section, draw, field, tabulate
+
+
+def local(report: Report) -> Section | None:
+    """Certified and attacked radii of single inputs."""
+    models = report.models
+    known = [(i, m) for i, m in enumerate(models) if "local" in m.frames]
+    panels = draw(
+        *(
+            (
+                figures.sandwich(m, i, f"sandwich-{i}"),
+                "Share of the inputs whose class is certified within a radius (thick), and that no attack changed "
+                "(dashed). The truth lies in the shaded strip." * (k == 0),
+            )
+            for k, (i, m) in enumerate(known)
+        ),
+        (
+            figures.ratios(models, "local-ratios"),
+            "1: the certificate reaches the smallest perturbation that was found; 0: nothing was certified.",
+        ),
+        *(
+            (
+                figures.inputs(m, i, f"local-inputs-{i}"),
+                "The two inputs that give way first, and the perturbations that change their class." * (k == 0),
+            )
+            for k, (i, m) in enumerate(known)
+        ),
+    )
+    tables = tabulate(
+        "Single inputs: certified and attacked radii in the Euclidean norm of the whole sequence's change, medians "
+        "over those that are classified correctly",
+        (
+            NAMED,
+            field("inputs", "local", "samples", count),
+            field("classified correctly", "local", "correct", count),
+            field("certified radius", "local", "median_radius", number),
+            field("attacked radius", "local", "median_attack", number),
+            field("certified / attacked", "local", "median_ratio", number),
+            field("mean width of what is not known", "local", "strip", number),
+            field("time an input", "local", "seconds", duration),
+        ),
+        [m for m in models if m.documents.get("local")],
+        "no attack succeeded, or no input is classified correctly",
+    )
+    return Section(
+        "local",
+        "Single inputs",
+        "For single test inputs: a radius within which no perturbation changes the network's answer, for the stored "
+        "weights in exact arithmetic (each was accepted by the checker; stability radius MODEL --proofs DIR writes the "
+        "proofs), and the size of the smallest perturbation that attacks found. A certificate is about one input and "
+        "one decision: it says nothing about other inputs, nor whether the answer is right.",
+        tables,
+        panels,
+        reasons_for(models, "local"),
+    ).kept
