@@ -176,20 +176,48 @@ def parameter_noise_sweep(
     grid = check_levels("levels", levels)
     x, y = check_labelled(model, x, y)
     with untouched(model):
-        chosen = select_parameters(model, parameters)
-        twin = copy.deepcopy(model)
-        moved = {name: p for name, p in twin.named_parameters() if name in chosen}
+        twin, shake = shaken(model, parameters, relative)
 
         def measure(level: float, generator: torch.Generator) -> float:
-            with torch.no_grad():
-                for name, target in moved.items():
-                    original = chosen[name]
-                    scale = float(original.double().square().mean().sqrt()) if relative else 1.0
-                    noise = torch.randn(original.shape, generator=generator, dtype=torch.float64)
-                    target.copy_(original + (level * scale * noise).to(original.device, original.dtype))
+            shake(level, generator)
             return _accuracy(twin, x, y)
 
         options = {"relative": relative}
         return _sweep(
             "parameters", grid, measure, len(x), draws=draws, seed=seed, confidence=confidence, options=options
         )
+
+
+def shaken(
+    model: nn.Module, parameters: str | Sequence[str] = "all", relative: bool = True
+) -> tuple[nn.Module, Callable[[float, torch.Generator], None]]:
+    """A copy of a model, and a function that puts the model's parameters into it with white noise of a level.
+
+    Args:
+        model: stays as it is.
+        parameters: ``"all"`` that require a gradient, ``"recurrent"``, or a list of names.
+        relative: in units of each tensor's own root mean square.
+
+    Returns:
+        The copy, and ``shake(level, generator)``.
+
+    Example:
+        >>> twin, shake = shaken(nn.Linear(1, 1))
+        >>> before = twin.weight.item()
+        >>> shake(0.5, torch.Generator().manual_seed(0))
+        >>> twin.weight.item() == before
+        False
+    """
+    chosen = select_parameters(model, parameters)
+    twin = copy.deepcopy(model)
+    moved = {name: p for name, p in twin.named_parameters() if name in chosen}
+
+    def shake(level: float, generator: torch.Generator) -> None:
+        with torch.no_grad():
+            for name, target in moved.items():
+                original = chosen[name]
+                scale = float(original.double().square().mean().sqrt()) if relative else 1.0
+                noise = torch.randn(original.shape, generator=generator, dtype=torch.float64)
+                target.copy_(original + (level * scale * noise).to(original.device, original.dtype))
+
+    return twin, shake

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from stability.errors import NonFiniteError
+from stability.errors import ConfigurationError, NonFiniteError
 from stability.systems.checks import as_choice
 
 from ..guard import check_batch, check_int, check_model, check_number, untouched
@@ -19,10 +19,14 @@ from ..intervals import check_confidence, student_half_width, wilson
 from ..results import Record
 from ..tasks import Task
 from ..tasks.scores import counted
-from .noise import KINDS
+from .noise import KINDS, shaken
 from .projections import Box, Geometry, geometry
 from .sweep import check_levels
 from .threat import Bounds, free_box
+
+WEIGHTS, STEPS = "parameters", 7
+DRIVEN = ("pgd", "fgsm")
+"""Attacks that drive up any loss; the others are about one class a sequence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,15 +131,16 @@ def noise_scores(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> ScoreSweep:
-    """The task's metric under noise on the input over a grid of levels; targets stay what they are.
+    """The task's metric under noise on the input, or on the weights, over a grid of levels; targets stay what they are.
 
     Args:
         model: called as ``model(x)``; judged in evaluation mode, left as it was found.
         x: ``(batch, time, features)``; the padding of shorter sequences is left alone.
         y: targets, as the task has them.
         task: gives the metric.
-        kind: ``"white"`` (``x + N(0, level^2)``) or ``"salt_pepper"`` (entries, with probability ``level``, at one of
-            their bounds).
+        kind: ``"white"`` (``x + N(0, level^2)``), ``"salt_pepper"`` (entries, with probability ``level``, at one of
+            their bounds), or ``"parameters"`` (all weights, in units of each tensor's root mean square; see
+            ``parameter_noise_sweep``).
         levels: standard deviations, or shares of the entries; 0 gives the clean score.
         draws: independent noises per level.
         bounds: pair of numbers or tensors that broadcast to ``x``, for salt and pepper.
@@ -158,18 +163,23 @@ def noise_scores(
         >>> sweep.metric, sweep.frame()["level"].tolist()
         ('mse', [0.0, 0.5])
     """
-    as_choice("kind", kind, KINDS)
-    disturb, largest = KINDS[kind]
-    grid, confidence = check_levels("levels", levels, largest), check_confidence(confidence)
+    as_choice("kind", kind, (*KINDS, WEIGHTS))
+    grid = check_levels("levels", levels, KINDS[kind][1] if kind in KINDS else math.inf)
+    confidence = check_confidence(confidence)
     draws, generator = check_int("draws", draws), torch.Generator().manual_seed(check_int("seed", seed, 0))
     x, box, free = _opened(model, x, y, task, bounds if kind == "salt_pepper" else None)
     means, spread = [], []
     with untouched(model), torch.no_grad():
+        twin, shake = shaken(model) if kind == WEIGHTS else (model, None)
+
+        def disturbed(level: float) -> Tensor:
+            if shake is None:
+                return torch.where(free, KINDS[kind][0](x, level, box, generator), x)
+            shake(level, generator)
+            return x
+
         for level in grid:
-            found = torch.stack([
-                _scores(model, task, torch.where(free, disturb(x, level, box, generator), x), y)
-                for _ in range(draws if level > 0 else 1)
-            ])  # fmt: skip
+            found = torch.stack([_scores(twin, task, disturbed(level), y) for _ in range(draws if level > 0 else 1)])
             means.append(found.mean(0))
             spread.append(float(found.mean(1).std(correction=1)) if len(found) > 1 else 0.0)
     more: dict[str, Any] = {"axis": "level", "sizes": grid, "seed": seed, "draws": draws, "spread": tuple(spread)}
@@ -201,18 +211,20 @@ def attack_scores(
     *,
     task: Task,
     epsilons: Sequence[float],
+    attack: str = "pgd",
     norm: str = "linf",
-    steps: int = 7,
+    steps: int | None = None,
     step_size: float | None = None,
     bounds: Bounds = (0.0, 1.0),
     seed: int = 0,
     confidence: float = 0.95,
 ) -> ScoreSweep:
-    """The task's metric in the worst case that projected gradient ascent finds, over a grid of radii.
+    """The task's metric in the worst case that gradient ascent finds, over a grid of radii.
 
-    At each radius the loss of every sequence is driven up from a random point of the ball, ``z <- P(z + step_size *
-    direction(dL/dz))``, ``P`` onto ball and bounds. What was found at a smaller radius lies in every larger ball and
-    counts there, too: no score gets better with the radius.
+    Projected gradient ascent (``pgd``): at each radius the loss of every sequence is driven up from a random point of
+    the ball, ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds. ``fgsm`` takes one step of
+    length ``epsilon`` from the sequence itself. What was found at a smaller radius lies in every larger ball and counts
+    there, too: no score gets better with the radius.
 
     Args:
         model: called as ``model(x)``; judged in evaluation mode, left as it was found.
@@ -220,9 +232,10 @@ def attack_scores(
         y: targets, as the task has them.
         task: gives loss and metric.
         epsilons: radii; 0 gives the clean score.
+        attack: ``"pgd"`` or ``"fgsm"``.
         norm: ``"linf"`` or ``"l2"`` over the whole sequence.
-        steps: gradient steps at each radius.
-        step_size: length of a step in ``norm``; ``None``: ``2.5 epsilon / steps``.
+        steps: gradient steps of ``pgd`` at each radius; ``None``: 7.
+        step_size: length of a step of ``pgd`` in ``norm``; ``None``: ``2.5 epsilon / steps``.
         bounds: pair of numbers or tensors that broadcast to ``x``; ``None``: free.
         seed: of the random starts.
         confidence: of the intervals.
@@ -243,7 +256,11 @@ def attack_scores(
         >>> sweep.score[1] > sweep.score[0]
         True
     """
-    shape, steps = geometry(norm), check_int("steps", steps)
+    as_choice("attack", attack, DRIVEN)
+    once = attack == "fgsm"
+    if once and (steps is not None or step_size is not None):
+        raise ConfigurationError("fgsm takes one step as long as the radius: leave steps and step_size out")
+    shape, taken = geometry(norm), 1 if once else check_int("steps", STEPS if steps is None else steps)
     sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
     length = None if step_size is None else check_number("step_size", step_size, strict=True)
     generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
@@ -256,11 +273,12 @@ def attack_scores(
         found = []
         for epsilon in sizes:
             if epsilon > 0:
-                _climb(model, task, x, y, box, shape, worst, epsilon, steps, length or 2.5 * epsilon / steps, generator)
+                stride = epsilon if once else length or 2.5 * epsilon / taken
+                _climb(model, task, x, y, box, shape, worst, epsilon, taken, stride, None if once else generator)
             found.append(worst.scores)
     more: dict[str, Any] = {"axis": "epsilon", "sizes": sizes, "seed": seed, "spread": (0.0,) * len(sizes)}
-    told = {"steps": steps} if step_size is None else {"steps": steps, "step_size": step_size}
-    return ScoreSweep.of_scores(task, y, found, confidence, perturbation="pgd", norm=norm, options=told, **more)
+    told = {} if once else {"steps": taken} if step_size is None else {"steps": taken, "step_size": step_size}
+    return ScoreSweep.of_scores(task, y, found, confidence, perturbation=attack, norm=norm, options=told, **more)
 
 
 def _climb(
@@ -274,11 +292,11 @@ def _climb(
     epsilon: float,
     steps: int,
     length: float,
-    generator: torch.Generator,
+    generator: torch.Generator | None,
 ) -> None:
-    """One ascent inside a ball; every visited point is seen."""
+    """One ascent inside a ball, from a random point or from its centre; every visited point is seen."""
     inside: Callable[[Tensor], Tensor] = lambda z: box.clip(shape.clip(x, z, epsilon))  # noqa: E731
-    z = inside(x + shape.random(x, epsilon, generator))
+    z = x if generator is None else inside(x + shape.random(x, epsilon, generator))
     stride = torch.full((len(x),), length, dtype=x.dtype, device=x.device)
     for taken in range(steps + 1):
         z = z.detach().requires_grad_(taken < steps)

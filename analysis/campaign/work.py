@@ -18,6 +18,7 @@ from stability.storage.writing import write_text
 
 from ..results import plain_value
 from ..tasks import Range, Task
+from ..tasks.scores import IGNORED
 from .budgets import AnalysisSettings, Budget
 from .fitting import answers_of
 
@@ -73,18 +74,20 @@ class Work:
         """Of everything random."""
         return self.settings.seed
 
-    def classifier(self, size: int) -> tuple[nn.Module, Tensor, Tensor, Range]:
-        """Model, test sequences, labels and bounds of a classification task with one label a sequence.
+    def answers(self, size: int) -> tuple[nn.Module, Tensor, Tensor, Range]:
+        """Model, test sequences, classes and bounds of a classification task, with one class or several a sequence.
+
+        Returns:
+            The classes are ``(n,)``, or ``(n, time)`` with ``IGNORED`` at steps that are not scored.
 
         Raises:
-            UnsupportedError: when the model is none, or comes without data.
+            UnsupportedError: when the model is none, comes without data, or has values to give.
         """
         _, task = self.with_data()
-        if not task.labels_sequences:
-            what = "values, no classes" if task.kind == "values" else "one at every step, or sequences of many lengths"
-            raise UnsupportedError(f"needs one class label per sequence; task {task.name} has {what}")
+        if task.kind == "values":
+            raise UnsupportedError(f"needs classes; task {task.name} has values, which have no radius to change at")
         model, _, x, y, bounds = self.disturbed(size)
-        return model, x, y, bounds
+        return model, x, (y if task.scored is None else y.masked_fill(~task.scored.to(y.device), IGNORED)), bounds
 
     def disturbed(self, size: int) -> tuple[nn.Module, Task, Tensor, Tensor, Range]:
         """Model, task, test sequences, targets and the bounds of the inputs.

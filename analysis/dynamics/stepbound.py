@@ -50,6 +50,12 @@ class StepBound:
                 weights = np.cumsum(weights) / horizon
             return float(self.drive * np.linalg.norm(weights) * (1 + SLACK))
 
+    def at_every_step(self, horizon: int) -> Array:
+        """``accumulated(t)`` for ``t = 1 ... horizon``."""
+        with np.errstate(over="ignore"):
+            squares = np.power(self.rate, 2.0 * np.arange(horizon))
+            return self.drive * np.sqrt(np.cumsum(squares)) * (1 + SLACK)
+
 
 @dataclass(frozen=True, eq=False)
 class JointBound(StepBound):
@@ -71,6 +77,12 @@ class JointBound(StepBound):
             if mean:
                 whole = min(whole, float(np.linalg.norm(powers)) / math.sqrt(horizon))
             return self.drive * whole * (1 + SLACK)
+
+    def at_every_step(self, horizon: int) -> Array:
+        """``accumulated(t)`` for ``t = 1 ... horizon``."""
+        with np.errstate(over="ignore"):
+            powers = np.power(self.rate, np.arange(horizon), dtype=np.float64)
+            return self.drive * np.maximum.accumulate(powers) * (1 + SLACK)
 
 
 def _norm(matrix: Array) -> float:

@@ -31,7 +31,9 @@ from ..campaign.steps import step
 from ..dynamics.stepbound import SLACK, StepBound, horizon_gain, joint_bound, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
-from .affine import affine_gains, is_affine
+from ..tasks.scores import counted
+from .affine import affine_gains, affine_gains_at_steps, is_affine
+from .answers import by_row, check_step_labelled, step_logits
 
 if TYPE_CHECKING:
     from ..campaign.work import Work
@@ -46,11 +48,12 @@ class CertifiedRadius(Record):
 
     About the stored weights in real arithmetic, not about the rounding of a network that runs in float32. The
     inequality behind a radius is proved; the radius itself is computed in float64, with a relative slack of 1e-9 for
-    its own rounding, and not enclosed in intervals.
+    its own rounding, and not enclosed in intervals. Where every step has a class, the arrays are ``(batch, time)``, a
+    radius for each answer, with NaN at steps without a target.
 
     Attributes:
         radius: ``(batch,)``, in l2 over the whole sequence; 0 where the sequence is misclassified.
-        radius_linf: ``(batch,)``, ``radius / sqrt(time * features)``.
+        radius_linf: ``(batch,)``, ``radius / sqrt(time * features)``; of an answer at a step, the steps up to it count.
         margin: ``(batch,)``, logit of the true class minus the runner-up's; 0 where misclassified.
         gain: bound ``g_T`` of ``|change of the logits|_2 / |change of the input|_2``; the smaller one of two proofs.
         method: where the gain comes from; with two proofs each sequence has the larger of its two radii.
@@ -69,18 +72,23 @@ class CertifiedRadius(Record):
     def accuracy_at(self, epsilon: float, norm: str = "l2") -> float:
         """Certified accuracy: share of sequences whose radius exceeds ``epsilon``; no attack gets below it.
 
+        Of sequences with several answers: the mean over the sequences of each one's own share.
+
         Raises:
             ConfigurationError: an unknown norm or a negative radius.
         """
         if norm not in ("l2", "linf"):
             raise ConfigurationError(f"norm must be 'l2' or 'linf', got {norm!r}")
         radii = self.radius if norm == "l2" else self.radius_linf
-        return float((radii > check_number("epsilon", epsilon)).mean())
+        shares = by_row(radii > check_number("epsilon", epsilon), ~np.isnan(radii))
+        return float(shares.mean())
 
     def frame(self) -> pd.DataFrame:
-        """One row per sequence: ``sample``, ``margin``, ``radius``, ``radius_linf``."""
+        """One row per sequence: ``sample, margin, radius, radius_linf``; or per answer, with its ``step``."""
+        there = np.nonzero(~np.isnan(self.radius))
         columns = {"margin": self.margin, "radius": self.radius, "radius_linf": self.radius_linf}
-        return pd.DataFrame({"sample": range(len(self.radius)), **columns})
+        values = {name: column[there] for name, column in columns.items()}
+        return pd.DataFrame({**dict(zip(("sample", "step"), there)), **values})
 
 
 def _witness(model: SequenceModel, certificate: Any) -> Mapping[str, Any] | None:
@@ -94,7 +102,7 @@ def _witness(model: SequenceModel, certificate: Any) -> Mapping[str, Any] | None
     return proof.data if proof.kind == "multiplier_lmi" else model.layer.witness()  # other proofs have no metric
 
 
-def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem | PairwiseSystem]:
+def _network(model: nn.Module, every_step: bool = False) -> tuple[SequenceModel, DrivenSystem | PairwiseSystem]:
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, RecurrentLayer):
         what = f"{type(model).__name__} is no SequenceModel: where the logits come from is not known here"
         raise UnsupportedError(what + GIVEN)
@@ -102,7 +110,7 @@ def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem | PairwiseSy
     if not isinstance(subject, (DrivenSystem, PairwiseSystem)):
         what = f"{type(model.layer).__name__} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
         raise UnsupportedError(what + GIVEN)
-    if model.reduction == "all" or not model.layer.outputs_hidden:
+    if (model.reduction == "all") is not every_step or not model.layer.outputs_hidden:
         raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
     return model, subject
 
@@ -110,7 +118,8 @@ def _network(model: nn.Module) -> tuple[SequenceModel, DrivenSystem | PairwiseSy
 def _logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Logits in float64: the radius is about the stored weights, not about their rounding in a pass."""
     with untouched(model), torch.no_grad():
-        return logits_of(copy.deepcopy(model).double(), x.double(), y)
+        exact = copy.deepcopy(model).double()
+        return logits_of(exact, x.double(), y) if y.dim() == 1 else step_logits(exact, x.double(), y)
 
 
 def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array | None, str]:
@@ -119,7 +128,7 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
         return check_number("gain", getattr(gain, "value", gain), strict=True), None, "given gain"
     if gain.proof is None:
         return math.inf, None, "no gain was proved"
-    network, subject = _network(model)
+    network, subject = _network(model, getattr(model, "reduction", "") == "all")
     proof, head = gain.proof.data, to_numpy(network.head.weight)
     if not _same(gain.subject, subject):
         raise ConfigurationError("the gain is about another network than this model")
@@ -151,9 +160,9 @@ def _same(one: Any, other: DrivenSystem | PairwiseSystem) -> bool:
     return a.dt == b.dt and all(np.array_equal(p, q) for p, q in [*pairs, *slopes])
 
 
-def _from_steps(model: nn.Module, certificate: Any, horizon: int) -> tuple[float, Array, str]:
+def _from_steps(model: nn.Module, certificate: Any, horizon: int, every_step: bool = False) -> tuple[float, Array, str]:
     """The same three by bounds of one step: with a proof of contraction and without, whichever is smaller."""
-    network, subject = _network(model)
+    network, subject = _network(model, every_step)
     witness, n = _witness(network, certificate), subject.states
     if witness is not None and np.shape(witness["P"]) != (n, n):
         raise DimensionError("the certificate's P", (n, n), np.shape(witness["P"]))
@@ -161,23 +170,49 @@ def _from_steps(model: nn.Module, certificate: Any, horizon: int) -> tuple[float
     bounds: list[StepBound] = [step_bound(subject), *([] if witness is None else [step_bound(subject, witness)])]
     joint = joint_bound(subject, horizon, mean) if isinstance(subject, PairwiseSystem) else None
     bounds += [] if joint is None else [joint]
-    bound = min(bounds, key=lambda b: horizon_gain(b, head, horizon, mean))
-    pairs = pair_gains(bound.root, head, bound.accumulated(horizon, mean))
-    return horizon_gain(bound, head, horizon, mean), pairs, bound.source
+    gains = [horizon_gain(b, head, horizon, mean) for b in bounds]
+    reached = [b.at_every_step(horizon) if every_step else b.accumulated(horizon, mean) for b in bounds]
+    pairs = [_scaled(pair_gains(b.root, head, 1.0), total) for b, total in zip(bounds, reached)]
+    best = int(np.argmin(gains))
+    return gains[best], np.min(pairs, axis=0), bounds[best].source  # every entry has the smaller of two bounds
 
 
-def _radii(gaps: Array, truth: NDArray[np.int64], gain: float, pairs: Array | None) -> Array:
-    """Radii ``(batch,)`` from what logits are apart ``(batch, classes)``, infinite for the true class."""
-    reach = np.full_like(gaps, math.sqrt(2) * gain) if pairs is None else pairs[truth]
+def _scaled(pairs: Array, total: Any) -> Array:
+    """``pairs`` times what the state reaches, or times what it reaches after every step; infinite where that is."""
+    reached = np.asarray(total)[..., None, None]
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(reached), math.inf, pairs * reached)
+
+
+def _radii(gaps: Array, truth: NDArray[np.int64], at: Any, gain: float, pairs: Array | None) -> Array:
+    """Radii ``(answers,)`` from what logits are apart ``(answers, classes)``, infinite for the true class.
+
+    ``pairs`` is ``(classes, classes)``, or ``(time, classes, classes)`` with the step ``at`` of each answer.
+    """
+    reach = np.full_like(gaps, math.sqrt(2) * gain)
+    if pairs is not None:
+        reach = pairs[truth] if pairs.ndim == 2 else pairs[at, truth]
     with np.errstate(divide="ignore", invalid="ignore"):
         radii = np.where(np.isinf(gaps), math.inf, np.where(gaps > 0, gaps / reach, 0.0))
     return radii.min(axis=1) * (1 - SLACK)
 
 
+def _reaches(
+    model: nn.Module, gain: Any, certificate: Any, horizon: int, features: int, every_step: bool
+) -> list[tuple[float, Array | None, str]]:
+    """How far inputs move logits, by each proof that there is."""
+    bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
+    if is_affine(model, every_step):
+        bounds.append((affine_gains_at_steps if every_step else affine_gains)(model, horizon, features))
+    elif gain is None or certificate is not None:
+        bounds.append(_from_steps(model, certificate, horizon, every_step))
+    return bounds
+
+
 def certified_radius(
     model: nn.Module, x: Tensor, y: Tensor, *, gain: Any = None, certificate: Certificate | None = None
 ) -> CertifiedRadius:
-    """For each sequence, an l2 radius within which no perturbation changes the class.
+    """For each sequence, an l2 radius within which no perturbation changes the class; or for each of its answers.
 
     With ``g_T`` a bound of the incremental gain from input sequence to logits, two logits differ by at most
     ``sqrt(2) g_T |u|``, so ``margin / (sqrt(2) g_T)`` is certified. Without ``gain`` it is bounded here from one step
@@ -188,11 +223,15 @@ def certified_radius(
     larger of its two radii. Of a linear recurrence (RotRNN, LRU) the map to the logits is affine and known, and the
     radius is the distance to the nearest decision boundary.
 
+    Where every step has a class, or sequences of unequal length are read out at their own last steps, each answer has
+    a radius: the logits after ``t`` steps depend on the inputs up to there alone, whose gain is that of ``t`` steps.
+    Under one perturbation all those answers hold at once whose radii exceed it.
+
     Args:
-        model: a ``SequenceModel`` with logits at the last step or of the mean output; any model when
+        model: a ``SequenceModel`` with logits at the last step, of the mean output, or at every step; any model when
             ``gain`` is given.
         x: ``(batch, time, features)``.
-        y: ``(batch,)`` class labels.
+        y: ``(batch,)`` class labels; or ``(batch, time)``, -100 where no class is asked for, for logits at every step.
         gain: from :func:`stability.incremental_gain` of the model's layer, with ``output`` the head's
             weight and the sequences' length as ``horizon`` (slower, usually several times better; its proof
             is checked again and, where it can, bounds every pair of classes); or a number, taken on trust.
@@ -216,24 +255,30 @@ def certified_radius(
     >>> bool((result.radius[result.margin > 0] > 0).all()), result.horizon
     (True, 7)
     """
-    x, y = check_labelled(model, x, y)
+    every_step = isinstance(y, Tensor) and y.dim() == 2
+    x, y = (check_step_labelled if every_step else check_labelled)(model, x, y)
     horizon, features = x.shape[1:]
-    bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
-    if is_affine(model):
-        bounds.append(affine_gains(model, horizon, features))
-    elif gain is None or certificate is not None:
-        bounds.append(_from_steps(model, certificate, horizon))
-    z, truth = to_numpy(_logits(model, x, y)), y.cpu().numpy()
+    bounds = _reaches(model, gain, certificate, horizon, features, every_step)
+    z, asked = to_numpy(_logits(model, x, y)), counted(y).cpu().numpy()
+    place = np.nonzero(asked)
+    z, truth = z[place], y.cpu().numpy()[place]
     rows_of = np.arange(len(z))
-    gaps = z[rows_of, truth][:, None] - z  # (batch, classes), 0 for the true class
+    gaps = z[rows_of, truth][:, None] - z  # (answers, classes), 0 for the true class
     gaps[rows_of, truth] = math.inf
     margin = np.maximum(gaps.min(axis=1), 0.0)
     gaps -= SLACK * np.abs(z).max(axis=1, keepdims=True)  # rounding of the logits
-    radius = np.max([_radii(gaps, truth, value, pairs) for value, pairs, _ in bounds], axis=0)
+    steps = place[1] + 1 if every_step else np.full(len(z), horizon)
+    radius = np.max([_radii(gaps, truth, steps - 1, value, pairs) for value, pairs, _ in bounds], axis=0)
+
+    def placed(values: Array) -> Array:
+        out = np.full(asked.shape, math.nan)
+        out[place] = values
+        return out
+
     return CertifiedRadius(
-        radius=radius,
-        radius_linf=radius / math.sqrt(horizon * features),
-        margin=margin,
+        radius=placed(radius),
+        radius_linf=placed(radius / np.sqrt(steps * features)),
+        margin=placed(margin),
         gain=min(value for value, _, _ in bounds),
         method=", or ".join(dict.fromkeys(method for _, _, method in bounds)),
         horizon=int(horizon),
@@ -243,13 +288,13 @@ def certified_radius(
 
 @step("robustness")
 def _robustness_step(work: Work) -> None:
-    model, x, y, bounds = work.classifier(work.budget.samples)
+    model, x, y, bounds = work.answers(work.budget.samples)
     stated = work.certificate  # without one the norms of the weights give a bound too, however small
     certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
         certified = None
     result = certified_radius(model, x, y, certificate=certified)
-    if certified is not None and isinstance(model, SequenceModel) and not is_affine(model):
+    if certified is not None and isinstance(model, SequenceModel) and not is_affine(model, y.dim() == 2):
         gain = incremental_gain(
             model.layer.driven(),
             output=to_numpy(model.head.weight),
@@ -259,7 +304,8 @@ def _robustness_step(work: Work) -> None:
         )
         if gain.proof is not None:  # one inequality for the whole sequence is mostly, not always, the sharper bound
             result = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each sequence
-    largest = float(result.radius.max(initial=0.0))
+    radii = result.radius[~np.isnan(result.radius)]
+    largest = float(radii.max(initial=0.0))
     attacked = [e * width(bounds) for e in work.budget.epsilons_l2]
     grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in attacked if e <= largest)])
     share = [result.accuracy_at(float(r)) for r in grid]
@@ -267,7 +313,7 @@ def _robustness_step(work: Work) -> None:
     work.write_result(
         "radius.json",
         result,
-        median=float(np.median(result.radius)),
+        median=float(np.median(radii)),
         largest=largest,
         clean_accuracy=result.accuracy_at(0.0),
         samples=len(result.radius),

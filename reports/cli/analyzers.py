@@ -110,14 +110,16 @@ def attack(
     """Accuracy under an adversary with full knowledge of the network; the task's metric where it is another."""
     results.own(context, "attack.json", "attack.csv")
     from ...analysis import attack_scores, attack_sweep
+    from ...analysis.attacks.scores import DRIVEN
     from ...analysis.campaign.inputs import width
 
     radii = _numbers("--epsilons", epsilons)
     subject = open_with_task(model, data, compute)
     x, y, bounds = test_part(subject, samples)
     whole = subject.task.labels_sequences
-    if not whole and attack != "pgd":
-        raise ConfigurationError(f"--attack {attack} needs one class label per sequence; pgd drives up any loss")
+    if not whole and attack not in DRIVEN:
+        said = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
+        raise ConfigurationError(said)
     radii = [e * width(bounds) for e in RADII] if radii is None else radii
     output.status(f"attacking {len(x)} sequences at {len(radii)} radii ...")
     options: dict[str, Any] = {"epsilons": radii, "norm": norm, "bounds": bounds, "seed": compute.seed}
@@ -125,7 +127,7 @@ def attack(
     if whole:
         result: Any = attack_sweep(subject.model, x, y, attack=attack, **options)
     else:
-        result = attack_scores(subject.model, x, y, task=subject.task, **options)
+        result = attack_scores(subject.model, x, y, task=subject.task, attack=attack, **options)
     output.status()
     _show_sweep("attack", result, f"{attack} {norm} radius", results, output)
 
@@ -159,12 +161,10 @@ def noise(
     grid = _numbers("--levels", levels)
     subject = open_with_task(model, data, compute)
     x, y, bounds = test_part(subject, samples)
-    if kind == "parameters" and not subject.task.labels_sequences:
-        raise ConfigurationError("--kind parameters needs one class label per sequence; white and salt_pepper do not")
     grid = [v * (width(bounds) if kind == "white" else 1.0) for v in LEVELS] if grid is None else grid
     output.status(f"{len(x)} sequences at {len(grid)} levels ...")
     told: dict[str, Any] = {"levels": grid, "draws": draws, "seed": compute.seed}
-    if kind == "parameters":
+    if kind == "parameters" and subject.task.labels_sequences:
         result: Any = parameter_noise_sweep(subject.model, x, y, **told)
     elif subject.task.labels_sequences:
         result = noise_sweep(subject.model, x, y, kind=kind, bounds=bounds, **told)

@@ -258,8 +258,10 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
                 frame = over.rename(columns={"at": "radius", "mean": "certified_accuracy"}).query("radius > 0")
                 _band(axes, frame["radius"], frame["low"], frame["high"], i)
             axes.plot(frame["radius"], frame["certified_accuracy"], color=series_color(i), linewidth=3.4, alpha=0.6)
-            rows = _rows(m, "attacks", keys)
-            if rows is not None:
+            rows = _attacked(m, keys)
+            if rows is None:
+                axes.plot([], [], color=series_color(i), linewidth=3.4, alpha=0.6, label=label(m.title))
+            else:
                 rows = rows[rows["epsilon"] > 0]
                 axes.plot(rows["epsilon"], rows["accuracy"], label=label(m.title), **look(i))
         _percent_axis(axes, _chance(models))
@@ -270,6 +272,15 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
         _legend_below(axes)
         text = "certified accuracy and accuracy under attack of each model over the radius, logarithmic"
         return to_svg(figure, name, f"{title}: {text}", titles(m for _, m, _ in known))
+
+
+def _attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
+    """Accuracy under attack, of whole sequences or over the answers of each; ``None`` where that is not the metric."""
+    rows = _rows(model, "attacks", keys)
+    if rows is None and "attack_scores" in model.frames:
+        scored = _rows(model, "attack_scores", {**keys, "metric": "accuracy"})
+        return None if scored is None else scored.rename(columns={"score": "accuracy"})
+    return rows
 
 
 def density(model: ModelRecord, index: int, name: str) -> str | None:

@@ -66,7 +66,7 @@ def robustness(report: Report) -> Section | None:
     )
     tables = tabulate(
         "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
-        "answer, by a certified gain (computed in double precision)",
+        "answer (where there are several, each has a radius), by a certified gain (computed in double precision)",
         (
             NAMED,
             field("gain to the logits", "radius", "gain", number),

@@ -62,6 +62,34 @@ def test_an_attack_finds_the_worst_case_of_a_linear_model(norm: str) -> None:
     assert found.metric == "mse"
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_one_step_is_the_worst_case_of_a_linear_model(norm: str) -> None:
+    task = values(LENGTHS)
+    x, y = task.test
+    told = {"attack": "fgsm", "norm": norm, "bounds": None}
+    found = attack_scores(Linear(), x, y, task=task, epsilons=[0.0, 0.4], **told)
+    own = torch.tensor(LENGTHS, dtype=torch.float64)
+    dual = own * WEIGHTS.abs().sum() if norm == "linf" else own.sqrt() * WEIGHTS.norm()
+    worst = (((x @ WEIGHTS).sum(1) - 0.5).abs() + 0.4 * dual).square().mean()
+    assert found.score[1] == pytest.approx(float(worst))
+    assert found.perturbation == "fgsm"
+    for more in ({"steps": 3}, {"step_size": 0.1}):
+        with pytest.raises(ConfigurationError, match="leave steps and step_size out"):
+            attack_scores(Linear(), x, y, task=task, epsilons=[0.1], **told, **more)
+
+
+def test_noise_on_the_weights_adds_its_variance() -> None:
+    """``level^2 s^2 |sum_t x_t|^2`` in expectation, with ``s`` the root mean square of the weights."""
+    task, model, draws = values(LENGTHS), Linear(), 600
+    x, y = task.test
+    sweep = noise_scores(model, x, y, task=task, kind="parameters", levels=[0.0, 0.3], draws=draws, seed=1)
+    error = ((x @ WEIGHTS).sum(1) - 0.5).square()
+    expected = error + 0.09 * WEIGHTS.square().mean() * x.sum(1).square().sum(-1)
+    assert sweep.score[0] == pytest.approx(float(error.mean()))
+    assert abs(sweep.score[1] - float(expected.mean())) < 5 * sweep.spread[1] / math.sqrt(draws)
+    assert torch.equal(model.w, WEIGHTS)
+
+
 def test_bounds_hold_in_an_attack() -> None:
     x = torch.ones(2, 3, 3, dtype=torch.float64)
     task = task_of((x, torch.full((2, 1), 7.5)), (x, torch.full((2, 1), 7.5)))  # 7.5 is what the model answers

@@ -1,0 +1,89 @@
+"""Several answers a sequence: a class at every step, or at the own last step of sequences of unequal length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+
+from ..guard import check_batch, check_labels, check_model
+from ..tasks.scores import counted
+
+
+def check_step_labelled(model: Any, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Sequences with a class at steps of theirs.
+
+    Args:
+        model: any module.
+        x: ``(batch, time, features)``.
+        y: ``(batch, time)`` integers, ``IGNORED`` (-100) where no class is asked for; one at least in every sequence.
+
+    Returns:
+        Both, checked; ``y`` as int64.
+
+    Raises:
+        ConfigurationError: no model, no tensor that fits, or a sequence without any class.
+        DimensionError: a wrong shape.
+        NonFiniteError: NaN in the data.
+    """
+    x = check_batch(check_model(model), x)
+    if tuple(y.shape) != tuple(x.shape[:2]):
+        raise DimensionError("y", tuple(x.shape[:2]), tuple(y.shape), "a class at every step of x, or one a sequence")
+    y = check_labels(y.flatten(), y.numel(), x.device).reshape(y.shape)
+    if not bool(counted(y).any(dim=1).all()):
+        raise ConfigurationError("y asks for no class in some sequences: leave them out")
+    return x, y
+
+
+def step_logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The model's logits at every step, checked.
+
+    Args:
+        model: called as ``model(x)``.
+        x: ``(batch, time, features)``.
+        y: ``(batch, time)`` classes, which must be among those of the logits where they count.
+
+    Returns:
+        ``(batch, time, classes)``.
+
+    Raises:
+        DimensionError: the output has another shape.
+        NonFiniteError: a logit is NaN or infinite.
+        ConfigurationError: a label is no class of the output.
+    """
+    logits = model(x)
+    if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != y.shape or logits.shape[2] < 2:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        expected = f"({len(x)}, {x.shape[1]}, classes >= 2)"
+        raise DimensionError("the model's output", expected, got, "a row of logits at every step (reduction='all')")
+    if not torch.isfinite(logits).all():
+        raise NonFiniteError("the model's output (logits)", "the model diverges on this input")
+    labels = y[counted(y)]
+    if not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[2]:
+        known = f"[0, {logits.shape[2] - 1}]"
+        raise ConfigurationError(f"labels must lie in {known}, got {int(labels.min())} to {int(labels.max())}")
+    return logits
+
+
+def by_row(values: NDArray[Any], asked: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Of every sequence the mean over what is asked of it.
+
+    Args:
+        values: ``(batch,)`` or ``(batch, time)``.
+        asked: of the same shape.
+
+    Returns:
+        ``(batch,)``.
+
+    Example:
+        >>> by_row(np.array([[1.0, 7.0], [0.0, 1.0]]), np.array([[True, False], [True, True]])).tolist()
+        [1.0, 0.5]
+    """
+    shape = (len(values), -1)
+    values, asked = values.reshape(shape), asked.reshape(shape)
+    return np.where(asked, values, 0.0).sum(axis=1) / asked.sum(axis=1)
