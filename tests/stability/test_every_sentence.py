@@ -11,6 +11,7 @@ from specimens import latch, network_map, plain_map, small_cell, turning, two_le
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated.cell import GatedCell
+from stability.local.classifier import Classifier
 from stability.rules.registry import RULES, verdict_of, worded
 from stability.stacks.stack import LayerStack
 from stability.statements import undecided
@@ -46,6 +47,8 @@ GAIN = {"mode": "running", "measure": "l2", "horizon": None}
 NORM = {"H": np.eye(2, 4), "measure": "l2", "horizon": None}
 REGION = {**LMI, "level": 1.0, "radius": 0.123456, "input_bound": 0.0}
 PAIRS = np.zeros((2, 3))
+CLASSES, MEAN = Classifier(MAP, HALF), Classifier(LayerStack([plain_map(), FREE]), np.ones((3, 2)), reduction="mean")
+DECISION = {"radius": 0.123456, "label": 1}
 
 CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a flow": (FLOW, "multiplier_lmi", LMI, "contraction", None),
@@ -177,6 +180,9 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "replayed, a cell": (
         FREE, "gated_trajectories", {**RUNS, "input": np.array([0.123456, -0.654321])}, "contraction", None,
     ),
+    "one decision": (CLASSES, "local_ellipsoids", DECISION, "local_robustness", 0.123456),
+    "one decision, some entries": (MEAN, "local_ellipsoids", {**DECISION, "mask": ONE}, "local_robustness", 0.123456),
+    "one decision, step by step": (CLASSES, "local_ellipsoids", {**DECISION, "tau": ONE}, "local_robustness", 0.123456),
     "replayed, a stack": (STACK, "stack_trajectories", {**RUNS, "inputs": TWO}, "contraction", None),
 }  # fmt: skip
 

@@ -1,0 +1,270 @@
+"""The largest balls around inputs that a tube of ellipsoids proves to keep their class: a search, then a proof each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Claim
+from stability.errors import ConfigurationError, DimensionError
+from stability.local.build import Stages, stages_of
+from stability.local.classifier import Classifier
+from stability.local.costs import multipliers, nominal_slopes, weights
+from stability.local.ending import differences, moved
+from stability.local.stages import Nominal, Stage
+from stability.local.tube import appended, gain, local_slopes, next_ellipsoid, nominal_run, spread
+from stability.rules.registry import accepted
+from stability.solve.deadline import Deadline
+from stability.systems.checks import as_choice
+
+Array = np.ndarray
+BUDGETS = ("total", "step")
+_EVALUATIONS = 14
+_TOLERANCE, _FINE = 1e-3, 1e-8
+_SMALL = 3e6
+"""Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
+_BATCH = 2**26
+"""Bytes of ellipsoids and their costs at a time."""
+_STEPS_BACK = (2e-8, 1e-6, 1e-4, 1e-2, 0.1)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Some samples, and what may be done to them.
+
+    Attributes:
+        net: the stages.
+        x: ``(B, T, p)``.
+        y: ``(B,)``.
+        margins: ``(B, k)`` logit of the class less the others', infinite for the class itself; of a mean, of the sum.
+        free: ``(T, p)``, one where an input may change, else zero.
+        budget: ``total`` or ``step``.
+    """
+
+    net: Stages
+    x: Array
+    y: Array
+    margins: Array
+    free: Array
+    budget: str
+
+    def only(self, index: Array) -> Task:
+        """The same for some of the samples."""
+        return replace(self, x=self.x[index], y=self.y[index], margins=self.margins[index])
+
+
+def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
+    """How much of its margin a perturbation of some size can use up.
+
+    Args:
+        task: ``b`` samples.
+        run: their nominal run.
+        worth: what every stage is worth to them.
+        radius: ``(b,)``.
+
+    Returns:
+        ``(b,)`` the largest share over the other classes: below one the class is kept; the multipliers ``(b, T, m)``
+        of all stages of a step; the shares ``tau`` ``(b, T)`` of the input in budgets for each step.
+    """
+    net, count = task.net, len(task.net.stages)
+    Y = np.zeros((len(radius), net.states, net.states))
+    chosen, shares = [], np.zeros((len(radius), len(task.free)))
+    last: Any = None
+    for k, (at, W) in enumerate(zip(run, worth)):
+        stage = net.stages[k % count]
+        if stage.fresh:
+            free, tau = task.free[k // count], None
+            if task.budget == "step":
+                tau = shares[:, k // count] = _share(Y, stage, at, W, free)
+            Y = appended(Y, free, tau)
+        CY, size = spread(stage, Y)
+        local = local_slopes(stage, at, size, radius)
+        G = gain(stage, local.m)
+        T = multipliers(stage, CY, G, local.rho, W)
+        chosen.append(T)
+        last = (stage, at.rows, Y, local)
+        Y = next_ellipsoid(stage, Y, CY, G, local.rho, T)
+    share = (moved(net.head, task.y, radius, Y, last) / task.margins).max(axis=1)
+    share = np.where(np.isfinite(share), share, np.inf)
+    steps = [np.concatenate(chosen[k : k + count], axis=1) for k in range(0, len(chosen), count)]
+    return share, np.stack(steps, axis=1), shares
+
+
+def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:
+    """``tau`` for which the next ellipsoid costs least on the nominal run."""
+    G, n = gain(stage, nominal_slopes(stage, at)), Y.shape[-1]
+    state = ((W @ G[..., :n] @ Y) * G[..., :n]).sum(axis=(1, 2))
+    entry = ((W @ G[..., n:]) * G[..., n:] * free).sum(axis=(1, 2))
+    a, b = np.sqrt(np.maximum(state, 0.0)), np.sqrt(np.maximum(entry, 0.0))
+    return np.clip(b / np.maximum(a + b, 1e-300), 1e-6, 1.0 - 1e-6)
+
+
+def _search(task: Task, upper: Array, tolerance: float, deadline: Deadline) -> tuple[Array, Array, Array]:
+    """Radii ``(B,)`` that hold, with their multipliers and shares; zero where none was found.
+
+    What a ball of radius e uses of its margin grows at least like e, so that a share just below one is enough: secants
+    of the logarithms go for that, kept between the largest radius that held and the least that did not.
+    """
+    run = nominal_run(task.net, task.x)
+    worth = weights(task.net, run, task.y, task.margins)
+    high = np.minimum(upper, 8.0 * linear_radius(task, run))
+    low = np.zeros(len(high))
+    trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
+    found = np.zeros((len(high), len(task.free), sum(len(stage.C) for stage in task.net.stages)))
+    shares, goal = np.zeros((len(high), len(task.free))), np.log1p(-0.5 * tolerance)
+    left, slope = np.flatnonzero(high > 0), np.full(len(high), 1.2)
+    radii, logs = np.full(len(high), np.nan), np.full(len(high), np.nan)
+    for _ in range(_EVALUATIONS):
+        if not len(left) or deadline.over:
+            break
+        e = trial[left]
+        share, T, tau = tube(task.only(left), [of_samples(at, left) for at in run], [W[left] for W in worth], e)
+        good = share < 1.0
+        held, failed = left[good], left[~good]
+        low[held], found[held], shares[held], high[failed] = e[good], T[good], tau[good], e[~good]
+        with np.errstate(all="ignore"):
+            log = np.log(share)
+            secant = (log - logs[left]) / (np.log(e) - radii[left])
+            slope[left] = np.where(np.isfinite(secant), np.clip(secant, 1.0, 50.0), slope[left])
+            following = np.exp(np.log(e) + (goal - log) / slope[left])
+        radii[left], logs[left] = np.log(e), log
+        # what is not between the ends, or far from them all, is replaced by their middle
+        middle = np.where(low[left] > 0, np.sqrt(low[left] * high[left]), 0.3 * high[left])
+        inside = np.isfinite(following) & (following > low[left]) & (following < high[left])
+        trial[left] = np.where(inside, following, middle)
+        done = (good & (share >= 1.0 - tolerance)) | (high[left] - low[left] <= tolerance * high[left])
+        left = left[~done]
+    return low, found, shares
+
+
+def of_samples(at: Nominal, index: Array) -> Nominal:
+    """The nominal run of some of the samples."""
+    return Nominal(at.out[index], at.rows[index], at.offset[index], at.error[index])
+
+
+def linear_radius(task: Task, run: list[Nominal]) -> Array:
+    """``(B,)`` the distance to the nearest decision boundary of the network's linearisation at each input."""
+    net, count = task.net, len(task.net.stages)
+    w = differences(net.head, task.y)
+    squares = np.zeros(w.shape[:-1])
+    for k in range(len(run) - 1, -1, -1):
+        stage = net.stages[k % count]
+        w = w @ gain(stage, nominal_slopes(stage, run[k]))
+        if stage.fresh:
+            entry = w[..., net.states :] * task.free[k // count]
+            size = np.sqrt((entry * entry).sum(axis=-1))
+            squares, w = (squares + size if task.budget == "step" else squares + size * size), w[..., : net.states]
+    with np.errstate(divide="ignore"):
+        away = task.margins / (squares if task.budget == "step" else np.sqrt(squares))
+    return away.min(axis=1)
+
+
+def largest_balls(
+    classifier: Classifier,
+    x: Any,
+    y: Any,
+    *,
+    upper: Any = None,
+    epsilon: float | None = None,
+    mask: Any = None,
+    bounds: tuple[float, float] | None = None,
+    budget: str = "total",
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> list[Claim | None]:
+    """Proved l2 balls around inputs in which the class stays, each as large as this method finds.
+
+    Args:
+        classifier: the network with its head.
+        x: ``(B, T, p)`` inputs.
+        y: ``(B,)`` their classes.
+        upper: ``(B,)`` radii at which an attack succeeds, infinite where none is known: no ball is looked for beyond.
+        epsilon: only decide whether a ball of this radius is safe; ``None``: find the largest.
+        mask: ``(T, p)`` true where an input may change; ``None``: everywhere.
+        bounds: ignored: what holds without clipping holds with it.
+        budget: ``total``: the perturbation of the whole sequence has norm ``epsilon`` at most; ``step``: that of
+            every step has.
+        time_limit: seconds a sample for the search, proofs not counted; ``None``: no limit.
+        seed: unused: nothing here is random.
+
+    Returns:
+        For each sample the proved claim, or ``None``: misclassified, or no ball was proved.
+
+    Raises:
+        UnsupportedError: a network for which no local certificate is known.
+        ConfigurationError: an unknown budget, or a radius that is not positive.
+        DimensionError: sizes that do not fit.
+
+    Example:
+        >>> from stability.systems import DrivenSystem, LureSystem
+        >>> line = DrivenSystem(LureSystem.linear([[0.5]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
+        >>> made = Classifier(line, [[1.0], [-1.0]])
+        >>> (claim,) = largest_balls(made, np.ones((1, 2, 1)), [0])
+        >>> round(claim.value, 6), round(1.5 / np.hypot(0.5, 1.0), 6)
+        (1.341641, 1.341641)
+    """
+    del bounds, seed
+    as_choice("budget", budget, BUDGETS)
+    x, y, free, net = classifier.checked(x), np.asarray(y), _free(mask, x), stages_of(classifier)
+    if x.ndim != 3 or y.shape != x.shape[:1]:
+        raise DimensionError("x and y", "(B, T, p) and (B,)", (x.shape, y.shape))
+    if y.dtype.kind not in "iu" or not ((y >= 0) & (y < classifier.classes)).all():
+        raise ConfigurationError(f"y must hold integers from 0 to {classifier.classes - 1}")
+    if epsilon is not None and not 0.0 < epsilon < np.inf:
+        raise ConfigurationError(f"epsilon must be a positive number, got {epsilon!r}")
+    logits = classifier.logits(x)
+    margins = logits[np.arange(len(y)), y][:, None] - logits
+    margins[np.arange(len(y)), y] = np.inf
+    steps = x.shape[1] if classifier.reduction == "mean" else 1  # of a mean the tube carries the sum
+    right = np.flatnonzero((margins > 0).all(axis=1) & (free.any() or epsilon is not None))
+    limit = np.full(len(y), np.inf) if upper is None else np.asarray(upper, dtype=np.float64)
+    claims: list[Claim | None] = [None] * len(y)
+    k = max(stage.A.shape[1] for stage in net.stages)
+    size, work = (
+        8 * x.shape[1] * len(net.stages) * k * k,
+        float(x.shape[1] * sum(s.A.size * len(s.C) for s in net.stages)),
+    )
+    for part in np.array_split(right, max(1, -(-len(right) * size // _BATCH))):
+        if not len(part):
+            continue
+        task = Task(net, x[part], y[part], steps * margins[part], free, budget)
+        deadline = Deadline.after(None if time_limit is None else time_limit * len(part))
+        if epsilon is None:
+            radius, T, tau = _search(task, limit[part], _FINE if work < _SMALL else _TOLERANCE, deadline)
+        else:
+            run = nominal_run(net, task.x)
+            radius = np.full(len(part), float(epsilon))
+            share, T, tau = tube(task, run, weights(net, run, task.y, task.margins), radius)
+            radius = np.where(share < 1.0, radius, 0.0)
+        for i, sample in enumerate(part):
+            data = {
+                "T": T[i],
+                **({"tau": tau[i]} if budget == "step" else {}),
+                **({} if mask is None else {"mask": free}),
+            }
+            claims[sample] = _proved(classifier, task.x[i], int(y[sample]), float(radius[i]), data, epsilon is None)
+    return claims
+
+
+def _proved(
+    classifier: Classifier, x: Array, label: int, radius: float, data: dict[str, Any], smaller: bool
+) -> Claim | None:
+    """The claim that the rule accepts: of this radius, or of one a little smaller where that may be."""
+    for back in (0.0, *_STEPS_BACK) if radius > 0 else ():
+        given = {"x": x, "label": label, "norm": "l2", "radius": radius * (1.0 - back), **data}
+        claim = accepted(classifier, "local_ellipsoids", given)
+        if claim is not None or not smaller:
+            return claim
+    return None
+
+
+def _free(mask: Any, x: Array) -> Array:
+    """The mask as numbers."""
+    if mask is None:
+        return np.ones(x.shape[1:])
+    given = np.asarray(mask)
+    if given.shape != x.shape[1:] or given.dtype != np.bool_:
+        raise DimensionError("mask", f"{x.shape[1:]} of true and false", given.shape)
+    return given.astype(np.float64)

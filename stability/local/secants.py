@@ -1,0 +1,103 @@
+r"""Secant slopes of an activation around one point, with their rounding errors.
+
+For :math:`|v| \le r` the quotient :math:`k(v) = (\phi(z + v) - \phi(z)) / v` lies in an interval that is far narrower
+than the activation's own slopes where ``r`` is small. For tanh (and so for the logistic function, which is a tanh)
+``k`` has one peak: its least value is the secant to the end away from the origin; its largest is :math:`\phi'(w^*)` at
+the point of tangency, :math:`\phi'(w)(z - w) = \phi(z) - \phi(w)`, where the reach contains that, and else the secant
+to the end towards the origin. For a kink at zero the quotients run between the slope on the own side and the secant
+to the end on the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.errors import UnsupportedError
+from stability.rigor.constants import EPS
+from stability.systems.activations import TANH_ULPS, activation
+
+Array = np.ndarray
+_ERROR = (2.0 * TANH_ULPS + 16.0) * EPS
+"""Absolute, of anything below that is made of values of tanh in a few operations."""
+
+
+def secant_range(name: str, z: Array, r: Array) -> tuple[Array, Array]:
+    """Bounds of the secant slopes from ``z`` over ``[z - r, z + r]``.
+
+    Args:
+        name: a name of ``stability.systems.activations``.
+        z: ``(..., m)``, taken as exact.
+        r: ``(..., m)``, >= 0; infinite: the activation's own slopes on both sides.
+
+    Returns:
+        Two arrays ``(..., m)``, rounded outwards.
+
+    Raises:
+        UnsupportedError: an activation whose quotients are not known.
+
+    Example:
+        >>> low, high = secant_range("tanh", np.array([1.0]), np.array([0.5]))
+        >>> bool(low[0] <= (np.tanh(1.5) - np.tanh(1.0)) / 0.5), bool(high[0] >= (np.tanh(1.0) - np.tanh(0.5)) / 0.5)
+        (True, True)
+        >>> [end.tolist() for end in secant_range("relu", np.array([1.0]), np.array([0.5]))]
+        [[1.0], [1.0]]
+    """
+    phi = activation(name)
+    least, most = phi.slope
+    if least == most:
+        return np.full(z.shape, least), np.full(z.shape, most)
+    if phi.width is not None:
+        low, high = _tanh(phi.width * np.abs(z), phi.width * r)
+        low, high = most * low, most * high
+    elif name in ("relu", "leaky_relu"):
+        low, high = _kink(z, r, least, most)
+    else:
+        raise UnsupportedError(f"the secant slopes of the activation {name!r} are not known here")
+    return np.clip(np.nextafter(low, -np.inf), least, most), np.clip(np.nextafter(high, np.inf), least, most)
+
+
+def _kink(z: Array, r: Array, least: float, most: float) -> tuple[Array, Array]:
+    """A kink at zero: ``r`` beyond it, the longest secant is a mean of both slopes."""
+    size = np.abs(z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = np.where(r < size, 1.0, (1.0 - 8 * EPS) * np.minimum(size / r, 1.0))  # of that secant, on the own side
+    mixed = (most - least) * np.where(size > 0, part, 0.0)
+    low = np.where(z > 0, least + mixed, least)
+    high = np.where(z < 0, most - mixed, most)
+    return np.where(r < size, low, low - 4 * EPS), np.where(r < size, high, high + 4 * EPS)
+
+
+def _tanh(z: Array, r: Array) -> tuple[Array, Array]:
+    """For tanh and ``z >= 0``."""
+    r = r * (1.0 + 4 * EPS)
+    t = np.tanh(z)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        error = _ERROR / r
+        far = np.where(r > 0, (np.tanh(z + r) - t) / r - error, -np.inf)
+        near = np.where(r > 0, (t - np.tanh(z - r)) / r + error, np.inf)
+    # difference quotients are values of the derivative in between, which serves where r is tiny
+    low = np.maximum(far, 1.0 - np.tanh(z + r) ** 2 - _ERROR)
+    closest = np.maximum(z - r, 0.0)
+    steepest = 1.0 - np.tanh(closest) ** 2 + _ERROR
+    e = z - r
+    slope = 1.0 - np.tanh(e) ** 2
+    with np.errstate(invalid="ignore"):
+        rising = slope * r - (t - np.tanh(e)) >= _ERROR * (1.0 + r)  # the quotient still grows at this end
+    peak = _tangent(z, t)
+    high = np.minimum(np.where(rising | (e >= 0.0), np.minimum(near, peak), peak), steepest)
+    return np.where(np.isnan(low), 0.0, np.maximum(low, 0.0)), np.where(np.isnan(high), 1.0, high)
+
+
+def _tangent(z: Array, t: Array) -> Array:
+    """An upper bound of all quotients from ``z >= 0``: ``phi'(w)`` at a ``w`` between the point of tangency and zero.
+
+    Seen from the far side, ``tanh(w) = tanh(z) - phi'(w) (z - w)``; the bisection keeps the end for which
+    ``phi'(w) (z - w) >= tanh(z) - tanh(w)`` was seen with room for the roundings, and zero always has that.
+    """
+    low, high = -0.5 * z - 1e-300, np.zeros_like(z)  # the point of tangency lies between -z/2 and 0
+    for _ in range(18):
+        w = 0.5 * (low + high)
+        s = np.tanh(w)
+        good = (1.0 - s * s) * (z - w) - (t - s) >= _ERROR * (1.0 + z - w)
+        low, high = np.where(good, low, w), np.where(good, w, high)
+    return 1.0 - np.tanh(high) ** 2 + _ERROR

@@ -1,0 +1,170 @@
+r"""Rule ``local_ellipsoids``: no perturbation of an input within an l2 radius changes its class.
+
+The checker runs the network on the input in floats and builds the tube of ``stability.local.tube`` around that run with
+the proof's multipliers ``T``. How it comes to an ellipsoid ``Y+`` proves nothing; that it contains what it should is
+
+.. math:: \begin{bmatrix} Y^+ - G Y G^T - B \rho T \rho B^T & G Y C^T \\ C Y G^T & T - C Y C^T \end{bmatrix} > 0
+
+at every stage, proved with its rounding errors (Schur's complement gives the inequality of the tube). ``Y+`` is a
+little larger than computed, so that this holds strictly.
+
+The run of floats need not be one of the network: what a stage misses of the exact one is bounded entry by entry,
+``|w_i| <= eta_i``, and counts as one more input. In a total budget its share :math:`s^2` of the squares is reserved for
+each stage, and :math:`w w^T \le k \operatorname{diag}(\eta^2) = s^2 (k \operatorname{diag}(\eta^2) / s^2)` is added to
+``Y+``; in a budget for each step, by :math:`(d + w)(d + w)^T \le (1 + \theta) d d^T + (1 + 1 / \theta) w w^T`. So the
+errors of a step do not grow with the network's expansions more than perturbations do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Claim, Verdict
+from stability.local.build import stages_of
+from stability.local.classifier import Classifier
+from stability.local.ending import differences, moved
+from stability.local.stages import Nominal, Stage
+from stability.local.tube import ROOM, Local, appended, gain, local_slopes, next_ellipsoid, spread
+from stability.rigor.constants import EPS
+from stability.rigor.definite import gamma, prove_positive_definite
+from stability.rules.fields import AnyArray, Index, Number, ProofData, Refused, Text, require
+from stability.rules.registry import certifies
+from stability.statements import at_least, who
+
+Array = np.ndarray
+_INFLATIONS = (1e-10, 1e-8, 1e-6)
+_THETA = 1e-11
+"""Of an ellipsoid, in budgets for each step, to make room for the errors of a stage."""
+LARGEST = 1e12
+"""Of inputs, multipliers and radii: far beyond what is in use, far below what overflows."""
+
+
+@certifies("local_ellipsoids", subject=Classifier, claim="local_robustness", value="radius")
+class LocalEllipsoids(ProofData):
+    """``x (T, p)``, its class, the radius, multipliers ``T (T, m)`` of all channels of a step, stage by stage; ``mask``
+    of zeros and ones where only some inputs may change; ``tau (T,)`` for a budget in each step.
+    """
+
+    x: AnyArray
+    label: Index
+    norm: Text
+    radius: Number
+    T: AnyArray
+    mask: AnyArray | None = None
+    tau: AnyArray | None = None
+
+    def sentence(self, subject: Classifier, claim: Claim) -> str:
+        where = "" if self.mask is None else " of the entries that its mask names"
+        span = " at every step" if self.tau is not None else ""
+        return (
+            f"For {who(subject)}: no perturbation{where} of the proof's input within l2 radius "
+            f"{at_least(self.radius)}{span} changes its class, {self.label}."
+        )
+
+    def check(self, subject: Classifier, claim: Claim) -> str:
+        require(claim.verdict is Verdict.CERTIFIED, "such a proof certifies")
+        self._require_sizes(subject)
+        net = stages_of(subject)
+        room = ROOM * self.radius**2 / (4.0 * len(self.x) * len(net.stages))  # of the squares, for each stage
+        y, Y = np.zeros(net.states), np.zeros((net.states, net.states))
+        last: Any = None
+        for t, u in enumerate(self.x):
+            at = 0
+            for stage in net.stages:
+                if stage.fresh:
+                    y = np.concatenate([y, u])
+                    free = np.ones(len(u)) if self.mask is None else self.mask[t]
+                    Y = appended(Y, free, None if self.tau is None else self.tau[t])
+                    Y *= 1.0 + 8 * EPS  # the division by shares
+                nominal = stage.nominal(y)
+                T = self.T[t, at : at + len(stage.C)]
+                at += len(stage.C)
+                local, after = self._stage(stage, nominal, Y, T, room, f"step {t}")
+                last = (stage, nominal.rows, Y, local)
+                y, Y = nominal.out, after
+        slack = self._slack(subject, net.head, y, Y, last)
+        worst = int(np.argmin(slack))
+        require(slack[worst] > 0, f"within the radius, logit {worst} is not proved to stay below that of {self.label}")
+        return f"ellipsoids of {len(self.x)} steps keep every logit below that of class {self.label}"
+
+    def _require_sizes(self, subject: Classifier) -> None:
+        x, T, mask, tau = self.x, self.T, self.mask, self.tau
+        require(self.norm == "l2", "the norm of such a proof is l2")
+        require(self.label < subject.classes, "the label is none of the network's classes")
+        require(x.ndim == 2 and len(x) > 0 and x.shape[1] == subject.inputs, f"x must be (T, {subject.inputs}), T >= 1")
+        width = sum(len(stage.C) for stage in stages_of(subject).stages)
+        require(T.shape == (len(x), width) and bool((T > 0).all()), f"T must be positive and of {width} columns")
+        require(mask is None or (mask.shape == x.shape and bool(np.isin(mask, (0.0, 1.0)).all())),
+                "mask must be zeros and ones, one for each entry of x")  # fmt: skip
+        require(tau is None or (tau.shape == (len(x),) and bool(((tau > 1e-9) & (tau < 1 - 1e-9)).all())),
+                "tau must lie between 0 and 1, one for each step")  # fmt: skip
+        require(
+            0.0 < self.radius < LARGEST and float(np.abs(x).max()) < LARGEST, "the radius or the input is out of range"
+        )
+
+    def _stage(self, stage: Stage, at: Nominal, Y: Array, T: Array, room: float, where: str) -> tuple[Local, Array]:
+        """The slopes of a stage and the ellipsoid after it, proved."""
+        CY, size = spread(stage, Y)
+        local = local_slopes(stage, at, size, self.radius)
+        G, active = gain(stage, local.m), local.rho > 0
+        out = next_ellipsoid(stage, Y, CY, G, local.rho, np.where(active, T, 1.0))
+        missed = self._missed(stage, at, G, Y, local)
+        k, share = len(out), room if self.tau is None else 0.5 * _THETA * self.radius**2
+        added = 2.0 * k * missed**2 / share
+        diagonal = np.maximum(np.einsum("ii->i", out), 0.0)
+        for inflation in _INFLATIONS:
+            trial = out.copy()
+            trial[range(k), range(k)] += inflation * diagonal + 1e-16 * diagonal.max(initial=0.0) + 1e-40
+            if self._contains(stage, trial, Y, G, local.rho, T, active):
+                trial *= 1.0 + 4 * EPS + (0.0 if self.tau is None else _THETA)
+                trial[range(k), range(k)] += added
+                return local, trial
+        raise Refused(f"{where}: the multipliers do not prove the next ellipsoid")
+
+    def _missed(self, stage: Stage, at: Nominal, G: Array, Y: Array, local: Local) -> Array:
+        """``eta``: the errors of the nominal run, and those of ``G`` and of the matrices on a perturbation."""
+        sides = self.radius * (1.0 + ROOM) * np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0)) * (1 + 8 * EPS)
+        absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(local.m)) @ np.abs(stage.C)
+        missed = at.error + gamma(len(stage.C) + 4) * (absolute @ sides)
+        if stage.slack is not None:
+            dA, dB, dC = stage.slack
+            steep = np.abs(local.m) + local.rho
+            missed = missed + dA @ sides + dB @ (steep * local.reach) + np.abs(stage.B) @ (steep * (dC @ sides))
+        return missed * (1 + gamma(len(stage.C) + len(sides) + 16))
+
+    def _contains(self, stage: Stage, after: Array, Y: Array, G: Array, rho: Array, T: Array, active: Array) -> bool:
+        """The matrix inequality of the module's head, for the channels whose slopes are not known exactly."""
+        k, B = len(after), stage.B[:, active]
+        V = np.concatenate([G, -stage.C[active]])
+        loss, count = rho[active] ** 2 * T[active], int(active.sum())
+        matrix = -(V @ Y @ V.T)
+        matrix[:k, :k] += after - (B * loss) @ B.T
+        matrix[range(k, k + count), range(k, k + count)] += T[active]
+        matrix = 0.5 * (matrix + matrix.T)
+        aV, aY, aB, size = np.abs(V), np.abs(Y), np.abs(B), np.abs(after)
+        factor = gamma(2 * Y.shape[0] + count + 16)
+
+        def action(s: Array) -> Array:
+            out = aV @ (aY @ (aV.T @ s))
+            out[:k] += aB @ (loss * (aB.T @ s[:k])) + size @ s[:k]
+            out[k:] += T[active] * s[k:]
+            return factor * out
+
+        return prove_positive_definite(matrix, action, overwrite=True).holds
+
+    def _slack(self, subject: Classifier, head: Array, y: Array, Y: Array, last: Any) -> Array:
+        """Lower bounds of what is left of every margin; infinite for the class itself."""
+        w, label = differences(head, np.asarray(self.label)), self.label
+        steps = float(len(self.x)) if subject.reduction == "mean" else 1.0
+        bias = steps * subject.bias
+        moves = moved(head, np.asarray(label), self.radius, Y, last)
+        margin = -(w @ y) - (bias - bias[label])
+        sides = self.radius * (1.0 + ROOM) * np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0))
+        # of the sum, of the differences of the head's rows, here and in what moves
+        sizes = np.abs(head) + np.abs(head[label])
+        error = gamma(len(y) + 16) * (sizes @ (np.abs(y) + sides) + np.abs(bias) + abs(bias[label]) + moves)
+        slack = margin - moves - error
+        slack[label] = np.inf
+        return slack

@@ -1,0 +1,55 @@
+"""Secant slopes: every sampled quotient lies inside, and the ends are those that are sampled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stability.errors import StabilityError
+from stability.local.secants import secant_range
+from stability.systems.activations import ACTIVATIONS, activation
+
+
+def sampled(name: str, z: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    phi = activation(name).function
+    v = r[:, None] * np.concatenate([np.linspace(-1.0, -1e-3, 1500), np.linspace(1e-3, 1.0, 1500)])
+    k = (phi(z[:, None] + v) - phi(z)[:, None]) / v
+    return k.min(axis=1), k.max(axis=1)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_quotient_lies_inside_and_the_ends_are_met(name):
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=600) * rng.choice([1e-3, 0.3, 1.0, 3.0, 9.0], 600)
+    r = np.abs(rng.normal(size=600)) * rng.choice([1e-3, 0.1, 1.0, 6.0], 600) + 1e-4
+    z[:5] = 0.0
+    low, high = secant_range(name, z, r)
+    least, most = sampled(name, z, r)
+    assert (low <= least + 1e-7).all()
+    assert (high >= most - 1e-7).all()
+    assert (least - low).max() < 2e-3
+    assert (high - most).max() < 2e-3
+    grown = secant_range(name, z, 1.5 * r)
+    assert (grown[0] <= low + 1e-9).all()
+    assert (grown[1] >= high - 1e-9).all()
+
+
+def test_the_ends_of_a_reach_of_nothing_and_of_everything():
+    z = np.array([0.0, 0.7, -2.0])
+    low, high = secant_range("tanh", z, np.zeros(3))
+    exact = 1.0 - np.tanh(z) ** 2
+    assert (low <= exact).all()
+    assert (exact <= high).all()
+    assert (high - low).max() < 1e-12
+    low, high = secant_range("tanh", z, np.full(3, np.inf))
+    assert (low == 0.0).all()
+    assert high[0] == 1.0
+    assert 0.5 < high[2] < 1.0
+    assert [end.tolist() for end in secant_range("relu", z, np.full(3, np.inf))] == [[0.0] * 3, [1.0] * 3]
+
+
+def test_an_activation_that_bends_otherwise_is_refused(monkeypatch):
+    other = activation("relu").__class__("swish", np.tanh, np.tanh, (-0.1, 1.1))
+    monkeypatch.setitem(ACTIVATIONS, "swish", other)
+    with pytest.raises(StabilityError, match="swish"):
+        secant_range("swish", np.zeros(1), np.ones(1))
