@@ -17,7 +17,8 @@ from .parametrizations.frames import frame_vectors, reflected_frame
 from .parametrizations.householder import random_reflections
 from .precision import full_precision
 from .recurrent import RecurrentLayer, register_layer
-from .tensors import to_numpy
+from .scans.unrolled import Dense, can_fuse, unroll
+from .tensors import check_sequence, to_numpy
 
 MARGIN = 1e-5
 """By how much the norm of ``K`` stays below one: above the rounding of float32 (some 1e-6 for hundreds of units), so
@@ -112,6 +113,16 @@ class BoundedGainRNN(RecurrentLayer):
     def transition(self, drive: Tensor, state: Tensor, prepared: tuple[Tensor, Tensor]) -> Tensor:
         """One step, ``(batch, n)`` to ``(batch, n)``."""
         return self._activated(torch.addmm(drive, state.to(drive.dtype), prepared[0].mT))
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Tensor]:
+        """Run over a sequence; see ``RecurrentLayer.forward``."""
+        check_sequence(x, self.input_size)
+        name = "oplu" if self.activation == "maxmin" else self.activation
+        if not can_fuse(name, x):
+            return super().forward(x, state)
+        prepared, start = self.begin(x, state)
+        states = unroll(self.drive(x.transpose(0, 1), prepared), start, Dense(prepared[0]), name)  # time first
+        return states.transpose(0, 1), states[-1]
 
     def _activated(self, z: Tensor) -> Tensor:
         return householder(z, self.angles) if self.activation == "householder" else NORM_PRESERVING[self.activation](z)

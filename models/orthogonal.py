@@ -34,8 +34,8 @@ class _Plan:
 class OrthogonalLayer(RecurrentLayer):
     r"""Base of the layers :math:`h^+ = \phi(W h + V x + b)` with orthogonal W and a learned ``h0``.
 
-    Channelwise activations run as one written-out loop over the sequence (``unrolled``); modReLU, OPLU,
-    autocast and ``torch.func`` transforms take the recorded loop. Both give the same values.
+    OPLU and channelwise activations run as one written-out loop over the sequence (``unrolled``); modReLU, autocast
+    and ``torch.func`` transforms take the recorded loop. Both give the same values.
 
     Args:
         input_size: features per time step.

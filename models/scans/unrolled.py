@@ -2,7 +2,8 @@ r"""A whole sequence of :math:`h_t = \phi(W h_{t-1} + d_t)` as one differentiabl
 
 The loop over time runs on preallocated memory without recording a graph; the backward pass is written out:
 with :math:`\delta_t = (g_t + W^T \delta_{t+1}) \odot \phi'(z_t)` the gradient of W is one matrix product over
-all times, :math:`\sum_t \delta_t h_{t-1}^T`. ``W`` is a full matrix, or ``I - V X`` with thin factors.
+all times, :math:`\sum_t \delta_t h_{t-1}^T`. Of activations whose derivative the output does not show (OPLU, absolute
+value) marks are kept. ``W`` is a full matrix, or ``I - V X`` with thin factors.
 
 A derivative of the gradient (a Hessian-vector product) falls back to the recorded loop, whose value is equal.
 """
@@ -17,28 +18,70 @@ from torch import Tensor
 
 from stability.systems.activations import ACTIVATIONS
 
-from ..activations import CHANNELWISE
+from ..activations import CHANNELWISE, NORM_PRESERVING
 
+RECORDED: dict[str, Callable[[Tensor], Tensor]] = {**NORM_PRESERVING, **CHANNELWISE}
 LEAK = ACTIVATIONS["leaky_relu"].slope[0]
 
 
-def _leave(*tensors: Tensor) -> None:
-    """The identity in place."""
+class Fused(NamedTuple):
+    """An activation of the written-out loop, all in place.
+
+    Attributes:
+        phi_: ``phi_(z, mark)``: ``z`` to ``phi(z)``; what of ``z`` the way back needs goes into ``mark``.
+        back_: ``back_(g, h, mark)``: ``g`` to ``phi'(z)^T g``, from the output ``h`` or from ``mark``.
+        marks: ``(states (..., n)) -> (..., k)``: memory for the marks of all times; ``None`` where ``h`` is enough.
+    """
+
+    phi_: Callable[[Tensor, Any], Any]
+    back_: Callable[[Tensor, Tensor, Any], Any]
+    marks: Callable[[Tensor], Tensor] | None = None
+
+
+def _sort_(z: Tensor, mark: Tensor) -> None:
+    """OPLU; ``mark`` holds which pairs were exchanged."""
+    first, second = z[..., 0::2], z[..., 1::2]
+    torch.lt(first, second, out=mark)
+    larger = torch.maximum(first, second)
+    torch.minimum(first, second, out=second)
+    first.copy_(larger)
+
+
+def _sort_back_(g: Tensor, h: Tensor, mark: Tensor) -> None:
+    first, second = g[..., 0::2], g[..., 1::2]
+    one, other = torch.where(mark, second, first), torch.where(mark, first, second)
+    first.copy_(one)
+    second.copy_(other)
+
+
+def _abs_(z: Tensor, mark: Tensor) -> None:
+    """The absolute value; ``mark`` holds the signs, zero where the derivative is taken to be zero."""
+    torch.sign(z, out=mark)
+    z.abs_()
 
 
 _aten = torch.ops.aten
-FUSED: dict[str, tuple[Callable[[Tensor], Any], Callable[[Tensor, Tensor], Any]]] = {
-    "tanh": (torch.tanh_, lambda g, h: _aten.tanh_backward.grad_input(g, h, grad_input=g)),
-    "relu": (torch.relu_, lambda g, h: _aten.threshold_backward.grad_input(g, h, 0, grad_input=g)),
-    "leaky_relu": (
-        lambda z: torch.nn.functional.leaky_relu_(z, LEAK),
-        lambda g, h: _aten.leaky_relu_backward.grad_input(g, h, LEAK, True, grad_input=g),
+FUSED: dict[str, Fused] = {
+    "tanh": Fused(lambda z, _: torch.tanh_(z), lambda g, h, _: _aten.tanh_backward.grad_input(g, h, grad_input=g)),
+    "relu": Fused(
+        lambda z, _: torch.relu_(z), lambda g, h, _: _aten.threshold_backward.grad_input(g, h, 0, grad_input=g)
     ),
-    "sigmoid": (torch.sigmoid_, lambda g, h: _aten.sigmoid_backward.grad_input(g, h, grad_input=g)),
-    "identity": (_leave, _leave),
+    "leaky_relu": Fused(
+        lambda z, _: torch.nn.functional.leaky_relu_(z, LEAK),
+        lambda g, h, _: _aten.leaky_relu_backward.grad_input(g, h, LEAK, True, grad_input=g),
+    ),
+    "sigmoid": Fused(
+        lambda z, _: torch.sigmoid_(z), lambda g, h, _: _aten.sigmoid_backward.grad_input(g, h, grad_input=g)
+    ),
+    "identity": Fused(lambda z, _: None, lambda g, h, _: None),
+    "oplu": Fused(
+        _sort_,
+        _sort_back_,
+        lambda states: states.new_empty((*states.shape[:-1], states.shape[-1] // 2), dtype=torch.bool),
+    ),
+    "abs": Fused(_abs_, lambda g, h, mark: g.mul_(mark), torch.empty_like),
 }
-"""For the written-out loop: ``z`` to ``phi(z)`` and ``g`` to ``g phi'(z)``, both in place; the derivative is a function
-of the output ``h``."""
+"""The activations of the written-out loop, by name."""
 
 
 Step = Callable[[Tensor, Tensor, Tensor], None]  # takes out, addend and rows (k, n), and writes into out
@@ -137,42 +180,48 @@ def unroll(drive: Tensor, h0: Tensor, recurrence: Dense | Thin, activation: str)
         >>> unroll(torch.ones(3, 1, 1), torch.zeros(1, 1), Dense(torch.eye(1)), "identity").flatten()
         tensor([1., 2., 3.])
     """
-    return _Unrolled.apply(type(recurrence), activation, drive, h0, *recurrence)
+    return _Unrolled.apply(type(recurrence), activation, drive, h0, *recurrence)[0]
 
 
 class _Unrolled(torch.autograd.Function):
     @staticmethod
-    def forward(kind: type, activation: str, drive: Tensor, h0: Tensor, *tensors: Tensor) -> Tensor:
-        step, phi_ = kind(*tensors).step(h0), FUSED[activation][0]
+    def forward(
+        kind: type, activation: str, drive: Tensor, h0: Tensor, *tensors: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        step, fused = kind(*tensors).step(h0), FUSED[activation]
         states = torch.empty_like(drive, memory_format=torch.contiguous_format)
+        marks = None if fused.marks is None else fused.marks(states)
         h = h0
-        for d, out in zip(drive.unbind(0), states.unbind(0)):
+        for t, (d, out) in enumerate(zip(drive.unbind(0), states.unbind(0))):
             step(out, d, h)
-            phi_(out)
+            fused.phi_(out, None if marks is None else marks[t])
             h = out
-        return states
+        return states, marks
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor | None]) -> None:
         ctx.kind, ctx.activation, *tensors = inputs
-        ctx.save_for_backward(output, *tensors)
+        states, marks = output
+        if marks is not None:
+            ctx.mark_non_differentiable(marks)
+        ctx.save_for_backward(states, marks, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        states, *inputs = ctx.saved_tensors
+        states, marks, *inputs = ctx.saved_tensors
         if torch.is_grad_enabled() or _transformed(grads[0]):
             return (None, None, *_recorded(ctx, inputs, grads[0]))
         _, h0, *tensors = inputs
         recurrence = ctx.kind(*tensors)
-        step = recurrence.step_back(h0)
-        times_slope_ = FUSED[ctx.activation][1]
+        step, back_ = recurrence.step_back(h0), FUSED[ctx.activation].back_
         delta = torch.empty_like(states)
         deltas, outputs, g = delta.unbind(0), states.unbind(0), grads[0].unbind(0)
+        marked = [None] * len(deltas) if marks is None else marks.unbind(0)
         deltas[-1].copy_(g[-1])
-        times_slope_(deltas[-1], outputs[-1])
+        back_(deltas[-1], outputs[-1], marked[-1])
         for t in reversed(range(len(states) - 1)):
             step(deltas[t], g[t], deltas[t + 1])
-            times_slope_(deltas[t], outputs[t])
+            back_(deltas[t], outputs[t], marked[t])
         n = states.shape[-1]
         gradients = recurrence.gradients(h0, deltas[0])
         if len(states) > 1:
@@ -189,7 +238,7 @@ def _recorded(ctx: Any, inputs: list[Tensor], g: Tensor) -> list[Tensor | None]:
     with torch.enable_grad():
         # views: a path from one input to another outside this operation must not be counted here
         drive, h0, *tensors = views = [x.view_as(x) for x in inputs]
-        recurrence, phi, h, states = ctx.kind(*tensors), CHANNELWISE[ctx.activation], h0, []
+        recurrence, phi, h, states = ctx.kind(*tensors), RECORDED[ctx.activation], h0, []
         for d in drive.unbind(0):
             h = phi(recurrence.rows(d, h))
             states.append(h)
