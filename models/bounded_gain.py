@@ -2,7 +2,8 @@ r"""A recurrent network whose gain from inputs to states is bounded by construct
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +70,15 @@ class BoundedGainRNN(RecurrentLayer):
         True
     """
 
+    training_defaults: ClassVar[Mapping[str, Any]] = {
+        "lr": 5e-3,
+        "batch_size": 256,
+        "schedule": "cosine",
+        "warm_up": 0.3,
+        "temperature": 5.0,
+        "objective": "certified",
+    }
+
     def __init__(
         self,
         input_size: int,
@@ -99,6 +109,11 @@ class BoundedGainRNN(RecurrentLayer):
         K, n = self.frame(double), self.hidden_size
         W = K[:, :n] if self.rate is None else self.rate * K[:, :n]
         return W, K[:, n:] if self.gain == 1.0 else self.gain * K[:, n:]
+
+    @property
+    def prescribed_gain(self) -> float:
+        """``g``."""
+        return self.gain
 
     def prepare(self) -> tuple[Tensor, Tensor]:
         """``rho K_h`` and ``g K_x``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -97,6 +97,8 @@ class RecurrentLayer(nn.Module, ABC):
     hidden_size: int
     output_size: int
     bidirectional: bool = False
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Settings of training that suit this layer where nobody says otherwise."""
 
     def __init__(self, *sizes: Any) -> None:
         super().__init__()
@@ -150,6 +152,17 @@ class RecurrentLayer(nn.Module, ABC):
             >>> from stability.models import ContractingRNN, ElmanRNN, LipschitzRNN
             >>> [layer.time_step for layer in (LipschitzRNN(2, 4, dt=0.03), ElmanRNN(2, 4), ContractingRNN(2, 4))]
             [0.03, None, None]
+        """
+        return None
+
+    @property
+    def prescribed_gain(self) -> float | None:
+        """A bound, by construction, of the incremental l2 gain from the input sequence to the state at any time.
+
+        Example:
+            >>> from stability.models import BoundedGainRNN, ElmanRNN
+            >>> BoundedGainRNN(2, 4, gain=0.5).prescribed_gain, ElmanRNN(2, 4).prescribed_gain
+            (0.5, None)
         """
         return None
 

@@ -16,7 +16,7 @@ import torch
 from stability.errors import ConfigurationError
 from stability.systems.checks import as_choice
 
-from ...models import LAYERS, SequenceModel, build
+from ...models import LAYERS, BoundedGainRNN, SequenceModel, build
 from ..tasks import Task
 from .front import train
 from .outcome import TrainResult
@@ -73,6 +73,12 @@ PRESETS: dict[str, Preset] = {
     ),
     "contracting": _units(
         "contracting", "Contracting RNN", "contracting for every value of its parameters, with its proof", rate=0.98
+    ),
+    "bounded_gain": _units(
+        "bounded_gain",
+        "Bounded-gain RNN",
+        "inputs move its states by no more than their own norm, for every value of its parameters",
+        {"epochs": 12, "clip": 1.0, **BoundedGainRNN.training_defaults, "lr": 1e-2, "batch_size": 128},
     ),
     "neural_ode": _units(
         "neural_ode", "Neural ODE RNN", "no linear term: nothing contracts where tanh saturates", dt=0.2

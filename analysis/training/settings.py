@@ -24,6 +24,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
 }
 SCHEDULES = ("steps", "cosine")
+OBJECTIVES = ("task", "margin", "hinge_kr", "certified", "gloro")
 OPTIONAL = ("clip", "patience", "fresh", "lyapunov_target")  # may be None
 ADDED: dict[str, Any] = {
     "alpha": 0.99,
@@ -34,18 +35,29 @@ ADDED: dict[str, Any] = {
     "fresh": None,
     "lyapunov_target": None,
     "lyapunov_weight": 1.0,
+    "temperature": 1.0,
+    "objective": "task",
+    "target_radius": 0.5,
+    "input_noise": 0.0,
+    "adversarial": 0.0,
 }
 """Defaults of what later releases added: left out of the record, so that runs of earlier ones can go on."""
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("epochs", "batch_size", "patience", "fresh"), check_int),
     "seed": functools.partial(check_int, minimum=0),
-    **dict.fromkeys(("lr", "decay", "validation", "clip"), functools.partial(check_number, strict=True)),
-    **dict.fromkeys(("momentum", "alpha", "weight_decay", "margin_penalty", "warm_up"), check_number),
+    **dict.fromkeys(
+        ("lr", "decay", "validation", "clip", "temperature", "target_radius"),
+        functools.partial(check_number, strict=True),
+    ),
+    **dict.fromkeys(
+        ("momentum", "alpha", "weight_decay", "margin_penalty", "warm_up", "input_noise", "adversarial"), check_number
+    ),
     **dict.fromkeys(("margin_target", "lyapunov_target"), functools.partial(check_number, minimum=-1e6)),
     "lyapunov_weight": functools.partial(check_number, strict=True),
 }
 PULLS = ("margin_penalty", "margin_target", "lyapunov_target", "lyapunov_weight")
-BOUNDED = ("lr", "decay", "weight_decay", "clip", *PULLS)
+AIMS = ("temperature", "target_radius", "input_noise", "adversarial")
+BOUNDED = ("lr", "decay", "weight_decay", "clip", *PULLS, *AIMS)
 LARGEST = 1e30
 """Of a real number: beyond it an optimizer in float32 overflows in its own arithmetic."""
 
@@ -83,6 +95,13 @@ class Settings:
         lyapunov_target: largest Lyapunov exponent, per step, of short trajectories of each batch, to which
             ``lyapunov_weight * (exponent - lyapunov_target)^2`` in the loss pulls; ``None``: no such term.
         lyapunov_weight: see above.
+        temperature: what logits are multiplied by in the cross entropy; large ones let the margins that a network of
+            bounded gain can have be worth something.
+        objective: ``task``, or one that aims at certified radii, see ``stability.analysis.training.objectives``:
+            ``margin``, ``hinge_kr``, ``certified``, ``gloro``.
+        target_radius: the l2 radius that these aim at.
+        input_noise: standard deviation of white noise added to the training sequences.
+        adversarial: l2 radius of an attack (projected gradients) on every batch before it is trained on.
     """
 
     epochs: int = 10
@@ -107,6 +126,11 @@ class Settings:
     alpha: float = 0.99
     betas: tuple[float, float] = (0.9, 0.999)
     group_lr: Mapping[str, float] = field(default_factory=dict)
+    temperature: float = 1.0
+    objective: str = "task"
+    target_radius: float = 0.5
+    input_noise: float = 0.0
+    adversarial: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -123,6 +147,9 @@ class Settings:
             raise ConfigurationError(f"warm_up must be at most 1, got {self.warm_up!r}")
         as_choice("optimizer", self.optimizer, OPTIMIZERS)
         as_choice("schedule", self.schedule, SCHEDULES)
+        as_choice("objective", self.objective, OBJECTIVES)
+        if self.objective == "task" and self.target_radius != ADDED["target_radius"]:
+            raise ConfigurationError("target_radius is what the other objectives aim at: name one of them, too")
         object.__setattr__(self, "betas", _check_betas(self.betas))
         object.__setattr__(self, "group_lr", _check_rates(self.group_lr))
         if isinstance(self.milestones, (str, Mapping)) or not isinstance(self.milestones, Iterable):

@@ -23,6 +23,7 @@ from ..guard import in_evaluation
 from ..results import plain_value
 from ..tables import Mark, csv_text
 from ..tasks import Task, identity
+from .objectives import Objective
 from .outcome import Epoch, Progress, TrainResult
 from .penalties import penalties
 from .runs import (
@@ -124,6 +125,7 @@ class Trainer:
         self.before = 0
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self._split()
+        self.objective = Objective(model, task, settings)
         with torch.no_grad():  # a model that does not fit the task is refused before anything is written
             task.loss(model(self.x[:1]), self.y[:1])
         penalties(model, self.x[:1, :2], settings)  # refused here as well
@@ -248,8 +250,9 @@ class Trainer:
     def _step(self, x: Tensor, y: Tensor, where: str) -> tuple[float, Tensor]:
         settings = self.settings
         self.optimizer.zero_grad(set_to_none=True)
+        x = self.objective.inputs(x, y)
         outputs = self.model(x)
-        loss = self.task.loss(outputs, y)
+        loss = self.objective.loss(outputs, y)
         value = float(loss.detach())
         advice = f"{where}; try a smaller learning rate, or clip the gradient"
         if not math.isfinite(value):

@@ -96,7 +96,12 @@ def _trained(
     from ...analysis.training.runs import RUN_FILE, model_description, read_run
 
     network, task, tracker = prepare(plan, track_every, compute)
-    asked: dict[str, Any] = {**plan.training, "seed": compute.seed, "tracker": tracker, "time_limit": time_limit}
+    asked: dict[str, Any] = {
+        **plan.settings_for(task),
+        "seed": compute.seed,
+        "tracker": tracker,
+        "time_limit": time_limit,
+    }
     asked["progress"] = _progress(output, task.metric_name, said)
     if go_on and not overwrite and (folder / RUN_FILE).is_file():
         if read_run(folder).document["model"] != plain_value(model_description(network)):

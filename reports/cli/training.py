@@ -28,6 +28,8 @@ NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "warm_up": ("schedule", ("cosine",)),
 }
 """Options that only have an effect beside some values of another one."""
+ABOUT_CLASSES = ("temperature", "objective", "target_radius")
+"""Settings of training that mean nothing where targets are not one class a sequence."""
 NAMES = {"alpha": "--rmsprop-alpha", "betas": "--adam-betas", "layer_settings": "--set", "task_settings": "--task-set"}
 """Options that are not called as their field is."""
 
@@ -75,6 +77,14 @@ class TrainingOptions:
     lyapunov_weight: Annotated[float | None, with_default("Weight of the squared distance to it in the loss.", 1)] = (
         None
     )
+    temperature: Annotated[float | None, with_default("What logits are multiplied by in the cross entropy.", 1)] = None
+    objective: Annotated[
+        str | None,
+        with_default("task, or one that aims at certified radii: margin, hinge_kr, certified, gloro.", "task"),
+    ] = None
+    target_radius: Annotated[float | None, with_default("The l2 radius that these aim at.", 0.5)] = None
+    input_noise: Annotated[float | None, no_default("Standard deviation of noise on the training sequences.")] = None
+    adversarial: Annotated[float | None, no_default("l2 radius of an attack on every batch that is trained on.")] = None
 
     def given(self) -> dict[str, Any]:
         """What the command line says, as fields of ``Settings``.
@@ -142,7 +152,10 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """One training as it was asked for: ``name`` of its folder, the model, the task and the settings."""
+    """One training as it was asked for: ``name`` of its folder, the model, the task and the settings.
+
+    ``soft``: names among them that are the layer's defaults, not asked for, and mean nothing on a task without classes.
+    """
 
     name: str
     model: str
@@ -150,6 +163,12 @@ class Plan:
     config: Mapping[str, Any]
     task: tuple[str, dict[str, Any]]
     training: Mapping[str, Any]
+    soft: tuple[str, ...] = ()
+
+    def settings_for(self, task: Any) -> dict[str, Any]:
+        """The settings for a task."""
+        gone = () if task.labels_sequences else self.soft
+        return {name: value for name, value in self.training.items() if name not in gone}
 
 
 def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) -> Plan:
@@ -173,10 +192,19 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
         named = named[0], {**preset.options, **named[1]}
     name = asked.preset or f"{named[0] if asked.data is None else asked.data.stem}-{model}"
     hidden = asked.hidden if asked.hidden is not None else preset.hidden if preset else 64
-    training = dict(preset.training) if preset else {}
+    training = dict(preset.training) if preset else _of_layer(model)
     if preset and named[0] != preset.task:
         training.pop("fresh", None)  # another task need not be a generated one
-    return Plan(name, model, hidden, config, named, settings.settings(training))
+    asked = settings.settings(training)
+    soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in settings.given())
+    return Plan(name, model, hidden, config, named, asked, soft)
+
+
+def _of_layer(model: str) -> dict[str, Any]:
+    """The settings that a layer asks for where nobody says otherwise."""
+    from ...models import LAYERS
+
+    return dict(LAYERS[model].training_defaults) if model in LAYERS else {}
 
 
 def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:

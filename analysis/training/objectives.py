@@ -1,0 +1,160 @@
+r"""What training minimises on a batch: the task's loss or one that aims at certified radii, on clean or moved inputs.
+
+With ``z`` the logits, ``y`` the class, ``t`` the temperature, and ``d_ij = g |w_i - w_j|`` what a unit of the input's
+l2 norm can move the difference of two logits (``g`` the gain that the layer prescribes, ``w`` the rows of the head),
+
+=================  ====================================================================================================
+``task``           the cross entropy of ``t z``: a large ``t`` asks for no larger logits once a class is won
+``margin``         the mean of ``max(0, eps - r)``, ``r = min_j (z_y - z_j) / d_yj`` the certified radius
+``hinge_kr``       ten times that, less the mean of ``r``: hinge and Kantorovich-Rubinstein terms
+``certified``      the cross entropy of ``t (z_j + eps d_yj)``: of the worst logits within the radius ``eps``
+``gloro``          the cross entropy of ``t (z, max_{j != k} (z_j + eps d_kj))``, ``k`` the class that is seen: one more
+                   class for what is not certified at ``eps``
+=================  ====================================================================================================
+
+Sources: L. Bethune et al., "Pay attention to your loss" (NeurIPS 2022), for the temperature; M. Serrurier et al.,
+"Achieving robustness in classification using optimal transport with hinge regularization" (CVPR 2021); Y. Tsuzuku, I.
+Sato, M. Sugiyama, "Lipschitz-margin training" (NeurIPS 2018); K. Leino, Z. Wang, M. Fredrikson, "Globally-robust neural
+networks" (ICML 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stability.errors import ConfigurationError, UnsupportedError
+
+from ...models.network import SequenceModel
+from ..attacks.gradient import pgd
+from ..tasks import Task
+from .settings import Settings
+
+HINGE = 10.0
+"""Weight of the hinge beside the mean radius, as in the paper's experiments on images."""
+STEPS = 5
+"""Of the attack of adversarial training."""
+
+
+class Objective:
+    """The loss of a batch, and the inputs that it is taken at.
+
+    Args:
+        model: what is trained.
+        task: gives the loss where nothing else is asked for.
+        settings: ``objective``, ``target_radius``, ``temperature``, ``input_noise``, ``adversarial``.
+
+    Raises:
+        ConfigurationError: an objective about classes on a task that has none for whole sequences.
+        UnsupportedError: one about radii for a network whose gain is not prescribed.
+
+    Example:
+        >>> from stability.analysis import make_task
+        >>> from stability.models import BoundedGainRNN
+        >>> task = make_task("digits", limit=20, test_limit=10)
+        >>> model = SequenceModel(BoundedGainRNN(task.input_size, 8), task.output_size)
+        >>> x, y = task.train
+        >>> losses = [Objective(model, task, Settings(temperature=t)).loss(model(x), y).item() for t in (1.0, 0.5)]
+        >>> losses[0] == task.loss(model(x), y).item(), losses[0] == losses[1]
+        (True, False)
+    """
+
+    def __init__(self, model: nn.Module, task: Task, settings: Settings) -> None:
+        self.model, self.task, self.settings = model, task, settings
+        about_classes = settings.objective != "task" or settings.adversarial
+        if (about_classes and not task.labels_sequences) or (settings.temperature != 1.0 and task.kind != "classes"):
+            raise ConfigurationError(
+                f"temperature, adversarial and the objective {settings.objective} are about classes, and the targets "
+                f"of task {task.name!r} are not one class a sequence"
+            )
+        self._loss = _LOSSES[settings.objective]
+        if settings.objective != "task":
+            reach(model)  # refused here as well
+
+    def inputs(self, x: Tensor, y: Tensor) -> Tensor:
+        """Inputs ``(batch, time, features)`` to train on: with noise, then moved by an attack on the model as it is.
+
+        Both draw from torch's generator, which training seeds for every epoch.
+        """
+        settings = self.settings
+        if settings.input_noise:
+            x = x + settings.input_noise * torch.randn_like(x)
+        if settings.adversarial:
+            seed = int(torch.randint(2**31, ()))
+            bounds = None if settings.input_noise else self.task.bounds  # noise may have left them
+            asked: dict[str, Any] = {"epsilon": settings.adversarial, "norm": "l2", "steps": STEPS, "bounds": bounds}
+            x = pgd(self.model, x, y, seed=seed, **asked).adversarial
+        return x
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of a batch, a scalar, from the outputs at its inputs."""
+        return self._loss(self, outputs, y)
+
+    def scaled(self, z: Tensor, y: Tensor) -> Tensor:
+        """The task's loss of ``t z``."""
+        t = self.settings.temperature
+        return self.task.loss(z if t == 1.0 else t * z, y)
+
+    def radii(self, z: Tensor, y: Tensor) -> Tensor:
+        """Certified radii ``(batch,)``, negative by the distance that is missing where another class is seen."""
+        own = functional.one_hot(y, z.shape[1]).bool()
+        gaps = (z.gather(1, y[:, None]) - z) / reach(self.model)[y].clamp(min=1e-12)
+        return gaps.masked_fill(own, float("inf")).amin(dim=1)
+
+
+def reach(model: nn.Module) -> Tensor:
+    """``(classes, classes)``: how far a unit of the input's l2 norm can move the difference of two logits.
+
+    Args:
+        model: a ``SequenceModel`` with a layer that prescribes its gain, with logits at the last step or of the mean.
+
+    Returns:
+        ``g |w_i - w_j|``, differentiable; zero on the diagonal.
+
+    Raises:
+        UnsupportedError: another model.
+    """
+    gain = getattr(model.layer, "prescribed_gain", None) if isinstance(model, SequenceModel) else None
+    if not isinstance(model, SequenceModel) or gain is None or model.reduction == "all":
+        raise UnsupportedError(
+            "an objective about radii needs a network whose gain is prescribed (bounded_gain) under a linear head: "
+            "take the objective task for others"
+        )
+    w = model.head.weight
+    squares = (w[:, None] - w[None]).square().sum(dim=2)
+    apart = squares > 0
+    return gain * torch.where(apart, torch.where(apart, squares, 1.0).sqrt(), 0.0)
+
+
+def _margin(self: Objective, z: Tensor, y: Tensor) -> Tensor:
+    return torch.relu(self.settings.target_radius - self.radii(z, y)).mean()
+
+
+def _hinge_kr(self: Objective, z: Tensor, y: Tensor) -> Tensor:
+    radii = self.radii(z, y)
+    return HINGE * torch.relu(self.settings.target_radius - radii).mean() - radii.mean()
+
+
+def _certified(self: Objective, z: Tensor, y: Tensor) -> Tensor:
+    return self.scaled(z + self.settings.target_radius * reach(self.model)[y], y)
+
+
+def _gloro(self: Objective, z: Tensor, y: Tensor) -> Tensor:
+    seen = z.argmax(dim=1)
+    worst = z + self.settings.target_radius * reach(self.model)[seen]
+    others = worst.masked_fill(functional.one_hot(seen, z.shape[1]).bool(), -float("inf"))
+    widened = torch.cat([z, others.amax(dim=1, keepdim=True)], dim=1)
+    return functional.cross_entropy(self.settings.temperature * widened, y)
+
+
+_LOSSES: dict[str, Callable[[Objective, Tensor, Tensor], Tensor]] = {
+    "task": Objective.scaled,
+    "margin": _margin,
+    "hinge_kr": _hinge_kr,
+    "certified": _certified,
+    "gloro": _gloro,
+}

@@ -1,0 +1,148 @@
+"""Losses that aim at certified radii, and disturbed inputs: against their formulas, sample by sample."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional
+
+from stability.analysis import certified_radius, make_task, train
+from stability.analysis.training.objectives import Objective, reach
+from stability.analysis.training.settings import Settings
+from stability.errors import ConfigurationError, UnsupportedError
+from stability.models import BoundedGainRNN, ElmanRNN, SequenceModel
+from stability.reports.cli.options import Compute
+from stability.reports.cli.training import ModelOptions, TrainingOptions, plan_of
+
+
+@pytest.fixture(scope="module")
+def digits():
+    task = make_task("digits", limit=120, test_limit=60)
+    torch.manual_seed(0)
+    model = SequenceModel(BoundedGainRNN(task.input_size, 8, gain=0.7), task.output_size)
+    train(model, task, epochs=4, lr=0.05, batch_size=20, temperature=5.0)
+    return model, task
+
+
+def slowly(model, z, y, name, eps, t):
+    """Each loss by loops over samples and classes."""
+    w, out = model.head.weight.detach(), []
+    for row, own in zip(z.detach(), y.tolist()):
+        moved = {j: eps * 0.7 * torch.linalg.vector_norm(w[own] - w[j]) for j in range(10)}
+        radius = min(
+            (row[own] - row[j]) / (0.7 * torch.linalg.vector_norm(w[own] - w[j])) for j in range(10) if j != own
+        )
+        if name == "certified":
+            worst = torch.stack([t * (row[j] + moved[j]) for j in range(10)])
+            out.append(torch.logsumexp(worst, 0) - worst[own])
+        elif name == "gloro":
+            k = int(row.argmax())
+            bottom = max(row[j] + eps * 0.7 * torch.linalg.vector_norm(w[k] - w[j]) for j in range(10) if j != k)
+            wide = t * torch.cat([row, bottom[None]])
+            out.append(torch.logsumexp(wide, 0) - wide[own])
+        else:
+            hinge = max(torch.zeros(()), eps - radius)
+            out.append(hinge if name == "margin" else 10 * hinge - radius)
+    return torch.stack(out).mean()
+
+
+@pytest.mark.parametrize("name", ["margin", "hinge_kr", "certified", "gloro"])
+def test_a_loss_is_its_formula_and_falls_when_trained_on(name, digits):
+    model, task = digits
+    x, y = task.train
+    settings = Settings(objective=name, target_radius=0.3, temperature=4.0)
+    objective = Objective(model, task, settings)
+    with torch.no_grad():
+        before = objective.loss(model(x), y)
+    torch.testing.assert_close(before, slowly(model, model(x), y, name, 0.3, 4.0), rtol=1e-4, atol=1e-5)
+    again = copy.deepcopy(model)
+    result = train(again, task, settings, epochs=2, lr=0.01, batch_size=20)
+    assert result.history[-1].train_loss < float(before)
+    assert Objective(again, task, settings).loss(again(x), y) < before
+
+
+def test_the_radii_that_losses_aim_at_are_the_certified_ones(digits):
+    model, task = digits
+    x, y = task.test
+    certified = certified_radius(model, x, y)
+    own = Objective(model, task, Settings()).radii(model(x).detach(), y).clamp(min=0.0)
+    torch.testing.assert_close(own.double(), torch.from_numpy(certified.radius), rtol=1e-3, atol=1e-5)
+    assert (certified.radius > 0).any()
+
+
+def test_aiming_at_a_radius_certifies_more_at_it(digits):
+    """Against the task's loss from the same start with as many steps."""
+    model, task = digits
+    shares = {}
+    for name in ("task", "certified"):
+        again = copy.deepcopy(model)
+        more = {} if name == "task" else {"target_radius": 0.3}
+        train(again, task, epochs=6, lr=0.02, batch_size=20, temperature=5.0, objective=name, **more)
+        shares[name] = certified_radius(again, *task.train).accuracy_at(0.3)
+    assert shares["certified"] > shares["task"] + 0.03
+
+
+def test_disturbed_inputs(digits):
+    model, task = digits
+    x, y = task.train
+    noisy = Objective(model, task, Settings(input_noise=0.5)).inputs(x, y)
+    assert (noisy - x).std().item() == pytest.approx(0.5, rel=0.02)
+    torch.manual_seed(3)
+    attacked = Objective(model, task, Settings(adversarial=0.4)).inputs(x, y)
+    torch.manual_seed(3)
+    assert torch.equal(attacked, Objective(model, task, Settings(adversarial=0.4)).inputs(x, y))
+    lengths = (attacked - x).flatten(1).norm(dim=1)
+    assert lengths.max() <= 0.4 * (1 + 1e-5)
+    assert attacked.min() >= 0.0
+    assert task.loss(model(attacked), y) > task.loss(model(x), y) + 0.01
+    runs = []
+    for options in ({}, {"input_noise": 0.3}, {"input_noise": 0.3}, {"adversarial": 0.3}):
+        again = copy.deepcopy(model)
+        train(again, task, epochs=1, lr=0.01, batch_size=60, **options)
+        runs.append(again.head.weight.detach())
+    assert torch.equal(runs[1], runs[2])
+    assert not torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[3])
+
+
+def test_temperature_scales_the_logits(digits):
+    model, task = digits
+    x, y = task.train
+    z = model(x)
+    assert Objective(model, task, Settings(temperature=3.0)).loss(z, y) == functional.cross_entropy(3.0 * z, y)
+    assert Objective(model, task, Settings()).loss(z, y) == task.loss(z, y)
+
+
+def test_what_an_objective_is_not_about_is_refused(digits):
+    _, task = digits
+    plain = SequenceModel(ElmanRNN(task.input_size, 8), task.output_size)
+    with pytest.raises(UnsupportedError, match="bounded_gain"):
+        train(plain, task, epochs=1, objective="certified")
+    with pytest.raises(UnsupportedError):
+        reach(SequenceModel(BoundedGainRNN(2, 4), 3, "all"))
+    adding = make_task("adding", steps=5, train=4, test=2)
+    values = SequenceModel(BoundedGainRNN(adding.input_size, 4), adding.output_size)
+    for options in ({"temperature": 2.0}, {"adversarial": 0.1}, {"objective": "margin"}):
+        with pytest.raises(ConfigurationError, match="classes"):
+            train(values, adding, epochs=1, **options)
+    for options in ({"objective": "other"}, {"target_radius": 0.3}, {"temperature": 0.0}, {"input_noise": -1.0},
+                    {"adversarial": float("nan")}, {"objective": "margin", "target_radius": 0.0}):  # fmt: skip
+        with pytest.raises(ConfigurationError):
+            Settings(**options)
+
+
+def test_a_layer_brings_settings_of_its_own_and_the_command_line_replaces_them():
+    def asked(model, task="digits", **options):
+        return plan_of(ModelOptions(model=model, task=task), TrainingOptions(**options), Compute())
+
+    own, digits = asked("bounded_gain"), make_task("digits", limit=9, test_limit=9)
+    adding = make_task("adding", train=2, test=2)
+    assert {k: own.training[k] for k in BoundedGainRNN.training_defaults} == dict(BoundedGainRNN.training_defaults)
+    assert own.settings_for(digits) == dict(own.training)
+    assert {"temperature", "objective"} & set(asked("bounded_gain", "adding").settings_for(adding)) == set()
+    said = asked("bounded_gain", "adding", temperature=2.0, lr=0.5)
+    assert said.settings_for(adding)["temperature"] == 2.0
+    assert said.training["lr"] == 0.5
+    assert "temperature" not in asked("elman").training
