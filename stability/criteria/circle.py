@@ -82,10 +82,32 @@ def circle_criterion(
         False
     """
     as_choice("method", method, ("frequency", "lmi"))
-    deadline = Deadline.after(time_limit).named("circle")
+    return _gain_test(system, M, method == "lmi", Deadline.after(time_limit).named("circle")).decide(rate)
+
+
+@answering("circle")
+def circle_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
+    """The circle criterion's margin alone, by one norm: no rate and no witness are looked for.
+
+    Args:
+        system: continuous or discrete, any ``B``, ``C``, ``D``.
+        time_limit: seconds.
+
+    Returns:
+        A finding as ``circle_criterion`` gives it, without a witness.
+
+    Example:
+        >>> finding = circle_margin(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> finding.holds, round(finding.margin, 9), finding.rate
+        (True, 0.5, None)
+    """
+    return _gain_test(system, None, False, Deadline.after(time_limit).named("circle")).evaluated()[0]
+
+
+def _gain_test(system: LureSystem, M: float | None, by_program: bool, deadline: Deadline) -> GainTest:
     loop, multiplier, unit = centred_loop(system, M)
     words = f"||G||_inf = {{:.6g}}, 1/M = {unit:.6g}"
-    return GainTest("circle", system, loop, multiplier, words, unit, method == "lmi", deadline).decide(rate)
+    return GainTest("circle", system, loop, multiplier, words, unit, by_program, deadline)
 
 
 def centred_loop(system: LureSystem, M: float | None = None) -> tuple[StateSpace, Multiplier, float]:
@@ -170,28 +192,35 @@ class GainTest:
         Returns:
             The finding.
         """
-        system, name = self.system, self.name
-        rate, start = as_rate(rate, system), start_rate(system)
-        limit = spectral_rate(np.linalg.eigvals(self.loop.A), system.is_discrete)
-        room = margin_of(limit, system)
-        if not room > 0:
-            return Finding(name, False, room, f"A is not {'Schur' if system.is_discrete else 'Hurwitz'}")
-        words, margin = "", None
+        rate = as_rate(rate, self.system)
+        found, level, limit = self.evaluated()
+        if not found.holds:
+            return found
         try:
-            level = self.gain(start)
-            words = self.words.format(self.unit * level)
-            margin = self.unit * (1.0 - level) if np.isfinite(level) else None
-            if not level < 1.0:
-                return Finding(name, False, margin, words)
             if isinstance(rate, float) and not self.gain(rate) < 1.0:
-                return Finding(name, False, margin, f"{words}, but not at rate {rate:g}")
+                return replace(found, holds=False, detail=f"{found.detail}, but not at rate {rate:g}")
         except TimeOverError:
-            return Finding(name, False, margin, TOO_LATE if margin is None else f"{words}; {TOO_LATE}")
+            return replace(found, holds=False, detail=f"{found.detail}; {TOO_LATE}")
         witness = self._proved(rate, level, limit)
         note = "" if witness else "; no witness was proved at this rate"
         if rate != "any" and self.deadline.cut:
             note += f"; {STOPPED}"
-        return Finding(name, True, margin, words + note, witness.rate, witness.data)
+        return replace(found, detail=found.detail + note, rate=witness.rate, witness=witness.data)
+
+    def evaluated(self) -> tuple[Finding, float, float]:
+        """The margin at no rate at all, without a witness; the gain there, and the decay of the linear part."""
+        system = self.system
+        limit = spectral_rate(np.linalg.eigvals(self.loop.A), system.is_discrete)
+        room = margin_of(limit, system)
+        if not room > 0:
+            words = f"A is not {'Schur' if system.is_discrete else 'Hurwitz'}"
+            return Finding(self.name, False, room, words), np.inf, limit
+        try:
+            level = self.gain(start_rate(system))
+        except TimeOverError:
+            return Finding(self.name, False, None, TOO_LATE), np.inf, limit
+        margin = self.unit * (1.0 - level) if np.isfinite(level) else None
+        return Finding(self.name, level < 1.0, margin, self.words.format(self.unit * level)), level, limit
 
     def _proved(self, rate: Rate, level: float, limit: float) -> Witness:
         """A witness of the rate, or of the best; ``level`` is the gain at the start, ``limit`` that of all rates."""

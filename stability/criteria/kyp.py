@@ -173,18 +173,11 @@ def kyp_criterion(
         (True, 1.0)
     """
     as_choice("method", method, ("auto", "frequency", "lmi"))
-    transformed, wide = transformed_loop(system)
-    if not wide.any():
-        return Finding("kyp", False, None, "does not apply: every channel has a single slope")
     deadline = Deadline.after(time_limit).named("kyp")
-    try:
-        frequency = positivity(transformed, deadline=deadline)
-    except TimeOverError:
-        return Finding("kyp", False, None, TOO_LATE)
-    words = f"lambda_min(T + T^H) = {frequency.margin:.6g}"
-    if not frequency.margin > 0:
-        margin = frequency.margin if np.isfinite(frequency.margin) else None
-        return Finding("kyp", False, margin, words)
+    found = kyp_margin(system, time_limit=deadline)
+    if not found.holds:
+        return found
+    (transformed, wide), words = transformed_loop(system), found.detail
     k = (system.beta - system.alpha)[wide]
     loop = centre(system).restricted(wide).scaled(np.sqrt(2.0 / k))
 
@@ -193,8 +186,8 @@ def kyp_criterion(
         out[wide] = 1.0 / k
         return out
 
-    found = GainTest("kyp", system, loop, multiplier, words, 1.0, False, deadline).decide(rate)
-    witness = Witness(found.rate, dict(found.witness))
+    proved = GainTest("kyp", system, loop, multiplier, words, 1.0, False, deadline).decide(rate)
+    witness = Witness(proved.rate, dict(proved.witness))
     if method == "lmi" or (method == "auto" and system.states <= CLARABEL_STATES // 2 and not witness):
         dt = 1.0 if system.is_discrete else None
         opinion = kyp_lmi(*transformed.matrices, dt, time_limit=deadline)
@@ -204,4 +197,31 @@ def kyp_criterion(
     words += "" if witness else "; no witness was proved"
     if rate != "any" and deadline.cut:
         words += f"; {STOPPED}"
-    return Finding("kyp", True, frequency.margin, words, witness.rate, witness.data)
+    return Finding("kyp", True, found.margin, words, witness.rate, witness.data)
+
+
+@answering("kyp")
+def kyp_margin(system: LureSystem, *, time_limit: TimeLimit = None) -> Finding:
+    """The margin of ``kyp_criterion`` alone, in the frequency domain: no rate and no witness are looked for.
+
+    Args:
+        system: continuous or discrete, any ``B``, ``C``, ``D``.
+        time_limit: seconds.
+
+    Returns:
+        The finding, without a witness.
+
+    Example:
+        >>> finding = kyp_margin(LureSystem.recurrent([[-2.0]], [[1.0]]))
+        >>> finding.holds, round(finding.margin, 6), finding.rate
+        (True, 1.0, None)
+    """
+    transformed, wide = transformed_loop(system)
+    if not wide.any():
+        return Finding("kyp", False, None, "does not apply: every channel has a single slope")
+    try:
+        frequency = positivity(transformed, deadline=Deadline.after(time_limit).named("kyp"))
+    except TimeOverError:
+        return Finding("kyp", False, None, TOO_LATE)
+    margin = frequency.margin if np.isfinite(frequency.margin) else None
+    return Finding("kyp", frequency.margin > 0, margin, f"lambda_min(T + T^H) = {frequency.margin:.6g}")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stability.certificate import Finding
-from stability.criteria.circle import circle_criterion
-from stability.criteria.kyp import kyp_criterion
+from stability.criteria.circle import circle_criterion, circle_margin
+from stability.criteria.kyp import kyp_criterion, kyp_margin
 from stability.criteria.linear import linear_criterion
 from stability.criteria.multiplier import multiplier_criterion
 from stability.criteria.schur import schur_criterion
@@ -93,8 +93,8 @@ class _Rung(NamedTuple):
     """Which systems ``auto`` tries it on, by whether a rate is wanted."""
     share: float = 1.0
     """Of the time left, in ``auto``."""
-    contained: bool = False
-    """Whether the multiplier inequality contains it: where that is proved, one evaluation serves."""
+    margin: Callable[..., Finding] | None = None
+    """Of one that the multiplier inequality contains: where that is proved, this evaluation serves."""
 
 
 def _alone(criterion: Callable[..., Finding]) -> Callable[[LureSystem, Question], list[Finding]]:
@@ -114,8 +114,10 @@ _LADDER = (
     # eigenvectors of a non-negative matrix
     _Rung("schur", _alone(schur_criterion), lambda system, rated: True),
     # H-infinity norms: a dozen Hamiltonian eigenvalue problems each
-    _Rung("circle", _alone(circle_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3, True),
-    _Rung("kyp", _alone(kyp_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3, True),
+    _Rung(
+        "circle", _alone(circle_criterion), lambda system, rated: rated and system.states <= _LARGE, 0.3, circle_margin
+    ),
+    _Rung("kyp", _alone(kyp_criterion), lambda s, rated: rated and s.states <= _LARGE, 0.3, kyp_margin),
     # Riccati equations in a search for multipliers, or a semidefinite program
     _Rung("multiplier", _multiplier, lambda system, rated: True),
 )
@@ -129,7 +131,7 @@ def lure_findings(system: LureSystem, question: Question, witness: Any) -> list[
         raise UnsupportedError("the linear criterion is for systems without a nonlinear channel")
     findings, ends = _own_finding(system, witness) if auto else [], {1.0: question.deadline}
     rungs = [r for r in _LADDER if (r.auto(system, rated) if auto else question.criterion.startswith(r.name))]
-    contained = [r for r in rungs if r.contained and auto and not question.searched]
+    contained = [r for r in rungs if r.margin is not None and auto and not question.searched]
     for rung in rungs:
         if rung in contained:
             continue
@@ -141,16 +143,15 @@ def lure_findings(system: LureSystem, question: Question, witness: Any) -> list[
         if exact or (rung.name != "linear" and not rated and any(f.holds and f.witness for f in findings)):
             return findings
     proved = bool(contained) and findings[-1].holds  # the last rung's finding
-    asked = replace(question, rate="any") if proved and question.rate == "best" else question
     for rung in contained:
-        found = tried(rung.name, lambda rung=rung, asked=asked: rung.find(system, asked), question.deadline)
-        findings[-1:-1] = [_without_rate(f) for f in found] if asked is not question else found
+
+        def find(rung: _Rung = rung) -> Iterable[Finding]:
+            if rung.margin is not None and proved and question.rate == "best":
+                return [rung.margin(system, time_limit=question.deadline)]
+            return rung.find(system, question)
+
+        findings[-1:-1] = tried(rung.name, find, question.deadline)
     return findings
-
-
-def _without_rate(finding: Finding) -> Finding:
-    """A criterion that was asked for existence alone, beside a proof of the best rate by one that contains it."""
-    return replace(finding, rate=None, witness={}) if finding.holds else finding
 
 
 def fast_enough(rate: float, wanted: Rate, discrete: bool) -> bool:

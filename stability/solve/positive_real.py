@@ -24,6 +24,8 @@ from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
 _LEVELS = 40
+_WELL = 1e6
+"""``D + D^T`` of a condition number up to this is eliminated from the pencil."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,37 @@ def interpolant(X: Array, Y: Array) -> tuple[Array, Array] | None:
 
 def _crossings(system: StateSpace, R: Array) -> Array:
     """Frequencies at which ``G + G^H`` (with ``R`` in place of ``D + D^T``) may be singular."""
+    values = _hamiltonian_values(system, R)
+    if values is None:
+        values = _pencil_values(system, R)
+    values = values[np.isfinite(values)]
+    if system.is_discrete:
+        return np.abs(np.angle(values[np.abs(np.abs(values) - 1.0) < 1e-4]))
+    return np.abs(np.imag(values)[np.abs(np.real(values)) < 1e-4 * np.abs(values)])
+
+
+def _hamiltonian_values(system: StateSpace, R: Array) -> Array | None:
+    """The pencil's finite eigenvalues as those of a matrix of size ``2 n``, a dozen times faster, where R allows it.
+
+    In discrete time ``z = sign (1 + s) / (1 - s)`` leads to one in continuous time.
+    """
+    A, B, C, _ = system.matrices
+    sign, eye = 1.0, np.eye(len(A))
+    if system.is_discrete:
+        sign = 1.0 if np.linalg.cond(A + eye, 1) < np.linalg.cond(A - eye, 1) else -1.0
+        inverse = np.linalg.inv(eye + sign * A)
+        CX = sign * (C @ inverse)
+        R = R - CX @ B - (CX @ B).T
+        A, B, C = inverse @ (sign * A - eye), np.sqrt(2.0) * (inverse @ B), np.sqrt(2.0) * CX
+    if np.linalg.cond(R, 1) > _WELL:
+        return None
+    left = np.linalg.solve(R, np.hstack([C, B.T]))
+    RC, RB = left[:, : len(A)], left[:, len(A) :]
+    values = np.linalg.eigvals(np.block([[A - B @ RC, -B @ RB], [C.T @ RC, C.T @ RB - A.T]]))
+    return sign * (1.0 + values) / (1.0 - values) if system.is_discrete else values
+
+
+def _pencil_values(system: StateSpace, R: Array) -> Array:
     A, B, C, _ = system.matrices
     n, m = B.shape
     zero, eye = np.zeros((n, n)), np.eye(n)
@@ -112,11 +145,7 @@ def _crossings(system: StateSpace, R: Array) -> Array:
         left = np.block([[A, zero, B], [zero, -A.T, -C.T], [C, B.T, R]])
         right = np.zeros_like(left)
         right[: 2 * n, : 2 * n] = np.eye(2 * n)
-    values = eigvals(left, right, check_finite=False)
-    values = values[np.isfinite(values)]
-    if system.is_discrete:
-        return np.abs(np.angle(values[np.abs(np.abs(values) - 1.0) < 1e-4]))
-    return np.abs(np.imag(values)[np.abs(np.real(values)) < 1e-4 * np.abs(values)])
+    return eigvals(left, right, check_finite=False)
 
 
 def _limit(system: StateSpace, null: NullDirections) -> float:

@@ -24,6 +24,9 @@ from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
 _STEPS = 60
+_INDEFINITE = 1e-6
+"""A step of ``X`` is positive semidefinite as long as there is a solution: a diagonal entry further below zero, relative
+to the largest entry, tells at once that there is none."""
 _GEMM = {kind: get_blas_funcs(("gemm",), dtype=kind)[0] for kind in "fd"}
 _LU_FUNCS = {kind: get_lapack_funcs(("getrf", "getrs"), dtype=kind) for kind in "fd"}
 
@@ -82,6 +85,7 @@ def _double(e: Array, g: Array, h: Array, tolerance: float, deadline: Deadline) 
     """Doubling for ``X = E^T X (I - G X)^{-1} E + H`` with ``G, H >= 0``; stops when X no longer moves."""
     eye = np.diag_indices(len(e))
     ceiling = (1e30 if e.dtype == np.float64 else 1e15) * max(float(np.abs(h).max()), 1e-30)
+    least = _INDEFINITE if e.dtype == np.float64 else 1e3 * _INDEFINITE
     for _ in range(_STEPS):
         if deadline.over:
             return None
@@ -93,7 +97,7 @@ def _double(e: Array, g: Array, h: Array, tolerance: float, deadline: Deadline) 
         vg = lu.solve(g)
         step = _mul(e, _mul(h, ve), tx=True)
         size = float(np.abs(step).max())
-        if not size <= ceiling:
+        if not size <= ceiling or np.diagonal(step).min() < -least * size:
             return None
         h = h + 0.5 * (step + step.T)
         if size <= tolerance * float(np.abs(h).max()):
