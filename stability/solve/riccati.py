@@ -25,8 +25,8 @@ from stability.systems.statespace import StateSpace
 Array = np.ndarray
 _STEPS = 60
 _INDEFINITE = 1e-6
-"""A step of ``X`` is positive semidefinite as long as there is a solution: a diagonal entry further below zero, relative
-to the largest entry, tells at once that there is none."""
+"""A step of ``X`` is positive semidefinite as long as there is a solution: a diagonal entry further below zero, against
+the largest entry, tells at once that there is none."""
 _GEMM = {kind: get_blas_funcs(("gemm",), dtype=kind)[0] for kind in "fd"}
 _LU_FUNCS = {kind: get_lapack_funcs(("getrf", "getrs"), dtype=kind) for kind in "fd"}
 

@@ -125,7 +125,7 @@ class Search:
     def feasible(self, rate: float, gain: float | None = None) -> bool:
         """Attempts with a slack that fits how far the gain is from one."""
         if gain is None:
-            return self.attempt(rate, 1e-5) or self.attempt(rate, 1e-7)
+            return self.attempt(rate, 1e-3) or self.attempt(rate, 1e-7)
         slacks = [share * max(1.0 - gain * gain, 1e-9) for share in (0.1, 1e-3)]
         if any(self.attempt(rate, slack) for slack in slacks):
             return True
