@@ -142,7 +142,7 @@ class Exchange:
                 near = self._grid.beside(np.append(points.omega[points.log > -0.05], missed))
             wanted = min(wanted, max(0.2 * excess * cost, 0.3 * tol)) if excess > 0 else 0.3 * tol
             most = _FEW if len(missed) else _MANY
-            if excess > _WRONG:
+            if excess > _WRONG and len(missed):
                 (self.x, share), self._hessian = began, None
             points = points.with_points(missed) if len(missed) else points
         self._points = points
@@ -200,8 +200,8 @@ class Exchange:
         now = points.at(self.at(share), self.x)
         if self._hessian is None:
             size = 0.4 / max(float(np.abs(now.by_rate * self.span).max()), 1e-9)
-            self._hessian = np.diag(np.append(np.full(len(self.x), size), 1e-2))
-        weight, self._settled = 0.0, False
+            self._hessian = np.diag(np.append(np.full(len(self.x), size), 1.0))
+        weight, self._settled = 0.5, False
         for _ in range(most):
             if self.deadline.over:
                 break
