@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...models import SequenceModel
+from ...models import BoundedGainRNN, SequenceModel
 from ..attacks.deepfool import deepfool
 from ..attacks.gradient import pgd
 from ..attacks.noise import noise_sweep, parameter_noise_sweep
@@ -22,7 +22,7 @@ from ..curvature.hessian import hessian_summary
 from ..tasks import Task, make_task
 from ..training.settings import Settings
 from .base import Job, Training, keep_part, register_study, write_table
-from .networks import LIPSCHITZ, counted, mean, median, networks, verdict
+from .networks import LIPSCHITZ, Make, counted, mean, median, networks, verdict
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Robustness of recurrent networks: Hessian, attacks, noise"
@@ -32,6 +32,7 @@ TRAINING: dict[str, Any] = {"optimizer": "sgd", "momentum": 0.9, "batch_size": 3
 RATES = {"neural ODE": 0.01, "unitary": 0.01}
 RATE = 0.03  # of the others
 DT = 0.1
+BOUNDED, GAIN = "bounded gain", 1.0  # of the network, from the input sequence to the last state
 STEPS, STEP_SIZE = 7, 0.01
 REACH = STEPS * STEP_SIZE
 LEVELS = {
@@ -63,8 +64,18 @@ DIFFERENCES = (
     "Parameter noise is relative to each tensor's root mean square; the paper argues about it by the Hessian alone.",
     "The condition number is the largest eigenvalue over the modulus of the smallest one in algebraic order, which is "
     "negative where the loss has not settled.",
-    "Orthogonal and contracting networks, the midpoint rule, and the verdicts are added.",
+    "Orthogonal, contracting and bounded-gain networks, the midpoint rule, and the verdicts are added; the gain of the "
+    f"last, from the input sequence to the final state, is at most {GAIN:g} for every value of its parameters.",
 )
+
+
+def _networks(hidden: int) -> dict[str, Make]:
+    """Those of the paper and the ones added, the last of them with a gain bounded by construction."""
+
+    def bounded(task: Task) -> SequenceModel:
+        return SequenceModel(BoundedGainRNN(task.input_size, hidden, gain=GAIN), task.output_size, task.reduction)
+
+    return {**networks(hidden, DT), BOUNDED: bounded}
 
 
 def _options(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +90,7 @@ def _plan(quick: bool) -> list[Training]:
     chosen = QUICK if quick else FULL
     return [
         Training("digits", _options(chosen), make, _training(name, chosen))
-        for name, make in networks(chosen["hidden"], DT).items()
+        for name, make in _networks(chosen["hidden"]).items()
     ]
 
 
@@ -126,7 +137,7 @@ def _part(job: Job, task: Task, make: Any, settings: Mapping[str, Any], name: st
 
 
 @register_study(
-    "lrnn-robustness", "Hessian, PGD, DeepFool and noise of seven networks (Lipschitz RNN, table 3, figure 2)", _plan
+    "lrnn-robustness", "Hessian, PGD, DeepFool and noise of eight networks (Lipschitz RNN, table 3, figure 2)", _plan
 )
 def run_lrnn_robustness(job: Job) -> StudyResult:
     """Train every network with every seed, and measure.
@@ -142,7 +153,7 @@ def run_lrnn_robustness(job: Job) -> StudyResult:
     task = make_task("digits", data_dir=job.data_dir, **_options(settings))
     seeds = range(job.seed, job.seed + settings["seeds"])
     rows, curves = [], []
-    for name, make in networks(settings["hidden"], DT).items():
+    for name, make in _networks(settings["hidden"]).items():
         parts = []
         for seed in seeds:
             decided = {
@@ -152,6 +163,7 @@ def run_lrnn_robustness(job: Job) -> StudyResult:
                 "seed": seed,
                 "dt": DT,
                 "data": task.describe(),
+                **({"gain": GAIN} if name == BOUNDED else {}),
             }
             part = functools.partial(_part, job, task, make, settings, name, seed)
             parts.append(keep_part(job.out, f"{name.replace(', ', '-').replace(' ', '-')}-{seed}", decided, part))
@@ -164,6 +176,7 @@ def run_lrnn_robustness(job: Job) -> StudyResult:
         **TRAINING,
         "lr": {"default": RATE, **RATES},
         "dt": DT,
+        "gain": GAIN,
         "pgd": f"{STEPS} steps of {STEP_SIZE}, radius {REACH:g}",
     }
     compared = _compared(rows)

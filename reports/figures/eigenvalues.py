@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -107,7 +108,7 @@ def cloud(
         return None
     steps = _chosen(sorted(frame["step"].unique()))
     shown = cast(pd.DataFrame, frame[frame["step"].isin(steps)])
-    with panel(f"{label(model.title, 34)}: {label(matrix, 10)}") as (figure, axes):
+    with panel(f"{label(model.title, 34)}: {label(called(matrix), 14)}") as (figure, axes):
         if bounds is not None:
             axes.axvspan(*bounds, color=MUTED, alpha=0.13, linewidth=0)
             for edge in bounds:
@@ -173,7 +174,7 @@ def extremes(
     quantity, words = ("spectral_radius", "spectral radius") if region.kind == "map" else ("max_real", "real part")
     if curves[quantity].empty:
         return None
-    with panel(f"{label(model.title, 30)}: {label(matrix, 10)}, {words}") as (figure, axes):
+    with panel(f"{label(model.title, 26)}: {label(called(matrix), 14)}, {words}") as (figure, axes):
         axes.axhline(1.0 if region.kind == "map" else 0.0, color=INK, linewidth=1)
         drawn: dict[str, dict[str, Any]] = {
             quantity: {"color": series_color(index), "label": "largest" if words == "real part" else words}
@@ -196,6 +197,17 @@ def extremes(
         last = f"{curves[quantity]['value'].iloc[-1]:.4g}"
         text = f"{words.capitalize()} of the eigenvalues of {matrix} of {model.title} along training; at the end {last}"
         return to_svg(figure, name, text, [model.title, matrix])
+
+
+def called(matrix: str) -> str:
+    """A matrix as a title has it: of a deep network the matrix first, for the blocks differ in a number only.
+
+    Example:
+        >>> called("blocks.1.layer.A"), called("W")
+        ('A, block 1', 'W')
+    """
+    found = re.fullmatch(r"blocks\.(\d+)\.layer\.(.+)", matrix)
+    return f"{found[2]}, block {found[1]}" if found else matrix
 
 
 def _count(region: Region | None, last: pd.DataFrame) -> str:

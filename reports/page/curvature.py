@@ -7,6 +7,7 @@ from ..formatting import count, number, signed
 from ..stored.collect import Report
 from ..stored.reasons import reasons_for
 from .layout import NAMED, Section, draw, field, tabulate
+from .trainings import several
 
 HESSIAN = (
     ("lambda_max", "largest eigenvalue"),
@@ -34,6 +35,10 @@ OPINION = (
 )
 
 
+def _first_of(report: Report) -> str:
+    return " Densities are those of the first training of each model." if several(report) else ""
+
+
 def curvature(report: Report) -> Section | None:
     """Ends of the Hessian's spectrum and its trace by Lanczos, and by PyHessian on the same sequences.
 
@@ -50,7 +55,7 @@ def curvature(report: Report) -> Section | None:
         "A large largest eigenvalue is a sharp minimum; a negative smallest one says that training "
         "stopped at a point that is no minimum. PyHessian finds the eigenvalue by power iteration, from below "
         "and with the residual that is shown, and the trace by Hutchinson's probes alone; Lanczos takes the outliers "
-        "out of the trace first, so that its interval is the narrower one.",
+        "out of the trace first, so that its interval is the narrower one." + _first_of(report),
         tabulate(
             "Hessian of the training loss",
             (NAMED, *columns, field("parameters", "hessian", "n_parameters", count)),

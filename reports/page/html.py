@@ -20,7 +20,7 @@ from stability.storage.folder import Folder, claim
 from stability.storage.writing import make_folder, write_text
 
 from ..boxes import box_note
-from ..formatting import FILTERS
+from ..formatting import FILTERS, metric_word
 from ..jsonable import jsonable
 from ..names import breakable, cut
 from ..stored.collect import FRAMES, ModelRecord, Report, check_folder, collect
@@ -32,7 +32,7 @@ from .performance import score
 from .provenance import lead, provenance
 from .sections import sections
 from .studies import study_sections
-from .trainings import verdict_counts
+from .trainings import held_out, verdict_counts
 
 STUDIES = "studies"
 """Folder in a report's directory whose studies the page lists: ``stability study --all --out REPORT/studies``."""
@@ -103,7 +103,11 @@ def _card(m: ModelRecord) -> dict[str, Any]:
 def _trainings(m: ModelRecord) -> list[tuple[str, str]]:
     if not m.trainings.several:
         return []
-    return [(f"verdicts of {len(m.trainings.runs)} trainings", verdict_counts(m))]
+    runs = f"{len(m.trainings.runs)} trainings"
+    return [
+        (f"verdicts of {runs}", verdict_counts(m)),
+        (f"held-out {metric_word(m.metric)}, mean of {runs}", held_out(m)),
+    ]
 
 
 def _page(report: Report) -> str:

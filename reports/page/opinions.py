@@ -8,6 +8,7 @@ from typing import Any
 from ..opinions import COLUMNS, NUMERIC, not_asked, opinion_cells, opinion_count
 from ..stored.collect import ModelRecord, Report
 from .layout import Cell, Column, Section, tabulate, text
+from .trainings import first_only
 
 TONES = {"wrong": "bad", "right": "good"}
 
@@ -45,7 +46,8 @@ def opinions(report: Report) -> Section | None:
         "margin t exists, infeasible that none does; inaccurate ones count as said, those of a search that was stopped "
         "early do not. A status alone is wrong where the P that came with a yes does not satisfy the inequality, "
         "rounding errors counted, and where a no stands against the frequency domain's yes. No verdict depends on it. "
-        + " ".join(filter(None, (opinion_count(len(said), sum(map(bool, said))), unasked))),
+        + " ".join(filter(None, (opinion_count(len(said), sum(map(bool, said))), unasked)))
+        + first_only(report),
         tables,
         notes=() if tables else tuple(filter(None, (unasked,))),
     ).kept

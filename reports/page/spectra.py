@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 from ..figures import panels as figures
 from ..figures.eigenvalues import Region, cloud, extremes
 from ..stored.collect import ModelRecord, Report, select
 from .layout import Section, draw
+from .trainings import first_only
 
 # In ``spectra.csv``: quantities of a symmetric-skew matrix that must hold the real parts of its eigenvalues.
 BOUNDS = ("prop1_low", "prop1_high")
@@ -15,16 +19,32 @@ EXTREMES = ("max_real", "min_real", "spectral_radius")
 
 LEFT_OUT = ("B",)  # maps channels to states: its eigenvalues mean nothing
 GATED = ("lstm", "gru")  # eigenvalues of their gates' matrices decide nothing by themselves
+EQUATIONS = ("lipschitz", "antisymmetric", "neural_ode")  # integrated in steps; a deep network's file may leave dt out
 NO_LINEAR_PART = ("neural_ode", "antisymmetric")  # A = 0: Theorem 1 cannot hold
+
+
+def layer_of(model: ModelRecord) -> tuple[str, Mapping[str, Any]]:
+    """Name and options of a model's recurrent layers; of a deep network those of its blocks.
+
+    Args:
+        model: the record.
+
+    Returns:
+        The name, empty where none is known, and the options.
+    """
+    described = model.run.get("model", {})
+    name, config = described.get("layer"), described.get("config", {})
+    if name == "deep":
+        name, config = config.get("layer"), config.get("options", {})
+    return str(name or ""), config if isinstance(config, Mapping) else {}
 
 
 def _region(model: ModelRecord) -> Region | None:
     """Where eigenvalues of the layer's linear part must lie for the map that runs; ``None`` where that says nothing."""
-    described = model.run.get("model", {})
-    config = described.get("config", {})
-    if described.get("layer") in GATED:
-        return None
+    layer, config = layer_of(model)
     step = config.get("dt")
+    if layer in GATED or (layer in EQUATIONS and step is None):
+        return None
     if config.get("time") == "discrete" or not isinstance(step, (int, float)) or not step > 0:
         return Region("map")
     return Region(str(config.get("integrator", "euler")), float(step))
@@ -72,8 +92,8 @@ def clouds(report: Report) -> Section | None:
         "After each plane its outermost eigenvalue over the steps of training: for the layer of a differential "
         "equation the largest real part, with the smallest and both bounds (beyond 0 the linear equation grows); for "
         "a map the spectral radius (beyond 1 it grows)."
-        + " Matrices of the gates of LSTM and GRU have no such border."
-        * gated,
+        + first_only(report)
+        + " Matrices of the gates of LSTM and GRU have no such border." * gated,
         (),
         draw(*drawn),
     ).kept
@@ -83,7 +103,7 @@ def along_training(report: Report) -> Section | None:
     """Margins of Theorem 1 at each recorded step, of the models that have a linear part."""
     drawn = []
     for i, m in enumerate(report.models):
-        if m.run.get("model", {}).get("layer") in NO_LINEAR_PART:
+        if layer_of(m)[0] in NO_LINEAR_PART:
             continue
         margins = [
             ("(a)", series(m, "margins", "theorem1a")),
@@ -97,7 +117,7 @@ def along_training(report: Report) -> Section | None:
         "Margins of both parts of Theorem 1 while the weights move; above zero the condition holds. It speaks of the "
         "differential equation behind a layer, not of the map that runs. "
         "Part (b) as published is shown beside its sound reading because it can hold where the network "
-        "is unstable: it never certifies here.",
+        "is unstable: it never certifies here." + first_only(report),
         (),
         draw(*drawn),
     ).kept

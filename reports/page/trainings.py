@@ -38,6 +38,11 @@ def trainings_note(report: Report) -> str:
     )
 
 
+def first_only(report: Report) -> str:
+    """For sections that show one training of each model: which one; empty where there is but one."""
+    return " Of several trainings of a model the first is shown." if several(report) else ""
+
+
 def bands(report: Report) -> str:
     """What a band around a curve of accuracy means."""
     if several(report):
@@ -54,7 +59,13 @@ def verdict_counts(model: ModelRecord) -> str:
     return ", ".join(f"{number} {verdict_word(found)}" for found, number in counted.most_common())
 
 
-def _held_out(model: ModelRecord, *names: str) -> str:
+def held_out(model: ModelRecord, *names: str) -> str:
+    """The metric on held-out data, its mean over the trainings with its interval; or the named figures of its spread.
+
+    Args:
+        model: the record.
+        names: of ``least`` and ``largest``.
+    """
     spread = model.trainings.number("run.result.test_metric")
     if spread is None:
         return "–"
@@ -77,8 +88,8 @@ def trainings(report: Report) -> Section | None:
             Column("trainings", lambda m: count(len(m.trainings.runs))),
             text("verdicts", lambda m: Cell(verdict_counts(m))),
             text("measured by", lambda m: metric_word(m.metric)),
-            Column("on held-out data", _held_out),
-            Column("least to largest", lambda m: _held_out(m, "least", "largest")),
+            Column("on held-out data", held_out),
+            Column("least to largest", lambda m: held_out(m, "least", "largest")),
         ),
         models,
         "not all trainings have it",

@@ -17,6 +17,7 @@ from stability.reports import render
 from stability.reports.figures.eigenvalues import Region, extremes
 from stability.reports.figures.panels import scores, sweep
 from stability.reports.formatting import metric
+from stability.reports.page.spectra import clouds
 from stability.reports.stored.collect import collect
 from stability.storage.documents import file_digest
 from stability.verify import verify
@@ -120,6 +121,7 @@ def test_several_trainings_are_drawn_and_told_by_their_mean_and_interval(small_d
     levels = pd.read_csv(models / "contracting" / "noise.csv")["level"].unique()
     rows = [("noise", "white", level, 0.5, 0.4, 0.6, 0.45, 0.55) for level in levels]
     rows += [("hessian.lambda_max", "", None, 40.0, 37.5, 42.5, 39.0, 41.0)]
+    rows += [("run.result.test_metric", "", None, 0.905, 0.8, 1.0, 0.9, 0.91)]
     table = pd.DataFrame(rows, columns=["what", "group", "at", "mean", "low", "high", "least", "largest"])
     heights = []
     for mean in (0.5, 0.9):
@@ -129,7 +131,12 @@ def test_several_trainings_are_drawn_and_told_by_their_mean_and_interval(small_d
         (height,) = heights_of_the_curve(small_dir)
         heights.append(height)
     assert heights[1] < heights[0] - 20
-    read = Tables(render(small_dir).read_text(encoding="utf-8"))
+    page = render(small_dir).read_text(encoding="utf-8")
+    card = re.sub(r"<[^>]*>|\s+", " ", page[page.index('id="verdicts"') : page.index('id="margins"')])
+    assert re.search(r"held-out accuracy, mean of 2 trainings +90\.5 % ± 10", card)
+    assert page.count("Of several trainings of a model the first is shown.") >= 2
+    assert "Densities are those of the first training" in page
+    read = Tables(page)
     (row,) = [r for r in read.table("Hessian of the training loss") if r["model"] == "Contracting RNN"]
     assert row["largest eigenvalue"] == "40 ± 2.5"
     (row,) = read.table("Trainings that differ")
@@ -158,6 +165,29 @@ def test_eigenvalues_along_training_are_drawn_from_the_record(small_dir: Path) -
     assert len(heights("map")) == 1
     empty = {**curves, "max_real": curves["max_real"].iloc[:0]}
     assert extremes(model, "A", 0, "x", region=Region("euler", 0.1), curves=empty) is None
+    drawn = str(extremes(model, "blocks.1.layer.A", 0, "x", region=Region("map"), curves=curves))
+    assert "A, block 1" in drawn  # blocks differ in a number, which a title of little room has
+
+
+@pytest.mark.parametrize(
+    ("layer", "options", "border"),
+    [
+        ("elman", {}, "the unit circle"),
+        ("lipschitz", {"dt": 0.5}, "the border of Euler steps"),
+        ("lipschitz", {}, "no border"),  # its default step is not in the file
+        ("lstm", {}, "no border"),
+    ],
+)
+def test_the_blocks_of_a_deep_network_have_the_border_of_their_layer(
+    small_dir: Path, layer: str, options: dict, border: str
+) -> None:
+    path = small_dir / "models" / "contracting" / "run.json"
+    run = json.loads(path.read_text())
+    run["model"] = {"layer": "deep", "config": {"layer": layer, "options": options, "hidden_size": 32}}
+    path.write_text(json.dumps(run))
+    section = clouds(collect(small_dir))
+    assert section is not None
+    assert f"{border} is drawn" in str(section)
 
 
 def test_a_regression_is_never_called_accuracy(small_dir: Path) -> None:
