@@ -235,7 +235,7 @@ def _timed(run: Runner, job: Job) -> tuple[StudyResult, float | None]:
     finally:
         _EARLIER.reset(token)
     known = [seconds for seconds in found if seconds is not None]
-    return result, sum(known) if len(known) == len(found) else None
+    return result, float(sum(known)) if len(known) == len(found) else None
 
 
 def _before(out: Path) -> dict[str, str]:

@@ -176,7 +176,11 @@ def _figures(settings: dict[str, Any]) -> tuple[Figure, ...]:
         for depth in settings["depths"]
         for kind in START
     ]  # fmt: skip
-    return tuple(each)
+    spreads = Figure(
+        "points", "Spread of the norms over layers and training", "model", "spread_all", "depth", source="table",
+        ylabel="doublings", caption="A stroke each seed, a marker at their mean; colours are numbers of layers.",
+    )  # fmt: skip
+    return (*each, spreads)
 
 
 def _row(kind: str, depth: int, seed: int, model: nn.Module, part: dict[str, Any]) -> dict[str, Any]:
