@@ -87,14 +87,14 @@ class _Steps(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kind: Map, drive: Tensor, h0: Tensor, M: Tensor, B: Tensor | None) -> tuple[Tensor, Tensor]:
         n, m = h0.shape[1], drive.shape[2]
-        phi_ = FUSED[kind.activation][0]
+        phi_ = FUSED[kind.activation].phi_
         states, z = drive.new_empty(*drive.shape[:2], n), torch.empty_like(drive)
         channels = torch.empty_like(drive)
         h, M_t, image = h0, M.mT.contiguous(), drive.new_empty(len(h0), len(M))
         for d, z_t, c, out in zip(drive, z, channels, states):
             torch.mm(h, M_t, out=image)
             torch.add(image[:, -m:], d, out=z_t)
-            phi_(c.copy_(z_t))
+            phi_(c.copy_(z_t), None)  # of these activations the way back needs no marks
             if B is None:
                 torch.mul(c, kind.length, out=out)
             else:
