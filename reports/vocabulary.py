@@ -23,6 +23,7 @@ CRITERIA = {
     "construction": "the model contracts by construction; the proof that it carries was re-checked",
     "pairwise": "a norm of the weights that the activation on pairs does not stretch",
     "cascade": "a stack of contracting layers with bounded coupling",
+    "driven": "multiplier LMI with the slopes on sets that every trajectory enters under inputs in the box",
 }
 
 UNSOUND = ("theorem1b_published",)  # shown for comparison with the paper; no proof
@@ -48,6 +49,7 @@ NAMES = {
     "interval_lmi": "interval LMI",
     "gated_orbits": "periodic orbits",
     "pairwise": "weighted norm",
+    "driven": "sets and multiplier LMI",
     "pair_isometry": "isometry",
     "pair_linear": "powers of W",
     "pair_jump": "jump of modReLU",
@@ -68,6 +70,7 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "interval_jacobian": "1 − ρ per step",
     "interval_lmi": "1 − ρ per step",
     "pairwise": "1 − ρ per step",
+    "driven": "1 − ρ; where it fails, the excess of the scaled gain over 1",
 }
 NO_UNIT = "no number, it holds or fails"
 
@@ -100,6 +103,8 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
         missed = _missed(summary, discrete)
         half = time_to(0.5, summary.get("pairs", ()), discrete)
         text = "Any two trajectories under the same input approach each other, wherever they start"
+        if summary.get("driven"):
+            return _in_box(missed, summary, half, discrete)
         if half is None:
             return f"{missed}{text}: proved."
         if summary["rate"] == 0 and discrete:
@@ -115,6 +120,18 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
             "whether the network is stable is open."
         )
     return "Neither a proof of stability nor a counter-example was found."
+
+
+def _in_box(missed: str, summary: Mapping[str, Any], half: float | None, discrete: bool) -> str:
+    """The sentence of a claim about inputs in a box; what was found about every input follows it."""
+    since = summary["driven"]["since"]
+    start = "once they have entered the sets of the proof" if since is None else f"from step {since} on"
+    halves = "" if half is None else f", their distance is at most half {number(half, 4)} {time_unit(discrete)} later"
+    text = f"{missed}Under inputs in the box any two trajectories approach each other {start}{halves}: proved."
+    bare = next((c for c in summary.get("claims", ()) if c["name"] == "contraction"), None)
+    if bare is not None and bare["verdict"] == "refuted":
+        text += " Under every input they do not: proved as well, by a counter-example with an input outside."
+    return text
 
 
 def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
@@ -211,9 +228,13 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
     if state(summary) == "refuted":
         size = summary.get("modulus")
         return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)
-    pairs, unit = summary.get("pairs", ()), time_unit(discrete)
+    pairs, unit, driven = summary.get("pairs", ()), time_unit(discrete), summary.get("driven")
     facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", number(summary["overshoot"]))]
-    if length is not None and discrete and pairs:
+    if driven:
+        since = driven["since"]
+        start = "entry into the sets of the proof" if since is None else f"step {since}"
+        facts.append(("holds from", f"{start}, counted as 0"))
+    elif length is not None and discrete and pairs:
         share = number(bound_at(length, pairs, discrete))
         facts.append((f"bound after {length} steps, the trained length", f"{share} × the distance at the start"))
     for share, words in ((1.0, "certainly below the start"), (0.5, "certainly below half of it")):

@@ -14,6 +14,7 @@ import numpy as np
 
 from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.claims.contraction import contraction_claim, open_claim, overshoot_of
+from stability.claims.driven import driven_contraction
 from stability.claims.further import further_claims
 from stability.claims.stack import layer_findings, stack_claim
 from stability.criteria.interval import gated_findings, gated_proof
@@ -65,6 +66,7 @@ def certify(
     refute: bool = True,
     criteria: str = "needed",
     seed: int = 0,
+    input_box: Any = None,
     input_range: Any = None,
     start: Any = None,
     horizon: int | None = None,
@@ -89,6 +91,10 @@ def certify(
         criteria: ``"needed"``: once the multiplier inequality is proved, those that it contains (circle, KYP) are
             evaluated for their margins; ``"all"``: each searches for its own best rate as well.
         seed: of the searches.
+        input_box: ``(low, high)``, numbers or ``(p,)``, that every input stays in: the claim is about those inputs.
+            A network that contracts under every input keeps that claim; for another one sets of states are computed
+            that it enters under such inputs, and the claim is ``driven_contraction``, with what was found about every
+            input (a refutation, say) among the further claims. Gated cells take the box into all their claims.
         input_range: ``(low, high)``, the range of the data's inputs: witnesses against are looked for there first. The
             claim stays one about every input. With it, or with a horizon, ``certificate.meta["witness"]`` says whether
             the witness can happen: ``input_in_data_range``, ``states_reachable`` (``None``: not known).
@@ -117,14 +123,17 @@ def certify(
     refuse_flushing()
     own = getattr(subject, "witness", None)
     own = own() if callable(own) else None
-    target = as_subject(subject)
+    target = boxed(as_subject(subject), input_box)
     rate = rate if isinstance(rate, str) and rate in ("any", "best") else parse_rate(rate, target)
+    input_range = input_box if input_range is None else input_range
     use = {"input_range": input_range, "start": start, "horizon": horizon}
     use = {key: value for key, value in use.items() if value is not None}
     searched = as_choice("criteria", criteria, ("needed", "all")) == "all"
     question = Question(criterion, solver, rate, tol, deadline, int(seed), use, refute, searched)
     with threads_for(target.states):
         certificate = _certify(target, question, own)
+        if input_box is not None and isinstance(target, DrivenSystem):
+            certificate = _in_box(certificate, input_box, question)
     meta = {**certificate.meta, **deadline.meta}
     if target.part:
         meta["part"] = target.part
@@ -133,6 +142,48 @@ def certify(
         meta["asked_rate"] = rate
         meta["asked_rate_reached"] = found is not None and fast_enough(found, rate, target.is_discrete)
     return replace(certificate, meta={**meta, "seconds": round(time.monotonic() - started, 4), "seed": int(seed)})
+
+
+def boxed(subject: Any, input_box: Any) -> Any:
+    """A subject whose inputs stay in a box; one whose claims hold for every input is as it was.
+
+    Raises:
+        ConfigurationError: a subject without inputs, or no box.
+    """
+    if input_box is None:
+        return subject
+    if not hasattr(subject, "inputs"):
+        raise ConfigurationError(
+            f"an input box has no meaning for a {type(subject).__name__}: it has no inputs; give E (U in a file), the "
+            "input matrix"
+        )
+    box = checked_range(input_box, subject.inputs)
+    with_inputs = getattr(subject, "with_inputs", None)
+    return subject if with_inputs is None else with_inputs(box.low, box.high)
+
+
+def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificate:
+    """What holds of a network under inputs in a box, where contraction under every input is not certified."""
+    box = checked_range(input_box, bare.subject.inputs)
+    meta = {**bare.meta, "input_box": [box.low.tolist(), box.high.tolist()]}
+    inside = bare.verdict is Verdict.REFUTED and (bare.meta.get("witness") or {}).get("input_in_data_range") is True
+    if bare.verdict is Verdict.CERTIFIED or inside:
+        return replace(bare, meta=meta)
+    claim, finding = driven_contraction(
+        bare.subject, input_box, rate=question.rate, tol=question.tol, time_limit=question.deadline
+    )
+    claims = tuple(c for c in (bare.claim, *bare.claims) if c.verdict is not Verdict.INCONCLUSIVE)
+    proved = claim.verdict is Verdict.CERTIFIED
+    return replace(
+        bare,
+        claim=claim,
+        criterion="driven" if proved else None,
+        rate=claim.value,
+        overshoot=overshoot_of(claim) if proved else None,
+        findings=(*bare.findings, finding),
+        claims=claims,
+        meta=meta,
+    )
 
 
 def _lure_claim(subject: Any, findings: list[Finding], wanted: Rate, tol: float) -> tuple[Claim, Finding] | None:

@@ -122,6 +122,14 @@ def undecided(subject: Any) -> str:
     return f"Whether trajectories of {subject_phrase(subject)} approach each other exponentially is open."
 
 
+def undecided_in_box(subject: Any) -> str:
+    """The only sentence of a claim of contraction under inputs in a box that is open."""
+    return (
+        f"Whether trajectories of {whom(subject)} approach each other exponentially under the inputs in the range "
+        "asked about is open."
+    )
+
+
 def decays(rate: float, discrete: bool) -> bool:
     """Whether a rate is one of exponential decay: below one a step, above zero in continuous time."""
     return 0.0 < rate < 1.0 if discrete else 0.0 < rate < math.inf

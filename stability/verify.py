@@ -18,7 +18,7 @@ from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.errors import StabilityError
 from stability.rigor.rational import check_exact
 from stability.rules.registry import RULES, worded
-from stability.statements import undecided, who
+from stability.statements import undecided, undecided_in_box, who
 from stability.systems.checks import as_choice
 from stability.wire import digest_of
 
@@ -75,6 +75,10 @@ class Verification:
         return self.valid
 
 
+MAIN = ("contraction", "driven_contraction")
+"""What a certificate's main claim may be about: under every input, or under those in a box."""
+
+
 def describe_subject(subject: Any) -> str:
     """One line that identifies a subject: what it is, its name, its size, and the SHA-256 of its stored numbers."""
     name = getattr(subject, "name", "")
@@ -109,11 +113,16 @@ def _in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}"
 
 
+def _open_sentences(subject: Any) -> dict[str, str]:
+    """What an open claim says, by its name."""
+    return {"contraction": undecided(subject), "driven_contraction": undecided_in_box(subject)}
+
+
 def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
     if claim.proof is None:
         if claim.verdict is not Verdict.INCONCLUSIVE:
             return False, f"{claim.verdict}, but without a proof"
-        if claim.name != "contraction" or claim.value is not None or claim.statement != undecided(subject):
+        if claim.value is not None or claim.statement != _open_sentences(subject).get(claim.name):
             return False, "an open claim says that contraction is open, in the one sentence for that, and nothing else"
         return True, "nothing is claimed"
     rule = RULES.get(claim.proof.kind)
@@ -225,7 +234,7 @@ def _inconsistent(certificate: Certificate) -> str | None:
 def _wrong_cover(certificate: Certificate) -> str | None:
     """Why rate and overshoot on the cover are not those of the main claim."""
     claim = certificate.claim
-    if claim.name != "contraction":
+    if claim.name not in MAIN:
         return f"the main claim must be contraction, not {claim.name!r}"
     if claim.verdict is not Verdict.CERTIFIED:
         if certificate.rate is None and certificate.overshoot is None:
@@ -243,12 +252,12 @@ def _wrong_company(claim: Claim, further: tuple[Claim, ...]) -> str | None:
     for other in further:
         if other.evidence is not Evidence.PROVED:
             return f"the further claim {other.name!r} is not proved; only the main claim may be open"
-        if other.name == "contraction" and claim.verdict is not other.verdict:
+        if other.name == claim.name and claim.verdict is not other.verdict:
             return f"the main claim is {claim.verdict}, a further claim says that contraction is {other.verdict}"
     of = {verdict: {c.name for c in (claim, *further) if c.verdict is verdict} for verdict in Verdict}
     both = sorted(of[Verdict.CERTIFIED] & of[Verdict.REFUTED])
     if both:
         return f"one file says certified and refuted of {both[0]!r}"
-    if claim.verdict is Verdict.CERTIFIED and "equilibrium" in of[Verdict.REFUTED]:
+    if "contraction" in of[Verdict.CERTIFIED] and "equilibrium" in of[Verdict.REFUTED]:
         return "contraction is certified, and a further claim refutes the attracting equilibrium that follows from it"
     return None

@@ -17,6 +17,7 @@ from stability.foreign import in_words, raised_at
 from ..names import cut, printable
 from . import analyzers, certify, compare, radius, report, study, train, verify
 from .console import Interrupted
+from .input_boxes import rewritten
 from .options import flat
 from .streams import emptied, occupied
 from .supervisor import needs_a_watcher, watched
@@ -92,7 +93,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without our signs
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is no news, nor where it cannot lie
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="stability", standalone_mode=False)
+        given = rewritten(sys.argv[1:] if arguments is None else arguments)
+        code = app(args=given, prog_name="stability", standalone_mode=False)
     except tuple(ENDS) as error:
         return _failed(error)
     except BaseException as error:

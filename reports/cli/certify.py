@@ -16,7 +16,8 @@ from ..names import printable, shorten
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
-from .options import Output, Seed, no_default
+from .input_boxes import box_of, words_of
+from .options import DataOptions, Output, Seed, no_default
 
 EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
@@ -57,8 +58,13 @@ def certify(
     cell: Annotated[str | None, no_default("Of a state dict: rnn_tanh, rnn_relu, lstm, gru.")] = None,
     input_box: Annotated[
         tuple[float, float] | None,
-        no_default("LSTM, GRU: LOW HIGH, ends of the box that every input stays in.", metavar="LOW HIGH"),
+        no_default(
+            "Claims about inputs in a box: LOW HIGH (or LOW,HIGH); data, the range of the data; or a file with low and "
+            "high of each input.",
+            metavar="LOW HIGH",
+        ),
     ] = None,
+    input_box_from: Annotated[str | None, typer.Option("--input-box-from", hidden=True)] = None,
     cross_check: Annotated[
         bool,
         typer.Option(
@@ -69,6 +75,7 @@ def certify(
     ] = False,
     seed: Seed = 0,
     *,
+    data: DataOptions,
     output: Output,
 ) -> None:
     """Certified, refuted or inconclusive, with the evidence; exit code 0, 3 or 1, and 2 for bad input.
@@ -77,12 +84,13 @@ def certify(
     """
     from stability.storage.writing import reserve
 
-    from .sources import open_parts, open_subject, there
+    from .sources import open_parts, open_subject, seen_range, there
 
     if out is not None:
         reserve(out)
     wanted = _rate(rate)
     there(model)
+    box = box_of(input_box, input_box_from, model, data, seen_range)
     output.status("loading ...")
 
     from stability.certify import certify as prove
@@ -90,11 +98,11 @@ def certify(
     from ..stored.certificates import view
 
     asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": wanted, "tol": tol}
-    asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
-    parts, known = open_parts(model) if input_box is None and cell is None and not continuous else ({}, True)
+    asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria, "input_box": box}
+    parts, known = open_parts(model) if box is None and cell is None and not continuous else ({}, True)
     if parts and not known:
         _by_parts(model, _each_part(parts, asked, output), out, output)
-    subject = open_subject(model, continuous=continuous, cell=cell, input_box=input_box)
+    subject = open_subject(model, continuous=continuous, cell=cell)
     output.status(f"certifying {model} ...")
     certificate = prove(subject, **asked)
     answers = _each_part(parts, asked, output)
@@ -106,7 +114,7 @@ def certify(
     if out is not None:
         certificate.save(out)
     options = [*(["--cell", cell] if cell else []), *(["--continuous"] if continuous else [])]
-    options += ["--input-box", *(repr(end).removesuffix(".0") for end in input_box)] if input_box is not None else []
+    options += words_of(box, input_box_from)
     named = (("--criterion", criterion, "auto"), ("--solver", solver, "auto"), ("--rate", rate, "best"))
     options += [text for name, value, default in named if value != default for text in (name, value)]
     hints = advice(summary, " ".join([shell_name(model), *map(shlex.quote, options)]), time_limit)

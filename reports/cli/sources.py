@@ -14,7 +14,6 @@ def open_subject(
     *,
     continuous: bool = False,
     cell: str | None = None,
-    input_box: tuple[float, float] | None = None,
 ) -> Any:
     """What ``certify`` is to be asked about.
 
@@ -22,7 +21,6 @@ def open_subject(
         name: a model in any of its forms (``stability.models.sources``).
         continuous: the differential equation behind a layer instead of the map that runs.
         cell: what the weights of an ambiguous state dict belong to.
-        input_box: interval that the inputs stay in, for gated cells.
 
     Returns:
         A module where one was read (it may carry its own proof), else a system.
@@ -30,12 +28,12 @@ def open_subject(
     Raises:
         StabilityError: as ``load_subject``.
     """
-    if not continuous and cell is None and input_box is None and (system := _matrices(name)) is not None:
+    if not continuous and cell is None and (system := _matrices(name)) is not None:
         return system
     from ...models.sources import load_subject
 
-    source = load_subject(name, continuous=continuous, cell=cell, input_box=input_box)
-    own = source.module is not None and not continuous and input_box is None
+    source = load_subject(name, continuous=continuous, cell=cell)
+    own = source.module is not None and not continuous
     return source.module if own else source.subject
 
 
@@ -96,6 +94,28 @@ def open_model(name: str) -> Any:
             f"{name} holds recurrent weights only, no network that could be run on data{f': {why}' if why else ''}"
         )
     return module
+
+
+def seen_range(name: str, data: Any) -> Any:
+    """The range of the inputs that a model's certified part reads, over the data named or those of its run.
+
+    Args:
+        name: the model.
+        data: ``DataOptions``.
+
+    Raises:
+        ConfigurationError: no data are known, or the part reads none.
+        StabilityError: missing or unreadable.
+    """
+    from ...analysis.campaign.inputs import part_range
+    from .data import open_with_task
+    from .options import Compute
+
+    subject = open_with_task(name, data, Compute())
+    span, _ = part_range(subject.model, subject.model, subject.task)
+    if span is None:
+        raise ConfigurationError(f"what {name} reads of the data is not known: state --input-box LOW HIGH")
+    return span
 
 
 def there(name: str) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stability.certificate import Certificate, Verdict
 from stability.errors import StabilityError
 from stability.gated.cell import GatedCell
@@ -42,9 +44,11 @@ def view(certificate: Certificate) -> dict[str, Any]:
         certificate: the certificate; nothing in it is judged here.
 
     Returns:
-        ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of
-        contraction, ``modulus``: of the eigenvalue that a refutation names, or ``None``, and ``needs_box``: whether it
-        is about gated cells under every input, which no criterion certifies.
+        ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of the
+        main claim's kind of contraction, ``modulus``: of the eigenvalue that a refutation names, or ``None``,
+        ``needs_box``: whether it is about gated cells under every input, which no criterion certifies, and ``driven``:
+        for a claim about inputs in a box its ends and the step from which on it holds wherever trajectories start
+        (``None`` where that depends on the start), else ``None``.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -52,18 +56,29 @@ def view(certificate: Certificate) -> dict[str, Any]:
         >>> round(rate, 6), round(overshoot, 6)
         (1.0, 1.0)
     """
-    claims = (certificate.claim, *certificate.claims)
+    claims, main = (certificate.claim, *certificate.claims), certificate.claim.name
     proved = [
         (float(c.value), float(c.proof.data["overshoot"]))
         for c in claims
-        if c.name == "contraction" and c.verdict is Verdict.CERTIFIED and c.value is not None and c.proof is not None
+        if c.name == main and c.verdict is Verdict.CERTIFIED and c.value is not None and c.proof is not None
         if isinstance(c.proof.data.get("overshoot"), (int, float))
     ]
     summary = clean(certificate.summary())
     if misfit(summary["meta"], SHAPES["meta"]) is not None:  # nothing in it is proved
         summary["meta"] = {}
     more = {"modulus": _modulus(certificate), "needs_box": _needs_box(certificate.subject)}
+    more["driven"] = _driven(certificate)
     return {**summary, "pairs": [list(p) for p in proved], **more}
+
+
+def _driven(certificate: Certificate) -> dict[str, Any] | None:
+    """The box and the first step of a claim about inputs in a box."""
+    claim = certificate.claim
+    if claim.name != "driven_contraction" or claim.proof is None:
+        return None
+    data = claim.proof.data
+    since = int(data["steps"]) + 1 if data["share"] == 0.0 else None
+    return {"low": np.asarray(data["low"]).tolist(), "high": np.asarray(data["high"]).tolist(), "since": since}
 
 
 def _needs_box(subject: Any) -> bool:

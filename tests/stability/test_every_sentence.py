@@ -49,6 +49,7 @@ REGION = {**LMI, "level": 1.0, "radius": 0.123456, "input_bound": 0.0}
 PAIRS = np.zeros((2, 3))
 CLASSES, MEAN = Classifier(MAP, HALF), Classifier(LayerStack([plain_map(), FREE]), np.ones((3, 2)), reduction="mean")
 DECISION = {"radius": 0.123456, "label": 1}
+DRIVEN = {**LMI, "low": -np.ones(2), "high": 0.25 * np.ones(2), "share": 0.0, "room": 0.0, "steps": 60}
 
 CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a flow": (FLOW, "multiplier_lmi", LMI, "contraction", None),
@@ -78,6 +79,14 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a box": (MAP, "box", {"radius": 1.23456, "input_bound": 0.56789}, "bounded", None),
     "a box without input": (MAP, "box", {"radius": 1.23456, "input_bound": 0.0}, "bounded", None),
     "a region": (NETWORK, "regional_lmi", REGION, "regional", None),
+    "a map in a box": (MAP, "driven_lmi", DRIVEN, "driven_contraction", None),
+    "a map in a box of many sides": (
+        MAP,
+        "driven_lmi",
+        {**DRIVEN, "low": np.array([-1.0, 0.1]), "share": 0.300001, "room": 0.0625, "rate": 0.98765432},
+        "driven_contraction",
+        None,
+    ),
     "a region of a map, moved": (MAP, "regional_lmi", {**REGION, "input_bound": 0.56789}, "regional", None),
     "non-expansive": (MAP, "growth_lmi", {"factor": 1.0000001}, "nonexpansive", None),
     "a gain": (NETWORK, "gain_lmi", GAIN, "gain", 1.23456),

@@ -1,0 +1,143 @@
+"""The box that inputs stay in, in all forms of ``--input-box``: two numbers, the range of the data, a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError, DimensionError, FileFormatError
+
+OPTION, SOURCE = "--input-box", "--input-box-from"
+DATA = "data"
+
+
+def rewritten(arguments: Sequence[str]) -> list[str]:
+    """A command line whose ``--input-box`` has two numbers behind it, or is ``--input-box-from`` with one word.
+
+    An option takes a fixed number of words; ``LOW,HIGH``, ``data`` and a file's name are one.
+
+    Example:
+        >>> rewritten(["certify", "m.pt", "--input-box", "0,1"]), rewritten(["--input-box=data"])
+        (['certify', 'm.pt', '--input-box', '0', '1'], ['--input-box-from', 'data'])
+        >>> rewritten(["--input-box", "-1", "1"])
+        ['--input-box', '-1', '1']
+    """
+    out: list[str] = []
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return [*out, word, *words]
+        value = word.partition("=")[2] if word.startswith(f"{OPTION}=") else None
+        if word == OPTION and words and not _is_number(words[0]):
+            value = words.pop(0)
+        if value is None:
+            out.append(word)
+            continue
+        ends = value.split(",")
+        numbers = len(ends) == 2 and all(_is_number(end) for end in ends)
+        out += [OPTION, *(end.strip() for end in ends)] if numbers else [SOURCE, value]
+    return out
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def box_of(stated: tuple[float, float] | None, source: str | None, model: str, data: Any, seen: Any) -> Any:
+    """The box that a command line states.
+
+    Args:
+        stated: two numbers, of all inputs.
+        source: ``data``, or the name of a file with a box for each input.
+        model: the model's name.
+        data: ``DataOptions``, for ``data``.
+        seen: ``(model, data) -> (low, high)``, the range of a model's data.
+
+    Returns:
+        ``(low, high)``, or ``None`` where nothing is stated.
+
+    Raises:
+        ConfigurationError: two boxes, ends that are crossed or not finite, or data that are not asked for.
+        FileFormatError: a file without a box.
+    """
+    asked = data.task is not None or data.file is not None or bool(data.settings)
+    if stated is not None and source is not None:
+        raise ConfigurationError("--input-box says twice what inputs stay in: leave one of them out")
+    if asked and source != DATA:
+        raise ConfigurationError(
+            "--task and --data say what the range of --input-box data is: add that, or leave them out"
+        )
+    if source == DATA:
+        return seen(model, data)
+    if source is not None:
+        return read_box(source)
+    if stated is None:
+        return None
+    return checked(*stated)
+
+
+def checked(low: Any, high: Any) -> tuple[Any, Any]:
+    """Both ends, finite and in order.
+
+    Raises:
+        ConfigurationError: where they are not.
+    """
+    least, most = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
+    if not (np.isfinite(least).all() and np.isfinite(most).all() and (least <= most).all()):
+        shown = f"{low:g} {high:g}" if least.ndim == 0 else "others"
+        raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {shown}")
+    return (float(low), float(high)) if least.ndim == 0 else (least, most)
+
+
+def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A box for each input, from a ``.npz`` with ``low`` and ``high``, or from lines of two numbers, one an input.
+
+    Raises:
+        FileFormatError: missing, unreadable, or of another form.
+        ConfigurationError: ends that are crossed or not finite.
+    """
+    from stability.storage.arrays import read_npz
+    from stability.storage.failures import reading
+
+    path = Path(name)
+    if not path.is_file():
+        raise FileFormatError(
+            f"--input-box takes LOW HIGH, LOW,HIGH, data, or a file with a box; there is no file {name}"
+        )
+    if path.stat().st_size > 2**24:
+        raise FileFormatError(f"{name} has {path.stat().st_size} bytes; a box of inputs has at most {2**24}")
+    with reading(path, "holds no box of inputs: two numbers a line, low and high", (ValueError, UnicodeError)):
+        with path.open("rb") as handle:
+            archive = handle.read(2) == b"PK"
+        if not archive:
+            rows = [line.replace(",", " ").split() for line in path.read_text("utf-8").splitlines() if line.strip()]
+            if not rows or any(len(row) != 2 for row in rows):
+                raise ValueError("not two numbers a line")
+            table = np.array([[float(word) for word in row] for row in rows])
+            low, high = checked(table[:, 0], table[:, 1])
+            return low, high
+    arrays = read_npz(path)
+    if set(arrays) != {"low", "high"} or any(a.dtype.kind not in "fiu" for a in arrays.values()):
+        raise FileFormatError(f"{name} must hold low and high, the ends of the box, one number an input")
+    low, high = (np.asarray(arrays[key], dtype=float).reshape(-1) for key in ("low", "high"))
+    if low.shape != high.shape:
+        raise DimensionError("high", low.shape, high.shape, "it has an end for each entry of low")
+    return checked(low, high)
+
+
+def words_of(box: Any, source: str | None) -> list[str]:
+    """The option again, as it is pasted into another command."""
+    if box is None:
+        return []
+    if source is not None:
+        return [OPTION, source]
+    low, high = box
+    return [OPTION, *(repr(float(end)).removesuffix(".0") for end in (low, high))]

@@ -1,0 +1,215 @@
+r"""Where a driven network's pre-activations go once it has forgotten its start: zonotopes, rounded outwards.
+
+A set :math:`S = \{c + \sum_j g_j s_j : |s_j| \le 1\}` is pushed through
+
+.. math:: x^+ = A x + B \phi(z) + F u, \qquad z = C x + E u + b, \qquad u_j \in [l_j, h_j],
+
+with :math:`\phi(z_i) \in \lambda_i z_i + \mu_i \pm \epsilon_i` on the interval that :math:`z_i` is in. A symbol keeps
+what two units have in common: the pushed generators are :math:`(A + B \Lambda C) g`, never two sums. Inputs and the
+errors of the relaxation are new symbols at each step; the oldest are merged into a box. Rounding errors are bounded
+by row sums, :math:`\gamma |C| \, |G| 1`, and become part of the newest box.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.rigor.balls import Ball, system_balls
+from stability.rigor.constants import EPS
+from stability.rigor.definite import gamma
+from stability.systems import DrivenSystem
+from stability.systems.activations import Activation, activation
+
+Array = np.ndarray
+_FLAT = 1e-9
+"""Intervals narrower than this take the derivative for the slope of their chord."""
+
+
+def can_relax(name: str) -> bool:
+    """Whether an activation is bounded and smooth, which ``relaxation`` asks for.
+
+    Example:
+        >>> can_relax("tanh"), can_relax("relu")
+        (True, False)
+    """
+    phi = activation(name)
+    return phi.width is not None and bool(np.isfinite(phi.bound))
+
+
+def relaxation(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, Array]:
+    r"""``slope``, ``offset``, ``error`` with ``|phi(z) - slope z - offset| <= error`` for ``low <= z <= high``.
+
+    With :math:`\phi(z) = \phi(0) + (\beta / w) \tanh(w z)` everything is about :math:`d(s) = \tanh s - \lambda s`: for
+    negative s it is convex, so that its ends bound it from above, and for positive s every tangent of the tanh does;
+    that where the derivative is :math:`\lambda` is the tightest. Below, the same by oddness.
+
+    Args:
+        phi: bounded and smooth, see ``can_relax``.
+        low: ``(m,)``.
+        high: ``(m,)``, not below.
+
+    Returns:
+        Three vectors; any slope is sound, that of the chord is taken.
+
+    Example:
+        >>> slope, offset, error = relaxation(activation("tanh"), np.array([-0.5]), np.array([2.0]))
+        >>> z = np.linspace(-0.5, 2.0, 1000)
+        >>> bool((np.abs(np.tanh(z) - slope * z - offset) <= error).all())
+        True
+    """
+    width = float(phi.width or 1.0)
+    a, b = width * low, width * high
+    gap = b - a
+    chord = (np.tanh(b) - np.tanh(a)) / np.where(gap > _FLAT, gap, 1.0)
+    slope = np.clip(np.where(gap > _FLAT, chord, 1.0 - np.tanh(0.5 * (a + b)) ** 2), 0.0, 1.0)
+    pad = 128 * EPS * (1.0 + np.maximum(np.abs(a), np.abs(b)))
+    top, bottom = _highest(a, b, slope) + pad, -_highest(-b, -a, slope) - pad
+    scale = phi.slope[1] / width
+    middle, spread = 0.5 * (top + bottom), 0.5 * (top - bottom)
+    zero = float(phi.function(np.zeros(1))[0])
+    return phi.slope[1] * slope, zero + scale * middle, scale * (spread + 4 * EPS * (np.abs(middle) + spread + 1.0))
+
+
+def _highest(a: Array, b: Array, slope: Array) -> Array:
+    """An upper bound of ``tanh s - slope s`` on ``[a, b]``, but for rounding."""
+    left = np.minimum(b, 0.0)
+    convex = np.maximum(np.tanh(a) - slope * a, np.tanh(left) - slope * left)
+    start = np.maximum(a, 0.0)
+    touch = np.clip(np.arctanh(np.sqrt(np.clip(1.0 - slope, 0.0, 1.0 - 4 * EPS))), start, np.maximum(b, start))
+    t = np.tanh(touch)
+    tilt = (1.0 - t * t) - slope
+    tangent = t - (1.0 - t * t) * touch + np.maximum(tilt * start, tilt * b)
+    return np.where(a < 0, np.where(b > 0, np.maximum(convex, tangent), convex), tangent)
+
+
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """What a step needs of a network, with the sizes that bound its roundings."""
+
+    driven: DrivenSystem
+    phi: Activation
+    A: Ball
+    B: Ball
+    C: Ball
+    middle: Array
+    reach: Array
+    diagonal: Array | None  # of B, where that is all of it
+
+    @classmethod
+    def of(cls, driven: DrivenSystem, low: Array, high: Array) -> _Network:
+        A, B, C, _ = system_balls(driven.system)
+        middle = 0.5 * (low + high)
+        reach = np.nextafter(np.maximum(high - middle, middle - low) * (1 + 4 * EPS), np.inf)
+        square = B.shape[0] == B.shape[1]
+        entries = np.diagonal(B.mid)
+        diagonal = square and np.count_nonzero(B.mid) == np.count_nonzero(entries) and not B.rad.any()
+        return cls(driven, activation(driven.activation), A, B, C, middle, reach, entries if diagonal else None)
+
+
+def _sums(columns: list[Array]) -> Array:
+    """Row sums of absolute values, rounded up."""
+    count = sum(c.shape[1] for c in columns)
+    total = np.sum([np.abs(c).sum(axis=1) for c in columns], axis=0)
+    return total * (1 + (count + len(columns) + 8) * EPS)
+
+
+class Tube:
+    """Zonotopes one step after another, from a box that no step leaves.
+
+    What holds of the pre-activations after ``k`` steps holds ever after, for a trajectory in the box at any time was in
+    it before: ``low`` and ``high`` only ever come closer.
+
+    Args:
+        driven: a discrete network without feedthrough (``D = 0``), its activation bounded and smooth.
+        low: ``(p,)`` least inputs.
+        high: ``(p,)`` largest inputs.
+        box: ``(n,)`` half widths of the box around zero.
+        window: steps whose symbols are kept apart.
+
+    Attributes:
+        low: ``(m,)`` least pre-activations.
+        high: ``(m,)`` largest.
+        steps: that were made.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> cell = LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0)
+        >>> tube = Tube(DrivenSystem(cell, "tanh", [[1.0]]), np.array([1.0]), np.array([1.2]), np.ones(1), 5)
+        >>> for _ in range(20): tube.step()
+        >>> bool(1.35 < tube.low[0] < tube.high[0] < 1.7)
+        True
+    """
+
+    def __init__(self, driven: DrivenSystem, low: Array, high: Array, box: Array, window: int) -> None:
+        self._network = _Network.of(driven, low, high)
+        self._window = max(1, int(window))
+        self._centre, self._columns = np.zeros(driven.states), [np.diag(box)]
+        m = driven.system.channels
+        self.low, self.high, self.steps = np.full(m, -np.inf), np.full(m, np.inf), 0
+        self._images, self._image = self._look()
+
+    def _look(self) -> tuple[list[Array], Ball]:
+        """Bounds of the pre-activations over the present set; the generators in the channels, the centre's image."""
+        net, x = self._network, self._columns
+        driven, n = net.driven, net.driven.states
+        images = [net.C.mid @ g for g in x]
+        centre = net.C @ self._centre + Ball.exact(driven.E) @ net.middle + driven.b
+        size = _sums(x)
+        own = net.C.rad @ size + gamma(n + 4) * (np.abs(net.C.mid) @ size)
+        radius = _sums(images) + own + (Ball.exact(np.abs(driven.E)) @ net.reach).upper() + centre.rad
+        radius = radius * (1 + (n + driven.inputs + 16) * EPS)
+        self.low = np.maximum(self.low, np.nextafter(centre.mid - radius, -np.inf))
+        self.high = np.minimum(self.high, np.nextafter(centre.mid + radius, np.inf))
+        return images, centre
+
+    def step(self) -> None:
+        """One step of the network, for all inputs in the box."""
+        images, centre = self._images, self._image
+        net, driven = self._network, self._network.driven
+        n, m = driven.states, driven.system.channels
+        slope, offset, error = relaxation(net.phi, self.low, self.high)
+        size, seen = _sums(self._columns), _sums(images)
+        value = slope * centre + Ball.exact(offset)
+        moved = net.A @ self._centre + net.B @ value + Ball.exact(driven.F) @ net.middle
+        columns = [self._push(g, slope[:, None] * image) for g, image in zip(self._columns, images)]
+        entry = self._weighted(slope[:, None] * driven.E) + driven.F
+        absolute = np.abs(net.B.mid) + net.B.rad
+        through = np.abs(net.C.mid) @ size + seen
+        rounding = gamma(2 * n + 2 * m + 16) * (
+            np.abs(net.A.mid) @ size
+            + absolute @ (slope * through)
+            + (absolute @ (slope[:, None] * np.abs(driven.E)) + np.abs(driven.F)) @ net.reach
+            + absolute @ error
+        )
+        loose = net.A.rad @ size + absolute @ (slope * (net.C.rad @ size)) + net.B.rad @ (slope * seen + error)
+        box = moved.rad + rounding + loose
+        if net.diagonal is None:
+            columns.append(net.B.mid * error)
+        else:
+            box = box + np.abs(net.diagonal) * error
+        columns += [entry * net.reach, np.diag(box * (1 + (n + m + driven.inputs + 32) * EPS))]
+        self._centre, self._columns, self.steps = moved.mid, self._merged(columns), self.steps + 1
+        self._images, self._image = self._look()
+
+    def _push(self, g: Array, weighted: Array) -> Array:
+        """``A g + B weighted``."""
+        A = self._network.A.mid
+        through = self._weighted(weighted)
+        return through + A @ g if A.any() else through
+
+    def _weighted(self, columns: Array) -> Array:
+        net = self._network
+        return net.B.mid @ columns if net.diagonal is None else net.diagonal[:, None] * columns
+
+    def _merged(self, columns: list[Array]) -> list[Array]:
+        """The generators, those of steps that are too old as one box; each step adds the same number of groups."""
+        each = 2 if self._network.diagonal is not None else 3
+        old = len(columns) - each * self._window
+        return columns if old <= 1 else [np.diag(_sums(columns[:old])), *columns[old:]]
+
+    def states(self) -> tuple[Array, Array]:
+        """Ends ``(n,)`` of the states in the present set, rounded outwards."""
+        radius = _sums(self._columns)
+        return np.nextafter(self._centre - radius, -np.inf), np.nextafter(self._centre + radius, np.inf)

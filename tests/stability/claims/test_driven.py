@@ -1,0 +1,256 @@
+"""Contraction under inputs in a box: true of trajectories, refused where a datum is bent, beside a refutation at large."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stability import certify, verify
+from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.claims.driven import ROOM, driven_contraction
+from stability.errors import ConfigurationError, DimensionError
+from stability.gated.cell import GatedCell
+from stability.rules.registry import RULES
+from stability.systems import DrivenSystem, LureSystem
+
+ROUNDING = 1e-13
+"""Of a simulation: nothing is asserted about distances below it."""
+
+
+def reservoir(n: int, radius: float, leak: float, seed: int, name: str = "tanh") -> DrivenSystem:
+    """An echo state network; its state keeps the share ``1 - leak`` of itself."""
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(n, n)) * (4.0 if name == "sigmoid" else 1.0)
+    W *= radius * (4.0 if name == "sigmoid" else 1.0) / np.abs(np.linalg.eigvals(W)).max()
+    U, b = np.zeros((n, 1)), rng.choice([-1.0, 1.0], size=n)
+    U[rng.choice(n, max(1, n // 5), replace=False), 0] = 1.0
+    slope = (0.0, 1.0 if name == "tanh" else 0.25)
+    system = LureSystem((1 - leak) * np.eye(n), leak * np.eye(n), W, None, slope, 1.0)
+    return DrivenSystem(system, name, U, b)
+
+
+def bistable() -> DrivenSystem:
+    """``x+ = tanh(2 x + u + 2)``: two equilibria at u = -2, one that attracts everything near u = 0."""
+    return DrivenSystem(LureSystem([[0.0]], [[1.0]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
+
+
+def holds_on_trajectories(driven: DrivenSystem, claim: Claim, seed: int, starts: float = 3.0) -> float:
+    """The largest share of the proved bound that pairs of trajectories reach, under inputs at the ends of the box.
+
+    Up to the first step of the claim each has inputs of its own, so that they are far apart there.
+    """
+    assert claim.proof is not None
+    data, rng = claim.proof.data, np.random.default_rng(seed)
+    x, y = starts * rng.normal(size=(2, 200, driven.states))
+    if data["share"] > 0.0:
+        largest = float(max(np.abs(v / data["r"]).max() for v in (x, y)))
+        wait = max(0, int(np.ceil(np.log(max(largest - 1, 1e-300) / data["room"]) / -np.log(data["share"]))))
+    else:
+        wait = 1
+    first = None
+    worst, k = 0.0, 0
+    for t in range(wait + data["steps"] + 40):
+        if t >= wait + data["steps"]:
+            d = np.linalg.norm(x - y, axis=1)
+            first = d if first is None else first
+            bound = data["overshoot"] * data["rate"] ** k * first
+            worst, k = max(worst, float(((d - ROUNDING) / bound).max())), k + 1
+        ends, others = (np.where(rng.random((200, driven.inputs)) < 0.5, data["low"], data["high"]) for _ in range(2))
+        x, y = driven.advance(x, ends), driven.advance(y, ends if k else others)
+    assert first is not None
+    assert first.max() > 0.01
+    return worst
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("leak", "name"), [(1.0, "tanh"), (0.4, "tanh"), (1.0, "sigmoid")])
+def test_pairs_of_trajectories_keep_the_bound(seed, leak, name):
+    driven = reservoir(8, 0.9, leak, seed, name)
+    claim, finding = driven_contraction(driven, (-0.5, 0.5), tol=1e-2)
+    if claim.verdict is Verdict.CERTIFIED:
+        assert finding.holds
+        assert holds_on_trajectories(driven, claim, seed) <= 1.0
+    else:
+        assert not finding.holds
+        assert "open" in claim.statement
+
+
+def test_more_is_certified_with_a_box_than_without():
+    nets = [reservoir(10, 1.0, 1.0, s) for s in range(4)]
+    bare = [certify(net, criterion="multiplier", solver="riccati", rate="any", refute=False).verdict for net in nets]
+    boxed = [driven_contraction(net, (-0.2, 0.2), rate="any")[0].verdict for net in nets]
+    assert bare.count(Verdict.CERTIFIED) == 0
+    assert boxed.count(Verdict.CERTIFIED) >= 3
+
+
+def test_a_wider_box_proves_no_faster_rate():
+    driven = reservoir(8, 0.8, 1.0, 2)
+    rates = [driven_contraction(driven, (-e, e), tol=1e-3)[0].value for e in (0.05, 0.15, 0.3)]
+    assert None not in rates
+    assert rates[0] < rates[1] < rates[2]  # type: ignore[operator]
+
+
+@pytest.fixture(scope="module")
+def proved() -> tuple[DrivenSystem, Claim]:
+    driven = reservoir(6, 0.9, 0.5, 1)
+    claim, _ = driven_contraction(driven, (-0.4, 0.5), tol=1e-6)
+    assert claim.verdict is Verdict.CERTIFIED
+    return driven, claim
+
+
+BENT = {
+    "a wider box above": {"high": lambda v: v + 1.5},
+    "a wider box below": {"low": lambda v: v - 1.5},
+    "an empty box": {"low": lambda v: v + 10},
+    "a smaller set": {"r": lambda v: 0.7 * v},
+    "a negative set": {"r": lambda v: -v},
+    "fewer steps": {"steps": lambda v: 1},
+    "too many steps": {"steps": lambda v: 10**9},
+    "too wide a window": {"window": lambda v: 10**6},
+    "a faster rate": {"rate": lambda v: 0.9 * v},
+    "no decay": {"rate": lambda v: 1.0},
+    "faster entry": {"share": lambda v: 0.5 * v},
+    "entry at once": {"share": lambda v: 0.0},
+    "no room": {"room": lambda v: 0.0},
+    "room that rounds": {"room": lambda v: 0.1},
+    "less overshoot": {"overshoot": lambda v: 0.9 * v},
+    "other multipliers": {"L": lambda v: 3.0 * v},
+    "another metric": {"P": lambda v: v + 0.5 * v[0, 0] * np.eye(len(v))},
+}
+
+
+@pytest.mark.parametrize("bend", BENT.values(), ids=BENT)
+def test_bent_proofs_are_refused(proved, bend):
+    driven, claim = proved
+    data = dict(claim.proof.data)
+    for name, change in bend.items():
+        data[name] = change(data[name])
+    rule = RULES["driven_lmi"]
+    assert rule(driven, claim)[0]
+    assert not rule(driven, replace(claim, proof=Proof("driven_lmi", data), value=data["rate"]))[0]
+
+
+def test_the_box_of_states_takes_in_every_start_in_the_time_that_is_told(proved):
+    driven, claim = proved
+    data = claim.proof.data
+    assert data["room"] == ROOM
+    rng = np.random.default_rng(0)
+    x = 50.0 * rng.choice([-1.0, 1.0], size=(64, driven.states))
+    largest = np.abs(x / data["r"]).max()
+    steps = int(np.ceil(np.log((largest - 1) / data["room"]) / -np.log(data["share"])))
+    for t in range(steps + 20):
+        if t >= steps:
+            assert (np.abs(x) <= (1 + data["room"]) * data["r"]).all()
+        x = driven.advance(x, rng.choice([-0.4, 0.5], size=(64, 1)))
+
+
+def test_refuted_at_large_and_certified_in_a_box_stand_in_one_file(tmp_path):
+    path = certify(bistable(), input_box=(-0.2, 0.2)).save(tmp_path / "c.json")
+    kept, checked = Certificate.load(path), verify(path)
+    assert checked.valid, checked.reason
+    assert kept.claim.name == "driven_contraction"
+    assert str(kept.verdict) == "certified"
+    assert kept.rate is not None
+    assert kept.rate < 0.4
+    assert ("contraction", Verdict.REFUTED) in [(c.name, c.verdict) for c in kept.claims]
+    assert "[-0.2, 0.2]" in kept.statement
+    assert "Nothing is said about other inputs" in kept.statement
+    assert checked.rate == kept.rate
+
+
+def test_a_counter_example_inside_the_box_refutes():
+    found = certify(bistable(), input_box=(-2.2, 0.0))
+    assert str(found.verdict) == "refuted"
+    assert found.claim.name == "contraction"
+
+
+def test_every_input_in_the_box_is_also_every_input_where_that_is_proved():
+    driven = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+    found = certify(driven, input_box=(-1, 1))
+    assert found.claim.name == "contraction"
+    assert str(found.verdict) == "certified"
+    assert found.meta["input_box"] == [[-1.0], [1.0]]
+
+
+def test_an_open_answer_is_about_the_box_too(tmp_path):
+    driven = reservoir(8, 1.6, 1.0, 0)
+    found = certify(driven, input_box=(-1, 1), time_limit=20)
+    if found.claim.name == "driven_contraction":  # no counter-example inside
+        assert str(found.verdict) == "inconclusive"
+        assert found.statement.endswith("under the inputs in the range asked about is open.")
+        assert all(check.valid for check in verify(found.save(tmp_path / "open.json")).checks)
+    forged = replace(found, claim=Claim("driven_contraction", "All is well.", Verdict.INCONCLUSIVE), claims=())
+    assert not verify(forged).valid
+
+
+@pytest.mark.parametrize(
+    ("driven", "why"),
+    [
+        (DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "relu", [[1.0]]), "bounded smooth"),
+        (DrivenSystem(LureSystem([[-1.0]], [[1.0]], [[0.5]]), "tanh", [[1.0]]), "maps"),
+        (DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], [[0.1]], dt=1.0), "tanh", [[1.0]]), "feedthrough"),
+        (DrivenSystem(LureSystem([[1.0]], [[1.0]], [[-0.5]], dt=1.0), "tanh", [[1.0]]), "no box of states"),
+    ],
+)
+def test_what_is_not_covered_is_open_with_a_reason(driven, why):
+    claim, finding = driven_contraction(driven, (0, 1))
+    assert claim.verdict is Verdict.INCONCLUSIVE
+    assert why in finding.detail
+
+
+def test_boxes_that_are_none():
+    driven = bistable()
+    with pytest.raises(ConfigurationError, match="no inputs"):
+        certify(driven.system, input_box=(0, 1))
+    with pytest.raises(ConfigurationError):
+        certify(driven, input_box=(1, 0))
+    with pytest.raises(DimensionError):
+        certify(driven, input_box=([0.0, 0.0], [1.0, 1.0]))
+    with pytest.raises(ConfigurationError):
+        driven_contraction(driven, None)
+
+
+def test_a_gated_cell_takes_the_box_into_its_own_claims():
+    cell = GatedCell("gru", 0.1 * np.ones((9, 1)), 0.1 * np.ones((9, 3)))
+    found = certify(cell, input_box=(-1.0, 1.0))
+    assert found.claim.name == "contraction"
+    assert str(found.verdict) == "certified"
+    assert found.subject.input_high.tolist() == [1.0]
+
+
+@pytest.mark.slow
+def test_five_hundred_claims_keep_their_bound():
+    """Also under inputs that ascend on the distance, one step at a time."""
+    held = 0
+    for seed in range(500):
+        rng = np.random.default_rng(seed)
+        n, leak = int(rng.integers(2, 33)), float(rng.choice([1.0, 0.6, 0.3]))
+        driven = reservoir(n, float(rng.uniform(0.6, 1.1)), leak, seed)
+        e = float(rng.uniform(0.1, 1.0))
+        claim, _ = driven_contraction(driven, (-e, e), rate="best", tol=1e-2, time_limit=20)
+        if claim.verdict is Verdict.CERTIFIED:
+            held += 1
+            assert holds_on_trajectories(driven, claim, seed) <= 1.0
+            assert greedy(driven, claim, seed) <= 1.0
+    assert held >= 200
+
+
+def greedy(driven: DrivenSystem, claim: Claim, seed: int) -> float:
+    """As ``holds_on_trajectories``, each input the end of the box after which the pair is farther apart."""
+    assert claim.proof is not None
+    data, rng = claim.proof.data, np.random.default_rng(seed)
+    x, y = data["r"] * rng.uniform(-1, 1, size=(2, 60, driven.states))
+    first, worst, k = None, 0.0, 0
+    for t in range(1 + data["steps"] + 40):
+        if t > data["steps"]:
+            d = np.linalg.norm(x - y, axis=1)
+            first = d if first is None else first
+            worst = max(worst, float(((d - ROUNDING) / (data["overshoot"] * data["rate"] ** k * first)).max()))
+            k += 1
+        tried = [(driven.advance(x, end[None]), driven.advance(y, end[None])) for end in (data["low"], data["high"])]
+        gaps = [np.linalg.norm(a - b, axis=1) for a, b in tried]
+        better = (gaps[1] > gaps[0])[:, None]
+        x, y = (np.where(better, tried[1][i], tried[0][i]) for i in (0, 1))
+    return worst

@@ -1,0 +1,108 @@
+"""Sets that follow a driven network: no trajectory leaves them, and they are as small as a point where nothing moves."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+
+from stability.rigor.zonotopes import Tube, relaxation
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import activation
+
+RNG = np.random.default_rng(0)
+
+
+def exact(name: str, z: float) -> mpmath.mpf:
+    with mpmath.workdps(40):
+        return mpmath.tanh(mpmath.mpf(z)) if name == "tanh" else 1 / (1 + mpmath.exp(-mpmath.mpf(z)))
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid"])
+@pytest.mark.parametrize("scale", [1e-12, 1e-3, 0.3, 2.0, 30.0, 1e4])
+def test_a_relaxation_holds_the_activation_in_forty_digits(name, scale):
+    rng = np.random.default_rng(int(1e3 * scale))
+    ends = np.sort(scale * rng.normal(size=(2, 12)) + rng.normal(size=12), axis=0)
+    ends[:, 0] = ends[0, 0]  # one interval is a point
+    slope, offset, error = relaxation(activation(name), *ends)
+    for i in range(12):
+        touch = np.arctanh(np.sqrt(1 - min(slope[i] / activation(name).slope[1], 1.0)) * (1 - 1e-15))
+        touch /= activation(name).width
+        points = [*np.linspace(ends[0, i], ends[1, i], 9), *np.clip([touch, -touch], *ends[:, i])]
+        for z in points:
+            with mpmath.workdps(40):
+                gap = abs(exact(name, float(z)) - mpmath.mpf(slope[i]) * mpmath.mpf(float(z)) - mpmath.mpf(offset[i]))
+                assert gap <= error[i]
+    assert error[0] < 1e-11 * (1 + abs(ends[0, 0]))
+
+
+def test_a_relaxation_is_no_wider_than_the_best_offset_for_its_slope():
+    low, high = RNG.normal(size=200) - 1.0, RNG.normal(size=200) + 2.0
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    slope, _, error = relaxation(activation("tanh"), low, high)
+    z = np.linspace(low, high, 4001)
+    rest = np.tanh(z) - slope * z
+    spread = 0.5 * (rest.max(axis=0) - rest.min(axis=0))
+    assert (error <= spread * (1 + 1e-5) + 1e-9).all()
+
+
+def network(rng: np.random.Generator, n: int, p: int, name: str, leak: float, mixed: bool) -> DrivenSystem:
+    W = rng.normal(size=(n, n)) * 1.3 / np.sqrt(n)
+    B = leak * np.eye(n) + (0.1 * leak * rng.normal(size=(n, n)) if mixed else 0.0)
+    system = LureSystem((1 - leak) * np.eye(n), B, W, None, activation(name).slope, 1.0)
+    return DrivenSystem(system, name, rng.normal(size=(n, p)), rng.normal(size=n), 0.1 * leak * rng.normal(size=(n, p)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_trajectory_leaves_the_tube(seed):
+    rng = np.random.default_rng(seed)
+    name, leak, mixed = ("tanh", "sigmoid")[seed % 2], (1.0, 0.4)[seed // 2 % 2], seed % 3 == 0
+    driven = network(rng, 5, 2, name, leak, mixed)
+    low, high = np.array([-0.5, 0.2]), np.array([0.3, 0.2])
+    reach = np.abs(driven.system.B).sum(axis=1) + np.abs(driven.F) @ np.maximum(np.abs(low), np.abs(high))
+    box = np.nextafter(reach / leak * (1 + 1e-9), np.inf)
+    tube = Tube(driven, low, high, box, window=4)
+    x = box * rng.choice([-1.0, 1.0], size=(400, 5))  # corners
+    for _ in range(30):
+        z = driven.channel(x, np.array([0.3, 0.2])[None])
+        for corner in ((low[0], 0.2), (high[0], 0.2)):
+            z = driven.channel(x, np.array(corner)[None])
+            assert ((z >= tube.low) & (z <= tube.high)).all()
+        u = np.stack([rng.choice([low[0], high[0]], size=400), np.full(400, 0.2)], axis=1)
+        x = driven.advance(x, u)
+        tube.step()
+        least, most = tube.states()
+        assert ((x >= least) & (x <= most)).all()
+
+
+def test_without_moving_inputs_a_contracting_network_ends_in_a_point():
+    rng = np.random.default_rng(1)
+    driven = network(rng, 5, 1, "tanh", 1.0, False)
+    driven = DrivenSystem(
+        LureSystem(driven.system.A, driven.system.B, 0.4 * driven.system.C, None, (0, 1), 1.0),
+        "tanh",
+        driven.E,
+        driven.b,
+    )
+    tube = Tube(driven, np.array([0.3]), np.array([0.3]), np.ones(5), window=10)
+    for _ in range(150):
+        tube.step()
+    assert (tube.high - tube.low).max() < 1e-9
+    x = np.zeros(5)
+    for _ in range(400):
+        x = driven.advance(x, np.array([0.3]))
+    z = driven.channel(x, np.array([0.3]))
+    assert ((tube.low <= z) & (z <= tube.high)).all()
+
+
+def test_the_stored_rounding_of_a_discretised_network_is_inside():
+    base = LureSystem(-np.eye(3), 0.1 * np.eye(3), np.full((3, 3), 1 / 3), None, (0, 1))
+    driven = DrivenSystem(base.discretise("euler", 1 / 3), "tanh", np.ones((3, 1)), np.zeros(3))
+    plain = driven.system
+    bare = LureSystem(plain.A, plain.B, plain.C, None, (0, 1), 1 / 3)
+    wide = Tube(driven, np.zeros(1), np.ones(1), np.ones(3), 5)
+    narrow = Tube(DrivenSystem(bare, "tanh", np.ones((3, 1)), np.zeros(3)), np.zeros(1), np.ones(1), np.ones(3), 5)
+    for _ in range(5):
+        wide.step()
+        narrow.step()
+    assert (wide.low < narrow.low).all() and (wide.high > narrow.high).all()
