@@ -17,11 +17,12 @@ DATA = "data"
 def rewritten(arguments: Sequence[str]) -> list[str]:
     """A command line whose ``--input-box`` has two numbers behind it, or is ``--input-box-from`` with one word.
 
-    An option takes a fixed number of words; ``LOW,HIGH``, ``data`` and a file's name are one.
+    An option takes a fixed number of words; ``LOW,HIGH``, ``data`` and a file's name are one. The last two are for
+    ``certify``: reports and comparisons take the range of the data anyway.
 
     Example:
-        >>> rewritten(["certify", "m.pt", "--input-box", "0,1"]), rewritten(["--input-box=data"])
-        (['certify', 'm.pt', '--input-box', '0', '1'], ['--input-box-from', 'data'])
+        >>> rewritten(["report", "m.pt", "--input-box", "0,1"]), rewritten(["certify", "--input-box=data"])
+        (['report', 'm.pt', '--input-box', '0', '1'], ['certify', '--input-box-from', 'data'])
         >>> rewritten(["--input-box", "-1", "1"])
         ['--input-box', '-1', '1']
     """
@@ -39,7 +40,10 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
             continue
         ends = value.split(",")
         numbers = len(ends) == 2 and all(_is_number(end) for end in ends)
-        out += [OPTION, *(end.strip() for end in ends)] if numbers else [SOURCE, value]
+        if numbers:
+            out += [OPTION, *(end.strip() for end in ends)]
+        else:
+            out += [SOURCE, value] if "certify" in out[:1] else [OPTION, value]
     return out
 
 

@@ -207,3 +207,75 @@ def test_features_in_another_order_do_not_get_the_bounds_of_the_data(nets: Path)
     x = arrays()["x"]
     assert part_range(flipped, flipped, task) == ((float(x.min()), float(x.max())), "rnn")
     assert data_range(task) == (tuple(LOW), tuple(HIGH))
+
+
+def certified(nets: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    """Exit code and JSON of ``certify``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(nets)
+        code = cli.run(["certify", *words, "--json"])
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out else None
+
+
+@pytest.fixture
+def latch(nets: Path) -> str:
+    """``x+ = tanh(2 x + u + 2)``: refuted under every input, certified for inputs near zero."""
+    one = np.ones((1, 1))
+    np.savez(nets / "latch.npz", A=0 * one, W=2 * one, U=one, b=2 * np.ones(1), dt=1.0, activation="tanh")
+    return "latch.npz"
+
+
+@pytest.mark.parametrize(
+    "words", [("-0.2", "0.2"), ("-0.2,0.2",), ("=-0.2,0.2",), ("ends.txt",), ("ends.npz",)], ids=" ".join
+)
+def test_every_form_of_a_box_is_the_same_box(nets, latch, words, capsys):
+    (nets / "ends.txt").write_text("-0.2, 0.2\n")
+    np.savez(nets / "ends.npz", low=[-0.2], high=[0.2])
+    option = ["--input-box" + words[0]] if words[0].startswith("=") else ["--input-box", *words]
+    code, found = certified(nets, latch, *option, capsys=capsys)
+    assert code == 0
+    assert (found["verdict"], found["evidence"], found["criterion"]) == ("certified", "proved", "driven")
+    assert "[-0.2, 0.2]" in found["statement"]
+    assert found["driven"] == {"low": [-0.2], "high": [0.2], "since": found["driven"]["since"]}
+    assert [c["verdict"] for c in found["claims"] if c["name"] == "contraction"] == ["refuted"]
+    assert 0 < found["rate"] < 0.4
+
+
+def test_without_a_box_the_same_network_is_refuted(nets, latch, capsys):
+    assert certified(nets, latch, capsys=capsys)[0] == 3
+    assert certified(nets, latch, "--input-box", "-2.2", "0", capsys=capsys)[0] == 3
+
+
+def test_the_range_of_the_data_is_that_of_the_data(nets, capsys):
+    code, found = certified(nets, "boxnets:lstm", "--input-box", "data", "--data", "bounded.npz", capsys=capsys)
+    assert code in (0, 1)
+    assert f"all within [{min(LOW):g}, {max(HIGH):g}]" in found["statement"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--input-box", "nowhere"), "there is no file nowhere"),
+        (("--input-box", "three.txt"), "two numbers a line"),
+        (("--input-box", "words.txt"), "two numbers a line"),
+        (("--input-box", "latch.npz"), "must hold low and high"),
+        (("--input-box", "1,0"), "LOW <= HIGH"),
+        (("--input-box", "nan,0"), "finite"),
+        (("--input-box", "two.txt"), "(1,)"),
+        (("--input-box", "0", "1", "--input-box", "ends.txt"), "twice"),
+        (("--input-box", "0", "1", "--data", "good.npz"), "leave them out"),
+        (("--input-box", "data"), "no network"),
+    ],
+)
+def test_what_is_no_box_is_said_in_one_line(nets, latch, words, why, capsys):
+    (nets / "three.txt").write_text("0 1 2\n")
+    (nets / "words.txt").write_text("low high\n")
+    (nets / "two.txt").write_text("0 1\n0 1\n")
+    (nets / "ends.txt").write_text("0 1\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(nets)
+        assert cli.run(["certify", latch, *words]) == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Contraction under inputs in a box: true of trajectories, refused where a datum is bent, beside a refutation at large."""
+"""Contraction under inputs in a box: true of trajectories, refused where a datum is bent, beside a refutation."""
 
 from __future__ import annotations
 

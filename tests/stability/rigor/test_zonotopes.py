@@ -1,4 +1,4 @@
-"""Sets that follow a driven network: no trajectory leaves them, and they are as small as a point where nothing moves."""
+"""Sets that follow a driven network: no trajectory leaves them, and they become points where nothing moves."""
 
 from __future__ import annotations
 
@@ -105,4 +105,5 @@ def test_the_stored_rounding_of_a_discretised_network_is_inside():
     for _ in range(5):
         wide.step()
         narrow.step()
-    assert (wide.low < narrow.low).all() and (wide.high > narrow.high).all()
+    assert (wide.low < narrow.low).all()
+    assert (wide.high > narrow.high).all()
