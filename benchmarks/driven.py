@@ -2,7 +2,7 @@
 
     python -m benchmarks.driven --seeds 20
 
-n units, 10 % connectivity, normal weights scaled to a spectral radius, biases +-1, one input into 10 % of the units with
+n units, 10 % connectivity, normal weights scaled to a spectral radius, biases +-1, one input into 10 % of them with
 weight +-1; leak 1 is no leak. Each network counts as certified where the proved bound halves a difference within
 1,000 steps, and is checked again by the verifier. ``exponent`` is the largest growth factor a step that was seen along
 trajectories (2,000 steps, inputs -1 and 1 at random): no proof can have a smaller rate.

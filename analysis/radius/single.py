@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from stability.errors import UnsupportedError
+
 from ..campaign.steps import step
 from .local import LocalRadius, local_radius
 
@@ -22,7 +24,9 @@ LARGEST = 4096
 
 @step("local")
 def _local_step(work: Work) -> None:
-    model, x, y, _ = work.classifier(work.budget.certified)
+    model, x, y, _ = work.answers(work.budget.certified)
+    if y.ndim > 1:
+        raise UnsupportedError("needs one class a sequence: the ball of an input is about one decision")
     told = {"restarts": work.budget.restarts, "time_limit": work.budget.local_seconds, "seed": work.seed}
     result = local_radius(model, x, y, norm=NORM, **told)
     frame = result.frame()[["index", "label", "correct", "radius", "attack_radius", "seconds"]]

@@ -11,6 +11,7 @@ import numpy as np
 from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.certify import certify
 from stability.claims.bounded import bounded, equilibrium_claim
+from stability.claims.driven import driven_contraction
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
 from stability.criteria.interval import gated_proof, interval_lmi_criterion
@@ -138,6 +139,8 @@ def specimens() -> dict[str, Specimen]:
     out["region"] = ode, regional(ode, input_bound=0.01, rate=0.4)
     turn = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.8, 0.6], [-0.6, 0.8]], dt=1.0)
     spin = DrivenSystem(LureSystem.recurrent([[-0.2, 1.0], [-1.0, -0.2]], np.eye(2)), "tanh", np.eye(2))
+    latch_of_tanh = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
+    out["driven"] = latch_of_tanh, driven_contraction(latch_of_tanh, (-0.2, 0.2))[0]
     out["ball of a spiral"] = spin, bounded(spin)
     cell = small_cell("lstm", 3)
     made = gated_proof(cell, [interval_lmi_criterion(cell)])
