@@ -18,6 +18,8 @@ from stability.criteria.interval import gated_proof, interval_lmi_criterion
 from stability.gains.lure import incremental_gain
 from stability.gains.stack import stack_gain
 from stability.gated.cell import GatedCell
+from stability.local.classifier import Classifier
+from stability.local.planes import largest_balls as largest_in_cubes
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, worded
 from stability.stacks.stack import LayerStack
@@ -101,6 +103,11 @@ def small_cell(kind: str, seed: int = 0, box: float | None = 1.0) -> GatedCell:
     return GatedCell(kind, *w, *((None, None) if box is None else (-box, box)))
 
 
+def decider() -> Classifier:
+    """Two classes by an LSTM cell of two units."""
+    return Classifier(small_cell("lstm", 3, box=None), [[1.0, 2.0], [-1.0, 0.5]], [0.05, 0.0])
+
+
 def bistable() -> DrivenSystem:
     return DrivenSystem(LureSystem.recurrent(-np.eye(2), [[3.0, 0.0], [0.2, 2.0]]), "tanh", np.eye(2), [0.1, 0.0])
 
@@ -167,6 +174,10 @@ def specimens() -> dict[str, Specimen]:
     out["gain of a cell"] = cell, stack_gain(cell)
     both = LayerStack([plain_map(), small_cell("gru", box=None)])
     out["gain of a stack"] = both, stack_gain(both)
+    out["ball of inputs in l_inf"] = (
+        decider(),
+        largest_in_cubes(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.193)[0],
+    )
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]
     assert not missing, missing

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specimens import latch, network_map, plain_map, small_cell, turning, two_levels
+from specimens import decider, latch, network_map, plain_map, small_cell, turning, two_levels
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated.cell import GatedCell
@@ -30,7 +30,7 @@ IDENTITY = DrivenSystem(LINEAR, "identity", np.zeros((0, 2)), F=np.eye(2))
 MAP = network_map()
 GRU, LSTM, FREE = small_cell("gru"), small_cell("lstm", box=0.5), small_cell("gru", box=None)
 ODD = GatedCell("gru", np.zeros((3, 2)), np.zeros((3, 1)), input_low=[-1.0, 0.0], input_high=[1.0, 0.5])
-STACK = LayerStack([plain_map(), FREE])
+STACK, DECIDER = LayerStack([plain_map(), FREE]), decider()
 PLAIN = LayerStack([plain_map(), two_levels()])
 FLOWS = LayerStack([NETWORK, NETWORK])
 BOTH = LayerStack([plain_map(), plain_map()], directions=2)
@@ -73,6 +73,16 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a part that is a stack": (of_part(STACK, "rnn", "Net"), "cascade", LMI, "contraction", None),
     "a stack of flows": (FLOWS, "cascade", LMI, "contraction", None),
     "both directions": (BOTH, "cascade", LMI, "contraction", None),
+    "a ball of inputs in l_inf": (
+        DECIDER, "local_planes", {"radius": 0.123456, "label": 1}, "local_robustness", 0.123456,
+    ),
+    "a ball of inputs in l_inf, cut": (
+        DECIDER,
+        "local_planes",
+        {"radius": 0.123456, "label": 0, "mask": TWO, "bounds": (0.0, 1.0)},
+        "local_robustness",
+        0.123456,
+    ),
     "an equilibrium": (NETWORK, "attracting_equilibrium", {}, "equilibrium", None),
     "an equilibrium of every activation": (FLOW, "attracting_equilibrium", {}, "equilibrium", None),
     "a ball": (NETWORK, "ball", {"radius": 1.23456}, "bounded", None),

@@ -1,0 +1,348 @@
+r"""The largest l_inf balls around inputs that keep their class: a search for radii and for a proof of each.
+
+For one radius: the affine forms of ``stability.local.forms`` decide most classes; for the others parabolas that touch
+where the margin is small (``stability.local.parabolas``) with the multipliers of ``stability.local.multipliers``; where
+few entries of the input move, boxes are cut in two until that is enough. What is found is a claim only where the rule
+``local_planes`` accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Claim
+from stability.errors import ConfigurationError, DimensionError
+from stability.local.classifier import Classifier
+from stability.local.forms import Form, Tube
+from stability.local.leaves import input_box, touched
+from stability.local.multipliers import best_multipliers
+from stability.local.parabolas import quadratic
+from stability.local.runs import margins, steps_of
+from stability.rules.registry import accepted
+from stability.solve.deadline import Deadline
+
+Array = np.ndarray
+Tree = Mapping[str, Any]
+KIND = "local_planes"
+_FEW = 12
+"""Entries of the input that move, up to which boxes are cut."""
+_NODES, _DEEP = 256, 40
+"""Boxes tried for one radius, and cuts one below the other."""
+_SMALL = 60
+"""Symbols up to which radii are found to ``_FINE``."""
+_FINE, _TOLERANCE = 1e-7, 4e-3
+_PLAIN = 4
+"""Nodes of a tree up to which radii of small problems are found to ``_FINE``."""
+_ROUNDS = 12, 60
+"""Newton steps for the multipliers of large problems and of small ones."""
+_PARABOLAS = 3000
+"""Symbols up to which there are parabolas: each costs some inverses of matrices of that size."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One input, what may be done to it, and how long that may be thought about."""
+
+    classifier: Classifier
+    x: Array
+    label: int
+    mask: Array | None
+    bounds: tuple[float, float] | None
+    deadline: Deadline
+
+    def box(self, radius: float) -> tuple[Array, Array]:
+        """The ball as a box."""
+        return input_box(self.x, radius, self.mask, self.bounds)
+
+    def planes(self, radius: float) -> tuple[float, int]:
+        """The least lower bound of a margin by affine forms alone, and the number of symbols."""
+        tube = Tube()
+        low = margins(self.classifier, tube, *self.box(radius), self.label).low
+        return float(low.min()), tube.symbols
+
+    def claim(self, radius: float, tree: Tree) -> Claim | None:
+        """The claim, where the rule accepts it."""
+        data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": "linf", "radius": radius, "tree": tree}
+        if self.mask is not None:
+            data["mask"] = self.mask
+        if self.bounds is not None:
+            data["bounds"] = self.bounds
+        return accepted(self.classifier, KIND, data)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one box: its leaf, or the entry at which to cut it; neither where an input is misclassified."""
+
+    leaf: Tree | None = None
+    cut: int | None = None
+
+
+def decide(question: Question, radius: float, room: int = _NODES) -> Tree | None:
+    """A tree of at most ``room`` nodes that proves the radius, or ``None`` where none was found."""
+    low, high = question.box(radius)
+    left = room if int((high > low).sum()) <= _FEW else 1
+
+    def node(low: Array, high: Array, depth: int) -> Tree | None:
+        nonlocal left
+        if left <= 0 or depth > _DEEP or question.deadline.over:
+            return None
+        left -= 1
+        found = _box(question, low, high)
+        if found.leaf is not None or found.cut is None:
+            return found.leaf
+        at = float(0.5 * low.flat[found.cut] + 0.5 * high.flat[found.cut])
+        upper, lower = high.copy(), low.copy()
+        upper.flat[found.cut] = lower.flat[found.cut] = at
+        parts: list[Tree] = []
+        for ends in ((low, upper), (lower, high)):
+            part = node(*ends, depth + 1)
+            if part is None:
+                return None
+            parts.append(part)
+        return {"entry": found.cut, "at": at, "parts": parts}
+
+    return node(low, high, 0)
+
+
+def nodes(tree: Tree) -> int:
+    """How many nodes a tree has."""
+    return 1 + sum(nodes(part) for part in tree.get("parts", ()))
+
+
+def _box(question: Question, low: Array, high: Array) -> Outcome:
+    """One box: the classes that planes leave open by parabolas, the most doubtful one first."""
+    tube = Tube()
+    margin = margins(question.classifier, tube, low, high, question.label)
+    others = np.delete(np.arange(question.classifier.classes), question.label)
+    classes: list[dict[str, Any]] = []
+    for row in np.argsort(margin.low):
+        if margin.low[row] > 0.0:
+            break
+        if tube.merged or tube.symbols > _PARABOLAS or question.deadline.over:
+            return Outcome(cut=_widest(tube, np.abs(margin.L[row]) * tube.radius))
+        found = _parabolas(question, tube, margin, int(row))
+        if found.leaf is None:
+            return found
+        classes.append({"class": int(others[row]), **found.leaf})
+    return Outcome({"classes": classes})
+
+
+def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcome:
+    """One class by parabolas: they touch at the corner that the forms name, then where the bound was least."""
+    first = [np.arange(start, start + len(moves)) for _, moves, start in tube.inputs]
+    inputs = np.concatenate(first)
+    point, tries = -np.sign(margin.L[row][inputs]), 3
+    curved = np.zeros(tube.symbols)
+    for _ in range(tries):
+        met, values = touched(question.classifier, tube, point, question.label)
+        if not values[row] > 0.0:
+            return Outcome()
+        F = quadratic(tube, margin, row, met)
+        H, slope = F.hessian(), F.slope()
+        found = best_multipliers(H, slope, F.value(np.zeros(len(slope))), rounds=_ROUNDS[len(slope) <= _SMALL])
+        if found.bound > 0.0 and F.least(found.D) > 0.0:
+            return Outcome({"point": point, "multipliers": found.D})
+        curved = np.abs(H).sum(axis=1)
+        moved = np.clip(found.v[inputs], -1.0, 1.0)
+        if question.deadline.over or not np.isfinite(found.bound) or np.abs(moved - point).max(initial=0.0) < 1e-3:
+            break
+        point = moved
+    return Outcome(cut=_widest(tube, curved if curved.any() else np.abs(margin.L[row]) * tube.radius))
+
+
+def _widest(tube: Tube, weight: Array) -> int | None:
+    """The entry of the input, counted through all steps, that weighs most."""
+    best, at = -1.0, None
+    for t, (centre, moves, first) in enumerate(tube.inputs):
+        if len(moves):
+            here = weight[first : first + len(moves)]
+            k = int(here.argmax())
+            if here[k] > best:
+                best, at = float(here[k]), t * len(centre) + int(moves[k])
+    return at
+
+
+def largest(question: Question, upper: float) -> tuple[float, Tree] | None:
+    """The largest radius that was proved, below ``upper``, with its tree."""
+    low, high, small = _by_planes(question, upper)
+    best: tuple[float, Tree] | None = (low, {"classes": []}) if low > 0.0 else None
+    if high < np.inf:
+        high = min(high, _corner_radius(question, low, high))
+    if small and high > low * (1.0 + _FINE):  # on small problems the corners are near the truth
+        high, best = _tried(question, high, best, [high * (1.0 - part) for part in (0.5 * _FINE, 1e-4, 0.01, 0.05)])
+    best, high = _bisected(question, high, best, _TOLERANCE, _NODES)
+    if small and best is not None and nodes(best[1]) <= _PLAIN:
+        best, _ = _bisected(question, high, best, _FINE, 2 * nodes(best[1]) + 2)
+    return best
+
+
+def _corner_radius(question: Question, low: float, high: float) -> float:
+    """The least radius seen at which an input at the corner that the forms name has another class."""
+    tube = Tube()
+    margin = margins(question.classifier, tube, *question.box(max(low, 1e-6 * high)), question.label)
+    for row in range(len(margin.c)):
+        way, last = np.zeros(question.x.shape), low
+        for t, (_, moves, first) in enumerate(tube.inputs):
+            way[t, moves] = -np.sign(margin.L[row][first : first + len(moves)])
+        for part in range(1, 61):
+            radius = 0.5 * (last + high) if part > 1 else high
+            ends = question.box(radius)
+            x = np.where(way < 0, ends[0], np.where(way > 0, ends[1], question.x))
+            if question.classifier.logits(x).argmax() != question.label:
+                high = radius
+            elif part == 1:
+                break
+            else:
+                last = radius
+    return high
+
+
+def _tried(
+    question: Question, high: float, best: tuple[float, Tree] | None, radii: list[float]
+) -> tuple[float, tuple[float, Tree] | None]:
+    """The least radius that did not hold, the largest that did, after radii from the largest one down."""
+    for radius in radii:
+        if best is not None and radius <= best[0]:
+            break
+        tree = decide(question, radius)
+        if tree is not None:
+            return high, (radius, tree)
+        high = radius
+    return high, best
+
+
+def _bisected(
+    question: Question, high: float, best: tuple[float, Tree] | None, tolerance: float, room: int
+) -> tuple[tuple[float, Tree] | None, float]:
+    """The same by bisection, with at most ``room`` boxes a radius; far above what is known by factors."""
+    factor = 1.5
+    while not question.deadline.over:
+        low = best[0] if best else 0.0
+        if high <= low * (1.0 + tolerance) or high < 1e-12:
+            break
+        middle = (
+            high / 4.0 if not best else 0.5 * (low + high) if factor == 1.0 else min(low * factor, 0.5 * (low + high))
+        )
+        tree = decide(question, middle, room)
+        if tree is None:
+            high, factor = middle, 1.0
+        else:
+            best = (middle, tree)
+    return best, high
+
+
+def _by_planes(question: Question, upper: float) -> tuple[float, float, bool]:
+    """The largest radius that planes alone prove, the least that did not hold, and whether the problem is small."""
+    value, _ = question.planes(1e-300)
+    scale = float(np.abs(question.x).max()) + 1.0
+    low, high, trial = 0.0, upper, min(upper, 1e-3 * scale)
+    at_low, at_high, small = value, -np.inf, False
+    if not value > 0.0:
+        return 0.0, 0.0, False
+    for _ in range(60):
+        if question.deadline.over:
+            break
+        at, symbols = question.planes(trial)
+        small = symbols <= _SMALL
+        if at > 0.0:
+            low, at_low = trial, at
+        else:
+            high, at_high = trial, at
+        if high <= low * (1.0 + (1e-9 if small else 1e-4)) or low > 1e9 * scale:
+            break
+        if not np.isfinite(at_high):
+            trial = min(4.0 * low, high) if low < 0.999 * high else high
+            continue
+        part = np.clip(at_low / (at_low - at_high), 1e-12, 1.0)  # bounds fall at least like a line: a chord is above
+        chord = low + part * (high - low)
+        near = low * (1 + 1e-10)
+        trial = float(np.clip(0.999999999 * chord, near, max(near, high - 1e-3 * (high - low))))
+        at_high = at_high * 0.5 if at > 0.0 else at_high  # Illinois
+    return low, upper, small
+
+
+def largest_balls(
+    classifier: Classifier,
+    x: Any,
+    y: Any,
+    *,
+    upper: Any = None,
+    epsilon: float | None = None,
+    mask: Any = None,
+    bounds: Sequence[float] | None = None,
+    budget: str = "total",
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> list[Claim | None]:
+    """For each input the claim that no perturbation in l_inf changes its class, within the largest radius proved.
+
+    Args:
+        classifier: the network.
+        x: ``(B, T, p)`` inputs.
+        y: ``(B,)`` their labels; where the network says otherwise, there is no claim.
+        upper: ``(B,)`` radii that are not to be reached, such as those of attacks; infinite where none is known.
+        epsilon: decide this radius alone.
+        mask: ``(T, p)`` of zeros and ones: which entries may change.
+        bounds: two numbers between which perturbed inputs stay; inputs must lie there.
+        budget: without meaning in this norm.
+        time_limit: seconds for each input.
+        seed: without meaning: nothing is random here.
+
+    Returns:
+        Claims of ``local_robustness``, ``None`` where nothing was proved.
+
+    Raises:
+        ConfigurationError: an epsilon that is not positive, bounds that an input breaks.
+        DimensionError: labels, radii or a mask of another size.
+        UnsupportedError: a network whose channels read each other in a circle.
+
+    Example:
+        >>> from stability.systems import DrivenSystem, LureSystem
+        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+        >>> network = Classifier(cell, [[1.0], [-1.0]])
+        >>> (claim,) = largest_balls(network, np.full((1, 1, 1), 0.25), [0])
+        >>> round(claim.value, 5)
+        0.25
+    """
+    steps_of(classifier)
+    data = classifier.checked(x)
+    labels, radii, kept = _checked(data, y, upper, mask)
+    if epsilon is not None and not 0.0 < float(epsilon) < 1e12:
+        raise ConfigurationError(f"epsilon must be a positive number, got {epsilon!r}")
+    ends = None if bounds is None else (float(bounds[0]), float(bounds[1]))
+    if ends is not None and not (ends[0] <= data.min(initial=np.inf) and data.max(initial=-np.inf) <= ends[1]):
+        raise ConfigurationError(f"the inputs lie outside the bounds {ends}: clip them, or name bounds that hold them")
+    right = classifier.logits(data).argmax(axis=1) == labels if len(data) else np.zeros(0, dtype=bool)
+    out: list[Claim | None] = []
+    for k, sample in enumerate(data):
+        question = Question(classifier, sample, int(labels[k]), kept, ends, Deadline.after(time_limit))
+        out.append(_answer(question, float(radii[k]), epsilon) if right[k] else None)
+    return out
+
+
+def _checked(data: Array, y: Any, upper: Any, mask: Any) -> tuple[Array, Array, Array | None]:
+    labels = np.asarray(y).reshape(-1)
+    if data.ndim != 3 or labels.shape != data.shape[:1]:
+        raise DimensionError("y", f"one label for each of x (B, T, p), {data.shape}", labels.shape)
+    radii = np.full(len(data), np.inf) if upper is None else np.asarray(upper, dtype=np.float64).reshape(-1)
+    if radii.shape != labels.shape:
+        raise DimensionError("upper", labels.shape, radii.shape)
+    kept = None if mask is None else np.asarray(mask, dtype=np.float64)
+    if kept is not None and kept.shape != data.shape[1:]:
+        raise DimensionError("mask", data.shape[1:], kept.shape)
+    return labels, radii, kept
+
+
+def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | None:
+    """The claim about one input."""
+    if epsilon is not None:
+        tree = decide(question, float(epsilon)) if upper > epsilon else None
+        return None if tree is None else question.claim(float(epsilon), tree)
+    # where every input gets the class, there is a largest radius all the same
+    found = largest(question, min(upper, 1e6 * (1.0 + float(np.abs(question.x).max()))))
+    return None if found is None else question.claim(*found)

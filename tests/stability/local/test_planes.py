@@ -1,0 +1,378 @@
+"""Balls in l_inf: tubes and parabolas hold every run, radii reach what brute force finds, and no further."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stability.certificate import Verdict
+from stability.errors import ConfigurationError, DimensionError, UnsupportedError
+from stability.gated.cell import GatedCell
+from stability.local import planes, runs
+from stability.local.classifier import Classifier
+from stability.local.forms import Tube
+from stability.local.leaves import entries, input_box, touched
+from stability.local.multipliers import best_multipliers
+from stability.local.parabolas import quadratic, touching
+from stability.local.planes import decide, largest_balls
+from stability.local.runs import Numbers, margins
+from stability.local.units import Box, Parabola, Unit, chords, least
+from stability.rules.registry import RULES, accepted
+from stability.stacks.stack import LayerStack
+from stability.systems import DrivenSystem, LureSystem
+
+Array = np.ndarray
+UNITS = [Unit(name) for name in ("tanh", "sigmoid", "relu", "leaky_relu")]
+GATED = [Unit("tanh", gated=True), Unit("identity", gated=True)]
+
+
+def lure(rng: np.random.Generator, n: int, p: int, activation: str = "tanh") -> DrivenSystem:
+    system = LureSystem(np.zeros((n, n)), np.eye(n), rng.normal(size=(n, n)) / np.sqrt(n), dt=1.0)
+    return DrivenSystem(system, activation, 2.0 * rng.normal(size=(n, p)), 0.3 * rng.normal(size=n))
+
+
+def cell(rng: np.random.Generator, kind: str, n: int, p: int, **options: Any) -> GatedCell:
+    gates = n * (4 if kind == "lstm" else 3)
+    weights = 2.0 * rng.normal(size=(gates, p)), rng.normal(size=(gates, n)) / np.sqrt(n)
+    return GatedCell(kind, *weights, 0.3 * rng.normal(size=gates), 0.3 * rng.normal(size=gates), **options)
+
+
+def midpoint(rng: np.random.Generator) -> DrivenSystem:
+    flow = LureSystem(-np.eye(2), np.eye(2), 1.5 * rng.normal(size=(2, 2)))
+    return DrivenSystem(flow.midpoint(0.3), "tanh", np.tile(2.0 * rng.normal(size=(2, 1)), (2, 1)))
+
+
+def networks() -> dict[str, Classifier]:
+    """One of each kind, three classes."""
+    rng = np.random.default_rng(5)
+    bare = {
+        "lstm": cell(rng, "lstm", 2, 1),
+        "gru": cell(rng, "gru", 2, 1),
+        "gru, reset before": cell(rng, "gru", 2, 1, reset_after=False),
+        "relu": lure(rng, 3, 1, "relu"),
+        "midpoint": midpoint(rng),
+        "stack": LayerStack([lure(rng, 2, 1, "sigmoid"), lure(rng, 2, 2)]),
+    }
+    out = {}
+    for k, (name, network) in enumerate(bare.items()):
+        outputs = network.layers[-1].outputs if isinstance(network, LayerStack) else network.outputs
+        weight = 2.0 * rng.normal(size=(3, outputs))
+        bare_head = Classifier(network, weight, reduction="mean" if k % 3 == 2 else "last")
+        middle = bare_head.logits(0.6 * rng.normal(size=(50, 2, 1))).mean(axis=0)
+        out[name] = Classifier(network, weight, -middle, bare_head.reduction)  # so that no class is that of every input
+    return out
+
+
+NETWORKS = networks()
+
+
+def brute(
+    network: Classifier, x: Array, label: int, *, top: float = 3.0, free: Array | None = None, ends=None
+) -> float:
+    """The smallest l_inf norm of a change of two numbers that changes the class, among 160 directions."""
+    side = np.linspace(-1.0, 1.0, 41)
+    faces = [np.stack([side, np.full(41, s)], axis=1) for s in (-1.0, 1.0)]
+    steps = np.concatenate(faces + [face[:, ::-1] for face in faces]) * (1.0 if free is None else free.ravel())
+
+    def broken(radius: float) -> bool:
+        inputs = x.ravel() + radius * steps
+        inputs = inputs if ends is None else np.clip(inputs, *ends)
+        return bool((network.logits(inputs.reshape(-1, *x.shape)).argmax(axis=1) != label).any())
+
+    grid = np.linspace(0.0, top, 61)[1:]
+    high = next((r for r in grid if broken(r)), np.inf)
+    low = high - grid[0]
+    for _ in range(25 if np.isfinite(high) else 0):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if broken(middle) else (middle, high)
+    return float(high)
+
+
+def sample(network: Classifier, seed: int = 1) -> tuple[Array, int]:
+    """The input of 20 whose decision is the fifth closest."""
+    x = 0.6 * np.random.default_rng(seed).normal(size=(20, 2, network.inputs))
+    logits = np.sort(network.logits(x), axis=1)
+    chosen = x[np.argsort(logits[:, -1] - logits[:, -2])[4]]
+    return chosen, int(network.logits(chosen).argmax())
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, tuple[float, Any]]:
+    """What brute force finds, and the claim, by network."""
+    out = {}
+    for name in ("lstm", "gru", "relu", "midpoint", "stack"):
+        network = NETWORKS[name]
+        x, label = sample(network)
+        radius = brute(network, x, label)
+        assert np.isfinite(radius), name
+        out[name] = radius, largest_balls(network, x[None], [label], upper=[radius])[0]
+    return out
+
+
+def some_boxes(rng: np.random.Generator, m: int = 40) -> Box:
+    a, b = rng.normal(size=m) * 2.0, rng.normal(size=m) * 2.0
+    wide_a, wide_b = rng.exponential(size=m), rng.exponential(size=m)
+    wide_a[:3] = 0.0
+    wide_b[2:5] = 0.0
+    return Box(a - wide_a, a + wide_a, b - wide_b, b + wide_b)
+
+
+@pytest.mark.parametrize("unit", UNITS + GATED, ids=str)
+def test_a_lower_bound_of_a_unit_holds_and_is_near(unit):
+    rng = np.random.default_rng(3)
+    box, m = some_boxes(rng), 40
+    sign = np.where(rng.normal(size=m) > 0, 1.0, -1.0)
+    bent = rng.normal(size=(3, m)) * unit.is_smooth * np.array([[unit.gated], [unit.gated], [True]])
+    below = Parabola(rng.normal(size=m) * unit.gated, rng.normal(size=m), box.a_low, box.b_high, *bent)
+    low = least(unit, sign, below, box)
+    a, b = box.grid(np.linspace(-1.0, 1.0, 161))
+    da, db = a - below.a0[:, None, None], b - below.b0[:, None, None]
+    p = {name: getattr(below, name)[:, None, None] for name in ("alpha", "beta", "aa", "ab", "bb")}
+    there = sign[:, None, None] * unit.value(a, b) - p["alpha"] * a - p["beta"] * b
+    there = there - p["aa"] * da**2 - 2.0 * p["ab"] * da * db - p["bb"] * db**2
+    least_seen = there.min(axis=(1, 2))
+    assert (low <= least_seen + 1e-12).all()
+    size = 1.0 + np.abs(there).max(axis=(1, 2))
+    assert ((least_seen - low) / size < 0.05).all()
+
+
+@pytest.mark.parametrize("unit", GATED + UNITS[:2], ids=str)
+def test_a_parabola_touches_its_unit_and_stays_nearly_below(unit):
+    from stability.local.forms import Form, Term
+
+    rng = np.random.default_rng(4)
+    box, zero = some_boxes(rng), np.zeros((40, 0))
+    at = rng.uniform(size=40)
+    a0, b0 = box.a_low + at * (box.a_high - box.a_low), box.b_high - at * (box.b_high - box.b_low)
+    a, b = (Form(low, zero, 0 * low, low, high) for low, high in ((box.a_low, box.a_high), (box.b_low, box.b_high)))
+    term = Term(unit, a if unit.gated else None, b)
+    sign = np.where(rng.normal(size=40) > 0, 1.0, -1.0)
+    p = touching(term, sign, a0, b0)
+    fa, fb = unit.gradient(a0, b0)
+    assert np.array_equal(p.beta, sign * fb)
+    assert np.array_equal(p.alpha, sign * fa)
+    here = sign * unit.value(a0, b0) - p.alpha * a0 * unit.gated - p.beta * b0
+    assert (here - least(unit, sign, p, box) < 0.02).all()
+    assert (here >= least(unit, sign, p, box)).all()
+
+
+def test_chords_leave_less_than_tangents():
+    box = Box(*[np.array([v]) for v in (0.0, 0.0, -2.0, 1.5)])
+    _, slope = chords(Unit("tanh"), box)
+    one = np.ones(1)
+
+    def left(beta: Array) -> Array:
+        plane, down = Parabola.plane(0 * beta, beta), Parabola.plane(0 * beta, -beta)
+        return -(least(Unit("tanh"), one, plane, box) + least(Unit("tanh"), -one, down, box))
+
+    assert left(slope)[0] < 0.6 * left(1.0 - np.tanh(np.array([-0.25])) ** 2)[0]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_tube_holds_every_run_and_parabolas_stay_below_every_margin(name):
+    network, rng = NETWORKS[name], np.random.default_rng(7)
+    x, label = sample(network)
+    low, high = input_box(x, 0.3)
+    tube = Tube()
+    margin = margins(network, tube, low, high, label)
+    point = rng.choice([-1.0, 1.0], size=entries(tube))
+    met, there = touched(network, tube, point, label)
+    F = quadratic(tube, margin, 0, met)
+    logits = network.logits(x + 0.3 * point.reshape(x.shape))
+    scale = len(x) if network.reduction == "mean" else 1.0
+    assert np.allclose(there, scale * (logits[label] - np.delete(logits, label)))
+    bound = F.least(best_multipliers(F.hessian(), F.slope(), F.value(np.zeros(tube.symbols))).D)
+    for _ in range(200):
+        inputs = rng.uniform(low, high) if rng.random() < 0.5 else np.where(rng.random(x.shape) < 0.5, low, high)
+        value = margins(network, Numbers(), inputs, inputs, label).c
+        assert (margin.low <= value).all()
+        assert (value <= margin.high).all()
+        assert bound <= value[0]
+        assert (
+            np.abs(margin.c + margin.L[:, : tube.symbols] @ np.zeros(tube.symbols) - value) <= 2 * margin.size
+        ).all()
+
+
+def test_the_quadratic_function_touches_the_margin_where_it_should():
+    network = NETWORKS["lstm"]
+    x, label = sample(network)
+    tube = Tube()
+    margin = margins(network, tube, *input_box(x, 0.2), label)
+    met, there = touched(network, tube, np.array([1.0, -1.0]), label)
+    F, v = quadratic(tube, margin, 1, met), np.zeros(tube.symbols)
+    v[[tube.inputs[0][2], tube.inputs[1][2]]] = 1.0, -1.0
+    for group, arguments in zip(tube.groups, met):  # what is left of a unit when its plane is taken away
+        value = sum(t.unit.value(a, b) for t, (a, b) in zip(group.terms, arguments))
+        left = value - group.c - group.plane @ (v * tube.radius)[: group.first]
+        v[group.first : group.last] = left / tube.radius[group.first : group.last]
+    assert np.abs(v).max() <= 1.0
+    assert abs(F.value(v) - there[1]) < 2e-3
+    assert F.value(v) <= there[1]
+
+
+def test_multipliers_prove_no_more_than_is_so():
+    rng = np.random.default_rng(11)
+    network = NETWORKS["gru"]
+    x, label = sample(network)
+    tube = Tube()
+    margin = margins(network, tube, *input_box(x, 0.5), label)
+    met, _ = touched(network, tube, np.array([1.0, 1.0]), label)
+    F = quadratic(tube, margin, 0, met)
+    corners = np.array(list(itertools.islice(itertools.product((-1.0, 1.0), repeat=tube.symbols), 1024)))
+    smallest = min(F.value(v) for v in np.concatenate([corners, rng.uniform(-1, 1, size=(500, tube.symbols))]))
+    best = best_multipliers(F.hessian(), F.slope(), F.value(np.zeros(tube.symbols)), need=np.inf, rounds=40)
+    assert F.least(best.D) <= smallest
+    assert abs(F.least(best.D) - best.bound) < 1e-6
+    for factor in (0.0, 0.3, 3.0):
+        assert F.least(factor * best.D) <= smallest
+    assert F.least(-best.D) == -np.inf
+    assert F.least(best.D[:-1]) == -np.inf
+
+
+def test_radii_are_those_of_brute_force_within_five_percent(found):
+    shares = {name: claim.value / radius if claim else 0.0 for name, (radius, claim) in found.items()}
+    assert max(shares.values()) <= 1.0
+    assert np.mean(list(shares.values())) > 0.95, shares
+    assert min(shares.values()) > 0.8, shares
+
+
+def test_claims_are_those_of_the_rule(found):
+    for name, (_, claim) in found.items():
+        assert claim.verdict is Verdict.CERTIFIED
+        assert claim.name == "local_robustness"
+        assert RULES["local_planes"](NETWORKS[name], claim)[0]
+
+
+def test_nothing_larger_than_the_truth_is_accepted(found):
+    """Whatever tree stands in the proof: with a radius at which brute force changes the class, it is refused."""
+    rng = np.random.default_rng(2)
+    tried = 0
+    for name, (radius, claim) in found.items():
+        data = {**claim.proof.data, "radius": 1.0001 * radius}
+        assert accepted(NETWORKS[name], "local_planes", data) is None
+        bent = _spoilt(data["tree"], rng)
+        assert accepted(NETWORKS[name], "local_planes", {**data, "tree": bent}) is None
+        other = {**claim.proof.data, "label": (claim.proof.data["label"] + 1) % 3}
+        assert accepted(NETWORKS[name], "local_planes", other) is None
+        tried += 1
+    assert tried == 5
+
+
+def _spoilt(tree: Any, rng: np.random.Generator) -> Any:
+    if "classes" in tree:
+        return {"classes": [{**c, "multipliers": c["multipliers"] * rng.uniform(0.5, 2.0)} for c in tree["classes"]]}
+    return {**tree, "parts": [_spoilt(part, rng) for part in tree["parts"]]}
+
+
+def test_bent_trees_are_refused_in_words(found):
+    network, claim = NETWORKS["lstm"], found["lstm"][1]
+    x, label = sample(network)
+    tree = decide(planes.Question(network, x, label, None, None, planes.Deadline.after(None)), 0.9 * claim.value)
+    assert tree is not None
+
+    def reason(**changes: Any) -> str:
+        data = {**claim.proof.data, "radius": 0.9 * claim.value, "tree": tree, **changes}
+        draft = planes.accepted(network, "local_planes", data)
+        assert draft is None
+        from stability.rules.registry import propose
+
+        return RULES["local_planes"](network, propose(network, "local_planes", data))[1]
+
+    leaf = {"class": (label + 1) % 3, "point": np.ones(2), "multipliers": np.ones(4)}
+    halves = {"entry": 0, "at": float(x[0, 0]), "parts": [tree]}
+    assert "two halves" in reason(tree=halves)
+    assert "within the box" in reason(tree={**halves, "at": 99.0, "parts": [tree, tree]})
+    assert "number of an entry" in reason(tree={**halves, "entry": 2, "parts": [tree, tree]})
+    assert "entry, at and parts" in reason(tree={})
+    assert "class, point and multipliers" in reason(tree={"classes": [{}]})
+    assert "other classes" in reason(tree={"classes": [{**leaf, "class": label}]})
+    assert "numbers from zero" in reason(tree={"classes": [leaf]})
+    assert "numbers from -1 to 1" in reason(tree={"classes": [{**leaf, "point": 2.0 * np.ones(2)}]})
+    assert "named once" in reason(tree={"classes": [leaf, leaf]})
+    assert "linf" in reason(norm="l2")
+    assert "zeros and ones" in reason(mask=np.full(x.shape, 0.5))
+    assert "not within the bounds" in reason(bounds=(5.0, 6.0))
+
+
+def test_affine_networks_are_exact():
+    rng = np.random.default_rng(9)
+    system = LureSystem(0.5 * np.eye(3), np.eye(3), rng.normal(size=(3, 3)) / 2, dt=1.0, slope=(1.0, 1.0))
+    network = Classifier(DrivenSystem(system, "identity", rng.normal(size=(3, 2))), rng.normal(size=(3, 3)))
+    x = rng.normal(size=(4, 4, 2))
+    labels = network.logits(x).argmax(axis=1)
+    zero = network.logits(np.zeros((1, 4, 2)))[0]
+    rows = np.stack([network.logits(unit.reshape(1, 4, 2))[0] - zero for unit in np.eye(8)])  # (8, k)
+    for k, claim in enumerate(largest_balls(network, x, labels)):
+        margin = network.logits(x[k]) - network.logits(x[k])[labels[k]]
+        steep = np.abs(rows - rows[:, [labels[k]]]).sum(axis=0)
+        truth = min(-margin[j] / steep[j] for j in range(3) if j != labels[k])
+        assert claim is not None
+        assert abs(claim.value / truth - 1.0) < 1e-6
+        assert claim.value <= truth * (1 + 1e-12)
+
+
+def test_one_unit_is_exact():
+    cell_ = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.8]], dt=1.0), "tanh", [[1.5]], [0.1])
+    network = Classifier(cell_, [[1.0], [-1.0]])
+    x = np.array([[[0.4], [-0.1], [0.5]]])
+    low, high = 0.0, 2.0  # every weight is positive: the worst input is the lowest
+    while high - low > 1e-12:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if network.logits(x - middle).argmax() == 0 else (low, middle)
+    (claim,) = largest_balls(network, x, [0])
+    assert claim is not None
+    assert abs(claim.value / high - 1.0) < 1e-6
+    assert claim.value <= high
+
+
+def test_masks_and_bounds_change_the_question():
+    network = NETWORKS["gru"]
+    x, label = sample(network)
+    whole = brute(network, x, label)
+    mask = np.array([[1.0], [0.0]])
+    free, kept = brute(network, x, label, free=mask), brute(network, x, label, ends=(x.min() - 0.1, x.max() + 0.1))
+    (masked,) = largest_balls(network, x[None], [label], mask=mask, upper=[min(free, 3.0)], epsilon=1.001 * whole)
+    assert (masked is not None) is (free > 1.05 * whole)
+    bounds = (x.min() - 0.1, x.max() + 0.1)
+    (bounded,) = largest_balls(network, x[None], [label], bounds=bounds, epsilon=1.001 * whole)
+    assert (bounded is not None) is (kept > 1.05 * whole)
+    assert bounded is None or "the input stays in [" in bounded.statement
+    assert masked is None or "of the entries that its mask names" in masked.statement
+
+
+def test_merged_symbols_lose_nothing_but_tightness(monkeypatch):
+    network, rng = NETWORKS["gru"], np.random.default_rng(3)
+    x = 0.3 * rng.normal(size=(12, 1))
+    label = int(network.logits(x).argmax())
+    whole, cut = Tube(), Tube()
+    tight = margins(network, whole, *input_box(x, 0.02), label)
+    monkeypatch.setattr(runs, "SYMBOLS", 12)
+    loose = margins(network, cut, *input_box(x, 0.02), label)
+    assert cut.merged
+    assert not whole.merged
+    assert cut.symbols < whole.symbols
+    assert (loose.low <= tight.low + 1e-9).all()
+    assert (loose.low > tight.low - 0.5 * (tight.high - tight.low)).all()
+    for _ in range(100):
+        z = np.where(rng.random(x.shape) < 0.5, x - 0.02, x + 0.02)
+        value = margins(network, Numbers(), z, z, label).c
+        assert (loose.low <= value).all()
+        assert (value <= loose.high).all()
+
+
+def test_what_is_no_question_is_refused():
+    network = NETWORKS["lstm"]
+    x, label = sample(network)
+    with pytest.raises(ConfigurationError, match="outside the bounds"):
+        largest_balls(network, x[None], [label], bounds=(50.0, 60.0))
+    with pytest.raises(ConfigurationError, match="positive"):
+        largest_balls(network, x[None], [label], epsilon=0.0)
+    with pytest.raises(DimensionError):
+        largest_balls(network, x[None], [label, label])
+    assert largest_balls(network, x[None], [(label + 1) % 3]) == [None]
+    ring = LureSystem(np.zeros((2, 2)), np.eye(2), np.eye(2), [[0.0, 0.3], [0.3, 0.0]], dt=1.0)
+    with pytest.raises(UnsupportedError, match="circle"):
+        largest_balls(Classifier(DrivenSystem(ring, "tanh", np.eye(2)), np.eye(2)), np.ones((1, 1, 2)), [0])
