@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
@@ -28,57 +29,108 @@ def checkpoints(steps: int) -> list[int]:
     return sorted(set(found))
 
 
+@dataclass
+class _Climb:
+    """Where each sequence stands: now, before, at its best, and what decides on its step size; all ``(batch, ...)``."""
+
+    z: Tensor
+    previous: Tensor
+    value: Tensor
+    gradient: Tensor
+    best: Tensor
+    best_value: Tensor
+    best_gradient: Tensor
+    length: Tensor
+    rises: Tensor
+    unchanged: Tensor
+    value_at_review: Tensor
+
+    def take(self, index: Tensor) -> _Climb:
+        """Some of the sequences."""
+        return _Climb(*(getattr(self, each.name)[index] for each in fields(self)))
+
+    def follow(self, z: Tensor, value: Tensor, gradient: Tensor) -> None:
+        """The next point."""
+        self.rises = self.rises + (value > self.value)
+        better = value > self.best_value
+        self.previous, self.z, self.value, self.gradient = self.z, z, value, gradient
+        self.best = torch.where(better[:, None, None], z, self.best)
+        self.best_gradient = torch.where(better[:, None, None], gradient, self.best_gradient)
+        self.best_value = torch.maximum(self.best_value, value)
+
+    def review(self, steps: int) -> None:
+        """Halve the step size, and go back to the best point, where too few of the last steps brought something."""
+        stalled = self.rises < _PROGRESS * steps
+        halve = stalled | (~self.unchanged & (self.best_value <= self.value_at_review))
+        back = halve[:, None, None]
+        self.length = torch.where(halve, self.length / 2, self.length)
+        self.z, self.previous = torch.where(back, self.best, self.z), torch.where(back, self.best, self.previous)
+        self.gradient = torch.where(back, self.best_gradient, self.gradient)
+        self.value = torch.where(halve, self.best_value, self.value)
+        self.unchanged, self.value_at_review = halve, self.best_value
+        self.rises = torch.zeros_like(self.rises)
+
+
+def _lead(logits: Tensor, y: Tensor, rival: Tensor) -> Tensor:
+    """How far the classes ``rival (batch,)`` are ahead of the true ones."""
+    return (logits.gather(1, rival[:, None]) - logits.gather(1, y[:, None]))[:, 0]
+
+
 def ascend_loss(
-    threat: Threat, steps: int, objective: Callable[[Tensor, Tensor], Tensor], generator: torch.Generator
+    threat: Threat,
+    steps: int,
+    objective: Callable[[Tensor, Tensor], Tensor],
+    generator: torch.Generator,
+    rival: Tensor | None = None,
 ) -> tuple[Tensor, int]:
     """One run from a random start; the first misclassified point visited, else that of highest loss.
+
+    A sequence that has a misclassified point takes part in no further step.
 
     Args:
         threat: the problem.
         steps: gradient steps.
         objective: logits ``(batch, classes)`` and labels to losses ``(batch,)``.
         generator: of the start.
+        rival: classes ``(batch,)`` whose lead over the true ones is the loss in place of the objective.
 
     Returns:
         Points ``(batch, time, features)``, and the steps taken.
     """
-    shape = threat.geometry
+    threat, shape = threat.limited(), threat.geometry
+
+    def loss(logits: Tensor, y: Tensor) -> Tensor:
+        return objective(logits, y) if rival is None else _lead(logits, y, rival)
+
     z = threat.inside(threat.x + shape.random(threat.x, threat.reach, generator))
-    value, gradient, logits = threat.ascend(z, objective)
-    best, best_value, best_gradient = z, value, gradient
-    fooled = logits.argmax(dim=1) != threat.y
-    answer = z
-    length = torch.zeros_like(value) + 2 * threat.reach
-    previous, rises, reviews = z, torch.zeros_like(value), checkpoints(steps)
-    last_review, unchanged, value_at_review = 0, torch.zeros_like(fooled), best_value
+    value, gradient, logits = threat.ascend(z, loss)
+    length, none = torch.zeros_like(value) + 2 * threat.reach, torch.zeros_like(value)
+    at = _Climb(z, z, value, gradient, z, value, gradient, length, none, none.bool(), value)
+    answer, rows = z.clone(), torch.arange(len(z), device=z.device)
+    reviews, last_review = checkpoints(steps), 0
     for k in range(1, steps + 1):
-        if bool(fooled.all()):
-            return answer, k - 1
-        target = threat.inside(z + shape.step(gradient, length))
-        blend = z + _MOMENTUM * (target - z) + (1 - _MOMENTUM) * (z - previous)
-        following = target if k == 1 else threat.inside(blend)
-        previous, z = z, following
-        before = value
-        value, gradient, logits = threat.ascend(z, objective)
-        rises = rises + (value > before)
-        better = value > best_value
-        best = torch.where(better[:, None, None], z, best)
-        best_gradient = torch.where(better[:, None, None], gradient, best_gradient)
-        best_value = torch.maximum(best_value, value)
         wrong = logits.argmax(dim=1) != threat.y
-        answer = torch.where((wrong & ~fooled)[:, None, None], z, torch.where(fooled[:, None, None], answer, best))
-        fooled = fooled | wrong
-        if k in reviews:
-            stalled = rises < _PROGRESS * (k - last_review)
-            stuck = ~unchanged & (best_value <= value_at_review)
-            halve = stalled | stuck
-            length = torch.where(halve, length / 2, length)
-            z = torch.where(halve[:, None, None], best, z)
-            previous = torch.where(halve[:, None, None], best, previous)
-            gradient = torch.where(halve[:, None, None], best_gradient, gradient)
-            value = torch.where(halve, best_value, value)
-            last_review, unchanged, value_at_review = k, halve, best_value
-            rises = torch.zeros_like(rises)
+        answer[rows] = torch.where(wrong[:, None, None], at.z, at.best)
+        if bool(wrong.any()):
+            standing = (~wrong).nonzero()[:, 0]
+            if not len(standing):
+                return answer, k - 1
+            rows, at, threat = rows[standing], at.take(standing), threat.take(standing)
+            rival = None if rival is None else rival[standing]
+        if k - 1 in reviews:
+            at.review(k - 1 - last_review)
+            last_review = k - 1
+        target = threat.inside(at.z + shape.step(at.gradient, at.length))
+        blend = at.z + _MOMENTUM * (target - at.z) + (1 - _MOMENTUM) * (at.z - at.previous)
+        z = target if k == 1 else threat.inside(blend)
+        if k < steps:
+            value, gradient, logits = threat.ascend(z, loss)
+        else:  # from the last point no step is taken
+            logits = threat.logits(z)
+            value, gradient = loss(logits, threat.y), at.gradient
+        at.follow(z, value, gradient)
+    wrong = logits.argmax(dim=1) != threat.y
+    answer[rows] = torch.where(wrong[:, None, None], at.z, at.best)
     return answer, steps
 
 

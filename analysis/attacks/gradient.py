@@ -15,29 +15,44 @@ from .apgd import apgd
 from .deepfool import deepfool
 from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, margins, open_threat
 
+CLEAR = 1e-3
+"""Of the largest logit: a margin that a batch of another size does not round to the other side, in single precision."""
+
 
 def _climb(
     threat: Threat, steps: int, step_size: float, loss: str, generator: torch.Generator | None = None
 ) -> tuple[Tensor, int]:
-    """Projected ascent, from a random start with a generator; the visited point of largest margin, and the steps."""
+    """Projected ascent, from a random start with a generator: the points, and the most steps that one took.
+
+    A point is the first visited one whose margin rounding cannot undo, else the visited one of largest margin; a
+    sequence that has the first takes part in no further step.
+    """
+    threat = threat.limited()
     start = threat.x
     if generator is not None:
         start = start + threat.geometry.random(start, threat.epsilon, generator)
     z = threat.inside(start)
-    best, best_margin = z, torch.full((len(z),), float("-inf"), dtype=z.dtype, device=z.device)
-    length = torch.full((len(z),), step_size, dtype=z.dtype, device=z.device)
-    for taken in range(steps + 1):
-        if taken < steps:
-            _, gradient, logits = threat.ascend(z, LOSSES[loss])
-        else:
-            logits = threat.logits(z)
-        margin = margins(logits, threat.y)
-        best = torch.where((margin > best_margin)[:, None, None], z, best)
-        best_margin = torch.maximum(margin, best_margin)
-        if taken == steps or bool((logits.argmax(dim=1) != threat.y).all()):
+    best, best_margin = z.clone(), torch.full((len(z),), float("-inf"), dtype=z.dtype, device=z.device)
+    rows = torch.arange(len(z), device=z.device)
+    for taken in range(steps):
+        _, gradient, logits = threat.ascend(z, LOSSES[loss])
+        _keep_best(best, best_margin, rows, z, margins(logits, threat.y))
+        standing = (best_margin[rows] <= CLEAR * logits.abs().amax(dim=1)).nonzero()[:, 0]
+        if not len(standing):
             return best, taken
+        if len(standing) < len(rows):
+            rows, z, gradient, threat = rows[standing], z[standing], gradient[standing], threat.take(standing)
+        length = torch.full((len(z),), step_size, dtype=z.dtype, device=z.device)
         z = threat.inside(z + threat.geometry.step(gradient, length))
+    _keep_best(best, best_margin, rows, z, margins(threat.logits(z), threat.y))
     return best, steps
+
+
+def _keep_best(best: Tensor, best_margin: Tensor, rows: Tensor, z: Tensor, margin: Tensor) -> None:
+    """Write points ``z`` of some rows into ``best`` where their margin is larger than before."""
+    better = margin > best_margin[rows]
+    best[rows[better]] = z[better]
+    best_margin[rows[better]] = margin[better]
 
 
 def fgsm(
@@ -105,7 +120,8 @@ def pgd(
     """Projected gradient ascent: ``z <- P(z + step_size * direction(dL/dz))``, ``P`` onto ball and bounds.
 
     The direction is the steepest one of the norm: the sign (linf) or the unit gradient (l2). Each sequence keeps the
-    visited point of largest margin. The experiment of the Lipschitz RNN study is ``steps=7, step_size=0.01``.
+    first visited point that is misclassified beyond rounding, and takes no further step then, else the visited point of
+    largest margin. The experiment of the Lipschitz RNN study is ``steps=7, step_size=0.01``.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.

@@ -53,24 +53,35 @@ def _linf(d: Tensor) -> Tensor:
 
 def _clip_l2(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
     """Pull ``z`` back to the ball; every entry is rounded towards ``x``, so the stored result lies inside."""
-    d = z.double() - x.double()
+    centre = x.double()
+    d = z.double() - centre
     size = d.flatten(1).norm(dim=1)
+    outside = size > epsilon
+    if not bool(outside.any()):
+        return z
     slack = 1 - (d[0].numel() + 4) * torch.finfo(torch.float64).eps  # what the norm's own rounding may add
-    factor = torch.where(size > epsilon, slack * epsilon / torch.where(size > 0, size, 1.0), 1.0)
-    d = d * per_sample(factor, d)
-    moved = (x.double() + d).to(x.dtype)
-    beyond = (moved.double() - x.double()).abs() > d.abs()
-    moved = torch.where(beyond, torch.nextafter(moved, x), moved)
-    return torch.where(per_sample(size > epsilon, z), moved, z)
+    factor = torch.where(outside, slack * epsilon / torch.where(size > 0, size, 1.0), 1.0)
+    d *= per_sample(factor, d)
+    moved = (centre + d).to(x.dtype)
+    beyond = (moved.double() - centre).abs_() > d.abs_()
+    if bool(beyond.any()):
+        moved = torch.where(beyond, torch.nextafter(moved, x), moved)
+    return torch.where(per_sample(outside, z), moved, z)
 
 
-def _clip_linf(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
+def _ball_linf(x: Tensor, epsilon: Radius) -> tuple[Tensor, Tensor]:
+    """Bounds of the ball's entries, rounded inwards."""
     if isinstance(epsilon, Tensor):
         epsilon = per_sample(epsilon, x)
     lower, upper = (x.double() - epsilon).to(x.dtype), (x.double() + epsilon).to(x.dtype)
     infinity = torch.full_like(x, float("inf"))
     lower = torch.where(x.double() - lower.double() > epsilon, torch.nextafter(lower, infinity), lower)
     upper = torch.where(upper.double() - x.double() > epsilon, torch.nextafter(upper, -infinity), upper)
+    return lower, upper
+
+
+def _clip_linf(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
+    lower, upper = _ball_linf(x, epsilon)
     return torch.minimum(torch.maximum(z, lower), upper)
 
 
@@ -109,6 +120,7 @@ class Geometry:
         step: ``(gradient, length (batch,))`` to the steepest ascent step of that length; 0 where the
             gradient is 0.
         dual: gradient to its dual norm ``(batch,)``: a linear function rises by at most ``dual * epsilon``.
+        ball: ``(x, epsilon)`` to the bounds of every entry, where the ball is a box; ``None`` where it is none.
     """
 
     name: str
@@ -117,12 +129,19 @@ class Geometry:
     random: Callable[[Tensor, Radius, torch.Generator], Tensor]
     step: Callable[[Tensor, Tensor], Tensor]
     dual: Callable[[Tensor], Tensor]
+    ball: Callable[[Tensor, Radius], tuple[Tensor, Tensor] | None]
 
 
 NORMS: dict[str, Geometry] = {
-    "l2": Geometry("l2", _l2, _clip_l2, _random_l2, _jump_l2, _l2),
+    "l2": Geometry("l2", _l2, _clip_l2, _random_l2, _jump_l2, _l2, lambda x, epsilon: None),
     "linf": Geometry(
-        "linf", _linf, _clip_linf, _random_linf, _jump_linf, lambda g: g.double().abs().flatten(1).sum(dim=1)
+        "linf",
+        _linf,
+        _clip_linf,
+        _random_linf,
+        _jump_linf,
+        lambda g: g.double().abs().flatten(1).sum(dim=1),
+        _ball_linf,
     ),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -139,15 +138,6 @@ def _rivals(threat: Threat) -> Tensor:
     return logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)[:, :-1]
 
 
-def _towards_class(rival: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """How far one class ``(batch,)`` is ahead of the true one."""
-
-    def lead(logits: Tensor, y: Tensor) -> Tensor:
-        return (logits.gather(1, rival[:, None]) - logits.gather(1, y[:, None]))[:, 0]
-
-    return lead
-
-
 def attack_radii(
     model: nn.Module,
     x: Tensor,
@@ -221,7 +211,7 @@ def attack_radii(
             radii = torch.where(found < float("inf"), _SHRINK * found, guess)[standing]
             part = replace(threat.take(standing), radii=radii)
             rival = order[standing, restart // 2 % order.shape[1]] if restart % 2 else None
-            new, more = ascend_loss(part, steps, margins if rival is None else _towards_class(rival), generator)
+            new, more = ascend_loss(part, steps, margins, generator, rival)
             taken, guess = taken + more, 2 * guess
             z[standing], found[standing] = _better(part, new, found[standing], z[standing], steps)
         return threat.judge("smallest", z, taken)

@@ -96,6 +96,7 @@ class Threat:
     """A checked problem: these sequences, this model, these bounds and radius; the tensors are per sample.
 
     With ``radii (batch,)`` every sequence has its own radius, and ``epsilon`` is only the largest that is meant.
+    ``limits`` is the ball of that radius and the box as one box (``limited``).
     """
 
     model: nn.Module
@@ -106,6 +107,7 @@ class Threat:
     epsilon: float
     seed: int
     radii: Tensor | None = None
+    limits: Box | None = None
 
     @property
     def reach(self) -> Radius:
@@ -115,7 +117,17 @@ class Threat:
     def take(self, index: Tensor) -> Threat:
         """The problem for some samples."""
         radii = None if self.radii is None else self.radii[index]
-        return replace(self, x=self.x[index], y=self.y[index], box=self.box.take(index), radii=radii)
+        limits = None if self.limits is None else self.limits.take(index)
+        return replace(self, x=self.x[index], y=self.y[index], box=self.box.take(index), radii=radii, limits=limits)
+
+    def limited(self) -> Threat:
+        """The same problem with ball and box as one box, where the ball is one: rounded once for all steps."""
+        bounded = isinstance(self.reach, Tensor) or self.reach < float("inf")
+        ball = self.geometry.ball(self.x, self.reach) if bounded else None
+        if ball is None:
+            return self
+        low, high = torch.maximum(ball[0], self.box.lower), torch.minimum(ball[1], self.box.upper)
+        return replace(self, limits=Box(low, high))  # x is in both
 
     def logits(self, z: Tensor) -> Tensor:
         """Checked logits of ``z``, without a graph."""
@@ -136,6 +148,8 @@ class Threat:
 
     def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
         """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""
+        if epsilon is None and self.limits is not None:
+            return self.limits.clip(z)
         radius = self.reach if epsilon is None else epsilon
         if isinstance(radius, Tensor) or radius < float("inf"):
             z = self.geometry.clip(self.x, z, radius)
@@ -150,22 +164,32 @@ class Threat:
             starts: how many.
         """
         with untouched(self.model):
+            for parameter in self.model.parameters():
+                parameter.requires_grad_(False)  # no derivative by them is needed, nor a graph that leads to them
             found, longest = self.x.clone(), 0
-            standing = (~self.wrong(self.x)).nonzero()[:, 0]
-            for _ in range(starts):
+            already = self.wrong(self.x)
+            standing = (~already).nonzero()[:, 0]
+            for left in reversed(range(starts)):
                 if not len(standing):
                     break
                 part = self.take(standing)
                 z, taken = run(part)
                 longest = max(longest, taken)
                 found[standing] = z
-                standing = standing[~part.wrong(z)]
-            return self.judge(name, found, longest)
+                standing = standing[~part.wrong(z)] if left else standing
+            return self.judge(name, found, longest, already)
 
-    def judge(self, attack: str, z: Tensor, iterations: int) -> AttackResult:
-        """Clip, run the model again, and say what succeeded."""
+    def judge(self, attack: str, z: Tensor, iterations: int, already: Tensor | None = None) -> AttackResult:
+        """Clip, run the model again, and say what succeeded.
+
+        Args:
+            attack: its name.
+            z: what it found.
+            iterations: steps that it took.
+            already: where the original sequences are misclassified, when this batch has been run; ``None``: not yet.
+        """
         z = self.inside(z.detach())
-        already = self.wrong(self.x)
+        already = self.wrong(self.x) if already is None else already
         z = torch.where(already[:, None, None], self.x, z)
         success = self.wrong(z)
         norms = self.geometry.size(z.double() - self.x.double())

@@ -251,6 +251,26 @@ def test_bounds_per_feature_position_and_sample_are_all_taken(network):
         assert torch.equal(result.adversarial, pgd(model, x, y, epsilon=0.1).adversarial)
 
 
+@pytest.mark.parametrize("attack", [pgd, apgd])
+def test_a_sequence_that_is_fooled_takes_part_in_no_further_step(attack):
+    """On an affine classifier each step brings every sequence as far: who falls after k steps is known beforehand."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False)).double()
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([[1.0], [-1.0]]))  # class 0 where x > 0
+    x = torch.tensor([0.05, 0.15, 0.25, 0.9], dtype=torch.float64).reshape(-1, 1, 1)
+    seen = []
+    model.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    options = {"step_size": 0.1, "random_start": False} if attack is pgd else {}
+    result = attack(model, x, torch.zeros(4, dtype=torch.long), epsilon=0.4, steps=6, bounds=None, **options)
+    assert result.success.tolist() == [True, True, True, False]
+    assert seen[0] == seen[-1] == 4  # the sequences as they are, and at last as they are stored
+    assert seen[1:-1] == sorted(seen[1:-1], reverse=True)
+    assert seen[-2] == 1
+    if attack is pgd:
+        assert seen == [4, 4, 4, 3, 2, 1, 1, 1, 4]
+        assert result.norms[:3].tolist() == pytest.approx([0.1, 0.2, 0.3])
+
+
 def test_more_effort_finds_at_least_as_much(network):
     model, x, y = network
     weak = fgsm(model, x, y, epsilon=0.08).success
