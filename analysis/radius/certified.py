@@ -18,7 +18,9 @@ from stability.certificate import Certificate, Verdict
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.gains.gain import Gain
 from stability.gains.lure import incremental_gain
+from stability.rules.gain_steps import last_storage
 from stability.rules.pairwise import metric
+from stability.solve.deadline import TimeLimit
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.verify import verify_claim
 from stability.wire import digest_of
@@ -143,8 +145,9 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
         return gain.value, None, "proved gain"
     if isinstance(gain.subject, PairwiseSystem):
         root = np.diag(np.sqrt(metric(gain.subject, proof["weights"])))
-    else:
-        root = np.linalg.cholesky(proof["P"]).T
+    else:  # x^T P x <= g^2 |u|^2 at the last step
+        last = last_storage(gain.subject.system, proof) if gain.proof.kind == "gain_steps" else proof["P"]
+        root = np.linalg.cholesky(last).T
     return gain.value, pair_gains(root, head, gain.value), "proved gain"
 
 
@@ -232,8 +235,8 @@ def certified_radius(
             ``gain`` is given.
         x: ``(batch, time, features)``.
         y: ``(batch,)`` class labels; or ``(batch, time)``, -100 where no class is asked for, for logits at every step.
-        gain: from :func:`stability.incremental_gain` of the model's layer, with ``output`` the head's
-            weight and the sequences' length as ``horizon`` (slower, usually several times better; its proof
+        gain: from ``logit_gain`` or :func:`stability.incremental_gain` of the model's layer, with ``output`` the
+            head's weight and the sequences' length as ``horizon`` (slower, usually many times better; its proof
             is checked again and, where it can, bounds every pair of classes); or a number, taken on trust.
         certificate: of the model's layer; its proof is checked again. One without a quadratic norm (a proof by another
             criterion than the multiplier inequality) is not used.
@@ -286,6 +289,25 @@ def certified_radius(
     )
 
 
+def logit_gain(model: nn.Module, horizon: int, *, time_limit: TimeLimit = None) -> Gain:
+    """The proved gain behind the radii: from input sequences to the logits, with what pairs of them differ by small.
+
+    Args:
+        model: a ``SequenceModel`` on a Lur'e network, or on one with an activation on pairs.
+        horizon: time steps.
+        time_limit: seconds.
+
+    Returns:
+        The gain, for ``certified_radius(..., gain=...)``.
+
+    Raises:
+        UnsupportedError: another kind of model.
+    """
+    network, subject = _network(model, getattr(model, "reduction", "") == "all")
+    options: dict[str, Any] = {"horizon": horizon, "measure": "final", "pairs": True, "time_limit": time_limit}
+    return incremental_gain(subject, output=to_numpy(network.head.weight), **options)
+
+
 @step("robustness")
 def _robustness_step(work: Work) -> None:
     model, x, y, bounds = work.answers(work.budget.samples)
@@ -294,16 +316,11 @@ def _robustness_step(work: Work) -> None:
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
         certified = None
     result = certified_radius(model, x, y, certificate=certified)
-    if certified is not None and isinstance(model, SequenceModel) and not is_affine(model, y.dim() == 2):
-        gain = incremental_gain(
-            model.layer.driven(),
-            output=to_numpy(model.head.weight),
-            horizon=x.shape[1],
-            measure="final",
-            time_limit=work.budget.gain_seconds,
-        )
-        if gain.proof is not None:  # one inequality for the whole sequence is mostly, not always, the sharper bound
-            result = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each sequence
+    if not is_affine(model, y.dim() == 2):  # contracting or not
+        gain = logit_gain(model, x.shape[1], time_limit=work.budget.gain_seconds)
+        if gain.proof is not None:  # multipliers for every step are mostly, not always, the sharper bound
+            proved = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each answer
+            result = proved if certified is not None or proved.gain < result.gain else result
     radii = result.radius[~np.isnan(result.radius)]
     largest = float(radii.max(initial=0.0))
     attacked = [e * width(bounds) for e in work.budget.epsilons_l2]

@@ -27,7 +27,7 @@ import numpy as np
 from stability.certificate import Claim
 from stability.rigor.definite import LARGEST, Definiteness, gamma, is_symmetric, prove_positive_definite, up
 from stability.rules.fields import AnyArray, Number, NumberOrNull, ProofData, Text, is_float64, require
-from stability.rules.multiplier_lmi import all_signs_plus, lmi_matrix, majorant
+from stability.rules.multiplier_lmi import Majorant, all_signs_plus, lmi_matrix, majorant
 from stability.rules.registry import Outcome, certifies, reason_of
 from stability.statements import at_least, at_most, subject_phrase
 from stability.systems import DrivenSystem, LureSystem
@@ -172,21 +172,21 @@ def check_gain(
         >>> check_gain(lag, *data, gain=0.99, growth=0.0, mode="running")[0]
         False
     """
-    problem = _bad_data(system, P, L, E, F, H) or _out_of_range(system, (P, L, E, F, H), gain, growth, mode)
+    problem = bad_data(system, P, L, E, F, H) or out_of_range(system, (P, L, E, F, H), gain, growth, mode)
     if problem is not None:
         return False, problem
     with np.errstate(all="ignore"):
-        outcome = _dissipation(system, P, L, E, F, H if mode == "running" else None, gain, growth)
+        outcome = dissipation(system, P, L, (E, F), H if mode == "running" else None, gain, growth)
         if not outcome.holds:
             return False, f"the gain inequality is not proved: {outcome.reason}"
-        floor = prove_positive_definite(P) if mode == "running" else _above_output(P, H)
+        floor = prove_positive_definite(P) if mode == "running" else above_output(P, H)
     if not floor.holds:
         low = "zero" if mode == "running" else "H^T H"
         return False, f"P is not proved to exceed {low}: {floor.reason}"
     return True, f"the gain inequality holds, rounding errors of {outcome.shift:.1e} (scaled) included"
 
 
-def _bad_data(system: LureSystem, P: Any, L: Any, E: Any, F: Any, H: Any) -> str | None:
+def bad_data(system: LureSystem, P: Any, L: Any, E: Any, F: Any, H: Any) -> str | None:
     """Why the arrays are not those of a proof about the system, or ``None``."""
     n, m = system.states, system.channels
     arrays = (P, L, E, F, H)
@@ -201,7 +201,7 @@ def _bad_data(system: LureSystem, P: Any, L: Any, E: Any, F: Any, H: Any) -> str
     return "a multiplier in L is negative" if (L < 0).any() else None
 
 
-def _out_of_range(system: LureSystem, arrays: tuple[Array, ...], gain: float, growth: float, mode: str) -> str | None:
+def out_of_range(system: LureSystem, arrays: tuple[Array, ...], gain: float, growth: float, mode: str) -> str | None:
     """Why the numbers are none for which rounding is bounded, or ``None``."""
     if mode not in ("running", "terminal"):
         return f"unknown mode {mode!r}"
@@ -213,15 +213,44 @@ def _out_of_range(system: LureSystem, arrays: tuple[Array, ...], gain: float, gr
     return None
 
 
-def _dissipation(
-    system: LureSystem, P: Array, L: Array, E: Array, F: Array, H: Array | None, gain: float, growth: float
+def dissipation(
+    system: LureSystem,
+    P: Array,
+    L: Array,
+    inputs: tuple[Array, Array],
+    H: Array | None,
+    gain: float,
+    growth: float = 0.0,
+    *,
+    before: Array | None = None,
+    from_rest: bool = False,
+    big: Majorant | None = None,
 ) -> Definiteness:
-    """Prove the inequality: ``gain_matrix`` with ``-g^2 |u|^2``, in the system whose input is appended as channels."""
+    """Prove the inequality: ``gain_matrix`` with ``-g^2 |u|^2``, in the system whose input is appended as channels.
+
+    Args:
+        system: the system.
+        P: ``(n, n)``, the storage; of a step that has two, the one after it.
+        L: ``(m,)`` multipliers.
+        inputs: ``E (m, p)`` and ``F (n, p)``.
+        H: ``(k, n)`` state to output, or ``None`` to leave ``|H x|^2`` out.
+        gain: ``g``.
+        growth: ``lambda`` or ``rho``; zero where the storage before a step is given.
+        before: ``(n, n)``, the storage before the step; taken off as it is.
+        from_rest: whether the step begins at ``x = 0``: the inequality is asked for ``x = 0`` only.
+        big: ``majorant(system)``, where it is known already.
+
+    Returns:
+        The outcome.
+    """
+    E, F = inputs
     n, p = F.shape
     matrix = gain_matrix(system, P, L, E, F, H, growth)
     index = range(len(matrix) - int(p), len(matrix))
     matrix[index, index] -= gain * gain
-    big, slopes = majorant(system), (system.is_discrete, system.alpha, system.beta)
+    if before is not None:
+        matrix[:n, :n] -= before
+    big, slopes = big or majorant(system), (system.is_discrete, system.alpha, system.beta)
     wide = with_input(LureMatrices(big.A, big.B, big.C, big.D, *slopes), np.abs(E), np.abs(F))
     whole = all_signs_plus(wide, wide, P, np.concatenate([L, np.zeros(p)]), growth)
     size = np.zeros((0, n)) if H is None else np.abs(H)
@@ -230,17 +259,46 @@ def _dissipation(
     def action(s: Array) -> Array:
         out = whole(s)
         out[:n] += size.T @ (size @ s[:n])
+        if before is not None:
+            out[:n] += np.abs(before) @ s[:n]
         out[index] += gain * gain * s[index]
         return factor * out
 
-    return prove_positive_definite(-matrix, action)
+    if not from_rest:
+        return prove_positive_definite(-matrix, action)
+    rest = np.zeros(n)  # the principal block without the state: its errors are those of the same entries
+    return prove_positive_definite(-matrix[n:, n:], lambda s: action(np.concatenate([rest, s]))[n:])
 
 
-def _above_output(P: Array, H: Array) -> Definiteness:
+def above_output(P: Array, H: Array) -> Definiteness:
     """Prove ``P > H^T H``."""
     square, mass, size = H.T @ H, np.abs(H), np.abs(P)
     factor = gamma(2 * H.shape[0] + 20)
     return prove_positive_definite(P - 0.5 * (square + square.T), lambda s: factor * (mass.T @ (mass @ s) + size @ s))
+
+
+def gain_sentence(subject: LureSystem | DrivenSystem, claim: Claim, measure: str, horizon: float | None) -> str:
+    """The sentence of a gain over a horizon."""
+    value = float(claim.value if claim.value is not None else math.inf)
+    end = "at the last of" if measure == "final" else "over"
+    unit = "steps" if subject.is_discrete else "units of time"
+    span = "any number of" if horizon is None else at_least(horizon) if isinstance(horizon, float) else f"{horizon}"
+    entry = "" if isinstance(subject, DrivenSystem) else " (entering by the proof's E and F)"
+    return (
+        f"For {subject_phrase(subject)}: when the inputs{entry} of two trajectories from one state differ by "
+        f"u, their outputs H x differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} {unit}."
+    )
+
+
+def require_own_inputs(subject: LureSystem | DrivenSystem, E: Array, F: Array) -> None:
+    """Of a network, the input matrices are its own.
+
+    Raises:
+        Refused: they are others.
+    """
+    if isinstance(subject, DrivenSystem):
+        own = np.array_equal(E, subject.E) and np.array_equal(F, subject.F)
+        require(own, "the input matrices are not those of the network")
 
 
 @certifies("gain_lmi", subject=(LureSystem, DrivenSystem), claim="gain", value="")
@@ -259,16 +317,7 @@ class GainLmi(ProofData):
     horizon: NumberOrNull
 
     def sentence(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
-        value = float(claim.value if claim.value is not None else math.inf)
-        end = "at the last of" if self.measure == "final" else "over"
-        unit = "steps" if subject.is_discrete else "units of time"
-        T = self.horizon
-        span = "any number of" if T is None else at_least(T) if isinstance(T, float) else f"{T}"
-        entry = "" if isinstance(subject, DrivenSystem) else " (entering by the proof's E and F)"
-        return (
-            f"For {subject_phrase(subject)}: when the inputs{entry} of two trajectories from one state differ by "
-            f"u, their outputs H x differ by y with |y| <= {at_most(value)} |u|_2, {end} {span} {unit}."
-        )
+        return gain_sentence(subject, claim, self.measure, self.horizon)
 
     def check(self, subject: LureSystem | DrivenSystem, claim: Claim) -> str:
         mode, measure, horizon, discrete = self.mode, self.measure, self.horizon, subject.is_discrete
@@ -277,9 +326,7 @@ class GainLmi(ProofData):
         require(known, f"no theorem bounds the measure {measure!r} by the mode {mode!r} in {time} time")
         whole = horizon is None or ((isinstance(horizon, int) or not discrete) and 0 < horizon < 2**31)
         require(whole, "the horizon must be positive, and a whole number of steps in discrete time")
-        if isinstance(subject, DrivenSystem):
-            own = np.array_equal(self.E, subject.E) and np.array_equal(self.F, subject.F)
-            require(own, "the input matrices are not those of the network")
+        require_own_inputs(subject, self.E, self.F)
         arrays = self.P, self.L, self.E, self.F, self.H
         reason = reason_of(check_gain(subject.system, *arrays, gain=self.gain, growth=self.growth, mode=mode))
         least = bound(mode, measure, self.gain, self.growth, horizon, discrete)

@@ -96,47 +96,63 @@ class Axis:
             The triplets, and the right vectors for the next call.
         """
         points = self.point(omega)
-        resolvent = (1.0 / ((rate * points if self.is_discrete else points - rate) - self.poles[:, None]))[:, :, None]
-        delta = np.exp(np.clip(x, -300.0, 300.0))[:, None, None]
-        r = v.shape[2]
-        if len(x) <= _WHOLE:
-            v = np.broadcast_to(np.eye(len(x), dtype=complex)[:, None, :], (len(x), len(omega), len(x)))
-        y, inner = self._image(v, resolvent, delta)
+        s = self.shifted(points, rate)[:, None]
+        resolvent = 1.0 / (s - self.poles[:, None, None])
+        scales = [scale[:, None, None] for scale in self.scales(np.clip(x, -300.0, 300.0), rate)]
+        r, m = v.shape[2], len(v)
+        if m <= _WHOLE:
+            v = np.broadcast_to(np.eye(m, dtype=complex)[:, None, :], (m, len(omega), m))
+        y, inner = self._image(v, resolvent, *scales)
         for step in range(steps):
-            if self.deadline.over or v.shape[2] >= len(x) or (step and 2 * r >= len(x)):
+            if self.deadline.over or v.shape[2] >= m or (step and 2 * r >= m):
                 break
-            more = self._back(y, resolvent, delta)[0]
+            more = self._back(y, resolvent, *scales)[0]
             for _ in range(2):  # what lies outside the block, to the last digit
                 more = more - _turned(v, _gram(v, more))
                 more /= np.linalg.norm(more, axis=0) + 1e-300
             more = _orthonormal(more)
-            images = self._image(more, resolvent, delta)
+            images = self._image(more, resolvent, *scales)
             v, y, inner = (np.concatenate(pair, axis=2) for pair in zip((v, y, inner), (more, *images)))
             turn = _singular(y)[1][:, :, :r]
             v, y, inner = _turned(v, turn), _turned(y, turn), _turned(inner, turn)
         sigma, turn = (z[..., :r] for z in _singular(y))
         v, inner, u = _turned(v, turn), _turned(inner, turn), _turned(y, turn) / sigma
-        outer = self._back(u, resolvent, delta)[1]
-        slope = -np.einsum("nkr,nkr->kr", outer.conj(), inner)
-        towards = points[:, None] if self.is_discrete else -1.0
-        along = 1j * (rate * points[:, None] if self.is_discrete else 1.0)
-        by_scale = (np.abs(u) ** 2 - np.abs(v) ** 2).transpose(1, 2, 0)
-        by_rate, by_omega = np.real(towards * slope) / sigma, np.real(along * slope) / sigma
-        return Triplets(np.log(sigma), by_scale, by_rate, by_omega), v
+        outer = self._back(u, resolvent, *scales)[1]
+        slope = -np.einsum("nkr,nkr->kr", outer.conj(), inner) / sigma
+        by_scale = self.by_scale(np.abs(u) ** 2, np.abs(v) ** 2).transpose(1, 2, 0)
+        by_omega = np.real(1j * (s if self.is_discrete else 1.0) * slope)
+        return Triplets(np.log(sigma), by_scale, self.by_rate(points, v, slope), by_omega), v
 
-    def _image(self, v: Array, resolvent: Array, delta: Array) -> tuple[Array, Array]:
+    def shifted(self, points: Array, rate: float) -> Array:
+        """``s`` at points of the axis, ``(K,)``."""
+        return rate * points if self.is_discrete else points - rate
+
+    def scales(self, x: Array, rate: float) -> tuple[Array, Array]:
+        """What multiplies the rows and divides the columns of the transfer matrix."""
+        delta = np.exp(x)
+        return delta, delta
+
+    def by_scale(self, u: Array, v: Array) -> Array:
+        """Derivatives of the logarithms by ``x``, from the squares of the vectors' entries ``(m, K, r)``."""
+        return u - v
+
+    def by_rate(self, points: Array, v: Array, slope: Array) -> Array:
+        """Derivatives of the logarithms by the rate, from those by ``s``."""
+        return np.real((points[:, None] if self.is_discrete else -1.0) * slope)
+
+    def _image(self, v: Array, resolvent: Array, left: Array, right: Array) -> tuple[Array, Array]:
         """``M v``, and ``(s I - Lambda)^{-1} B v``."""
-        w = v / delta
+        w = v / right
         inner = resolvent * _product(self.B, w)
         y = _product(self.C, inner)
-        return delta * (y + _product(self.D, w) if self._direct else y), inner
+        return left * (y + _product(self.D, w) if self._direct else y), inner
 
-    def _back(self, u: Array, resolvent: Array, delta: Array) -> tuple[Array, Array]:
+    def _back(self, u: Array, resolvent: Array, left: Array, right: Array) -> tuple[Array, Array]:
         """``M^H u``, and ``(s I - Lambda)^{-H} C^H Delta u``."""
-        w = delta * u
+        w = left * u
         outer = resolvent.conj() * _product(self._CH, w)
         z = _product(self._BH, outer)
-        return (z + _product(self.D.T, w) if self._direct else z) / delta, outer
+        return (z + _product(self.D.T, w) if self._direct else z) / right, outer
 
 
 def _product(matrix: Array, blocks: Array) -> Array:
@@ -157,7 +173,8 @@ def _turned(y: Array, turn: Array) -> Array:
 def _singular(y: Array) -> tuple[Array, Array]:
     """Singular values ``(K, r)`` of blocks, the largest first, and the right singular vectors."""
     values, turn = np.linalg.eigh(_gram(y, y))
-    return np.sqrt(np.maximum(values[:, ::-1], 1e-300)), turn[:, :, ::-1]
+    least = 1e-24 * values[:, -1:] + 1e-300  # beyond the rank there is no direction
+    return np.sqrt(np.maximum(values[:, ::-1], least)), turn[:, :, ::-1]
 
 
 def _orthonormal(z: Array) -> Array:

@@ -89,6 +89,9 @@ class Exchange:
         self.start = start_rate(self.loop)
         self.span = spectral_rate(self.axis.poles, self.loop.is_discrete) - self.start
         """The way from no decay at all to that of the centred loop; negative in discrete time."""
+        self._reset()
+
+    def _reset(self) -> None:
         self._hessian: Array | None = None
         self._grid = self._points = _Set(self.axis, np.zeros(0), np.zeros((0, 0, 0)))
         self._settled = False  # no further step on the set gains anything

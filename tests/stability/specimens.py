@@ -170,6 +170,8 @@ def specimens() -> dict[str, Specimen]:
             step,
             incremental_gain(step, measure=measure, horizon=horizon).claim,
         )
+    one = incremental_gain(network_map(), horizon=5, solver="cvxpy")  # one storage for all steps
+    out["gain of a map, one storage"] = network_map(), one.claim
     cell = small_cell("gru")
     out["gain of a cell"] = cell, stack_gain(cell)
     both = LayerStack([plain_map(), small_cell("gru", box=None)])

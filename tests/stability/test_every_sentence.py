@@ -101,6 +101,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "non-expansive": (MAP, "growth_lmi", {"factor": 1.0000001}, "nonexpansive", None),
     "a gain": (NETWORK, "gain_lmi", GAIN, "gain", 1.23456),
     "a gain at the end": (MAP, "gain_lmi", {**GAIN, "measure": "final", "horizon": 5}, "gain", 1.23456),
+    "a gain of steps": (MAP, "gain_steps", {"measure": "final", "horizon": 5}, "gain", 1.23456),
     "a gain over a time": (FLOW, "gain_lmi", {**GAIN, "horizon": 2.56789}, "gain", 1.23456),
     "a gain of a cell": (GRU, "stack_gain", {"gain": 1.23456}, "gain", None),
     "a gain of a stack": (PLAIN, "stack_gain", {"gain": 1.23456, "head": np.eye(1)}, "gain", None),

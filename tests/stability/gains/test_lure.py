@@ -98,7 +98,7 @@ def test_a_growing_network_has_a_gain_over_a_finite_horizon_only(rng):
     assert incremental_gain(net).radius(1.0) == 0.0
     for measure in ("final", "l2"):
         found = incremental_gain(net, horizon=6, measure=measure)
-        assert found.proof.data["growth"] > 1.0
+        assert found.proof.kind == "gain_steps"
         assert largest_ratio(net, np.eye(4), 6, rng, final=measure == "final") <= found.value < np.inf
         assert verify_claim(net, found.claim).valid
 
@@ -132,7 +132,7 @@ def tampered(claim, value=None, **changes):
 
 def test_the_rule_refuses_what_is_not_proved(rng):
     net = network(rng)
-    claim = incremental_gain(net, output=rng.normal(size=(2, 4)), horizon=5).claim
+    claim = incremental_gain(net, output=rng.normal(size=(2, 4)), horizon=5, solver="cvxpy").claim
     data = claim.proof.data
     assert verify_claim(net, claim).valid
     P = data["P"].copy()

@@ -1,0 +1,109 @@
+r"""Gains to the whole output over every horizon: multipliers and gain at once, by the exchange of peaks.
+
+.. math:: \min_{\Delta, g} g \quad\text{subject to}\quad \left\| \begin{bmatrix} \Delta & 0 \\ 0 & I \end{bmatrix}
+          \begin{bmatrix} M_{11} & M_{12} \\ M_{21} & M_{22} \end{bmatrix}
+          \begin{bmatrix} \Delta & 0 \\ 0 & g I \end{bmatrix}^{-1} \right\|_\infty \le 1,
+
+``M`` the transfer matrix of the centred loop with input and output attached: the search of ``stability.solve.exchange``
+with ``-log g`` in the place of the rate, and with one more scale, that of output and input, since only ratios of scales
+count there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stability.solve.axis import Axis
+from stability.solve.deadline import Deadline
+from stability.solve.exchange import Exchange
+from stability.systems.statespace import StateSpace
+
+Array = np.ndarray
+_ABOVE, _BELOW = math.log(1e5), math.log(1e3)
+"""How far above and below a first estimate (in logarithms) the least gain is looked for."""
+
+
+class _AttachedAxis(Axis):
+    """Triplets of the attached loop; its rate is ``-log g``, its last scale that of output and input.
+
+    Args:
+        loop: channels first, then input and output.
+        m: channels.
+        deadline: see ``Axis``.
+    """
+
+    def __init__(self, loop: StateSpace, m: int, deadline: Deadline) -> None:
+        super().__init__(loop, deadline=deadline)
+        self.m, self.entries, self.outputs = m, loop.channels - m, len(loop.C) - m
+        self.block = min(self.block, len(loop.C))
+
+    def shifted(self, points: Array, rate: float) -> Array:
+        """The points themselves: the rate moves no pole here."""
+        return points[:, None]
+
+    def scales(self, x: Array, rate: float) -> tuple[Array, Array]:
+        """``(Delta, d I)`` and ``(Delta, d g I)``."""
+        delta, last = np.exp(x[: self.m]), math.exp(x[-1])
+        entry = last * math.exp(min(max(-rate, -300.0), 300.0))
+        return np.append(delta, np.full(self.outputs, last)), np.append(delta, np.full(self.entries, entry))
+
+    def by_scale(self, u: Array, v: Array) -> Array:
+        """See ``Axis.by_scale``; the last row is that of output and input."""
+        last = u[self.m :].sum(axis=0) - v[self.m :].sum(axis=0)
+        return np.concatenate([u[: self.m] - v[: self.m], last[None]])
+
+    def by_rate(self, points: Array, sigma: Array, v: Array, inner: Array, outer: Array) -> Array:
+        """The input's part of ``|v|^2``."""
+        return (np.abs(v[self.m :]) ** 2).sum(axis=0)
+
+    def parts(self, omega: Array, x: Array) -> tuple[float, float, float]:
+        """Largest norms over the frequencies: input to output, channels to output, input to channels."""
+        resolvent = 1.0 / (self.point(omega)[:, None, None] - self.poles[:, None])
+        m, delta = self.m, np.exp(x[: self.m])
+        within, out = self.C[:m] * delta[:, None], self.C[m:]
+        into = self.B[:, m:] * resolvent
+        direct, feed = out @ into + self.D[m:, m:], within @ into + delta[:, None] * self.D[:m, m:]
+        back = (out @ (self.B[:, :m] * resolvent) + self.D[m:, :m]) / delta
+        direct, back, feed = (float(np.linalg.norm(part, axis=(1, 2)).max()) for part in (direct, back, feed))
+        return direct, back, feed
+
+
+class GainExchange(Exchange):
+    """The search for the least gain.
+
+    Args:
+        loop: the centred loop with input and output attached, channels first.
+        delta: ``(m,)`` scales that prove the loop of the channels stable.
+        deadline: asked before each step.
+    """
+
+    def __init__(self, loop: StateSpace, delta: Array, deadline: Deadline) -> None:
+        self.loop, self.deadline, self.x = loop, deadline, np.append(np.log(delta), 0.0)
+        self.axis = _AttachedAxis(loop, len(delta), deadline)
+        self._hessian = None
+        self._points = None
+        self.start, self.span = 0.0, 1.0
+
+    @property
+    def usable(self) -> bool:
+        """Whether the eigenvectors of the centred loop serve, and it is stable."""
+        poles = self.axis.poles
+        stable = np.abs(poles).max() < 1.0 if self.loop.is_discrete else np.real(poles).max() < 0.0
+        return bool(stable) and self.axis.usable
+
+    def least(self, tol: float = 2e-3) -> tuple[float, Array] | None:
+        """The gain and the scales ``Delta``, a proposal; ``None`` where input or output do not count.
+
+        Args:
+            tol: of the gain's logarithm.
+        """
+        direct, back, feed = self.axis.parts(self._grid(), self.x)
+        estimate = direct + back * feed
+        if not (math.isfinite(estimate) and back > 0.0 and estimate > 0.0):
+            return None
+        self.start, self.span = -math.log(estimate) - _ABOVE, _ABOVE + _BELOW
+        self.x[-1] = -math.log(2.0 * back)
+        share = self.run(tol / self.span, (_ABOVE - math.log(3.0)) / self.span)
+        return math.exp(-self.at(share)), np.exp(self.x[:-1] - self.x[-1])
