@@ -21,6 +21,7 @@ from stability.rules.gain_lmi import check_gain, gain_matrix
 from stability.solve.coordinates import balanced, evening
 from stability.solve.deadline import Deadline
 from stability.solve.forms import least_gain
+from stability.solve.hinf import hinf_norm
 from stability.solve.lmi import pose_gain, solver_order
 from stability.solve.loop import centre
 from stability.solve.rates import bisect, shift_factor, start_rate
@@ -32,8 +33,10 @@ from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
 PROGRAM_STATES = 16
-_ABOVE = (3e-4, 3e-3, 1e-2, 3e-2, 0.1)
+_ABOVE = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
 """How far above the proposal of the exchange the Riccati equation is tried, relative."""
+_SMALL = 32
+"""Up to so many states the search is as sharp as the proof."""
 _NONE = 60.0
 """Stands for the logarithm of a gain where none is proved."""
 Found = tuple[float, Array, Array]
@@ -97,18 +100,17 @@ class Attempt:
         return Stationary(self.system, (self.E, self.F, self.H), self.growth, pairs, self.deadline).best(delta)
 
     def _over_time(self, delta: Array) -> Iterator[tuple[Array, Array]]:
-        if not len(delta):
+        loop, small = Attached(self, np.ones(len(delta))).whole(), self.system.states <= _SMALL
+        if len(delta):
+            exchange = GainExchange(loop, delta, self.deadline)
+            least = exchange.least(1e-5 if small else 2e-3) if exchange.usable else None
+        else:
+            least = hinf_norm(*loop.matrices, dt=1.0 if loop.is_discrete else None), delta
+        if least is None or not math.isfinite(least[0]):
             return
-        exchange = GainExchange(Attached(self, np.ones(len(delta))).whole(), delta, self.deadline)
-        if not exchange.usable:
-            return
-        least = exchange.least()
-        if least is None:
-            return
-        gain, scales = least
-        attached = Attached(self, scales)
-        for step in _ABOVE:
-            P = attached.solution(1.0, gain * (1.0 + step))
+        attached = Attached(self, least[1])
+        for step in _ABOVE if small else _ABOVE[3:]:
+            P = attached.solution(1.0, least[0] * (1.0 + step))
             if P is not None:
                 yield P, attached.multipliers(1.0)
 

@@ -60,7 +60,7 @@ def test_of_a_linear_map_it_is_the_norm_of_the_convolution(measure, rng):
     true = float(np.linalg.norm(np.hstack(rows[-1]) if measure == "final" else np.block(rows), 2))
     found = incremental_gain(LureSystem.linear(A, 1.0), F=F, output=H, horizon=T, measure=measure)
     assert found.proof.kind == "gain_steps"
-    assert true <= found.value <= true * (1 + 1e-5)
+    assert true <= found.value <= true * (1 + 1e-4)
 
 
 def test_a_gain_needs_no_stability():
