@@ -81,7 +81,7 @@ class GainExchange(Exchange):
 
     def __init__(self, loop: StateSpace, delta: Array, deadline: Deadline) -> None:
         self.loop, self.deadline, self.x = loop, deadline, np.append(np.log(delta), 0.0)
-        self.axis = _AttachedAxis(loop, len(delta), deadline)
+        self.axis = self._attached = _AttachedAxis(loop, len(delta), deadline)
         self._hessian = None
         self._points = None
         self.start, self.span = 0.0, 1.0
@@ -99,7 +99,7 @@ class GainExchange(Exchange):
         Args:
             tol: of the gain's logarithm.
         """
-        direct, back, feed = self.axis.parts(self._grid(), self.x)
+        direct, back, feed = self._attached.parts(self._grid(), self.x)
         estimate = direct + back * feed
         if not (math.isfinite(estimate) and back > 0.0 and estimate > 0.0):
             return None

@@ -17,7 +17,8 @@ were found is nobody's concern then: any for which the inequalities hold would d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -164,7 +165,7 @@ def _bad_data(system: LureSystem, arrays: tuple[Array, ...], gain: float, slack:
     return out_of_range(system, (E, F, H), gain, 1.0, "terminal")
 
 
-def last_storage(system: LureSystem, data: dict[str, Array | float | str]) -> Array:
+def last_storage(system: LureSystem, data: Mapping[str, Any]) -> Array:
     """``P_T`` of a proof's data: ``x_T^T P_T x_T <= gain^2 |u|^2``, once the proof is checked.
 
     Args:
@@ -175,7 +176,7 @@ def last_storage(system: LureSystem, data: dict[str, Array | float | str]) -> Ar
         ``(n, n)``.
     """
     final = None if data["measure"] == "final" else data["H"]
-    *_, last = storages(system, data["L"], (data["E"], data["F"]), final, data["gain"], data["slack"])  # pyright: ignore
+    *_, last = storages(system, data["L"], (data["E"], data["F"]), final, data["gain"], data["slack"])
     return last
 
 
