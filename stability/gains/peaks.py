@@ -15,9 +15,11 @@ import math
 
 import numpy as np
 
+from stability.errors import UnsupportedError
 from stability.solve.axis import Axis
-from stability.solve.deadline import Deadline
+from stability.solve.deadline import Deadline, TimeOverError
 from stability.solve.exchange import Exchange
+from stability.solve.hinf import hinf_peak
 from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
@@ -41,7 +43,7 @@ class _AttachedAxis(Axis):
 
     def shifted(self, points: Array, rate: float) -> Array:
         """The points themselves: the rate moves no pole here."""
-        return points[:, None]
+        return points
 
     def scales(self, x: Array, rate: float) -> tuple[Array, Array]:
         """``(Delta, d I)`` and ``(Delta, d g I)``."""
@@ -54,7 +56,7 @@ class _AttachedAxis(Axis):
         last = u[self.m :].sum(axis=0) - v[self.m :].sum(axis=0)
         return np.concatenate([u[: self.m] - v[: self.m], last[None]])
 
-    def by_rate(self, points: Array, sigma: Array, v: Array, inner: Array, outer: Array) -> Array:
+    def by_rate(self, points: Array, v: Array, slope: Array) -> Array:
         """The input's part of ``|v|^2``."""
         return (np.abs(v[self.m :]) ** 2).sum(axis=0)
 
@@ -82,9 +84,9 @@ class GainExchange(Exchange):
     def __init__(self, loop: StateSpace, delta: Array, deadline: Deadline) -> None:
         self.loop, self.deadline, self.x = loop, deadline, np.append(np.log(delta), 0.0)
         self.axis = self._attached = _AttachedAxis(loop, len(delta), deadline)
-        self._hessian = None
-        self._points = None
         self.start, self.span = 0.0, 1.0
+        self._tol = self._share = 0.0
+        self._reset()
 
     @property
     def usable(self) -> bool:
@@ -99,11 +101,36 @@ class GainExchange(Exchange):
         Args:
             tol: of the gain's logarithm.
         """
-        direct, back, feed = self._attached.parts(self._grid(), self.x)
+        direct, back, feed = self._attached.parts(self._frequencies(), self.x)
         estimate = direct + back * feed
         if not (math.isfinite(estimate) and back > 0.0 and estimate > 0.0):
             return None
         self.start, self.span = -math.log(estimate) - _ABOVE, _ABOVE + _BELOW
         self.x[-1] = -math.log(2.0 * back)
-        share = self.run(tol / self.span, (_ABOVE - math.log(3.0)) / self.span)
-        return math.exp(-self.at(share)), np.exp(self.x[:-1] - self.x[-1])
+        self._tol = tol / self.span
+        self._share = self.run(self._tol, (_ABOVE - math.log(3.0)) / self.span)
+        return self._proposal()
+
+    def beyond(self, above: float) -> tuple[float, Array] | None:
+        """Another proposal, once no Riccati equation was solved: with the peak that the search has not seen.
+
+        Args:
+            above: by how much the gain was raised when there was no solution, relative.
+
+        Returns:
+            Gain and scales; ``None`` where there is no such peak.
+        """
+        left, right = self.axis.scales(self.x, self.at(self._share) - math.log1p(above))
+        A, B, C, D = self.loop.matrices
+        scaled = StateSpace(A, B / right, left[:, None] * C, left[:, None] * D / right, self.loop.is_discrete)
+        try:
+            peak = hinf_peak(scaled, rtol=0.1 * above, deadline=self.deadline)
+        except (ArithmeticError, np.linalg.LinAlgError, TimeOverError, UnsupportedError):
+            return None
+        if not (math.isfinite(peak.omega) and peak.norm >= 1.0):
+            return None
+        self._share = self.run_on(peak.omega, self._tol, self._share)
+        return self._proposal()
+
+    def _proposal(self) -> tuple[float, Array]:
+        return math.exp(-self.at(self._share)), np.exp(self.x[:-1] - self.x[-1])

@@ -33,8 +33,8 @@ from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
 PROGRAM_STATES = 16
-_ABOVE = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
-"""How far above the proposal of the exchange the Riccati equation is tried, relative."""
+_PEAKS = 4
+"""Times that the exchange goes on with a peak it has not seen."""
 _SMALL = 32
 """Up to so many states the search is as sharp as the proof."""
 _NONE = 60.0
@@ -89,30 +89,35 @@ class Attempt:
         """The least gain by structured searches; ``pairs``: see ``Aim``, in the mode ``terminal`` only."""
         delta = stable_multipliers(self.system, self.growth, self.deadline)
         candidates = self._at_the_end(delta, pairs) if self.mode == "terminal" else self._over_time(delta)
+        proved: Found | None = None
         try:
-            every = [found for P, L in candidates if (found := self.polish(P, L)) is not None]
-            proved = min(every, key=lambda found: found[0], default=None)
+            for P, L in candidates:
+                found = self.polish(P, L)
+                proved = found if proved is None or (found is not None and found[0] < proved[0]) else proved
+                if proved is not None and self.mode == "running":  # the next ones only have more to spare
+                    break
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate
-            proved = None
+            pass
         return proved or Attached(self, delta).best_of_all()
 
     def _at_the_end(self, delta: Array, pairs: bool) -> Iterator[tuple[Array, Array]]:
         return Stationary(self.system, (self.E, self.F, self.H), self.growth, pairs, self.deadline).best(delta)
 
     def _over_time(self, delta: Array) -> Iterator[tuple[Array, Array]]:
-        loop, small = Attached(self, np.ones(len(delta))).whole(), self.system.states <= _SMALL
-        if len(delta):
-            exchange = GainExchange(loop, delta, self.deadline)
-            least = exchange.least(1e-5 if small else 2e-3) if exchange.usable else None
-        else:
+        loop, tol = Attached(self, np.ones(len(delta))).whole(), 1e-5 if self.system.states <= _SMALL else 1e-3
+        exchange = GainExchange(loop, delta, self.deadline) if len(delta) else None
+        if exchange is None:
             least = hinf_norm(*loop.matrices, dt=1.0 if loop.is_discrete else None), delta
-        if least is None or not math.isfinite(least[0]):
-            return
-        attached = Attached(self, least[1])
-        for step in _ABOVE if small else _ABOVE[3:]:
+        else:
+            least = exchange.least(tol) if exchange.usable else None
+        steps = iter((tol,) * _PEAKS + (10.0 * tol, 0.01, 0.03, 0.1))
+        while least is not None and math.isfinite(least[0]) and (step := next(steps, None)) is not None:
+            attached = Attached(self, least[1])
             P = attached.solution(1.0, least[0] * (1.0 + step))
             if P is not None:
                 yield P, attached.multipliers(1.0)
+            elif step == tol and exchange is not None:
+                least = exchange.beyond(tol) or least
 
     def by_program(self) -> Found | None:
         """The least gain by a semidefinite program in balanced coordinates."""

@@ -89,7 +89,7 @@ def _chart(system: StateSpace, pole: complex | None) -> _Chart:
     inverse = np.linalg.inv(point * np.eye(len(A)) - A)
     if discrete:
         E = inverse @ B
-        return _Chart(-inverse @ (A + point * np.eye(len(A))), E, -2 * point * (C @ -inverse), D + C @ E, True, pole)
+        return _Chart(-inverse @ (A + point * np.eye(len(A))), E, -2 * point * (C @ inverse), D + C @ E, True, pole)
     right = C @ inverse
     return _Chart(-inverse, B, -(right @ inverse), D + right @ B, False, pole)
 

@@ -5,6 +5,7 @@ import pytest
 from scipy.linalg import block_diag, expm
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.solve import hinf
 from stability.solve.hinf import hinf_norm, hinf_peak
 from stability.solve.positive_real import positivity
 from stability.solve.response import state_space
@@ -152,3 +153,17 @@ def test_positivity_is_the_minimum_over_frequencies(rng, discrete):
         assert found.margin >= min(values) - 0.3 * (1 + abs(min(values)))  # the grid misses narrow dips only
         G = response(A, B, C, D, found.omega, discrete)
         assert np.linalg.eigvalsh(G + G.conj().T)[0] == pytest.approx(found.margin, abs=1e-7)
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_a_chart_is_the_same_transfer_matrix_in_another_variable(rng, discrete):
+    """Level sets are computed in the chart, the peak is evaluated outside: both have to be one function."""
+    for pole in (-1.0 + 0j, 1.0 + 0j, np.exp(0.7j)) if discrete else (0j, 0.3j):
+        A, B, C, D = system(rng, 4, 2, 3, discrete, 0.3)
+        chart = hinf._chart(state_space(A, B, C, D, 1.0 if discrete else None), pole)
+        for imaginary in (-2.0, 0.37, 5.0):
+            there = np.linalg.solve(1j * imaginary * np.eye(4) - chart.A, chart.B)
+            seen = np.linalg.norm(chart.C @ there + chart.D, 2)
+            omega = float(chart.omegas(np.array([imaginary]))[0])
+            both = [np.linalg.norm(response(A, B, C, D, w, discrete), 2) for w in (omega, -omega)]
+            assert min(abs(seen - x) for x in both) <= 1e-9 * seen
