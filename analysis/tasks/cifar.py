@@ -16,6 +16,7 @@ from stability.systems.checks import as_choice
 
 from .base import Pair, Task, check_size, register_task, task_of
 from .folders import check_numbers, chosen, data_folder, read_bytes
+from .noise_padding import noise_padded
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 LAYOUTS = ("rows", "pixels")
@@ -41,6 +42,7 @@ def cifar10(
     grey: bool = False,
     limit: int | None = None,
     test_limit: int | None = None,
+    padded_to: int | None = None,
 ) -> Task:
     """CIFAR-10 (Krizhevsky 2009) as sequences, colours in [0, 1].
 
@@ -57,6 +59,8 @@ def cifar10(
         grey: one feature a pixel, its luminance ``0.299 R + 0.587 G + 0.114 B`` (Rec. 601).
         limit: how many training images at most, drawn at random.
         test_limit: the same for the test images.
+        padded_to: as many steps, those behind the image independent standard Gaussian noise, drawn once: with 1,000
+            and ``rows`` the noise-padded CIFAR-10 of B. Chang and others (2019), a limited part of it.
 
     Returns:
         The task: 10 classes, one target per sequence.
@@ -78,11 +82,14 @@ def cifar10(
         read = [_binary(place / f"{n}.bin") if binary else _python(place / n) for n in names]
         images, labels = (np.concatenate(column) for column in zip(*read))
         rows = chosen(len(labels), None if most is None else check_size(name, most), name, rng)
-        check_numbers(place, len(rows), PIXELS, 1 if grey else CHANNELS)
-        parts.append((_sequences(images[rows], layout, grey), torch.from_numpy(labels[rows].astype(np.int64))))
+        x = _sequences(images[rows[:1]], layout, grey)
+        check_numbers(place, len(rows), max(padded_to or 0, x.shape[1]), x.shape[2])
+        x = noise_padded(_sequences(images[rows], layout, grey), padded_to, rng)
+        parts.append((x, torch.from_numpy(labels[rows].astype(np.int64))))
     what = "binary version" if binary else "Python version"
     source = {"source": "folder", "folder": str(Path(place).resolve()), "what": f"CIFAR-10, {what}", "seed": seed}
-    return task_of(*parts, output_size=10, bounds=(0.0, 1.0), classes=CLASSES, data=source)
+    bounds = (0.0, 1.0) if padded_to is None else None  # noise has none
+    return task_of(*parts, output_size=10, bounds=bounds, classes=CLASSES, data=source)
 
 
 def _sequences(images: np.ndarray, layout: str, grey: bool) -> torch.Tensor:

@@ -15,7 +15,9 @@ from stability.errors import ConfigurationError, FileFormatError
 from stability.systems.checks import as_choice
 
 from .base import Task, check_size, register_task, task_of
+from .folders import check_numbers
 from .idx import read_labelled_images
+from .noise_padding import noise_padded
 
 LAYOUTS = ("rows", "8", "pixels")
 PERMUTATION_SEED = 784
@@ -32,6 +34,7 @@ def digits(
     permutation_seed: int = PERMUTATION_SEED,
     limit: int | None = None,
     test_limit: int | None = None,
+    padded_to: int | None = None,
 ) -> Task:
     """Handwritten digits (MNIST) as sequences, pixels in [0, 1].
 
@@ -49,6 +52,7 @@ def digits(
         limit: how many training images at most, chosen at random, the same number of each class as far as
             possible.
         test_limit: the same for the test images.
+        padded_to: as many steps, those behind the image independent standard Gaussian noise, drawn once.
 
     Returns:
         The task: 10 classes, one target per sequence.
@@ -64,7 +68,7 @@ def digits(
     """
     prepare = image_sequences(layout, size, permuted, permutation_seed)
     parts, source = _embedded() if data_dir is None else _folder(Path(data_dir), "mnist")
-    return _image_task(parts, source, prepare, seed, limit, test_limit, _layout(layout))
+    return _image_task(parts, source, prepare, seed, (limit, test_limit), _layout(layout), padded_to)
 
 
 @register_task("fashion")
@@ -78,6 +82,7 @@ def fashion(
     permutation_seed: int = PERMUTATION_SEED,
     limit: int | None = None,
     test_limit: int | None = None,
+    padded_to: int | None = None,
 ) -> Task:
     """Fashion-MNIST as sequences: the same format, options and loader as ``digits``, from a folder of IDX
     files.
@@ -91,6 +96,7 @@ def fashion(
         permutation_seed: as in ``digits``.
         limit: as in ``digits``.
         test_limit: as in ``digits``.
+        padded_to: as in ``digits``.
 
     Returns:
         The task: 10 classes.
@@ -102,7 +108,9 @@ def fashion(
     prepare = image_sequences(layout, size, permuted, permutation_seed)
     if data_dir is None:
         raise ConfigurationError("task 'fashion' needs data_dir, a folder with the four IDX files of Fashion-MNIST")
-    return _image_task(*_folder(Path(data_dir), "fashion-mnist"), prepare, seed, limit, test_limit, _layout(layout))
+    return _image_task(
+        *_folder(Path(data_dir), "fashion-mnist"), prepare, seed, (limit, test_limit), _layout(layout), padded_to
+    )
 
 
 def _layout(value: Any) -> str:
@@ -194,14 +202,17 @@ def _image_task(
     source: dict[str, Any],
     prepare: Callable[[np.ndarray], Tensor],
     seed: int,
-    limit: int | None,
-    test_limit: int | None,
+    limits: tuple[int | None, int | None],
     layout: str,
+    padded_to: int | None,
 ) -> Task:
     rng = np.random.default_rng(seed)
     pairs = []
-    for (images, labels), name, most in zip(parts, ("limit", "test_limit"), (limit, test_limit)):
+    for (images, labels), name, most in zip(parts, ("limit", "test_limit"), limits):
         rows = _subset(labels, most, name, rng)
-        pairs.append((prepare(images[rows]), torch.from_numpy(labels[rows].astype(np.int64))))
-    more = {"options": {"layout": layout}, "data": {**source, "seed": seed}}
-    return task_of(*pairs, output_size=10, bounds=(0.0, 1.0), prepare=prepare, **more)
+        x = prepare(images[rows])
+        check_numbers("padded_to", len(x), padded_to or x.shape[1], x.shape[2])
+        pairs.append((noise_padded(x, padded_to, rng), torch.from_numpy(labels[rows].astype(np.int64))))
+    more: dict[str, Any] = {"options": {"layout": layout}, "data": {**source, "seed": seed}}
+    more |= {"bounds": (0.0, 1.0), "prepare": prepare} if padded_to is None else {}  # noise has no bounds
+    return task_of(*pairs, output_size=10, **more)

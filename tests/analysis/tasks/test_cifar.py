@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stability.analysis.tasks import make_task
-from stability.errors import FileFormatError
+from stability.errors import ConfigurationError, FileFormatError
 
 RNG = np.random.default_rng(1)
 IMAGES = RNG.integers(0, 256, (6, 3072), dtype=np.uint8)
@@ -44,6 +44,28 @@ def test_both_versions_of_cifar_give_the_same_sequences(version: str, protocol: 
     assert (grey.input_size, grey.steps) == (1, 1024)
     r, g, b = IMAGES[5].reshape(3, 1024)[:, 40] / 255
     assert float(grey.test[0][0, 40, 0]) == pytest.approx(0.299 * r + 0.587 * g + 0.114 * b)
+
+
+def test_noise_behind_the_image(tmp_path: Path) -> None:
+    """The image first, then Gaussian noise of its own for every sequence, the same for the same seed."""
+    asked = {"data_dir": cifar(tmp_path, "bin"), "padded_to": 1000}
+    task, again = make_task("cifar10", **asked), make_task("cifar10", **asked)
+    plain = make_task("cifar10", data_dir=tmp_path)
+    x = task.train[0]
+    assert (task.steps, task.input_size, task.bounds, plain.bounds) == (1000, 96, None, (0.0, 1.0))
+    assert x[:, :32].equal(plain.train[0])
+    assert x.equal(again.train[0])
+    noise = x[:, 32:].flatten(1)
+    assert float(noise.mean()) == pytest.approx(0.0, abs=0.01)
+    assert float(noise.std()) == pytest.approx(1.0, abs=0.01)
+    assert float(np.abs(np.corrcoef(noise.numpy()) - np.eye(5)).max()) < 0.02
+    digits = make_task("digits", size=7, limit=4, test_limit=2, padded_to=9)
+    assert digits.train[0][:, :7].equal(make_task("digits", size=7, limit=4, test_limit=2).train[0])
+    for steps in (32, 0, True):
+        with pytest.raises(ConfigurationError, match="padded_to"):
+            make_task("cifar10", data_dir=tmp_path, padded_to=steps)
+    with pytest.raises(ConfigurationError, match="take fewer"):
+        make_task("digits", padded_to=2**20)
 
 
 class Evil:
