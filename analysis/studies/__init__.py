@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     adding,
+    certified_robustness,
     contracting,
     errata,
     linear_recurrences,
@@ -35,6 +36,7 @@ __all__ = [
     "StudyResult",
     "Training",
     "adding",
+    "certified_robustness",
     "contracting",
     "errata",
     "keep_part",
