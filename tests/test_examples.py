@@ -115,3 +115,21 @@ def test_growing_gain_goes_from_certified_to_refuted_in_this_order(tmp_path, mon
     assert verdicts[-1] == "refuted"
     assert [order.index(v) for v in verdicts] == sorted(order.index(v) for v in verdicts)
     assert (tmp_path / "gain_ladder.svg").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_what_is_robust_by_construction_is_proved_so(tmp_path, monkeypatch, capsys):
+    lines = play("robust_by_construction.py", tmp_path, monkeypatch, capsys).splitlines()
+    plain, bounded = ([int(share[:-1]) for share in line.split() if share.endswith("%")] for line in lines[:2])
+    assert bounded[0] > 75
+    assert bounded[0] >= bounded[1] >= bounded[2] > plain[2]
+    assert bounded[2] > plain[1]  # proved where attacks succeed on the other
+    ratio, proved = (
+        float(word.rstrip(",")) for word in lines[2].split() if word.rstrip(",").replace(".", "").isdigit()
+    )
+    assert 0.1 < ratio <= proved
+    with (tmp_path / "observer.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 120
+    assert run(["certify", str(tmp_path / "bounded_gain"), "-o", str(tmp_path / "certificate.json"), "--quiet"]) == 0
+    assert run(["verify", str(tmp_path / "certificate.json"), "--quiet"]) == 0
