@@ -32,6 +32,7 @@ from stability.errors import ConfigurationError, UnsupportedError
 from ...models.network import SequenceModel
 from ..attacks.gradient import pgd
 from ..tasks import Task
+from .gains import project_gain
 from .settings import Settings
 
 HINGE = 10.0
@@ -46,7 +47,7 @@ class Objective:
     Args:
         model: what is trained.
         task: gives the loss where nothing else is asked for.
-        settings: ``objective``, ``target_radius``, ``temperature``, ``input_noise``, ``adversarial``.
+        settings: ``objective``, ``target_radius``, ``temperature``, ``input_noise``, ``adversarial``, ``gain_target``.
 
     Raises:
         ConfigurationError: an objective about classes on a task that has none for whole sequences.
@@ -74,6 +75,7 @@ class Objective:
         self._loss = _LOSSES[settings.objective]
         if settings.objective != "task":
             reach(model)  # refused here as well
+        self.after_step()
 
     def inputs(self, x: Tensor, y: Tensor) -> Tensor:
         """Inputs ``(batch, time, features)`` to train on: with noise, then moved by an attack on the model as it is.
@@ -93,6 +95,11 @@ class Objective:
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of a batch, a scalar, from the outputs at its inputs."""
         return self._loss(self, outputs, y)
+
+    def after_step(self) -> None:
+        """What holds of the weights before training and after every step of it: the gain that is asked for."""
+        if self.settings.gain_target is not None:
+            project_gain(self.model, self.settings.gain_target)
 
     def scaled(self, z: Tensor, y: Tensor) -> Tensor:
         """The task's loss of ``t z``."""

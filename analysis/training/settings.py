@@ -25,7 +25,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 SCHEDULES = ("steps", "cosine")
 OBJECTIVES = ("task", "margin", "hinge_kr", "certified", "gloro")
-OPTIONAL = ("clip", "patience", "fresh", "lyapunov_target")  # may be None
+OPTIONAL = ("clip", "patience", "fresh", "lyapunov_target", "gain_target")  # may be None
 ADDED: dict[str, Any] = {
     "alpha": 0.99,
     "betas": (0.9, 0.999),
@@ -40,13 +40,14 @@ ADDED: dict[str, Any] = {
     "target_radius": 0.5,
     "input_noise": 0.0,
     "adversarial": 0.0,
+    "gain_target": None,
 }
 """Defaults of what later releases added: left out of the record, so that runs of earlier ones can go on."""
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("epochs", "batch_size", "patience", "fresh"), check_int),
     "seed": functools.partial(check_int, minimum=0),
     **dict.fromkeys(
-        ("lr", "decay", "validation", "clip", "temperature", "target_radius"),
+        ("lr", "decay", "validation", "clip", "temperature", "target_radius", "gain_target"),
         functools.partial(check_number, strict=True),
     ),
     **dict.fromkeys(
@@ -56,7 +57,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "lyapunov_weight": functools.partial(check_number, strict=True),
 }
 PULLS = ("margin_penalty", "margin_target", "lyapunov_target", "lyapunov_weight")
-AIMS = ("temperature", "target_radius", "input_noise", "adversarial")
+AIMS = ("temperature", "target_radius", "input_noise", "adversarial", "gain_target")
 BOUNDED = ("lr", "decay", "weight_decay", "clip", *PULLS, *AIMS)
 LARGEST = 1e30
 """Of a real number: beyond it an optimizer in float32 overflows in its own arithmetic."""
@@ -102,6 +103,8 @@ class Settings:
         target_radius: the l2 radius that these aim at.
         input_noise: standard deviation of white noise added to the training sequences.
         adversarial: l2 radius of an attack (projected gradients) on every batch before it is trained on.
+        gain_target: the incremental gain from inputs to states that a plain network is held to: its weights are
+            projected after every step, see ``stability.analysis.training.gains``; ``None``: they are not.
     """
 
     epochs: int = 10
@@ -131,6 +134,7 @@ class Settings:
     target_radius: float = 0.5
     input_noise: float = 0.0
     adversarial: float = 0.0
+    gain_target: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -267,6 +267,7 @@ class Trainer:
         if not math.isfinite(norm):
             raise _Stop("diverged", f"the norm of the gradient became {norm} {advice}")
         self.optimizer.step()
+        self.objective.after_step()
         return value, outputs.detach()
 
     def _finish(self, record: Epoch) -> None:

@@ -55,7 +55,8 @@ def train(
         folder = out or Path("runs") / f"{plan.name}-seed{compute.seed}"
         result = _trained(plan, folder, compute, output, "", **how)
     output.status()
-    _finish(folder, result, output)
+    repaired = {} if subject.source is None else _repaired(plan_of(subject, settings, compute), folder, compute)
+    _finish(folder, result, output, repaired)
 
 
 def _refuse_other_options(asked: Mapping[str, Any]) -> None:
@@ -200,15 +201,55 @@ def _show_presets(output: Output) -> None:
     output.show({"presets": [{"name": name, **asdict(preset)} for name, preset in PAPERS.items()]}, "\n".join(lines))
 
 
-def _finish(folder: Path, result: Any, output: Output) -> None:
+def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
+    """What a network was before and is after: its metric on held-out sequences, and its verdict."""
+    from stability.certify import certify
+    from stability.errors import StabilityError
+
+    from ...analysis.training.gains import proved_gain
+    from ...analysis.training.trainer import evaluate
+    from ...models.readers.safetensors import read_tensors
+
+    network, task, _ = prepare(plan, 0, compute)
+    network = network.to("cpu")
+    found: dict[str, Any] = {"from": plan.source, "metric": task.metric_name}
+    target = plan.training.get("gain_target")
+    for moment in ("before", "after"):
+        if moment == "after":
+            network.load_state_dict(read_tensors(folder / "model.safetensors"))
+        said: dict[str, Any] = {"test_metric": evaluate(network, *task.test, task)[1], "verdict": None, "gain": None}
+        try:
+            said["verdict"] = str(certify(network, rate="any", time_limit=60.0, seed=compute.seed).verdict)
+            bound = math.inf if target is None else proved_gain(network, target).value
+            said["gain"] = bound if math.isfinite(bound) else None
+        except StabilityError as error:
+            said["reason"] = str(error)
+        found[moment] = said
+    return found
+
+
+def _finish(folder: Path, result: Any, output: Output, repaired: Mapping[str, Any]) -> None:
     """Say what a training came to."""
     if result.interrupted:
         raise Interrupted(
             f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume {folder}"
         )
-    output.show({"out": folder, **result.to_dict()}, _summary(folder, result))
+    more = {"repaired": repaired} if repaired else {}
+    output.show({"out": folder, **result.to_dict(), **more}, _summary(folder, result) + _repair_text(repaired))
     if result.stopped == "diverged":
         raise ConfigurationError(f"training diverged: {result.detail}; {folder} holds the last good epoch")
+
+
+def _repair_text(repaired: Mapping[str, Any]) -> str:
+    if not repaired:
+        return ""
+    lines = []
+    for moment in ("before", "after"):
+        said = repaired[moment]
+        proved = "" if said["gain"] is None else f", gain from inputs to states at most {said['gain']:.6g} (proved)"
+        verdict = said["verdict"] or "no verdict"
+        lines.append(f"  {moment}: {verdict}{proved}, held-out {metric(said['test_metric'], repaired['metric'])}")
+    return "\n" + "\n".join(lines)
 
 
 def _summary(folder: Path, result: Any) -> str:

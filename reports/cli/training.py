@@ -12,6 +12,7 @@ from stability.errors import ConfigurationError
 from .console import assignments
 from .data import HELD_OUT, check_device, chosen
 from .options import Compute, DataFile, DataOptions, no_default, with_default
+from .sources import open_model
 
 PARAMETERS = 2**27
 """Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
@@ -30,7 +31,13 @@ NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
 """Options that only have an effect beside some values of another one."""
 ABOUT_CLASSES = ("temperature", "objective", "target_radius")
 """Settings of training that mean nothing where targets are not one class a sequence."""
-NAMES = {"alpha": "--rmsprop-alpha", "betas": "--adam-betas", "layer_settings": "--set", "task_settings": "--task-set"}
+NAMES = {
+    "source": "--from",
+    "alpha": "--rmsprop-alpha",
+    "betas": "--adam-betas",
+    "layer_settings": "--set",
+    "task_settings": "--task-set",
+}
 """Options that are not called as their field is."""
 
 
@@ -85,6 +92,9 @@ class TrainingOptions:
     target_radius: Annotated[float | None, with_default("The l2 radius that these aim at.", 0.5)] = None
     input_noise: Annotated[float | None, no_default("Standard deviation of noise on the training sequences.")] = None
     adversarial: Annotated[float | None, no_default("l2 radius of an attack on every batch that is trained on.")] = None
+    gain_target: Annotated[
+        float | None, no_default("Hold a plain network to this gain from inputs to states, by projection.")
+    ] = None
 
     def given(self) -> dict[str, Any]:
         """What the command line says, as fields of ``Settings``.
@@ -144,6 +154,9 @@ class ModelOptions:
     ] = None
     data: DataFile = None
     hidden: Annotated[int | None, with_default("Size of the hidden state.", 64)] = None
+    source: Annotated[
+        str | None, no_default("Go on from a trained network (a run, a file, package.module:factory).", "--from")
+    ] = None
     layer_settings: Annotated[
         list[str] | None, no_default("Option of the layer, name=value; may be repeated.", "--set")
     ] = None
@@ -164,6 +177,7 @@ class Plan:
     task: tuple[str, dict[str, Any]]
     training: Mapping[str, Any]
     soft: tuple[str, ...] = ()
+    source: str | None = None
 
     def settings_for(self, task: Any) -> dict[str, Any]:
         """The settings for a task."""
@@ -180,6 +194,8 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     """
     from ...analysis.training.papers import paper_preset
 
+    if asked.source is not None:
+        _refuse_beside_a_source(asked)
     preset = None if asked.preset is None else paper_preset(asked.preset)
     task = asked.task or (None if asked.data is not None else preset.task if preset else "digits")
     named = chosen(DataOptions(task, asked.task_settings, asked.data), compute.data_dir, HELD_OUT)
@@ -191,13 +207,23 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     if preset is not None and named[0] == preset.task:
         named = named[0], {**preset.options, **named[1]}
     name = asked.preset or f"{named[0] if asked.data is None else asked.data.stem}-{model}"
+    if asked.source is not None:
+        name = f"{name.removesuffix(model)}repaired"
     hidden = asked.hidden if asked.hidden is not None else preset.hidden if preset else 64
-    training = dict(preset.training) if preset else _of_layer(model)
+    training = dict(preset.training) if preset else {} if asked.source else _of_layer(model)
     if preset and named[0] != preset.task:
         training.pop("fresh", None)  # another task need not be a generated one
-    asked = settings.settings(training)
+    chosen_settings = settings.settings(training)
     soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in settings.given())
-    return Plan(name, model, hidden, config, named, asked, soft)
+    return Plan(name, model, hidden, config, named, chosen_settings, soft, asked.source)
+
+
+def _refuse_beside_a_source(asked: ModelOptions) -> None:
+    """A network that is there already has its layer, its size and its options."""
+    for name in ("preset", "model", "hidden", "layer_settings"):
+        if getattr(asked, name) is not None:
+            option = NAMES.get(name, f"--{name}")
+            raise ConfigurationError(f"--from goes on from a network as it is: leave {option} away")
 
 
 def _of_layer(model: str) -> dict[str, Any]:
@@ -225,6 +251,8 @@ def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, A
     as_choice("model", plan.model, (*LAYERS, DEEP))
     where = check_device(compute.device)
     task = make_task(plan.task[0], data_dir=compute.data_dir, seed=compute.seed, **plan.task[1])
+    if plan.source is not None:
+        return open_model(plan.source).to(where), task, None
     description = _description(plan, task)
     size = _size(description)
     if size > PARAMETERS:
