@@ -93,6 +93,7 @@ class Exchange:
 
     def _reset(self) -> None:
         self._hessian: Array | None = None
+        self._began = self.x, 0.0
         self._grid = self._points = _Set(self.axis, np.zeros(0), np.zeros((0, 0, 0)))
         self._settled = False  # no further step on the set gains anything
         self._price = 1.0  # of the logarithm of a singular value, in shares of the span
@@ -119,7 +120,7 @@ class Exchange:
         """
         self._grid = _Set(self.axis, self._frequencies(), self.axis.start(0))
         self._grid.vectors = self.axis.start(len(self._grid.omega), _SEEN)
-        first = self._first(self._grid, share)
+        self._began, first = (self.x, share), self._first(self._grid, share)
         points = _Set(self.axis, self._grid.omega[first], self.axis.start(len(first)))
         return self._exchange(points, tol, share, max(0.02, tol))
 
@@ -127,11 +128,13 @@ class Exchange:
         """The same from where ``run`` ended, with a peak that it did not see."""
         points = self._points.with_points(np.array([omega]))
         self._grid = self._grid.with_points(np.array([omega]), -np.inf)
+        if points.at(self.at(share), self.x).log.max() > _WRONG:
+            (self.x, share), self._hessian = self._began, None
         return self._exchange(points, tol, share, 0.3 * tol)
 
     def _exchange(self, points: _Set, tol: float, share: float, wanted: float) -> float:
         """The best rate on the points, the summits that it raised between them, and so on."""
-        most, began, near = _STEPS, (self.x, share), None
+        most, near = _STEPS, None
         for _ in range(_ROUNDS):
             share = self._solve(points, share, wanted, most)
             if self.deadline.over:
@@ -146,7 +149,7 @@ class Exchange:
             wanted = min(wanted, max(0.2 * excess * cost, 0.3 * tol)) if excess > 0 else 0.3 * tol
             most = _FEW if len(missed) else _MANY
             if excess > _WRONG and len(missed):
-                (self.x, share), self._hessian = began, None
+                (self.x, share), self._hessian = self._began, None
             points = points.with_points(missed) if len(missed) else points
         self._points = points
         return share
@@ -202,14 +205,17 @@ class Exchange:
         """The best share on a set of frequencies, to within ``wanted`` or after ``most`` steps; ``x`` moves along."""
         now = points.at(self.at(share), self.x)
         if self._hessian is None:
-            size = 0.4 / max(float(np.abs(now.by_rate * self.span).max()), 1e-9)
-            self._hessian = np.diag(np.append(np.full(len(self.x), size), 1.0))
+            self._hessian = self._initial(now)
         weight, self._settled = 0.5, False
         for _ in range(most):
             if self.deadline.over:
                 break
             values, slopes = self._constraints(now)
-            step, multipliers = _step(self._hessian, values, slopes)
+            try:
+                step, multipliers = _step(self._hessian, values, slopes)
+            except np.linalg.LinAlgError:  # rounding has made its way into the updates
+                self._hessian = self._initial(now)
+                step, multipliers = _step(self._hessian, values, slopes)
             self._price = max(float(multipliers.sum()), 1e-3)
             weight = max(weight, 1.2 * self._price)
             factor = self._factor(step, share)
@@ -231,6 +237,11 @@ class Exchange:
             if self._settled:
                 break
         return share
+
+    def _initial(self, now: Triplets) -> Array:
+        """Second derivatives to begin with."""
+        size = 0.4 / max(float(np.abs(now.by_rate * self.span).max()), 1e-9)
+        return np.diag(np.append(np.full(len(self.x), size), 1.0))
 
     def _constraints(self, now: Triplets) -> tuple[Array, Array]:
         """Logarithms ``(K r,)`` and their derivatives ``(K r, m + 1)`` by ``x`` and the share of the span."""

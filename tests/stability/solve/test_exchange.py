@@ -1,6 +1,7 @@
 """The best rate by an exchange of peaks: its derivatives, its quadratic programs, its optima."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ from scipy.optimize import minimize
 from stability import LureSystem, certify, verify
 from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError
+from stability.solve import riccati
 from stability.solve.axis import Axis
 from stability.solve.deadline import Deadline
-from stability.solve.exchange import Exchange, _maxima, _step, _updated
+from stability.solve.exchange import Exchange, _maxima, _step, _summit, _updated
+from stability.solve.hinf import hinf_peak
 from stability.solve.loop import centre
 from stability.solve.multiplier import multiplier_lmi
 from stability.systems.statespace import StateSpace
@@ -45,7 +48,20 @@ def test_triplets_are_those_of_the_scaled_transfer_matrix_and_their_derivatives_
         h, top = 1e-6, lambda rate, x, w=w: np.log(_gain(loop, w, rate, x)[0])
         by_scale = [(top(rate, x + h * e) - top(rate, x - h * e)) / (2 * h) for e in np.eye(5)]
         np.testing.assert_allclose(found.by_scale[k, 0], by_scale, atol=1e-7)
+        along = (np.log(_gain(loop, w + h, rate, x)[0]) - np.log(_gain(loop, w - h, rate, x)[0])) / (2 * h)
+        assert found.by_omega[k, 0] == pytest.approx(along, abs=1e-6)
         assert found.by_rate[k, 0] == pytest.approx((top(rate + h, x) - top(rate - h, x)) / (2 * h), abs=1e-6)
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_more_channels_than_are_decomposed_give_the_same_triplets(discrete):
+    loop, rate = _loop(discrete, n=24, m=20), 0.9 if discrete else 0.1
+    axis, omega = Axis(loop), np.array([0.0, 0.7])
+    x = 0.3 * np.random.default_rng(2).normal(size=20)
+    found, v = axis.triplets(omega, rate, x, axis.start(2), 30)
+    for k, w in enumerate(omega):
+        np.testing.assert_allclose(np.exp(found.log[k]), _gain(loop, w, rate, x)[:5], rtol=1e-8)
+    np.testing.assert_allclose(np.einsum("mkr,mks->krs", v.conj(), v), np.tile(np.eye(5), (2, 1, 1)), atol=1e-10)
 
 
 def test_eigenvectors_that_do_not_serve_are_seen():
@@ -80,6 +96,54 @@ def test_updates_satisfy_the_secant_equation_and_stay_positive_definite():
     change *= np.sign(step @ change)
     np.testing.assert_allclose(_updated(0.01 * np.eye(4), step, change) @ step, change, atol=1e-12)
     assert np.linalg.eigvalsh(_updated(np.eye(4), step, -change))[0] > 0
+
+
+def test_a_summit_is_where_the_cubic_between_two_points_is_largest():
+    rng, seen = np.random.default_rng(0), 0
+    while seen < 20:
+        cubic, ends = np.poly1d(rng.standard_normal(4)), np.sort(rng.standard_normal(2))
+        slope = cubic.deriv()
+        if slope(ends[0]) <= 0.0 or slope(ends[1]) >= 0.0:
+            continue
+        grid = np.linspace(*ends, 20001)
+        one, other = (np.array([[w], [cubic(w)], [slope(w)]]) for w in ends)
+        for pair in ((one, other), (other, one)):
+            assert _summit(*pair).item() == pytest.approx(grid[cubic(grid).argmax()], abs=1e-3)
+        seen += 1
+
+
+def test_a_peak_that_the_search_did_not_see_is_taken_in():
+    loop = _loop(False, n=8, m=4)
+    exchange = Exchange(replace(loop, C=0.7 * loop.C), Deadline(), np.zeros(4))
+    exchange._frequencies = lambda: np.array([3.0, 4.0])  # where little happens
+    exchange._missed = lambda *_: (np.zeros(0), -1.0)
+    share = exchange.run(1e-4)
+    seen = [share]
+    del exchange._missed
+    for _ in range(4):
+        scaled = exchange.loop.shifted(exchange.at(share * (1.0 - 1e-4))).scaled(np.exp(exchange.x))
+        peak = hinf_peak(scaled)
+        if peak.norm < 1.0:
+            break
+        share = exchange.run_on(peak.omega, 1e-4, share)
+        seen.append(share)
+    assert peak.norm < 1.0
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_doubling_finds_a_solution_up_to_the_norm_and_stops_at_once_beyond(discrete, monkeypatch):
+    steps = []
+    monkeypatch.setattr(riccati, "_LU", lambda matrix, made=riccati._LU: steps.append(0) or made(matrix))
+    for seed in range(4):
+        loop = _loop(discrete, seed, n=7, m=3)
+        loop = loop if not discrete else replace(loop, A=0.5 * loop.A)
+        norm = hinf_peak(loop).norm
+        for level, found in ((1.0 - 1e-6, True), (1.0 + 1e-3, False)):
+            steps.clear()
+            scaled = replace(loop, C=level / norm * loop.C, D=level / norm * loop.D)
+            assert (riccati.bounded_real(scaled, 1e-9) is not None) == found
+            assert len(steps) < 40  # of 60
 
 
 def test_local_maxima_come_in_order_with_the_ends():

@@ -7,7 +7,7 @@ from scipy.linalg import block_diag, expm
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 from stability.solve import hinf
 from stability.solve.hinf import hinf_norm, hinf_peak
-from stability.solve.positive_real import positivity
+from stability.solve.positive_real import _hamiltonian_values, _pencil_values, positivity
 from stability.solve.response import state_space
 from stability.systems.statespace import StateSpace
 
@@ -138,6 +138,20 @@ def test_bad_input():
 def test_extreme_entries(scale):
     assert hinf_norm([[-2.0 * scale]], [[scale]], [[1.0]]) == pytest.approx(0.5, rel=1e-9)
     assert hinf_norm([[-2.0]], [[scale]], [[1.0 / scale]]) == pytest.approx(0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_the_hamiltonian_matrix_has_the_finite_eigenvalues_of_the_pencil(rng, discrete):
+    A, B, C, D = system(rng, 5, 3, 3, discrete, 0.3)
+    R = D + D.T + 5.0 * np.eye(3)
+    G = StateSpace(A, B, C, D, discrete)
+    found, pencil = _hamiltonian_values(G, R), _pencil_values(G, R)
+    pencil = pencil[np.isfinite(pencil)]
+    assert len(found) == len(pencil) == 10
+    assert np.abs(found[:, None] - pencil[None, :]).min(axis=0).max() < 1e-9
+    assert np.abs(found[:, None] - pencil[None, :]).min(axis=1).max() < 1e-9
+    singular = np.diag([1.0, 1.0, 0.0])
+    assert discrete or _hamiltonian_values(G, singular) is None
 
 
 @pytest.mark.parametrize("discrete", [False, True])
