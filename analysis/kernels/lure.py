@@ -162,13 +162,18 @@ class _Adjoint(torch.autograd.Function):
         u = e.new_zeros(e.shape) if by_M is None else times_earlier(states, h0, by_M.mT)
         if by_drive is not None:
             u[..., -m:] += by_drive
-        tangent, turned = _tangent(kind, u, slope, by_first, M, B, None if by_B is None else channels @ by_B.mT)
+        pushed = None
+        if by_B is not None and len(M) > m:
+            rows(u[..., :-m]).addmm_(rows(channels), by_B.mT)
+        elif by_B is not None:
+            pushed = channels @ by_B.mT
+        tangent, turned = _tangent(kind, u, slope, by_first, M, B, pushed)
         if ctx.curve is None and (bend := _bend(kind.activation, channels)) is not None:
             ctx.curve = bend.mul_(steep).mul_(kind.length if B is None else 1.0)
         to_z = None if ctx.curve is None else ctx.curve * u[..., -m:]
         if by_B is not None:
-            pulled = (lam @ by_B).mul_(slope)
-            to_z = pulled if to_z is None else to_z.add_(pulled)
+            pulled = lam @ by_B
+            to_z = pulled.mul_(slope) if to_z is None else to_z.addcmul_(pulled, slope)
         to_states = to_first = None
         if by_M is not None:
             to_states = torch.empty_like(states)
@@ -182,15 +187,15 @@ class _Adjoint(torch.autograd.Function):
 def _tangent(
     kind: Map, u: Tensor, slope: Tensor, start: Tensor | None, M: Tensor, B: Tensor | None, pushed: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """``p_t`` for all t, with ``u`` completed in place, and ``phi' u`` where there is a ``B``; ``pushed`` is added."""
+    """``p_t`` for all t, with ``u`` completed in place, and ``phi' u`` where there is a ``B``.
+
+    ``pushed`` is added to ``p``; where there is an ``A`` it is in ``u`` already.
+    """
     m, n = slope.shape[2], M.shape[1]
     stepped, keep = _stepped(kind, M, m)
     M_t, p = stepped.mT.contiguous(), start
     tangent, turned = u.new_empty(*u.shape[:2], n), None if B is None else torch.empty_like(slope)
-    offset = u[..., :n] if len(M) > m else None
-    if offset is not None and pushed is not None:
-        offset.add_(pushed)
-        pushed = None
+    offset = u[..., :n] if len(M) > m else pushed
     for t, (u_t, s_t, out) in enumerate(zip(u, slope, tangent)):
         if p is not None:
             u_t.addmm_(p, M_t)
@@ -201,11 +206,10 @@ def _tangent(
                 torch.addcmul(offset[t], u_t[:, -m:], s_t, value=kind.length, out=out)
         else:
             torch.mul(u_t[:, -m:], s_t, out=turned[t])
-            torch.mm(turned[t], B.mT, out=out)
-            if offset is not None:
-                out.add_(offset[t])
-        if pushed is not None:
-            out.add_(pushed[t])
+            if offset is None:
+                torch.mm(turned[t], B.mT, out=out)
+            else:
+                torch.addmm(offset[t], turned[t], B.mT, out=out)
         if keep and p is not None:
             out.add_(p)
         p = out
