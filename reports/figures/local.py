@@ -103,12 +103,13 @@ def inputs(model: ModelRecord, index: int, name: str) -> str | None:
     groups = [group for _, group in frame.groupby("sample")][:2]
     with panel(label(model.title, 36)) as (figure, axes):
         axes.remove()
+        figure.suptitle(label(model.title, 36), x=0.02, ha="left", fontsize=10.5, fontweight="bold")
         places = figure.subplots(len(groups), 2, squeeze=False)
         for row, group in zip(places, groups):
             values, change = (_matrix(group, column) for column in ("value", "change"))
             (_picture if values.shape[1] >= WIDE else _lines)(row, values, change, index)
             row[0].set_title(f"input {int(group['sample'].iloc[0])}", fontsize=9)
-            row[1].set_title(f"what changes its class, {number(float(np.sqrt((change**2).sum())), 2)}", fontsize=9)
+            row[1].set_title(f"change of norm {number(float(np.sqrt((change**2).sum())), 2)}", fontsize=9)
         text = f"The inputs of {model.title} that the smallest perturbations misclassify, with these perturbations"
         return to_svg(figure, name, text, [model.title])
 

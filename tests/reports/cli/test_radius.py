@@ -62,7 +62,7 @@ def test_samples_are_the_rows_of_the_file_in_its_own_precision(here: Path, capsy
     from stability.local.files import read_network, read_sample
 
     _, claim = read_sample(here / "p" / "sample-00001.json", read_network(here / "p")[1])
-    np.testing.assert_array_equal(claim.proof.data["input"], np.load("data.npz")["x"][1])
+    np.testing.assert_array_equal(claim.proof.data["x"], np.load("data.npz")["x"][1])
 
 
 def test_fewer_samples_replace_the_proofs_of_more(here: Path, capsys) -> None:

@@ -40,7 +40,7 @@ def largest(subject: Classifier, x: np.ndarray, label: int, norm: str) -> float:
 
 
 class Toy(ProofData):
-    input: AnyArray
+    x: AnyArray
     label: Index
     norm: Text
     radius: Number
@@ -49,9 +49,9 @@ class Toy(ProofData):
         return f"no perturbation of the input within {self.norm} radius {claim.value!r} changes the class {self.label}"
 
     def check(self, subject: Classifier, claim: Any) -> str:
-        fits = self.input.ndim == 2 and self.input.shape[1] == subject.inputs and self.label < subject.classes
+        fits = self.x.ndim == 2 and self.x.shape[1] == subject.inputs and self.label < subject.classes
         require(fits and self.norm in ("l2", "linf"), "input, label or norm do not fit")
-        require(0 < self.radius <= largest(subject, self.input, self.label, self.norm), "the radius is not proved")
+        require(0 < self.radius <= largest(subject, self.x, self.label, self.norm), "the radius is not proved")
         return f"the boundary is at least {self.radius!r} away"
 
 
@@ -64,7 +64,7 @@ def engine(norm: str, share: float = 0.9) -> Any:
             radius = share * largest(subject, row, int(label), norm)
             if told["epsilon"] is not None:
                 radius = told["epsilon"]
-            data = {"input": np.array(row), "label": int(label), "norm": norm, "radius": float(radius)}
+            data = {"x": np.array(row), "label": int(label), "norm": norm, "radius": float(radius)}
             out.append(registry.accepted(subject, KIND, data) if share <= 1 else registry.propose(subject, KIND, data))
         return out
 
