@@ -19,7 +19,7 @@ CLEAR = 1e-3
 """Of the largest logit: a margin that a batch of another size does not round to the other side, in single precision."""
 
 
-def _climb(
+def climb(
     threat: Threat, steps: int, step_size: float, loss: str, generator: torch.Generator | None = None
 ) -> tuple[Tensor, int]:
     """Projected ascent, from a random start with a generator: the points, and the most steps that one took.
@@ -30,7 +30,7 @@ def _climb(
     threat = threat.limited()
     start = threat.x
     if generator is not None:
-        start = start + threat.geometry.random(start, threat.epsilon, generator)
+        start = start + threat.geometry.random(start, threat.reach, generator)
     z = threat.inside(start)
     best, best_margin = z.clone(), torch.full((len(z),), float("-inf"), dtype=z.dtype, device=z.device)
     rows = torch.arange(len(z), device=z.device)
@@ -98,7 +98,7 @@ def fgsm(
     """
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed, epsilon=epsilon)
     check_loss(loss)
-    return threat.attacked("fgsm", lambda part: _climb(part, 1, threat.epsilon, loss))
+    return threat.attacked("fgsm", lambda part: climb(part, 1, threat.epsilon, loss))
 
 
 def pgd(
@@ -161,7 +161,7 @@ def pgd(
         raise ConfigurationError("restarts without random_start would repeat the same run: set random_start=True")
     check_loss(loss)
     generator = torch.Generator().manual_seed(threat.seed) if random_start else None
-    return threat.attacked("pgd", lambda part: _climb(part, steps, length, loss, generator), restarts)
+    return threat.attacked("pgd", lambda part: climb(part, steps, length, loss, generator), restarts)
 
 
 ATTACKS: dict[str, Callable[..., Any]] = {"fgsm": fgsm, "pgd": pgd, "apgd": apgd, "deepfool": deepfool}

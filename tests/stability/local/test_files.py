@@ -64,9 +64,7 @@ def test_what_was_written_is_proved_again(proofs: Path) -> None:
     subject, _ = read_network(proofs)
     for s in result.samples:
         _, found = read_sample(proofs / s.file, read_network(proofs)[1])
-        assert (
-            s.radius == found.value == pytest.approx(0.9 * largest(subject, found.proof.data["x"], s.label, s.norm))
-        )
+        assert s.radius == found.value == pytest.approx(0.9 * largest(subject, found.proof.data["x"], s.label, s.norm))
         assert f"radius {s.radius!r}" in s.statement
 
 

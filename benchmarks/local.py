@@ -1,0 +1,187 @@
+"""Local certificates: how much of what attacks leave is proved, against published counts and in what time.
+
+    python benchmarks/local.py --only default                       # default networks: certified / attacked radius, l2
+    python benchmarks/local.py --only published --networks DIR --data-dir MNIST    # l_inf, published counts beside ours
+    python benchmarks/local.py --only published --networks DIR --data-dir MNIST --first 30 --time-limit 60
+    python benchmarks/local.py --only growth --data-dir MNIST       # seconds a sample over the length of the sequence
+    python benchmarks/local.py --only batch                         # seconds a sample of many together
+
+``--networks`` names a folder with ``MNIST_LSTM15net.onnx`` and ``MNIST_GRU30net.onnx`` of StarV (BSD 3-clause), the
+networks of "Reachability analysis of recurrent neural networks" (Nonlinear Analysis: Hybrid Systems, 2025); the
+published counts are that repository's own result files. A digit is two frames of 392 pixels there; asked is how many of
+the first 100 correctly classified test digits are certified against every perturbation of an l_inf ball that is not
+clipped. ``left`` counts those that the attacks of ``attack_radii`` do not change: no method can certify more.
+``--data-dir`` holds MNIST's test set as IDX files. Rows are kept in ``benchmarks/results/local.json``, each with its
+command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stability.analysis import local_radius, make_task, preset_model, train
+from stability.analysis.radius.local import LocalRadius
+from stability.analysis.tasks.idx import read_labelled_images
+from stability.analysis.training.presets import preset_training
+from stability.models import ContractingRNN, LipschitzRNN, SequenceModel
+from stability.models.sources import load_module
+
+RESULTS = Path(__file__).parent / "results" / "local.json"
+DEFAULT = ("contracting", "lipschitz", "antisymmetric", "neural_ode", "lstm", "gru")
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "MNIST_LSTM15net": {
+        "epsilons": (0.005, 0.01, 0.015, 0.02, 0.025),
+        "auto_LiRPA": (94, 66, 19, 4, 1),
+        "StarV, LP by Gurobi": (94, 72, 26, 10, 3),
+        "StarV, estimate": (92, 48, 15, 5, 2),
+        "POPQORN": (64, 12, 4, 1, 0),
+    },
+    "MNIST_GRU30net": {
+        "epsilons": (0.0025, 0.005, 0.0075, 0.01, 0.0125),
+        "auto_LiRPA": (100, 96, 87, 67, 41),
+        "StarV, LP by Gurobi": (98, 95, 87, 65, 42),
+        "StarV, estimate": (98, 88, 58, 33, 14),
+    },
+}
+
+
+def keep(kind: str, row: dict[str, Any]) -> None:
+    """Put a row into the results, in the place of the one of the same kind and name."""
+    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
+    row = {"kind": kind, **row, "command": " ".join(["python", "benchmarks/local.py", *sys.argv[1:]])}
+    same = lambda r: all(r.get(k) == row.get(k) for k in ("kind", "name", "first", "time_limit"))  # noqa: E731
+    found = [r for r in found if not same(r)] + [row]
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def timed(result: LocalRadius) -> dict[str, float]:
+    """Seconds a correctly classified sample, attacks not included."""
+    spent = result.seconds[result.correct]
+    return {"seconds_mean": round(float(spent.mean()), 4), "seconds_most": round(float(spent.max()), 4)}
+
+
+def default(names: list[str], count: int) -> None:
+    """Median of certified over attacked radius, l2, of the default report's networks."""
+    task = make_task("digits")
+    for name in names:
+        model = preset_model(name, task)
+        train(model, task, **preset_training(name))
+        x, y = (part[:count] for part in task.test)
+        begun = time.process_time()
+        result = local_radius(model, x, y)
+        row = {
+            "name": name,
+            "samples": count,
+            "correct": int(result.correct.sum()),
+            "median_ratio": round(float(np.median(result.ratio)), 4),
+            "median_radius": result.to_dict()["median_radius"],
+            "median_attack": result.to_dict()["median_attack"],
+            "processor_seconds": round(time.process_time() - begun, 2),
+            **timed(result),
+        }
+        print(json.dumps(row), flush=True)
+        keep("default", row)
+
+
+def published(networks: Path, digits: Path, first: int, time_limit: float) -> None:
+    """Certified counts at every published radius, beside the published ones and what attacks leave."""
+    images, labels = read_labelled_images(digits, "t10k")
+    x = torch.tensor(images.reshape(len(images), 2, -1) / 255.0, dtype=torch.float64)
+    y = torch.tensor(labels.astype(np.int64))
+    for name, told in PUBLISHED.items():
+        model = load_module(networks / f"{name}.onnx")
+        if model is None:
+            raise SystemExit(f"{networks / name}.onnx holds no network that can be run")
+        with torch.no_grad():
+            right = torch.cat([model.double()(part).argmax(1) for part in x.split(1000)]) == y
+        rows = right.nonzero()[:first, 0]
+        counts, left, seconds = [], [], []
+        for epsilon in told["epsilons"]:
+            result = local_radius(model, x[rows], y[rows], norm="linf", epsilon=epsilon, time_limit=time_limit)
+            assert result.certified is not None
+            counts.append(int(result.certified.sum()))
+            left.append(int((result.attack_radius > epsilon).sum()))
+            seconds.append(timed(result))
+            print(f"{name} eps {epsilon}: {counts[-1]} certified, attacks leave {left[-1]}, {seconds[-1]}", flush=True)
+        both = {key: told[key] for key in told if key != "epsilons" and first == 100}
+        row = {
+            "name": name,
+            "first": first,
+            "time_limit": time_limit,
+            "accuracy": round(float(right.double().mean()), 4),
+        }
+        keep(
+            "published", {**row, "epsilons": told["epsilons"], "ours": counts, "left": left, **both, "seconds": seconds}
+        )
+        width = max(len(key) for key in [*both, "attacks leave"])
+        for key, values in [("eps", told["epsilons"]), *both.items(), ("ours", counts), ("attacks leave", left)]:
+            print(f"  {key:<{width}}  " + " ".join(f"{v:>7}" for v in values))
+
+
+def growth(digits: Path | None, count: int) -> None:
+    """Seconds a sample, l2, for the same digits read by rows of 8 pixels and by pixels, and the exponent."""
+    for name, layer in (("contracting", ContractingRNN), ("lipschitz", LipschitzRNN)):
+        seconds = {}
+        for steps, layout in ((98, "8"), (784, "pixels")):
+            task = make_task("digits", layout=layout, data_dir=None if digits is None else str(digits), limit=500)
+            torch.manual_seed(0)
+            model = SequenceModel(layer(task.input_size, 128), 10)
+            x = task.test[0][:count]
+            with torch.no_grad():
+                y = model(x).argmax(1)  # fresh weights: what counts is the time
+            result = local_radius(model, x, y, restarts=0)
+            seconds[steps] = float(result.seconds.mean())
+        exponent = np.log(seconds[784] / seconds[98]) / np.log(8)
+        row = {"name": name, "seconds": seconds, "exponent": round(float(exponent), 3), "samples": count}
+        print(json.dumps(row), flush=True)
+        keep("growth", row)
+
+
+def batch(count: int) -> None:
+    """Seconds a sample of many at 64 units and 28 steps, l2, on one core."""
+    task = make_task("digits")
+    model = preset_model("contracting", task)
+    train(model, task, **{**preset_training("contracting"), "epochs": 2})
+    x, y = (part[:count] for part in task.test)
+    result = local_radius(model, x, y, restarts=0)
+    row = {"name": "contracting", "samples": count, **timed(result)}
+    print(json.dumps(row), flush=True)
+    keep("batch", row)
+
+
+def main() -> None:
+    """Run the parts that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", choices=("default", "published", "growth", "batch"))
+    parser.add_argument("--networks", type=Path, help="folder of the published networks")
+    parser.add_argument("--data-dir", type=Path, help="folder of MNIST's IDX files")
+    parser.add_argument("--first", type=int, default=100, help="how many correctly classified digits")
+    parser.add_argument("--time-limit", type=float, default=3.0, help="seconds a sample of the published networks")
+    parser.add_argument("--models", default=",".join(DEFAULT), help="default networks, with commas between them")
+    parser.add_argument("--samples", type=int, help="of the other parts")
+    told = parser.parse_args()
+    torch.set_num_threads(1)
+    if told.only in (None, "default"):
+        default(told.models.split(","), told.samples or 100)
+    if told.networks is not None and told.only in (None, "published"):
+        if told.data_dir is None:
+            raise SystemExit("--networks needs --data-dir, MNIST's IDX files")
+        published(told.networks, told.data_dir, told.first, told.time_limit)
+    elif told.only == "published":
+        raise SystemExit("the published networks lie in the folder --networks")
+    if told.only in (None, "growth"):
+        growth(told.data_dir, told.samples or 2)
+    if told.only in (None, "batch"):
+        batch(told.samples or 1000)
+
+
+if __name__ == "__main__":
+    main()
