@@ -45,5 +45,9 @@ class DisagreementError(StabilityError):
     """A model does not compute what the system read from its weights computes; the text shows both numbers."""
 
 
+class ContradictionError(StabilityError):
+    """A proof and a counter-example to it were both found: one is wrong, and nothing of the run is to be relied on."""
+
+
 class FileFormatError(StabilityError):
     """A file is missing, unreadable, truncated, hostile, or not of the format it claims."""

@@ -47,7 +47,8 @@ def model_digest(subject: Any) -> str:
         if isinstance(value, torch.Tensor):
             value = value.detach().cpu().contiguous()
             out.update(f"{name} {value.dtype} {tuple(value.shape)}".encode("utf-8", errors="surrogateescape"))
-            out.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+            if value.numel():  # torch shows no bytes of a tensor without entries
+                out.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
         else:
             out.update(f"{name} {value!r}".encode("utf-8", errors="surrogateescape"))
     return out.hexdigest()

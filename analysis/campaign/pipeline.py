@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from stability.certificate import Certificate
-from stability.errors import FileFormatError, StabilityError
+from stability.errors import ContradictionError, FileFormatError, StabilityError
 from stability.storage.artifacts import ANALYSIS_FILE
 
 from ...models.counting import free_parameters
@@ -128,8 +128,8 @@ def _carry_out(
     try:
         STEPS[name](work)
         outcome: dict[str, Any] = {"status": "done", "files": sorted(work.written)}
-    except FileFormatError:
-        raise  # a disk that cannot be written to is no property of the model
+    except (FileFormatError, ContradictionError):
+        raise  # a disk that cannot be written to is no property of the model, a proof that is refuted ends everything
     except StabilityError as error:
         outcome = {"status": "unavailable", "reason": str(error)}
         if isinstance(error, NoDataError):

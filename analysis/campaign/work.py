@@ -27,8 +27,8 @@ NO_DATA = (
     "x (n, time, features) and y (n,)"
 )
 NO_NETWORK = (
-    "no network to run was given, matrices or recurrent weights alone (as state dicts and ONNX files hold them): run "
-    "directories, files of this toolkit and package.module:factory give one"
+    "no network to run was given, matrices or recurrent weights alone (as state dicts hold them, and ONNX files that "
+    "have no linear head): run directories, files of this toolkit and package.module:factory give one"
 )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stability.certificate import Claim
-from stability.errors import ConfigurationError, DisagreementError
+from stability.errors import ConfigurationError, ContradictionError
 from stability.local.classifier import Classifier
 from stability.systems.checks import as_choice
 
@@ -154,7 +154,7 @@ def local_radius(
         DimensionError: a wrong shape.
         NonFiniteError: NaN or infinities.
         UnsupportedError: a model that is no classifier here, or for whose norm there is no certificate.
-        DisagreementError: an attack succeeded inside a certified ball.
+        ContradictionError: an attack succeeded inside a certified ball.
 
     Example:
         >>> from stability.models import ElmanRNN, SequenceModel
@@ -220,7 +220,7 @@ def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Arra
 def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str) -> None:
     """The sandwich: a proof and a counter-example to it cannot both be right."""
     if claim is not None and claim.value is not None and claim.value > upper:
-        raise DisagreementError(
+        raise ContradictionError(
             f"sample {index}: {norm} radius {claim.value!r} is certified, and an attack of size {upper!r} succeeds. "
             "One of them is wrong, and nothing here is to be relied on: please report the model and this sample"
         )

@@ -48,7 +48,7 @@ def sandwich(model: ModelRecord, index: int, name: str) -> str | None:
     finite = attacked[np.isfinite(attacked)]
     end = 1.05 * max([*finite, *radius, 1e-12])
     grid = np.unique([0.0, *radius, *finite, end])
-    low = [(correct & (radius >= r)).mean() for r in grid]
+    low = [(correct & (radius > r)).mean() for r in grid]  # until the next point of the grid
     high = [(correct & (attacked > r)).mean() for r in grid]
     with panel(label(model.title, 36)) as (figure, axes):
         color = series_color(index)
@@ -58,7 +58,7 @@ def sandwich(model: ModelRecord, index: int, name: str) -> str | None:
         both = correct & np.isfinite(attacked)
         if both.any():
             text = f"not known: {number(float((attacked - radius)[both].mean()), 2)} wide on average"
-            axes.annotate(text, (0.02, 0.03), xycoords="axes fraction", **REMARK)
+            axes.annotate(text, (0.03, 0.06), xycoords="axes fraction", **REMARK)
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlim(0, end)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.0f} %"))

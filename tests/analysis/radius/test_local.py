@@ -13,7 +13,7 @@ from stability.analysis import local_radius
 from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.radius import local
 from stability.analysis.radius.engines import ENGINES
-from stability.errors import ConfigurationError, DimensionError, DisagreementError, UnsupportedError
+from stability.errors import ConfigurationError, ContradictionError, DimensionError, UnsupportedError
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
 from stability.models.gated import GRU
@@ -59,7 +59,7 @@ def test_both_radii_are_right_where_they_are_known(norm: str, affine) -> None:
 def test_an_attack_inside_a_certified_ball_stops_the_run(affine, monkeypatch: pytest.MonkeyPatch) -> None:
     subject, x, y = affine
     monkeypatch.setitem(ENGINES, "l2", engine("l2", share=1.01))
-    with pytest.raises(DisagreementError, match=r"sample 0: l2 radius .* is certified, and an attack"):
+    with pytest.raises(ContradictionError, match=r"sample 0: l2 radius .* is certified, and an attack"):
         local_radius(subject, x, y)
 
 
@@ -167,3 +167,30 @@ def test_bad_input_is_refused_by_name(told: dict, error: type, words: str, affin
     given = {"x": x, "y": y, **told}
     with pytest.raises(error, match=words):
         local_radius(subject, given.pop("x"), given.pop("y"), **given)
+
+
+def test_a_refuted_proof_is_no_missing_result_of_a_report(affine, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Other errors of a step are told on the page, and the report goes on; this one ends it."""
+    from stability.analysis import task_from_arrays
+    from stability.analysis.campaign import pipeline
+    from stability.analysis.campaign.budgets import AnalysisSettings, Budget
+    from stability.analysis.campaign.fitting import fitted
+    from stability.analysis.radius import single
+
+    subject, x, _ = affine
+    monkeypatch.setattr(pipeline, "STEPS", {"local": single._local_step})
+    told = {"model": ClassifierNetwork(subject), "title": "net", "source": "test"}
+    settings = AnalysisSettings(budget=Budget(certified=6))
+    for share in (0.9, 1.01):
+        monkeypatch.setitem(ENGINES, "l2", engine("l2", share=share))
+        task = fitted(task_from_arrays(x, subject.logits(x).argmax(axis=1)), told["model"], "net")
+        place = tmp_path / str(share)
+        place.mkdir()
+        if share > 1:
+            with pytest.raises(ContradictionError, match="is certified, and an attack"):
+                pipeline.analyse(place, told["model"], settings, task=task, **told)
+        else:
+            document = pipeline.analyse(place, told["model"], settings, task=task, **told)
+            assert document["steps"]["local"]["status"] == "done"
+            assert json.loads((place / "local.json").read_text())["median_ratio"] == pytest.approx(0.9, rel=1e-3)
+            assert len((place / "local_inputs.csv").read_text().splitlines()) == 1 + 2 * 4 * 2
