@@ -6,6 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,11 @@ def dotted(path: Path) -> list[str]:
     parts = list(path.relative_to(ROOT).with_suffix("").parts)
     parts = parts if parts[0] == "stability" else ["stability", *parts]
     return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def test_every_package_ships():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert sorted(listed) == sorted({".".join(dotted(path)) for path in FILES if path.name == "__init__.py"})
 
 
 def imports(source: str, name: list[str], is_package: bool, *, at_once: bool = False) -> set[str]:
