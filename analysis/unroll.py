@@ -100,9 +100,10 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
         raise UnsupportedError("two directions or a projection: such a network is no map from one state to the next")
     if isinstance(module, (nn.LSTM, nn.GRU)):
         gates = LSTM if isinstance(module, nn.LSTM) else GRU
-        layer: RecurrentLayer = _bare(gates, module, num_layers=module.num_layers)
-        for name, _ in list(layer.rnn.named_parameters()):
-            _lend(layer.rnn, name, getattr(module, name, None), shared)
+        layer = _bare(gates, module, num_layers=module.num_layers)
+        own: nn.Module = layer.rnn
+        for name, _ in list(own.named_parameters()):
+            _lend(own, name, getattr(module, name, None), shared)
         return layer
     if isinstance(module, nn.RNNCell) or (isinstance(module, nn.RNN) and module.num_layers == 1):
         end = "" if isinstance(module, nn.RNNCell) else "_l0"
