@@ -278,7 +278,8 @@ def _figures() -> tuple[Figure, ...]:
         *lines,
         *(
             Figure(
-                "points", title, "model", key, where={"noise": "none"}, log=log, percent=percent, ylabel=title[0].lower() + title[1:],
+                "points", title, "model", key, where={"noise": "none"}, log=log, percent=percent,
+                ylabel=title[0].lower() + title[1:],
                 caption="A stroke each training, a marker at their mean.",
             )
             for key, (title, log, percent) in points.items()
