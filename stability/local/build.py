@@ -130,10 +130,11 @@ def _gated(write: _Writer, cell: GatedCell, state: str, signal: str, reads: Arra
     if cell.kind == "lstm":
         hidden, memory = np.hstack([eye, none]), np.hstack([none, eye])
         cell_rows = [rows(k, hidden) for k in ("f", "i", "g")] + [({state: memory}, zero)]
-        write.add(LstmCell, cell_rows, {"c+": ({}, np.hstack([eye] * 4))})
-        after = np.vstack([np.hstack([eye, eye]), np.hstack([none, none])])
-        out = {state: ({"c+": np.vstack([none, eye])}, after)}
-        more([rows("o", hidden), ({"c+": eye}, zero)], out, ("c+",), LstmOut)
+        kept, put = np.hstack([eye, none]), np.hstack([none, eye])
+        into_c, into_h = np.vstack([none, eye]), np.vstack([eye, none])  # what a unit's value enters of (h, c)
+        write.add(LstmCell, cell_rows, {state: ({state: into_h @ kept}, np.hstack([into_c] * 4))})
+        out = {state: ({state: into_c @ put}, np.hstack([into_h] * 2))}
+        more([rows("o", hidden), ({state: put}, zero)], out, (), LstmOut)
         return
     w, r, b_ih, b_hh = cell.gate("n")
     if cell.reset_after:

@@ -11,10 +11,10 @@ from stability.certificate import Claim
 from stability.errors import ConfigurationError, DimensionError
 from stability.local.build import Stages, stages_of
 from stability.local.classifier import Classifier
-from stability.local.costs import multipliers, nominal_slopes, weights
+from stability.local.costs import Passed, multipliers, nominal_slopes, refined, weights
 from stability.local.ending import differences, moved
 from stability.local.stages import Nominal, Stage
-from stability.local.tube import appended, gain, local_slopes, next_ellipsoid, nominal_run, spread
+from stability.local.tube import appended, gain, local_slopes, next_ellipsoid, nominal_run, products, spread
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
 from stability.systems.checks import as_choice
@@ -25,7 +25,9 @@ _EVALUATIONS = 14
 _TOLERANCE, _FINE = 1e-3, 1e-8
 _SMALL = 3e6
 """Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
-_BATCH = 2**26
+_NEAR = 0.3
+"""The share of the margin from which on a tube is taken as the one that better weights are made of."""
+_BATCH = 2**27
 """Bytes of ellipsoids and their costs at a time."""
 _STEPS_BACK = (2e-8, 1e-6, 1e-4, 1e-2, 0.1)
 
@@ -55,7 +57,27 @@ class Task:
         return replace(self, x=self.x[index], y=self.y[index], margins=self.margins[index])
 
 
-def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
+@dataclass(frozen=True, eq=False)
+class Tube:
+    """What a tube around the runs of ``b`` samples says.
+
+    Attributes:
+        share: ``(b,)`` the largest share of a margin that a perturbation can use up: below one, the class is kept.
+        T: ``(b, T, m)`` the multipliers of all stages of a step.
+        tau: ``(b, T)`` the input's shares, in budgets for each step.
+        shares: ``(b, k)`` those of all other classes.
+        passed: every stage.
+    """
+
+    share: Array
+    T: Array
+    tau: Array
+    shares: Array
+    passed: list[Passed]
+
+
+@np.errstate(all="ignore")  # what overflows proves nothing
+def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> Tube:
     """How much of its margin a perturbation of some size can use up.
 
     Args:
@@ -63,14 +85,10 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> t
         run: their nominal run.
         worth: what every stage is worth to them.
         radius: ``(b,)``.
-
-    Returns:
-        ``(b,)`` the largest share over the other classes: below one the class is kept; the multipliers ``(b, T, m)``
-        of all stages of a step; the shares ``tau`` ``(b, T)`` of the input in budgets for each step.
     """
     net, count = task.net, len(task.net.stages)
     Y = np.zeros((len(radius), net.states, net.states))
-    chosen, shares = [], np.zeros((len(radius), len(task.free)))
+    passed, shares = list[Passed](), np.zeros((len(radius), len(task.free)))
     last: Any = None
     for k, (at, W) in enumerate(zip(run, worth)):
         stage = net.stages[k % count]
@@ -81,15 +99,27 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> t
             Y = appended(Y, free, tau)
         CY, size = spread(stage, Y)
         local = local_slopes(stage, at, size, radius)
-        G = gain(stage, local.m)
-        T = multipliers(stage, CY, G, local.rho, W)
-        chosen.append(T)
+        of = products(stage, CY, local.m)
+        T = multipliers(stage, Y, of, local.rho, W)
+        passed.append(Passed(stage, Y, of, local.rho, T))
         last = (stage, at.rows, Y, local)
-        Y = next_ellipsoid(stage, Y, CY, G, local.rho, T)
-    share = (moved(net.head, task.y, radius, Y, last) / task.margins).max(axis=1)
-    share = np.where(np.isfinite(share), share, np.inf)
-    steps = [np.concatenate(chosen[k : k + count], axis=1) for k in range(0, len(chosen), count)]
-    return share, np.stack(steps, axis=1), shares
+        Y = next_ellipsoid(stage, Y, of, local.rho, T)
+    used = moved(net.head, task.y, radius, Y, last) / task.margins
+    share = np.where(np.isfinite(used).all(axis=1), used.max(axis=1), np.inf)
+    steps = [np.concatenate([at.T for at in passed[k : k + count]], axis=1) for k in range(0, len(passed), count)]
+    return Tube(share, np.stack(steps, axis=1), shares, used, passed)
+
+
+@np.errstate(all="ignore")
+def _refine(task: Task, found: Tube, worth: list[Array], good: Array, where: Array) -> None:
+    """Better weights for those samples of a batch whose tube held, in place."""
+    parts = [at.only(good) for at in found.passed]
+    ends = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
+    near = (found.shares[good] / found.share[good][:, None]) ** 8  # the largest share, smoothly
+    new = refined(task.net, parts, ends * near[..., None])
+    usable = np.isfinite([W.sum(axis=(1, 2)) for W in new]).all(axis=0)
+    for old, W in zip(worth, new):
+        old[where[usable]] = W[usable]
 
 
 def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:
@@ -110,7 +140,7 @@ def _search(task: Task, upper: Array, tolerance: float, deadline: Deadline) -> t
     run = nominal_run(task.net, task.x)
     worth = weights(task.net, run, task.y, task.margins)
     high = np.minimum(upper, 8.0 * linear_radius(task, run))
-    low = np.zeros(len(high))
+    low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=bool)
     trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
     found = np.zeros((len(high), len(task.free), sum(len(stage.C) for stage in task.net.stages)))
     shares, goal = np.zeros((len(high), len(task.free))), np.log1p(-0.5 * tolerance)
@@ -120,10 +150,16 @@ def _search(task: Task, upper: Array, tolerance: float, deadline: Deadline) -> t
         if not len(left) or deadline.over:
             break
         e = trial[left]
-        share, T, tau = tube(task.only(left), [of_samples(at, left) for at in run], [W[left] for W in worth], e)
-        good = share < 1.0
+        part = task.only(left)
+        made = tube(part, [of_samples(at, left) for at in run], [W[left] for W in worth], e)
+        share, good = made.share, made.share < 1.0
         held, failed = left[good], left[~good]
-        low[held], found[held], shares[held], high[failed] = e[good], T[good], tau[good], e[~good]
+        low[held], found[held], shares[held], high[failed] = e[good], made.T[good], made.tau[good], e[~good]
+        now = good & (share >= _NEAR) & ~better[left]
+        if now.any():
+            _refine(part, made, worth, now, left[now])
+            better[left[now]] = True
+            high[left[now]] = top[left[now]]  # what failed may hold now
         with np.errstate(all="ignore"):
             log = np.log(share)
             secant = (log - logs[left]) / (np.log(e) - radii[left])
@@ -134,7 +170,7 @@ def _search(task: Task, upper: Array, tolerance: float, deadline: Deadline) -> t
         middle = np.where(low[left] > 0, np.sqrt(low[left] * high[left]), 0.3 * high[left])
         inside = np.isfinite(following) & (following > low[left]) & (following < high[left])
         trial[left] = np.where(inside, following, middle)
-        done = (good & (share >= 1.0 - tolerance)) | (high[left] - low[left] <= tolerance * high[left])
+        done = (good & ~now & (share >= 1.0 - tolerance)) | (high[left] - low[left] <= tolerance * high[left])
         left = left[~done]
     return low, found, shares
 
@@ -236,8 +272,7 @@ def largest_balls(
         else:
             run = nominal_run(net, task.x)
             radius = np.full(len(part), float(epsilon))
-            share, T, tau = tube(task, run, weights(net, run, task.y, task.margins), radius)
-            radius = np.where(share < 1.0, radius, 0.0)
+            radius, T, tau = _decide(task, run, radius)
         for i, sample in enumerate(part):
             data = {
                 "T": T[i],
@@ -246,6 +281,21 @@ def largest_balls(
             }
             claims[sample] = _proved(classifier, task.x[i], int(y[sample]), float(radius[i]), data, epsilon is None)
     return claims
+
+
+def _decide(task: Task, run: list[Nominal], radius: Array) -> tuple[Array, Array, Array]:
+    """The radii where they hold, else zero; a tube that fails by less than half is tried once more."""
+    worth = weights(task.net, run, task.y, task.margins)
+    made = tube(task, run, worth, radius)
+    near = (made.share >= 1.0) & (made.share < 2.0)
+    if near.any():
+        _refine(task, made, worth, near, np.flatnonzero(near))
+        again = tube(task, run, worth, radius)
+        kept = np.where(made.share < 1.0, made.share, again.share)
+        first = made.share < 1.0
+        T = np.where(first[:, None, None], made.T, again.T)
+        return np.where(kept < 1.0, radius, 0.0), T, np.where(first[:, None], made.tau, again.tau)
+    return np.where(made.share < 1.0, radius, 0.0), made.T, made.tau
 
 
 def _proved(

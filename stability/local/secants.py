@@ -83,8 +83,11 @@ def _tanh(z: Array, r: Array) -> tuple[Array, Array]:
     slope = 1.0 - np.tanh(e) ** 2
     with np.errstate(invalid="ignore"):
         rising = slope * r - (t - np.tanh(e)) >= _ERROR * (1.0 + r)  # the quotient still grows at this end
-    peak = _tangent(z, t)
-    high = np.minimum(np.where(rising | (e >= 0.0), np.minimum(near, peak), peak), steepest)
+    within = ~(rising | (e >= 0.0))  # the reach contains the point of tangency, or cannot be seen not to
+    peak = np.ones_like(t)
+    if within.any():
+        peak[within] = _tangent(z[within], t[within])
+    high = np.minimum(np.where(within, peak, near), steepest)
     return np.where(np.isnan(low), 0.0, np.maximum(low, 0.0)), np.where(np.isnan(high), 1.0, high)
 
 

@@ -6,8 +6,8 @@ A stage takes a vector ``y`` (states, the input, what earlier stages of the same
 
 for two runs, where each ``k_i`` lies in an interval that depends on the nominal run and on how far the row ``C_i d``
 can go: secant slopes of an activation, or such slopes times values of gates. For gates the second equation is exact,
-since products are split as ``f' c' - f c = f' (c' - c) + c (f' - f)``, with one factor of the nominal run, the other
-of the perturbed one.
+too: products are split as :math:`f' c' - f c = \tfrac12 (f + f') (c' - c) + \tfrac12 (c + c') (f' - f)`, which halves
+what either factor varies.
 
 Nothing here trusts the nominal run to be exact. It is one of floats; what a float stage misses of the exact one is
 bounded entry by entry (``Nominal.error``), and so is what a row of pre-activations misses (``Nominal.offset``).
@@ -125,10 +125,11 @@ def _widened(low: Array, high: Array, size: Array | float = 1.0) -> _Range:
     return low - _WIDER * size, high + _WIDER * size
 
 
-def _gate(name: str, z: Array, reach: Array) -> _Range:
-    """Values of a gate within reach of ``z``."""
+def _half_way(name: str, z: Array, reach: Array) -> _Range:
+    """Means of the value of a gate at ``z`` and of one within reach of it."""
     phi = activation(name)
-    return _widened(phi.function(z - reach), phi.function(z + reach), 1.0)
+    value = phi.function(z)
+    return _widened(0.5 * (value + phi.function(z - reach)), 0.5 * (value + phi.function(z + reach)), 1.0)
 
 
 def _times(x: _Range, y: _Range) -> _Range:
@@ -138,8 +139,9 @@ def _times(x: _Range, y: _Range) -> _Range:
     return _widened(low, high, np.maximum(np.abs(low), np.abs(high)))
 
 
-def _at(value: Array, error: float = 0.0) -> _Range:
-    return value - error, value + error
+def _around(value: Array, reach: Array) -> _Range:
+    """Means of a value and of one within reach of it."""
+    return _widened(value - 0.5 * reach, value + 0.5 * reach, 1.0 + np.abs(value) + reach)
 
 
 def _joined(*parts: _Range) -> tuple[Array, Array]:
@@ -180,10 +182,10 @@ class LstmCell(Gated):
 
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
         """See ``Stage``."""
-        (zf, zi, zg, c), (rf, ri, rg, _) = self.blocks(rows, 4), self.blocks(reach, 4)
+        (zf, zi, zg, c), (rf, ri, rg, rc) = self.blocks(rows, 4), self.blocks(reach, 4)
         kf, ki, kg = secant_range("sigmoid", zf, rf), secant_range("sigmoid", zi, ri), secant_range("tanh", zg, rg)
-        by_g = _times(_at(np.tanh(zg), _VALUE), ki)
-        return _joined(_times(_at(c), kf), by_g, _times(_gate("sigmoid", zi, ri), kg), _gate("sigmoid", zf, rf))
+        by_f, by_i = _times(_around(c, rc), kf), _times(_half_way("tanh", zg, rg), ki)
+        return _joined(by_f, by_i, _times(_half_way("sigmoid", zi, ri), kg), _half_way("sigmoid", zf, rf))
 
 
 class LstmOut(Gated):
@@ -199,8 +201,8 @@ class LstmOut(Gated):
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
         """See ``Stage``."""
         (zo, c), (ro, rc) = self.blocks(rows, 2), self.blocks(reach, 2)
-        by_o = _times(_at(np.tanh(c), _VALUE), secant_range("sigmoid", zo, ro))
-        return _joined(by_o, _times(_gate("sigmoid", zo, ro), secant_range("tanh", c, rc)))
+        by_o = _times(_half_way("tanh", c, rc), secant_range("sigmoid", zo, ro))
+        return _joined(by_o, _times(_half_way("sigmoid", zo, ro), secant_range("tanh", c, rc)))
 
 
 class GruReset(Gated):
@@ -216,14 +218,14 @@ class GruReset(Gated):
 
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
         """See ``Stage``."""
-        (zr, q), (rr, _) = self.blocks(rows, 2), self.blocks(reach, 2)
-        return _joined(_times(_at(q), secant_range("sigmoid", zr, rr)), _gate("sigmoid", zr, rr))
+        (zr, q), (rr, rq) = self.blocks(rows, 2), self.blocks(reach, 2)
+        return _joined(_times(_around(q, rq), secant_range("sigmoid", zr, rr)), _half_way("sigmoid", zr, rr))
 
 
 class GruOut(Gated):
     r"""Rows ``z_z, a, h``; out: :math:`h^+ = (1 - \sigma(z_z)) \tanh a + \sigma(z_z) h`.
 
-    Its difference is :math:`z' dh + (h - n) dz + (1 - z') dn`.
+    Its difference is :math:`\bar z\, dh + (\bar h - \bar n) dz + (1 - \bar z) dn`, with means of both runs.
     """
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
@@ -237,8 +239,8 @@ class GruOut(Gated):
 
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
         """See ``Stage``."""
-        (zz, a, h), (rz, ra, _) = self.blocks(rows, 3), self.blocks(reach, 3)
-        low, high = _gate("sigmoid", zz, rz)
-        spread = _widened(*_at(h - np.tanh(a), _VALUE), 1.0 + np.abs(h))
+        (zz, a, h), (rz, ra, rh) = self.blocks(rows, 3), self.blocks(reach, 3)
+        (low, high), (least, most), (down, up) = _half_way("sigmoid", zz, rz), _half_way("tanh", a, ra), _around(h, rh)
+        spread = _widened(down - most, up - least, 1.0 + np.abs(h) + rh)
         by_z, by_a = secant_range("sigmoid", zz, rz), secant_range("tanh", a, ra)
         return _joined(_times(spread, by_z), _times((1.0 - high, 1.0 - low), by_a), (low, high))

@@ -100,32 +100,50 @@ def gain(stage: Stage, m: Array) -> Array:
     return stage.A + (stage.B * m[..., None, :]) @ stage.C
 
 
-def next_ellipsoid(stage: Stage, Y: Array, CY: Array, G: Array, rho: Array, T: Array) -> Array:
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Products that choosing ``T`` and using it share: ``R = C Y C^T`` ``(..., m, m)``, ``G`` and ``G Y C^T``."""
+
+    R: Array
+    G: Array
+    GYC: Array
+
+
+def products(stage: Stage, CY: Array, m: Array) -> Products:
+    """They, of a stage's ``C Y`` and the middles of its slopes."""
+    G = gain(stage, m)
+    return Products(CY @ stage.C.T, G, G @ turned(CY))
+
+
+def next_ellipsoid(stage: Stage, Y: Array, of: Products, rho: Array, T: Array) -> Array:
     """``Y+``; channels with ``rho = 0`` take no part.
 
     Args:
         stage: the stage.
         Y: ``(..., k, k)``.
-        CY: ``(..., m, k)``.
-        G: ``(..., k2, k)``.
+        of: its products.
         rho: ``(..., m)``.
         T: ``(..., m)``, positive, with ``T - C Y C^T > 0`` on the channels that take part.
     """
-    GY = G @ Y
-    out = GY @ turned(G)
+    out = of.G @ Y @ turned(of.G)
     active = rho > 0
     if active.any():
-        GYC = G @ turned(CY)
         BT = stage.B * (rho * np.sqrt(T))[..., None, :]
-        left = _resolvent(CY @ stage.C.T, np.where(active, T, np.inf), GYC)
-        out = out + left @ turned(GYC) + BT @ turned(BT)
+        left = resolvent(of.R, np.where(active, T, np.inf), of.GYC)
+        out = out + left @ turned(of.GYC) + BT @ turned(BT)
     return 0.5 * (out + turned(out))
 
 
-def _resolvent(R: Array, T: Array, X: Array) -> Array:
+def resolvent(R: Array, T: Array, X: Array) -> Array:
     """``X (diag(T) - R)^{-1}``; rows of infinite ``T`` become zero."""
     scale = 1.0 / np.sqrt(T)  # zero for those that take no part
     inner = -R * scale[..., :, None] * scale[..., None, :]
     inner[..., range(R.shape[-1]), range(R.shape[-1])] += 1.0
-    solved = np.linalg.solve(inner, turned(X * scale[..., None, :]))
+    try:
+        solved = np.linalg.solve(inner, turned(X * scale[..., None, :]))
+    except np.linalg.LinAlgError:  # one of a batch has overflowed, or its T is none: nothing is proved of it
+        inner = inner + 0.0 * inner
+        singular = ~(np.abs(np.linalg.det(inner)) > 0)
+        inner[singular] = np.nan
+        solved = np.linalg.solve(inner, turned(X * scale[..., None, :]))
     return turned(solved) * scale[..., None, :]

@@ -17,6 +17,7 @@ errors of a step do not grow with the network's expansions more than perturbatio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from stability.local.build import stages_of
 from stability.local.classifier import Classifier
 from stability.local.ending import differences, moved
 from stability.local.stages import Nominal, Stage
-from stability.local.tube import ROOM, Local, appended, gain, local_slopes, next_ellipsoid, spread
+from stability.local.tube import ROOM, Local, appended, local_slopes, next_ellipsoid, products, spread
 from stability.rigor.constants import EPS
 from stability.rigor.definite import gamma, prove_positive_definite
 from stability.rules.fields import AnyArray, Index, Number, ProofData, Refused, Text, require
@@ -108,16 +109,19 @@ class LocalEllipsoids(ProofData):
         """The slopes of a stage and the ellipsoid after it, proved."""
         CY, size = spread(stage, Y)
         local = local_slopes(stage, at, size, self.radius)
-        G, active = gain(stage, local.m), local.rho > 0
-        out = next_ellipsoid(stage, Y, CY, G, local.rho, np.where(active, T, 1.0))
+        of, active = products(stage, CY, local.m), local.rho > 0
+        G, out = of.G, next_ellipsoid(stage, Y, of, local.rho, np.where(active, T, 1.0))
         missed = self._missed(stage, at, G, Y, local)
         k, share = len(out), room if self.tau is None else 0.5 * _THETA * self.radius**2
         added = 2.0 * k * missed**2 / share
-        diagonal = np.maximum(np.einsum("ii->i", out), 0.0)
+        # room in proportion to what rounding costs: entries that are small by cancellation get as much as their terms
+        sides = np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0))
+        size = np.maximum(np.einsum("ii->i", out), (np.abs(G) @ sides) ** 2)
+        proved = self._inequality(stage, Y, G, local.rho, T, active)
         for inflation in _INFLATIONS:
             trial = out.copy()
-            trial[range(k), range(k)] += inflation * diagonal + 1e-16 * diagonal.max(initial=0.0) + 1e-40
-            if self._contains(stage, trial, Y, G, local.rho, T, active):
+            trial[range(k), range(k)] += inflation * size + 1e-16 * size.max(initial=0.0) + 1e-40
+            if proved(trial):
                 trial *= 1.0 + 4 * EPS + (0.0 if self.tau is None else _THETA)
                 trial[range(k), range(k)] += added
                 return local, trial
@@ -134,25 +138,33 @@ class LocalEllipsoids(ProofData):
             missed = missed + dA @ sides + dB @ (steep * local.reach) + np.abs(stage.B) @ (steep * (dC @ sides))
         return missed * (1 + gamma(len(stage.C) + len(sides) + 16))
 
-    def _contains(self, stage: Stage, after: Array, Y: Array, G: Array, rho: Array, T: Array, active: Array) -> bool:
-        """The matrix inequality of the module's head, for the channels whose slopes are not known exactly."""
-        k, B = len(after), stage.B[:, active]
+    def _inequality(
+        self, stage: Stage, Y: Array, G: Array, rho: Array, T: Array, active: Array
+    ) -> Callable[[Array], bool]:
+        """Whether a ``Y+`` fulfils the inequality of the module's head, for the channels of inexact slopes."""
+        k, B = len(G), stage.B[:, active]
         V = np.concatenate([G, -stage.C[active]])
         loss, count = rho[active] ** 2 * T[active], int(active.sum())
-        matrix = -(V @ Y @ V.T)
-        matrix[:k, :k] += after - (B * loss) @ B.T
-        matrix[range(k, k + count), range(k, k + count)] += T[active]
-        matrix = 0.5 * (matrix + matrix.T)
-        aV, aY, aB, size = np.abs(V), np.abs(Y), np.abs(B), np.abs(after)
+        fixed = -(V @ Y @ V.T)
+        fixed[:k, :k] -= (B * loss) @ B.T
+        fixed[range(k, k + count), range(k, k + count)] += T[active]
+        fixed = 0.5 * (fixed + fixed.T)
+        aV, aY, aB = np.abs(V), np.abs(Y), np.abs(B)
         factor = gamma(2 * Y.shape[0] + count + 16)
 
-        def action(s: Array) -> Array:
-            out = aV @ (aY @ (aV.T @ s))
-            out[:k] += aB @ (loss * (aB.T @ s[:k])) + size @ s[:k]
-            out[k:] += T[active] * s[k:]
-            return factor * out
+        def holds(after: Array) -> bool:
+            size, matrix = np.abs(after), fixed.copy()
+            matrix[:k, :k] += after
 
-        return prove_positive_definite(matrix, action, overwrite=True).holds
+            def action(s: Array) -> Array:
+                out = aV @ (aY @ (aV.T @ s))
+                out[:k] += aB @ (loss * (aB.T @ s[:k])) + size @ s[:k]
+                out[k:] += T[active] * s[k:]
+                return factor * out
+
+            return prove_positive_definite(matrix, action, overwrite=True).holds
+
+        return holds
 
     def _slack(self, subject: Classifier, head: Array, y: Array, Y: Array, last: Any) -> Array:
         """Lower bounds of what is left of every margin; infinite for the class itself."""
