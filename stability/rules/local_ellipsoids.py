@@ -71,6 +71,7 @@ class LocalEllipsoids(ProofData):
         room = ROOM * self.radius**2 / (4.0 * len(self.x) * len(net.stages))  # of the squares, for each stage
         y, Y = np.zeros(net.states), np.zeros((net.states, net.states))
         last: Any = None
+        missed = np.zeros(net.states)
         for t, u in enumerate(self.x):
             at = 0
             for stage in net.stages:
@@ -78,14 +79,15 @@ class LocalEllipsoids(ProofData):
                     y = np.concatenate([y, u])
                     free = np.ones(len(u)) if self.mask is None else self.mask[t]
                     Y = appended(Y, free, None if self.tau is None else self.tau[t])
-                    Y *= 1.0 + 8 * EPS  # the division by shares
+                    if self.tau is not None:
+                        _raise_diagonal(Y, 4 * len(Y) * EPS)  # the roundings of the division by shares
                 nominal = stage.nominal(y)
                 T = self.T[t, at : at + len(stage.C)]
                 at += len(stage.C)
-                local, after = self._stage(stage, nominal, Y, T, room, f"step {t}")
+                local, after, missed = self._stage(stage, nominal, Y, T, room, f"step {t}")
                 last = (stage, nominal.rows, Y, local)
                 y, Y = nominal.out, after
-        slack = self._slack(subject, net.head, y, Y, last)
+        slack = self._slack(subject, net.head, y, Y, last, missed)
         worst = int(np.argmin(slack))
         require(slack[worst] > 0, f"within the radius, logit {worst} is not proved to stay below that of {self.label}")
         return f"ellipsoids of {len(self.x)} steps keep every logit below that of class {self.label}"
@@ -102,11 +104,14 @@ class LocalEllipsoids(ProofData):
         require(tau is None or (tau.shape == (len(x),) and bool(((tau > 1e-9) & (tau < 1 - 1e-9)).all())),
                 "tau must lie between 0 and 1, one for each step")  # fmt: skip
         require(
-            0.0 < self.radius < LARGEST and float(np.abs(x).max()) < LARGEST, "the radius or the input is out of range"
+            0.0 < self.radius < LARGEST and float(np.abs(x).max(initial=0.0)) < LARGEST,
+            "the radius or the input is out of range",
         )
 
-    def _stage(self, stage: Stage, at: Nominal, Y: Array, T: Array, room: float, where: str) -> tuple[Local, Array]:
-        """The slopes of a stage and the ellipsoid after it, proved."""
+    def _stage(
+        self, stage: Stage, at: Nominal, Y: Array, T: Array, room: float, where: str
+    ) -> tuple[Local, Array, Array]:
+        """The slopes of a stage, the ellipsoid after it, proved, and what its floats miss."""
         CY, size = spread(stage, Y)
         local = local_slopes(stage, at, size, self.radius)
         of, active = products(stage, CY, local.m), local.rho > 0
@@ -122,19 +127,21 @@ class LocalEllipsoids(ProofData):
             trial = out.copy()
             trial[range(k), range(k)] += inflation * size + 1e-16 * size.max(initial=0.0) + 1e-40
             if proved(trial):
-                trial *= 1.0 + 4 * EPS + (0.0 if self.tau is None else _THETA)
+                if self.tau is not None:
+                    trial *= 1.0 + _THETA
+                _raise_diagonal(trial, 4 * k * EPS)  # more than what is rounded in the line above and the one below
                 trial[range(k), range(k)] += added
-                return local, trial
+                return local, trial, missed
         raise Refused(f"{where}: the multipliers do not prove the next ellipsoid")
 
     def _missed(self, stage: Stage, at: Nominal, G: Array, Y: Array, local: Local) -> Array:
         """``eta``: the errors of the nominal run, and those of ``G`` and of the matrices on a perturbation."""
         sides = self.radius * (1.0 + ROOM) * np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0)) * (1 + 8 * EPS)
         absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(local.m)) @ np.abs(stage.C)
-        missed = at.error + gamma(len(stage.C) + 4) * (absolute @ sides)
+        steep = np.abs(local.m) + local.rho
+        missed = at.error + np.abs(stage.B) @ (steep * at.offset) + gamma(len(stage.C) + 4) * (absolute @ sides)
         if stage.slack is not None:
             dA, dB, dC = stage.slack
-            steep = np.abs(local.m) + local.rho
             missed = missed + dA @ sides + dB @ (steep * local.reach) + np.abs(stage.B) @ (steep * (dC @ sides))
         return missed * (1 + gamma(len(stage.C) + len(sides) + 16))
 
@@ -166,7 +173,7 @@ class LocalEllipsoids(ProofData):
 
         return holds
 
-    def _slack(self, subject: Classifier, head: Array, y: Array, Y: Array, last: Any) -> Array:
+    def _slack(self, subject: Classifier, head: Array, y: Array, Y: Array, last: Any, missed: Array) -> Array:
         """Lower bounds of what is left of every margin; infinite for the class itself."""
         w, label = differences(head, np.asarray(self.label)), self.label
         steps = float(len(self.x)) if subject.reduction == "mean" else 1.0
@@ -177,6 +184,13 @@ class LocalEllipsoids(ProofData):
         # of the sum, of the differences of the head's rows, here and in what moves
         sizes = np.abs(head) + np.abs(head[label])
         error = gamma(len(y) + 16) * (sizes @ (np.abs(y) + sides) + np.abs(bias) + abs(bias[label]) + moves)
+        error = error + 2.0 * (sizes @ missed)  # of the last stage, where its rows alone are looked at
         slack = margin - moves - error
         slack[label] = np.inf
         return slack
+
+
+def _raise_diagonal(Y: Array, share: float) -> None:
+    """Add a share of each diagonal entry: above every change of the entries by relative ``share / len(Y)``."""
+    index = range(len(Y))
+    Y[index, index] += share * np.einsum("ii->i", Y)
