@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ..campaign.work import Work
 
 Array = NDArray[np.float64]
+MOST_PAIRS = 2**24  # of classes, over all steps: words as classes have more
 GIVEN = "; a gain from the input to the logits that was proved otherwise can be given in Python as gain="
 
 
@@ -261,6 +262,9 @@ def certified_radius(
     every_step = isinstance(y, Tensor) and y.dim() == 2
     x, y = (check_step_labelled if every_step else check_labelled)(model, x, y)
     horizon, features = x.shape[1:]
+    classes = model.output_size if isinstance(model, SequenceModel) else 0
+    if every_step and horizon * classes**2 > MOST_PAIRS:
+        raise UnsupportedError(f"{classes} classes at {horizon} steps are more pairs of classes than are bounded here")
     bounds = _reaches(model, gain, certificate, horizon, features, every_step)
     z, asked = to_numpy(_logits(model, x, y)), counted(y).cpu().numpy()
     place = np.nonzero(asked)

@@ -130,6 +130,8 @@ def test_what_has_no_radius_at_every_step_is_refused():
         certified_radius(start, x, y)
     with pytest.raises(UnsupportedError, match="no linear function"):
         certified_radius(last, x, y)
+    with pytest.raises(UnsupportedError, match="more pairs of classes"):
+        certified_radius(SequenceModel(ElmanRNN(F, 2), 2000, "all"), x, y)
     with pytest.raises(DimensionError, match="reduction='all'"):
         certified_radius(nn.Flatten(), x, y, gain=1.0)
     with pytest.raises(ConfigurationError, match="no class in some"):
