@@ -163,7 +163,7 @@ class Tube:
             return terms[0].b
         c, L = np.zeros(m), np.zeros((m, n + m))
         ends, rests, loose, size = [np.zeros(m), np.zeros(m)], [np.zeros(m), np.zeros(m)], np.zeros(m), np.zeros(m)
-        one, nothing = np.ones(m), Parabola.plane(np.zeros(m), np.zeros(m))
+        one = np.ones(m)
         for term in terms:
             alpha, beta = chords(term.unit, term.box)
             whole = image(term.unit, term.box)
@@ -174,7 +174,7 @@ class Tube:
                 plane = Parabola.plane(sign * alpha, sign * beta)
                 sure = -whole.high if k else whole.low
                 rests[k] = rests[k] + np.maximum(least(term.unit, sign, plane, box), sure - across * UP)
-                ends[k] = ends[k] + np.maximum(least(term.unit, sign, nothing, box), sure)
+                ends[k] = ends[k] + sure  # the arguments' intervals know nothing of each other: nothing is lost
             for slope, y in ((alpha, term.a), (beta, term.b)):
                 if y is None:
                     continue

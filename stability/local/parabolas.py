@@ -34,6 +34,7 @@ from stability.rigor.definite import prove_positive_definite
 Array = np.ndarray
 Met = Sequence[Sequence[tuple[Array, Array]]]
 _GRID = {1: 129, 2: 17}
+_NARROW = 1e-3
 
 
 @dataclass(frozen=True)
@@ -145,23 +146,13 @@ def touching(term: Term, sign: Array, a0: Array, b0: Array) -> Parabola:
     curved = [0.5 * sign * h * w for h, w in zip(hessian, (wide_a**2, wide_a * wide_b, wide_b**2))]
     p, q, t = M[:, 0] - curved[0], M[:, 1] - curved[1], M[:, 2] - curved[2]
     lower = np.maximum(lower, 0.5 * (p + t) + np.sqrt((0.5 * (p - t)) ** 2 + q**2))
+    narrow = np.maximum(wide_a, wide_b) < _NARROW  # there differences are mostly rounding, and the Hessian is as good
+    M = np.where(narrow[:, None], np.stack(curved, axis=1), M)
+    lower = np.where(narrow, (wide_a + wide_b) * np.maximum(wide_a, wide_b) ** 2, lower)
     return Parabola(
         sign * fa, sign * fb, a0, b0,
         (M[:, 0] - lower) / wide_a**2, M[:, 1] / (wide_a * wide_b), (M[:, 2] - lower) / wide_b**2,
     )  # fmt: skip
-
-
-def _followed(tube: Tube, met: Met, point: Array) -> Array:
-    """The symbols of the run that meets its units in ``met``, unscaled, in floating point."""
-    v = np.zeros(tube.symbols)
-    at = 0
-    for _, moves, first in tube.inputs:
-        v[first : first + len(moves)] = point[at : at + len(moves)] * tube.radius[first : first + len(moves)]
-        at += len(moves)
-    for group, arguments in zip(tube.groups, met):
-        value = sum(term.unit.value(a, b) for term, (a, b) in zip(group.terms, arguments))
-        v[group.first : group.last] = value - group.c - group.plane @ v[: group.first]
-    return v
 
 
 class _Sum:

@@ -13,14 +13,14 @@ from stability.errors import ConfigurationError, DimensionError, UnsupportedErro
 from stability.gated.cell import GatedCell
 from stability.local import planes, runs
 from stability.local.classifier import Classifier
-from stability.local.forms import Tube
+from stability.local.forms import Form, Term, Tube
 from stability.local.leaves import entries, input_box, touched
 from stability.local.multipliers import best_multipliers
 from stability.local.parabolas import quadratic, touching
 from stability.local.planes import decide, largest_balls
 from stability.local.runs import Numbers, margins
 from stability.local.units import Box, Parabola, Unit, chords, least
-from stability.rules.registry import RULES, accepted
+from stability.rules.registry import RULES, accepted, propose
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
@@ -141,8 +141,6 @@ def test_a_lower_bound_of_a_unit_holds_and_is_near(unit):
 
 @pytest.mark.parametrize("unit", GATED + UNITS[:2], ids=str)
 def test_a_parabola_touches_its_unit_and_stays_nearly_below(unit):
-    from stability.local.forms import Form, Term
-
     rng = np.random.default_rng(4)
     box, zero = some_boxes(rng), np.zeros((40, 0))
     at = rng.uniform(size=40)
@@ -275,10 +273,7 @@ def test_bent_trees_are_refused_in_words(found):
 
     def reason(**changes: Any) -> str:
         data = {**claim.proof.data, "radius": 0.9 * claim.value, "tree": tree, **changes}
-        draft = planes.accepted(network, "local_planes", data)
-        assert draft is None
-        from stability.rules.registry import propose
-
+        assert accepted(network, "local_planes", data) is None
         return RULES["local_planes"](network, propose(network, "local_planes", data))[1]
 
     leaf = {"class": (label + 1) % 3, "point": np.ones(2), "multipliers": np.ones(4)}
