@@ -193,13 +193,13 @@ def _exchanged(search: Search, tol: float) -> bool:
         return gain < 1.0 and search.faster(rate) and search.feasible(rate, gain)
 
     for _ in range(_PEAKS):
-        if proved(0.5):
+        if proved(0.5) or proved(1.0):
             return True
         peak = search.peak(exchange.at(share * (1.0 - 0.5 * tol)) * time, 0.05 * tol)
         if peak is None or peak.norm < 1.0:
             break
         share = exchange.run_on(peak.omega / time, tol, share)
-    steps = [0.5 * 8.0**k for k in range(1, 6)]
+    steps = [8.0**k for k in range(1, 6)]
     best = next((k for k, less in enumerate(steps) if proved(less)), None)
     if best is None:
         search.x = before

@@ -27,8 +27,8 @@ _ROUNDS, _FEW, _STEPS, _MANY, _HALVINGS = 24, 3, 8, 30, 6
 _WRONG = 0.5
 """A summit whose logarithm exceeds this was missing from the beginning: with it the search begins again."""
 _GRID = 48
-_SEEN, _REFINED = 3, 4
-"""Singular values at a point of the grid, and steps towards each of its summits."""
+_SEEN, _REFINED, _TOPS = 3, 4, 40
+"""Singular values at a point of the grid, steps towards each of its summits, and how many of these at most."""
 _FAR = 2.0
 """No logarithm of a multiplier's root moves by more than this in one step."""
 _NEAR, _LOW = -1.0, -0.3
@@ -142,7 +142,8 @@ class Exchange:
             cost = self._price / max(share, 1e-3)  # of an excess, as a part of the share
             missed, excess = self._missed(near, points, share, 0.2 * tol / cost) if near is not None else ([], -1.0)
             if excess * cost <= 0.2 * tol:  # the summits that are known: now all others
-                missed, excess = self._missed(self._grid, points, share, 0.2 * tol / cost)
+                steps = 2 if wanted > tol else 8  # in the end, peaks that lie close to one are told from each other
+                missed, excess = self._missed(self._grid, points, share, 0.2 * tol / cost, steps)
                 if excess * cost <= 0.2 * tol and wanted <= tol and self._settled:
                     break
                 near = self._grid.beside(np.append(points.omega[points.log > -0.05], missed))
@@ -175,17 +176,17 @@ class Exchange:
         size = np.abs(poles) + 1e-300
         return np.unique(np.concatenate([[0.0], peaks, np.geomspace(0.05 * size.min(), 4.0 * size.max(), _GRID)]))
 
-    def _missed(self, grid: _Set, points: _Set, share: float, tol: float) -> tuple[Array, float]:
+    def _missed(self, grid: _Set, points: _Set, share: float, tol: float, steps: int = 2) -> tuple[Array, float]:
         """Peaks above one at frequencies that are not in the set, and the largest excess of their logarithms."""
         rate = self.at(share)
-        seen, mine = grid.at(rate, self.x, 2), points.at(rate, self.x)
+        seen, mine = grid.at(rate, self.x, steps), points.at(rate, self.x)
         omega = np.concatenate([grid.omega, points.omega])
         order = np.argsort(omega, kind="stable")
         values = np.concatenate([seen.log[:, 0], mine.log[:, 0]])[order]
         slopes = np.concatenate([seen.by_omega[:, 0], mine.by_omega[:, 0]])[order]
         vectors = np.concatenate([grid.vectors, points.vectors[:, :, : grid.vectors.shape[2]]], axis=1)[:, order]
         omega = omega[order]
-        tops = np.array([i for i in _maxima(values) if values[i] > -0.02][:12], dtype=int)
+        tops = np.array([i for i in _maxima(values) if values[i] > -0.02][:_TOPS], dtype=int)
         if not len(tops) or self.deadline.over:
             return np.zeros(0), -1.0
         beside = np.clip(tops + np.where(slopes[tops] > 0.0, 1, -1), 0, len(omega) - 1)
