@@ -81,7 +81,8 @@ def incremental_gain(
             alone; by default ``"l2"`` without and ``"final"`` with a horizon.
         solver: ``"riccati"`` (multipliers and storage by structured searches, any size; over a number of steps each
             step has its own), ``"cvxpy"`` (one storage for all steps from a semidefinite program, small systems),
-            ``"auto"``: the first, then the second where it failed and the size allows.
+            ``"auto"``: the first, and up to 16 states the second where it failed or one storage bounds the output at
+            one time.
         E: ``(m, p)`` input to channel, for a bare system; identity by default.
         F: ``(n, p)`` input to state, for a bare system; zero by default (identity without channels).
         pairs: of the measure ``"final"``: make small what pairs of outputs differ by (in the geometric mean over all
@@ -198,12 +199,14 @@ class _Question:
             found = attempt.by_riccati(self.pairs) if self.solver != "cvxpy" else None
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate
             found = None
-        small = self.system.states <= PROGRAM_STATES
-        if found is None and (self.solver == "cvxpy" or (self.solver == "auto" and small)):
+        # at one time the best multipliers may lie on the border of those with a Riccati solution, which descent misses
+        asked = self.system.states <= PROGRAM_STATES and (found is None or attempt.mode == "terminal")
+        if self.solver == "cvxpy" or (self.solver == "auto" and asked):
             try:
-                return attempt.by_program()
+                program = attempt.by_program()
             except (np.linalg.LinAlgError, ArithmeticError):
-                return None
+                program = None
+            found = min((f for f in (found, program) if f is not None), key=lambda f: f[0], default=None)
         return found
 
 

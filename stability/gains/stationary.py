@@ -30,6 +30,9 @@ Array = np.ndarray
 _STEPS, _TOL = 40, 3e-4
 _FACTORS = 10.0 ** np.arange(0, 10)
 _DOUBLINGS = 50
+_BARRIERS = (0.03, 0.003)
+"""Weights of ``-log det(1 - S_NN / tau) / m``, which keeps the search off the border of the multipliers there are: what
+is left of the least gain is half of the last, relative."""
 _SLACKS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 
 
@@ -51,6 +54,7 @@ class Stationary:
         middle, radius = 0.5 * (system.alpha + system.beta), 0.5 * (system.beta - system.alpha)
         seen = closed(system.D, middle, E)
         self.unshift, self.deadline, self.aim = shift_factor(system, growth), deadline, Aim(H, pairs)
+        self.barrier = 0.0
         self.loop = centre(system).shifted(growth)
         self.into = (F + (system.B * middle) @ seen) / math.sqrt(self.unshift)
         self.direct = radius[:, None] * seen
@@ -68,8 +72,9 @@ class Stationary:
         if found is None:
             return
         value, log = math.inf, found
-        for aim in self.aim.sharper():
-            self.aim = aim
+        aims = self.aim.sharper()
+        for aim, barrier in ((aims[0], _BARRIERS[0]), (aims[-1], _BARRIERS[1])):
+            self.aim, self.barrier = aim, barrier / max(len(delta), 1)
             value, log = descend(self._objective, log, steps=_STEPS, tol=_TOL, deadline=self.deadline)
         tau = np.exp(log)
         for slack in _SLACKS if math.isfinite(value) else ():
@@ -110,26 +115,32 @@ class Stationary:
                 if Q is None:
                     return math.inf, None
                 value, z = self.aim.of(Q)
-                slopes = self._slopes(Q, tau, z)
+                room, slopes = self._slopes(Q, tau, z)
+                value -= self.barrier * room
             except (np.linalg.LinAlgError, ValueError):
                 return math.inf, None
         if not (math.isfinite(value) and np.isfinite(slopes).all()):
             return math.inf, None
         return value, slopes * tau
 
-    def _slopes(self, Q: Array, tau: Array, z: Array) -> Array:
+    def _slopes(self, Q: Array, tau: Array, z: Array) -> tuple[float, Array]:
+        """``log det`` of what the multipliers leave of themselves, and the derivatives of aim and barrier."""
         A, B, C, D = self.loop.matrices
         if not len(tau):
-            return np.zeros(0)
+            return 0.0, np.zeros(0)
         seen, moved = C @ Q, (A if self.loop.is_discrete else np.eye(len(A)))
         cross = seen @ moved.T + self.direct @ self.into.T + (D * tau) @ B.T
         room = np.diag(tau) - self.direct @ self.direct.T - (D * tau) @ D.T
         if self.loop.is_discrete:
             room -= seen @ C.T
-        feedback = cho_solve(cho_factor(room), cross)
-        weight = _summed(A + feedback.T @ C, z @ z.T, self.loop.is_discrete)
+        factor = cho_factor(room)
+        feedback, inverse = cho_solve(factor, cross), cho_solve(factor, np.eye(len(tau)))
+        square = z @ z.T + (self.barrier * C.T @ inverse @ C if self.loop.is_discrete else 0.0)
+        weight = _summed(A + feedback.T @ C, square, self.loop.is_discrete)
         out, back = B + feedback.T @ D, weight @ feedback.T
-        return ((weight @ out) * out).sum(axis=0) - (feedback.T * back).sum(axis=0)
+        left = np.diagonal(inverse) - (D * (inverse @ D)).sum(axis=0) - 1.0 / tau
+        slopes = ((weight @ out) * out).sum(axis=0) - (feedback.T * back).sum(axis=0) - self.barrier * left
+        return float(2.0 * np.log(np.diagonal(factor[0])).sum() - np.log(tau).sum()), slopes
 
 
 def _summed(J: Array, square: Array, discrete: bool) -> Array:

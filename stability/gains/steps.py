@@ -19,7 +19,7 @@ from stability.solve.descent import descend
 from stability.systems import LureSystem
 
 Array = np.ndarray
-_STEPS, _TOL = 80, 3e-4
+_STEPS, _TOL = 80, 2e-3
 _WORK = 1.5e11
 """Multiplications that a search may take: long horizons of large networks get fewer steps."""
 _ROOTS, _CLOSE = 12, 1e-3
