@@ -45,5 +45,6 @@ def test_gains_are_never_worse_than_those_of_the_search_before():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3000)
 def test_two_hundred_gains_are_never_worse_than_before():
     assert not [line for number, system in systems(200) if number in FLOOR for line in worse(number, system)]
