@@ -207,6 +207,11 @@ class _Question:
             except (np.linalg.LinAlgError, ArithmeticError):
                 program = None
             found = min((f for f in (found, program) if f is not None), key=lambda f: f[0], default=None)
+        if found is None and self.solver != "cvxpy":
+            try:
+                return attempt.by_size()
+            except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+                return None
         return found
 
 

@@ -98,7 +98,11 @@ class Attempt:
                     break
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate
             pass
-        return proved or Attached(self, delta).best_of_all()
+        return proved
+
+    def by_size(self) -> Found | None:
+        """The least gain with the multipliers of the stability proof and one number for their size."""
+        return Attached(self, stable_multipliers(self.system, self.growth, self.deadline)).best_of_all()
 
     def _at_the_end(self, delta: Array, pairs: bool) -> Iterator[tuple[Array, Array]]:
         return Stationary(self.system, (self.E, self.F, self.H), self.growth, pairs, self.deadline).best(delta)
