@@ -94,6 +94,8 @@ def _drawable(column: pd.Series, kind: str, path: Path) -> Any:
     if values.dtype.kind in "iufc":
         shown = values.dtype.kind == "f" and column.name != "per_step"  # an exponent may be minus infinity
         return np.where(np.abs(values) > LARGEST, np.nan, values) if shown else values
+    if not len(values):  # a table without rows has columns of no type
+        return values.astype(float)
     if kind == EVERY or (kind in (SOME, DRAWN) and not bool(column.isna().all())):
         raise FileFormatError(f"{path}: the column {column.name} holds something else than numbers")
     return [printable(v) if isinstance(v, str) else v for v in column]

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from stability.certificate import Proof
 from stability.rules.norm_gain import sequence_bound
 from stability.rules.pairwise import why_it_stretches
 from stability.rules.registry import RULES, propose
+from stability.solve.scalar import minimum
 from stability.systems.pairwise import PairwiseSystem
 
 Array = np.ndarray
@@ -98,8 +98,7 @@ def _best_growth(gain: Callable[[float], float], norm: float, measure: str, hori
         grid = np.log(least) + (np.log(top) - np.log(least)) * np.linspace(0.0, 1.0, 25) ** 3
         values = [value(float(x)) for x in grid]
         i = int(np.argmin(values))
-        bounds = (float(grid[max(i - 1, 0)]), float(grid[min(i + 1, len(grid) - 1)]))
-        found: Any = minimize_scalar(value, bounds=bounds, method="bounded", options={"xatol": 1e-9})
-        candidates += [math.exp(float(grid[i])), math.exp(float(found.x))]
+        point, _ = minimum(value, float(grid[max(i - 1, 0)]), float(grid[min(i + 1, len(grid) - 1)]), xatol=1e-9)
+        candidates += [math.exp(float(grid[i])), math.exp(point)]
     best = min(candidates, key=lambda growth: value(math.log(growth)), default=None)
     return None if best is None or value(math.log(best)) > math.log(1e299) else best

@@ -55,7 +55,7 @@ def slopes_on(subject: DrivenSystem, tube: Tube) -> LureSystem:
     centre = 0.5 * (tube.low + tube.high)
     reach = np.nextafter(np.maximum(tube.high - centre, centre - tube.low), np.inf)
     low, high = slope_range(subject.activation, centre, reach)
-    return regional_system(subject.system, Region(centre, reach, low, high, np.zeros(subject.states)))
+    return regional_system(subject.system, Region(centre, reach, low, high, low[:0]))
 
 
 @certifies(
