@@ -19,6 +19,7 @@ from stability.gains.lure import incremental_gain
 from stability.gains.stack import stack_gain
 from stability.gated.cell import GatedCell
 from stability.local.classifier import Classifier
+from stability.local.ellipsoids import largest_balls
 from stability.local.planes import largest_balls as largest_in_cubes
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, worded
@@ -180,6 +181,7 @@ def specimens() -> dict[str, Specimen]:
         decider(),
         largest_in_cubes(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.193)[0],
     )
+    out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]
     assert not missing, missing
