@@ -26,6 +26,14 @@ def _parameter(values: Any, dtype: torch.dtype) -> nn.Parameter:
 class _Lure(nn.Module):
     """``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, the channels level by level."""
 
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor
+    E: Tensor
+    F: Tensor
+    b: Tensor
+
     def __init__(self, layer: DrivenSystem, dtype: torch.dtype) -> None:
         super().__init__()
         system = layer.system
@@ -61,6 +69,11 @@ def _levels(D: np.ndarray) -> int:
 
 class _Gated(nn.Module):
     """An LSTM or GRU with torch's gates; the reset gate of a GRU may act before the recurrent weights, too."""
+
+    w_ih: Tensor
+    w_hh: Tensor
+    b_ih: Tensor
+    b_hh: Tensor
 
     def __init__(self, cell: GatedCell, dtype: torch.dtype) -> None:
         super().__init__()

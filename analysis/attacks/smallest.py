@@ -222,7 +222,8 @@ def stored_bounds(bounds: Bounds, x: Tensor) -> Bounds:
     if x.dtype == torch.float64 or not x.is_floating_point() or not isinstance(bounds, tuple | list):
         return bounds
     ends = [torch.tensor(v, dtype=x.dtype) if _number(v) else v for v in bounds]
-    return tuple(v.to(x.dtype).double() if isinstance(v, Tensor) else v for v in ends)
+    low, high = (v.to(x.dtype).double() if isinstance(v, Tensor) else v for v in ends)
+    return low, high
 
 
 def _number(value: Any) -> bool:

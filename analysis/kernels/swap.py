@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,7 @@ def _lure_forward(layer: LureLayer, mode: _Swapped) -> Callable[..., tuple[Tenso
         mode.used = True
         prepared, start = layer.begin(x, state)
         drive = layer.drive(x.transpose(0, 1).contiguous(), prepared)
-        A, B, W = (None if M is None else M.mT for M in prepared)
+        A, B, W = (cast(Any, None if M is None else M.mT) for M in prepared)
         kind = Map(layer.activation)
         if layer.time_step is not None:
             kind = Map(layer.activation, 1, layer.dt)
@@ -77,7 +77,7 @@ def _lstm(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         for k in range(layer * directions, (layer + 1) * directions):
             w, R, *biases = weights[size * k : size * (k + 1)]
             source = x.flip(0) if k % directions else x
-            drive = nn.functional.linear(source, w, sum(biases) if biases else None)
+            drive = nn.functional.linear(source, w, biases[0] + biases[1] if biases else None)
             h, c = lstm_states(drive, h0[k], c0[k], R)
             last_h.append(h[-1])
             last_c.append(c[-1])

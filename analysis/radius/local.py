@@ -183,7 +183,8 @@ def local_radius(
     inputs, labels = x.numpy(), y.numpy()
     correct = subject.logits(inputs).argmax(axis=1) == labels
     upper = _upper(subject, attack.adversarial.numpy(), labels, attack.norms.numpy(), correct)
-    claims, seconds = [None] * len(x), np.zeros(len(x))
+    claims: list[Claim | None] = [None] * len(x)
+    seconds = np.zeros(len(x))
     told: dict[str, Any] = {"epsilon": epsilon, "bounds": _numbers(free, x), "time_limit": time_limit, "seed": seed}
     told["mask"] = None if mask is None else mask.numpy()
     rows = np.flatnonzero(correct)

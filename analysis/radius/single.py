@@ -29,9 +29,9 @@ def _local_step(work: Work) -> None:
         raise UnsupportedError("needs one class a sequence: the ball of an input is about one decision")
     told = {"restarts": work.budget.restarts, "time_limit": work.budget.local_seconds, "seed": work.seed}
     result = local_radius(model, x, y, norm=NORM, **told)
-    frame = result.frame()[["index", "label", "correct", "radius", "attack_radius", "seconds"]]
-    frame["correct"] = frame["correct"].astype(int)
-    frame["attack_radius"] = frame["attack_radius"].replace(np.inf, np.nan)
+    frame = result.frame().loc[:, ["index", "label", "correct", "radius", "attack_radius", "seconds"]]
+    frame["correct"] = result.correct.astype(int)
+    frame["attack_radius"] = np.where(np.isinf(result.attack_radius), np.nan, result.attack_radius)
     work.write_table("local.csv", frame)
     work.write_json("local.json", summary(result))
     work.write_table("local_inputs.csv", least_robust(result, x.detach().double().cpu().numpy()))

@@ -31,7 +31,7 @@ def plain_weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
     if isinstance(layer, ElmanRNN) or type(layer) is nn.RNNCell:
         return layer.weight_hh, layer.weight_ih  # type: ignore[return-value]
     if type(layer) is nn.RNN and layer.num_layers == 1 and not layer.bidirectional:
-        return layer.weight_hh_l0, layer.weight_ih_l0
+        return layer.weight_hh_l0, layer.weight_ih_l0  # type: ignore[return-value]
     raise UnsupportedError(
         f"gain_target projects the weights of ElmanRNN, torch.nn.RNN and RNNCell of one layer, not of a "
         f"{type(layer).__name__}: BoundedGainRNN has its gain by construction"

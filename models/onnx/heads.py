@@ -85,7 +85,9 @@ def _linear_head(graph: Graph) -> tuple[str, Array, Array]:
     name, bias, logits = outputs[0], None, outputs[0]
     for _ in range(len(graph.nodes) + 1):
         node = graph.producers.get(name)
-        op = "" if node is None or node.domain not in DOMAINS else node.op_type
+        if node is None:
+            break
+        op = node.op_type if node.domain in DOMAINS else ""
         if op in _AT_THE_END and name == logits and bias is None:
             name = logits = node.input[0]
         elif op in _PASSED:

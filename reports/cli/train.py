@@ -217,7 +217,8 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
     for moment in ("before", "after"):
         if moment == "after":
             network.load_state_dict(read_tensors(folder / "model.safetensors"))
-        said: dict[str, Any] = {"test_metric": evaluate(network, *task.test, task)[1], "verdict": None, "gain": None}
+        x, y = task.test
+        said: dict[str, Any] = {"test_metric": evaluate(network, x, y, task)[1], "verdict": None, "gain": None}
         try:
             said["verdict"] = str(certify(network, rate="any", time_limit=60.0, seed=compute.seed).verdict)
             bound = math.inf if target is None else proved_gain(network, target).value

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -124,7 +124,7 @@ def incremental_gain(
             raise ConfigurationError("a network has its own input matrices: leave E and F out")
         return _of_pairs(system, H, measure, horizon)
     if solver == "cvxpy":
-        programs(system, f)  # refuses what is too large
+        programs(system, cast(Array, f))  # refuses what is too large
     deadline = Deadline.after(time_limit).named("gain")
     question = _Question(system, (np.array(e), np.array(f), H), measure, horizon, solver, pairs, deadline)
     with threads_for(system.states):

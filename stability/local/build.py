@@ -108,7 +108,7 @@ def _driven(write: _Writer, layer: DrivenSystem, state: str, signal: str, reads:
     for k, block in enumerate(blocks or [np.zeros(0, dtype=int)]):
         terms: dict[str, Any] = {state: C[block], signal: E[block]}
         terms |= {f"w{j}": D[block][:, earlier] for j, earlier in enumerate(written)}
-        rows = [(terms, layer.b[block])]
+        rows: list[tuple[Terms, Array]] = [(terms, layer.b[block])]
         if k < len(blocks) - 1:
             write.add(Activated, rows, {f"w{k}": ({}, np.eye(len(block)))}, name=layer.activation)
             written.append(block)

@@ -141,7 +141,7 @@ class Tube:
             err = err + magnitude @ y.err
             if rad is not None:
                 err = err + rad @ (y.size + spread)
-        return self.form(c, L, (err * (1 + gamma(count)) + gamma(count) * size) * UP + count * TINY)
+        return self.form(np.asarray(c), L, (err * (1 + gamma(count)) + gamma(count) * size) * UP + count * TINY)
 
     def add(self, left: Form, right: Form) -> Form:
         """The sum, with the sum of the intervals beside it."""

@@ -60,7 +60,7 @@ class Numbers:
 
     def affine(self, parts: Any, *offsets: Array) -> Value:
         """As of a tube."""
-        return Value(sum(offsets) + sum(M @ y.c for M, _, y in parts))
+        return Value(np.asarray(sum(offsets) + sum(M @ y.c for M, _, y in parts)))
 
     def add(self, left: Value, right: Value) -> Value:
         """The sum."""
@@ -71,7 +71,7 @@ class Numbers:
         if len(terms) == 1 and terms[0].unit == Unit("identity"):
             return terms[0].b
         self.met.append([((t.a or t.b).c, t.b.c) for t in terms])
-        return Value(sum(t.unit.value((t.a or t.b).c, t.b.c) for t in terms))
+        return Value(np.asarray(sum(t.unit.value((t.a or t.b).c, t.b.c) for t in terms)))
 
     def merge(self, forms: Any) -> Any:
         """They."""

@@ -18,7 +18,7 @@ were found is nobody's concern then: any for which the inequalities hold would d
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -67,10 +67,10 @@ def storages(
     moved = np.hstack([system.A, system.B, F])
     seen = np.hstack([system.C, system.D, E])
     below, above = -system.alpha[:, None] * seen, system.beta[:, None] * seen
-    index = np.arange(m)
-    below[index, n + index] += 1.0  # w - alpha v
-    above[index, n + index] -= 1.0  # beta v - w
+    below[range(m), range(n, n + m)] += 1.0  # w - alpha v
+    above[range(m), range(n, n + m)] -= 1.0  # beta v - w
     square = None if H is None else H.T @ H
+    last = np.zeros((n, n))  # the storage of the step before
     for t, weights in enumerate(L):
         half = below.T @ (weights[:, None] * above)
         form = -(half + half.T)
@@ -78,22 +78,23 @@ def storages(
         if t == 0:  # from rest
             form, rows = form[n:, n:], moved[:, n:]
         else:
-            form[:n, :n] += P  # noqa: F821 - of the step before
+            form[:n, :n] += last
             if square is not None:
                 form[:n, :n] -= square
             rows = moved
         try:
-            reach = rows @ np.linalg.solve(form, rows.T)
-            reach = 0.5 * (reach + reach.T)
+            solved = cast(Array, np.linalg.solve(form, rows.T))
+            product = cast(Array, rows @ solved)
+            reach = 0.5 * (product + product.T)
             sizes = np.diagonal(reach)
             reach += slack * (reach + np.diag(np.maximum(sizes, 1e-8 * sizes.mean())))
-            P = np.linalg.inv(reach)
+            inverse: Array = np.linalg.inv(reach)
         except np.linalg.LinAlgError:
             return
-        P = 0.5 * (P + P.T)
-        if not np.isfinite(P).all():
+        last = 0.5 * (inverse + inverse.T)
+        if not np.isfinite(last).all():
             return
-        yield P
+        yield last
 
 
 def check_steps(
@@ -133,8 +134,7 @@ def check_steps(
             if P is None or not np.abs(P).max(initial=0.0) <= LARGEST**0.5:
                 return False, f"step {t + 1} has no storage: the multipliers, or the gain, are too small"
             paid = running if t else None
-            options = {"before": before, "from_rest": t == 0, "big": big}
-            outcome = dissipation(system, P, weights, (E, F), paid, gain, **options)
+            outcome = dissipation(system, P, weights, (E, F), paid, gain, before=before, from_rest=t == 0, big=big)
             if not outcome.holds:
                 return False, f"the gain inequality of step {t + 1} is not proved: {outcome.reason}"
             before, largest = P, max(largest, outcome.shift)

@@ -69,7 +69,7 @@ class LocalEllipsoids(ProofData):
         self._require_sizes(subject)
         net = stages_of(subject)
         room = ROOM * self.radius**2 / (4.0 * len(self.x) * len(net.stages))  # of the squares, for each stage
-        y, Y = np.zeros(net.states), np.zeros((net.states, net.states))
+        y, shape = np.zeros(net.states), np.zeros((net.states, net.states))
         last: Any = None
         missed = np.zeros(net.states)
         for t, u in enumerate(self.x):
@@ -78,16 +78,16 @@ class LocalEllipsoids(ProofData):
                 if stage.fresh:
                     y = np.concatenate([y, u])
                     free = np.ones(len(u)) if self.mask is None else self.mask[t]
-                    Y = appended(Y, free, None if self.tau is None else self.tau[t])
+                    shape = appended(shape, free, None if self.tau is None else self.tau[t])
                     if self.tau is not None:
-                        _raise_diagonal(Y, 4 * len(Y) * EPS)  # the roundings of the division by shares
+                        _raise_diagonal(shape, 4 * len(shape) * EPS)  # the roundings of the division by shares
                 nominal = stage.nominal(y)
                 T = self.T[t, at : at + len(stage.C)]
                 at += len(stage.C)
-                local, after, missed = self._stage(stage, nominal, Y, T, room, f"step {t}")
-                last = (stage, nominal.rows, Y, local)
-                y, Y = nominal.out, after
-        slack = self._slack(subject, net.head, y, Y, last, missed)
+                local, after, missed = self._stage(stage, nominal, shape, T, room, f"step {t}")
+                last = (stage, nominal.rows, shape, local)
+                y, shape = nominal.out, after
+        slack = self._slack(subject, net.head, y, shape, last, missed)
         worst = int(np.argmin(slack))
         require(slack[worst] > 0, f"within the radius, logit {worst} is not proved to stay below that of {self.label}")
         return f"ellipsoids of {len(self.x)} steps keep every logit below that of class {self.label}"

@@ -13,8 +13,8 @@ certification, NeurIPS 2018; for the bound by multipliers N. Z. Shor, Quadratic 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -87,15 +87,18 @@ class LocalPlanes(ProofData):
     def _node(self, subject: Classifier, low: Array, high: Array, tree: Any, depth: int) -> int:
         """Proves a box; returns the number of leaves."""
         require(isinstance(tree, Mapping) and depth <= DEEPEST, "a node of the tree must be a mapping, not too deep")
-        if set(tree) == {"classes"}:
-            self._leaf(subject, low, high, tree["classes"])
+        node = cast(Mapping[str, Any], tree)
+        if set(node) == {"classes"}:
+            self._leaf(subject, low, high, node["classes"])
             return 1
-        require(set(tree) == {"entry", "at", "parts"}, "a node has entry, at and parts, a leaf classes")
-        entry, at, parts = tree["entry"], tree["at"], tree["parts"]
+        require(set(node) == {"entry", "at", "parts"}, "a node has entry, at and parts, a leaf classes")
+        entry, at = node["entry"], node["at"]
+        require(isinstance(node["parts"], (list, tuple)), "parts must be the two halves")
+        parts = cast(Sequence[Any], node["parts"])
         require(type(entry) is int and 0 <= entry < low.size, "entry must be the number of an entry of x")
         inside = isinstance(at, float) and low.flat[entry] <= at <= high.flat[entry]
         require(inside, "at must be a number within the box")
-        require(isinstance(parts, (list, tuple)) and len(parts) == 2, "parts must be the two halves")
+        require(len(parts) == 2, "parts must be the two halves")
         upper, lower = high.copy(), low.copy()
         upper.flat[entry] = lower.flat[entry] = at
         below = self._node(subject, low, upper, parts[0], depth + 1)
@@ -105,15 +108,16 @@ class LocalPlanes(ProofData):
         require(isinstance(classes, (list, tuple)), "classes must be a list")
         tube = Tube()
         margin = margins(subject, tube, low, high, self.label)
-        others = np.delete(np.arange(subject.classes), self.label)
+        others = [k for k in range(subject.classes) if k != self.label]
         named: dict[int, Mapping[str, Any]] = {}
-        for part in classes:
-            whole = isinstance(part, Mapping) and set(part) == {"class", "point", "multipliers"}
-            require(whole, "a class has class, point and multipliers")
+        for entry in cast(Sequence[Any], classes):
+            require(isinstance(entry, Mapping), "a class has class, point and multipliers")
+            part = cast(Mapping[str, Any], entry)
+            require(set(part) == {"class", "point", "multipliers"}, "a class has class, point and multipliers")
             require(type(part["class"]) is int and part["class"] not in named, "a class is a number, and named once")
             named[part["class"]] = part
-        require(set(named) <= set(others.tolist()), "a named class is none of the other classes")
-        for row, other in enumerate(others.tolist()):
+        require(set(named) <= set(others), "a named class is none of the other classes")
+        for row, other in enumerate(others):
             if other in named:
                 proved = self._by_parabolas(subject, tube, margin, row, named[other])
             else:

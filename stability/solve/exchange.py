@@ -151,7 +151,7 @@ class Exchange:
             most = _FEW if len(missed) else _MANY
             if excess > _WRONG and len(missed):
                 (self.x, share), self._hessian = self._began, None
-            points = points.with_points(missed) if len(missed) else points
+            points = points.with_points(np.asarray(missed)) if len(missed) else points
         self._points = points
         return share
 

@@ -145,7 +145,7 @@ def _pencil_values(system: StateSpace, R: Array) -> Array:
         left = np.block([[A, zero, B], [zero, -A.T, -C.T], [C, B.T, R]])
         right = np.zeros_like(left)
         right[: 2 * n, : 2 * n] = np.eye(2 * n)
-    return eigvals(left, right, check_finite=False)
+    return np.asarray(eigvals(left, right, check_finite=False))
 
 
 def _limit(system: StateSpace, null: NullDirections) -> float:
