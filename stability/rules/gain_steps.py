@@ -84,7 +84,7 @@ def storages(
             rows = moved
         try:
             solved = cast(Array, np.linalg.solve(form, rows.T))
-            product = cast(Array, rows @ solved)
+            product = rows @ solved
             reach = 0.5 * (product + product.T)
             sizes = np.diagonal(reach)
             reach += slack * (reach + np.diag(np.maximum(sizes, 1e-8 * sizes.mean())))
