@@ -137,14 +137,14 @@ def test_a_gain_begins_nothing_after_its_end(name: str, work: Work) -> None:
 
 
 def test_a_step_of_known_cost_is_not_begun_without_the_time_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two seconds are enough for each spectrum of this size, not for the pencil of three times the size."""
+    """Two seconds are enough for each spectrum of this size, not where ``G + G^H`` is singular."""
     seen: list[int] = []
 
-    def pencil(*args: Any, **kwargs: Any) -> Any:
-        seen.append(len(args[0]))
+    def crossings(system: Any, R: Any) -> Any:
+        seen.append(2 * system.states + len(R))
         return np.zeros(0)
 
-    monkeypatch.setattr("stability.solve.positive_real.eigvals", pencil)
+    monkeypatch.setattr("stability.solve.positive_real._crossings", crossings)
     monkeypatch.setattr("stability.solve.deadline.monotonic", lambda: 0.0)
     system = LureSystem(-np.eye(200), np.eye(200), 0.1 * np.eye(200))
     with_time = kyp_criterion(system, rate="any", time_limit=600.0)

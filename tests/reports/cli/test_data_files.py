@@ -161,7 +161,7 @@ def test_values_are_never_called_accuracy(own_nets: Path) -> None:
     body = page[page.index('id="verdicts"') : page.index('id="glossary"')]
     assert "ccuracy" not in body
     assert "mean squared error on values.npz" in body
-    assert "values, no classes" in body
+    assert "has values, which have no radius to change at" in body
     assert m.step("hessian")["status"] == "done"
     assert "noise" not in m.frames
     clean = m.frames["noise_scores"].set_index(["noise", "level"])["score"]["white", 0.0]
