@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,13 +13,12 @@ from matplotlib.ticker import FuncFormatter
 
 from ..formatting import number
 from ..stored.collect import ModelRecord
-from .svg import INK, MUTED, label, panel, series_color, to_svg
+from .svg import INK, label, panel, series_color, to_svg
 
 LEVELS = 5
 """Shades of a drawn input."""
 WIDE = 8
 """Features from which on an input is drawn as a picture, time downwards; fewer are drawn as lines over time."""
-REMARK: dict[str, Any] = {"color": MUTED, "fontsize": 8.5}
 
 
 def _radii(model: ModelRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -52,13 +50,12 @@ def sandwich(model: ModelRecord, index: int, name: str) -> str | None:
     high = [(correct & (attacked > r)).mean() for r in grid]
     with panel(label(model.title, 36)) as (figure, axes):
         color = series_color(index)
-        axes.fill_between(grid, low, high, step="post", color=color, alpha=0.25, linewidth=0, label="not known")
+        both = correct & np.isfinite(attacked)
+        wide = f", {number(float((attacked - radius)[both].mean()), 2)} wide on average" if both.any() else ""
+        unknown = f"not known{wide}"
+        axes.fill_between(grid, low, high, step="post", color=color, alpha=0.25, linewidth=0, label=unknown)
         axes.plot(grid, high, drawstyle="steps-post", color=color, linestyle=(0, (5, 1.6)), label="left by attacks")
         axes.plot(grid, low, drawstyle="steps-post", color=color, linewidth=2.6, label="certified")
-        both = correct & np.isfinite(attacked)
-        if both.any():
-            text = f"not known: {number(float((attacked - radius)[both].mean()), 2)} wide on average"
-            axes.annotate(text, (0.03, 0.06), xycoords="axes fraction", **REMARK)
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlim(0, end)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.0f} %"))

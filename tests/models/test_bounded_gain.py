@@ -159,7 +159,7 @@ def test_what_is_no_such_layer_is_refused():
         "float32",
         "autocast",
         "deepcopy",
-        pytest.param("compiled", marks=[pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]),
+        pytest.param("compiled", marks=[pytest.mark.slow, pytest.mark.filterwarnings("ignore")]),  # of torch's compiler
     ],
 )
 def test_the_bound_survives(how):
