@@ -238,7 +238,7 @@ def test_five_hundred_claims_keep_their_bound():
 
 
 def greedy(driven: DrivenSystem, claim: Claim, seed: int) -> float:
-    """As ``holds_on_trajectories``, each input the end of the box after which the pair is farther apart."""
+    """As ``holds_on_trajectories``, each input of the claim's steps the one after which the pair is farther apart."""
     assert claim.proof is not None
     data, rng = claim.proof.data, np.random.default_rng(seed)
     x, y = data["r"] * rng.uniform(-1, 1, size=(2, 60, driven.states))
@@ -249,6 +249,10 @@ def greedy(driven: DrivenSystem, claim: Claim, seed: int) -> float:
             first = d if first is None else first
             worst = max(worst, float(((d - ROUNDING) / (data["overshoot"] * data["rate"] ** k * first)).max()))
             k += 1
+        if t < data["steps"]:
+            own, others = (np.where(rng.random((60, driven.inputs)) < 0.5, data["low"], data["high"]) for _ in range(2))
+            x, y = driven.advance(x, own), driven.advance(y, others)
+            continue
         tried = [(driven.advance(x, end[None]), driven.advance(y, end[None])) for end in (data["low"], data["high"])]
         gaps = [np.linalg.norm(a - b, axis=1) for a, b in tried]
         better = (gaps[1] > gaps[0])[:, None]
