@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from stability.rigor.balls import Ball
 from stability.rigor.zonotopes import Tube, relaxation
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
@@ -107,3 +108,36 @@ def test_the_stored_rounding_of_a_discretised_network_is_inside():
         narrow.step()
     assert (wide.low < narrow.low).all()
     assert (wide.high > narrow.high).all()
+
+
+@pytest.mark.parametrize("moved", ["A", "B", "C"])
+def test_every_matrix_within_its_radius_is_inside(moved, monkeypatch):
+    """Radii far beyond rounding: corners of a matrix' ball leave the tube of its middle, and none that of the ball."""
+    rng = np.random.default_rng(3)
+    driven = network(rng, 4, 1, "tanh", 0.5, mixed=False)
+    middle = {k: getattr(driven.system, k) for k in "ABCD"}
+    low, high, start = np.array([-0.3]), np.array([0.4]), 0.3 * np.ones(4)
+
+    def tube(radius: float) -> Tube:
+        balls = tuple(Ball(v, np.full(v.shape, radius if k == moved else 0.0)) for k, v in middle.items())
+        monkeypatch.setattr("stability.rigor.zonotopes.system_balls", lambda _: balls)
+        return Tube(driven, low, high, start, window=3)
+
+    plain, wide = tube(0.0), tube(0.3)
+    runs = []
+    for _ in range(300):
+        own = {**middle, moved: middle[moved] + 0.3 * rng.choice([-1.0, 1.0], size=(4, 4))}
+        system = LureSystem(own["A"], own["B"], own["C"], None, (0.0, 1.0), 1.0)
+        one = DrivenSystem(system, "tanh", driven.E, driven.b, driven.F)
+        runs.append((one, start * rng.choice([-1.0, 1.0], size=4)))
+    escaped = 0
+    for _ in range(3):
+        plain.step()
+        wide.step()
+        runs = [(one, one.advance(x, rng.choice([-0.3, 0.4], size=1))) for one, x in runs]
+        states = np.array([x for _, x in runs])
+        least, most = wide.states()
+        assert ((states >= least) & (states <= most)).all()
+        least, most = plain.states()
+        escaped += int(((states < least) | (states > most)).any(axis=1).sum())
+    assert escaped > 10
