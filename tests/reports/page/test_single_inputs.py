@@ -43,7 +43,7 @@ def test_the_strip_lies_between_what_is_proved_and_what_attacks_leave(tmp_path: 
     for r in (0.01, 0.19, 0.21, 0.31, 0.39, 0.41, 0.49, 0.51):
         assert at(axes, "certified", r) == np.mean([c >= r for c in [0.0, 0.2, 0.5, -1.0]])
         assert at(axes, "left by attacks", r) == np.mean([u > r for u in upper])
-    (remark,) = [text.get_text() for text in axes.texts]
+    (remark,) = [band.get_label() for band in axes.collections]
     assert "0.25 wide" in remark  # (0.4 + 0.1) / 2
 
 
