@@ -60,7 +60,8 @@ def keep(kind: str, row: dict[str, Any]) -> None:
         "kind": kind,
         **row,
         "command": " ".join(
-            ["python -m benchmarks.local", *(Path(a).name if a.startswith("/") else a for a in sys.argv[1:])]
+    words = [Path(a).name if a.startswith("/") else a for a in sys.argv[1:]]  # not where a folder lies here
+    row = {"kind": kind, **row, "command": " ".join(["python -m benchmarks.local", *words])}
         ),
     }
     same = lambda r: all(r.get(k) == row.get(k) for k in ("kind", "name", "first", "time_limit"))  # noqa: E731
