@@ -56,14 +56,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 def keep(kind: str, row: dict[str, Any]) -> None:
     """Put a row into the results, in the place of the one of the same kind and name."""
     found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
-    row = {
-        "kind": kind,
-        **row,
-        "command": " ".join(
     words = [Path(a).name if a.startswith("/") else a for a in sys.argv[1:]]  # not where a folder lies here
     row = {"kind": kind, **row, "command": " ".join(["python -m benchmarks.local", *words])}
-        ),
-    }
     same = lambda r: all(r.get(k) == row.get(k) for k in ("kind", "name", "first", "time_limit"))  # noqa: E731
     found = [r for r in found if not same(r)] + [row]
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
