@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from stability.certificate import Claim
 from stability.errors import ConfigurationError, ContradictionError
+from stability.local.balls import NORMS, largest_balls
 from stability.local.classifier import Classifier
 from stability.systems.checks import as_choice
 
@@ -24,10 +25,8 @@ from ..attacks.smallest import CLEAR, attack_radii, stored_bounds
 from ..attacks.threat import Bounds
 from ..guard import check_labelled, check_number
 from ..results import Record, plain_value
-from .engines import largest_balls
 
 Array = NDArray[np.float64]
-NORMS = ("l2", "linf")
 _AT_ONCE = {"l2": 64, "linf": 8}
 """Samples that an engine gets together: their proofs are there before the next ones are begun."""
 
@@ -185,7 +184,7 @@ def local_radius(
     upper = _upper(subject, attack.adversarial.numpy(), labels, attack.norms.numpy(), correct)
     claims: list[Claim | None] = [None] * len(x)
     seconds = np.zeros(len(x))
-    told: dict[str, Any] = {"epsilon": epsilon, "bounds": _numbers(free, x), "time_limit": time_limit, "seed": seed}
+    told: dict[str, Any] = {"norm": norm, "epsilon": epsilon, "bounds": _numbers(free), "time_limit": time_limit}
     told["mask"] = None if mask is None else mask.numpy()
     rows = np.flatnonzero(correct)
     for start in range(0, len(rows), _AT_ONCE[norm]):
@@ -193,7 +192,7 @@ def local_radius(
         if progress is not None:
             progress("certificates", start, len(rows))
         begun = time.perf_counter()
-        found = largest_balls(norm, subject, inputs[part], labels[part], upper=upper[part], **told)
+        found = largest_balls(subject, inputs[part], labels[part], upper=upper[part], **told)
         seconds[part] = (time.perf_counter() - begun) / len(part)
         for row, claim in zip(part, found, strict=True):
             _refuse_crossing(int(row), claim, float(upper[row]), norm)
@@ -236,12 +235,9 @@ def _checked_mask(mask: Any, x: Tensor) -> Tensor | None:
     return mask
 
 
-def _numbers(bounds: Bounds, x: Tensor) -> tuple[Any, Any] | None:
-    """Bounds as floats or arrays ``(time, features)`` that hold for every sample."""
+def _numbers(bounds: Bounds) -> tuple[Array, Array] | None:
+    """Bounds as arrays."""
     if bounds is None:
         return None
-    ends = []
-    for value in bounds:
-        end = torch.as_tensor(value, dtype=torch.float64)
-        ends.append(float(end) if end.dim() == 0 else end.broadcast_to(x.shape[1:]).numpy().copy())
-    return ends[0], ends[1]
+    low, high = (torch.as_tensor(end, dtype=torch.float64).numpy() for end in bounds)
+    return low, high

@@ -14,19 +14,17 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim
-from stability.errors import ConfigurationError, DimensionError
 from stability.local.build import Stages, stages_of
 from stability.local.classifier import Classifier
 from stability.local.costs import Passed, multipliers, nominal_slopes, refined, weights
 from stability.local.ending import differences, moved
+from stability.local.request import Request
 from stability.local.stages import Nominal, Stage
 from stability.local.tube import appended, gain, local_slopes, next_ellipsoid, nominal_run, products, spread
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
-from stability.systems.checks import as_choice
 
 Array = np.ndarray
-BUDGETS = ("total", "step")
 _EVALUATIONS = 14
 _TOLERANCE, _FINE = 1e-3, 1e-8
 _SMALL = 3e6
@@ -203,65 +201,19 @@ def linear_radius(task: Task, run: list[Nominal]) -> Array:
     return away.min(axis=1)
 
 
-def largest_balls(
-    classifier: Classifier,
-    x: Any,
-    y: Any,
-    *,
-    upper: Any = None,
-    epsilon: float | None = None,
-    mask: Any = None,
-    bounds: tuple[float, float] | None = None,
-    budget: str = "total",
-    time_limit: float | None = None,
-    seed: int = 0,
-) -> list[Claim | None]:
-    """Proved l2 balls around inputs in which the class stays, each as large as this method finds.
+def proved(asked: Request) -> list[Claim | None]:
+    """The claims about balls in l2.
 
     Args:
-        classifier: the network with its head.
-        x: ``(B, T, p)`` inputs.
-        y: ``(B,)`` their classes.
-        upper: ``(B,)`` radii at which an attack succeeds, infinite where none is known: no ball is looked for beyond.
-        epsilon: only decide whether a ball of this radius is safe; ``None``: find the largest.
-        mask: ``(T, p)`` true where an input may change; ``None``: everywhere.
-        bounds: ignored: what holds without clipping holds with it.
-        budget: ``total``: the perturbation of the whole sequence has norm ``epsilon`` at most; ``step``: that of
-            every step has.
-        time_limit: seconds a sample for the search, proofs not counted; ``None``: no limit.
-        seed: unused: nothing here is random.
-
-    Returns:
-        For each sample the proved claim, or ``None``: misclassified, or no ball was proved.
+        asked: the inputs.
 
     Raises:
         UnsupportedError: a network for which no local certificate is known.
-        ConfigurationError: an unknown budget, or a radius that is not positive.
-        DimensionError: sizes that do not fit.
-
-    Example:
-        >>> from stability.systems import DrivenSystem, LureSystem
-        >>> line = DrivenSystem(LureSystem.linear([[0.5]], dt=1.0), "identity", np.zeros((0, 1)), F=[[1.0]])
-        >>> made = Classifier(line, [[1.0], [-1.0]])
-        >>> (claim,) = largest_balls(made, np.ones((1, 2, 1)), [0])
-        >>> round(claim.value, 6), round(1.5 / 1.25**0.5, 6)
-        (1.341641, 1.341641)
     """
-    del bounds, seed
-    as_choice("budget", budget, BUDGETS)
-    x, y, free, net = classifier.checked(x), np.asarray(y), _free(mask, x), stages_of(classifier)
-    if x.ndim != 3 or y.shape != x.shape[:1]:
-        raise DimensionError("x and y", "(B, T, p) and (B,)", (x.shape, y.shape))
-    if y.dtype.kind not in "iu" or not ((y >= 0) & (y < classifier.classes)).all():
-        raise ConfigurationError(f"y must hold integers from 0 to {classifier.classes - 1}")
-    if epsilon is not None and not 0.0 < epsilon < np.inf:
-        raise ConfigurationError(f"epsilon must be a positive number, got {epsilon!r}")
-    logits = classifier.logits(x)
-    margins = logits[np.arange(len(y)), y][:, None] - logits
-    margins[np.arange(len(y)), y] = np.inf
+    classifier, x, y, free, epsilon = asked.classifier, asked.x, asked.y, asked.free, asked.epsilon
+    net = stages_of(classifier)
     steps = x.shape[1] if classifier.reduction == "mean" else 1  # of a mean the tube carries the sum
-    right = np.flatnonzero((margins > 0).all(axis=1) & (free.any() or epsilon is not None))
-    limit = np.full(len(y), np.inf) if upper is None else np.asarray(upper, dtype=np.float64)
+    right = asked.right if free.any() or epsilon is not None else asked.right[:0]
     claims: list[Claim | None] = [None] * len(y)
     k = max(stage.A.shape[1] for stage in net.stages)
     size, work = (
@@ -271,21 +223,21 @@ def largest_balls(
     for part in np.array_split(right, max(1, -(-len(right) * size // _BATCH))):
         if not len(part):
             continue
-        task = Task(net, x[part], y[part], steps * margins[part], free, budget)
-        deadline = Deadline.after(None if time_limit is None else time_limit * len(part))
+        task = Task(net, x[part], y[part], steps * asked.margins[part], free, asked.budget)
+        deadline = Deadline.after(None if asked.time_limit is None else asked.time_limit * len(part))
         if epsilon is None:
-            radius, T, tau = _search(task, limit[part], _FINE if work < _SMALL else _TOLERANCE, deadline)
+            radius, T, tau = _search(task, asked.upper[part], _FINE if work < _SMALL else _TOLERANCE, deadline)
         else:
             run = nominal_run(net, task.x)
-            radius = np.full(len(part), float(epsilon))
+            radius = np.full(len(part), epsilon)
             radius, T, tau = _decide(task, run, radius)
         for i, sample in enumerate(part):
             data = {
                 "T": T[i],
-                **({"tau": tau[i]} if budget == "step" else {}),
-                **({} if mask is None else {"mask": free}),
+                **({"tau": tau[i]} if asked.budget == "step" else {}),
+                **({} if asked.mask is None else {"mask": free}),
             }
-            claims[sample] = _proved(classifier, task.x[i], int(y[sample]), float(radius[i]), data, epsilon is None)
+            claims[sample] = _accepted(classifier, task.x[i], int(y[sample]), float(radius[i]), data, epsilon is None)
     return claims
 
 
@@ -304,7 +256,7 @@ def _decide(task: Task, run: list[Nominal], radius: Array) -> tuple[Array, Array
     return np.where(made.share < 1.0, radius, 0.0), made.T, made.tau
 
 
-def _proved(
+def _accepted(
     classifier: Classifier, x: Array, label: int, radius: float, data: dict[str, Any], smaller: bool
 ) -> Claim | None:
     """The claim that the rule accepts: of this radius, or of one a little smaller where that may be."""
@@ -314,13 +266,3 @@ def _proved(
         if claim is not None or not smaller:
             return claim
     return None
-
-
-def _free(mask: Any, x: Array) -> Array:
-    """The mask as numbers."""
-    if mask is None:
-        return np.ones(x.shape[1:])
-    given = np.asarray(mask)
-    if given.shape != x.shape[1:] or given.dtype != np.bool_:
-        raise DimensionError("mask", f"{x.shape[1:]} of true and false", given.shape)
-    return given.astype(np.float64)

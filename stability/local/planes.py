@@ -8,19 +8,19 @@ few entries of the input move, boxes are cut in two until that is enough. What i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stability.certificate import Claim
-from stability.errors import ConfigurationError, DimensionError
 from stability.local.classifier import Classifier
 from stability.local.forms import Form, Tube
 from stability.local.leaves import input_box, touched
 from stability.local.multipliers import best_multipliers
 from stability.local.parabolas import quadratic
+from stability.local.request import Request
 from stability.local.runs import margins, steps_of
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
@@ -266,83 +266,30 @@ def _by_planes(question: Question, upper: float) -> tuple[float, float, bool]:
     return low, upper, small
 
 
-def largest_balls(
-    classifier: Classifier,
-    x: Any,
-    y: Any,
-    *,
-    upper: Any = None,
-    epsilon: float | None = None,
-    mask: Any = None,
-    bounds: Sequence[float] | None = None,
-    budget: str = "total",
-    time_limit: float | None = None,
-    seed: int = 0,
-) -> list[Claim | None]:
-    """For each input the claim that no perturbation in l_inf changes its class, within the largest radius proved.
+def proved(asked: Request) -> list[Claim | None]:
+    """The claims about balls in l_inf.
 
     Args:
-        classifier: the network.
-        x: ``(B, T, p)`` inputs.
-        y: ``(B,)`` their labels; where the network says otherwise, there is no claim.
-        upper: ``(B,)`` radii that are not to be reached, such as those of attacks; infinite where none is known.
-        epsilon: decide this radius alone.
-        mask: ``(T, p)`` of zeros and ones: which entries may change.
-        bounds: two numbers between which perturbed inputs stay; inputs must lie there.
-        budget: without meaning in this norm.
-        time_limit: seconds for each input.
-        seed: without meaning: nothing is random here.
-
-    Returns:
-        Claims of ``local_robustness``, ``None`` where nothing was proved.
+        asked: the inputs.
 
     Raises:
-        ConfigurationError: an epsilon that is not positive, bounds that an input breaks.
-        DimensionError: labels, radii or a mask of another size.
         UnsupportedError: a network whose channels read each other in a circle.
-
-    Example:
-        >>> from stability.systems import DrivenSystem, LureSystem
-        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
-        >>> network = Classifier(cell, [[1.0], [-1.0]])
-        >>> (claim,) = largest_balls(network, np.full((1, 1, 1), 0.25), [0])
-        >>> round(claim.value, 5)
-        0.25
     """
-    steps_of(classifier)
-    data = classifier.checked(x)
-    labels, radii, kept = _checked(data, y, upper, mask)
-    if epsilon is not None and not 0.0 < float(epsilon) < 1e12:
-        raise ConfigurationError(f"epsilon must be a positive number, got {epsilon!r}")
-    ends = None if bounds is None else (float(bounds[0]), float(bounds[1]))
-    if ends is not None and not (ends[0] <= data.min(initial=np.inf) and data.max(initial=-np.inf) <= ends[1]):
-        raise ConfigurationError(f"the inputs lie outside the bounds {ends}: clip them, or name bounds that hold them")
-    right = classifier.logits(data).argmax(axis=1) == labels if len(data) else np.zeros(0, dtype=bool)
-    out: list[Claim | None] = []
-    for k, sample in enumerate(data):
-        question = Question(classifier, sample, int(labels[k]), kept, ends, Deadline.after(time_limit))
-        out.append(_answer(question, float(radii[k]), epsilon) if right[k] else None)
-    return out
-
-
-def _checked(data: Array, y: Any, upper: Any, mask: Any) -> tuple[Array, Array, Array | None]:
-    labels = np.asarray(y).reshape(-1)
-    if data.ndim != 3 or labels.shape != data.shape[:1]:
-        raise DimensionError("y", f"one label for each of x (B, T, p), {data.shape}", labels.shape)
-    radii = np.full(len(data), np.inf) if upper is None else np.asarray(upper, dtype=np.float64).reshape(-1)
-    if radii.shape != labels.shape:
-        raise DimensionError("upper", labels.shape, radii.shape)
-    kept = None if mask is None else np.asarray(mask, dtype=np.float64)
-    if kept is not None and kept.shape != data.shape[1:]:
-        raise DimensionError("mask", data.shape[1:], kept.shape)
-    return labels, radii, kept
+    steps_of(asked.classifier)
+    mask = None if asked.mask is None else asked.free
+    claims: list[Claim | None] = [None] * len(asked.x)
+    for k in asked.right:
+        deadline = Deadline.after(asked.time_limit)
+        question = Question(asked.classifier, asked.x[k], int(asked.y[k]), mask, asked.bounds, deadline)
+        claims[k] = _answer(question, float(asked.upper[k]), asked.epsilon)
+    return claims
 
 
 def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | None:
     """The claim about one input."""
     if epsilon is not None:
-        tree = decide(question, float(epsilon)) if upper > epsilon else None
-        return None if tree is None else question.claim(float(epsilon), tree)
+        tree = decide(question, epsilon) if upper > epsilon else None
+        return None if tree is None else question.claim(epsilon, tree)
     # where every input gets the class, there is a largest radius all the same
     found = largest(question, min(upper, 1e6 * (1.0 + float(np.abs(question.x).max()))))
     return None if found is None else question.claim(*found)

@@ -18,11 +18,11 @@ errors of a step do not grow with the network's expansions more than perturbatio
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Claim
 from stability.local.build import stages_of
 from stability.local.classifier import Classifier
 from stability.local.ending import differences, moved
@@ -30,42 +30,32 @@ from stability.local.stages import Nominal, Stage
 from stability.local.tube import ROOM, Local, appended, local_slopes, next_ellipsoid, products, spread
 from stability.rigor.constants import EPS
 from stability.rigor.definite import gamma, prove_positive_definite
-from stability.rules.fields import AnyArray, Index, Number, ProofData, Refused, Text, require
+from stability.rules.fields import AnyArray, Refused, require
+from stability.rules.local_ball import LocalBall
 from stability.rules.registry import certifies
-from stability.statements import at_least, who
 
 Array = np.ndarray
 _INFLATIONS = (1e-10, 1e-8, 1e-6)
 _THETA = 1e-11
 """Of an ellipsoid, in budgets for each step, to make room for the errors of a stage."""
-LARGEST = 1e12
-"""Of inputs, multipliers and radii: far beyond what is in use, far below what overflows."""
 
 
 @certifies("local_ellipsoids", subject=Classifier, claim="local_robustness", value="radius")
-class LocalEllipsoids(ProofData):
-    """``x (T, p)``, its class, the radius, multipliers ``T (T, m)`` of all channels of a step, stage by stage; ``mask``
-    of zeros and ones where only some inputs may change; ``tau (T,)`` for a budget in each step.
+class LocalEllipsoids(LocalBall):
+    """The ball, multipliers ``T (T, m)`` of all channels of a step, stage by stage; ``tau (T,)`` for a budget in each
+    step.
     """
 
-    x: AnyArray
-    label: Index
-    norm: Text
-    radius: Number
     T: AnyArray
-    mask: AnyArray | None = None
     tau: AnyArray | None = None
 
+    measure: ClassVar[str] = "l2"
+
     def sentence(self, subject: Classifier, claim: Claim) -> str:
-        where = "" if self.mask is None else " of the entries that its mask names"
-        span = " at every step" if self.tau is not None else ""
-        return (
-            f"For {who(subject)}: no perturbation{where} of the proof's input within l2 radius "
-            f"{at_least(self.radius)}{span} changes its class, {self.label}."
-        )
+        return self.claimed(subject, " at every step" if self.tau is not None else "")
 
     def check(self, subject: Classifier, claim: Claim) -> str:
-        require(claim.verdict is Verdict.CERTIFIED, "such a proof certifies")
+        self.require_ball(subject)
         self._require_sizes(subject)
         net = stages_of(subject)
         room = ROOM * self.radius**2 / (4.0 * len(self.x) * len(net.stages))  # of the squares, for each stage
@@ -93,20 +83,11 @@ class LocalEllipsoids(ProofData):
         return f"ellipsoids of {len(self.x)} steps keep every logit below that of class {self.label}"
 
     def _require_sizes(self, subject: Classifier) -> None:
-        x, T, mask, tau = self.x, self.T, self.mask, self.tau
-        require(self.norm == "l2", "the norm of such a proof is l2")
-        require(self.label < subject.classes, "the label is none of the network's classes")
-        require(x.ndim == 2 and len(x) > 0 and x.shape[1] == subject.inputs, f"x must be (T, {subject.inputs}), T >= 1")
+        x, T, tau = self.x, self.T, self.tau
         width = sum(len(stage.C) for stage in stages_of(subject).stages)
         require(T.shape == (len(x), width) and bool((T > 0).all()), f"T must be positive and of {width} columns")
-        require(mask is None or (mask.shape == x.shape and bool(np.isin(mask, (0.0, 1.0)).all())),
-                "mask must be zeros and ones, one for each entry of x")  # fmt: skip
         require(tau is None or (tau.shape == (len(x),) and bool(((tau > 1e-9) & (tau < 1 - 1e-9)).all())),
                 "tau must lie between 0 and 1, one for each step")  # fmt: skip
-        require(
-            0.0 < self.radius < LARGEST and float(np.abs(x).max(initial=0.0)) < LARGEST,
-            "the radius or the input is out of range",
-        )
 
     def _stage(
         self, stage: Stage, at: Nominal, Y: Array, T: Array, room: float, where: str

@@ -14,7 +14,7 @@ certification, NeurIPS 2018; for the bound by multipliers N. Z. Shor, Quadratic 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -25,14 +25,12 @@ from stability.local.forms import Form, Tube
 from stability.local.leaves import entries, input_box, touched
 from stability.local.parabolas import quadratic
 from stability.local.runs import margins, steps_of
-from stability.rules.fields import AnyArray, Index, Inner, Number, Pair, ProofData, Text, is_float64, require
+from stability.rules.fields import Inner, Pair, is_float64, require
+from stability.rules.local_ball import LocalBall
 from stability.rules.registry import certifies
-from stability.statements import at_least, who
 from stability.systems.parts import exactly
 
 Array = np.ndarray
-LARGEST = 1e12
-"""Of inputs and radii: far beyond what is in use, far below what overflows."""
 DEEPEST = 200
 """Cuts one below the other."""
 
@@ -47,41 +45,27 @@ def uncovered(subject: Classifier) -> str | None:
 
 
 @certifies("local_planes", subject=Classifier, claim="local_robustness", value="radius", unfit=uncovered)
-class LocalPlanes(ProofData):
-    """``x (T, p)``, its class, the radius and the ``tree``; ``mask`` of zeros and ones where only some entries
-    may change; ``bounds`` where a perturbed input stays between two numbers.
-    """
+class LocalPlanes(LocalBall):
+    """The ball, the ``tree``, and ``bounds`` where a perturbed input stays between two numbers."""
 
-    x: AnyArray
-    label: Index
-    norm: Text
-    radius: Number
     tree: Inner
-    mask: AnyArray | None = None
     bounds: Pair | None = None
 
+    measure: ClassVar[str] = "l_inf"
+
     def sentence(self, subject: Classifier, claim: Claim) -> str:
-        where = "" if self.mask is None else " of the entries that its mask names"
-        kept = ""
-        if self.bounds is not None:
-            kept = f", under which the input stays in [{exactly(self.bounds[0])}, {exactly(self.bounds[1])}],"
-        return (
-            f"For {who(subject)}: no perturbation{where} of the proof's input within l_inf radius "
-            f"{at_least(self.radius)}{kept} changes its class, {self.label}."
-        )
+        if self.bounds is None:
+            return self.claimed(subject)
+        low, high = (exactly(end) for end in self.bounds)
+        return self.claimed(subject, f", under which the input stays in [{low}, {high}],")
 
     def check(self, subject: Classifier, claim: Claim) -> str:
-        x, mask = self.x, self.mask
-        require(self.norm == "linf", "the norm of such a proof is linf")
-        require(self.label < subject.classes, "the label is none of the network's classes")
-        require(x.ndim == 2 and len(x) > 0 and x.shape[1] == subject.inputs, f"x must be (T, {subject.inputs}), T >= 1")
-        require(0.0 < self.radius < LARGEST and float(np.abs(x).max()) < LARGEST, "the radius or x is out of range")
-        masked = mask is None or (mask.shape == x.shape and bool(np.isin(mask, (0.0, 1.0)).all()))
-        require(masked, "mask must be zeros and ones, one for each entry of x")
+        self.require_ball(subject)
+        x = self.x
         if self.bounds is not None:
             low, high = self.bounds
             require(low <= float(x.min()) and float(x.max()) <= high, "the input itself is not within the bounds")
-        leaves = self._node(subject, *input_box(x, self.radius, mask, self.bounds), self.tree, 0)
+        leaves = self._node(subject, *input_box(x, self.radius, self.mask, self.bounds), self.tree, 0)
         return f"the margins of all inputs in {leaves} box{'es' * (leaves > 1)} that cover the ball are positive"
 
     def _node(self, subject: Classifier, low: Array, high: Array, tree: Any, depth: int) -> int:

@@ -18,9 +18,8 @@ from stability.criteria.interval import gated_proof, interval_lmi_criterion
 from stability.gains.lure import incremental_gain
 from stability.gains.stack import stack_gain
 from stability.gated.cell import GatedCell
+from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
-from stability.local.ellipsoids import largest_balls
-from stability.local.planes import largest_balls as largest_in_cubes
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, worded
 from stability.stacks.stack import LayerStack
@@ -179,7 +178,7 @@ def specimens() -> dict[str, Specimen]:
     out["gain of a stack"] = both, stack_gain(both)
     out["ball of inputs in l_inf"] = (
         decider(),
-        largest_in_cubes(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.193)[0],
+        largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.193, norm="linf")[0],
     )
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(_witnesses())

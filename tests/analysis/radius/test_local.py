@@ -12,8 +12,8 @@ import torch
 from stability.analysis import local_radius
 from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.radius import local
-from stability.analysis.radius.engines import ENGINES
 from stability.errors import ConfigurationError, ContradictionError, DimensionError, UnsupportedError
+from stability.local.balls import ENGINES
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
 from stability.models.gated import GRU
@@ -104,20 +104,19 @@ def test_proofs_are_handed_over_as_they_come(affine, monkeypatch: pytest.MonkeyP
 def test_engines_are_told_what_was_asked(affine, monkeypatch: pytest.MonkeyPatch) -> None:
     subject, told = affine[0], {}
 
-    def listens(subject, x, y, **said):
-        told.update(said, x=x)
-        return [None] * len(x)
+    def listens(asked):
+        told.update(vars(asked))
+        return [None] * len(asked.x)
 
     monkeypatch.setitem(ENGINES, "linf", listens)
     mask = np.zeros((4, 2), dtype=bool)
     mask[1] = True
     x32 = (0.1 + 0.8 * np.random.default_rng(0).random((6, 4, 2))).astype(np.float32)
-    options = {"bounds": (0.1, 0.9), "mask": mask, "time_limit": 3.0, "seed": 5}
+    options = {"bounds": (0.1, 0.9), "mask": mask, "time_limit": 3.0}
     found = local_radius(
         subject, torch.tensor(x32), torch.tensor(subject.logits(x32).argmax(1)), norm="linf", **options
     )
     assert told["time_limit"] == 3.0
-    assert told["seed"] == 5
     assert told["epsilon"] is None
     assert told["bounds"] == (float(np.float32(0.1)), float(np.float32(0.9)))  # the data's own 0.1
     np.testing.assert_array_equal(told["mask"], mask)
@@ -128,7 +127,7 @@ def test_engines_are_told_what_was_asked(affine, monkeypatch: pytest.MonkeyPatch
 
 
 def test_models_are_read_and_no_proof_is_radius_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ENGINES, "l2", lambda subject, x, y, **told: [None] * len(x))
+    monkeypatch.setitem(ENGINES, "l2", lambda asked: [None] * len(asked.x))
     model = SequenceModel(GRU(2, 4), 3)
     x = torch.rand(5, 3, 2)
     y = model(x).argmax(dim=1)

@@ -11,7 +11,7 @@ import torch
 
 from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.radius import local
-from stability.analysis.radius.engines import ENGINES
+from stability.local.balls import ENGINES
 from stability.models.files import save
 from stability.models.gated import GRU
 from stability.models.lru import LRU

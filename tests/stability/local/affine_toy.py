@@ -9,6 +9,7 @@ import pytest
 
 from stability.certificate import Claim
 from stability.local.classifier import Classifier
+from stability.local.request import Request
 from stability.rules import registry
 from stability.rules.fields import AnyArray, Index, Number, ProofData, Text, require
 from stability.systems import DrivenSystem, LureSystem
@@ -58,12 +59,12 @@ class Toy(ProofData):
 def engine(norm: str, share: float = 0.9) -> Any:
     """An engine that gives ``share`` of the largest ball."""
 
-    def balls(subject: Classifier, x: np.ndarray, y: np.ndarray, **told: Any) -> list[Claim | None]:
-        out = []
-        for row, label in zip(x, y):
+    def balls(asked: Request) -> list[Claim | None]:
+        out, subject = [], asked.classifier
+        for row, label in zip(asked.x, asked.y):
             radius = share * largest(subject, row, int(label), norm)
-            if told["epsilon"] is not None:
-                radius = told["epsilon"]
+            if asked.epsilon is not None:
+                radius = asked.epsilon
             data = {"x": np.array(row), "label": int(label), "norm": norm, "radius": float(radius)}
             out.append(registry.accepted(subject, KIND, data) if share <= 1 else registry.propose(subject, KIND, data))
         return out

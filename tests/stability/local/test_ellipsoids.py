@@ -11,8 +11,8 @@ from local_specimens import attacked, classifiers, plain
 
 from stability.certificate import Claim, Proof
 from stability.errors import StabilityError
+from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
-from stability.local.ellipsoids import largest_balls
 from stability.rules.registry import RULES, propose
 from stability.systems import DrivenSystem, LureSystem
 
@@ -188,7 +188,8 @@ def test_inputs_are_checked():
     made = MADE["tanh"]
     for arguments in (
         {"x": X[0], "y": [0]}, {"x": X, "y": [0]}, {"x": X, "y": [0, 0], "mask": np.ones((4, 2))},
-        {"x": X, "y": [0, 0], "budget": "month"}, {"x": X, "y": [0, 0], "epsilon": -1.0},
+        {"x": X, "y": [0, 0], "budget": "month"}, {"x": X, "y": [0, 0], "norm": "l3"},
+        {"x": X, "y": [0, 9]}, {"x": X, "y": [0, 0], "epsilon": -1.0},
     ):  # fmt: skip
         with pytest.raises(StabilityError):
             largest_balls(made, **arguments)

@@ -21,6 +21,7 @@ from stability.local.files import (
     write_network,
     write_sample,
 )
+from stability.local.request import request
 from stability.storage.folder import claim
 from stability.wire import encode, seal
 
@@ -38,7 +39,7 @@ def written(path: Path, seed: int = 0, count: int = 4) -> Path:
         folder.reserve([NETWORK_FILE, *map(sample_file, range(count))], "radius")
         digest = write_network(folder, subject)
         for k in range(count):
-            (made,) = engine(("l2", "linf")[k % 2])(subject, x[k : k + 1], y[k : k + 1], epsilon=None)
+            (made,) = engine(("l2", "linf")[k % 2])(request(subject, x[k : k + 1], y[k : k + 1]))
             assert made is not None
             write_sample(folder, digest, k, made)
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ import pytest
 from stability.certificate import Verdict
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.gated.cell import GatedCell
-from stability.local import planes, runs
+from stability.local import balls, planes, runs
 from stability.local.classifier import Classifier
 from stability.local.forms import Form, Term, Tube
 from stability.local.leaves import entries, input_box, touched
 from stability.local.multipliers import best_multipliers
 from stability.local.parabolas import quadratic, touching
-from stability.local.planes import decide, largest_balls
+from stability.local.planes import decide
 from stability.local.runs import Numbers, margins
 from stability.local.units import Box, Parabola, Unit, chords, least
 from stability.rules.registry import RULES, accepted, propose
@@ -25,6 +26,7 @@ from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray
+largest_balls = partial(balls.largest_balls, norm="linf")
 UNITS = [Unit(name) for name in ("tanh", "sigmoid", "relu", "leaky_relu")]
 GATED = [Unit("tanh", gated=True), Unit("identity", gated=True)]
 
@@ -327,8 +329,11 @@ def test_masks_and_bounds_change_the_question():
     network = NETWORKS["gru"]
     x, label = sample(network)
     whole = brute(network, x, label)
-    mask = np.array([[1.0], [0.0]])
-    free, kept = brute(network, x, label, free=mask), brute(network, x, label, ends=(x.min() - 0.1, x.max() + 0.1))
+    mask = np.array([[True], [False]])
+    free, kept = (
+        brute(network, x, label, free=1.0 * mask),
+        brute(network, x, label, ends=(x.min() - 0.1, x.max() + 0.1)),
+    )
     (masked,) = largest_balls(network, x[None], [label], mask=mask, upper=[min(free, 3.0)], epsilon=1.001 * whole)
     assert (masked is not None) is (free > 1.05 * whole)
     bounds = (x.min() - 0.1, x.max() + 0.1)

@@ -1,0 +1,110 @@
+"""What is asked about single inputs: the arguments that the searches of all norms share, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError, DimensionError
+from stability.local.classifier import Classifier
+from stability.systems.checks import as_choice
+
+Array = np.ndarray
+BUDGETS = ("total", "step")
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Inputs with their classes, how they may be changed, and how long may be thought about it.
+
+    Attributes:
+        classifier: the network.
+        x: ``(B, T, p)``.
+        y: ``(B,)`` classes.
+        margins: ``(B, k)`` logit of the class less the others', infinite for the class itself.
+        right: the samples that the network gives their class, by number.
+        upper: ``(B,)`` radii that are not to be reached, infinite where none is known.
+        epsilon: the only radius to be decided, or ``None`` for the largest.
+        mask: ``(T, p)`` true where the input may change; ``None``: everywhere.
+        bounds: numbers between which perturbed inputs stay, or ``None``.
+        budget: ``total`` or ``step``.
+        time_limit: seconds a sample, or ``None``.
+    """
+
+    classifier: Classifier
+    x: Array
+    y: Array
+    margins: Array
+    right: Array
+    upper: Array
+    epsilon: float | None
+    mask: Array | None
+    bounds: tuple[float, float] | None
+    budget: str
+    time_limit: float | None
+
+    @property
+    def free(self) -> Array:
+        """``(T, p)``, one where the input may change, else zero."""
+        return np.ones(self.x.shape[1:]) if self.mask is None else self.mask.astype(np.float64)
+
+
+def request(
+    classifier: Classifier,
+    x: Any,
+    y: Any,
+    *,
+    upper: Any = None,
+    epsilon: float | None = None,
+    mask: Any = None,
+    bounds: Sequence[Any] | None = None,
+    budget: str = "total",
+    time_limit: float | None = None,
+) -> Request:
+    """The arguments of ``balls.largest_balls``, checked.
+
+    Bounds may be arrays: what holds between the least and the largest of them holds between them.
+
+    Raises:
+        ConfigurationError: an unknown budget, labels that are no classes, a radius that is not positive, bounds
+            that an input breaks.
+        DimensionError: sizes that do not fit.
+
+    Example:
+        >>> from stability.systems import DrivenSystem, LureSystem
+        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+        >>> made = request(Classifier(cell, [[1.0], [-1.0]]), [[[1.0]], [[-1.0]]], [0, 0])
+        >>> made.right, made.margins.round(3)[:, 1]
+        (array([0]), array([ 1.523, -1.523]))
+    """
+    as_choice("budget", budget, BUDGETS)
+    data, labels = classifier.checked(x), np.asarray(y)
+    if data.ndim != 3 or labels.shape != data.shape[:1]:
+        raise DimensionError("x and y", "(B, T, p) and (B,)", (data.shape, labels.shape))
+    if len(labels) and not (labels.dtype.kind in "iu" and ((labels >= 0) & (labels < classifier.classes)).all()):
+        raise ConfigurationError(f"y must hold integers from 0 to {classifier.classes - 1}")
+    labels = labels.astype(np.int64)
+    radii = np.full(len(data), np.inf) if upper is None else np.asarray(upper, dtype=np.float64).reshape(-1)
+    if radii.shape != labels.shape:
+        raise DimensionError("upper", labels.shape, radii.shape)
+    if epsilon is not None and not 0.0 < float(epsilon) < 1e12:
+        raise ConfigurationError(f"epsilon must be a positive number, got {epsilon!r}")
+    kept = None if mask is None else np.asarray(mask)
+    if kept is not None and (kept.shape != data.shape[1:] or kept.dtype != np.bool_):
+        raise DimensionError("mask", f"{data.shape[1:]} of true and false", kept.shape)
+    logits, rows = classifier.logits(data) if len(data) else np.zeros((0, classifier.classes)), np.arange(len(data))
+    margins = logits[rows, labels][:, None] - logits
+    margins[rows, labels] = np.inf
+    right = np.flatnonzero((margins > 0).all(axis=1))
+    whole, ends = None if epsilon is None else float(epsilon), None if bounds is None else _ends(bounds, data)
+    return Request(classifier, data, labels, margins, right, radii, whole, kept, ends, budget, time_limit)
+
+
+def _ends(bounds: Sequence[Any], x: Array) -> tuple[float, float]:
+    low, high = float(np.min(bounds[0])), float(np.max(bounds[1]))
+    if not (low <= x.min(initial=np.inf) and x.max(initial=-np.inf) <= high):
+        raise ConfigurationError(f"the inputs lie outside the bounds {low, high}: clip them, or name wider bounds")
+    return low, high

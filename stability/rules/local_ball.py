@@ -1,0 +1,51 @@
+"""What the proofs about balls around one input share: the data that say what is claimed, and their sizes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from stability.local.classifier import Classifier
+from stability.rules.fields import AnyArray, Index, Number, ProofData, Text, require
+from stability.statements import at_least, who
+
+LARGEST = 1e12
+"""Of inputs, multipliers and radii: far beyond what is in use, far below what overflows."""
+
+
+class LocalBall(ProofData):
+    """``x (T, p)``, its class, norm and radius; ``mask`` of zeros and ones where only some entries may change."""
+
+    x: AnyArray
+    label: Index
+    norm: Text
+    radius: Number
+    mask: AnyArray | None = None
+
+    measure: ClassVar[str] = ""
+    """The norm that the theorem is about."""
+
+    def claimed(self, subject: Classifier, condition: str = "") -> str:
+        """The sentence, with a condition on the perturbed input behind the radius."""
+        where = "" if self.mask is None else " of the entries that its mask names"
+        return (
+            f"For {who(subject)}: no perturbation{where} of the proof's input within {self.measure} radius "
+            f"{at_least(self.radius)}{condition} changes its class, {self.label}."
+        )
+
+    def require_ball(self, subject: Classifier) -> None:
+        """What is claimed makes sense for this network.
+
+        Raises:
+            Refused: where it does not.
+        """
+        x, mask = self.x, self.mask
+        norm = self.measure.replace("_", "")
+        require(self.norm == norm, f"the norm of such a proof is {norm}")
+        require(self.label < subject.classes, "the label is none of the network's classes")
+        require(x.ndim == 2 and len(x) > 0 and x.shape[1] == subject.inputs, f"x must be (T, {subject.inputs}), T >= 1")
+        within = 0.0 < self.radius < LARGEST and float(np.abs(x).max(initial=0.0)) < LARGEST
+        require(within, "the radius or the input is out of range")
+        masked = mask is None or (mask.shape == x.shape and bool(np.isin(mask, (0.0, 1.0)).all()))
+        require(masked, "mask must be zeros and ones, one for each entry of x")
