@@ -11,6 +11,7 @@ from .curvature.density import SpectralDensity, spectral_density
 from .curvature.hessian import HessianSummary, hessian_summary
 from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .dynamics.norms import NormDrift, norm_drift
+from .dynamics.recovery import MeasuredRecovery, measured_recovery
 from .radius.certified import CertifiedRadius, certified_radius
 from .radius.local import LocalRadius, local_radius
 from .tasks import TASKS, Task, make_task, task_from_arrays
@@ -33,6 +34,7 @@ __all__ = [
     "HessianSummary",
     "LocalRadius",
     "LyapunovSpectrum",
+    "MeasuredRecovery",
     "NormDrift",
     "Progress",
     "Readout",
@@ -60,6 +62,7 @@ __all__ = [
     "lyapunov_penalty",
     "make_task",
     "margin_penalty",
+    "measured_recovery",
     "noise_scores",
     "noise_sweep",
     "norm_drift",

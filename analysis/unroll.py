@@ -222,7 +222,7 @@ def flat_state(state: Any) -> Tensor:
     return torch.cat([t.reshape(t.shape[0], -1) for t in rows], dim=1)
 
 
-def _shaped(flat: Tensor, template: Any) -> Any:
+def shaped_state(flat: Tensor, template: Any) -> Any:
     """Inverse of ``flat_state`` for any batch, in the shapes of ``template``."""
     parts, start = [], 0
     for t in state_leaves(template):
@@ -253,11 +253,11 @@ def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: A
     batch, n = flat.shape
     with torch.enable_grad():
         repeated = flat.repeat_interleave(n, dim=0).requires_grad_()
-        after = layer.transition(drive.repeat_interleave(n, dim=0), _shaped(repeated, state), prepared)
+        after = layer.transition(drive.repeat_interleave(n, dim=0), shaped_state(repeated, state), prepared)
         image = flat_state(after)
         rows = torch.eye(n, dtype=image.dtype, device=image.device).repeat(batch, 1)
         (jacobian,) = torch.autograd.grad(image, repeated, rows)
-    following = _shaped(image.detach()[::n], state)
+    following = shaped_state(image.detach()[::n], state)
     return jacobian.reshape(batch, n, n), following
 
 
@@ -283,10 +283,10 @@ def push_frame(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any, 
         repeated = flat.repeat_interleave(k, dim=0)
         if not repeated.requires_grad:
             repeated.requires_grad_()
-        after = layer.transition(drive.repeat_interleave(k, dim=0), _shaped(repeated, state), prepared)
+        after = layer.transition(drive.repeat_interleave(k, dim=0), shaped_state(repeated, state), prepared)
         image = flat_state(after)
         start = torch.zeros_like(image, requires_grad=True)
         (back,) = torch.autograd.grad(image, repeated, start, create_graph=True)
         rows = frame.mT.reshape(batch * k, n)
         (pushed,) = torch.autograd.grad(back, start, rows, create_graph=True, materialize_grads=True)
-    return pushed.reshape(batch, k, n).mT, _shaped(image[::k], state)
+    return pushed.reshape(batch, k, n).mT, shaped_state(image[::k], state)

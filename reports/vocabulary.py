@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stability.statements import at_most
+
 from .formatting import bound_at, number, rate, signed, time_to, time_unit, verdict_word
 
 CRITERIA = {
@@ -240,7 +242,30 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
     for share, words in ((1.0, "certainly below the start"), (0.5, "certainly below half of it")):
         when = time_to(share, pairs, discrete)
         if when is not None:
-            facts.append((words, f"after {number(when, 4)} {unit.removesuffix('s') if when == 1 else unit}"))
+            facts.append((words, f"after {_lasting(when, unit)}"))
+    return [*facts, *_forgetting(summary, unit)]
+
+
+def _lasting(when: float, unit: str) -> str:
+    one = unit.removesuffix("s").replace("units", "unit")
+    return f"{number(when, 4)} {one if when == 1 else unit}"
+
+
+def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
+    """When disturbances are forgotten, and how far back the state remembers."""
+    facts = []
+    recovery, memory = summary.get("recovery"), summary.get("memory")
+    if recovery:
+        what = f"a disturbance of size {number(recovery['size'])} is below {number(recovery['tol'])}"
+        facts.append(
+            ("recovery time", f"{_lasting(recovery['time'], unit)}: {what} by then, whatever the input of the claim")
+        )
+    if memory:
+        size = at_most(memory["size"])
+        what = (
+            f"what came before moves the state by less than {number(memory['tol'])} (states differ by {size} at most)"
+        )
+        facts.append(("memory horizon", f"{_lasting(memory['time'], unit)}: {what}"))
     return facts
 
 

@@ -27,6 +27,7 @@ from stability.extremes import StepBound, largest_step, smallest_overshoot
 from stability.gains.gain import Gain
 from stability.gains.lure import incremental_gain
 from stability.gated.cell import GatedCell
+from stability.recovery import Recovery, memory_horizon, recovery_time
 from stability.refute import Refutation, refute
 from stability.solve.hinf import hinf_norm
 from stability.stacks.stack import Cascade, LayerStack
@@ -51,6 +52,7 @@ __all__ = [
     "Finding",
     "Gain",
     "Proof",
+    "Recovery",
     "Refutation",
     "StepBound",
     "Theorem1",
@@ -64,7 +66,9 @@ __all__ = [
     "incremental_gain",
     "kyp_lmi",
     "largest_step",
+    "memory_horizon",
     "multiplier_criterion",
+    "recovery_time",
     "refute",
     "regional",
     "smallest_overshoot",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import FileFormatError
+from stability.recovery import Recovery, memory_horizon, recovery_time
 from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
 from stability.storage.writing import write_text
@@ -169,6 +170,14 @@ class Certificate:
     def proof(self) -> Proof | None:
         """The main claim's witness."""
         return self.claim.proof
+
+    def recovery_time(self, size: float = 1.0, tol: float = 1e-3) -> Recovery | None:
+        """When a disturbance of the state is certainly below ``tol``: see ``stability.recovery.recovery_time``."""
+        return recovery_time(self, size, tol)
+
+    def memory_horizon(self, tol: float = 1e-3) -> Recovery | None:
+        """How many of the last inputs determine the state: see ``stability.recovery.memory_horizon``."""
+        return memory_horizon(self, tol)
 
     def save(self, path: str | Path) -> Path:
         """Write the certificate as JSON, aside first and then renamed, so that no half file is ever left.

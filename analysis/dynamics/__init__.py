@@ -2,5 +2,14 @@
 
 from .lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .norms import NormDrift, norm_drift
+from .recovery import MeasuredRecovery, measured_recovery
 
-__all__ = ["LyapunovSpectrum", "NormDrift", "certified_bound", "lyapunov_exponents", "norm_drift"]
+__all__ = [
+    "LyapunovSpectrum",
+    "MeasuredRecovery",
+    "NormDrift",
+    "certified_bound",
+    "lyapunov_exponents",
+    "measured_recovery",
+    "norm_drift",
+]

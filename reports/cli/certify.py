@@ -73,6 +73,10 @@ def certify(
             "often its status alone would have been wrong; the verdict does not depend on it.",
         ),
     ] = False,
+    recovery: Annotated[
+        tuple[float, float],
+        typer.Option(help="Say when a disturbance of this size is certainly below this tolerance.", metavar="SIZE TOL"),
+    ] = (1.0, 1e-3),
     seed: Seed = 0,
     *,
     data: DataOptions,
@@ -89,6 +93,8 @@ def certify(
     if out is not None:
         reserve(out)
     wanted = _rate(rate)
+    if not all(0.0 < value < float("inf") for value in recovery):
+        raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")
     there(model)
     box = box_of(input_box, input_box_from, model, data, seen_range)
     output.status("loading ...")
@@ -108,7 +114,7 @@ def certify(
     answers = _each_part(parts, asked, output)
     opinions = _opinions(certificate.subject, output) if cross_check else None
     output.status()
-    summary = view(certificate)
+    summary = view(certificate, *recovery)
     missed = state(summary) == "certified" and summary["meta"].get("asked_rate_reached") is False
     discrete = certificate.subject.is_discrete
     if out is not None:

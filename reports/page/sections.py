@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..figures import panels as figures
-from ..formatting import count, duration, metric, metric_word, number, signed
+from ..formatting import count, duration, metric, metric_word, number, percent, signed
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from ..stored.trainings import Trainings
@@ -141,6 +141,7 @@ def _dynamics(report: Report) -> Section | None:
         [m for m in report.models if m.documents.get("drift") or m.documents.get("exponents")],
         "not measured, why stands below; no bound: not certified, or for other inputs than these",
     )
+    tables += _recoveries(report)
     return Section(
         "dynamics",
         "Hidden state over time",
@@ -151,8 +152,36 @@ def _dynamics(report: Report) -> Section | None:
         "certified pairs: no exponent of so many steps can lie above it.",
         tables,
         panels,
-        _lines_of_theory(report.models) + reasons_for(report.models, "norms", "lyapunov"),
+        _lines_of_theory(report.models) + reasons_for(report.models, "norms", "lyapunov", "recovery"),
     ).kept
+
+
+def _recoveries(report: Report) -> tuple[Table, ...]:
+    """What is forgotten, and when: as measured along the data, and as proved."""
+
+    def proved(name: str) -> Callable[[ModelRecord], str]:
+        def show(model: ModelRecord) -> str:
+            found = (model.certificate or {}).get(name)
+            return number(found["time"] if found else None, 4)
+
+        return show
+
+    return tabulate(
+        "Recovery: steps until a disturbance of the state is forgotten",
+        (
+            NAMED,
+            field("size", "recovery", "size", number),
+            field("forgotten below", "recovery", "tol", number),
+            field("measured, median", "recovery", "median", number),
+            field("measured, longest", "recovery", "worst", number),
+            field("runs that came back", "recovery", "recovered", percent),
+            field("runs", "recovery", "runs", count),
+            Column("proved, whatever the input of the claim", proved("recovery")),
+            Column("proved memory horizon", proved("memory")),
+        ),
+        [m for m in report.models if m.documents.get("recovery")],
+        "half of the runs, or one, had not come back at the end; no such proof",
+    )
 
 
 def _metric(title: str, name: str) -> Column:

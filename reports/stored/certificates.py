@@ -37,18 +37,22 @@ class Checked:
     subject: str = ""
 
 
-def view(certificate: Certificate) -> dict[str, Any]:
+def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict[str, Any]:
     """A certificate's answer in plain values, without matrices.
 
     Args:
         certificate: the certificate; nothing in it is judged here.
+        size: of a disturbance.
+        tol: what it is to be below.
 
     Returns:
         ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of the
         main claim's kind of contraction, ``modulus``: of the eigenvalue that a refutation names, or ``None``,
         ``needs_box``: whether it is about gated cells under every input, which no criterion certifies, and ``driven``:
         for a claim about inputs in a box its ends and the step from which on it holds wherever trajectories start
-        (``None`` where that depends on the start), else ``None``.
+        (``None`` where that depends on the start), else ``None``; ``recovery`` and ``memory``: when a disturbance of
+        this size is below this tolerance, and how many inputs determine the state so well, see
+        ``stability.recovery``.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -68,6 +72,8 @@ def view(certificate: Certificate) -> dict[str, Any]:
         summary["meta"] = {}
     more = {"modulus": _modulus(certificate), "needs_box": _needs_box(certificate.subject)}
     more["driven"] = _driven(certificate)
+    forgets = {"recovery": certificate.recovery_time(size, tol), "memory": certificate.memory_horizon(tol)}
+    more |= {name: None if found is None else found.to_dict() for name, found in forgets.items()}
     return {**summary, "pairs": [list(p) for p in proved], **more}
 
 

@@ -74,6 +74,7 @@ STEPS = {
     "local": "single inputs",
     "norms": "norm drift",
     "lyapunov": "Lyapunov exponents",
+    "recovery": "recovery from disturbances",
 }
 """Training and the steps of an analysis, in the order of the page, each with its name for readers."""
 
@@ -161,6 +162,7 @@ ARTIFACTS = (
     Artifact("exponents.json", "lyapunov", fields={
         **_all(NUMBER, "largest kaplan_yorke steps"), **_all(ANY, "skipped trajectories"), "bound": NUMBER,
     }),
+    Artifact("recovery.json", "recovery", fields=_all(NUMBER, "size tol median worst recovered runs limit")),
     Artifact("hessian.json", "hessian", fields={
         **_all(ANY, "method parameters"), **_all(NUMBER, "n_parameters loss gradient_norm lambda_max lambda_min"),
         **_all(NUMBER, "lambda_max_residual lambda_min_residual"), "top_magnitude": ANY, "trace": NUMBER,

@@ -1,0 +1,137 @@
+r"""How soon a disturbed state comes back, measured: two runs under the same inputs, one of them pushed once.
+
+The network reads a sequence, then its state is moved by a vector of a given length and both copies read on, the same
+sequence over and over. Counted is the last step at which they still differ by the tolerance. What a certificate proves
+about it for every state, disturbance and input is ``stability.recovery.recovery_time``: no measured one may be longer.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stability.errors import NonFiniteError
+
+from ...models.tensors import check_sequence
+from ..campaign.steps import step
+from ..guard import check_int, check_model, check_number
+from ..results import Record
+from ..unroll import flat_state, layer_inputs, only_layer, shaped_state
+
+if TYPE_CHECKING:
+    from ..campaign.work import Work
+
+SIZE, TOL, LIMIT, FORGOTTEN = 1.0, 1e-3, 1000, 1e-6
+"""The disturbance and tolerance of a report, the most steps that are waited, and the share of the tolerance below which
+a difference is taken to be gone for good."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredRecovery(Record):
+    """Steps until disturbed runs came back.
+
+    Attributes:
+        size: Euclidean norm of the disturbance.
+        tol: what came back means: a difference below it from then on.
+        steps: ``(sequences, directions)``, NaN where the runs still differed at the end.
+        limit: steps that were waited.
+    """
+
+    size: float
+    tol: float
+    steps: np.ndarray = field(repr=False)
+    limit: int
+
+    @property
+    def worst(self) -> float | None:
+        """The longest of all runs; ``None`` where one did not come back."""
+        return None if np.isnan(self.steps).any() else float(self.steps.max())
+
+    @property
+    def median(self) -> float | None:
+        """The median of all runs; ``None`` where half of them did not come back."""
+        middle = float(np.sort(np.where(np.isnan(self.steps), np.inf, self.steps), axis=None)[self.steps.size // 2])
+        return middle if np.isfinite(middle) else None
+
+    @property
+    def recovered(self) -> float:
+        """Share of the runs that came back."""
+        return float(1.0 - np.isnan(self.steps).mean())
+
+
+def measured_recovery(
+    model: nn.Module,
+    x: Tensor,
+    *,
+    size: float = SIZE,
+    tol: float = TOL,
+    directions: int = 4,
+    limit: int = LIMIT,
+    seed: int = 0,
+) -> MeasuredRecovery:
+    """Steps after which a disturbance of the state is forgotten along given sequences; in float64 on a copy.
+
+    Args:
+        model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
+        x: ``(batch, time, features)``, what the model takes; the disturbance comes at its end, then it is repeated.
+        size: Euclidean norm of the disturbance of the complete state (``(h, c)`` of an LSTM).
+        tol: below which the difference counts as forgotten.
+        directions: random disturbances of each sequence's state.
+        limit: steps at most.
+        seed: of the directions.
+
+    Returns:
+        The steps of every run.
+
+    Raises:
+        ConfigurationError: bad options or a bad tensor.
+        DimensionError: a wrong shape.
+        NonFiniteError: states that are not finite.
+        UnsupportedError: a model without exactly one recurrent layer.
+
+    Example:
+        >>> from stability.models import ContractingRNN
+        >>> measured_recovery(ContractingRNN(1, 4, rate=0.5), torch.zeros(2, 5, 1), tol=0.26).worst <= 2
+        True
+    """
+    size, tol = check_number("size", size, strict=True), check_number("tol", tol, strict=True)
+    directions, limit = check_int("directions", directions), check_int("limit", limit)
+    layer = copy.deepcopy(only_layer(check_model(model))).double().eval()
+    x = check_sequence(layer_inputs(model, x).detach().double(), layer.input_size)
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+        prepared, state = layer.begin(x)
+        drives = layer.drive(x, prepared).unbind(1)
+        for drive in drives:
+            state = layer.transition(drive, state, prepared)
+        flat = flat_state(state)
+        batch, n = flat.shape
+        generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
+        push = torch.randn(directions, batch, n, generator=generator, dtype=torch.float64).to(flat.device)
+        push *= size / push.norm(dim=2, keepdim=True)
+        runs = torch.cat([flat[None], flat + push]).reshape(-1, n)
+        state, copies = shaped_state(runs, state), directions + 1
+        drives = [d.repeat(copies, *[1] * (d.dim() - 1)) for d in drives]
+        last = torch.where(push.norm(dim=2) >= tol, 0.0, -1.0)
+        for t in range(1, limit + 1):
+            state = layer.transition(drives[(t - 1) % len(drives)], state, prepared)
+            flat = flat_state(state).reshape(copies, batch, n)
+            far = (flat[1:] - flat[0]).norm(dim=2)
+            if not torch.isfinite(far).all():
+                raise NonFiniteError(f"the state {t} steps after the disturbance", "the network diverges")
+            last[far >= tol] = t
+            if float(far.max()) < FORGOTTEN * tol:
+                break
+    steps = np.where(last.cpu().numpy() >= limit, np.nan, last.cpu().numpy() + 1.0)
+    return MeasuredRecovery(size, tol, steps.T, limit)
+
+
+@step("recovery")
+def _recovery_step(work: Work) -> None:
+    model, x = work.whole_sequences(min(work.budget.samples, work.budget.trajectories))
+    found = measured_recovery(model, x, seed=work.seed)
+    work.write_result("recovery.json", found, runs=found.steps.size)

@@ -1,0 +1,179 @@
+r"""How long a certified network remembers: the time in which a disturbance of its state is forgotten.
+
+From a proved pair ``|d(k)| <= C rho^k |d(0)|`` a disturbance of size ``s`` is below ``tol`` as soon as
+
+.. math:: k > \frac{\log (C s / tol)}{-\log \rho} ,
+
+whatever the input (in continuous time :math:`t > \log(C s / tol) / \lambda`). Of several proved pairs the first to get
+there counts: the fastest rate may have an overshoot that a slower one does not. Where every trajectory ends in a ball,
+the ball's diameter bounds every disturbance: from then on what happened before the last ``k`` inputs moves the state by
+less than ``tol``, which is the network's memory horizon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError
+from stability.rigor.constants import EPS
+
+if TYPE_CHECKING:
+    from stability.certificate import Certificate, Claim
+
+_CONTRACTS = ("contraction", "driven_contraction")
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """When a disturbance is forgotten, proved.
+
+    Attributes:
+        size: of the disturbance, its Euclidean norm.
+        tol: below which it is then.
+        time: steps (an integer), or units of time.
+        since: the step from which on this holds wherever trajectories start, 0 for claims about every time; ``None``
+            where it depends on the start (the claim's sentence says how).
+    """
+
+    size: float
+    tol: float
+    time: float
+    since: int | None = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"size": self.size, "tol": self.tol, "time": self.time, "since": self.since}
+
+
+def recovery_time(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> Recovery | None:
+    r"""When a disturbance of the state is certainly below a tolerance, whatever the input (of the claim's box).
+
+    Args:
+        certificate: taken at its word: ``stability.verify`` judges it.
+        size: ``s``, Euclidean norm of the disturbance, at any time (under inputs in a box: from the claim's step on).
+        tol: the tolerance.
+
+    Returns:
+        The smallest number of steps that the proved pairs give (a time, for a flow), rounded up; ``None`` where no
+        rate is certified.
+
+    Raises:
+        ConfigurationError: a size or tolerance that is no positive number.
+
+    Source:
+        The definition of exponential incremental stability, solved for the time; the least over all certified pairs.
+
+    Example:
+        >>> from stability import LureSystem, certify
+        >>> halves = certify(LureSystem([[0.5]], [[0.0]], [[0.0]], dt=1.0))
+        >>> recovery_time(halves, size=1.0, tol=0.2).time
+        3
+        >>> recovery_time(halves, size=0.1, tol=0.2).time
+        0
+    """
+    size, tol = _positive("size", size), _positive("tol", tol)
+    discrete = certificate.subject.is_discrete
+    times = [
+        t
+        for rate, overshoot in proved_pairs(certificate)
+        if (t := _time(rate, overshoot, size, tol, discrete)) is not None
+    ]
+    if not times:
+        return None
+    return Recovery(size, tol, min(times), _since(certificate.claim))
+
+
+def memory_horizon(certificate: Certificate, tol: float = 1e-3) -> Recovery | None:
+    """How many of the last inputs determine the state to within a tolerance, once the state is where it ends.
+
+    Args:
+        certificate: taken at its word.
+        tol: the tolerance, a Euclidean norm.
+
+    Returns:
+        The recovery time from a disturbance as large as the set in which all trajectories end: the ball of the claim
+        ``bounded``, or the box of a claim about inputs in a box. ``None`` where no rate is certified, or no such set.
+
+    Raises:
+        ConfigurationError: a tolerance that is no positive number.
+
+    Example:
+        >>> from stability import DrivenSystem, LureSystem, certify
+        >>> network = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+        >>> memory_horizon(certify(network), tol=0.3).time  # |h| <= 1, differences at most halve: 2, 1, .5, .25
+        3
+    """
+    tol = _positive("tol", tol)
+    sizes = list(_diameters(certificate))
+    return recovery_time(certificate, min(sizes), tol) if sizes else None
+
+
+def proved_pairs(certificate: Certificate) -> list[tuple[float, float]]:
+    """Rate and overshoot, in the Euclidean norm, of every certified claim of the main claim's kind.
+
+    A rate in the infinity norm counts with ``C sqrt(n)``.
+
+    Args:
+        certificate: taken at its word.
+
+    Returns:
+        The pairs, the main claim's first.
+    """
+    pairs = []
+    for claim in (certificate.claim, *certificate.claims):
+        if claim.name != certificate.claim.name or claim.name not in _CONTRACTS or str(claim.verdict) != "certified":
+            continue
+        overshoot = None if claim.proof is None else claim.proof.data.get("overshoot")
+        if claim.proof is None or claim.value is None or not isinstance(overshoot, (int, float)):
+            continue
+        stretch = (
+            math.sqrt(certificate.subject.states) * (1 + 4 * EPS) if claim.proof.kind == "interval_jacobian" else 1.0
+        )
+        pairs.append((float(claim.value), stretch * float(overshoot)))
+    return pairs
+
+
+def _time(rate: float, overshoot: float, size: float, tol: float, discrete: bool) -> float | None:
+    """The first time at which the bound is proved to be below the tolerance; ``None`` where it never is."""
+    parts = (math.log(overshoot), math.log(size), -math.log(tol))
+    needed = math.fsum(parts) + 8 * EPS * math.fsum(map(abs, parts))  # no less than the exact logarithm
+    decay = (math.inf if rate <= 0 else -math.log(rate)) if discrete else rate
+    decay *= 1 - 8 * EPS
+    if decay <= 0 or not math.isfinite(needed):
+        return None
+    if overshoot * size * (1 + 4 * EPS) < tol:
+        return 0 if discrete else 0.0
+    time = max(needed, 0.0) / decay * (1 + 4 * EPS)
+    return math.floor(time) + 1 if discrete else math.nextafter(time, math.inf)
+
+
+def _since(claim: Claim) -> int | None:
+    """The step from which on a claim holds."""
+    data = {} if claim.proof is None else claim.proof.data
+    if claim.name == "contraction":
+        return 0
+    return int(data["steps"]) + 1 if data.get("share") == 0.0 and "steps" in data else None
+
+
+def _diameters(certificate: Certificate) -> Iterator[float]:
+    """Of sets in which every trajectory ends."""
+    for claim in certificate.claims:
+        whatever = claim.proof is not None and claim.proof.data.get("input_bound") is None
+        if claim.name == "bounded" and str(claim.verdict) == "certified" and claim.value is not None and whatever:
+            yield 2.0 * float(claim.value)
+    proof = certificate.claim.proof
+    if certificate.claim.name == "driven_contraction" and proof is not None and "r" in proof.data:
+        half = np.asarray(proof.data["r"], dtype=np.float64) * (1.0 + float(proof.data.get("room", 0.0)))
+        yield 2.0 * float(np.linalg.norm(half)) * (1 + (half.size + 8) * EPS)
+
+
+def _positive(name: str, value: Any) -> float:
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not real or not 0.0 < float(value) < math.inf:
+        raise ConfigurationError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
