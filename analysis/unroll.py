@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from stability.errors import ConfigurationError, UnsupportedError
 
+from ..models.deep import DeepNetwork
 from ..models.elman import ElmanRNN
 from ..models.gated import GRU, LSTM
 from ..models.network import SequenceModel
@@ -136,7 +137,7 @@ def _lend(module: nn.Module, name: str, value: Tensor | None, shared: bool) -> N
 
 
 def only_layer(model: nn.Module) -> RecurrentLayer:
-    """The one recurrent layer of a model, as a ``RecurrentLayer``.
+    """The one recurrent layer of a model, as a ``RecurrentLayer``; of a deep network all of its layers as one.
 
     Raises:
         ConfigurationError: no module at all.
@@ -144,6 +145,8 @@ def only_layer(model: nn.Module) -> RecurrentLayer:
     """
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if isinstance(model, DeepNetwork):
+        return model.recurrence()
     found = recurrent_layers(model)
     if len(found) != 1:
         names = ", ".join(name for name, _ in found) or "none"
@@ -170,7 +173,7 @@ def watch(model: nn.Module, part: nn.Module, see: Callable[[Any], Any], batches:
 
 
 def layer_inputs(model: nn.Module, x: Any) -> Any:
-    """The sequences that a model's one recurrent layer reads when the model runs on ``x``.
+    """The sequences that ``only_layer`` of a model reads when the model runs on ``x``.
 
     Args:
         model: a recurrent layer, or a model that holds one.
@@ -189,7 +192,7 @@ def layer_inputs(model: nn.Module, x: Any) -> Any:
         torch.Size([5, 7, 3])
     """
     found = recurrent_layers(model)
-    if isinstance(model, SequenceModel) or len(found) != 1 or not found[0][0]:
+    if isinstance(model, SequenceModel | DeepNetwork) or len(found) != 1 or not found[0][0]:
         return x
     module, seen = found[0][1], []
     watch(model, module, seen.append, [x])

@@ -18,6 +18,7 @@ from .adapters.inspection import refuse_altered, twin
 from .adapters.modules import recurrent_parts, recurrent_subject
 from .adapters.torch_modules import as_array, is_torch_recurrent
 from .classifier_network import ClassifierNetwork
+from .deep import DeepNetwork
 from .linear import LinearLayer, input_output
 from .network import SequenceModel
 from .stack import Stack
@@ -65,6 +66,11 @@ def classifier(module: Any) -> Classifier:
     if isinstance(module, ClassifierNetwork):
         refuse_altered(module, ClassifierNetwork)
         found: Sequence[Classifier] = [module.subject]
+    elif isinstance(module, DeepNetwork):
+        raise UnsupportedError(
+            "norms and mixing stand between the layers of a deep network: a ball of inputs is followed through one "
+            "recurrent part, or a stack of layers that read each other directly, and a linear head"
+        )
     elif isinstance(module, SequenceModel):
         refuse_altered(module, SequenceModel)
         found = [_of_sequence_model(module)]

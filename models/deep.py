@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from stability.systems.checks import as_choice
 from stability.systems.parts import of_part
 from stability.systems.side_by_side import side_by_side
 
+from .deep_recurrence import DeepRecurrence
 from .network import REDUCTIONS, over_time, refuse_last_step
 from .options import constructor_arguments, made_with, positive_int, real
 from .recurrent import LAYERS, RecurrentLayer
@@ -61,15 +62,29 @@ class DeepBlock(nn.Module):
             rows = self.norm(rows)
         return rows.transpose(1, 2)
 
+    def at_rest(self, x: Tensor) -> Tensor:
+        """What the recurrent layer reads of ``x (batch, width)`` at one time step, with the running statistics."""
+        norm = self.norm
+        if not isinstance(norm, nn.BatchNorm1d):
+            return norm(x)
+        return nn.functional.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+
+    def mixed(self, y: Tensor, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """What the block adds to its input, of the recurrent layer's outputs ``(..., output_size)``.
+
+        Args:
+            y: outputs.
+            drop: applied after the GELU, in training.
+        """
+        if self.mixing != "linear":
+            y = nn.functional.gelu(y) if drop is None else drop(nn.functional.gelu(y))
+        y = self.mix(y)
+        return nn.functional.glu(y, dim=-1) if self.mixing == "glu" else y
+
     def forward(self, x: Tensor, read: Tensor | None = None) -> Tensor:
         """``(batch, time, width)`` to the same shape; ``read`` is what the layer reads, where it is known."""
         y, _ = self.layer(self.normalised(x) if read is None else read)
-        if self.mixing != "linear":
-            y = self.drop(nn.functional.gelu(y))
-        y = self.mix(y)
-        if self.mixing == "glu":
-            y = nn.functional.glu(y, dim=-1)
-        return x + self.drop(y)
+        return x + self.drop(self.mixed(y, self.drop))
 
 
 class DeepNetwork(nn.Module):
@@ -181,6 +196,14 @@ class DeepNetwork(nn.Module):
             inputs.append(block.normalised(h, batch_statistics))
             h = block(h, inputs[-1])
         return inputs
+
+    def recurrence(self) -> DeepRecurrence:
+        """Encoder and blocks as one recurrent layer over the states of all layers, as the network is evaluated.
+
+        Raises:
+            UnsupportedError: layers that run both ways.
+        """
+        return DeepRecurrence(self.encoder, [block for block in self.blocks if isinstance(block, DeepBlock)])
 
     def hidden_norms(self, x: Tensor, batch_statistics: bool = False) -> Tensor:
         r"""``(depth,)``: the mean over batch and time of :math:`\|x_t\|^2`, layer by layer, without dropout.

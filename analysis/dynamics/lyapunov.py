@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from stability.certificate import Certificate, Claim, Verdict
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
+from ...models.deep import DeepNetwork
 from ...models.tensors import check_sequence
 from ..campaign.inputs import covers
 from ..campaign.steps import step
@@ -175,10 +176,10 @@ def lyapunov_exponents(
     """Finite-time Lyapunov exponents of a recurrent layer along the trajectories that given sequences drive.
 
     All arithmetic is in float64 on a copy of the layer. The state is the complete one: ``(h, c)`` for an
-    LSTM.
+    LSTM, the states of all layers for a stack or a ``DeepNetwork``.
 
     Args:
-        model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
+        model: a recurrent layer, or a model that holds one (``torch.nn``'s included), or a ``DeepNetwork``.
         x: ``(batch, time, features)``, what the model takes; one trajectory a sequence of what the layer reads, from
             the layer's own initial state. Short sequences show the transient from there, not the long run.
         k: how many exponents, the largest ones; ``None`` for all.
@@ -267,6 +268,8 @@ def _bound_for(work: Work, steps: int) -> float | None:
     certificate = work.certificate
     if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
         return None
+    if isinstance(work.model, DeepNetwork) and work.model.depth > 1:
+        return None  # it is about the layers, each with inputs of its own, not about what passes from one to the next
     if work.input_box is not None and not covers(work.input_box, work.input_range):
         return None  # the data leave the box that was stated
     return certified_bound(certificate, steps)

@@ -25,6 +25,7 @@ from stability.systems import DrivenSystem, PairwiseSystem
 from stability.verify import verify_claim
 from stability.wire import digest_of
 
+from ...models.deep import DeepNetwork
 from ...models.network import SequenceModel
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
@@ -106,6 +107,13 @@ def _witness(model: SequenceModel, certificate: Any) -> Mapping[str, Any] | None
 
 
 def _network(model: nn.Module, every_step: bool = False) -> tuple[SequenceModel, DrivenSystem | PairwiseSystem]:
+    if isinstance(model, DeepNetwork):
+        if model.mixing == "glu":
+            raise UnsupportedError(
+                "between the layers of this deep network stand gated linear units, whose slope grows with their input, "
+                "so that no gain from inputs to logits holds for all inputs"
+            )
+        raise UnsupportedError(f"gains through the norms and mixing between deep layers are not combined here{GIVEN}")
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, RecurrentLayer):
         what = f"{type(model).__name__} is no SequenceModel: where the logits come from is not known here"
         raise UnsupportedError(what + GIVEN)

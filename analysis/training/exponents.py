@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, NonFiniteError, RankError, UnsupportedError
 
+from ...models.deep import DeepNetwork
 from ...models.factorizations import qr
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import check_sequence
@@ -35,7 +36,8 @@ def finite_time_exponents(
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn.RNN`` of one layer, ``LSTM``, ``GRU`` and
-            ``RNNCell`` included). What stands before the layer counts as data: no gradient reaches it.
+            ``RNNCell`` included), whose exponents are the layer's: what stands before it counts as data, and no
+            gradient reaches it. Or a ``DeepNetwork``, as it is evaluated: norms with their running statistics.
         x: ``(batch, time, features)``, what the model takes; one trajectory a sequence, from the layer's own initial
             state.
         k: how many exponents; for all ``n`` their sum is the mean of ``log |det J_t|``.
@@ -121,12 +123,15 @@ def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 
 
 def _own_layer(model: nn.Module) -> RecurrentLayer:
     """The one recurrent layer; for a module of ``torch.nn`` another one that computes with its very parameters."""
+    if isinstance(model, DeepNetwork):
+        return model.recurrence()
     found = recurrent_layers(model)
     if len(found) == 1 and not getattr(found[0][1], "bidirectional", False):
         return as_layer(found[0][1], shared=True)
     what = ", ".join(f"{name or 'itself'} ({type(layer).__name__})" for name, layer in found) or "none"
     raise UnsupportedError(
-        f"exponents are differentiable for one recurrent layer that runs forward, such as ElmanRNN or torch.nn.LSTM; "
+        "exponents are differentiable for one recurrent layer that runs forward, such as ElmanRNN or torch.nn.LSTM, "
+        f"and for DeepNetwork; "
         f"{type(model).__name__} has: {what}"
     )
 

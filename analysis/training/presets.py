@@ -117,6 +117,7 @@ PRESETS: dict[str, Preset] = {
 
 DEFAULT_MODELS = (
     "contracting",
+    "bounded_gain",
     "lipschitz",
     "lipschitz_margin",
     "antisymmetric",
@@ -128,7 +129,8 @@ DEFAULT_MODELS = (
     "lstm",
     "gru",
 )
-"""The models of a report that is given none: those of the four papers, and the gated ones they are compared with."""
+"""The models of a report that is given none: those of the four papers, two that carry a proof by construction, and the
+gated ones they are compared with."""
 
 
 def known_presets() -> dict[str, Preset]:

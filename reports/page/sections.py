@@ -139,7 +139,8 @@ def _dynamics(report: Report) -> Section | None:
             field("steps counted", "exponents", "steps", count),
         ),
         [m for m in report.models if m.documents.get("drift") or m.documents.get("exponents")],
-        "not measured, why stands below; no bound: not certified, or for other inputs than these",
+        "not measured, why stands below; no bound: not certified, for other inputs than these, or for each layer of a "
+        "deep network by itself",
     )
     tables += _recoveries(report)
     return Section(

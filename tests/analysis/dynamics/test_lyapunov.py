@@ -11,13 +11,17 @@ import torch
 from torch import nn
 
 from stability import LureSystem, certify
-from stability.analysis import contraction_gap, lyapunov_exponents
+from stability.analysis import contraction_gap, lyapunov_exponents, make_task
+from stability.analysis.campaign.budgets import AnalysisSettings
+from stability.analysis.campaign.pipeline import STEPS
+from stability.analysis.campaign.work import Work
 from stability.analysis.dynamics.lyapunov import certified_bound
 from stability.analysis.unroll import as_layer, flat_state, step_jacobians
 from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.errors import ConfigurationError, NonFiniteError, StabilityError, UnsupportedError
 from stability.gated.cell import GatedCell
-from stability.models import GRU, LSTM, AntisymmetricRNN, ContractingRNN, ElmanRNN, LipschitzRNN
+from stability.models import GRU, LSTM, AntisymmetricRNN, ContractingRNN, DeepNetwork, ElmanRNN, LipschitzRNN
+from stability.models.tensors import state_leaves
 
 
 def lipschitz(A, W, **options):
@@ -69,6 +73,52 @@ def test_against_the_singular_values_of_the_whole_product(make):
     assert result.largest * 6 <= np.log(np.linalg.norm(product, 2)) + 1e-5
     volume = lyapunov_exponents(layer, x, k=1, skip=0, seed=3)
     assert volume.exponents.shape == (1,)
+
+
+@pytest.mark.parametrize(("layer", "norm", "mixing"), [("lstm", "batch", "glu"), ("rotrnn", "layer", "gelu")])
+def test_of_a_deep_network_they_are_those_of_what_all_its_layers_end_in(layer, norm, mixing):
+    """Against the derivative of all final states by all initial ones, of blocks run one after the other."""
+    torch.manual_seed(0)
+    own = {"heads": 1, "stationary_start": True} if layer == "rotrnn" else {}
+    options = {"hidden_size": 2, "width": 3, "norm": norm, "mixing": mixing, "dropout": 0.5}
+    network = DeepNetwork(2, 4, layer=layer, options=own, **options).double()
+    network(3 * torch.randn(9, 5, 2).double() + 1)  # moves the running statistics
+    network.eval()
+    x = torch.randn(1, 3, 2).double()
+
+    def run(*leaves):
+        signal, ends, given = network.encoder(x), [], list(leaves)
+        for block in network.blocks:
+            state = (given.pop(0), given.pop(0)) if layer == "lstm" else given.pop(0)
+            y, end = block.layer(block.norm(signal.mT).mT if norm == "batch" else block.norm(signal), state)
+            ends += state_leaves(end)
+            y = block.mix(nn.functional.gelu(y))
+            signal = signal + (y[..., :3] * torch.sigmoid(y[..., 3:]) if mixing == "glu" else y)
+        return tuple(ends)
+
+    start = tuple(leaf.detach() for leaf in state_leaves(network.recurrence().begin(x)[1]))
+    rows = torch.autograd.functional.jacobian(run, start)
+    product = torch.cat([torch.cat([part.reshape(2, 2) for part in row], 1) for row in rows])
+    n = len(product)
+    frame = torch.linalg.qr(torch.randn(1, n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0]
+    logs = torch.linalg.qr(product @ frame[0])[1].diagonal().abs().log() / 3
+    result = lyapunov_exponents(network.train(), x, skip=0)
+    np.testing.assert_allclose(result.exponents, logs.sort(descending=True)[0], atol=1e-8)
+    assert result.states == n
+    assert network.training
+
+
+def test_the_bound_of_a_report_is_of_one_layer_alone(tmp_path):
+    """A certificate of layers side by side says nothing about what passes from one to the next."""
+    torch.manual_seed(0)
+    task = make_task("digits", size=7, limit=10, test_limit=4)
+    for depth in (1, 2):
+        model = DeepNetwork(7, 10, hidden_size=2, width=3, depth=depth, options={"heads": 1}).eval()
+        work = Work(tmp_path, model, model, task, AnalysisSettings(), certificate=certify(model), step="lyapunov")
+        STEPS["lyapunov"](work)
+        found = json.loads((tmp_path / "exponents.json").read_text())
+        assert found["largest"] < 0
+        assert (found["bound"] is None) is (depth == 2)
 
 
 @pytest.mark.parametrize("make", [ElmanRNN, LSTM, GRU, LipschitzRNN])

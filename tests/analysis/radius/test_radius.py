@@ -20,6 +20,7 @@ from stability.certify import certify
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
 from stability.gains.lure import incremental_gain
 from stability.models.contracting import ContractingRNN
+from stability.models.deep import DeepNetwork
 from stability.models.elman import ElmanRNN
 from stability.models.gated import LSTM
 from stability.models.householder import HouseholderRNN
@@ -366,6 +367,9 @@ def test_questions_without_an_answer_and_bad_input():
         certified_radius(nn.Sequential(nn.Flatten(), nn.Linear(T * F, C)).double(), x, y)
     with pytest.raises(UnsupportedError, match="no gain of LSTM, GRU .* as gain="):
         certified_radius(SequenceModel(LSTM(F, 4), C).double(), x, y)
+    for mixing, why in (("glu", "slope grows"), ("gelu", "not combined .* as gain=")):
+        with pytest.raises(UnsupportedError, match=why):
+            certified_radius(DeepNetwork(F, C, hidden_size=8, width=4, mixing=mixing).double(), x, y)
     with pytest.raises(UnsupportedError, match="last"):
         certified_radius(SequenceModel(ElmanRNN(F, 4), C, "all").double(), x, y)
     with pytest.raises(UnsupportedError, match="discrete map"):

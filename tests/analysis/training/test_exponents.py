@@ -21,7 +21,17 @@ from stability.analysis import (
 )
 from stability.analysis.training.settings import Settings
 from stability.errors import ConfigurationError, NonFiniteError, RankError, UnsupportedError
-from stability.models import GRU, LSTM, ElmanRNN, HouseholderRNN, LipschitzRNN, RotRNN, SequenceModel, Stack
+from stability.models import (
+    GRU,
+    LSTM,
+    DeepNetwork,
+    ElmanRNN,
+    HouseholderRNN,
+    LipschitzRNN,
+    RotRNN,
+    SequenceModel,
+    Stack,
+)
 
 MAKERS = {
     "elman": lambda: ElmanRNN(2, 4),
@@ -29,6 +39,7 @@ MAKERS = {
     "midpoint": lambda: LipschitzRNN(2, 4, dt=0.2, integrator="midpoint"),
     "oplu": lambda: HouseholderRNN(2, 4, reflections=2, activation="oplu"),
     "stack": lambda: Stack([GRU(2, 3), ElmanRNN(3, 2)]),
+    "deep": lambda: DeepNetwork(2, 3, layer="elman", hidden_size=2, width=3),
     "torch rnn": lambda: nn.RNN(2, 4),
     "torch cell": lambda: nn.RNNCell(2, 4, bias=False),
     "torch lstm": lambda: nn.LSTM(2, 3, bias=False, batch_first=True),

@@ -38,7 +38,7 @@ def test_each_builds_and_trains(task, name):
 def test_the_default_report_has_the_four_papers_and_the_gated_reference():
     layers = {PRESETS[name].layer for name in DEFAULT_MODELS}
     papers = {"lipschitz", "antisymmetric", "neural_ode", "householder", "unitary", "rotrnn", "lru"}
-    assert layers == papers | {"contracting", "lstm", "gru"}
+    assert layers == papers | {"contracting", "bounded_gain", "lstm", "gru"}
     assert any("margin_penalty" in PRESETS[name].training for name in DEFAULT_MODELS)
     assert preset_names(None) == preset_names("default") == DEFAULT_MODELS
     assert set(LAYERS) | set(PRESETS) == set(preset_names("all"))

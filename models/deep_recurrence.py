@@ -1,0 +1,106 @@
+"""The recurrence that a deep network is as a whole: the states of all its layers, advanced step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from stability.errors import UnsupportedError
+
+from .recurrent import RecurrentLayer
+
+if TYPE_CHECKING:
+    from .deep import DeepBlock
+
+
+class DeepRecurrence(RecurrentLayer):
+    """Encoder and blocks of a deep network as one recurrent layer, as they are evaluated: fixed norms, no dropout.
+
+    The state holds the states of all layers, the lowest first. What a layer reads depends on the states below it at
+    the same time step, so that step Jacobians are block triangular. The modules are the network's own. No proof is
+    about this recurrence: a gated linear unit between layers has no global slope.
+
+    Args:
+        encoder: linear, before the first block.
+        blocks: norm, recurrent layer and mixing each, as in ``DeepNetwork``.
+
+    Attributes:
+        hidden_size: of all layers together.
+
+    Raises:
+        UnsupportedError: layers that run both ways.
+
+    Example:
+        >>> from stability.models import DeepNetwork
+        >>> network = DeepNetwork(3, 10, layer="lru", hidden_size=4, width=6, reduction="last").eval()
+        >>> x = torch.randn(2, 5, 3)
+        >>> outputs, states = network.recurrence()(x)
+        >>> torch.allclose(network.decoder(outputs[:, -1]), network(x), atol=1e-5), len(states)
+        (True, 2)
+    """
+
+    layer_name = "deep"
+
+    def __init__(self, encoder: nn.Linear, blocks: Sequence[DeepBlock]) -> None:
+        super().__init__(encoder.in_features, sum(block.layer.hidden_size for block in blocks), encoder.out_features)
+        if any(block.layer.bidirectional for block in blocks):
+            raise UnsupportedError("layers that run both ways need the whole sequence: there is no one step")
+        self.encoder = encoder
+        self.blocks = nn.ModuleList(blocks)
+
+    @property
+    def _blocks(self) -> list[DeepBlock]:
+        return list(self.blocks)  # type: ignore[arg-type]
+
+    @property
+    def time_step(self) -> float | None:
+        """The duration of a step, which all layers share; ``None`` for maps."""
+        return self._blocks[0].layer.time_step
+
+    def prepare(self) -> tuple[Any, ...]:
+        """What each layer prepares."""
+        return tuple(block.layer.prepare() for block in self._blocks)
+
+    def drive(self, x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
+        """The encoded input; what upper layers read is known only step by step."""
+        return self.encoder(x)
+
+    def initial_state(self, x: Tensor, prepared: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The state of every layer before the first step, which may depend on what the layer reads there."""
+        return self._upwards(self.encoder(x[:, 0]), prepared)[0]
+
+    def transition(self, drive: Tensor, state: tuple[Any, ...], prepared: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One step of every layer, from the lowest up."""
+        return self._upwards(drive, prepared, state)[1]
+
+    def _upwards(
+        self, signal: Tensor, prepared: tuple[Any, ...], states: tuple[Any, ...] | None = None
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The states before a step (the layers' own where none are given) and after it."""
+        before, after = [], []
+        for k, (block, own) in enumerate(zip(self._blocks, prepared)):
+            read = block.at_rest(signal).unsqueeze(1)
+            drive = block.layer.drive(read, own)[:, 0]
+            before.append(block.layer.initial_state(read, own) if states is None else states[k])
+            after.append(block.layer.transition(drive, before[-1], own))
+            signal = signal + block.mixed(block.layer.output(after[-1], drive, own))
+        return tuple(before), tuple(after)
+
+    def output(self, state: tuple[Any, ...], drive: Tensor, prepared: tuple[Any, ...]) -> Tensor:
+        """What the last block puts out, ``(batch, width)``."""
+        signal = drive
+        for block, after, own in zip(self._blocks, state, prepared):
+            read = block.layer.drive(block.at_rest(signal).unsqueeze(1), own)[:, 0]
+            signal = signal + block.mixed(block.layer.output(after, read, own))
+        return signal
+
+    def hidden(self, state: tuple[Any, ...]) -> Tensor:
+        """The hidden states of all layers side by side."""
+        return torch.cat(self.hidden_states(state), 1)
+
+    def hidden_states(self, state: tuple[Any, ...]) -> list[Tensor]:
+        """The hidden state of every layer, the lowest first."""
+        return [block.layer.hidden(own) for block, own in zip(self._blocks, state)]
