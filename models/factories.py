@@ -32,7 +32,7 @@ from torch import nn
 from stability.errors import ConfigurationError, StabilityError
 from stability.foreign import WATCHERS, in_words
 from stability.rigor.definite import flushes_small_numbers
-from stability.wire import SUBJECTS
+from stability.wire import is_subject
 
 from .recurrent import LAYERS, RecurrentLayer
 
@@ -59,7 +59,7 @@ def from_factory(name: str) -> Any:
     """
     with users_code(name, "cannot be used as a factory"):
         value = _named(name)
-        if callable(value) and not isinstance(value, nn.Module) and type(value) not in SUBJECTS.values():
+        if callable(value) and not isinstance(value, nn.Module) and not is_subject(value):
             value = value()
         why = _no_model(value)
     if why:

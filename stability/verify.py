@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-import stability.rules  # noqa: F401  # pyright: ignore[reportUnusedImport] - fills the table of rules
 from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.errors import StabilityError
 from stability.rigor.rational import check_exact

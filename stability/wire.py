@@ -18,8 +18,19 @@ from typing import Any
 import numpy as np
 
 from stability.errors import FileFormatError, StabilityError
+from stability.lazy import Table
 
-SUBJECTS: dict[str, type] = {}
+SUBJECTS: Table[type] = Table(
+    {
+        "lure": "stability.systems.lure",
+        "driven": "stability.systems.driven",
+        "pairwise": "stability.systems.pairwise",
+        "gated": "stability.gated.cell",
+        "cascade": "stability.stacks.stack",
+        "classifier": "stability.local.classifier",
+    }
+)
+"""The types of subjects by their names in files."""
 BLANK = "0" * 64
 
 
@@ -32,6 +43,11 @@ def subject(name: str) -> Any:
         return cls
 
     return register
+
+
+def is_subject(value: Any) -> bool:
+    """Whether a value is a subject itself, not a subclass of one or something that a subject can be made of."""
+    return "wire_name" in vars(type(value))
 
 
 def is_utf8(path: str | Path) -> bool:

@@ -18,7 +18,7 @@ from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.parts import of_part
 from stability.systems.subjects import as_subject, register_converter
-from stability.wire import SUBJECTS
+from stability.wire import is_subject
 
 from ..deep import DeepNetwork
 from ..network import SequenceModel
@@ -313,7 +313,7 @@ def _container(module: nn.Module) -> Subject:
 
 
 def _is_container(value: Any) -> bool:
-    plain = isinstance(value, nn.Module) and type(value) not in SUBJECTS.values()
+    plain = isinstance(value, nn.Module) and not is_subject(value)
     return plain and not is_recurrent(value)
 
 

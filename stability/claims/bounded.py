@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
-import stability.rules  # noqa: F401 - fills the table of rules
 from stability.certificate import Claim, Verdict
 from stability.errors import ConfigurationError
 from stability.refute.linear import unstable_linear_data

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-import stability.rules  # noqa: F401 - fills the table of rules
 from stability.certificate import Claim, Finding, Verdict
 from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError, StabilityError

@@ -20,6 +20,7 @@ from stability.solve.lmi import pose_combination
 from stability.solve.rates import quadratic_rate
 from stability.systems import LureSystem, as_matrix, as_slope
 from stability.systems.checks import as_positive
+from stability.systems.graphs import components
 
 Array = np.ndarray
 _SYMMETRY = 1e-8
@@ -189,15 +190,15 @@ def symmetrizer(W: Any) -> tuple[Array, Array, float]:
     size = float(np.linalg.norm(w))
     if size == 0.0:
         return np.ones(n), np.arange(n), 0.0
-    from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
-
     strength = np.abs(w) + np.abs(w.T)
     np.fill_diagonal(strength, 0.0)
-    _, parts = connected_components(strength > 0, directed=False)
+    parts = components(strength > 0)
     if np.array_equal(w, w.T):
         return np.ones(n), parts, 0.0
     if ((w > 0) != (w.T > 0)).any() or ((w < 0) != (w.T < 0)).any():
         return np.ones(n), parts, max(1.0, float(np.linalg.norm(w - w.T)) / size)
+    from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree  # loaded where there is an L to find
+
     cost = np.where(strength > 0, 1.0 + np.log(strength.max() / np.where(strength > 0, strength, 1.0)), 0.0)
     tree = minimum_spanning_tree(cost)
     log = np.zeros(n)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import stability.rules  # noqa: F401 - fills the table of rules
 from stability.errors import ConfigurationError
 from stability.gated.cell import GatedCell
 from stability.refute.answer import Refutation, witness_claim

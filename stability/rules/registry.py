@@ -15,12 +15,13 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from stability.certificate import Claim, Proof, Verdict
+from stability.lazy import Table
 from stability.rigor.definite import FLUSHED, flushes_small_numbers
 from stability.rules.fields import FIELDS, Datum, ProofData, Refused, require, sizes
+from stability.rules.homes import KINDS, rule_files
 
 Outcome = tuple[bool, str]
 Kind = TypeVar("Kind", bound=ProofData)
-RULES: dict[str, Rule] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +121,10 @@ class Rule:
             if datum.size is not None and not datum.size.admits(value, subject):
                 return (datum.words or self.size).format(**sizes(subject))
         return None
+
+
+RULES: Table[Rule] = Table(KINDS, rule_files)
+"""The rule for every kind of proof; its file is loaded when it is asked for."""
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal, solve_triangular
 
+from stability.systems.graphs import is_strongly_connected
 from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
@@ -45,12 +46,12 @@ def parts_in_order(graph: Array) -> list[Array]:
         >>> [part.tolist() for part in parts_in_order(np.array([[True, True], [False, True]]))]
         [[1], [0]]
     """
-    from scipy.sparse import csr_array
+    if is_strongly_connected(graph):
+        return [np.arange(len(graph))]
+    from scipy.sparse import csr_array  # loaded for several parts alone
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(csr_array(graph), connection="strong")
-    if count == 1:
-        return [np.arange(len(graph))]
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(count))
     members = np.split(order, starts[1:])

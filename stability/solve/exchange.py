@@ -19,6 +19,7 @@ from scipy.linalg import solve_triangular
 
 from stability.solve.axis import Axis, Triplets
 from stability.solve.deadline import Deadline
+from stability.solve.nonnegative import nonnegative
 from stability.solve.rates import spectral_rate, start_rate
 from stability.systems.statespace import StateSpace
 
@@ -289,10 +290,7 @@ def _step(hessian: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
     aim = solve_triangular(L, last, lower=True)
     gram, right = rows @ rows.T, rows @ aim + values[active]
     gram[np.diag_indices(len(gram))] += 1e-10 * np.trace(gram) / len(gram)
-    upper = np.linalg.cholesky(gram).T
-    from scipy.optimize import nnls  # see solve/scalar.py
-
-    found = nnls(upper, solve_triangular(upper, right, trans=1), maxiter=20 * len(right) + 100)[0]
+    found = nonnegative(gram, right)
     step = solve_triangular(L, aim - rows.T @ found, lower=True, trans=1)
     step[:-1] -= step[:-1].mean()  # a common factor of all scales changes nothing
     multipliers = np.zeros(len(values))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import UnsupportedError
-from stability.wire import SUBJECTS
+from stability.wire import is_subject
 
 
 class Subject:
@@ -97,7 +97,7 @@ def as_subject(value: Any) -> Any:
     Raises:
         UnsupportedError: when nobody knows how to turn it into a system.
     """
-    if type(value) in SUBJECTS.values():
+    if is_subject(value):
         return value
     for test, function in _CONVERTERS:
         if test(value):

@@ -1,0 +1,39 @@
+"""Which file of this folder holds the rule for which kind of proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+_KINDS = {
+    "bounded": "ball box",
+    "disjoint_boxes": "disjoint_boxes",
+    "driven_lmi": "driven_lmi",
+    "equilibria": "two_equilibria unstable_equilibrium unstable_everywhere",
+    "gain_lmi": "gain_lmi",
+    "gain_steps": "gain_steps",
+    "gated_boxes": "gated_boxes",
+    "gated_orbits": "gated_orbits gated_unstable",
+    "interval": "interval_jacobian interval_lmi",
+    "linear": "destabilising_slopes unstable_linear",
+    "local_ellipsoids": "local_ellipsoids",
+    "local_planes": "local_planes",
+    "multiplier_lmi": "multiplier_lmi attracting_equilibrium growth_lmi",
+    "norm_gain": "norm_gain",
+    "pairwise": "pair_norm pair_growth pair_isometry pair_linear pair_jump",
+    "periodic_orbits": "periodic_orbits unstable_orbit",
+    "regional_lmi": "regional_lmi",
+    "stack_contraction": "cascade",
+    "stack_gain": "stack_gain",
+    "stack_orbits": "stack_orbits stack_unstable",
+    "stack_witness": "cascade_layer merged_stack",
+    "trajectories": "separated_trajectories gated_trajectories stack_trajectories",
+}
+KINDS = {kind: f"{__package__}.{file}" for file, kinds in _KINDS.items() for kind in kinds.split()}
+"""The module of every kind of proof."""
+
+
+def rule_files() -> Iterator[str]:
+    """Names of all modules of the folder, a rule that is missing above included."""
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        yield f"{__package__}.{path.stem}"
