@@ -14,7 +14,6 @@ import numpy as np
 
 from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.claims.contraction import contraction_claim, open_claim, overshoot_of
-from stability.claims.driven import driven_contraction
 from stability.claims.further import further_claims
 from stability.claims.stack import layer_findings, stack_claim
 from stability.criteria.interval import gated_findings, gated_proof
@@ -27,7 +26,6 @@ from stability.gated.cell import GatedCell
 from stability.refute import Refutation
 from stability.refute import refute as search_witness
 from stability.refute.inputs import input_range as checked_range
-from stability.refute.stack import search_stack
 from stability.rigor.definite import refuse_flushing
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeLimit
@@ -169,6 +167,8 @@ def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificat
     inside = bare.verdict is Verdict.REFUTED and (bare.meta.get("witness") or {}).get("input_in_data_range") is True
     if bare.verdict is Verdict.CERTIFIED or inside:
         return replace(bare, meta=meta)
+    from stability.claims.driven import driven_contraction  # with zonotopes
+
     claim, finding = driven_contraction(
         bare.subject, input_box, rate=question.rate, tol=question.tol, time_limit=question.deadline
     )
@@ -302,6 +302,8 @@ def _search(subject: Any, question: Question) -> Refutation:
     limit = question.deadline.share(0.7).named("refutation")  # the rest for weaker claims
     if isinstance(subject, LayerStack):  # the layers of its lowest level were searched by themselves
         seen = checked_range(question.use.get("input_range"), subject.inputs)
+        from stability.refute.stack import search_stack
+
         found = search_stack(subject, search_witness, seed=question.seed, time_limit=limit, lowest=False, region=seen)
         return replace(found, findings=())
     return search_witness(subject, seed=question.seed, time_limit=limit, **question.use)

@@ -122,8 +122,8 @@ def reach(start: str) -> dict[str, str]:
             continue
         at_once = not name.startswith(("stability.verify", "stability.rules"))  # these are looked at in full
         modules = imported(file, at_once=at_once)
-        if name == "stability.rules":  # which imports whatever lies in its folder
-            modules |= {f"{name}.{p.stem}" for p in path.glob("*.py")}
+        if name == "stability.rules.registry":  # which imports whatever lies in its folder, when it is asked
+            modules |= {f"stability.rules.{p.stem}" for p in path.parent.glob("*.py")}
         for module in modules - asked.keys():
             asked[module] = name
             waiting.append(module)

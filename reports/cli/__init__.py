@@ -6,16 +6,18 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from stability.errors import StabilityError
 from stability.foreign import in_words, raised_at
 
 from ..names import cut, printable
-from . import analyzers, certify, compare, radius, report, study, train, verify
 from .console import Interrupted
 from .input_boxes import rewritten
 from .options import flat
@@ -43,22 +45,56 @@ ENDS: dict[type[BaseException], Callable[[Any], tuple[str, str, int]]] = {
 }
 """How a command may end without an answer: kind, text and exit code. All else is a fault of this program."""
 
+COMMANDS = {
+    "report": "report", "train": "train", "certify": "certify", "verify": "verify", "compare": "compare",
+    "hessian": "analyzers", "attack": "analyzers", "noise": "analyzers", "radius": "radius", "study": "study",
+}  # fmt: skip
+"""The file of every command, in the order of the help."""
+SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+class Loaded(Mapping[str, Any]):
+    """The commands by name, each loaded when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        module = import_module(f".{COMMANDS[name]}", __package__)
+        alone = typer.Typer(**SETTINGS)
+        alone.command(name)(flat(getattr(module, name)))
+        return get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Commands(TyperGroup):
+    """The program, which knows the names of its commands and loads the one in use."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands: Any = Loaded()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order of the help."""
+        return list(COMMANDS)
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Certify the global stability of recurrent neural networks and measure their robustness.",
     epilog=(
         "Exit codes: certify 0 certified, 1 inconclusive, 3 refuted; verify 0 valid, 1 invalid; all others 0 done, "
         "with nothing missing; 2 bad input, or no answer (about one of several models, too); 130 interrupted."
     ),
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **SETTINGS,
 )
-for command in (
-    report.report, train.train, certify.certify, verify.verify, compare.compare, analyzers.hessian, analyzers.attack,
-    analyzers.noise, radius.radius, study.study,
-):  # fmt: skip
-    app.command()(flat(command))
 
 
 def _version(wanted: bool) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from stability.errors import ConfigurationError, DimensionError, FileFormatError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 OPTION, SOURCE = "--input-box", "--input-box-from"
 DATA = "data"
@@ -94,6 +95,8 @@ def checked(low: Any, high: Any) -> tuple[Any, Any]:
     Raises:
         ConfigurationError: where they are not.
     """
+    import numpy as np  # loaded where a box is stated
+
     least, most = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
     if not (np.isfinite(least).all() and np.isfinite(most).all() and (least <= most).all()):
         shown = f"{low:g} {high:g}" if least.ndim == 0 else "others"
@@ -108,6 +111,8 @@ def read_box(name: str) -> tuple[np.ndarray, np.ndarray]:
         FileFormatError: missing, unreadable, or of another form.
         ConfigurationError: ends that are crossed or not finite.
     """
+    import numpy as np
+
     from stability.storage.arrays import read_npz
     from stability.storage.failures import reading
 

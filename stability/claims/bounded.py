@@ -15,7 +15,6 @@ from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
 from stability.certificate import Claim, Verdict
 from stability.errors import ConfigurationError
-from stability.refute.linear import unstable_linear_data
 from stability.rules.bounded import push_bounds
 from stability.rules.registry import accepted, propose
 from stability.solve.deadline import Deadline, TimeLimit
@@ -86,6 +85,8 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
     system = driven.system
     if system.channels and not math.isfinite(activation(driven.activation).bound):
         return _open(f"The activation {driven.activation} is not bounded, so boundedness needs contraction.")
+    from stability.refute.linear import unstable_linear_data  # with the rules of orbits; for networks alone
+
     growth = unstable_linear_data(driven)
     if growth is not None:
         refuted = accepted(driven, "unstable_linear", growth, name="bounded")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from stability.certificate import Claim
-from stability.gains.pairwise import pairwise_proof
 from stability.rules.registry import propose
 from stability.systems.pairwise import PairwiseSystem
 
@@ -24,5 +23,7 @@ def norm_gain(subject: PairwiseSystem) -> Claim | None:
         >>> round(norm_gain(half).value, 9)
         1.0
     """
+    from stability.gains.pairwise import pairwise_proof  # with the rules of gains; for such networks alone
+
     found = pairwise_proof(subject, np.eye(subject.states), "final", None)
     return None if isinstance(found, str) else propose(subject, "norm_gain", found[1].data, value=found[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,9 @@ import numpy as np
 from stability.errors import ConfigurationError
 from stability.gated.cell import GatedCell
 from stability.refute.answer import Refutation, witness_claim
-from stability.refute.gated import search_gated
 from stability.refute.inputs import ANYWHERE
 from stability.refute.inputs import input_range as checked_range
-from stability.refute.network import search_bare, search_network
-from stability.refute.pairwise import search_pairwise
 from stability.refute.search import Search
-from stability.refute.stack import search_stack
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
@@ -109,14 +106,23 @@ def refute(
     )
 
 
+def _of(file: str, name: str) -> Callable[[Search], Refutation]:
+    """A search by its file and name, loaded where one is made: most questions are answered without."""
+    return lambda search: getattr(import_module(f"{__name__}.{file}"), name)(search)
+
+
+def _search_layers(search: Search) -> Refutation:
+    from stability.refute.stack import search_stack
+
+    return search_stack(search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region)
+
+
 _SEARCHES: dict[type, Callable[[Search], Refutation]] = {
-    LureSystem: search_bare,
-    DrivenSystem: search_network,
-    GatedCell: search_gated,
-    PairwiseSystem: search_pairwise,
-    LayerStack: lambda search: search_stack(
-        search.subject, refute, seed=search.seed, time_limit=search.deadline, region=search.region
-    ),
+    LureSystem: _of("network", "search_bare"),
+    DrivenSystem: _of("network", "search_network"),
+    GatedCell: _of("gated", "search_gated"),
+    PairwiseSystem: _of("pairwise", "search_pairwise"),
+    LayerStack: _search_layers,
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, FrozenInstanceError, dataclass, fields, replace
 from typing import Annotated, Any, Self, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import numpy as np
@@ -169,7 +169,22 @@ class ProofData:
     """The data of one kind of proof: every subclass is a frozen dataclass, its fields typed by the names above."""
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, eq=False, kw_only=True)(cls)
+        dataclass(eq=False, kw_only=True, init=False, repr=False)(cls)  # fields alone: generated methods cost time
+
+    def __init__(self, **data: Any) -> None:
+        known = {f.name: f.default for f in fields(self)}  # pyright: ignore[reportArgumentType]
+        if data.keys() - known.keys() or any(d is MISSING and name not in data for name, d in known.items()):
+            raise TypeError(f"a {type(self).__name__} takes {', '.join(known)}, got {', '.join(data)}")
+        vars(self).update(data)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"{name} of a proof cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"{name} of a proof cannot be deleted")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     @classmethod
     def types(cls, *, optional: bool) -> dict[str, Datum]:
@@ -185,8 +200,7 @@ class ProofData:
     def of(cls, data: Mapping[str, Any]) -> Self:
         """The data as they came: what is missing is missing until it is asked for, so that a sentence may need less."""
         made = object.__new__(cls)
-        for name in data.keys() & {f.name for f in fields(cls)}:  # pyright: ignore[reportArgumentType]
-            object.__setattr__(made, name, data[name])
+        vars(made).update({f.name: data[f.name] for f in fields(cls) if f.name in data})  # pyright: ignore[reportArgumentType]
         return made
 
     def sentence(self, subject: Any, claim: Any) -> str:

@@ -39,37 +39,40 @@ def nonnegative(gram: Array, right: Array, most: int | None = None) -> Array:
     n = len(right)
     if not (np.isfinite(gram).all() and np.isfinite(right).all()):
         raise np.linalg.LinAlgError("the matrix or the right-hand side is not finite")
-    x, free = np.zeros(n), np.zeros(n, dtype=bool)
+    x, free, barred = np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
     scale = 1e-14 * max(float(np.abs(right).max(initial=0.0)), np.finfo(float).tiny)
     left = 20 * n + 100 if most is None else most
-    while left > 0 and not free.all():
-        pull = np.where(free, -np.inf, right - gram @ x)
+    while left > 0 and not (free | barred).all():
+        pull = np.where(free | barred, -np.inf, right - gram @ x)
         entering = int(pull.argmax())
         if not pull[entering] > scale:
             break
         free[entering] = True
-        while left > 0:
-            left -= 1
-            wanted = np.zeros(n)
-            wanted[free] = _solved(gram, right, free)
-            if free[entering] and not wanted[entering] > 0.0:  # pulled by rounding alone
-                free[entering] = False
-                return x
-            leaving = free & ~(wanted > 0.0)
-            if not leaving.any():
-                x = wanted
-                break
+        wanted = _solved(gram, right, free)
+        left -= 1
+        if not wanted[entering] > 0.0:  # pulled by rounding alone
+            free[entering], barred[entering] = False, True
+            continue
+        barred[:] = False
+        while left > 0 and (leaving := free & ~(wanted > 0.0)).any():
             shares = x[leaving] / (x[leaving] - wanted[leaving])
-            x += float(shares.min()) * (wanted - x)
-            free &= x > 1e-15 * np.abs(x).max(initial=0.0)
+            x = np.where(free, x + float(shares.min()) * (wanted - x), 0.0)
+            free &= x > 1e-15 * np.abs(x).max()
             x[~free] = 0.0
+            wanted = _solved(gram, right, free)
+            left -= 1
+        if not (wanted < 0.0).any():
+            x = wanted
     return x
 
 
 def _solved(gram: Array, right: Array, free: Array) -> Array:
-    """The equations of the free unknowns."""
+    """The answer to the equations of the free unknowns, zero elsewhere."""
     index = np.flatnonzero(free)
-    _, found, info = _SOLVE(gram[np.ix_(index, index)], right[index], lower=True)
-    if info:
-        raise np.linalg.LinAlgError("the matrix is not positive definite")
-    return found
+    out = np.zeros(len(right))
+    if len(index):
+        _, found, info = _SOLVE(gram[np.ix_(index, index)], right[index], lower=True)
+        if info:
+            raise np.linalg.LinAlgError("the matrix is not positive definite")
+        out[index] = found
+    return out
