@@ -2,7 +2,8 @@
 
 from stability.systems.checks import as_matrix, as_slope
 from stability.systems.driven import DrivenSystem
+from stability.systems.libraries import Plant
 from stability.systems.lure import Discretisation, LureSystem
 from stability.systems.pairwise import PairwiseSystem
 
-__all__ = ["Discretisation", "DrivenSystem", "LureSystem", "PairwiseSystem", "as_matrix", "as_slope"]
+__all__ = ["Discretisation", "DrivenSystem", "LureSystem", "PairwiseSystem", "Plant", "as_matrix", "as_slope"]

@@ -141,6 +141,38 @@ class LureSystem(Subject):
         a = as_matrix("A", A)
         return cls(a, np.zeros((a.shape[0], 0)), np.zeros((0, a.shape[0])), dt=dt)
 
+    @classmethod
+    def from_state_space(cls, plant: Any, slope: Any = (0.0, 1.0), sign: int = -1) -> LureSystem:
+        r"""A linear plant in feedback with a slope-restricted nonlinearity, as the books have it.
+
+        .. math:: \dot x \;(\text{or } x^+) = A x + B u, \quad y = C x + D u, \quad u = -\phi(y) .
+
+        Args:
+            plant: a state space or transfer function of ``python-control`` or ``scipy.signal``, or ``(A, B, C, D)`` or
+                ``(A, B, C, D, dt)``, with ``m`` inputs and ``m`` outputs. ``dt=True`` means a step of 1.
+            slope: as in the constructor: ``alpha <= (phi_i(s) - phi_i(t)) / (s - t) <= beta``.
+            sign: -1 for negative feedback, +1 for ``u = phi(y)``.
+
+        Returns:
+            The closed loop: ``B`` and ``D`` with that sign.
+
+        Raises:
+            UnsupportedError: no linear system.
+            DimensionError: not as many outputs as inputs.
+            ConfigurationError: no timebase, or another sign.
+
+        Source:
+            H. K. Khalil, *Nonlinear Systems*, 3rd ed., section 7.1 (absolute stability), with slopes for sectors.
+
+        Example:
+            >>> loop = LureSystem.from_state_space(([[-1.0]], [[2.0]], [[1.0]], [[0.0]]), slope=(0, 1))
+            >>> loop.B, loop.is_discrete
+            (array([[-2.]]), False)
+        """
+        from stability.systems.libraries import lure_loop  # which makes systems of this class
+
+        return lure_loop(plant, slope, sign)
+
     @property
     def states(self) -> int:
         """Number of states ``n``."""

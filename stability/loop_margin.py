@@ -1,0 +1,161 @@
+"""How much steeper a loop may be: the largest slopes with a proof, the smallest with a counter-example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Certificate, Verdict
+from stability.certify import certify
+from stability.errors import ConfigurationError, IllPosedError, UnsupportedError
+from stability.refute import refute as search
+from stability.solve.deadline import Deadline, TimeLimit
+from stability.systems import LureSystem
+from stability.systems.subjects import as_subject
+
+LARGEST = 2.0**30
+"""A factor of the slopes beyond which nothing is asked; its inverse is the smallest."""
+
+
+@dataclass(frozen=True, eq=False)
+class GainMargin:
+    """By which factors the slopes of a Lur'e system may be multiplied.
+
+    Attributes:
+        certified: the largest factor with a proof of contraction; 0 when none was found, ``LARGEST`` when none failed.
+        certificate: of the system at that factor, or ``None``.
+        destabilising: the smallest factor with a proved counter-example; infinite when none was found.
+        refutation: the certificate with it, or ``None``.
+        slope: ``(alpha, beta)`` of the system as it is, at factor 1.
+    """
+
+    certified: float
+    certificate: Certificate | None
+    destabilising: float
+    refutation: Certificate | None
+    slope: tuple[Any, Any]
+
+    @property
+    def undecided(self) -> float:
+        """Ratio of the two factors: 1 where the margin is known, larger where slopes between them are not decided."""
+        return self.destabilising / self.certified if self.certified else float("inf")
+
+
+def gain_margin(
+    subject: Any, *, tol: float = 1e-3, refute: bool = True, seed: int = 0, time_limit: TimeLimit = None
+) -> GainMargin:
+    r"""The largest factor of the slopes that is certified, and the smallest that is proved to destabilise.
+
+    For slopes :math:`0 \le \phi' \le 1` the factor is the largest slope itself: the question of the books for a loop
+    with saturation, where the circle criterion answers with one number and the Nyquist gain margin (constant gains)
+    with another. Intervals :math:`[k \alpha, k \beta]` with :math:`\alpha \le 0 \le \beta` contain each other, so
+    that all smaller factors are certified with the first number and all larger ones refuted with the second.
+
+    Args:
+        subject: a ``LureSystem``, or anything with one (a network's weights into the activation are multiplied).
+        tol: relative tolerance of both factors.
+        refute: look for the second factor.
+        seed: of the search for counter-examples.
+        time_limit: seconds; what was found until then is the answer.
+
+    Returns:
+        Both factors, each with its certificate. About a factor between them nothing is claimed.
+
+    Raises:
+        ConfigurationError: a bad ``tol``, or slopes that do not contain 0: intervals that do not contain each other.
+        UnsupportedError: a subject without slopes.
+
+    Example:
+        >>> loop = LureSystem.from_state_space(([[-1.0]], [[1.0]], [[1.0]], [[0.0]]), sign=1)  # x' = -x + phi(x)
+        >>> margin = gain_margin(loop)
+        >>> round(margin.certified, 2), round(margin.destabilising, 2)
+        (1.0, 1.0)
+    """
+    if not isinstance(tol, float) or not 0.0 < tol < 1.0:
+        raise ConfigurationError(f"tol must be a number in (0, 1), got {tol!r}")
+    system = getattr(as_subject(subject), "system", None)
+    if not isinstance(system, LureSystem) or not system.channels:
+        raise UnsupportedError(f"a gain margin is about the slopes of a Lur'e system; {subject!r} has none")
+    if (system.alpha > 0).any() or (system.beta < 0).any():
+        raise ConfigurationError(
+            f"slopes must contain 0, got {system.slope}: else a larger factor is no larger interval; move the middle "
+            "into A first (A + B K C, slopes minus K)"
+        )
+    deadline = Deadline.after(time_limit).named("gain margin")
+
+    def proved(factor: float) -> Certificate | None:
+        scaled = _at(system, factor)
+        if scaled is None:
+            return None
+        found = certify(scaled, criterion="multiplier", solver="riccati", rate="any", refute=False, time_limit=deadline)
+        return found if found.verdict is Verdict.CERTIFIED else None
+
+    def broken(factor: float) -> Certificate | None:
+        scaled = _at(system, factor)
+        found = None if scaled is None else search(scaled, seed=seed, time_limit=deadline)
+        if scaled is None or found is None or found.proof is None or found.claim is None or not found.found:
+            return None
+        return Certificate(scaled, found.claim, found.proof.kind, None, None, found.findings, meta=deadline.meta)
+
+    low, certificate, failed = _largest(proved, tol, deadline)
+    high, refutation = float("inf"), None
+    if refute and low < LARGEST:
+        high, refutation = _smallest(broken, max(failed, 1.0 / LARGEST), tol, deadline)
+    return GainMargin(low, certificate, high, refutation, system.slope)
+
+
+def _at(system: LureSystem, factor: float) -> LureSystem | None:
+    """The system with its slopes multiplied; ``None`` where its channels' equation may have no solution."""
+    base = system if system.origin is None else system.origin.base
+    slope = factor * base.alpha, factor * base.beta
+    try:
+        scaled = LureSystem(base.A, base.B, base.C, base.D, slope, base.dt, part=base.part)
+        return scaled if system.origin is None else scaled.discretise(system.origin.method, system.origin.dt)
+    except IllPosedError:
+        return None
+
+
+def _largest(
+    proved: Callable[[float], Certificate | None], tol: float, deadline: Deadline
+) -> tuple[float, Certificate | None, float]:
+    """The largest factor that is proved, its certificate, and the smallest that was not."""
+    low, high, best, factor = 0.0, float("inf"), None, 1.0
+    while 1.0 / LARGEST <= factor <= LARGEST and not deadline.over:
+        found = proved(factor)
+        if found is not None:
+            low, best = factor, found
+        elif deadline.cut:
+            break
+        else:
+            high = factor
+        if low and high <= low * (1.0 + tol):
+            break
+        factor = 4.0 * factor if np.isinf(high) else 0.25 * factor if low == 0.0 else _middle(low, high)
+    return low, best, high
+
+
+def _smallest(
+    broken: Callable[[float], Certificate | None], start: float, tol: float, deadline: Deadline
+) -> tuple[float, Certificate | None]:
+    """The smallest factor that is refuted, from the smallest that was not certified upwards."""
+    low, high, best, factor, growth = start, float("inf"), None, start, 1.0 + 4.0 * tol
+    while factor <= LARGEST and not deadline.over:
+        found = broken(factor)
+        if found is not None:
+            high, best = factor, found
+        else:
+            low = factor
+        if high <= low * (1.0 + tol):
+            break
+        if best is None:
+            factor, growth = factor * growth, min(growth**2, 8.0)
+        else:
+            factor = _middle(low, high)
+    return high, best
+
+
+def _middle(low: float, high: float) -> float:
+    return float(np.sqrt(low * high))

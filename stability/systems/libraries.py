@@ -1,0 +1,110 @@
+"""Linear systems as control engineers keep them: state spaces of ``python-control`` and ``scipy.signal``.
+
+None of these libraries is imported: whatever has ``A``, ``B``, ``C``, ``D`` and ``dt`` is read.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.errors import ConfigurationError, DimensionError, UnsupportedError
+from stability.systems.checks import as_matrix
+from stability.systems.lure import LureSystem
+from stability.systems.subjects import register_converter
+
+Array = np.ndarray
+UNSPECIFIED_STEP = 1.0
+"""The step of a discrete system whose library says "discrete, step unspecified" (``dt=True``)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plant:
+    """``x' = A x + B u``, ``y = C x + D u``, with the step as this library has it (``None``: continuous)."""
+
+    A: Array
+    B: Array
+    C: Array
+    D: Array
+    dt: float | None
+
+
+def _library(value: Any) -> str:
+    return type(value).__module__.split(".")[0]
+
+
+def is_linear_system(value: Any) -> bool:
+    """Whether it is a linear system of ``python-control`` or ``scipy.signal``: a state space or a transfer function."""
+    if _library(value) not in ("control", "scipy"):
+        return False
+    return _has_matrices(value) or hasattr(value, "to_ss") or hasattr(value, "num_array")
+
+
+def _has_matrices(value: Any) -> bool:
+    return all(hasattr(value, name) for name in ("A", "B", "C", "D", "dt"))
+
+
+def as_plant(value: Any) -> Plant:
+    """The matrices of a linear system.
+
+    Args:
+        value: a state space or transfer function of ``python-control`` or ``scipy.signal``, or ``(A, B, C, D)``, which
+            is continuous, or ``(A, B, C, D, dt)``.
+
+    Returns:
+        The matrices and the step. ``dt`` of ``python-control`` is 0 for continuous time; ``True`` (discrete, step
+        unspecified) becomes a step of 1.
+
+    Raises:
+        UnsupportedError: something else.
+        ConfigurationError: a system of ``python-control`` without a timebase (``dt=None``), or a step below zero.
+        DimensionError: shapes that do not fit.
+    """
+    if isinstance(value, tuple) and len(value) in (4, 5):
+        a, b, c, d, dt = (*value, None)[:5]
+        return _plant(a, b, c, d, dt)
+    if _library(value) == "scipy" and not _has_matrices(value) and hasattr(value, "to_ss"):
+        value = value.to_ss()
+    elif _library(value) == "control" and not _has_matrices(value) and hasattr(value, "num_array"):
+        value = sys.modules["control"].tf2ss(value)
+    if not _has_matrices(value):
+        raise UnsupportedError(
+            f"expected a state space (python-control, scipy.signal) or (A, B, C, D[, dt]), got a "
+            f"{type(value).__module__}.{type(value).__qualname__}"
+        )
+    dt = value.dt
+    if _library(value) == "control":
+        if dt is None:
+            raise ConfigurationError(
+                "this system has no timebase (dt=None): say control.ss(..., dt=0) for continuous time, or its step"
+            )
+        dt = None if dt is not True and dt == 0 else dt
+    return _plant(value.A, value.B, value.C, value.D, dt)
+
+
+def _plant(A: Any, B: Any, C: Any, D: Any, dt: Any) -> Plant:
+    a = as_matrix("A", A)
+    b, c = as_matrix("B", B, (len(a), None)), as_matrix("C", C, (None, len(a)))
+    return Plant(a, b, c, as_matrix("D", D, (len(c), b.shape[1])), UNSPECIFIED_STEP if dt is True else dt)
+
+
+def lure_loop(value: Any, slope: Any, sign: float) -> LureSystem:
+    """``LureSystem.from_state_space``, which see."""
+    plant = as_plant(value)
+    if plant.B.shape[1] != plant.C.shape[0]:
+        raise DimensionError("D", "(m, m): as many outputs as inputs, each output through its own slope", plant.D.shape)
+    if isinstance(sign, bool) or sign not in (-1, 1):
+        raise ConfigurationError(f"sign must be -1 (u = -phi(y), the books' loop) or +1 (u = phi(y)), got {sign!r}")
+    return LureSystem(plant.A, sign * plant.B, plant.C, sign * plant.D, slope, plant.dt)
+
+
+def linear_part(value: Any) -> LureSystem:
+    """The system without feedback, ``x' = A x`` (``x+ = A x``): what ``certify`` of a state space is about."""
+    plant = as_plant(value)
+    return LureSystem.linear(plant.A, plant.dt)
+
+
+register_converter(is_linear_system, linear_part)

@@ -1,0 +1,133 @@
+"""Loops as control engineers state them: other libraries' systems read rightly, gain margins against the books'."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stability import (
+    ConfigurationError,
+    DimensionError,
+    LureSystem,
+    UnsupportedError,
+    Verdict,
+    certify,
+    gain_margin,
+    verify,
+)
+from stability.systems.libraries import as_plant
+
+A, B, C, D = [[0.0, 1.0], [-2.0, -3.0]], [[0.0], [1.0]], [[1.0, 0.5]], [[0.25]]
+
+
+def test_the_books_loop_has_a_minus_sign():
+    """u = -phi(y): with phi = k the closed loop is A - B k (1 + D k)^-1 C."""
+    loop = LureSystem.from_state_space((A, B, C, D), slope=(0, 1))
+    k = 0.5
+    closed = np.array(A) - np.array(B) * k / (1 + 0.25 * k) @ np.array(C)
+    np.testing.assert_allclose(loop.jacobian(np.array([k])), closed, rtol=1e-14)
+    positive = LureSystem.from_state_space((A, B, C, D), slope=(0, 1), sign=1)
+    np.testing.assert_array_equal(positive.B, -loop.B)
+    np.testing.assert_array_equal(positive.D, -loop.D)
+
+
+def test_state_spaces_of_both_libraries_read_alike():
+    control = pytest.importorskip("control")
+    signal = pytest.importorskip("scipy.signal")
+    flows = (control.ss(A, B, C, D, dt=0), signal.StateSpace(A, B, C, D), (A, B, C, D))
+    maps = (control.ss(A, B, C, D, dt=0.1), signal.StateSpace(A, B, C, D, dt=0.1), (A, B, C, D, 0.1))
+    for systems, dt in ((flows, None), (maps, 0.1)):
+        for system in systems:
+            plant = as_plant(system)
+            assert plant.dt == dt
+            for got, want in zip((plant.A, plant.B, plant.C, plant.D), (A, B, C, D)):
+                np.testing.assert_array_equal(got, want)
+    assert as_plant(control.ss(A, B, C, D, dt=True)).dt == as_plant(signal.dlti(A, B, C, D)).dt == 1.0
+
+
+def test_transfer_functions_have_the_same_poles():
+    control = pytest.importorskip("control")
+    signal = pytest.importorskip("scipy.signal")
+    for system in (control.tf([1.0], [1.0, 3.0, 2.0]), signal.TransferFunction([1.0], [1.0, 3.0, 2.0])):
+        assert sorted(np.linalg.eigvals(as_plant(system).A).real) == pytest.approx([-2.0, -1.0])
+    assert as_plant(control.tf([1.0], [1.0, 0.5], dt=0.2)).dt == 0.2
+
+
+def test_a_state_space_alone_is_certified_by_its_slowest_pole():
+    control = pytest.importorskip("control")
+    certificate = certify(control.ss(A, B, C, D, dt=0))
+    assert certificate.verdict is Verdict.CERTIFIED
+    assert certificate.rate == pytest.approx(1.0, abs=0.02)  # poles -1 and -2
+    assert certify(control.ss([[0.1]], [[1.0]], [[1.0]], [[0.0]], dt=0)).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize(
+    ("plant", "error", "words"),
+    [
+        (([[-1.0]], [[1.0, 2.0]], [[1.0]], [[0.0, 0.0]]), DimensionError, "as many outputs as inputs"),
+        (([[-1.0]], [[1.0]], [[1.0, 2.0]], [[0.0]]), DimensionError, "C"),
+        ("plant", UnsupportedError, "state space"),
+        (([[-1.0]], [[1.0]], [[1.0]], [[0.0]], -0.1), ConfigurationError, "dt"),
+    ],
+)
+def test_what_is_no_plant_is_refused(plant, error, words):
+    with pytest.raises(error, match=words):
+        LureSystem.from_state_space(plant)
+
+
+def test_a_system_without_a_timebase_is_asked_for_it():
+    control = pytest.importorskip("control")
+    with pytest.raises(ConfigurationError, match="dt=0"):
+        LureSystem.from_state_space(control.ss(A, B, C, D, dt=None))
+    with pytest.raises(ConfigurationError, match="sign"):
+        LureSystem.from_state_space((A, B, C, D), sign=2)
+
+
+@pytest.mark.parametrize(
+    ("plant", "certified", "destabilising"),
+    [
+        (([[-3.0, -3.0, -1.0], [1, 0, 0], [0, 1, 0]], [[1.0], [0], [0]], [[0, 0, 1.0]], [[0.0]]), 4.0, 8.0),
+        (([[0.5]], [[1.0]], [[1.0]], [[0.0]], 1.0), 1.5, 1.5),  # x+ = .5 x - k x
+    ],
+)
+def test_the_two_margins_are_the_circle_and_the_nyquist_one(plant, certified, destabilising):
+    """For 1 / (s + 1)^3: Re G >= -1/4 (circle criterion, slopes up to 4) and -1/8 at the crossing (Nyquist, 8)."""
+    margin = gain_margin(LureSystem.from_state_space(plant))
+    assert certified * (1 - 3e-3) < margin.certified <= certified
+    assert destabilising <= margin.destabilising < destabilising * (1 + 3e-3)
+    assert margin.undecided == pytest.approx(destabilising / certified, rel=6e-3)
+    for kept, factor in ((margin.certificate, margin.certified), (margin.refutation, margin.destabilising)):
+        assert verify(kept).valid
+        assert kept.subject.beta[0] == factor
+
+
+def test_a_discretised_loop_keeps_its_origin_and_its_slopes_scale():
+    flow = LureSystem.recurrent([[-2.0]], [[-1.0]], slope=(0.0, 0.5))
+    margin = gain_margin(flow.euler(0.5))  # 1 + dt (-2 - k / 2) > -1 for k / 2 < 2
+    assert margin.certified == pytest.approx(4.0, rel=2e-3)
+    assert margin.certificate.subject.origin.dt == 0.5
+    assert margin.slope == (0.0, 0.5)
+
+
+def test_no_margin_where_the_plant_is_unstable_and_no_end_where_nothing_breaks_it():
+    unstable = gain_margin(LureSystem.recurrent([[0.5]], [[0.0]]))
+    assert unstable.certified == 0.0
+    assert unstable.certificate is None
+    endless = gain_margin(LureSystem.recurrent([[-1.0]], [[-1.0]]))
+    assert endless.certified > 1e6
+    assert endless.destabilising == float("inf")
+
+
+def test_questions_without_a_meaning_are_refused():
+    with pytest.raises(ConfigurationError, match="contain 0"):
+        gain_margin(LureSystem.recurrent([[-1.0]], [[0.5]], slope=(0.5, 1.0)))
+    with pytest.raises(UnsupportedError, match="slopes"):
+        gain_margin(LureSystem.linear([[-1.0]]))
+    with pytest.raises(ConfigurationError, match="tol"):
+        gain_margin(LureSystem.recurrent([[-1.0]], [[0.5]]), tol=0.0)
+
+
+def test_a_limit_of_time_keeps_what_was_found():
+    margin = gain_margin(LureSystem.recurrent([[-2.0]], [[1.0]]), time_limit=1e-9)
+    assert margin.certified == 0.0
+    assert margin.destabilising == float("inf")
