@@ -11,11 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
+from stability.errors import ConfigurationError
+
 from ..formatting import half_life, signed, table, time_to, verdict_word
 from ..names import printable, shorten
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
+from .gate import Gate, certify_each
 from .input_boxes import box_of, words_of
 from .options import DataOptions, Output, Seed, no_default
 
@@ -23,15 +26,17 @@ EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
 
 def certify(
-    model: Annotated[
-        str,
+    models: Annotated[
+        list[str],
         typer.Argument(
             help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W, .onnx, "
-            "or package.module:factory; FILE#part takes one recurrent part of several.",
-            metavar="MODEL",
+            "or package.module:factory; FILE#part takes one recurrent part of several. Of several models, a line each.",
+            metavar="MODEL...",
         ),
     ],
-    out: Annotated[Path | None, no_default("Write the certificate there.", "-o", "--out")] = None,
+    out: Annotated[
+        Path | None, no_default("Write the certificate there (of several models: a folder).", "-o", "--out")
+    ] = None,
     criterion: Annotated[
         str,
         typer.Option(
@@ -79,33 +84,50 @@ def certify(
     ] = (1.0, 1e-3),
     seed: Seed = 0,
     *,
+    gate: Gate,
     data: DataOptions,
     output: Output,
 ) -> None:
     """Certified, refuted or inconclusive, with the evidence; exit code 0, 3 or 1, and 2 for bad input.
 
-    A rate that was asked for and is not reached ends with 1, and the proof of the best one is kept.
+    A rate that was asked for and is not reached ends with 1, and the proof of the best one is kept. With several
+    models, --require or --min-rate: a line each (with --json a JSON object a line), and the worst exit code.
     """
+    from stability.certify import certify as prove
     from stability.storage.writing import reserve
 
+    from ..stored.certificates import view
     from .sources import open_parts, open_subject, seen_range, there
 
-    if out is not None:
-        reserve(out)
-    wanted = _rate(rate)
     if not all(0.0 < value < float("inf") for value in recovery):
         raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")
-    there(model)
-    box = box_of(input_box, input_box_from, model, data, seen_range)
+    asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": _rate(rate), "tol": tol}
+    asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
+
+    def about(name: str) -> dict[str, Any]:
+        there(name)
+        return asked | {"input_box": box_of(input_box, input_box_from, name, data, seen_range)}
+
+    def read(name: str, box: Any) -> tuple[dict[str, Any], bool]:
+        return open_parts(name) if box is None and cell is None and not continuous else ({}, True)
+
+    def answers_of(name: str) -> dict[str, Any]:
+        how = about(name)
+        parts, known = read(name, how["input_box"])
+        if parts and not known:
+            return _each_part(parts, how, output)
+        return {"": prove(open_subject(name, continuous=continuous, cell=cell), **how)}
+
+    if gate.asked or len(models) > 1:
+        _alone(cross_check)
+        raise typer.Exit(certify_each(models, answers_of, gate, out, output))
+    (model,) = models
+    if out is not None:
+        reserve(out)
+    asked = about(model)
+    box = asked["input_box"]
     output.status("loading ...")
-
-    from stability.certify import certify as prove
-
-    from ..stored.certificates import view
-
-    asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": wanted, "tol": tol}
-    asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria, "input_box": box}
-    parts, known = open_parts(model) if box is None and cell is None and not continuous else ({}, True)
+    parts, known = read(model, box)
     if parts and not known:
         _by_parts(model, _each_part(parts, asked, output), out, output)
     subject = open_subject(model, continuous=continuous, cell=cell)
@@ -200,6 +222,11 @@ def _opinions(subject: Any, output: Output) -> dict[str, Any]:
 
     output.status("asking a solver ...")
     return cross_check(subject).to_dict()
+
+
+def _alone(cross_check: bool) -> None:
+    if cross_check:
+        raise ConfigurationError("--cross-check is about one model, without --require and --min-rate")
 
 
 def _rate(text: str) -> str | float:

@@ -39,6 +39,11 @@ def show_json(value: Mapping[str, Any]) -> None:
     _put("\n".join(_escaped(line) for line in text.split("\n")))
 
 
+def show_json_line(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on one line of standard output, as ``show_json`` has it."""
+    _put(_escaped(json.dumps(jsonable(value), allow_nan=False, ensure_ascii=False)))
+
+
 def _put(text: str) -> None:
     """On standard output, all of it.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..names import printable
+from .gate import Gate, verify_each
 from .options import Output
 
 if TYPE_CHECKING:
@@ -20,33 +21,39 @@ SHOWN = 20
 
 
 def verify(
-    certificate: Annotated[
-        Path,
-        typer.Argument(help="The certificate file, or a folder of `stability radius --proofs`.", metavar="CERTIFICATE"),
+    certificates: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The certificate file, or a folder of `stability radius --proofs`. Of several, and of a folder of "
+            "certificates, a line each.",
+            metavar="CERTIFICATE...",
+        ),
     ],
     method: Annotated[
         str,
         typer.Option(help="float: directed error bounds, any size; exact: rational arithmetic, small systems."),
     ] = "float",
     *,
+    gate: Gate,
     output: Output,
 ) -> None:
     """Prove a certificate's claims again, or those of a folder of proofs, rounding included; exit 0 valid, 1 invalid.
 
-    A file that holds nothing but a replay is valid too, and the answer says "replayed, not proved".
+    A file that holds nothing but a replay is valid too, and the answer says "replayed, not proved". With several files,
+    a folder of certificates, --require or --min-rate: a line each (with --json a JSON object a line), and the worst
+    exit code; what is required then decides, by the exit codes of `certify`.
     """
     from stability.errors import ConfigurationError, FileFormatError
     from stability.local.files import is_proof_folder
     from stability.verify import verify as check
 
+    certificate = certificates[0]
+    if gate.asked or len(certificates) > 1 or (certificate.is_dir() and not is_proof_folder(certificate)):
+        raise typer.Exit(verify_each(certificates, method, gate, output))
     if is_proof_folder(certificate):
         if method != "float":
             raise ConfigurationError("proofs about single inputs are checked with --method float only")
         raise typer.Exit(_verify_folder(certificate, output))
-    if certificate.is_dir():
-        raise FileFormatError(
-            f"{certificate} is a folder without a network.json; `stability radius MODEL --proofs DIR` makes one with it"
-        )
     if not certificate.is_file():
         raise FileFormatError(f"there is no file {certificate}; `stability certify MODEL -o {certificate}` writes one")
     result = check(certificate, method=method)

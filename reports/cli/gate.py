@@ -1,0 +1,261 @@
+"""Many models or certificates at once: a line each, the worst exit code, and what is required to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stability.errors import ConfigurationError, FileFormatError, StabilityError
+
+from ..names import cut, printable
+from . import console
+from .options import Output, no_default
+
+if TYPE_CHECKING:
+    from stability.certificate import Certificate
+
+CODES = {"certified": 0, "inconclusive": 1, "refuted": 3}
+SEVERITY = (0, 1, 3, 2)
+"""Exit codes from best to worst: refuted is worse than inconclusive, no answer is worse than any."""
+MARKER = b'"format": "stability-certificate"'
+LONGEST = 300
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What every model must reach to pass."""
+
+    require: Annotated[
+        str | None,
+        no_default(
+            "A line each: proved (certified, with a proof) or unrefuted (inconclusive passes, too); the exit code is "
+            "the worst one.",
+            "--require",
+        ),
+    ] = None
+    min_rate: Annotated[
+        float | None,
+        no_default(
+            "A line each: certified at this rate or a faster one (per step: at most that; of a flow: at least).",
+            "--min-rate",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.require not in (None, "proved", "unrefuted"):
+            raise ConfigurationError(f"--require takes proved or unrefuted, got {self.require!r}")
+        if self.min_rate is not None and not 0.0 < self.min_rate < float("inf"):
+            raise ConfigurationError(f"--min-rate must be a positive number, got {self.min_rate!r}")
+        if self.require == "unrefuted" and self.min_rate is not None:
+            raise ConfigurationError("--min-rate asks for a proof, --require unrefuted for none: leave one out")
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything is required."""
+        return self.require is not None or self.min_rate is not None
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is said of one model or certificate.
+
+    Attributes:
+        name: as it was given.
+        verdict: ``certified``, ``refuted`` or ``inconclusive``; ``error`` where there is no answer, ``invalid`` for a
+            certificate that is none.
+        evidence: ``proved``, ``replayed`` or ``none``.
+        rate: proved, or ``None``.
+        overshoot: its constant.
+        code: exit code of this one.
+        reason: why it does not pass, or why there is no answer; else empty.
+        certificate: the file, where one was written.
+    """
+
+    name: str
+    verdict: str
+    evidence: str = "none"
+    rate: float | None = None
+    overshoot: float | None = None
+    code: int = 2
+    reason: str = ""
+    certificate: str | None = None
+
+    def show(self, output: Output) -> None:
+        """Print it: one line of text, or one JSON object on a line."""
+        if output.as_json:
+            console.show_json_line(asdict(self))
+            return
+        rate = "" if self.rate is None else f"rate {self.rate:.6g}"
+        over = "" if self.overshoot is None else f"C {self.overshoot:.4g}"
+        sign = "✓" if self.code == 0 else "✗"
+        why = f"  ({cut(printable(self.reason), LONGEST)})" if self.reason else ""
+        output.show({}, f"{sign} {self.verdict:<13}{rate:<15}{over:<10}{printable(self.name)}{why}".rstrip())
+
+
+def judged(name: str, found: Mapping[str, Any], discrete: bool | None, gate: Gate, file: Path | None = None) -> Line:
+    """The line about an answer.
+
+    Args:
+        name: of the model or file.
+        found: ``verdict``, ``evidence``, ``rate`` and ``overshoot``; ``meta`` where a rate may have been asked for.
+        discrete: whether the rate is per step; ``None`` where no rate is required.
+        gate: what is required.
+        file: the certificate.
+
+    Returns:
+        The line, with its exit code.
+    """
+    verdict, rate = str(found["verdict"]), found["rate"]
+    code, reason = CODES[verdict], ""
+    if gate.require == "unrefuted" and verdict == "inconclusive":
+        code = 0
+    missed = found.get("meta", {}).get("asked_rate_reached") is False
+    if code == 0 and verdict == "certified" and missed:
+        code, reason = 1, "certified, but not at the rate asked for"
+    if code == 0 and gate.min_rate is not None:
+        fast = rate is not None and (rate <= gate.min_rate if discrete else rate >= gate.min_rate)
+        if not fast:
+            code, reason = 1, f"slower than the rate {gate.min_rate:g} that is required"
+    kept = None if file is None else str(file)
+    return Line(name, verdict, str(found["evidence"]), rate, found["overshoot"], code, reason, kept)
+
+
+def certify_each(
+    models: Iterable[str],
+    answers: Callable[[str], Mapping[str, Certificate]],
+    gate: Gate,
+    out: Path | None,
+    output: Output,
+) -> int:
+    """Certify many models, a line each; the failure of one keeps none of the others back.
+
+    Args:
+        models: their names.
+        answers: the certificates of a model by part, ``""`` for the whole.
+        gate: what is required.
+        out: folder for their certificates.
+        output: how lines are printed.
+
+    Returns:
+        The worst exit code.
+    """
+    lines: list[Line] = []
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(models):
+        output.status(f"certifying {name} ...")
+        try:
+            made = [
+                judged(
+                    f"{name}#{part}" if part else name,
+                    found.summary(),
+                    found.subject.is_discrete,
+                    gate,
+                    None if out is None else found.save(out / file_name(number, name, part)),
+                )
+                for part, found in answers(name).items()
+            ]
+        except (StabilityError, typer.BadParameter) as error:
+            made = [Line(name, "error", reason=str(error))]
+        output.status()
+        for line in made:
+            line.show(output)
+        lines += made
+    return worst(lines)
+
+
+def file_name(number: int, name: str, part: str) -> str:
+    """Of a certificate among many: the number of the model keeps two of one name apart.
+
+    >>> file_name(3, "models/a b.npz", "")
+    '003-a-b.certificate.json'
+    """
+    stem = Path(name.rpartition(":")[2] if not Path(name).exists() else name).stem
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in f"{stem}.{part}" if c != "#")
+    return f"{number:03d}-{safe.strip('-')[:80] or 'model'}.certificate.json"
+
+
+def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) -> int:
+    """Check many certificates, and folders of proofs, again; a line each.
+
+    Args:
+        paths: files and folders.
+        method: of ``stability.verify``.
+        gate: what is required besides that they are valid.
+        output: how lines are printed.
+
+    Returns:
+        The worst exit code.
+    """
+    lines = []
+    for path in (found for given in paths for found in certificates_in(given)):
+        output.status(f"{path} ...")
+        line = _verified(path, method, gate)
+        output.status()
+        line.show(output)
+        lines.append(line)
+    return worst(lines)
+
+
+def _verified(path: Path, method: str, gate: Gate) -> Line:
+    from stability.certificate import Certificate
+    from stability.local.files import is_proof_folder, verify_folder
+    from stability.verify import verify
+
+    name, discrete = str(path), None
+    if not path.exists():
+        return Line(name, "error", reason="there is no such file")
+    try:
+        if is_proof_folder(path):
+            result = verify_folder(path)
+            said: dict[str, Any] = {"verdict": "certified", "evidence": "proved", "rate": None, "overshoot": None}
+        else:
+            result = verify(path, method=method)
+            said = {key: getattr(result, key) for key in ("verdict", "evidence", "rate", "overshoot")}
+            if result.valid and gate.min_rate is not None:
+                discrete = Certificate.load(path).subject.is_discrete
+    except StabilityError as error:
+        return Line(name, "error", reason=str(error))
+    if not result.valid:
+        return Line(name, "invalid", code=1, reason=result.reason)
+    line = judged(name, said, discrete, gate)
+    return line if gate.asked else replace(line, code=0)  # a valid refutation is valid
+
+
+def certificates_in(path: Path) -> list[Path]:
+    """The certificates of a folder, in the order of their names; a file, or a folder of proofs, is itself.
+
+    Raises:
+        FileFormatError: a folder without any.
+    """
+    from stability.local.files import is_proof_folder
+
+    if not path.is_dir() or is_proof_folder(path):
+        return [path]
+    proofs = [p for p in path.rglob("*") if p.is_dir() and is_proof_folder(p)]
+    files = [p for p in path.rglob("*.json") if p.parent not in proofs and _is_certificate(p)]
+    if not proofs and not files:
+        raise FileFormatError(
+            f"{path} is a folder without certificates: `stability certify MODEL ... -o {path}` writes them"
+        )
+    return sorted([*proofs, *files])
+
+
+def _is_certificate(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as handle:
+        return MARKER in handle.read(200)
+
+
+def worst(lines: Iterable[Line]) -> int:
+    """The worst of their exit codes.
+
+    >>> worst([Line("a", "certified", code=0), Line("b", "refuted", code=3), Line("c", "inconclusive", code=1)])
+    3
+    """
+    return max((line.code for line in lines), key=SEVERITY.index, default=0)
