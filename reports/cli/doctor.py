@@ -1,0 +1,164 @@
+"""``stability doctor``: what is installed, what of it works, and what each extra would add."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
+import typer
+
+from stability.foreign import in_words
+
+from ..formatting import table
+from .options import Output
+
+NEEDED = (
+    "numpy", "scipy", "threadpoolctl", "torch", "cvxpy", "pyhessian", "matplotlib", "pandas", "safetensors", "jinja2",
+    "typer",
+)  # fmt: skip
+EXTRAS = {
+    "python-flint": ("exact", "faster integers for verify --method exact"),
+    "onnx": ("onnx", ".onnx models"),
+    "control": ("test", "state spaces of python-control in LureSystem.from_state_space"),
+    "foolbox": ("test", "the attacks' benchmark against it"),
+}
+"""What may be there besides: the extra of this package that installs it, and what it adds."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One line of the examination.
+
+    Attributes:
+        name: what was looked at.
+        state: ``ok``, ``missing`` (not needed) or ``broken``.
+        found: version or value.
+        note: what it means, or what to do.
+    """
+
+    name: str
+    state: str
+    found: str
+    note: str = ""
+
+
+def doctor(*, output: Output) -> None:
+    """What is installed, what of it works, and what each extra would add; exit 0 where all that is needed works."""
+    lines: list[Checked] = []
+    for make in (_software, _extras, _machine, _works):
+        output.status("looking ...")
+        lines += make()
+    output.status()
+    broken = [line.name for line in lines if line.state == "broken"]
+    signs = {"ok": "✓", "missing": "–", "broken": "✗"}
+    grid = table(("", "", "found", ""), [(signs[x.state], x.name, x.found, x.note) for x in lines])
+    end = f"broken: {', '.join(broken)}" if broken else "everything that is needed works"
+    rows = "\n".join(line.rstrip() for line in grid.splitlines()[1:])
+    output.show({"ok": not broken, "checks": [asdict(x) for x in lines]}, f"{rows}\n{end}")
+    raise typer.Exit(2 if broken else 0)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _software() -> list[Checked]:
+    out = [Checked("stability", "ok", _version("rnn-stability") or "not installed, run from a checkout")]
+    out.append(Checked("python", "ok", platform.python_version()))
+    for name in NEEDED:
+        version = _version(name)
+        out.append(
+            Checked(name, "ok", version)
+            if version
+            else Checked(name, "broken", "", "needed: pip install rnn-stability")
+        )
+    return out
+
+
+def _extras() -> list[Checked]:
+    out = []
+    for name, (extra, adds) in EXTRAS.items():
+        version = _version(name)
+        note = adds if version else f"would add: {adds} (pip install 'rnn-stability[{extra}]')"
+        out.append(Checked(name, "ok" if version else "missing", version or "", note))
+    return out
+
+
+def _machine() -> list[Checked]:
+    out = [Checked("system", "ok", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores")]
+    out.append(_tried("memory", _memory))
+    out.append(_tried("linear algebra", _blas))
+    out.append(_tried("devices", _devices))
+    shared = os.access("/dev/shm", os.W_OK) if os.path.isdir("/dev") else True
+    note = "" if shared else "no /dev/shm that can be written to: reports of several models need --processes 1"
+    out.append(Checked("shared memory", "ok" if shared else "missing", "there" if shared else "", note))
+    return out
+
+
+def _works() -> list[Checked]:
+    """The chain itself on systems whose answers are known: a proof checked again, a counter-example, a solver."""
+    return [_tried("arithmetic", _arithmetic), _tried("certificates", _certificates), _tried("solvers", _solvers)]
+
+
+def _tried(name: str, look: Callable[[], tuple[str, str]]) -> Checked:
+    try:
+        found, note = look()
+    except Exception as error:  # noqa: BLE001 - whatever is broken about an installation is what is asked
+        return Checked(name, "broken", "", in_words(error))
+    return Checked(name, "ok", found, note)
+
+
+def _memory() -> tuple[str, str]:
+    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB", ""
+
+
+def _blas() -> tuple[str, str]:
+    import numpy  # noqa: F401 - its library is what is asked about
+    from threadpoolctl import threadpool_info
+
+    found = [f"{pool['internal_api']} {pool.get('version') or ''}, {pool['num_threads']} threads" for pool in
+             threadpool_info() if pool["user_api"] == "blas"]  # fmt: skip
+    return "; ".join(sorted(set(found))) or "unknown", ""
+
+
+def _devices() -> tuple[str, str]:
+    import torch
+
+    names = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    return ", ".join(["cpu", *names]), "" if names else "no CUDA device: trainings and attacks run on the processor"
+
+
+def _arithmetic() -> tuple[str, str]:
+    from stability.rigor.definite import refuse_flushing
+
+    refuse_flushing()
+    return "IEEE 754", "subnormal numbers are kept, as the proofs' error bounds need it"
+
+
+def _certificates() -> tuple[str, str]:
+    from stability import LureSystem, certify, refute, verify
+
+    certificate = certify(LureSystem.recurrent([[-2.0]], [[1.0]]))
+    result = verify(certificate)
+    witness = refute(LureSystem.recurrent([[-1.0]], [[2.0]]))
+    if not (result.valid and result.rate is not None and 0.999 < result.rate <= 1.0 and witness.found):
+        raise ArithmeticError("two systems whose answers are known by hand got others")
+    return "proved, refuted, checked", "two systems whose answers are known by hand"
+
+
+def _solvers() -> tuple[str, str]:
+    from stability import LureSystem
+    from stability.criteria.cross_check import cross_check
+
+    opinions = cross_check(LureSystem.recurrent([[-2.0]], [[1.0]])).opinions
+    failed = [f"{o.solver} ({o.status})" for o in opinions if not o.verified]
+    if failed or not opinions:
+        raise ArithmeticError(f"an inequality of one state is not solved by {', '.join(failed) or 'anybody'}")
+    names = sorted({o.solver.lower() for o in opinions})
+    return ", ".join(f"{name} {_version(name) or ''}".strip() for name in names), "each solved an inequality by cvxpy"
