@@ -2,6 +2,7 @@ r"""A recurrent network whose gain from inputs to states is bounded by construct
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -24,6 +25,8 @@ from .tensors import check_sequence, to_numpy
 MARGIN = 1e-5
 """By how much the norm of ``K`` stays below one: above the rounding of float32 (some 1e-6 for hundreds of units), so
 that what runs, too, keeps the bound, and that it holds over every horizon. A state fades by as much a step."""
+BELOW = 0.9
+"""Rate of the layers of a stack below the last one, where nobody says otherwise."""
 
 
 @register_layer("bounded_gain")
@@ -115,6 +118,13 @@ class BoundedGainRNN(RecurrentLayer):
         """``g``."""
         return self.gain
 
+    @property
+    def prescribed_sequence_gain(self) -> float:
+        r""":math:`g / \sqrt{1 - \rho^2}`; without a rate large, as :math:`\rho = 1 - \delta`."""
+        rho = 1.0 if self.rate is None else self.rate
+        kept = (1.0 - MARGIN) * rho
+        return self.gain / math.sqrt((1.0 - kept) * (1.0 + kept))
+
     def prepare(self) -> tuple[Tensor, Tensor]:
         """``rho K_h`` and ``g K_x``."""
         return self.weights()
@@ -193,6 +203,47 @@ class BoundedGainRNN(RecurrentLayer):
             layer.U.copy_(frame_vectors(K))
             layer.bias.copy_(b)
         return layer
+
+    @classmethod
+    def stack_configs(
+        cls,
+        input_size: int,
+        hidden_size: int,
+        layers: int,
+        gain: float = 1.0,
+        rate: float | None = None,
+        **options: Any,
+    ) -> list[dict[str, Any]]:
+        r"""Layers on top of each other whose gain from the input sequence to the last state is at most ``gain``.
+
+        What a layer puts out is a whole sequence, and has the gain :math:`g_k / \sqrt{1 - \rho^2}`: gains of layers
+        multiply. Each below the last one has :math:`g_k = \sqrt{1 - \rho^2}`, so that its outputs move by no more
+        than what it reads, and the last one, whose last state is read, has ``gain``.
+
+        Args:
+            input_size: ``p``.
+            hidden_size: of every layer.
+            layers: how many.
+            gain: of the whole.
+            rate: ``rho`` of all layers; ``None``: none for the last, and 0.9 for those below it, which need one.
+            options: further keyword arguments of the layers.
+
+        Raises:
+            ConfigurationError: an option out of its range.
+
+        Example:
+            >>> from stability.models.stack import Stack
+            >>> configs = BoundedGainRNN.stack_configs(2, 8, layers=3, gain=0.5)
+            >>> [round(config["gain"], 3) for config in configs]
+            [0.436, 0.436, 0.5]
+            >>> round(Stack([BoundedGainRNN(**config) for config in configs]).prescribed_gain, 9)
+            0.5
+        """
+        below = BELOW if rate is None else real("rate", rate, 0.0, 1.0, strict=True)
+        kept = (1.0 - MARGIN) * below
+        own = {"gain": math.sqrt((1.0 - kept) * (1.0 + kept)) * (1.0 - 1e-12), "rate": below}
+        made = super().stack_configs(input_size, hidden_size, layers, **options)
+        return [{**config, **own} for config in made[:-1]] + [{**made[-1], "gain": gain, "rate": rate}]
 
     def driven(self, continuous: bool = False) -> PairwiseSystem:
         """The map with ``K`` realised in float64 from exact copies of the vectors.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,7 +61,21 @@ class Stack(RecurrentLayer):
         self.output_size = parts[-1].output_size
 
     @property
-    def _parts(self) -> list[RecurrentLayer]:
+    def prescribed_gain(self) -> float | None:
+        """That of the last layer times those of the layers below it to their sequences, where all prescribe one."""
+        gains = [*(layer.prescribed_sequence_gain for layer in self.parts[:-1]), self.parts[-1].prescribed_gain]
+        known = [gain for gain in gains if gain is not None]
+        return math.prod(known) if len(known) == len(gains) else None
+
+    @property
+    def prescribed_sequence_gain(self) -> float | None:
+        """Those of all layers, multiplied, where all prescribe one."""
+        known = [gain for layer in self.parts if (gain := layer.prescribed_sequence_gain) is not None]
+        return math.prod(known) if len(known) == len(self.parts) else None
+
+    @property
+    def parts(self) -> list[RecurrentLayer]:
+        """The layers, the lowest first."""
         return list(self.layers)  # type: ignore[arg-type]
 
     def _states(self, state: Any) -> tuple[Any, ...]:
@@ -81,14 +96,14 @@ class Stack(RecurrentLayer):
     def _upwards(self, run: Callable[..., Any], signal: Tensor, state: Any) -> tuple[Tensor, tuple[Any, ...]]:
         """``run(layer, signal, state) -> output, state after`` from the lowest layer up."""
         after = []
-        for layer, own in zip(self._parts, self._states(state)):
+        for layer, own in zip(self.parts, self._states(state)):
             signal, final = run(layer, signal, own)
             after.append(final)
         return signal, tuple(after)
 
     def prepare(self) -> tuple[Any, ...]:
         """What each layer prepares."""
-        return tuple(layer.prepare() for layer in self._parts)
+        return tuple(layer.prepare() for layer in self.parts)
 
     def drive(self, x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
         """The input itself: what upper layers read is known only step by step."""
@@ -101,7 +116,7 @@ class Stack(RecurrentLayer):
     def transition(self, drive: Tensor, state: tuple[Any, ...], prepared: tuple[Any, ...]) -> tuple[Any, ...]:
         """One step of every layer, from the lowest up."""
         signal, after = drive, []
-        for layer, before, own in zip(self._parts, state, prepared):
+        for layer, before, own in zip(self.parts, state, prepared):
             own_drive = layer.drive(signal.unsqueeze(1), own)[:, 0]
             after.append(layer.transition(own_drive, before, own))
             signal = layer.output(after[-1], own_drive, own)
@@ -111,7 +126,7 @@ class Stack(RecurrentLayer):
         """The prepared layers and the states to start from, each layer's checked; see ``RecurrentLayer.begin``."""
         check_sequence(x, self.input_size)
         signal, prepared, states = x[:, :1], [], []
-        for layer, given in zip(self._parts, self._states(state)):
+        for layer, given in zip(self.parts, self._states(state)):
             (step,) = layer.walk(signal, given)
             prepared.append(step.prepared)
             states.append(step.before)
@@ -120,29 +135,29 @@ class Stack(RecurrentLayer):
 
     def emit(self, state: tuple[Any, ...]) -> Tensor:
         """The output of the top layer."""
-        return self._parts[-1].emit(state[-1])
+        return self.parts[-1].emit(state[-1])
 
     def output(self, state: tuple[Any, ...], drive: Tensor, prepared: tuple[Any, ...]) -> Tensor:
         """The output of the top layer, also where it needs what that layer was driven with."""
-        for layer, after, own in zip(self._parts, state, prepared):
+        for layer, after, own in zip(self.parts, state, prepared):
             drive = layer.output(after, layer.drive(drive.unsqueeze(1), own)[:, 0], own)
         return drive
 
     def hidden(self, state: tuple[Any, ...]) -> Tensor:
         """The hidden state of the top layer."""
-        return self._parts[-1].hidden(state[-1])
+        return self.parts[-1].hidden(state[-1])
 
     def hidden_states(self, state: tuple[Any, ...]) -> list[Tensor]:
         """The hidden states of all layers, the lowest first."""
-        return [h for layer, own in zip(self._parts, state) for h in layer.hidden_states(own)]
+        return [h for layer, own in zip(self.parts, state) for h in layer.hidden_states(own)]
 
     def system_state(self, state: tuple[Any, ...]) -> Tensor:
         """The states of all layers side by side, as the stack of their systems has them."""
-        return torch.cat([layer.system_state(own) for layer, own in zip(self._parts, state)], 1)
+        return torch.cat([layer.system_state(own) for layer, own in zip(self.parts, state)], 1)
 
     def matrices(self) -> dict[str, Tensor]:
         """The matrices of all layers, as ``A_0``, ``W_0``, ``W_1`` and so on."""
-        return {f"{name}_{k}": value for k, layer in enumerate(self._parts) for name, value in layer.matrices().items()}
+        return {f"{name}_{k}": value for k, layer in enumerate(self.parts) for name, value in layer.matrices().items()}
 
     def driven(self, continuous: bool = False) -> Any:
         """The layers' systems as a ``LayerStack``; linear layers as one linear system.
@@ -150,15 +165,15 @@ class Stack(RecurrentLayer):
         Raises:
             UnsupportedError: when a layer has no system, or puts out something else than its state.
         """
-        linear = [layer for layer in self._parts if isinstance(layer, LinearLayer)]
+        linear = [layer for layer in self.parts if isinstance(layer, LinearLayer)]
         if len(linear) == len(self.layers) > 1 and not continuous:
             return series(linear)
-        for layer in self._parts:
+        for layer in self.parts:
             if not layer.outputs_hidden:
                 raise UnsupportedError(
                     f"a stack needs layers that put out their state, and {type(layer).__name__} does not"
                 )
-        return LayerStack([layer.driven(continuous) for layer in self._parts])
+        return LayerStack([layer.driven(continuous) for layer in self.parts])
 
     def witness(self) -> dict[str, Any] | None:
         """The proofs that the layers carry, where one does.
@@ -167,9 +182,9 @@ class Stack(RecurrentLayer):
             ``{"layers": [...]}``, each layer's own witness or ``None``, in the order of ``driven().layers``; ``None``
             where no layer carries one.
         """
-        own = [layer.witness() for layer in self._parts]
+        own = [layer.witness() for layer in self.parts]
         return {"layers": own} if any(one is not None for one in own) else None
 
     def config(self) -> dict[str, Any]:
         """The layers' names and their keyword arguments."""
-        return {"layers": [{"layer": layer.layer_name, "config": layer.config()} for layer in self._parts]}
+        return {"layers": [{"layer": layer.layer_name, "config": layer.config()} for layer in self.parts]}

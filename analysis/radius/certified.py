@@ -37,6 +37,7 @@ from ..results import Record
 from ..tasks.scores import counted
 from .affine import affine_gains, affine_gains_at_steps, is_affine
 from .answers import by_row, check_step_labelled, step_logits
+from .stacks import is_stack_of_pairs, stack_reach
 
 if TYPE_CHECKING:
     from ..campaign.work import Work
@@ -214,7 +215,9 @@ def _reaches(
 ) -> list[tuple[float, Array | None, str]]:
     """How far inputs move logits, by each proof that there is."""
     bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
-    if is_affine(model, every_step):
+    if gain is None and is_stack_of_pairs(model):
+        bounds.append(stack_reach(model, horizon))
+    elif is_affine(model, every_step):
         bounds.append((affine_gains_at_steps if every_step else affine_gains)(model, horizon, features))
     elif gain is None or certificate is not None:
         bounds.append(_from_steps(model, certificate, horizon, every_step))
@@ -231,7 +234,8 @@ def certified_radius(
     of the difference of two trajectories (see :func:`~stability.analysis.dynamics.stepbound.step_bound`), and each pair
     of classes by its own row ``|(h_i - h_j) R^{-1}|``, which is never worse. The metric and rate come from the
     certificate, from the proof that the layer carries, or else from the norms of the weights: always sound, tiny for
-    long sequences of a network that does not contract. With both ``gain`` and ``certificate`` each sequence gets the
+    long sequences of a network that does not contract. Of a stack of layers with activations on pairs the layers' gains
+    multiply. With both ``gain`` and ``certificate`` each sequence gets the
     larger of its two radii. Of a linear recurrence (RotRNN, LRU) the map to the logits is affine and known, and the
     radius is the distance to the nearest decision boundary.
 

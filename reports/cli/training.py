@@ -154,6 +154,7 @@ class ModelOptions:
     ] = None
     data: DataFile = None
     hidden: Annotated[int | None, with_default("Size of the hidden state.", 64)] = None
+    layers: Annotated[int | None, with_default("So many layers of it, each reading the one below.", 1)] = None
     source: Annotated[
         str | None, no_default("Go on from a trained network (a run, a file, package.module:factory).", "--from")
     ] = None
@@ -178,6 +179,7 @@ class Plan:
     training: Mapping[str, Any]
     soft: tuple[str, ...] = ()
     source: str | None = None
+    layers: int = 1
 
     def settings_for(self, task: Any) -> dict[str, Any]:
         """The settings for a task."""
@@ -215,12 +217,16 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
         training.pop("fresh", None)  # another task need not be a generated one
     chosen_settings = settings.settings(training)
     soft = () if preset else tuple(name for name in ABOUT_CLASSES if name in training and name not in settings.given())
-    return Plan(name, model, hidden, config, named, chosen_settings, soft, asked.source)
+    layers = 1 if asked.layers is None else asked.layers
+    if layers < 1 or (model == DEEP and asked.layers is not None):
+        raise ConfigurationError(f"--layers must be at least 1, and deep takes --set depth=N, got {layers}")
+    name = f"{name}-{layers}-layers" if layers > 1 else name
+    return Plan(name, model, hidden, config, named, chosen_settings, soft, asked.source, layers)
 
 
 def _refuse_beside_a_source(asked: ModelOptions) -> None:
     """A network that is there already has its layer, its size and its options."""
-    for name in ("preset", "model", "hidden", "layer_settings"):
+    for name in ("preset", "model", "hidden", "layers", "layer_settings"):
         if getattr(asked, name) is not None:
             option = NAMES.get(name, f"--{name}")
             raise ConfigurationError(f"--from goes on from a network as it is: leave {option} away")
@@ -273,11 +279,16 @@ def _description(plan: Plan, task: Any) -> dict[str, Any]:
     Of a deep network ``layer``, ``blocks`` (or ``depth``), ``width``, ``norm``, ``mixing``, ``dropout`` and
     ``reduction`` are its own; what else is set goes to its layers.
     """
+    from ...models import LAYERS
+
     sizes = {"input_size": task.input_size, "hidden_size": plan.hidden}
     if plan.model != DEEP:
         own = {name: value for name, value in plan.config.items() if name != "reduction"}
         head = {"output_size": task.output_size, "reduction": plan.config.get("reduction", task.reduction)}
-        return {"layer": plan.model, "config": {**sizes, **own}, **head}
+        if plan.layers == 1:
+            return {"layer": plan.model, "config": {**sizes, **own}, **head}
+        configs = LAYERS[plan.model].stack_configs(layers=plan.layers, **sizes, **own)
+        return {"layer": "stack", "config": {"layers": [{"layer": plan.model, "config": c} for c in configs]}, **head}
     from ...models.deep import DeepNetwork
     from ...models.options import constructor_arguments
 

@@ -8,11 +8,12 @@ from typing import Any
 from stability.certificate import Claim, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.contraction import calmer_claims
-from stability.claims.gain import norm_gain
+from stability.claims.gain import norm_gain, stack_norm_gain
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
 from stability.solve.deadline import Deadline
 from stability.solve.rates import Rate
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.pairwise import PairwiseSystem
 
@@ -22,6 +23,7 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: bounded(subject, time_limit=limit), _NETWORKS, False),
     (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), _PAIRS, True),
     (lambda subject, main, limit: norm_gain(subject), (PairwiseSystem,), False),
+    (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
     (lambda subject, main, limit: regional(subject, time_limit=limit), _NETWORKS, True),
 )
 """Makers of further claims, what each is about, and whether it is asked only where contraction is not certified."""

@@ -10,31 +10,39 @@ import numpy as np
 from stability.certificate import Claim, Verdict
 from stability.certify import certify
 from stability.criteria.interval import gated_findings, gated_proof
-from stability.errors import UnsupportedError
+from stability.errors import ConfigurationError, UnsupportedError
 from stability.gains.lure import incremental_gain
 from stability.gated.cell import GatedCell
+from stability.rules.norm_gain import is_horizon
 from stability.rules.registry import RULES, propose
-from stability.rules.stack_contraction import GROW, pack
-from stability.rules.stack_gain import as_stack, combined, layer_gain
+from stability.rules.stack_contraction import GAINS, GROW, pack
+from stability.rules.stack_gain import Span, as_stack, combined, layer_gain
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.stacks.stack import Layer, LayerStack
-from stability.systems import DrivenSystem, as_matrix
+from stability.systems import DrivenSystem, PairwiseSystem, as_matrix
+from stability.systems.checks import as_choice
 from stability.systems.subjects import as_subject
 
 Array = np.ndarray
 
 
-def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) -> Claim:
+def stack_gain(
+    subject: Any, *, head: Any = None, measure: str = "l2", horizon: int | None = None, time_limit: TimeLimit = None
+) -> Claim:
     r"""A proved upper bound of the incremental l2 gain of a gated cell or of a stack.
 
     .. math:: \sqrt{\sum_t |H (y_t - y'_t)|^2} \le g \sqrt{\sum_t |u_t - u'_t|^2}
 
     It bounds the change at the last step as well, over every horizon: ``certified_radius(model, x, y, gain=claim)``
-    turns it into radii.
+    turns it into radii. Gains of layers on top of each other multiply; that of the last one is smaller where its last
+    step alone is asked for, the others put out a whole sequence.
 
     Args:
         subject: a ``GatedCell``, a ``LayerStack``, or a module with one (``torch.nn.LSTM``, several layers).
         head: ``H (k, outputs)``, such as the weights of a linear decoder; the identity by default.
+        measure: ``"l2"``, or ``"final"`` for the outputs at the last step alone (discrete, one direction).
+        horizon: ``None`` for every horizon, or a number of steps: then a layer with an activation on pairs need not
+            contract.
         time_limit: seconds, shared evenly by the layers.
 
     Returns:
@@ -43,6 +51,7 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) 
     Raises:
         UnsupportedError: another kind of subject (``incremental_gain`` is for those).
         DimensionError: a head that does not fit.
+        ConfigurationError: an unknown measure, or a horizon that is no number of steps.
 
     Example:
         >>> cell = GatedCell("gru", np.ones((3, 1)), np.zeros((3, 1)), input_low=-1.0, input_high=1.0)
@@ -57,53 +66,63 @@ def stack_gain(subject: Any, *, head: Any = None, time_limit: TimeLimit = None) 
         raise UnsupportedError(
             f"stack_gain is about LSTM, GRU and stacks; use incremental_gain for a {type(target).__name__}"
         )
+    as_choice("measure", measure, ("l2", "final"))
+    if not is_horizon(horizon):
+        raise ConfigurationError(f"horizon must be None or a number of steps, got {horizon!r}")
+    span = Span(measure, horizon)
     top = stack.layers[-stack.directions :]
     H = None if head is None else np.array(as_matrix("head", head, (None, sum(layer.outputs for layer in top))))
     claims, at = [], 0
     for k, layer in enumerate(stack.layers):
-        columns = None
-        if H is not None and k >= len(stack.layers) - stack.directions:
+        columns, last = None, k >= len(stack.layers) - stack.directions
+        if H is not None and last:
             columns = np.ascontiguousarray(H[:, at : at + layer.outputs])
             at += layer.outputs
-        claim = _best(layer, columns, deadline.share(1.0 / (len(stack.layers) - k)))
+        asked = span if last else Span("l2", horizon)
+        claim = _best(layer, columns, asked, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None:
             return Claim("gain", f"Whether layer {k} has a finite incremental gain is open.", Verdict.INCONCLUSIVE)
         claims.append(claim)
-    total = combined(stack, claims, H)
+    total = combined(stack, claims, H, span)
     if isinstance(total, str):
         return Claim("gain", f"No incremental gain was proved: {total}.", Verdict.INCONCLUSIVE)
     total *= GROW  # room for a machine that adds in another order
     data: dict[str, Any] = {"layers": [pack(claim) for claim in claims], "gain": total}
-    if H is not None:
-        data["head"] = H
+    more = {"head": H, "measure": None if measure == "l2" else measure, "horizon": horizon}
+    data |= {name: value for name, value in more.items() if value is not None}
     claim = propose(target, "stack_gain", data)
     valid, reason = RULES["stack_gain"](target, claim)
     return claim if valid else Claim("gain", f"No incremental gain was proved: {reason}.", Verdict.INCONCLUSIVE)
 
 
-def _best(layer: Layer, head: Array | None, deadline: Deadline) -> Claim | None:
+def _best(layer: Layer, head: Array | None, span: Span, deadline: Deadline) -> Claim | None:
     """The layer's claim that gives the smallest gain."""
-    found = _CLAIMS[type(layer)](layer, head, deadline)
+    found = _CLAIMS[type(layer)](layer, head, span, deadline)
     if not found:
         certificate = certify(layer, refute=False, time_limit=deadline)
         if certificate.verdict is Verdict.CERTIFIED:
             found.append(certificate.claim)
-    usable = [(g, c) for c in found if not isinstance(g := layer_gain(layer, c, head), str)]
+    usable = [(g, c) for c in found if not isinstance(g := layer_gain(layer, c, head, span), str)]
     return min(usable, key=lambda pair: pair[0])[1] if usable else None
 
 
-def _of_network(layer: DrivenSystem, head: Array | None, deadline: Deadline) -> list[Claim]:
-    gain = incremental_gain(layer, output="state" if head is None else head, time_limit=deadline)
-    return [] if gain.proof is None else [gain.claim]
+def _of_network(
+    layer: DrivenSystem | PairwiseSystem, head: Array | None, span: Span, deadline: Deadline
+) -> list[Claim]:
+    steps = span.horizon if isinstance(layer, PairwiseSystem) else None  # of the others a bound over every horizon
+    asked: dict[str, Any] = {"measure": span.measure, "horizon": steps, "time_limit": deadline}
+    gain = incremental_gain(layer, output="state" if head is None else head, **asked)
+    return [] if gain.proof is None or gain.proof.kind not in GAINS else [gain.claim]
 
 
-def _of_cell(layer: GatedCell, head: Array | None, deadline: Deadline) -> list[Claim]:
+def _of_cell(layer: GatedCell, head: Array | None, span: Span, deadline: Deadline) -> list[Claim]:
     proofs = [gated_proof(layer, [finding]) for finding in gated_findings(layer, time_limit=deadline)]
     return [proof[0] for proof in proofs if proof is not None]
 
 
-_CLAIMS: dict[type, Callable[[Any, Array | None, Deadline], list[Claim]]] = {
+_CLAIMS: dict[type, Callable[[Any, Array | None, Span, Deadline], list[Claim]]] = {
     DrivenSystem: _of_network,
+    PairwiseSystem: _of_network,
     GatedCell: _of_cell,
 }
 """Who makes claims from which a layer's gain follows."""

@@ -13,6 +13,7 @@ from stability.gated.cell import GatedCell
 from stability.stacks.stack import LayerStack
 from stability.systems.checks import as_choice, as_matrix
 from stability.systems.driven import DrivenSystem
+from stability.systems.pairwise import PairwiseSystem
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
@@ -69,6 +70,8 @@ class Classifier(Subject):
                 "a classifier needs a network in steps: take the Euler or midpoint map of this differential equation"
             )
         layers = layers_of(network)
+        if any(isinstance(layer, PairwiseSystem) for layer in layers):
+            raise UnsupportedError("no local certificate is known for layers with an activation on pairs")
         if isinstance(network, LayerStack) and network.directions != 1:
             raise UnsupportedError("a classifier needs layers that run forwards: there is one here that runs backwards")
         if layers[0].input_low is not None:

@@ -30,11 +30,13 @@ from stability.rules.fields import Number, Parts, ProofData, given, require
 from stability.rules.registry import RULES, certifies, propose
 from stability.stacks.stack import Layer, LayerStack
 from stability.statements import at_most, decay_factor, decays, inputs_phrase, who
-from stability.systems import DrivenSystem
+from stability.systems import DrivenSystem, PairwiseSystem
 
 Array = np.ndarray
-CONTRACTING = ("multiplier_lmi", "interval_lmi", "interval_jacobian")
+CONTRACTING = ("multiplier_lmi", "interval_lmi", "interval_jacobian", "pair_norm")
 """The proofs that state a norm in which a layer contracts."""
+GAINS = ("gain_lmi", "norm_gain")
+"""The proofs that state a gain."""
 GROW = 1.0 + 1e-9
 """Covers the roundings in the few products, sums and roots of an overshoot or a gain, once, at its end."""
 
@@ -70,7 +72,7 @@ def part_problem(packed: Any) -> str | None:
 
 def layer_claim(layer: Layer, packed: Any) -> Claim:
     """The claim that a packed proof supports, in its rule's words; the rule has yet to check it."""
-    name = "gain" if packed["kind"] == "gain_lmi" else "contraction"
+    name = "gain" if packed["kind"] in GAINS else "contraction"
     return propose(layer, packed["kind"], packed["data"], name=name, value=packed["rate"])
 
 
@@ -111,7 +113,18 @@ def _network_action(layer: DrivenSystem, data: Any) -> Array | None:
     return upper_product(entry, total) + length(layer.F)
 
 
-_INPUT_ACTION: dict[type, Callable[[Any, Any], Array | None]] = {GatedCell: _cell_action, DrivenSystem: _network_action}
+def _pairs_action(layer: PairwiseSystem, data: Any) -> Array:
+    """No activation on pairs stretches the difference of a pair: each of its units moves by what the pair does."""
+    out = np.empty(layer.states)
+    out[layer.pairs] = length(layer.V[layer.pairs].reshape(len(layer.pairs), -1))[:, None]
+    return out
+
+
+_INPUT_ACTION: dict[type, Callable[[Any, Any], Array | None]] = {
+    GatedCell: _cell_action,
+    DrivenSystem: _network_action,
+    PairwiseSystem: _pairs_action,
+}
 
 
 def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
@@ -127,6 +140,9 @@ def layer_norm(layer: Layer, claim: Claim) -> Norm | str:
     if kind == "interval_jacobian":
         d = data["d"]
         return Norm(rate, math.sqrt(n) * float(d.max()), 1.0 / float(d.min()), float((action / d).max()))
+    if kind == "pair_norm":  # in that norm no pair is stretched: the input moves it by |V| at most
+        low, high = math.sqrt(float(data["weights"].min())), math.sqrt(float(data["weights"].max()))
+        return Norm(rate, 1.0 / low, high, high * float(length(layer.V.ravel())))
     if kind in ("multiplier_lmi", "interval_lmi"):
         low, high = math.sqrt(data["p_min"]), math.sqrt(data["p_max"])
         return Norm(rate, 1.0 / low, high, high * float(length(action)))

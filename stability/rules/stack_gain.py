@@ -1,15 +1,20 @@
 r"""Rule ``stack_gain``: the incremental l2 gain of a gated cell or of a stack, from its input sequence to its outputs.
 
-Two runs start in one state and read input sequences that differ by ``u``. A layer with a proof of rule ``gain_lmi`` has
-that gain. A layer that contracts at rate ``rho`` in a norm ``V``, and whose next state an input difference of size one
-moves by at most ``g`` in it, has ``V(t + 1) <= rho V(t) + g |u(t)|``; summed over time (Young's inequality),
-``|V|_2 <= g / (1 - rho) |u|_2`` (``g / lambda`` in continuous time). Gains of layers on top of each other multiply;
-those side by side add in squares. A linear head on the last level multiplies what is left.
+Two runs start in one state and read input sequences that differ by ``u``. A layer with a proof of rule ``gain_lmi`` or
+``norm_gain`` has that gain. A layer that contracts at rate ``rho`` in a norm ``V``, and whose next state an input
+difference of size one moves by at most ``g`` in it, has ``V(t + 1) <= rho V(t) + g |u(t)|``; summed over time (Young's
+inequality), ``|V|_2 <= g / (1 - rho) |u|_2`` (``g / lambda`` in continuous time). Gains of layers on top of each other
+multiply; those side by side add in squares. A linear head on the last level multiplies what is left. Where only the
+outputs at the last step are asked for, the last level may have a gain to these; what it reads is a whole sequence all
+the same.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +22,10 @@ from stability.certificate import Claim
 from stability.gated.cell import GatedCell
 from stability.rigor.constants import TINY
 from stability.rigor.intervals import length, upper_product
-from stability.rules.fields import AnyArray, Number, Parts, ProofData, given, require
+from stability.rules.fields import AnyArray, Number, NumberOrNull, Parts, ProofData, Text, given, require
+from stability.rules.norm_gain import is_horizon
 from stability.rules.registry import certifies
-from stability.rules.stack_contraction import CONTRACTING, GROW, layer_norm, proved_layers, require_parts
+from stability.rules.stack_contraction import CONTRACTING, GAINS, GROW, layer_norm, proved_layers, require_parts
 from stability.stacks.stack import Layer, LayerStack
 from stability.statements import at_most, inputs_phrase, who
 
@@ -31,20 +37,33 @@ def as_stack(subject: GatedCell | LayerStack) -> LayerStack:
     return LayerStack([subject]) if isinstance(subject, GatedCell) else subject
 
 
-def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
+@dataclass(frozen=True)
+class Span:
+    """What a gain is about: ``l2``, the whole output, or ``final``, that at the last step; over so many steps."""
+
+    measure: str = "l2"
+    horizon: float | None = None
+
+    def covers(self, data: Mapping[str, Any]) -> bool:
+        """Whether the bound of a proof is one of this: that of the whole output bounds its last step as well."""
+        return data["measure"] in ("l2", self.measure) and data["horizon"] in (None, self.horizon)
+
+
+def layer_gain(layer: Layer, claim: Claim, head: Array | None, span: Span = Span()) -> float | str:
     """The gain to ``head @ output`` that a layer's proved claim gives, to a few roundings; or why there is none.
 
     Args:
         layer: the layer.
         claim: contraction, or a gain whose own output matrix is ``head`` (the identity where it is ``None``).
         head: ``(k, outputs)``.
+        span: what is asked of the layer.
     """
     assert claim.proof is not None
     data = claim.proof.data
-    if claim.proof.kind == "gain_lmi":
+    if claim.proof.kind in GAINS:
         wanted = np.eye(layer.outputs) if head is None else head
-        if data["measure"] != "l2" or data["horizon"] is not None or not np.array_equal(data["H"], wanted):
-            return "its gain is one to another output, or over a finite horizon"
+        if not span.covers(data) or not np.array_equal(data["H"], wanted):
+            return "its gain is one to another output, or over another horizon"
         return float(claim.value or math.inf)
     norm = layer_norm(layer, claim)
     if isinstance(norm, str):
@@ -59,7 +78,7 @@ def layer_gain(layer: Layer, claim: Claim, head: Array | None) -> float | str:
     return max(out * norm.gain / room, TINY)
 
 
-def combined(stack: LayerStack, claims: list[Claim], head: Array | None) -> float | str:
+def combined(stack: LayerStack, claims: list[Claim], head: Array | None, span: Span = Span()) -> float | str:
     """The gain of the stack from its layers' proved claims, rounded up, or why there is none."""
     total, wide = 1.0, stack.directions
     for level in range(stack.levels):
@@ -68,7 +87,7 @@ def combined(stack: LayerStack, claims: list[Claim], head: Array | None) -> floa
         for k in range(level * wide, (level + 1) * wide):
             layer = stack.layers[k]
             columns = None if head is None or not last else np.ascontiguousarray(head[:, at : at + layer.outputs])
-            gain = layer_gain(layer, claims[k], columns)
+            gain = layer_gain(layer, claims[k], columns, span if last else replace(span, measure="l2"))
             if isinstance(gain, str):
                 return f"layer {k}: {gain}"
             gains.append(gain)
@@ -81,11 +100,16 @@ def combined(stack: LayerStack, claims: list[Claim], head: Array | None) -> floa
 
 @certifies("stack_gain", subject=(GatedCell, LayerStack), claim="gain", value="gain")
 class StackGain(ProofData):
-    """``layers``: kind, data and rate of each layer's proof; ``head`` (k, outputs) where there is one."""
+    """``layers``: kind, data and rate of each layer's proof; ``head`` (k, outputs) where there is one.
+
+    ``measure`` and ``horizon`` where it is not about the whole output over every horizon.
+    """
 
     layers: Parts
     gain: Number
     head: AnyArray | None = None
+    measure: Text = "l2"
+    horizon: NumberOrNull = None
 
     def sentence(self, subject: GatedCell | LayerStack, claim: Claim) -> str:
         stack = as_stack(subject)
@@ -95,10 +119,14 @@ class StackGain(ProofData):
             "the outputs of the last level" if self.head is None else "the outputs under the linear head of the proof"
         )
         inputs = inputs_phrase(stack.layers[0]).replace("every input", "inputs")
+        span = f"{self.horizon} steps" if self.horizon is not None else "the whole sequence"
+        over = f"in the l2 norm over {span}"
+        if self.measure == "final":
+            steps = f"{self.horizon}" if self.horizon is not None else "any number of"
+            over = f"at the last of {steps} steps, |u| the l2 norm over all of them"
         return (
             f"For {who(subject)}, {runs} and any two sequences u1, u2 of {inputs}, with difference "
-            f"u = u1 - u2: {output} differ by at most {at_most(self.gain)} |u|, in the l2 norm "
-            "over the whole sequence."
+            f"u = u1 - u2: {output} differ by at most {at_most(self.gain)} |u|, {over}."
         )
 
     def check(self, subject: GatedCell | LayerStack, claim: Claim) -> str:
@@ -107,7 +135,12 @@ class StackGain(ProofData):
         width = sum(layer.outputs for layer in stack.layers[-stack.directions :])
         fits = head is None or head.shape[1:] == (width,)
         require(fits, f"head must be a finite matrix with {width} columns")
-        claims = proved_layers(stack, self.layers, (*CONTRACTING, "gain_lmi"), "gain is proved")
-        bound = given(combined(stack, claims, head))
+        require(self.measure in ("l2", "final"), f"unknown measure {self.measure[:20]!r}")
+        require(is_horizon(self.horizon), "the horizon must be null or a whole number of steps")
+        plain = (self.measure, self.horizon) == ("l2", None)
+        one_way = stack.directions == 1 and stack.is_discrete
+        require(plain or one_way, "the last of some steps is known of discrete stacks with one direction")
+        claims = proved_layers(stack, self.layers, (*CONTRACTING, *GAINS), "gain is proved")
+        bound = given(combined(stack, claims, head, Span(self.measure, self.horizon)))
         require(self.gain >= bound, f"the layers give the gain {bound}, more than {self.gain}")
         return f"the gains of {len(claims)} layers, each proved, give at most {self.gain:.6g}"

@@ -18,7 +18,7 @@ from stability.gated.cell import GatedCell
 from stability.gated.orbits import enclose, product_along, step_and_jacobian
 from stability.rigor.balls import Ball, activation_slopes, activation_values, system_balls
 from stability.stacks.stack import Layer, LayerStack
-from stability.systems import DrivenSystem
+from stability.systems import DrivenSystem, PairwiseSystem
 
 Array = np.ndarray
 DEPTH = 4  # channels of a layer may feed channels that feed channels so often
@@ -36,13 +36,14 @@ def layer_step(layer: Layer, state: Ball, u: Ball) -> tuple[Ball, Ball] | None:
     """Enclosures of a layer's next state and of its Jacobian, for all states and inputs in balls.
 
     Args:
-        layer: a gated cell, or a map ``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``.
+        layer: a gated cell, a map ``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, or a network with an
+            activation on pairs.
         state: ball of ``(n,)``.
         u: ball of ``(p,)``.
 
     Returns:
-        Balls of ``(n,)`` and ``(n, n)``; ``None`` for a layer in continuous time or channels that feed each other more
-        often than four times in a row.
+        Balls of ``(n,)`` and ``(n, n)``; ``None`` for a layer in continuous time, channels that feed each other more
+        often than four times in a row, and activations on pairs, which are not enclosed here.
     """
     return _STEPS[type(layer)](layer, state, u)
 
@@ -69,6 +70,7 @@ def _driven(layer: DrivenSystem, state: Ball, u: Ball) -> tuple[Ball, Ball] | No
 _STEPS: dict[type, Callable[[Any, Ball, Ball], tuple[Ball, Ball] | None]] = {
     DrivenSystem: _driven,
     GatedCell: step_and_jacobian,
+    PairwiseSystem: lambda layer, state, u: None,
 }
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from stability.errors import ConfigurationError, DimensionError
 from stability.gated.bounds import invariant_box
 from stability.gated.cell import GatedCell
-from stability.systems import DrivenSystem
+from stability.systems import DrivenSystem, PairwiseSystem
 from stability.systems.parts import as_part, part_phrase
 from stability.systems.subjects import Subject
 from stability.wire import subject
 
 Array = np.ndarray
-Layer = DrivenSystem | GatedCell
+Layer = DrivenSystem | GatedCell | PairwiseSystem
 
 
 @subject("cascade")
@@ -34,7 +34,7 @@ class LayerStack(Subject):
     in their invariant box, those of a bounded activation within its bound.
 
     Args:
-        layers: ``DrivenSystem`` or ``GatedCell``, level by level.
+        layers: ``DrivenSystem``, ``GatedCell`` or ``PairwiseSystem``, level by level.
         directions: layers a level, 1 or 2.
         name: what reports call it.
         part: ``"PATH of WHOLE"`` for a part of something bigger, see ``stability.systems.parts``.
@@ -151,9 +151,10 @@ def _refuse_other_layers(layers: tuple[Layer, ...], directions: int) -> None:
     if not layers or len(layers) % directions:
         raise ConfigurationError(f"a stack needs {directions} layers a level, got {len(layers)} in all")
     for layer in layers:
-        if not isinstance(layer, (DrivenSystem, GatedCell)):
+        if not isinstance(layer, Layer):
             raise ConfigurationError(
-                f"a layer of a stack must be a DrivenSystem or a GatedCell, got {type(layer).__name__}"
+                "a layer of a stack must be a DrivenSystem, a GatedCell or a PairwiseSystem, got a "
+                f"{type(layer).__name__}"
             )
     if len({layer.is_discrete for layer in layers}) > 1:
         raise ConfigurationError("the layers of a stack must all be discrete or all continuous in time")

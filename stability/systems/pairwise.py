@@ -122,6 +122,20 @@ class PairwiseSystem(Subject):
         return order.reshape(2, -1).T if self.activation == "modrelu" else order.reshape(-1, 2)
 
     @property
+    def kind_name(self) -> str:
+        """What a sentence calls a layer of this kind: its activation."""
+        return self.activation
+
+    @property
+    def step_cost(self) -> float:
+        """Operations of one step, roughly."""
+        return float(self.states * (self.states + self.inputs))
+
+    def draw_states(self, rng: np.random.Generator, count: int) -> Array:
+        """``(count, n)`` states worth starting from."""
+        return 2.0 * rng.normal(size=(count, self.states))
+
+    @property
     def jumps(self) -> bool:
         """Whether the activation is modReLU with a positive bias, which is not continuous."""
         return self.activation == "modrelu" and bool((self.b > 0.0).any())

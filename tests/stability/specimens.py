@@ -176,6 +176,8 @@ def specimens() -> dict[str, Specimen]:
     out["gain of a cell"] = cell, stack_gain(cell)
     both = LayerStack([plain_map(), small_cell("gru", box=None)])
     out["gain of a stack"] = both, stack_gain(both)
+    sorted_twice = LayerStack([turning("oplu", size=0.5), PairwiseSystem(np.eye(4), np.eye(4), np.zeros(4), "abs")])
+    out["gain of a stack of pairs"] = sorted_twice, stack_gain(sorted_twice, measure="final", horizon=6)
     out["ball of inputs in l_inf"] = (
         decider(),
         largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.193, norm="linf")[0],

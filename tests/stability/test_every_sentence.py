@@ -105,6 +105,8 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a gain over a time": (FLOW, "gain_lmi", {**GAIN, "horizon": 2.56789}, "gain", 1.23456),
     "a gain of a cell": (GRU, "stack_gain", {"gain": 1.23456}, "gain", None),
     "a gain of a stack": (PLAIN, "stack_gain", {"gain": 1.23456, "head": np.eye(1)}, "gain", None),
+    "a gain of a stack at the end": (PLAIN, "stack_gain", {"gain": 1.23456, "measure": "final"}, "gain", None),
+    "a gain of a stack over steps": (PLAIN, "stack_gain", {"gain": 1.23456, "horizon": 5}, "gain", None),
     "slopes": (FLOW, "destabilising_slopes", {"K": np.ones(2), **ROOT}, "contraction", None),
     "slopes without a name": (EULER, "destabilising_slopes", {"K": np.ones(2)}, "contraction", None),
     "a linear system's eigenvalue": (LINEAR, "destabilising_slopes", {"K": np.zeros(0), **PLUS}, "contraction", None),
