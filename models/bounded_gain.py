@@ -206,13 +206,7 @@ class BoundedGainRNN(RecurrentLayer):
 
     @classmethod
     def stack_configs(
-        cls,
-        input_size: int,
-        hidden_size: int,
-        layers: int,
-        gain: float = 1.0,
-        rate: float | None = None,
-        **options: Any,
+        cls, widths: list[int], hidden_size: int, gain: float = 1.0, rate: float | None = None, **options: Any
     ) -> list[dict[str, Any]]:
         r"""Layers on top of each other whose gain from the input sequence to the last state is at most ``gain``.
 
@@ -221,9 +215,8 @@ class BoundedGainRNN(RecurrentLayer):
         than what it reads, and the last one, whose last state is read, has ``gain``.
 
         Args:
-            input_size: ``p``.
+            widths: what each layer reads, the lowest first.
             hidden_size: of every layer.
-            layers: how many.
             gain: of the whole.
             rate: ``rho`` of all layers; ``None``: none for the last, and 0.9 for those below it, which need one.
             options: further keyword arguments of the layers.
@@ -232,17 +225,13 @@ class BoundedGainRNN(RecurrentLayer):
             ConfigurationError: an option out of its range.
 
         Example:
-            >>> from stability.models.stack import Stack
-            >>> configs = BoundedGainRNN.stack_configs(2, 8, layers=3, gain=0.5)
-            >>> [round(config["gain"], 3) for config in configs]
+            >>> [round(config["gain"], 3) for config in BoundedGainRNN.stack_configs([2, 8, 8], 8, gain=0.5)]
             [0.436, 0.436, 0.5]
-            >>> round(Stack([BoundedGainRNN(**config) for config in configs]).prescribed_gain, 9)
-            0.5
         """
         below = BELOW if rate is None else real("rate", rate, 0.0, 1.0, strict=True)
         kept = (1.0 - MARGIN) * below
         own = {"gain": math.sqrt((1.0 - kept) * (1.0 + kept)) * (1.0 - 1e-12), "rate": below}
-        made = super().stack_configs(input_size, hidden_size, layers, **options)
+        made = [{"input_size": width, "hidden_size": hidden_size, **options} for width in widths]
         return [{**config, **own} for config in made[:-1]] + [{**made[-1], "gain": gain, "rate": rate}]
 
     def driven(self, continuous: bool = False) -> PairwiseSystem:

@@ -137,24 +137,6 @@ class RecurrentLayer(nn.Module, ABC):
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
-    @classmethod
-    def stack_configs(cls, input_size: int, hidden_size: int, layers: int, **options: Any) -> list[dict[str, Any]]:
-        """Keyword arguments of each of several layers of this kind, every one reading the one below.
-
-        Args:
-            input_size: features per time step, of the lowest.
-            hidden_size: of every layer.
-            layers: how many.
-            options: further keyword arguments of every layer.
-
-        Example:
-            >>> from stability.models import ElmanRNN
-            >>> ElmanRNN.stack_configs(3, 8, 2)
-            [{'input_size': 3, 'hidden_size': 8}, {'input_size': 8, 'hidden_size': 8}]
-        """
-        widths = [input_size] + [hidden_size] * (positive_int("layers", layers) - 1)
-        return [{"input_size": width, "hidden_size": hidden_size, **options} for width in widths]
-
     def extra_repr(self) -> str:
         """What ``repr`` shows."""
         try:
@@ -186,16 +168,7 @@ class RecurrentLayer(nn.Module, ABC):
 
     @property
     def prescribed_sequence_gain(self) -> float | None:
-        """A bound, by construction, of the incremental l2 gain from the input sequence to the sequence of states.
-
-        What a layer above reads is the whole sequence, so that in a stack these multiply.
-
-        Example:
-            >>> from stability.models import BoundedGainRNN, ElmanRNN
-            >>> round(BoundedGainRNN(2, 4, gain=0.6, rate=0.8).prescribed_sequence_gain, 3)
-            1.0
-            >>> ElmanRNN(2, 4).prescribed_sequence_gain
-        """
+        """The same to the whole sequence of states, which a layer above reads: in a stack these multiply."""
         return None
 
     @property

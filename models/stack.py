@@ -14,6 +14,7 @@ from stability.errors import ConfigurationError, DimensionError, UnsupportedErro
 from stability.stacks.stack import LayerStack
 
 from .linear import LinearLayer, series
+from .options import positive_int
 from .recurrent import RecurrentLayer
 from .tensors import check_sequence
 
@@ -188,3 +189,35 @@ class Stack(RecurrentLayer):
     def config(self) -> dict[str, Any]:
         """The layers' names and their keyword arguments."""
         return {"layers": [{"layer": layer.layer_name, "config": layer.config()} for layer in self.parts]}
+
+
+def stack_configs(
+    layer: type[RecurrentLayer], input_size: int, hidden_size: int, layers: int, **options: Any
+) -> list[dict[str, Any]]:
+    """Keyword arguments of each of several layers of one kind, every one reading the one below.
+
+    Args:
+        layer: the class; one with a method ``stack_configs`` says itself what its layers in a stack are.
+        input_size: features per time step, of the lowest.
+        hidden_size: of every layer.
+        layers: how many.
+        options: further keyword arguments of the layers.
+
+    Returns:
+        One mapping a layer, the lowest first.
+
+    Raises:
+        ConfigurationError: options out of their range.
+
+    Example:
+        >>> from stability.models import BoundedGainRNN, ElmanRNN
+        >>> stack_configs(ElmanRNN, 3, 8, 2)
+        [{'input_size': 3, 'hidden_size': 8}, {'input_size': 8, 'hidden_size': 8}]
+        >>> Stack([BoundedGainRNN(**c) for c in stack_configs(BoundedGainRNN, 3, 8, 2, gain=0.5)]).prescribed_gain < 0.51
+        True
+    """
+    widths = [input_size] + [hidden_size] * (positive_int("layers", layers) - 1)
+    own: Callable[..., list[dict[str, Any]]] | None = getattr(layer, "stack_configs", None)
+    if own is not None:
+        return own(widths, hidden_size, **options)
+    return [{"input_size": width, "hidden_size": hidden_size, **options} for width in widths]

@@ -1,48 +1,67 @@
-r"""A plain network held to a gain while it is trained: after every step its weights are projected.
+r"""A network held to a gain while it is trained: its weights are projected, and the gain is proved.
 
 For :math:`h^+ = \phi(W h + V x + b)` with slopes in [-1, 1], :math:`|[W\; V / g]| \le 1` gives
 :math:`|d_{t+1}|^2 \le |d_t|^2 + g^2 |u_t|^2` for the difference of two runs from one state whose inputs differ by
 ``u``: the state moves by at most :math:`g |u|_2` at any time. The nearest weights of that kind have the singular
-values of :math:`[W\; V/g]` cut at one. ``BoundedGainRNN`` has them all at one, without a projection.
+values of :math:`[W\; V/g]` cut at one; plain networks are projected so after every step. ``BoundedGainRNN`` has them
+all at one, without a projection.
+
+The gain of any other Lur'e layer is proportional to its input weights, and finite where it contracts. After every epoch
+it is computed and proved by the multiplier inequality, and the input weights are scaled to it; in between their norm is
+held at what the gain at the epoch's start allows. A Lipschitz RNN is pulled after every step towards
+:math:`A = -a I, W = -\gamma I`, on a straight line and about as little as its contraction gap asks; a margin penalty
+leaves less to pull.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
 
 from stability.errors import UnsupportedError
 from stability.gains.gain import Gain
+from stability.gains.lure import incremental_gain
 from stability.gains.norms import norm_gain
 
 from ...models.elman import ElmanRNN
+from ...models.lipschitz import LipschitzRNN
+from ...models.lure import LureLayer
 from ..unroll import as_layer, recurrent_layers
 
 ROOM = 1e-5
 """Below one: for rounding in float32 and in the proof."""
+LEAST_GAP = 1e-3
+"""Contraction gap, a rate per unit of time, of weights that are pulled."""
+TRIES, BISECTIONS = 4, 3
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Whether a layer is ``h+ = phi(W h + V x + b)`` with both matrices as parameters: Elman, ``torch.nn``'s."""
+    one_way = type(layer) is nn.RNN and layer.num_layers == 1 and not layer.bidirectional
+    return isinstance(layer, ElmanRNN) or type(layer) is nn.RNNCell or one_way
 
 
 def plain_weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """``W (n, n)`` and ``V (n, p)`` of a plain recurrent layer, the parameters themselves.
-
-    Raises:
-        UnsupportedError: another layer.
-    """
-    if isinstance(layer, ElmanRNN) or type(layer) is nn.RNNCell:
-        return layer.weight_hh, layer.weight_ih  # type: ignore[return-value]
-    if type(layer) is nn.RNN and layer.num_layers == 1 and not layer.bidirectional:
-        return layer.weight_hh_l0, layer.weight_ih_l0  # type: ignore[return-value]
-    raise UnsupportedError(
-        f"gain_target projects the weights of ElmanRNN, torch.nn.RNN and RNNCell of one layer, not of a "
-        f"{type(layer).__name__}: BoundedGainRNN has its gain by construction"
-    )
+    """``W (n, n)`` and ``V (n, p)`` of a plain recurrent layer, the parameters themselves."""
+    end = "_l0" if isinstance(layer, nn.RNN) else ""
+    return getattr(layer, f"weight_hh{end}"), getattr(layer, f"weight_ih{end}")
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
+def _held(model: nn.Module) -> nn.Module:
+    """The one layer of a model, which can be held to a gain."""
     layers = [layer for _, layer in recurrent_layers(model)]
     if len(layers) != 1:
         raise UnsupportedError(f"gain_target is about a model with one recurrent layer, this one has {len(layers)}")
-    return layers
+    layer = layers[0]
+    if not is_plain(layer) and not (isinstance(layer, LureLayer) and isinstance(layer.weight_ih, nn.Parameter)):
+        raise UnsupportedError(
+            "gain_target projects the weights of torch.nn.RNN and RNNCell of one layer, of ElmanRNN, LipschitzRNN, "
+            f"ContractingRNN and other Lur'e layers, not of a {type(layer).__name__}: BoundedGainRNN has its gain by "
+            "construction"
+        )
+    return layer
 
 
 @torch.no_grad()
@@ -50,7 +69,7 @@ def project_gain(model: nn.Module, target: float) -> None:
     """The nearest weights whose gain from inputs to states is at most ``target``, in place.
 
     Args:
-        model: with one plain recurrent layer.
+        model: with one plain recurrent layer; of another layer nothing is changed, see ``scale_to_gain``.
         target: ``g``.
 
     Raises:
@@ -64,24 +83,154 @@ def project_gain(model: nn.Module, target: float) -> None:
         >>> bool(torch.linalg.matrix_norm(K, 2) < 1.0)
         True
     """
-    for layer in _layers(model):
-        W, V = plain_weights(layer)
-        left, sizes, right = torch.linalg.svd(torch.cat([W, V / target], dim=1).double(), full_matrices=False)
-        if sizes[0] > 1.0 - ROOM:
-            K = (left * sizes.clamp(max=1.0 - ROOM)) @ right
-            W.copy_(K[:, : len(W)])
-            V.copy_(target * K[:, len(W) :])
+    layer = _held(model)
+    if not is_plain(layer):
+        return
+    W, V = plain_weights(layer)
+    left, sizes, right = torch.linalg.svd(torch.cat([W, V / target], dim=1).double(), full_matrices=False)
+    if sizes[0] > 1.0 - ROOM:
+        K = (left * sizes.clamp(max=1.0 - ROOM)) @ right
+        W.copy_(K[:, : len(W)])
+        V.copy_(target * K[:, len(W) :])
+
+
+@torch.no_grad()
+def scale_to_gain(model: nn.Module, target: float) -> float:
+    """Scale the input weights of a layer until its gain from inputs to states is proved to be at most ``target``.
+
+    Args:
+        model: with one recurrent layer; a plain one is left to ``project_gain``.
+        target: ``g``.
+
+    Returns:
+        The factor by which the input weights could still grow, one or more; infinite for a plain layer.
+
+    Raises:
+        UnsupportedError: a layer that no weights make contracting, or whose gain is not proved all the same.
+
+    Example:
+        >>> from stability.models import LipschitzRNN
+        >>> layer = LipschitzRNN(2, 4, gamma=0.5, dt=0.1)
+        >>> scale_to_gain(layer, 0.01) >= 1.0, proved_gain(layer, 0.01).value <= 0.01
+        (True, True)
+    """
+    layer = _held(model)
+    if is_plain(layer):
+        return math.inf
+    assert isinstance(layer, LureLayer)
+    if not math.isfinite(_gain_of(layer).value):
+        pull_to_contraction(layer)
+    for _ in range(TRIES):
+        found = _gain_of(layer).value
+        if found <= target:
+            return target / max(found, 1e-300)
+        layer.weight_ih.mul_(target / found * (1.0 - ROOM) if math.isfinite(found) else 1.0)
+    raise UnsupportedError(f"no gain of the {type(layer).__name__} from inputs to states is proved over every horizon")
+
+
+def _gain_of(layer: LureLayer) -> Gain:
+    return incremental_gain(layer.driven(), measure="final")
+
+
+@torch.no_grad()
+def pull_to_contraction(layer: nn.Module) -> float:
+    """Move the weights of a Lipschitz RNN as little as its contraction gap asks towards weights that contract.
+
+    Args:
+        layer: whose ``A`` has a symmetric part.
+
+    Returns:
+        The share of the way that was gone, on the straight line to ``A = -a I, W = -gamma I``.
+
+    Raises:
+        UnsupportedError: a layer that does not contract there, or has no such line.
+
+    Example:
+        >>> from stability.models import LipschitzRNN
+        >>> layer = LipschitzRNN(2, 4, gamma=0.1, dt=0.1, init_std=2.0)
+        >>> bool(layer.contraction_gap() < 0), 0 < pull_to_contraction(layer) < 1, bool(layer.contraction_gap() > 0)
+        (True, True, True)
+    """
+    if not isinstance(layer, LipschitzRNN) or layer.beta[0] == 1.0 or layer.alpha == 0.0:
+        raise UnsupportedError(
+            f"no weights are known here at which this {type(layer).__name__} contracts, so that its gain over every "
+            "horizon is not bounded: take LipschitzRNN with beta below 1, ContractingRNN or BoundedGainRNN"
+        )
+    M_A, M_W = layer.M_A.clone(), layer.M_W.clone()
+    a = 0.5 * min(1.0, 1.0 / layer.dt)
+    end = (layer.gamma[0] - a / layer.alpha) / (2.0 * (1.0 - layer.beta[0])) * torch.eye(len(M_A)).to(M_A)
+
+    def gap(share: float) -> float:
+        layer.M_A.copy_((1.0 - share) * M_A + share * end)
+        layer.M_W.copy_((1.0 - share) * M_W)
+        return float(layer.contraction_gap()) - LEAST_GAP
+
+    now = gap(0.0)
+    if now >= 0.0:
+        return 0.0
+    then = gap(1.0)
+    if not then > 0.0:
+        raise UnsupportedError(f"with gamma {layer.gamma} this layer does not contract: take a smaller gamma of W")
+    share = min(1.0, -now / (then - now) * (1.0 + 1e-6))  # enough for Euler's method, whose gap is concave on the line
+    low, high = (0.0, share) if gap(share) >= 0.0 else (share, 1.0)
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if gap(middle) >= 0.0 else (middle, high)
+    gap(high)
+    return high
+
+
+class HeldGain:
+    """What keeps a model to a gain along its training.
+
+    Args:
+        model: with one recurrent layer.
+        target: the gain from inputs to states.
+
+    Raises:
+        UnsupportedError: a model that cannot be held to it.
+    """
+
+    def __init__(self, model: nn.Module, target: float) -> None:
+        self.model, self.target, self.largest = model, target, math.inf
+        self.after_step()
+        self.after_epoch()
+
+    @torch.no_grad()
+    def before_epoch(self) -> None:
+        """How large the input weights may become before the gain is computed again."""
+        room = scale_to_gain(self.model, self.target)
+        layer = _held(self.model)
+        self.largest = math.inf if is_plain(layer) else room * float(torch.linalg.matrix_norm(layer.weight_ih, 2))  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """A plain layer within its gain; another contracting where it can be pulled, its input weights small enough."""
+        project_gain(self.model, self.target)
+        layer = _held(self.model)
+        if isinstance(layer, LipschitzRNN):
+            pull_to_contraction(layer)
+        if math.isfinite(self.largest):
+            weight: Tensor = layer.weight_ih  # type: ignore[assignment]
+            weight.mul_(min(1.0, self.largest / max(float(torch.linalg.matrix_norm(weight, 2)), 1e-30)))
+
+    def after_epoch(self) -> None:
+        """The gain proved."""
+        scale_to_gain(self.model, self.target)
 
 
 def proved_gain(model: nn.Module, target: float) -> Gain:
-    """The gain of a model with one plain recurrent layer, proved by its norms; infinite where they do not prove it.
+    """The gain of a model with one recurrent layer, proved; infinite where none is proved.
 
     Args:
         model: trained with ``gain_target``.
-        target: ``g``.
+        target: ``g``; of a plain layer its norms are asked for this bound, of others for the least there is.
 
     Raises:
         UnsupportedError: another model.
     """
-    (layer,) = _layers(model)
-    return norm_gain(as_layer(layer).driven(), target)
+    layer = _held(model)
+    if is_plain(layer):
+        return norm_gain(as_layer(layer).driven(), target)
+    assert isinstance(layer, LureLayer)
+    return _gain_of(layer)

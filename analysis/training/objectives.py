@@ -27,12 +27,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stability.certificate import Verdict
+from stability.certify import certify
 from stability.errors import ConfigurationError, UnsupportedError
 
 from ...models.network import SequenceModel
 from ..attacks.gradient import pgd
 from ..tasks import Task
-from .gains import project_gain
+from .gains import HeldGain
 from .settings import Settings
 
 HINGE = 10.0
@@ -75,7 +77,8 @@ class Objective:
         self._loss = _LOSSES[settings.objective]
         if settings.objective != "task":
             reach(model)  # refused here as well
-        self.after_step()
+        target = settings.gain_target
+        self.held = None if target is None else HeldGain(model, target)
 
     def inputs(self, x: Tensor, y: Tensor) -> Tensor:
         """Inputs ``(batch, time, features)`` to train on: with noise, then moved by an attack on the model as it is.
@@ -96,10 +99,26 @@ class Objective:
         """The loss of a batch, a scalar, from the outputs at its inputs."""
         return self._loss(self, outputs, y)
 
+    def before_epoch(self) -> None:
+        """What is asked of the weights before the first step of an epoch."""
+        if self.held is not None:
+            self.held.before_epoch()
+
     def after_step(self) -> None:
-        """What holds of the weights before training and after every step of it: the gain that is asked for."""
-        if self.settings.gain_target is not None:
-            project_gain(self.model, self.settings.gain_target)
+        """What holds of the weights before training and after every step of it."""
+        if self.held is not None:
+            self.held.after_step()
+
+    def after_epoch(self) -> None:
+        """What holds of the weights that an epoch leaves: the gain that is asked for, proved."""
+        if self.held is not None:
+            self.held.after_epoch()
+
+    def is_reached(self) -> bool:
+        """Whether training goes on until its network is certified, and it is."""
+        if not self.settings.until_certified:
+            return False
+        return certify(self.model, rate="any", refute=False).verdict is Verdict.CERTIFIED
 
     def scaled(self, z: Tensor, y: Tensor) -> Tensor:
         """The task's loss of ``t z``."""

@@ -70,7 +70,7 @@ class TrainResult(Record):
         metric: name of the metric.
         chance: its chance level.
         seconds: of training in all.
-        stopped: ``epochs`` (all done), ``patience``, ``time_limit``, ``interrupted`` or ``diverged``.
+        stopped: ``epochs`` (all done), ``certified``, ``patience``, ``time_limit``, ``interrupted`` or ``diverged``.
         detail: one sentence on why it stopped.
         history: figures of every epoch.
         tracking_seconds: spent on spectra, of ``seconds``.

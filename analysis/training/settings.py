@@ -41,6 +41,7 @@ ADDED: dict[str, Any] = {
     "input_noise": 0.0,
     "adversarial": 0.0,
     "gain_target": None,
+    "until_certified": False,
 }
 """Defaults of what later releases added: left out of the record, so that runs of earlier ones can go on."""
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -103,8 +104,9 @@ class Settings:
         target_radius: the l2 radius that these aim at.
         input_noise: standard deviation of white noise added to the training sequences.
         adversarial: l2 radius of an attack (projected gradients) on every batch before it is trained on.
-        gain_target: the incremental gain from inputs to states that a plain network is held to: its weights are
-            projected after every step, see ``stability.analysis.training.gains``; ``None``: they are not.
+        gain_target: the incremental gain from inputs to states that a network is held to: its weights are projected
+            after every step or epoch, see ``stability.analysis.training.gains``; ``None``: they are not.
+        until_certified: stop after the first epoch that leaves a recurrent part which is certified to contract.
     """
 
     epochs: int = 10
@@ -135,6 +137,7 @@ class Settings:
     input_noise: float = 0.0
     adversarial: float = 0.0
     gain_target: float | None = None
+    until_certified: bool = False
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -145,20 +148,27 @@ class Settings:
         for name in ("validation", "momentum", "alpha"):
             if getattr(self, name) >= 1:
                 raise ConfigurationError(f"{name} must be below 1, got {getattr(self, name)!r}")
-        if self.lyapunov_target is None and self.lyapunov_weight != ADDED["lyapunov_weight"]:
-            raise ConfigurationError("lyapunov_weight weighs the distance to a lyapunov_target: name that, too")
         if self.warm_up > 1:
             raise ConfigurationError(f"warm_up must be at most 1, got {self.warm_up!r}")
         as_choice("optimizer", self.optimizer, OPTIMIZERS)
         as_choice("schedule", self.schedule, SCHEDULES)
         as_choice("objective", self.objective, OBJECTIVES)
-        if self.objective == "task" and self.target_radius != ADDED["target_radius"]:
-            raise ConfigurationError("target_radius is what the other objectives aim at: name one of them, too")
+        self._refuse_what_does_not_go_together()
         object.__setattr__(self, "betas", _check_betas(self.betas))
         object.__setattr__(self, "group_lr", _check_rates(self.group_lr))
         if isinstance(self.milestones, (str, Mapping)) or not isinstance(self.milestones, Iterable):
             raise ConfigurationError(f"milestones must be a list of epochs, got {self.milestones!r}")
         object.__setattr__(self, "milestones", tuple(check_int("a milestone", m) for m in self.milestones))
+
+    def _refuse_what_does_not_go_together(self) -> None:
+        if self.lyapunov_target is None and self.lyapunov_weight != ADDED["lyapunov_weight"]:
+            raise ConfigurationError("lyapunov_weight weighs the distance to a lyapunov_target: name that, too")
+        if self.objective == "task" and self.target_radius != ADDED["target_radius"]:
+            raise ConfigurationError("target_radius is what the other objectives aim at: name one of them, too")
+        if type(self.until_certified) is not bool:
+            raise ConfigurationError(f"until_certified must be true or false, got {self.until_certified!r}")
+        if self.until_certified and self.patience is not None:
+            raise ConfigurationError("patience keeps the epoch of the best loss, until_certified the last: take one")
 
     def rate(self, epoch: int, batch: int = 1, batches: int = 1) -> float:
         """Learning rate of a batch (the first epoch and the first batch are 1).

@@ -6,7 +6,6 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError, NonFiniteError, RankError
+from stability.errors import ConfigurationError, NonFiniteError, RankError, UnsupportedError
 
 from ...models.counting import free_parameters
 from ..environment import environment
@@ -40,12 +39,9 @@ from .runs import (
 )
 from .settings import ADDED, Settings
 from .spectra import SpectrumTracker
+from .stops import Stop, seeded, stopping
 
-
-class _Stop(Exception):
-    def __init__(self, stopped: str, detail: str) -> None:
-        super().__init__(detail)
-        self.stopped, self.detail = stopped, detail
+UNHELD = "the gain that is asked for cannot be held"
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, task: Task, batch_size: int = 1000) -> tuple[float, float]:
@@ -162,17 +158,20 @@ class Trainer:
 
     def run(self) -> TrainResult:
         """Train until something ends it; the model is then that of the kept epoch."""
-        stopped, detail = "epochs", f"all {self.settings.epochs} epochs are done"
+        missed = ", and it is not certified" if self.settings.until_certified else ""
+        stopped, detail = "epochs", f"all {self.settings.epochs} epochs are done{missed}"
         try:
             self._open()
             while len(self.done.history) < self.settings.epochs:
                 if self.settings.patience is not None and self.done.bad >= self.settings.patience:
-                    raise _Stop("patience", f"no better validation loss for {self.done.bad} epochs")
+                    raise Stop("patience", f"no better validation loss for {self.done.bad} epochs")
                 self._check_time(self._pace())
                 self._epoch(len(self.done.history) + 1)
+                if self.objective.is_reached():
+                    raise Stop("certified", f"certified after {len(self.done.history)} epochs")
         except KeyboardInterrupt:
             stopped, detail = "interrupted", f"interrupted during epoch {len(self.done.history) + 1}"
-        except _Stop as stop:
+        except Stop as stop:
             stopped, detail = stop.stopped, stop.detail
         finally:
             if self.tracker is not None:
@@ -200,7 +199,7 @@ class Trainer:
 
     def _check_time(self, ahead: float = 0.0) -> None:
         if self.time_limit is not None and time.perf_counter() - self.clock + ahead > self.time_limit:
-            raise _Stop("time_limit", f"the time limit of {self.time_limit:g} s is reached")
+            raise Stop("time_limit", f"the time limit of {self.time_limit:g} s is reached")
 
     def _epoch(self, epoch: int) -> None:
         settings, model = self.settings, self.model
@@ -210,7 +209,9 @@ class Trainer:
         batches = settings.fresh or -(-len(self.x) // settings.batch_size)
         loss_sum = score_sum = count = 0.0
         model.train()
-        with _seeded(seed, self.device):
+        with stopping(UNHELD, NonFiniteError, UnsupportedError):
+            self.objective.before_epoch()
+        with seeded(seed, self.device):
             for index, (x, y) in enumerate(self._batches(epoch, seed), start=1):
                 self._check_time()
                 factor = settings.factor(epoch, index, batches)
@@ -225,10 +226,12 @@ class Trainer:
                 score_sum += self.task.score(outputs, y) * weight
                 count += weight
                 self._tell(Progress(epoch, settings.epochs, index, batches, loss))
+        with stopping(UNHELD, NonFiniteError, UnsupportedError):
+            self.objective.after_epoch()
         test = evaluate(model, *self.test, self.task)
         held = (None, None) if self.held is None else evaluate(model, *self.held, self.task)
         if not all(math.isfinite(v) for v in (*test, *held) if v is not None):
-            raise _Stop("diverged", f"the loss on unseen sequences is not finite after epoch {epoch}")
+            raise Stop("diverged", f"the loss on unseen sequences is not finite after epoch {epoch}")
         metric = self.task.reported(score_sum / count)
         record = Epoch(epoch, loss_sum / count, metric, *test, self.seconds, *held)
         self._finish(record)
@@ -256,16 +259,14 @@ class Trainer:
         value = float(loss.detach())
         advice = f"{where}; try a smaller learning rate, or clip the gradient"
         if not math.isfinite(value):
-            raise _Stop("diverged", f"the loss became {value} {advice}")
-        try:
+            raise Stop("diverged", f"the loss became {value} {advice}")
+        with stopping(f"what is added to the loss has no gradient {where}", NonFiniteError, RankError):
             loss = loss + penalties(self.model, x, settings)
-        except (NonFiniteError, RankError) as error:
-            raise _Stop("diverged", f"what is added to the loss has no gradient {where}: {error}") from error
         loss.backward()
         limit = math.inf if settings.clip is None else settings.clip
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         if not math.isfinite(norm):
-            raise _Stop("diverged", f"the norm of the gradient became {norm} {advice}")
+            raise Stop("diverged", f"the norm of the gradient became {norm} {advice}")
         self.optimizer.step()
         self.objective.after_step()
         return value, outputs.detach()
@@ -387,11 +388,3 @@ class Trainer:
             self.tracker.step = int(state["steps"])
             self.marks = read_marks(state, path)
         self.done = self._snapshot(history, int(state["bad"]), best or None)
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Dropout and the like depend on the seed alone; the caller's random state stays as it is."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

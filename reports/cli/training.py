@@ -93,7 +93,10 @@ class TrainingOptions:
     input_noise: Annotated[float | None, no_default("Standard deviation of noise on the training sequences.")] = None
     adversarial: Annotated[float | None, no_default("l2 radius of an attack on every batch that is trained on.")] = None
     gain_target: Annotated[
-        float | None, no_default("Hold a plain network to this gain from inputs to states, by projection.")
+        float | None, no_default("Hold the network to this gain from inputs to states, proved, by projection.")
+    ] = None
+    until_certified: Annotated[
+        bool | None, no_default("Stop after the first epoch that leaves a certified network.", "--until-certified")
     ] = None
 
     def given(self) -> dict[str, Any]:
@@ -280,6 +283,7 @@ def _description(plan: Plan, task: Any) -> dict[str, Any]:
     ``reduction`` are its own; what else is set goes to its layers.
     """
     from ...models import LAYERS
+    from ...models.stack import stack_configs
 
     sizes = {"input_size": task.input_size, "hidden_size": plan.hidden}
     if plan.model != DEEP:
@@ -287,7 +291,7 @@ def _description(plan: Plan, task: Any) -> dict[str, Any]:
         head = {"output_size": task.output_size, "reduction": plan.config.get("reduction", task.reduction)}
         if plan.layers == 1:
             return {"layer": plan.model, "config": {**sizes, **own}, **head}
-        configs = LAYERS[plan.model].stack_configs(layers=plan.layers, **sizes, **own)
+        configs = stack_configs(LAYERS[plan.model], layers=plan.layers, **sizes, **own)
         return {"layer": "stack", "config": {"layers": [{"layer": plan.model, "config": c} for c in configs]}, **head}
     from ...models.deep import DeepNetwork
     from ...models.options import constructor_arguments

@@ -11,7 +11,7 @@ from stability.analysis import certified_radius, deepfool, make_task
 from stability.errors import ConfigurationError
 from stability.gains.stack import stack_gain
 from stability.models import BoundedGainRNN, ElmanRNN, SequenceModel, load
-from stability.models.stack import Stack
+from stability.models.stack import Stack, stack_configs
 from stability.reports.cli import run
 from stability.rules.registry import propose
 from stability.stacks import LayerStack
@@ -21,7 +21,7 @@ from stability.verify import verify_claim
 
 def drawn(seed: int, layers: int = 2, **options) -> Stack:
     torch.manual_seed(seed)
-    stack = Stack([BoundedGainRNN(**c) for c in BoundedGainRNN.stack_configs(2, 6, layers, **options)]).double()
+    stack = Stack([BoundedGainRNN(**c) for c in stack_configs(BoundedGainRNN, 2, 6, layers, **options)]).double()
     with torch.no_grad():
         for parameter in stack.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -148,6 +148,6 @@ def test_stacks_of_other_layers_prescribe_nothing_and_options_are_checked(capsys
     assert mixed.prescribed_gain is None
     assert mixed.prescribed_sequence_gain is None
     with pytest.raises(ConfigurationError):
-        BoundedGainRNN.stack_configs(2, 4, 0)
+        stack_configs(BoundedGainRNN, 2, 4, 0)
     assert run(["train", "--model", "elman", "--layers", "0"]) == 2
     assert "--layers" in capsys.readouterr().err
