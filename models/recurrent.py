@@ -167,11 +167,6 @@ class RecurrentLayer(nn.Module, ABC):
         return None
 
     @property
-    def prescribed_sequence_gain(self) -> float | None:
-        """The same to the whole sequence of states, which a layer above reads: in a stack these multiply."""
-        return None
-
-    @property
     def outputs_hidden(self) -> bool:
         """Whether the outputs are the hidden states themselves, so that another layer's system can read them.
 

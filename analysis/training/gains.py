@@ -25,6 +25,7 @@ from stability.gains.gain import Gain
 from stability.gains.lure import incremental_gain
 from stability.gains.norms import norm_gain
 
+from ...models.contracting import ContractingRNN
 from ...models.elman import ElmanRNN
 from ...models.lipschitz import LipschitzRNN
 from ...models.lure import LureLayer
@@ -118,7 +119,7 @@ def scale_to_gain(model: nn.Module, target: float) -> float:
     if is_plain(layer):
         return math.inf
     assert isinstance(layer, LureLayer)
-    if not math.isfinite(_gain_of(layer).value):
+    if not isinstance(layer, ContractingRNN):
         pull_to_contraction(layer)
     for _ in range(TRIES):
         found = _gain_of(layer).value

@@ -18,29 +18,32 @@ from stability.verify import verify_claim
 SMALL = [part for o in ("limit=60", "test_limit=20", "size=14") for part in ("--task-set", o)]
 
 
+TARGET = 0.2
+
+
 @pytest.fixture(scope="module")
 def digits():
     return make_task("digits", limit=60, test_limit=20, size=14)
 
 
-@pytest.mark.parametrize("layer", [LipschitzRNN, ContractingRNN])
+@pytest.mark.parametrize("layer", [LipschitzRNN, pytest.param(ContractingRNN, marks=pytest.mark.slow)])
 def test_every_epoch_ends_within_the_gain_with_a_proof(layer, digits):
     torch.manual_seed(0)
-    options = {"gamma": (1.0, 0.001), "dt": 0.2, "init_std": 1.0} if layer is LipschitzRNN else {}
-    model = SequenceModel(layer(14, 6, **options), 10)
-    assert proved_gain(model, 0.5).value > 0.5
+    options = {"gamma": (1.0, 0.001), "dt": 0.2} if layer is LipschitzRNN else {}
+    model = SequenceModel(layer(14, 4, **options), 10)
+    assert proved_gain(model, TARGET).value > TARGET
     seen = []
 
     def told(news):
         if news.finished is not None:
-            seen.append(proved_gain(model, 0.5))
+            seen.append(proved_gain(model, TARGET))
 
-    train(model, digits, epochs=2, lr=0.05, batch_size=20, gain_target=0.5, progress=told)
-    assert len(seen) == 2
-    assert all(found.value <= 0.5 and verify_claim(found.subject, found.claim).valid for found in seen)
+    train(model, digits, epochs=1, lr=0.05, batch_size=15, gain_target=TARGET, progress=told)
+    assert len(seen) == 1
+    assert all(found.value <= TARGET and verify_claim(found.subject, found.claim).valid for found in seen)
     x = digits.test[0]
     u = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-    assert ((model.layer(x + u)[1] - model.layer(x)[1]).norm(dim=1) <= 0.5 * u.flatten(1).norm(dim=1)).all()
+    assert ((model.layer(x + u)[1] - model.layer(x)[1]).norm(dim=1) <= TARGET * u.flatten(1).norm(dim=1)).all()
 
 
 @pytest.mark.parametrize("integrator", ["euler", "midpoint"])
@@ -52,7 +55,7 @@ def test_a_layer_is_pulled_no_further_than_it_must(integrator):
     share = pull_to_contraction(layer)
     assert 0 < share < 1
     assert layer.contraction_gap() > 0
-    after = layer.state_dict()
+    after = {name: value.clone() for name, value in layer.state_dict().items()}
     torch.testing.assert_close(after["M_W"], (1 - share) * before["M_W"])
     assert torch.equal(after["weight_ih"], before["weight_ih"])
     with torch.no_grad():  # half of the way back is not enough
@@ -75,7 +78,7 @@ def test_what_no_weights_make_contracting_is_refused(digits):
 def test_training_until_certified_stops_there_and_says_so_where_it_does_not_come(digits):
     def made() -> SequenceModel:
         torch.manual_seed(0)
-        return SequenceModel(LipschitzRNN(14, 6, gamma=(1.0, 0.001), dt=0.2, init_std=0.4), 10)
+        return SequenceModel(LipschitzRNN(14, 6, gamma=(1.0, 0.001), dt=0.2, init_std=0.8), 10)
 
     model = made()
     assert str(certify(model).verdict) != "certified"
