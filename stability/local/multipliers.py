@@ -4,6 +4,11 @@ r"""The multipliers that make the most of a quadratic lower bound: Newton's meth
 
 with ``mu`` going to zero: Shor's dual of ``min q v + v^T H v`` over the box ``|v_k| <= 1``. In ``log D`` a step keeps
 ``D > 0`` and the multipliers may differ by orders of magnitude. Nothing here is a proof, see ``Quadratic.least``.
+
+``H = R^T S R = Q S' Q^T`` has the rank of the units' arguments, mostly far below the number of symbols: with
+``Q`` orthonormal :math:`(H + D)^{-1} = D^{-1} - D^{-1} Q M Q^T D^{-1}`, and so has Newton's matrix a diagonal part and
+one of low rank, once the second derivative of the barrier is taken for its diagonal. A step costs
+``O(symbols x rank^2)``.
 """
 
 from __future__ import annotations
@@ -11,8 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.linalg.lapack import dpotrf, dpotri  # type: ignore[attr-defined]
+from scipy.linalg import qr, solve_triangular
+
+from stability.local.parabolas import Quadratic
+from stability.solve.deadline import Deadline
 
 Array = np.ndarray
 
@@ -32,68 +39,125 @@ class Multipliers:
     v: Array
 
 
-def _inverse(K: Array) -> tuple[Array, float] | None:
-    """Inverse and log-determinant, or ``None`` where the matrix is not positive definite."""
-    factor, info = dpotrf(K, lower=1)
-    if info:
-        return None
-    log = 2.0 * float(np.log(np.diagonal(factor)).sum())
-    lower, info = dpotri(factor, lower=1)
-    return (np.tril(lower) + np.tril(lower, -1).T, log) if not info else None
+class _Dual:
+    """The dual of one quadratic function: ``F(v) = constant + q v + v^T Q S Q^T v``."""
+
+    def __init__(self, F: Quadratic) -> None:
+        self.q = F.slope()
+        self.constant = F.value(np.zeros(len(self.q)))
+        Q, G, order = qr(F.rows.T, mode="economic", pivoting=True, check_finite=False)
+        sizes = np.abs(np.diagonal(G))
+        rank = int((sizes > 1e-13 * sizes.max(initial=0.0)).sum())
+        turned = np.zeros((rank, G.shape[1]))
+        turned[:, order] = G[:rank]
+        self.Q = Q[:, :rank]
+        S = turned @ F.form(turned.T)
+        self.S = 0.5 * (S + S.T)
+
+    def value(self, v: Array) -> float:
+        """``F(v)``."""
+        y = self.Q.T @ v
+        return float(self.constant + self.q @ v + y @ self.S @ y)
+
+    def first(self) -> Array:
+        """Multipliers for which ``H + D`` is diagonally dominant."""
+        rows = np.abs((self.Q @ self.S) @ self.Q.T).sum(axis=1)
+        return 0.5 * np.abs(self.q) + 1.0001 * rows + 1e-9 * (1.0 + np.abs(self.q).max(initial=0.0))
+
+    def at(self, D: Array) -> _Point | None:
+        """What is known at multipliers; ``None`` where ``H + D`` is not positive definite."""
+        try:
+            C = np.linalg.cholesky((self.Q.T / D) @ self.Q)
+            E = C.T @ self.S @ C
+            L = np.linalg.cholesky(0.5 * (E + E.T) + np.eye(len(E)))
+        except np.linalg.LinAlgError:
+            return None
+        X = solve_triangular(L, C.T @ self.S, lower=True, check_finite=False)
+        M = self.S - X.T @ X
+        log = float(np.log(D).sum() + 2.0 * np.log(np.diagonal(L)).sum())
+        z = self.q / D
+        v = -0.5 * (z - (self.Q @ (M @ (self.Q.T @ z))) / D)
+        return _Point(D, M, v, log, 0.5 * float(self.q @ v) - float(D.sum()))
+
+    def step(self, at: _Point, mu: float) -> tuple[Array, float]:
+        """Newton's step in ``log D``, and by how much it promises to go down, twice."""
+        D, v, M = at.D, at.v, at.M
+        Z = self.Q / D[:, None]
+        inverse = 1.0 / D - ((Z @ M) * Z).sum(axis=1)
+        rest = 1.0 - v * v - mu * inverse
+        flat = 2.0 * D * v * v + mu * (D * inverse) ** 2 + D * np.maximum(rest, 0.05) + 1e-12
+        V, g = v[:, None] * self.Q, D * rest
+        bent = V / flat[:, None]
+        small = np.linalg.solve(np.eye(len(M)) - 2.0 * M @ (V.T @ bent), 2.0 * M @ (bent.T @ g))
+        step = -(g / flat + bent @ small)
+        return step, -float(g @ step)
 
 
-def best_multipliers(H: Array, q: Array, constant: float, *, need: float = 0.0, rounds: int = 12) -> Multipliers:
-    """Multipliers of a large lower bound of ``constant + q v + v^T H v`` over ``|v_k| <= 1``.
+@dataclass(frozen=True)
+class _Point:
+    D: Array
+    M: Array
+    v: Array
+    log: float
+    gain: float
+
+    def cost(self, mu: float) -> float:
+        return -self.gain - mu * self.log
+
+
+def best_multipliers(
+    F: Quadratic, *, decide: bool = True, rounds: int = 40, deadline: Deadline | None = None
+) -> Multipliers:
+    """Multipliers of a large lower bound of a quadratic function over ``|v_k| <= 1``.
 
     Args:
-        H: ``(n, n)``, symmetric.
-        q: ``(n,)``.
-        constant: a number.
-        need: the search ends where the bound is above it.
+        F: the function.
+        decide: only the minimum's sign is asked for: the search ends where the bound is positive, and where some
+            value of the function is negative.
         rounds: most Newton steps.
+        deadline: after which no step begins.
 
     Returns:
         The best found.
 
     Example:
-        >>> found = best_multipliers(np.array([[-1.0]]), np.array([1.0]), 0.0, need=9.0, rounds=30)
-        >>> round(found.bound, 3)
+        >>> one, none = np.ones(1), np.zeros(0, dtype=int)
+        >>> F = Quadratic(0.0, one, np.ones((1, 1)), 0.0 * one, -one, none, none, np.zeros(0))  # v - v^2
+        >>> round(best_multipliers(F, decide=False).bound, 3)
         -2.0
     """
-    n = len(q)
-    D = 0.5 * np.abs(q) + np.abs(H).sum(axis=1) * 1.0001 + 1e-9 * (1.0 + np.abs(q).max(initial=0.0))
-    found = _inverse(H + np.diag(D))
-    if found is None:
-        return Multipliers(D, -np.inf, np.zeros(n))
-    inverse, log = found
-    v, mu = -0.5 * inverse @ q, 0.1 * float(D.sum()) / n
-    best = Multipliers(D, -np.inf, v)
+    dual = _Dual(F)
+    D = dual.first()
+    at, n = dual.at(D), max(len(D), 1)
+    if at is None:
+        return Multipliers(D, -np.inf, np.zeros(len(D)))
+    best, mu, until = Multipliers(D, -np.inf, at.v), 0.1 * float(D.sum()) / n, deadline or Deadline.after(None)
     for _ in range(rounds):
-        bound = constant + 0.5 * float(q @ v) - float(D.sum())
+        bound = dual.constant + at.gain
         if bound > best.bound:
-            best = Multipliers(D, bound, v)
-        if bound > need:
+            best = Multipliers(at.D, bound, at.v)
+        known = decide and (bound > 0.0 or dual.value(np.clip(at.v, -1.0, 1.0)) < 0.0)
+        if known or until.over:
             break
-        rest, Dv = 1.0 - v * v - mu * np.diagonal(inverse), D * v
-        curvature = 2.0 * (Dv[:, None] * inverse * Dv) + mu * (D[:, None] * inverse * D) * inverse
-        curvature.flat[:: n + 1] += D * np.maximum(rest, 0.05) + 1e-12
         try:
-            step = -cho_solve(cho_factor(curvature, overwrite_a=True, check_finite=False), D * rest, check_finite=False)
+            step, promise = dual.step(at, mu)
         except np.linalg.LinAlgError:
             break
-        decrement = -float((D * rest) @ step)
-        value, length = -0.5 * float(q @ v) + float(D.sum()) - mu * log, min(1.0, 3.0 / np.abs(step).max())
-        while length > 1e-3:
-            trial = D * np.exp(length * step)
-            found = _inverse(H + np.diag(trial))
-            if found is not None:
-                moved = -0.5 * found[0] @ q
-                if -0.5 * float(q @ moved) + float(trial.sum()) - mu * found[1] <= value - 0.01 * length * decrement:
-                    break
-            length *= 0.5
-        else:
+        after = _search(dual, at, step, promise, mu)
+        if after is None:
             break
-        D, (inverse, log), v = trial, found, moved
-        if decrement < 0.3 * mu * n:
+        at = after
+        if promise < 0.3 * mu * n:
             mu *= 0.4
     return best
+
+
+def _search(dual: _Dual, at: _Point, step: Array, promise: float, mu: float) -> _Point | None:
+    """The next point along a step, which is halved until it goes down far enough."""
+    length, cost = min(1.0, 3.0 / max(float(np.abs(step).max(initial=0.0)), 1e-300)), at.cost(mu)
+    while length > 1e-3:
+        trial = dual.at(at.D * np.exp(length * step))
+        if trial is not None and trial.cost(mu) <= cost - 0.01 * length * promise:
+            return trial
+        length *= 0.5
+    return None

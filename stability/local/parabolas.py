@@ -76,6 +76,10 @@ class Quadratic:
         half = self.rows.T @ self.form(self.rows)
         return 0.5 * (half + half.T)
 
+    def curvature(self) -> Array:
+        """Sums of the absolute entries of the rows of ``hessian``, in floating point."""
+        return np.abs(self.hessian()).sum(axis=1)
+
     def slope(self) -> Array:
         """The gradient at ``v = 0``, ``(n,)``."""
         return self.linear + 2.0 * self.rows.T @ self.form(self.offset)

@@ -37,8 +37,8 @@ _SMALL = 60
 _FINE, _TOLERANCE = 1e-7, 4e-3
 _PLAIN = 4
 """Nodes of a tree up to which radii of small problems are found to ``_FINE``."""
-_ROUNDS = 12, 60
-"""Newton steps for the multipliers of large problems and of small ones."""
+_ROUNDS = 60
+"""Newton steps for the multipliers."""
 _PARABOLAS = 3000
 """Symbols up to which there are parabolas: each costs some inverses of matrices of that size."""
 
@@ -143,11 +143,10 @@ def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcom
         if not values[row] > 0.0:
             return Outcome()
         F = quadratic(tube, margin, row, met)
-        H, slope = F.hessian(), F.slope()
-        found = best_multipliers(H, slope, F.value(np.zeros(len(slope))), rounds=_ROUNDS[len(slope) <= _SMALL])
+        found = best_multipliers(F, rounds=_ROUNDS, deadline=question.deadline)
         if found.bound > 0.0 and F.least(found.D) > 0.0:
             return Outcome({"point": point, "multipliers": found.D})
-        curved = np.abs(H).sum(axis=1)
+        curved = F.curvature()
         moved = np.clip(found.v[inputs], -1.0, 1.0)
         if question.deadline.over or not np.isfinite(found.bound) or np.abs(moved - point).max(initial=0.0) < 1e-3:
             break

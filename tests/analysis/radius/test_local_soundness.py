@@ -25,7 +25,7 @@ from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.models.neural_ode import NeuralODERNN
 
-P, N, K, T = 2, 5, 3, 5
+P, N, K, T = 2, 4, 3, 3
 LAYERS = {
     "elman": lambda: ElmanRNN(P, N),
     "relu": lambda: ElmanRNN(P, N, activation="relu"),
@@ -59,7 +59,7 @@ def none_succeeds_inside(name: str, norm: str, seed: int, count: int, restarts: 
     x = torch.randn(count, T, P, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
         y = model(x).argmax(1)
-    found = local_radius(model, x, y, norm=norm, restarts=1, seed=seed, time_limit=2.0)
+    found = local_radius(model, x, y, norm=norm, restarts=1, seed=seed)  # no limit: a busy machine finds as much
     radii = torch.tensor(found.radius)
     rows = (radii > 0).nonzero()[:, 0]
     if not len(rows):
@@ -95,4 +95,4 @@ def test_no_attack_succeeds_inside_a_certified_ball(norm: str) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_no_attack_succeeds_inside_a_certified_ball_of_twenty_networks(name: str, norm: str, reduction: str) -> None:
     count = none_succeeds_inside(name, norm, 1 + sorted(LAYERS).index(name), 25, 10, reduction)
-    assert count or reduction == "mean"
+    assert count >= 20, f"{count} of 25 inputs have a ball"

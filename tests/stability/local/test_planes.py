@@ -184,7 +184,7 @@ def test_a_tube_holds_every_run_and_parabolas_stay_below_every_margin(name):
     logits = network.logits(x + 0.3 * point.reshape(x.shape))
     scale = len(x) if network.reduction == "mean" else 1.0
     assert np.allclose(there, scale * (logits[label] - np.delete(logits, label)))
-    bound = F.least(best_multipliers(F.hessian(), F.slope(), F.value(np.zeros(tube.symbols))).D)
+    bound = F.least(best_multipliers(F).D)
     for _ in range(200):
         inputs = rng.uniform(low, high) if rng.random() < 0.5 else np.where(rng.random(x.shape) < 0.5, low, high)
         value = margins(network, Numbers(), inputs, inputs, label).c
@@ -223,7 +223,7 @@ def test_multipliers_prove_no_more_than_is_so():
     F = quadratic(tube, margin, 0, met)
     corners = np.array(list(itertools.islice(itertools.product((-1.0, 1.0), repeat=tube.symbols), 1024)))
     smallest = min(F.value(v) for v in np.concatenate([corners, rng.uniform(-1, 1, size=(500, tube.symbols))]))
-    best = best_multipliers(F.hessian(), F.slope(), F.value(np.zeros(tube.symbols)), need=np.inf, rounds=40)
+    best = best_multipliers(F, decide=False)
     assert F.least(best.D) <= smallest
     assert abs(F.least(best.D) - best.bound) < 1e-6
     for factor in (0.0, 0.3, 3.0):
