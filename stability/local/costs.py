@@ -24,8 +24,7 @@ _FLOOR = 1e-5
 
 def nominal_slopes(stage: Stage, at: Nominal) -> Array:
     """The slopes of a stage on the nominal run itself."""
-    low, high = stage.slopes(at.rows, at.offset)
-    return 0.5 * (low + high)
+    return stage.tangents(at.rows, at.offset)[0]
 
 
 def weights(net: Stages, run: list[Nominal], y: Array, margins: Array) -> list[Array]:
@@ -136,6 +135,21 @@ def multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array) -> A
     price = rho * rho * np.einsum("ki,bki->bi", stage.B, W @ stage.B)
     price = np.maximum(price, 1e-12 * price.max(axis=-1, initial=0.0, keepdims=True))
     root = np.sqrt(price) + 1e-150
+    sizes = np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0)) @ np.abs(stage.C).T
+    floor = _FLOOR * sizes * sizes + 1e-12 * (sizes * sizes).max(axis=-1, initial=0.0)[..., None]
+    worth = np.einsum("bki,bki->bi", of.GYC, W @ of.GYC)
+    free = np.sqrt(np.maximum(worth, 0.0) / (root * root))
+    return diagonal_above(R, root, rho) + free + floor + 1e-40
+
+
+def diagonal_above(R: Array, root: Array, rho: Array) -> Array:
+    r"""The diagonal :math:`\sum_j |R_{ij}| v_j / v_i` of ``v = root``, scaled down as far as it stays above ``R``.
+
+    Args:
+        R: ``(B, m, m)``, symmetric.
+        root: ``(B, m)``, positive.
+        rho: ``(B, m)``; channels with zero take no part.
+    """
     above = (np.abs(R) @ root[..., None])[..., 0] / root
     scale = (rho > 0) / np.sqrt(np.maximum(above, 1e-300))
     v, top = scale * root, np.ones(len(R))
@@ -143,8 +157,4 @@ def multipliers(stage: Stage, Y: Array, of: Products, rho: Array, W: Array) -> A
         v = scale * (R @ (scale * v)[..., None])[..., 0]
         top = np.sqrt((v * v).sum(axis=-1))
         v = v / np.where(top > 0, top, 1.0)[..., None]
-    sizes = np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0)) @ np.abs(stage.C).T
-    floor = _FLOOR * sizes * sizes + 1e-12 * (sizes * sizes).max(axis=-1, initial=0.0)[..., None]
-    worth = np.einsum("bki,bki->bi", of.GYC, W @ of.GYC)
-    free = np.sqrt(np.maximum(worth, 0.0) / (root * root))
-    return np.minimum(_SAFETY * top, 1.0)[..., None] * above + free + floor + 1e-40
+    return np.minimum(_SAFETY * top, 1.0)[..., None] * above

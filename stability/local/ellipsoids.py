@@ -1,26 +1,28 @@
 """The largest balls around inputs that a tube of ellipsoids proves to keep their class: a search, then a proof each.
 
-What it cannot do: an ellipsoid takes the curvature of all channels for adverse at once and forgets their signs, so that
-the tube of a network that expands ends at some radius, whatever the multipliers. For LSTM and GRU, whose gates multiply
-two such errors, that comes early: at a few hundredths of the distance of the nearest attack, on sequences of 28 steps.
-Quadratic bounds of the channels' curvature, with their signs, along the margins' own sensitivities would reach further.
+A class whose margin a tube leaves open is closed from its end, where that can be (``stability.local.backward``): there
+the channels' bends count with their signs. What it cannot do: the reaches of all rows still come from the tube, which
+takes bends for adverse at every step, so that the tube of a network that expands ends at some radius, whatever the
+multipliers. For LSTM and GRU, whose gates multiply two such errors, that comes early: at a few hundredths of the
+distance of the nearest attack, on sequences of 28 steps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stability.certificate import Claim
-from stability.local.build import Stages, stages_of
+from stability.local.build import stages_of
 from stability.local.classifier import Classifier
-from stability.local.costs import Passed, multipliers, nominal_slopes, refined, weights
-from stability.local.ending import differences, moved
+from stability.local.costs import nominal_slopes, refined, weights
+from stability.local.ending import differences
 from stability.local.request import Request
-from stability.local.stages import Nominal, Stage
-from stability.local.tube import appended, gain, local_slopes, next_ellipsoid, nominal_run, products, spread
+from stability.local.stages import Nominal
+from stability.local.trial import Task, Tube, of_samples, tube
+from stability.local.tube import gain, nominal_run
+from stability.local.widening import Ball, decided, one_of, widened
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
 
@@ -36,84 +38,6 @@ _BATCH = 2**27
 _STEPS_BACK = (2e-8, 1e-6, 1e-4, 1e-2, 0.1)
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """Some samples, and what may be done to them.
-
-    Attributes:
-        net: the stages.
-        x: ``(B, T, p)``.
-        y: ``(B,)``.
-        margins: ``(B, k)`` logit of the class less the others', infinite for the class itself; of a mean, of the sum.
-        free: ``(T, p)``, one where an input may change, else zero.
-        budget: ``total`` or ``step``.
-    """
-
-    net: Stages
-    x: Array
-    y: Array
-    margins: Array
-    free: Array
-    budget: str
-
-    def only(self, index: Array) -> Task:
-        """The same for some of the samples."""
-        return replace(self, x=self.x[index], y=self.y[index], margins=self.margins[index])
-
-
-@dataclass(frozen=True, eq=False)
-class Tube:
-    """What a tube around the runs of ``b`` samples says.
-
-    Attributes:
-        share: ``(b,)`` the largest share of a margin that a perturbation can use up: below one, the class is kept.
-        T: ``(b, T, m)`` the multipliers of all stages of a step.
-        tau: ``(b, T)`` the input's shares, in budgets for each step.
-        shares: ``(b, k)`` those of all other classes.
-        passed: every stage.
-    """
-
-    share: Array
-    T: Array
-    tau: Array
-    shares: Array
-    passed: list[Passed]
-
-
-@np.errstate(all="ignore")  # what overflows proves nothing
-def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> Tube:
-    """How much of its margin a perturbation of some size can use up.
-
-    Args:
-        task: ``b`` samples.
-        run: their nominal run.
-        worth: what every stage is worth to them.
-        radius: ``(b,)``.
-    """
-    net, count = task.net, len(task.net.stages)
-    Y = np.zeros((len(radius), net.states, net.states))
-    passed, shares = list[Passed](), np.zeros((len(radius), len(task.free)))
-    last: Any = None
-    for k, (at, W) in enumerate(zip(run, worth)):
-        stage = net.stages[k % count]
-        if stage.fresh:
-            free, tau = task.free[k // count], None
-            if task.budget == "step":
-                tau = shares[:, k // count] = _share(Y, stage, at, W, free)
-            Y = appended(Y, free, tau)
-        CY, size = spread(stage, Y)
-        local = local_slopes(stage, at, size, radius)
-        of = products(stage, CY, local.m)
-        T = multipliers(stage, Y, of, local.rho, W)
-        passed.append(Passed(stage, Y, of, local.rho, T))
-        last = (stage, at.rows, Y, local)
-        Y = next_ellipsoid(stage, Y, of, local.rho, T)
-    used = moved(net.head, task.y, radius, Y, last) / task.margins
-    share = np.where(np.isfinite(used).all(axis=1), used.max(axis=1), np.inf)
-    steps = [np.concatenate([at.T for at in passed[k : k + count]], axis=1) for k in range(0, len(passed), count)]
-    return Tube(share, np.stack(steps, axis=1), shares, used, passed)
-
-
 @np.errstate(all="ignore")
 def _refine(task: Task, found: Tube, worth: list[Array], good: Array, where: Array) -> None:
     """Better weights for those samples of a batch whose tube held, in place."""
@@ -126,23 +50,14 @@ def _refine(task: Task, found: Tube, worth: list[Array], good: Array, where: Arr
         old[where[usable]] = W[usable]
 
 
-def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:
-    """``tau`` for which the next ellipsoid costs least on the nominal run."""
-    G, n = gain(stage, nominal_slopes(stage, at)), Y.shape[-1]
-    state = ((W @ G[..., :n] @ Y) * G[..., :n]).sum(axis=(1, 2))
-    entry = ((W @ G[..., n:]) * G[..., n:] * free).sum(axis=(1, 2))
-    a, b = np.sqrt(np.maximum(state, 0.0)), np.sqrt(np.maximum(entry, 0.0))
-    return np.clip(b / np.maximum(a + b, 1e-300), 1e-6, 1.0 - 1e-6)
-
-
-def _search(task: Task, upper: Array, tolerance: float, deadline: Deadline) -> tuple[Array, Array, Array]:
+def _search(
+    task: Task, run: list[Nominal], worth: list[Array], upper: Array, tolerance: float, deadline: Deadline
+) -> tuple[Array, Array, Array]:
     """Radii ``(B,)`` that hold, with their multipliers and shares; zero where none was found.
 
     What a ball of radius e uses of its margin grows at least like e, so that a share just below one is enough: secants
     of the logarithms go for that, kept between the largest radius that held and the least that did not.
     """
-    run = nominal_run(task.net, task.x)
-    worth = weights(task.net, run, task.y, task.margins)
     high = np.minimum(upper, 8.0 * linear_radius(task, run))
     low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=bool)
     trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
@@ -177,11 +92,6 @@ def _search(task: Task, upper: Array, tolerance: float, deadline: Deadline) -> t
         done = (good & ~now & (share >= 1.0 - tolerance)) | (high[left] - low[left] <= tolerance * high[left])
         left = left[~done]
     return low, found, shares
-
-
-def of_samples(at: Nominal, index: Array) -> Nominal:
-    """The nominal run of some of the samples."""
-    return Nominal(at.out[index], at.rows[index], at.offset[index], at.error[index])
 
 
 def linear_radius(task: Task, run: list[Nominal]) -> Array:
@@ -225,25 +135,45 @@ def proved(asked: Request) -> list[Claim | None]:
             continue
         task = Task(net, x[part], y[part], steps * asked.margins[part], free, asked.budget)
         deadline = Deadline.after(None if asked.time_limit is None else asked.time_limit * len(part))
+        run = nominal_run(net, task.x)
+        worth = weights(net, run, task.y, task.margins)
+        fine, limit = work < _SMALL, asked.upper[part]
         if epsilon is None:
-            radius, T, tau = _search(task, asked.upper[part], _FINE if work < _SMALL else _TOLERANCE, deadline)
+            radius, T, tau = _search(task, run, worth, limit, _FINE if fine else _TOLERANCE, deadline)
         else:
-            run = nominal_run(net, task.x)
-            radius = np.full(len(part), epsilon)
-            radius, T, tau = _decide(task, run, radius)
+            radius, T, tau = _decide(task, run, worth, np.full(len(part), epsilon))
+        far = np.minimum(limit, 1.5 * linear_radius(task, run))
         for i, sample in enumerate(part):
-            data = {
-                "T": T[i],
+            first = ball = Ball(float(radius[i]), T[i], [])
+            more = {
                 **({"tau": tau[i]} if asked.budget == "step" else {}),
                 **({} if asked.mask is None else {"mask": free}),
             }
-            claims[sample] = _accepted(classifier, task.x[i], int(y[sample]), float(radius[i]), data, epsilon is None)
+            if asked.budget == "total":
+                ball = _larger(one_of(task, run, worth, i), ball, epsilon, float(far[i]), deadline, fine)
+            for given in (ball, first) if ball is not first else (ball,):
+                told = (classifier, task.x[i], int(y[sample]), given, more, epsilon is None)
+                claims[sample] = claims[sample] or _accepted(*told)
     return claims
 
 
-def _decide(task: Task, run: list[Nominal], radius: Array) -> tuple[Array, Array, Array]:
+def _larger(
+    one: tuple[Task, list[Nominal], list[Array]],
+    ball: Ball,
+    epsilon: float | None,
+    far: float,
+    deadline: Deadline,
+    fine: bool,
+) -> Ball:
+    """A ball that closing single classes gives, or the one that is there."""
+    if epsilon is not None:
+        found = None if ball.radius > 0 or deadline.over else decided(*one, epsilon)
+        return ball if found is None or found.closed is None else Ball(epsilon, found.T, found.closed)
+    return widened(*one, ball, far, deadline, fine=fine) if ball.radius > 0 else ball
+
+
+def _decide(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
     """The radii where they hold, else zero; a tube that fails by less than half is tried once more."""
-    worth = weights(task.net, run, task.y, task.margins)
     made = tube(task, run, worth, radius)
     near = (made.share >= 1.0) & (made.share < 2.0)
     if near.any():
@@ -257,12 +187,12 @@ def _decide(task: Task, run: list[Nominal], radius: Array) -> tuple[Array, Array
 
 
 def _accepted(
-    classifier: Classifier, x: Array, label: int, radius: float, data: dict[str, Any], smaller: bool
+    classifier: Classifier, x: Array, label: int, ball: Ball, more: dict[str, Any], smaller: bool
 ) -> Claim | None:
     """The claim that the rule accepts: of this radius, or of one a little smaller where that may be."""
-    for back in (0.0, *_STEPS_BACK) if radius > 0 else ():
-        given = {"x": x, "label": label, "norm": "l2", "radius": radius * (1.0 - back), **data}
-        claim = accepted(classifier, "local_ellipsoids", given)
+    for back in (0.0, *_STEPS_BACK) if ball.radius > 0 else ():
+        given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), "T": ball.T, **more}
+        claim = accepted(classifier, "local_ellipsoids", {**given, **ball.data()})
         if claim is not None or not smaller:
             return claim
     return None

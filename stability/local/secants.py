@@ -21,13 +21,14 @@ _ERROR = (2.0 * TANH_ULPS + 16.0) * EPS
 """Absolute, of anything below that is made of values of tanh in a few operations."""
 
 
-def secant_range(name: str, z: Array, r: Array) -> tuple[Array, Array]:
-    """Bounds of the secant slopes from ``z`` over ``[z - r, z + r]``.
+def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tuple[Array, Array]:
+    """Bounds of the secant slopes from ``z`` over ``[z - r, z + r]``, or ``[z - r, z + up]``.
 
     Args:
         name: a name of ``stability.systems.activations``.
         z: ``(..., m)``, taken as exact.
         r: ``(..., m)``, >= 0; infinite: the activation's own slopes on both sides.
+        up: ``(..., m)``, >= 0, where the reach upwards is another one.
 
     Returns:
         Two arrays ``(..., m)``, rounded outwards.
@@ -47,11 +48,13 @@ def secant_range(name: str, z: Array, r: Array) -> tuple[Array, Array]:
     least, most = phi.slope
     if least == most:
         return np.full(z.shape, least), np.full(z.shape, most)
+    up = r if up is None else up
+    near, far = np.where(z < 0, up, r), np.where(z < 0, r, up)  # towards zero and beyond, and away from it
     if phi.width is not None:
-        low, high = _tanh(phi.width * np.abs(z), phi.width * r)
+        low, high = _tanh(phi.width * np.abs(z), phi.width * near, phi.width * far)
         low, high = most * low, most * high
     elif name in ("relu", "leaky_relu"):
-        low, high = _kink(z, r, least, most)
+        low, high = _kink(z, np.where(z == 0, np.maximum(near, far), near), least, most)
     else:
         raise UnsupportedError(f"the secant slopes of the activation {name!r} are not known here")
     return np.clip(np.nextafter(low, -np.inf), least, most), np.clip(np.nextafter(high, np.inf), least, most)
@@ -68,27 +71,30 @@ def _kink(z: Array, r: Array, least: float, most: float) -> tuple[Array, Array]:
     return np.where(r < size, low, low - 4 * EPS), np.where(r < size, high, high + 4 * EPS)
 
 
-def _tanh(z: Array, r: Array) -> tuple[Array, Array]:
-    """For tanh and ``z >= 0``."""
-    r = r * (1.0 + 4 * EPS)
+def _tanh(z: Array, near: Array, far: Array) -> tuple[Array, Array]:
+    """For tanh and ``z >= 0``; the least quotient is one to an end, to the far one where that is no nearer."""
+    near, far = near * (1.0 + 4 * EPS), far * (1.0 + 4 * EPS)
     t = np.tanh(z)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        error = _ERROR / r
-        far = np.where(r > 0, (np.tanh(z + r) - t) / r - error, -np.inf)
-        near = np.where(r > 0, (t - np.tanh(z - r)) / r + error, np.inf)
-    # difference quotients are values of the derivative in between, which serves where r is tiny
-    low = np.maximum(far, 1.0 - np.tanh(z + r) ** 2 - _ERROR)
-    closest = np.maximum(z - r, 0.0)
+        away = np.where(far > 0, (np.tanh(z + far) - t) / far - _ERROR / far, -np.inf)
+        back = np.where(near > 0, (t - np.tanh(z - near)) / near, np.inf)
+        error = np.where(near > 0, _ERROR / near, 0.0)
+    # difference quotients are values of the derivative in between, which serves where the reach is tiny
+    low = np.maximum(away, 1.0 - np.tanh(z + far) ** 2 - _ERROR)
+    wide = near > far
+    low = np.where(wide, np.minimum(low, np.maximum(back - error, 1.0 - np.tanh(z + near) ** 2 - _ERROR)), low)
+    back = back + error
+    closest = np.maximum(z - near, 0.0)
     steepest = 1.0 - np.tanh(closest) ** 2 + _ERROR
-    e = z - r
+    e = z - near
     slope = 1.0 - np.tanh(e) ** 2
     with np.errstate(invalid="ignore"):
-        rising = slope * r - (t - np.tanh(e)) >= _ERROR * (1.0 + r)  # the quotient still grows at this end
+        rising = slope * near - (t - np.tanh(e)) >= _ERROR * (1.0 + near)  # the quotient still grows at this end
     within = ~(rising | (e >= 0.0))  # the reach contains the point of tangency, or cannot be seen not to
     peak = np.ones_like(t)
     if within.any():
         peak[within] = _tangent(z[within], t[within])
-    high = np.minimum(np.where(within, peak, near), steepest)
+    high = np.minimum(np.where(within, peak, back), steepest)
     return np.where(np.isnan(low), 0.0, np.maximum(low, 0.0)), np.where(np.isnan(high), 1.0, high)
 
 

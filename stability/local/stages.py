@@ -88,6 +88,15 @@ class Stage:
         """Bounds ``(..., m)`` of ``k`` where row ``i`` moves by at most ``reach[..., i]``, rounded outwards."""
         raise NotImplementedError
 
+    def tangents(self, rows: Array, offset: Array) -> tuple[Array, Array]:
+        """Derivatives by the rows, and how far they may be from those within ``offset`` of these rows."""
+        low, high = self.slopes(rows, offset)
+        return 0.5 * (low + high), (high - low) * (1 + _WIDER)
+
+    def slopes_between(self, rows: Array, down: Array, up: Array) -> tuple[Array, Array]:
+        """The same where row ``i`` goes down by at most ``down[..., i]`` and up by ``up[..., i]``."""
+        return self.slopes(rows, np.maximum(down, up))
+
     def ends(self, rows: Array, reach: Array) -> tuple[Array, Array] | None:
         """How far each channel goes down and up, where it is one rising function of its own row; else ``None``."""
         return None
@@ -108,6 +117,19 @@ class Activated(Stage):
     def slopes(self, rows: Array, reach: Array) -> tuple[Array, Array]:
         """See ``Stage``."""
         return secant_range(self.name, rows, reach)
+
+    def tangents(self, rows: Array, offset: Array) -> tuple[Array, Array]:
+        """See ``Stage``."""
+        phi = activation(self.name)
+        least, most = phi.slope
+        if phi.width is None:
+            return phi.derivative(rows), np.where(np.abs(rows) > offset, 0.0, most - least)
+        bend = 2.0 * most * phi.width  # above every second derivative
+        return phi.derivative(rows), bend * offset + 4 * TANH_ULPS * EPS * (1.0 + most)
+
+    def slopes_between(self, rows: Array, down: Array, up: Array) -> tuple[Array, Array]:
+        """See ``Stage``."""
+        return secant_range(self.name, rows, down, up)
 
     def ends(self, rows: Array, reach: Array) -> tuple[Array, Array] | None:
         """See ``Stage``."""

@@ -13,6 +13,9 @@ The run of floats need not be one of the network: what a stage misses of the exa
 each stage, and :math:`w w^T \le k \operatorname{diag}(\eta^2) = s^2 (k \operatorname{diag}(\eta^2) / s^2)` is added to
 ``Y+``; in a budget for each step, by :math:`(d + w)(d + w)^T \le (1 + \theta) d d^T + (1 + 1 / \theta) w w^T`. So the
 errors of a step do not grow with the network's expansions more than perturbations do.
+
+A class that the tube leaves open is closed from its end: ``stability.local.backward`` proves a quadratic function below
+its margin, stage by stage, with the reaches of the tube, around an input that the proof names.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stability.certificate import Claim
-from stability.local.build import stages_of
+from stability.local.backward import Passage, proved_margin, reference, sides
+from stability.local.build import Stages, stages_of
 from stability.local.classifier import Classifier
 from stability.local.ending import differences, moved
 from stability.local.stages import Nominal, Stage
@@ -31,7 +35,7 @@ from stability.local.tube import ROOM, Local, appended, local_slopes, next_ellip
 from stability.rigor.constants import EPS
 from stability.rigor.definite import gamma, prove_positive_definite
 from stability.rules.fields import AnyArray, Refused, require
-from stability.rules.local_ball import LocalBall
+from stability.rules.local_ball import LARGEST, LocalBall
 from stability.rules.registry import certifies
 
 Array = np.ndarray
@@ -43,11 +47,16 @@ _THETA = 1e-11
 @certifies("local_ellipsoids", subject=Classifier, claim="local_robustness", value="radius")
 class LocalEllipsoids(LocalBall):
     """The ball, multipliers ``T (T, m)`` of all channels of a step, stage by stage; ``tau (T,)`` for a budget in each
-    step.
+    step; for ``c`` classes that the tube leaves open: ``others (c,)``, their numbers, and for each of them a reference
+    input ``points (c, T, p)``, ``prices (c,)`` and ``sectors (c, T, m)``, see ``stability.local.backward``.
     """
 
     T: AnyArray
     tau: AnyArray | None = None
+    others: AnyArray | None = None
+    points: AnyArray | None = None
+    prices: AnyArray | None = None
+    sectors: AnyArray | None = None
 
     measure: ClassVar[str] = "l2"
 
@@ -61,7 +70,7 @@ class LocalEllipsoids(LocalBall):
         room = ROOM * self.radius**2 / (4.0 * len(self.x) * len(net.stages))  # of the squares, for each stage
         y, shape = np.zeros(net.states), np.zeros((net.states, net.states))
         last: Any = None
-        missed = np.zeros(net.states)
+        missed, ways = np.zeros(net.states), list[Passage]()
         for t, u in enumerate(self.x):
             at = 0
             for stage in net.stages:
@@ -76,8 +85,11 @@ class LocalEllipsoids(LocalBall):
                 at += len(stage.C)
                 local, after, missed = self._stage(stage, nominal, shape, T, room, f"step {t}")
                 last = (stage, nominal.rows, shape, local)
+                ways.append(Passage(stage, y, sides(self.radius, shape), nominal.rows, local.reach, shape))
                 y, shape = nominal.out, after
         slack = self._slack(subject, net.head, y, shape, last, missed)
+        for k, other in enumerate(() if self.others is None else self.others.astype(int)):
+            slack[other] = max(slack[other], self._from_its_end(subject, net, ways, k, y, shape))
         worst = int(np.argmin(slack))
         require(slack[worst] > 0, f"within the radius, logit {worst} is not proved to stay below that of {self.label}")
         return f"ellipsoids of {len(self.x)} steps keep every logit below that of class {self.label}"
@@ -88,6 +100,47 @@ class LocalEllipsoids(LocalBall):
         require(T.shape == (len(x), width) and bool((T > 0).all()), f"T must be positive and of {width} columns")
         require(tau is None or (tau.shape == (len(x),) and bool(((tau > 1e-9) & (tau < 1 - 1e-9)).all())),
                 "tau must lie between 0 and 1, one for each step")  # fmt: skip
+        self._require_closed(subject, width)
+
+    def _require_closed(self, subject: Classifier, width: int) -> None:
+        """The sizes of what closes single classes."""
+        x, others, points, prices, sectors = self.x, self.others, self.points, self.prices, self.sectors
+        if others is None or points is None or prices is None or sectors is None:
+            require(
+                others is None and points is None and prices is None and sectors is None,
+                "others, points, prices and sectors come together",
+            )
+            return
+        count = len(others) if others.ndim == 1 else -1
+        require(0 < count <= subject.classes and self.tau is None, "others must be some classes, for a total budget")
+        known = bool(np.isin(others, np.arange(subject.classes)).all()) and len(set(others.tolist())) == count
+        require(known and self.label not in others, "others must be numbers of other classes, each once")
+        free = np.ones(x.shape) if self.mask is None else self.mask
+        fits = points.shape == (count, *x.shape) and bool((np.abs(points) < LARGEST).all())
+        require(
+            fits and bool(((points == x) | (free == 1.0)).all()), "points must be inputs that differ where x may change"
+        )
+        require(
+            prices.shape == (count,) and bool(((prices > 0) & (prices < LARGEST**2)).all()), "prices must be positive"
+        )
+        require(sectors.shape == (count, len(x), width) and bool((sectors > 0).all()), "sectors must be positive")
+
+    def _from_its_end(
+        self, subject: Classifier, net: Stages, ways: list[Passage], k: int, y: Array, shape: Array
+    ) -> float:
+        """A lower bound of what is left of the margin to one of the ``others``."""
+        closing: Any = (self.others, self.points, self.prices, self.sectors)  # together, or none of them
+        others, points, prices, sectors = closing
+        other, label, head = int(others[k]), self.label, net.head
+        steps = float(len(self.x)) if subject.reduction == "mean" else 1.0
+        free = np.ones(self.x.shape) if self.mask is None else self.mask
+        ref = reference(net, points[k], head[label] - head[other])
+        left = proved_margin(net, ways, ref, sectors[k], free, float(prices[k]), (self.x, self.radius))
+        own, bias = ref.run[-1].out, steps * (subject.bias[label] - subject.bias[other])
+        far = np.abs(own) + np.abs(own - y) + sides(self.radius, shape)
+        error = gamma(len(y) + 32) * ((np.abs(head[label]) + np.abs(head[other])) @ far + steps * float(
+            abs(subject.bias[label]) + abs(subject.bias[other])) + abs(left) * (left > -np.inf))  # fmt: skip
+        return float(left + bias - error) if left > -np.inf else -np.inf
 
     def _stage(
         self, stage: Stage, at: Nominal, Y: Array, T: Array, room: float, where: str

@@ -1,0 +1,278 @@
+r"""One margin from its end backwards: quadratic functions of the state below what is left of it, around one input.
+
+Around the run of a reference input :math:`\hat x` (near the worst one of the ball) a margin is bounded from below, step
+by step from the end, by :math:`p_k^T d - d^T P_k d` and a price :math:`\lambda |u|^2` on changes of the input. At a
+stage with rows ``C``, a part :math:`p^T B \psi(v)` loses :math:`v^T K v` on its tangent, with the signs of its bends
+(``stability.local.curvature``), and the quadratic part goes through slopes within :math:`m \pm \rho` over the reaches
+that a tube of ellipsoids proves, with multipliers ``T >= 0`` for :math:`|e_i| \le \rho_i |v_i|`:
+
+.. math:: \begin{bmatrix} P_k \oplus \lambda I - C^T (K + \rho T \rho) C & \\ & T \end{bmatrix}
+          - \begin{bmatrix} G & B \end{bmatrix}^T P_{k+1} \begin{bmatrix} G & B \end{bmatrix} > 0,
+          \qquad G = A + B m C .
+
+With :math:`|x' - x|^2 \le \epsilon^2`, the margin of ``x'`` is at least
+
+.. math:: \hat{\mathrm{margin}} - \lambda (\epsilon^2 - |\hat x - x|^2)
+          - |g + 2 \lambda (\hat x - x)| (\epsilon + |\hat x - x|)
+
+with ``g`` the margin's gradient there. It vanishes where the reference input is stationary, and then the bound is
+Lagrange's: where the inequalities hold up to the ``lambda`` of the nearest attack, the radius is that of the attack.
+Nothing in it takes more than one matrix of a stage's size at a time: it is linear in the number of steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stability.local.build import Stages
+from stability.local.curvature import Curvature, curvature
+from stability.local.stages import Nominal, Stage
+from stability.local.tube import ROOM, gain, nominal_run
+from stability.rigor.constants import EPS
+from stability.rigor.definite import gamma, prove_positive_definite
+
+Array = np.ndarray
+_RAISED = (1e-9, 1e-7, 1e-5)
+"""Of what an entry of ``P`` is made of: room for roundings."""
+_SURE = 1.0 + 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """What a tube says of a stage: all perturbed runs pass here.
+
+    Attributes:
+        stage: the stage.
+        y: ``(k,)`` the vector before it on the tube's own run.
+        sides: ``(k,)`` how far that moves.
+        rows: ``(m,)`` on that run.
+        reach: ``(m,)`` how far they move.
+        Y: ``(k, k)`` the ellipsoid, for the choice of multipliers.
+    """
+
+    stage: Stage
+    y: Array
+    sides: Array
+    rows: Array
+    reach: Array
+    Y: Array
+
+
+def sides(radius: float, Y: Array) -> Array:
+    """How far the entries of a vector in the ellipsoid move."""
+    return radius * (1.0 + ROOM) * np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0)) * (1 + 8 * EPS)
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The run of one input with one margin's derivatives along it.
+
+    Attributes:
+        x: ``(T, p)``.
+        run: every stage.
+        at: the vectors before every stage.
+        p: the margin's gradient by the vector after every stage, and before the first.
+        worth: the gradient by what every stage's channels put out.
+        slopes: the channels' own.
+        gradient: ``(T, p)`` by the input.
+    """
+
+    x: Array
+    run: list[Nominal]
+    at: list[Array]
+    p: list[Array]
+    worth: list[Array]
+    slopes: list[Array]
+    gradient: Array
+
+
+def reference(net: Stages, x: Array, w: Array) -> Reference:
+    """The run of ``x`` ``(T, p)`` and the gradients of ``w y``, ``y`` the vector at its end."""
+    run, count, n = nominal_run(net, x), len(net.stages), net.states
+    before = [np.zeros(n), *(at.out for at in run[:-1])]
+    at = [np.concatenate([y, x[k // count]]) if net.stages[k % count].fresh else y for k, y in enumerate(before)]
+    p, worth, slopes, gradient = [w], list[Array](), list[Array](), np.zeros(x.shape)
+    for k in range(len(run) - 1, -1, -1):
+        stage = net.stages[k % count]
+        slopes.append(stage.tangents(run[k].rows, run[k].offset)[0])
+        worth.append(stage.B.T @ p[-1])
+        after = stage.A.T @ p[-1] + stage.C.T @ (worth[-1] * slopes[-1])
+        if stage.fresh:
+            gradient[k // count], after = after[n:], after[:n]
+        p.append(after)
+    return Reference(x, run, at, p[::-1], worth[::-1], slopes[::-1], gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """A stage's slopes and curvature around a reference, over the reach of a tube.
+
+    Attributes:
+        m: ``(m,)``.
+        rho: ``(m,)``.
+        K: the curvature.
+        G: ``A + B m C``.
+        far: ``(m,)`` the most that a row moves from the reference.
+        sides: ``(k,)`` the same of the vector before the stage.
+        loose: ``(m,)`` what the rows of floats may miss of the exact ones.
+    """
+
+    m: Array
+    rho: Array
+    K: Curvature
+    G: Array
+    far: Array
+    sides: Array
+    loose: Array
+
+
+def around(net: Stages, tube: list[Passage], ref: Reference) -> list[Around]:
+    """The slopes and the curvature of every stage around a reference."""
+    count = len(net.stages)
+    out: list[Any] = [None] * len(tube)
+    for first, stage in enumerate(net.stages):
+        index = range(first, len(tube), count)
+        ways, runs = [tube[k] for k in index], [ref.run[k] for k in index]
+        sides_of, reach, rows = (np.stack([getattr(w, name) for w in ways]) for name in ("sides", "reach", "rows"))
+        own, loose = np.stack([r.rows for r in runs]), np.stack([r.offset for r in runs])
+        away = np.stack([np.abs(ref.at[k] - way.y) for k, way in zip(index, ways)])
+        moved, reach = (sides_of + away) * (1 + 8 * EPS), reach * _SURE + 1e-300
+        if stage.slack is not None:
+            loose = loose + moved @ stage.slack[2].T * _SURE
+            reach = reach + sides_of @ stage.slack[2].T * _SURE
+        shift = rows - own
+        wider = reach + loose + 8 * EPS * (np.abs(rows) + np.abs(own) + reach)
+        down, up = np.maximum(wider - shift, 0.0), np.maximum(wider + shift, 0.0)
+        far = np.maximum(down, up)
+        low, high = stage.slopes_between(own, down, up)
+        m = 0.5 * (low + high)
+        rho = np.where(high > low, np.nextafter(np.maximum(high - m, m - low), np.inf), 0.0)
+        K, G = curvature(stage, own, np.stack([ref.worth[k] for k in index]), -down, up), gain(stage, m)
+        for n, k in enumerate(index):
+            out[k] = Around(m[n], rho[n], K.at(n), G[n], far[n], moved[n], loose[n])
+    return out
+
+
+def step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
+    """``P`` before a stage from the one after it, or ``None`` where the inequality fails.
+
+    Args:
+        stage: the stage.
+        a: its slopes and curvature.
+        P: ``(k2, k2)``.
+        T: ``(m,)``, positive.
+        free: of the input that is appended there, which entries change; ``None``: there is none.
+        price: ``lambda``.
+    """
+    active = a.rho > 0
+    B, G, n = stage.B[:, active], a.G, len(a.G[0]) - (0 if free is None else len(free))
+    BP = B.T @ P
+    GPB, inner = (BP @ G).T, np.diag(T[active]) - BP @ B
+    Q = G.T @ (P @ G) + a.K.on(stage.C)
+    C, loss = stage.C[active], a.rho[active] ** 2 * T[active]
+    Q += C.T @ (loss[:, None] * C)
+    try:
+        half = np.linalg.solve(np.linalg.cholesky(inner), GPB.T)
+        Q += half.T @ half
+        if free is not None:
+            index = n + np.flatnonzero(free)
+            left = np.linalg.cholesky(price * np.eye(len(index)) - Q[np.ix_(index, index)])
+            half = np.linalg.solve(left, Q[index, :n])
+            Q = Q[:n, :n] + half.T @ half
+    except np.linalg.LinAlgError:
+        return None
+    return 0.5 * (Q + Q.T)
+
+
+def proved_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
+    """As ``step``, a little larger, and proved with every rounding error; ``None`` where that fails."""
+    before = step(stage, a, P, T, free, price)
+    if before is None:
+        return None
+    n, active = len(before), a.rho > 0
+    index = np.arange(n) if free is None else np.concatenate([np.arange(n), n + np.flatnonzero(free)])
+    C, loss = stage.C[:, index], np.where(active, a.rho**2 * T, 0.0)
+    V, size = np.concatenate([a.G[:, index], stage.B[:, active]], axis=1), len(index)
+    wide, before_all = np.abs(a.G[:, :n]), np.abs(before).sum(axis=1)
+    room = before_all + wide.T @ (np.abs(P) @ wide.max(axis=1)) + 1e-12 * before_all.max(initial=0.0) + 1e-30
+    fixed = -(V.T @ (P @ V))
+    fixed[:size, :size] -= a.K.on(C) + C.T @ (loss[:, None] * C)
+    fixed[range(n, size), range(n, size)] += price
+    fixed[range(size, len(fixed)), range(size, len(fixed))] += T[active]
+    fixed = 0.5 * (fixed + fixed.T)
+    factor = gamma(2 * len(P) + len(C) + 16)
+    for raised in _RAISED:
+        trial = before.copy()
+        trial[range(n), range(n)] += raised * room
+        matrix = fixed.copy()
+        matrix[:n, :n] += trial
+
+        def error(s: Array, trial: Array = trial) -> Array:
+            out = np.abs(V).T @ (np.abs(P) @ (np.abs(V) @ s))
+            out[:size] += a.K.sizes(C, s[:size]) + np.abs(C).T @ (loss * (np.abs(C) @ s[:size]))
+            out[:n] += np.abs(trial) @ s[:n]
+            out[n:size] += price * s[n:size]
+            out[size:] += T[active] * s[size:]
+            return factor * out
+
+        if prove_positive_definite(matrix, error, overwrite=True).holds:
+            return trial
+    return None
+
+
+def missed(stage: Stage, at: Nominal, a: Around) -> Array:
+    """What a stage of floats around a reference misses of the exact one, entry by entry."""
+    steep = np.abs(a.m) + a.rho
+    absolute = np.abs(stage.A) + (np.abs(stage.B) * np.abs(a.m)) @ np.abs(stage.C)
+    out = at.error + np.abs(stage.B) @ (steep * 2.0 * a.loose) + gamma(len(stage.C) + 4) * (absolute @ a.sides)
+    if stage.slack is not None:
+        out = out + stage.slack[0] @ a.sides + stage.slack[1] @ (steep * a.far)
+    return out * (1 + gamma(len(stage.C) + len(a.sides) + 16))
+
+
+def proved_margin(
+    net: Stages, tube: list[Passage], ref: Reference, T: Array, free: Array, price: float, budget: tuple[Array, float]
+) -> float:
+    """A lower bound of ``w y`` over all inputs of a ball, up to the roundings of that product; minus infinity: none.
+
+    Args:
+        net: the stages.
+        tube: what is proved of the runs.
+        ref: a reference with the gradients of ``w y``.
+        T: ``(T, m)`` multipliers of all stages of a step.
+        free: ``(T, p)`` which entries of the input change.
+        price: ``lambda > 0``.
+        budget: the ball's centre ``(T, p)`` and its radius.
+    """
+    (x, radius), w, count = budget, ref.p[-1], len(net.stages)
+    P, loss, stages = np.zeros((net.states, net.states)), 0.0, around(net, tube, ref)
+    ends = [0, *np.cumsum([len(stage.C) for stage in net.stages])]
+    after = np.zeros(net.states)
+    for k in range(len(tube) - 1, -1, -1):
+        stage, a = tube[k].stage, stages[k]
+        rest, p, worth = missed(stage, ref.run[k], a), np.abs(ref.p[k + 1]), np.abs(ref.worth[k])
+        loss += float(p @ rest + 2.0 * after @ (np.abs(P) @ rest) + rest @ (np.abs(P) @ rest))
+        steep = np.abs(a.m) + a.rho
+        _, unsure = stage.tangents(ref.run[k].rows, ref.run[k].offset)
+        loss += float(worth @ (unsure * a.far))
+        loss += gamma(len(P) + 4) * float((np.abs(stage.B).T @ p) @ (steep * a.far))
+        sums = np.abs(stage.A).T @ p + np.abs(stage.C).T @ (worth * np.abs(ref.slopes[k]))
+        loss += gamma(len(stage.A) + len(stage.C) + 8) * float(sums @ a.sides)
+        entry = free[k // count] if stage.fresh else None
+        found = proved_step(stage, a, P, T[k // count, ends[k % count] : ends[k % count + 1]], entry, price)
+        if found is None:
+            return -np.inf
+        P, after = found, a.sides[: len(found)] if stage.fresh else a.sides
+    shift = (ref.x - x) * free
+    if (ref.x != x)[free == 0].any():
+        return -np.inf
+    away = float(np.linalg.norm(shift)) * _SURE
+    rest = np.linalg.norm((ref.gradient + 2.0 * price * shift) * free) + 16 * EPS * np.linalg.norm(
+        np.abs(ref.gradient) + 2.0 * price * (np.abs(ref.x) + np.abs(x))
+    )
+    between = price * (radius * radius * _SURE - away * away / _SURE**4)
+    lost = between + float(rest) * (radius + away) * _SURE + loss * (1 + 1e-6)
+    return float(w @ ref.run[-1].out) - lost - 1e-12 * (abs(between) + abs(lost))

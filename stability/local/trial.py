@@ -1,0 +1,108 @@
+"""Tubes of ellipsoids around the runs of many samples at once, in floats: what a search tries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stability.local.build import Stages
+from stability.local.costs import Passed, multipliers, nominal_slopes
+from stability.local.ending import moved
+from stability.local.stages import Nominal, Stage
+from stability.local.tube import appended, gain, local_slopes, next_ellipsoid, products, spread
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Some samples, and what may be done to them.
+
+    Attributes:
+        net: the stages.
+        x: ``(B, T, p)``.
+        y: ``(B,)``.
+        margins: ``(B, k)`` logit of the class less the others', infinite for the class itself; of a mean, of the sum.
+        free: ``(T, p)``, one where an input may change, else zero.
+        budget: ``total`` or ``step``.
+    """
+
+    net: Stages
+    x: Array
+    y: Array
+    margins: Array
+    free: Array
+    budget: str
+
+    def only(self, index: Array) -> Task:
+        """The same for some of the samples."""
+        return replace(self, x=self.x[index], y=self.y[index], margins=self.margins[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Tube:
+    """What a tube around the runs of ``b`` samples says.
+
+    Attributes:
+        share: ``(b,)`` the largest share of a margin that a perturbation can use up: below one, the class is kept.
+        T: ``(b, T, m)`` the multipliers of all stages of a step.
+        tau: ``(b, T)`` the input's shares, in budgets for each step.
+        shares: ``(b, k)`` those of all other classes.
+        passed: every stage.
+    """
+
+    share: Array
+    T: Array
+    tau: Array
+    shares: Array
+    passed: list[Passed]
+
+
+@np.errstate(all="ignore")  # what overflows proves nothing
+def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> Tube:
+    """How much of its margin a perturbation of some size can use up.
+
+    Args:
+        task: ``b`` samples.
+        run: their nominal run.
+        worth: what every stage is worth to them.
+        radius: ``(b,)``.
+    """
+    net, count = task.net, len(task.net.stages)
+    Y = np.zeros((len(radius), net.states, net.states))
+    passed, shares = list[Passed](), np.zeros((len(radius), len(task.free)))
+    last: Any = None
+    for k, (at, W) in enumerate(zip(run, worth)):
+        stage = net.stages[k % count]
+        if stage.fresh:
+            free, tau = task.free[k // count], None
+            if task.budget == "step":
+                tau = shares[:, k // count] = _share(Y, stage, at, W, free)
+            Y = appended(Y, free, tau)
+        CY, size = spread(stage, Y)
+        local = local_slopes(stage, at, size, radius)
+        of = products(stage, CY, local.m)
+        T = multipliers(stage, Y, of, local.rho, W)
+        passed.append(Passed(stage, Y, of, local.rho, T))
+        last = (stage, at.rows, Y, local)
+        Y = next_ellipsoid(stage, Y, of, local.rho, T)
+    used = moved(net.head, task.y, radius, Y, last) / task.margins
+    share = np.where(np.isfinite(used).all(axis=1), used.max(axis=1), np.inf)
+    steps = [np.concatenate([at.T for at in passed[k : k + count]], axis=1) for k in range(0, len(passed), count)]
+    return Tube(share, np.stack(steps, axis=1), shares, used, passed)
+
+
+def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:
+    """``tau`` for which the next ellipsoid costs least on the nominal run."""
+    G, n = gain(stage, nominal_slopes(stage, at)), Y.shape[-1]
+    state = ((W @ G[..., :n] @ Y) * G[..., :n]).sum(axis=(1, 2))
+    entry = ((W @ G[..., n:]) * G[..., n:] * free).sum(axis=(1, 2))
+    a, b = np.sqrt(np.maximum(state, 0.0)), np.sqrt(np.maximum(entry, 0.0))
+    return np.clip(b / np.maximum(a + b, 1e-300), 1e-6, 1.0 - 1e-6)
+
+
+def of_samples(at: Nominal, index: Array) -> Nominal:
+    """The nominal run of some of the samples."""
+    return Nominal(at.out[index], at.rows[index], at.offset[index], at.error[index])
