@@ -16,7 +16,7 @@ Array = np.ndarray
 _FAR = 4.0
 """The share of a margin that a tube uses up, beyond which closing is not tried: its reaches are too long for it."""
 _TRIALS, _NARROW = 6, 0.015
-_SMALL_TRIALS, _SMALL_NARROW = 16, 1e-3
+_SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3
 _NEAR, _NEARER = 0.93, 0.98
 """Of the radius of an attack, tried first, and then."""
 _AIMED = 0.3
