@@ -11,14 +11,19 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stability.errors import FileFormatError
-from stability.recovery import Recovery, memory_horizon, recovery_time
+from stability.recovery import Recovery, memory_horizon, proved_pairs, recovery_time
+from stability.shown import Shown, draw_envelope, nothing_to_draw, number
 from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
+from stability.storage.values import as_it_is, each, mapping, number_or_none, text, text_or_none, truth
 from stability.storage.writing import write_text
 from stability.wire import decode, encode, is_sealed, seal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FORMAT = "stability-certificate"
 VERSION = 2
@@ -74,7 +79,7 @@ class Finding:
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Proof:
     """The witness of a claim.
 
@@ -85,6 +90,9 @@ class Proof:
 
     kind: str
     data: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Proof: {self.kind}, {', '.join(sorted(self.data))}>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +135,8 @@ class Claim:
         return Evidence.REPLAYED if self.verdict is Verdict.INCONCLUSIVE else Evidence.PROVED
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Shown):
     """A verdict about the strongest claim, the evidence, and the weaker claims that hold as well.
 
     Attributes:
@@ -170,6 +178,35 @@ class Certificate:
     def proof(self) -> Proof | None:
         """The main claim's witness."""
         return self.claim.proof
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The verdict and what stands behind it, for a prompt or a notebook."""
+        said = [("", str(self.verdict)), ("claim", self.statement), ("evidence", str(self.evidence))]
+        if self.rate is not None:
+            unit = "per step" if self.subject.is_discrete else "per unit of time"
+            said += [("rate", f"{number(self.rate)} {unit}"), ("overshoot", number(self.overshoot))]
+        said += [("by", self.criterion)] if self.criterion else []
+        further = [f"{claim.name} {claim.verdict}" for claim in self.claims]
+        return [*said, *([("further claims", ", ".join(further))] if further else []), ("about", repr(self.subject))]
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """A row a criterion: ``criterion``, ``holds``, ``margin``, ``rate``, ``detail``."""
+        return [finding.summary() for finding in self.findings]
+
+    def plot(self, ax: Axes | None = None, until: float | None = None) -> Axes:
+        """The proved bound on the distance of two trajectories over time, see ``stability.shown.draw_envelope``.
+
+        Args:
+            ax: where to draw; a new figure without it.
+            until: the last step or time.
+
+        Returns:
+            The axes; with a sentence where nothing is proved.
+        """
+        pairs = proved_pairs(self)
+        if not pairs:
+            return nothing_to_draw(ax, f"{self.verdict}: no bound is proved")
+        return draw_envelope(pairs, self.subject.is_discrete, ax, str(self.claim.name).replace("_", " "), until)
 
     def recovery_time(self, size: float = 1.0, tol: float = 1e-3) -> Recovery | None:
         """When a disturbance of the state is certainly below ``tol``: see ``stability.recovery.recovery_time``."""
@@ -218,7 +255,7 @@ class Certificate:
         Raises:
             FileFormatError: when it is missing, unreadable, damaged, tampered with or of another version.
         """
-        document, text = read_document(path)
+        document, written = read_document(path)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise FileFormatError(f"{path} is not a stability certificate")
         version = document.get("version")
@@ -227,7 +264,7 @@ class Certificate:
                 f"{path} has format version {str(version)[:40]!r}; this program reads version {VERSION}, whose rules "
                 "are stricter: make the certificate again with `stability certify MODEL -o FILE`"
             )
-        if not is_sealed(text, document):
+        if not is_sealed(written, document):
             raise FileFormatError(f"{path} was changed after it was written: its digest does not match")
         try:
             parts = _parsed("file", document)
@@ -256,51 +293,6 @@ class Certificate:
 def finite_or_none(value: float | None) -> float | None:
     """A finite float, or ``None``."""
     return None if value is None or not math.isfinite(value) else float(value)
-
-
-def _number(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise FileFormatError(f"a number was expected, got {str(value)[:40]!r}")
-    if isinstance(value, int) and abs(value) > 2**53:
-        raise FileFormatError(f"the integer {str(value)[:40]} is no float64: integers are read up to 2^53")
-    if not math.isfinite(value):
-        raise FileFormatError("a number is beyond the range of float64")
-    return float(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise FileFormatError(f"a string was expected, got {str(value)[:40]!r}")
-    return value
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise FileFormatError(f"holds must be true or false, got {str(value)[:40]!r}")
-    return value
-
-
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise FileFormatError(f"{what} must be a mapping, not a {type(value).__name__}")
-    return value
-
-
-def _each(what: str, read: Callable[[Any], Any], most: int | None = None) -> Callable[[Any], tuple[Any, ...]]:
-    def every(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            raise FileFormatError(f"{what} must be a list, not a {type(value).__name__}")
-        if most is not None and len(value) > most:
-            raise FileFormatError(f"{len(value)} further {what}; at most {most} are read")
-        return tuple(read(v) for v in value)
-
-    return every
 
 
 def claim_document(claim: Claim) -> dict[str, Any]:
@@ -332,34 +324,30 @@ def _finding(value: Any) -> Finding:
     return Finding(**_parsed("finding", value))
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 _PARTS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "file": {
-        "format": _as_it_is,
-        "version": _as_it_is,
+        "format": as_it_is,
+        "version": as_it_is,
         "subject": decode,
         "claim": claim_from,
-        "criterion": _text_or_none,
-        "rate": _number,
-        "overshoot": _number,
-        "findings": _each("findings", _finding),
-        "claims": _each("claims", claim_from, CLAIMS),
-        "meta": lambda value: _mapping(decode(value), "meta"),
-        "digest": _as_it_is,
+        "criterion": text_or_none,
+        "rate": number_or_none,
+        "overshoot": number_or_none,
+        "findings": each("findings", _finding),
+        "claims": each("claims", claim_from, CLAIMS),
+        "meta": lambda value: mapping(decode(value), "meta"),
+        "digest": as_it_is,
     },
     "claim": {
-        "name": _text,
-        "statement": _text,
-        "verdict": lambda value: Verdict(_text(value)),
-        "evidence": _as_it_is,
+        "name": text,
+        "statement": text,
+        "verdict": lambda value: Verdict(text(value)),
+        "evidence": as_it_is,
         "proof": _proof,
-        "value": _number,
+        "value": number_or_none,
     },
-    "proof": {"kind": _text, "data": lambda value: _mapping(decode(value), "a proof's data")},
-    "finding": {"criterion": _text, "holds": _truth, "margin": _number, "rate": _number, "detail": _text},
+    "proof": {"kind": text, "data": lambda value: mapping(decode(value), "a proof's data")},
+    "finding": {"criterion": text, "holds": truth, "margin": number_or_none, "rate": number_or_none, "detail": text},
 }
 """The keys of the format, and how each is read."""
 

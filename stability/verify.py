@@ -6,7 +6,7 @@ and the rules, one a theorem. A bad certificate is answered, never raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.errors import StabilityError
 from stability.rigor.rational import check_exact
 from stability.rules.registry import RULES, worded
+from stability.shown import Shown, number
 from stability.statements import undecided, undecided_in_box, who
 from stability.systems.checks import as_choice
 from stability.wire import digest_of
@@ -43,8 +44,8 @@ class Check:
     statement: str = ""
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(Shown):
     """The outcome for a certificate.
 
     Attributes:
@@ -72,6 +73,18 @@ class Verification:
 
     def __bool__(self) -> bool:
         return self.valid
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Whether it is valid, and what it then says, for a prompt or a notebook."""
+        if not self.valid:
+            return [("", "INVALID"), ("reason", self.reason)]
+        word = "replayed, not proved" if self.evidence == "replayed" else str(self.verdict)
+        rate = [("rate", number(self.rate)), ("overshoot", number(self.overshoot))] if self.rate is not None else []
+        return [("", f"valid ({word})"), ("claim", self.statement), *rate, ("about", self.subject)]
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """A row a claim: ``claim``, ``verdict``, ``valid``, ``reason``, ``evidence``, ``statement``."""
+        return [vars(check) for check in self.checks]
 
 
 MAIN = ("contraction", "driven_contraction")

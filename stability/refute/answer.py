@@ -8,13 +8,14 @@ from typing import Any
 
 from stability.certificate import Claim, Evidence, Finding, Proof
 from stability.rules.registry import RULES, propose, verdict_of
+from stability.shown import Shown
 
 witness_claim = propose
 NOTHING = "no witness found; this proves nothing"
 
 
-@dataclass(frozen=True, eq=False)
-class Refutation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Refutation(Shown):
     """The outcome of the search.
 
     Attributes:
@@ -32,6 +33,17 @@ class Refutation:
     detail: str = ""
     input_in_data_range: bool | None = None
     states_reachable: bool | None = None
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What was found, for a prompt or a notebook."""
+        if self.proof is None:
+            return [("", "no witness"), ("", self.detail)]
+        word = "refuted" if self.found else "seen, not proved"
+        return [("", word), ("by", self.proof.kind), ("", self.statement), ("checked", self.detail)]
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """A row a finding: ``criterion``, ``holds``, ``margin``, ``rate``, ``detail``."""
+        return [finding.summary() for finding in self.findings]
 
     @property
     def witness(self) -> Proof | None:

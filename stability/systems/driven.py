@@ -21,7 +21,7 @@ Array = np.ndarray
 
 
 @subject("driven")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DrivenSystem(Subject):
     r"""A particular network: a Lur'e system with its activation, bias and input.
 
@@ -61,6 +61,9 @@ class DrivenSystem(Subject):
                 "a proof for them would say nothing about this network"
             )
         self._set(E=e, b=bias, F=f, name=str(self.name), part=as_part(self.part))
+
+    def __repr__(self) -> str:
+        return f"DrivenSystem({self.system!r}, {self.activation!r}, inputs={self.inputs}, name={self.name!r})"
 
     input_low = input_high = None
     """A network takes any input: it has no box, see ``GatedCell``."""

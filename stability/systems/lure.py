@@ -32,7 +32,7 @@ class Discretisation:
 
 
 @subject("lure")
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class LureSystem(Subject):
     r"""A Lur'e system: linear dynamics in feedback with a slope-restricted diagonal nonlinearity.
 
@@ -104,6 +104,11 @@ class LureSystem(Subject):
                 "strictly lower block-triangular (up to a permutation) or |D| has a spectral radius below 1 / slope"
             )
         self._set(A=a, B=b, C=c, D=d, alpha=alpha, beta=beta, dt=dt, origin=origin, part=as_part(part))
+
+    def __repr__(self) -> str:
+        time = "continuous" if self.dt is None else f"dt={self.dt:g}"
+        slope = "(varied)" if isinstance(self.slope[0], np.ndarray) else self.slope
+        return f"LureSystem({self.states} states, {self.channels} channels, slope={slope}, {time})"
 
     @classmethod
     def recurrent(cls, A: Any, W: Any, slope: Any = (0.0, 1.0)) -> LureSystem:

@@ -39,7 +39,7 @@ NEARLY_ORTHOGONAL = 1e-6
 
 
 @subject("pairwise")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PairwiseSystem(Subject):
     r"""A particular network ``x+ = sigma(W x + V u + b)`` with an activation on pairs of units.
 
@@ -92,6 +92,9 @@ class PairwiseSystem(Subject):
             _refuse_far_from_orthogonal(w)
         angles = _checked_angles(self.activation, self.angles, n // 2)
         self._set(W=w, V=v, b=b, angles=angles, name=str(self.name), part=as_part(self.part))
+
+    def __repr__(self) -> str:
+        return f"PairwiseSystem({self.states} states, {self.activation!r}, inputs={self.inputs}, name={self.name!r})"
 
     input_low = input_high = None
     """A network takes any input: it has no box, see ``GatedCell``."""

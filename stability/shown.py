@@ -1,0 +1,117 @@
+"""How answers show themselves: a line at a prompt, a table in a notebook, a data frame, a figure.
+
+Nothing here computes; pandas and matplotlib are loaded by who asks for a frame or a figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+LONGEST = 300
+"""Letters of a fact in a cell."""
+SHORT = 120
+"""Letters of a fact at a prompt: sentences are left to the notebook's table."""
+Fact = tuple[str, str]
+
+
+class Shown:
+    """Base of answers: ``facts()`` makes the line of ``repr`` and the table of a notebook, ``rows()`` the frame."""
+
+    def facts(self) -> list[Fact]:
+        """Names and values, the most important first; values without a name stand alone."""
+        raise NotImplementedError
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """The rows of ``frame``."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        said = (f"{name} {text}" if name else text for name, text in self.facts() if len(text) <= SHORT)
+        return f"<{type(self).__name__}: {', '.join(said)}>"
+
+    def _repr_html_(self) -> str:
+        """The table that Jupyter shows; every text in it is escaped."""
+        cells = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
+            f'<td style="text-align:left">{escape(_cut(text))}</td></tr>'
+            for name, text in self.facts()
+        )
+        return f"<table><caption>{escape(type(self).__name__)}</caption><tbody>{cells}</tbody></table>"
+
+    def frame(self) -> pandas.DataFrame:
+        """The parts of the answer as a table, one row each."""
+        import pandas
+
+        return pandas.DataFrame(list(self.rows()))
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def number(value: float | None) -> str:
+    """A proved number as a prompt shows it: all its digits, for rounding could make it say more.
+
+    >>> number(0.1 + 0.2), number(None)
+    ('0.30000000000000004', 'none')
+    """
+    return "none" if value is None else repr(float(value))
+
+
+def draw_envelope(
+    pairs: Sequence[tuple[float, float]], discrete: bool, ax: Axes | None, title: str, until: float | None = None
+) -> Axes:
+    r"""The proved bound on the distance of two trajectories over time.
+
+    .. math:: \min_j C_j \rho_j^k \quad (\text{or } \min_j C_j e^{-\lambda_j t})
+
+    over the proved pairs ``(rate, overshoot)``, and each of them; the levels 1 (as far as at the start) and 1/2.
+
+    Args:
+        pairs: rate and overshoot, at least one.
+        discrete: whether rates are per step.
+        ax: where to draw; a new figure without it.
+        title: above it.
+        until: the last step or time; by default where the bound has fallen to a hundredth.
+
+    Returns:
+        The axes.
+    """
+    from matplotlib import pyplot
+
+    axes: Any = pyplot.subplots()[1] if ax is None else ax
+    decays = [(-np.log(max(rate, 1e-300)) if discrete else rate, over) for rate, over in pairs]
+    last = until or min((np.log(100.0 * over)) / decay for decay, over in decays if decay > 0)
+    last = max(1.0, np.ceil(last)) if discrete else last
+    times = np.arange(int(last) + 1) if discrete else np.linspace(0.0, last, 200)
+    curves = [over * np.exp(-decay * times) for decay, over in decays]
+    for curve in curves if len(curves) > 1 else ():
+        axes.plot(times, curve, color="0.75", linewidth=1)
+    axes.plot(times, np.min(curves, axis=0), label="proved bound")
+    for level, name in ((1.0, "as at the start"), (0.5, "half")):
+        axes.axhline(level, color="0.5", linestyle=":", linewidth=1)
+        axes.annotate(name, (times[-1], level), ha="right", va="bottom", fontsize="small", color="0.35")
+    axes.set_yscale("log")
+    axes.set_xlabel("step" if discrete else "time")
+    axes.set_ylabel("distance / distance at the start")
+    axes.set_title(title)
+    return axes
+
+
+def nothing_to_draw(ax: Axes | None, why: str) -> Axes:
+    """Axes with a sentence in place of a figure."""
+    from matplotlib import pyplot
+
+    axes: Any = pyplot.subplots()[1] if ax is None else ax
+    axes.text(0.5, 0.5, why, ha="center", va="center", wrap=True, transform=axes.transAxes)
+    axes.set_axis_off()
+    return axes

@@ -1,0 +1,82 @@
+"""Values of a parsed file, each read by a function that refuses what the format does not write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stability.errors import FileFormatError
+
+
+def number_or_none(value: Any) -> float | None:
+    """A finite float64, or ``None``.
+
+    Raises:
+        FileFormatError: anything else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise FileFormatError(f"a number was expected, got {str(value)[:40]!r}")
+    if isinstance(value, int) and abs(value) > 2**53:
+        raise FileFormatError(f"the integer {str(value)[:40]} is no float64: integers are read up to 2^53")
+    if not math.isfinite(value):
+        raise FileFormatError("a number is beyond the range of float64")
+    return float(value)
+
+
+def text(value: Any) -> str:
+    """A string.
+
+    Raises:
+        FileFormatError: anything else.
+    """
+    if not isinstance(value, str):
+        raise FileFormatError(f"a string was expected, got {str(value)[:40]!r}")
+    return value
+
+
+def text_or_none(value: Any) -> str | None:
+    """A string, or ``None``."""
+    return None if value is None else text(value)
+
+
+def truth(value: Any) -> bool:
+    """True or false.
+
+    Raises:
+        FileFormatError: anything else.
+    """
+    if not isinstance(value, bool):
+        raise FileFormatError(f"holds must be true or false, got {str(value)[:40]!r}")
+    return value
+
+
+def mapping(value: Any, what: str) -> Mapping[str, Any]:
+    """A mapping; ``what`` names it in the refusal.
+
+    Raises:
+        FileFormatError: anything else.
+    """
+    if not isinstance(value, Mapping):
+        raise FileFormatError(f"{what} must be a mapping, not a {type(value).__name__}")
+    return value
+
+
+def each(what: str, read: Callable[[Any], Any], most: int | None = None) -> Callable[[Any], tuple[Any, ...]]:
+    """A reader of lists whose entries ``read`` reads; with ``most``, of no more entries than that."""
+
+    def every(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise FileFormatError(f"{what} must be a list, not a {type(value).__name__}")
+        if most is not None and len(value) > most:
+            raise FileFormatError(f"{len(value)} further {what}; at most {most} are read")
+        return tuple(read(v) for v in value)
+
+    return every
+
+
+def as_it_is(value: Any) -> Any:
+    """The value itself."""
+    return value
