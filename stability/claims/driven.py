@@ -2,12 +2,15 @@ r"""Contraction under inputs in a box: sets that every trajectory enters, and th
 
 A claim about every input is lost with the first input under which a network does not contract. Inputs of a range, and
 biases that keep units saturated, leave the activation's derivative a narrower interval in every channel, on which the
-same inequality may hold. The rule ``driven_lmi`` makes the sets again; here they are made until they no longer shrink.
+same inequality may hold. The rule ``driven_lmi`` makes the sets again; here they are made until they no longer shrink:
+zonotopes first, then linear bounds traced back through several steps, at last with the latest inputs told apart.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from stability.certificate import Claim, Finding, Verdict
 from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError, StabilityError
 from stability.refute.inputs import input_range
+from stability.rigor.backward import BackwardBounds, Schedule
 from stability.rigor.spectrum import spectrum_bracket
 from stability.rigor.zonotopes import Tube
 from stability.rules.driven_lmi import MOST_STEPS, box_balance, no_tube, slopes_on
@@ -28,10 +32,20 @@ from stability.systems import DrivenSystem
 Array = np.ndarray
 ROOM = 0.0625
 """``eta``: how much wider than what is never left the first box is, where it is only approached."""
-WINDOWS = ((20, 60), (60, 240))
-"""Steps whose symbols are kept apart, and time constants that are waited for: first cheaply, then thoroughly."""
-_SETTLED = 1e-3
-"""Sets that shrink by less than this share in a time constant are taken as they are."""
+WINDOW, WAITS = 20, 60
+"""Steps whose symbols are kept apart in zonotopes, and time constants that are waited for."""
+FIRST = 2
+"""Zonotopes where there is no linear part: linear bounds do the rest."""
+BACKWARD = (Schedule(120, 6, 2), Schedule(40, 6, 1, 2, 3), Schedule(40, 6, 1, 4, 2), Schedule(40, 6, 1, 2, 2))
+"""Linear bounds: as long as they become narrower, with the inputs told apart once they do not."""
+MOST_APART = 16
+"""Histories of inputs that are looked at here."""
+_SETTLED, _NARROWING = 1e-3, 2e-3
+"""Sets that shrink by less than this share, in a time constant or a round, are taken as they are."""
+_HOPELESS = -0.4
+"""Where the inequality fails by more, telling inputs apart has not been seen to help."""
+_PATIENCE = 4
+"""Rounds that may bring less than that before the others are given up."""
 
 
 def driven_contraction(
@@ -59,7 +73,8 @@ def driven_contraction(
         DimensionError: a box of another size than the inputs.
 
     Cost:
-        ``O((w + 1) n^2 (n + m))`` a step of the sets with a window of ``w`` steps, then a search for multipliers.
+        ``O((w + 1) n^2 (n + m))`` a step of the zonotopes with a window of ``w`` steps, ``O(k s m^2 n)`` a round of
+        linear bounds over ``k`` steps and ``s`` sequences of cells, and after each kind a search for multipliers.
 
     Example:
         >>> from stability.systems import LureSystem
@@ -82,24 +97,21 @@ def _searched(
     first = no_tube(subject) or _first_box(subject, low, high)
     if isinstance(first, str):
         return _open(subject, first)
-    r, share = first
     margin, width = None, math.inf
-    for window, waits in WINDOWS:
-        tube = _settled(subject, low, high, r, share, window, waits, deadline)
-        if tube is None or not width - (found := _width(tube)) > _SETTLED * found:
-            break
-        width = found
+    for sets in _narrowed(subject, low, high, *first, deadline):
+        width = sets.width
         try:
-            finding = multiplier_criterion(
-                slopes_on(subject, tube), rate=rate, solver="riccati", tol=tol, time_limit=deadline
-            )
+            inner = slopes_on(subject, sets.low, sets.high)
+            finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
         except StabilityError as error:
             return _open(subject, f"the slopes on the sets make no system: {error}", margin)
         margin = finding.margin if margin is None else max(margin, finding.margin or margin)
-        claim = _claim(subject, finding, tube, low, high, r, share, window)
+        claim = _claim(subject, finding, sets)
         if claim is not None:
-            words = f"on sets of width {width:.3g} on average, {tube.steps} steps after entry"
+            words = f"on sets of width {width:.3g} on average, {sets.settled} steps after entry"
             return claim, Finding("driven", True, finding.margin, words, finding.rate)
+        if finding.margin is not None and finding.margin < _HOPELESS:
+            break
     words = "the time limit came first" if deadline.cut else f"it fails on sets of width {width:.3g} on average"
     return _open(subject, words, margin)
 
@@ -125,45 +137,79 @@ def _first_box(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, f
     return (r, share) if share < 1.0 and (r > 0).all() else "no box of states is known that every trajectory enters"
 
 
-def _settled(
-    subject: DrivenSystem,
-    low: Array,
-    high: Array,
-    r: Array,
-    share: float,
-    window: int,
-    waits: int,
-    deadline: Deadline,
-) -> Tube | None:
-    """The sets once they no longer shrink; ``None`` where time is over or they have no bounds.
+@dataclass(frozen=True, eq=False)
+class _Sets:
+    """Bounds of the pre-activations, and the data of a proof that say how they are made."""
+
+    low: Array
+    high: Array
+    settled: int
+    data: Mapping[str, Any]
+
+    @property
+    def width(self) -> float:
+        """How wide they are, on average."""
+        return float(np.mean(self.high - self.low))
+
+
+def _narrowed(
+    subject: DrivenSystem, low: Array, high: Array, r: Array, share: float, deadline: Deadline
+) -> Iterator[_Sets]:
+    """Bounds that become narrower from one to the next, until they do not."""
+    tube = _settled(subject, low, high, r, share, deadline)
+    if tube is None:
+        return
+    data = {"low": low, "high": high, "r": r, "share": share, "room": ROOM if share else 0.0}
+    data |= {"steps": tube.steps, "window": WINDOW}
+    if share:
+        yield _Sets(tube.low, tube.high, tube.steps, data)
+    bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), tube.states())
+    made: list[Schedule] = []
+    for schedule in BACKWARD:
+        if schedule.histories(subject.inputs) > MOST_APART or deadline.over:
+            continue
+        rounds = _rounds(bounds, schedule, deadline)
+        if not np.isfinite(bounds.high - bounds.low).all() or (made and rounds <= _PATIENCE):
+            continue
+        made.append(replace(schedule, rounds=rounds))
+        rows = np.array([astuple(part) for part in made], dtype=np.float64)
+        yield _Sets(bounds.low, bounds.high, tube.steps + bounds.steps, {**data, "backward": rows})
+
+
+def _rounds(bounds: BackwardBounds, schedule: Schedule, deadline: Deadline) -> int:
+    """Rounds of a schedule until they bring little; how many they were."""
+    bounds.begin()
+    last, idle, k = float(np.mean(bounds.high - bounds.low)), 0, 0
+    while k < schedule.rounds and idle < _PATIENCE and not deadline.over:
+        bounds.round(schedule)
+        width, k = float(np.mean(bounds.high - bounds.low)), k + 1
+        idle = idle + 1 if last - width <= _NARROWING * width else 0
+        last = width
+    return k
+
+
+def _settled(subject: DrivenSystem, low: Array, high: Array, r: Array, share: float, deadline: Deadline) -> Tube | None:
+    """Zonotopes, with a linear part once they no longer shrink; ``None`` where time is over or they have no bounds.
 
     A symbol lives for about a time constant of the linear part, ``1 / (1 - q)`` steps: the window is as many of them as
     the largest number of columns allows.
     """
     beat = max(1, min(round(1.0 / (1.0 - share)), 50))
-    tube = Tube(subject, low, high, np.nextafter((1 + (ROOM if share else 0.0)) * r, np.inf) if share else r, window)
+    tube = Tube(subject, low, high, np.nextafter((1 + ROOM) * r, np.inf) if share else r, WINDOW)
     last = math.inf
-    for k in range(min(waits * beat, MOST_STEPS)):
+    for k in range(min(WAITS * beat, MOST_STEPS) if share else FIRST):
         if deadline.over:
             return None
         tube.step()
         if k % (5 * beat) == 5 * beat - 1:
-            width = _width(tube)
-            if not math.isfinite(width):
-                return None
-            if last - width <= 5 * _SETTLED * width:
+            width = float(np.mean(tube.high - tube.low))
+            if not math.isfinite(width) or last - width <= 5 * _SETTLED * width:
                 break
             last = width
-    return tube if math.isfinite(_width(tube)) and (tube.low <= tube.high).all() else None
+    return tube if np.isfinite(tube.high - tube.low).all() and (tube.low <= tube.high).all() else None
 
 
-def _width(tube: Tube) -> float:
-    return float(np.mean(tube.high - tube.low))
-
-
-def _claim(
-    subject: DrivenSystem, finding: Finding, tube: Tube, low: Array, high: Array, r: Array, share: float, window: int
-) -> Claim | None:
+def _claim(subject: DrivenSystem, finding: Finding, sets: _Sets) -> Claim | None:
     """The claim where its rule accepts it."""
     if not finding.holds or not finding.witness or finding.rate is None or not finding.rate < 1.0:
         return None
@@ -179,12 +225,6 @@ def _claim(
         "overshoot": overshoot,
         "p_min": p_min,
         "p_max": p_max,
-        "low": low,
-        "high": high,
-        "r": r,
-        "share": share,
-        "room": ROOM if share else 0.0,
-        "steps": tube.steps,
-        "window": window,
+        **sets.data,
     }
     return accepted(subject, "driven_lmi", data)

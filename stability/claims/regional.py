@@ -18,7 +18,7 @@ from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError
 from stability.refute.manifold import newton
 from stability.refute.spectrum import excess
-from stability.rigor.region import Region, slope_range
+from stability.rigor.region import slope_range
 from stability.rules.regional_lmi import regional_system
 from stability.rules.registry import accepted
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
@@ -200,7 +200,7 @@ def _attempt(
     slopes = slope_range(driven.activation, middle, np.linalg.solve(np.eye(len(middle)) - gain, swing + turn))
     if not all(np.isfinite(s).all() for s in slopes):
         return None, None
-    inner = regional_system(system, Region(middle, swing, slopes[0], slopes[1], np.zeros(system.states)))
+    inner = regional_system(system, *slopes)
     finding = multiplier_criterion(inner, rate=rate, solver="riccati", time_limit=deadline)
     if not finding.holds or not finding.witness:
         return None, None

@@ -65,15 +65,15 @@ def relaxation(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, 
     chord = (np.tanh(b) - np.tanh(a)) / np.where(gap > _FLAT, gap, 1.0)
     slope = np.clip(np.where(gap > _FLAT, chord, 1.0 - np.tanh(0.5 * (a + b)) ** 2), 0.0, 1.0)
     pad = 128 * EPS * (1.0 + np.maximum(np.abs(a), np.abs(b)))
-    top, bottom = _highest(a, b, slope) + pad, -_highest(-b, -a, slope) - pad
+    top, bottom = highest(a, b, slope) + pad, -highest(-b, -a, slope) - pad
     scale = phi.slope[1] / width
     middle, spread = 0.5 * (top + bottom), 0.5 * (top - bottom)
     zero = float(phi.function(np.zeros(1))[0])
     return phi.slope[1] * slope, zero + scale * middle, scale * (spread + 4 * EPS * (np.abs(middle) + spread + 1.0))
 
 
-def _highest(a: Array, b: Array, slope: Array) -> Array:
-    """An upper bound of ``tanh s - slope s`` on ``[a, b]``, but for rounding."""
+def highest(a: Array, b: Array, slope: Array) -> Array:
+    """An upper bound of ``tanh s - slope s`` on ``[a, b]`` for slopes in [0, 1], but for rounding."""
     left = np.minimum(b, 0.0)
     convex = np.maximum(np.tanh(a) - slope * a, np.tanh(left) - slope * left)
     start = np.maximum(a, 0.0)
@@ -102,10 +102,14 @@ class _Network:
         A, B, C, _ = system_balls(driven.system)
         middle = 0.5 * (low + high)
         reach = np.nextafter(np.maximum(high - middle, middle - low) * (1 + 4 * EPS), np.inf)
-        square = B.shape[0] == B.shape[1]
-        entries = np.diagonal(B.mid)
-        diagonal = square and np.count_nonzero(B.mid) == np.count_nonzero(entries) and not B.rad.any()
-        return cls(driven, activation(driven.activation), A, B, C, middle, reach, entries if diagonal else None)
+        return cls(driven, activation(driven.activation), A, B, C, middle, reach, diagonal_of(B))
+
+
+def diagonal_of(B: Ball) -> Array | None:
+    """The diagonal of an exact square matrix that has no other entries, else ``None``."""
+    entries = np.diagonal(B.mid)
+    square = B.shape[0] == B.shape[1]
+    return entries if square and np.count_nonzero(B.mid) == np.count_nonzero(entries) and not B.rad.any() else None
 
 
 def _sums(columns: list[Array]) -> Array:

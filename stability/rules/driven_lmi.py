@@ -8,9 +8,10 @@ The network ``x+ = A x + B phi(C x + E u + b) + F u`` has a bounded activation, 
 make :math:`V = \max_i |x_i| / r_i` obey :math:`V^+ - 1 \le q (V - 1)` above one: the box
 :math:`|x_i| \le (1 + \eta) r_i` is never left, and entered from anywhere: after one step where ``A = 0``, else after
 :math:`\lceil \log((V_0 - 1) / \eta) / \log(1 / q) \rceil` steps. From there on zonotopes (``rigor/zonotopes.py``)
-enclose what the pre-activations can be ``steps`` steps later, and ever after. The multiplier inequality with the range
-of the *derivative* there proves the rate for any two trajectories from that step on: on the segment between them each
-difference quotient lies in that range. Sets and slopes are computed again here, rounded outwards.
+enclose what the pre-activations can be ``steps`` steps later, and ever after; linear bounds traced back through several
+steps (``rigor/backward.py``), so often as ``backward`` says, make their ranges narrower. The multiplier inequality with
+the range of the *derivative* there proves the rate for any two trajectories from that step on: on the segment between
+them each difference quotient lies in that range. Sets and slopes are computed again here, rounded outwards.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.errors import StabilityError
+from stability.rigor.backward import BackwardBounds, Schedule
 from stability.rigor.balls import Ball, system_balls
-from stability.rigor.region import Region, slope_range
+from stability.rigor.region import slope_range
 from stability.rigor.zonotopes import Tube, can_relax
-from stability.rules.fields import Count, Input, Number, Refused, State, require
+from stability.rules.fields import AnyArray, Count, Input, Number, Refused, State, require
 from stability.rules.multiplier_lmi import Decay, check_lmi, no_decay
 from stability.rules.regional_lmi import regional_system
 from stability.rules.registry import certifies, reason_of
@@ -34,7 +36,9 @@ from stability.systems.activations import activation
 from stability.systems.parts import exactly
 
 MOST_STEPS, MOST_WINDOW = 2000, 200
+MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES = 1000, 64, 16, 256
 """Of what a file may ask the checker to do."""
+ROWS = "backward must hold whole numbers, (rounds, depth, sweeps, cells, memory) in each row"
 BOX = "low and high must be vectors of {p} entries with low <= high"
 Array = np.ndarray
 
@@ -50,12 +54,11 @@ def no_tube(subject: DrivenSystem) -> str | None:
     return None
 
 
-def slopes_on(subject: DrivenSystem, tube: Tube) -> LureSystem:
-    """The system with the range of the derivative where the pre-activations are."""
-    centre = 0.5 * (tube.low + tube.high)
-    reach = np.nextafter(np.maximum(tube.high - centre, centre - tube.low), np.inf)
-    low, high = slope_range(subject.activation, centre, reach)
-    return regional_system(subject.system, Region(centre, reach, low, high, low[:0]))
+def slopes_on(subject: DrivenSystem, low: Array, high: Array) -> LureSystem:
+    """The system with the range of the derivative where the pre-activations are within ``low`` and ``high``."""
+    centre = 0.5 * (low + high)
+    reach = np.nextafter(np.maximum(high - centre, centre - low), np.inf)
+    return regional_system(subject.system, *slope_range(subject.activation, centre, reach))
 
 
 @certifies(
@@ -67,7 +70,9 @@ def slopes_on(subject: DrivenSystem, tube: Tube) -> LureSystem:
     size="r must be a positive vector of {n} entries",
 )
 class DrivenLmi(Decay):
-    """``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the box of states."""
+    """``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the box of states; rows of
+    ``backward``: rounds, depth, sweeps, cells and memory of linear bounds.
+    """
 
     low: Annotated[Input, BOX]
     high: Annotated[Input, BOX]
@@ -76,6 +81,12 @@ class DrivenLmi(Decay):
     room: Number
     steps: Count
     window: Count
+    backward: AnyArray | None = None
+
+    @property
+    def settled(self) -> int:
+        """Steps from the first box to the last sets."""
+        return self.steps + sum(part.steps for part in self._schedules())
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         low, high = self.low, self.high
@@ -84,10 +95,10 @@ class DrivenLmi(Decay):
         else:
             ends = interval_phrase(float(low.min(initial=0.0)), float(high.max(initial=0.0)))
             inputs = f"entry j in [low_j, high_j] of the proof (all within {ends})"
-        later = f"{self.steps} steps after"
+        later = f"{self.settled} steps after"
         box = f"|h_i| <= {exactly(1.0 + self.room)} r_i"
         if self.share == 0.0:
-            start = f"From step K = {self.steps + 1} on, wherever they start,"
+            start = f"From step K = {self.settled + 1} on, wherever they start,"
         else:
             longest = f"ceil(log((V - 1) / {exactly(self.room)}) / log(1 / {at_most(self.share, near=1.0)}))"
             start = (
@@ -107,18 +118,44 @@ class DrivenLmi(Decay):
         require(self.steps <= MOST_STEPS and self.window <= MOST_WINDOW, "more steps than this checker makes")
         self._absorbs(subject)
         self.require_metric()
+        low, high = self._enclosed(subject)
+        try:
+            inner = slopes_on(subject, low, high)
+        except StabilityError as error:
+            raise Refused(f"no system with the slopes of the sets: {error}") from error
+        reason = reason_of(check_lmi(inner, self.P, self.L, self.rate))
+        width = float(np.mean(high - low))
+        return f"pre-activations within {width:.3g} on average after {self.settled} steps; {reason}"
+
+    def _enclosed(self, subject: DrivenSystem) -> tuple[Array, Array]:
+        """Bounds of the pre-activations once the sets have settled.
+
+        Raises:
+            Refused: there are none.
+        """
         tube = Tube(subject, self.low, self.high, self._box(), self.window)
         for _ in range(self.steps):
             tube.step()
             require(np.isfinite(tube.low).all() and np.isfinite(tube.high).all(), "the sets have no finite bounds")
-        require((tube.low <= tube.high).all(), "the sets are empty: that cannot be")
-        try:
-            inner = slopes_on(subject, tube)
-        except StabilityError as error:
-            raise Refused(f"no system with the slopes of the sets: {error}") from error
-        reason = reason_of(check_lmi(inner, self.P, self.L, self.rate))
-        width = float(np.mean(tube.high - tube.low))
-        return f"pre-activations within {width:.3g} on average after {self.steps} steps; {reason}"
+        bounds = BackwardBounds(subject, self.low, self.high, (tube.low, tube.high), tube.states())
+        for schedule in self._schedules():
+            fits = schedule.histories(subject.inputs) <= MOST_HISTORIES and schedule.memory <= schedule.depth
+            require(fits, "more histories of inputs than this checker follows")
+            bounds.follow(schedule)
+        require((bounds.low <= bounds.high).all(), "the sets are empty: that cannot be")
+        return bounds.low, bounds.high
+
+    def _schedules(self) -> list[Schedule]:
+        """The rows of ``backward``.
+
+        Raises:
+            Refused: they are none, or ask for more than a checker does.
+        """
+        rows = np.zeros((0, 5)) if self.backward is None else self.backward
+        require(rows.ndim == 2 and rows.shape[1:] == (5,) and len(rows) <= 16, ROWS)
+        most = np.array([MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES, MOST_DEPTH])
+        require((rows == np.floor(rows)).all() and (rows >= (0, 1, 0, 1, 0)).all() and (rows <= most).all(), ROWS)
+        return [Schedule(*(int(entry) for entry in row)) for row in rows]
 
     def _box(self) -> Array:
         """Half widths of the box of the states, rounded up."""

@@ -27,14 +27,15 @@ from stability.rules.registry import certifies
 from stability.statements import at_least, at_most, decay_factor, decays, describe
 from stability.systems import DrivenSystem, LureSystem
 
+Array = np.ndarray
 
-def regional_system(system: LureSystem, region: Region) -> LureSystem:
-    """The same linear part with the slopes that the region allows.
+
+def regional_system(system: LureSystem, low: Array, high: Array) -> LureSystem:
+    """The same linear part with slopes in ``[low, high]``, ``(m,)`` each.
 
     A discretised system is rebuilt from its continuous one, so that the rounding of its formula stays inside
     the checker's error bound; channels that are copies of one another then share the wider interval.
     """
-    low, high = region.low, region.high
     if system.origin is None:
         return LureSystem(system.A, system.B, system.C, system.D, (low, high), system.dt)
     base, method = system.origin.base, system.origin.method
@@ -89,7 +90,7 @@ class RegionalLmi(Decay):
         balance = f"the drift at its centre is {drift:.3g}, contraction undoes {allowed:.3g}"
         require(drift * (1 + 4 * EPS) < allowed, f"the region is not proved invariant: {balance}")
         try:
-            inner = regional_system(subject.system, region)
+            inner = regional_system(subject.system, region.low, region.high)
         except StabilityError as error:
             raise Refused(f"no system with the region's slopes: {error}") from error
         valid, reason = check_lmi(inner, self.P, self.L, self.rate)

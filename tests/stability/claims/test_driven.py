@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.claims.driven import ROOM, driven_contraction
 from stability.errors import ConfigurationError, DimensionError
 from stability.gated.cell import GatedCell
+from stability.rules.driven_lmi import DrivenLmi
 from stability.rules.registry import RULES
 from stability.systems import DrivenSystem, LureSystem
 
@@ -43,6 +45,7 @@ def holds_on_trajectories(driven: DrivenSystem, claim: Claim, seed: int, starts:
     """
     assert claim.proof is not None
     data, rng = claim.proof.data, np.random.default_rng(seed)
+    settled = DrivenLmi.of(data).settled
     x, y = starts * rng.normal(size=(2, 200, driven.states))
     if data["share"] > 0.0:
         largest = float(max(np.abs(v / data["r"]).max() for v in (x, y)))
@@ -51,8 +54,8 @@ def holds_on_trajectories(driven: DrivenSystem, claim: Claim, seed: int, starts:
         wait = 1
     first = None
     worst, k = 0.0, 0
-    for t in range(wait + data["steps"] + 40):
-        if t >= wait + data["steps"]:
+    for t in range(wait + settled + 40):
+        if t >= wait + settled:
             d = np.linalg.norm(x - y, axis=1)
             first = d if first is None else first
             bound = data["overshoot"] * data["rate"] ** k * first
@@ -145,6 +148,61 @@ def test_the_box_of_states_takes_in_every_start_in_the_time_that_is_told(proved)
         if t >= steps:
             assert (np.abs(x) <= (1 + data["room"]) * data["r"]).all()
         x = driven.advance(x, rng.choice([-0.4, 0.5], size=(64, 1)))
+
+
+@pytest.mark.parametrize(("n", "leak"), [(4, 1.0), (8, 0.3)])
+def test_no_corner_of_the_box_of_states_is_left_in_exact_arithmetic(n, leak):
+    """Every corner of states, of what the activation can be and of inputs, in rational numbers."""
+    driven = reservoir(n, 0.8, leak, 3)
+    claim, _ = driven_contraction(driven, (-0.3, 0.2), rate="any")
+    assert claim.verdict is Verdict.CERTIFIED
+    data, system = claim.proof.data, driven.system
+    half = [Fraction(1 + data["room"]) * Fraction(r) for r in data["r"]]
+    largest = [max(abs(Fraction(a)), abs(Fraction(b))) for a, b in zip(data["low"], data["high"])]
+    for i in range(n):  # a row is largest at one corner, the signs of its entries
+        kept = sum(abs(Fraction(a)) * r for a, r in zip(system.A[i], half))
+        added = sum(abs(Fraction(b)) for b in system.B[i])
+        assert kept + added + sum(abs(Fraction(f)) * u for f, u in zip(driven.F[i], largest)) <= half[i]
+        assert kept <= Fraction(data["share"]) * half[i]
+
+
+@pytest.fixture(scope="module")
+def traced() -> tuple[DrivenSystem, Claim]:
+    """Where zonotopes from all states do not suffice and linear bounds traced back do."""
+    driven = reservoir(8, 1.0, 1.0, 1)
+    claim, _ = driven_contraction(driven, (-0.5, 0.5), tol=1e-4)
+    assert claim.verdict is Verdict.CERTIFIED
+    return driven, claim
+
+
+FEWER = {
+    "no bounds traced back": lambda v: None,
+    "one round": lambda v: v[:1] * [0, 1, 1, 1, 1] + [1, 0, 0, 0, 0],
+    "half a round": lambda v: v + [0.5, 0, 0, 0, 0],
+    "less than none": lambda v: v - [1000, 0, 0, 0, 0],
+    "rounds without end": lambda v: v + [1e9, 0, 0, 0, 0],
+    "more memory than depth": lambda v: v + [0, 0, 0, 0, 60],
+    "histories without end": lambda v: v + [0, 50, 0, 3, 50],
+    "another shape": lambda v: v[:, :4],
+}
+
+
+@pytest.mark.parametrize("change", FEWER.values(), ids=FEWER)
+def test_bounds_that_are_not_made_prove_nothing(traced, change):
+    driven, claim = traced
+    rule, data = RULES["driven_lmi"], dict(claim.proof.data)
+    assert rule(driven, claim)[0]
+    data["backward"] = change(data["backward"])
+    if data["backward"] is None:
+        del data["backward"]
+    assert not rule(driven, replace(claim, proof=Proof("driven_lmi", data)))[0]
+
+
+def test_the_sentence_counts_the_steps_of_all_sets(traced):
+    _, claim = traced
+    data = claim.proof.data
+    settled = data["steps"] + int((data["backward"][:, 0] * (data["backward"][:, 1] + 1)).sum())
+    assert f"from step K = {settled + 1} on" in claim.statement.lower().replace("k =", "K =")
 
 
 def test_refuted_at_large_and_certified_in_a_box_stand_in_one_file(tmp_path):
@@ -242,15 +300,16 @@ def greedy(driven: DrivenSystem, claim: Claim, seed: int) -> float:
     """As ``holds_on_trajectories``, each input of the claim's steps the one after which the pair is farther apart."""
     assert claim.proof is not None
     data, rng = claim.proof.data, np.random.default_rng(seed)
+    settled = DrivenLmi.of(data).settled
     x, y = data["r"] * rng.uniform(-1, 1, size=(2, 60, driven.states))
     first, worst, k = None, 0.0, 0
-    for t in range(1 + data["steps"] + 40):
-        if t > data["steps"]:
+    for t in range(1 + settled + 40):
+        if t > settled:
             d = np.linalg.norm(x - y, axis=1)
             first = d if first is None else first
             worst = max(worst, float(((d - ROUNDING) / (data["overshoot"] * data["rate"] ** k * first)).max()))
             k += 1
-        if t < data["steps"]:
+        if t < settled:
             own, others = (np.where(rng.random((60, driven.inputs)) < 0.5, data["low"], data["high"]) for _ in range(2))
             x, y = driven.advance(x, own), driven.advance(y, others)
             continue

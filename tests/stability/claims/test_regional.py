@@ -153,7 +153,7 @@ def test_bounds_over_the_region_contain_samples(rng):
             assert (np.abs(driven.channel(x, v) - region.centre) <= region.reach).all()
             still = driven.advance(centre, v) - (centre if driven.system.is_discrete else 0.0)
             assert (np.abs(still) <= region.drift).all()
-        inner = regional_system(driven.system, region)
+        inner = regional_system(driven.system, region.low, region.high)
         assert (inner.alpha <= region.low).all()
         assert (inner.beta >= region.high).all()
 

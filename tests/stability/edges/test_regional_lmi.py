@@ -228,7 +228,7 @@ def test_copies_of_a_channel_share_the_slopes_of_both():
     base = LureSystem(-np.eye(2), np.eye(2), np.eye(2), [[0.0, 0.5], [0.0, 0.0]])
     low, high = np.array([0.2, 0.5, 0.3, 0.1]), np.array([0.6, 0.7, 0.4, 0.9])
     region = Region(np.zeros(4), np.zeros(4), low, high, np.zeros(2))
-    inner = regional_system(base.midpoint(0.1), region)
+    inner = regional_system(base.midpoint(0.1), region.low, region.high)
     assert inner.alpha.tolist() == [0.2, 0.1, 0.2, 0.1]
     assert inner.beta.tolist() == [0.6, 0.9, 0.6, 0.9]
     assert inner.origin.method == "midpoint"
@@ -236,7 +236,7 @@ def test_copies_of_a_channel_share_the_slopes_of_both():
         assert np.array_equal(getattr(inner, key), getattr(base.midpoint(0.1), key))
     one = Region(np.zeros(2), np.zeros(2), low[:2], high[:2], np.zeros(2))
     for system in (base, base.euler(0.1)):
-        inner = regional_system(system, one)
+        inner = regional_system(system, one.low, one.high)
         assert inner.alpha.tolist() == [0.2, 0.5]
         assert inner.beta.tolist() == [0.6, 0.7]
 
