@@ -177,12 +177,12 @@ def traced() -> tuple[DrivenSystem, Claim]:
 
 FEWER = {
     "no bounds traced back": lambda v: None,
-    "one round": lambda v: v[:1] * [0, 1, 1, 1, 1] + [1, 0, 0, 0, 0],
-    "half a round": lambda v: v + [0.5, 0, 0, 0, 0],
-    "less than none": lambda v: v - [1000, 0, 0, 0, 0],
-    "rounds without end": lambda v: v + [1e9, 0, 0, 0, 0],
-    "more memory than depth": lambda v: v + [0, 0, 0, 0, 60],
-    "histories without end": lambda v: v + [0, 50, 0, 3, 50],
+    "one round": lambda v: v[:1] * np.array([0, 1, 1, 1, 1]) + np.array([1, 0, 0, 0, 0]),
+    "half a round": lambda v: v + np.array([0.5, 0, 0, 0, 0]),
+    "less than none": lambda v: v - np.array([1000, 0, 0, 0, 0]),
+    "rounds without end": lambda v: v + np.array([1e9, 0, 0, 0, 0]),
+    "more memory than depth": lambda v: v + np.array([0, 0, 0, 0, 60]),
+    "histories without end": lambda v: v + np.array([0, 50, 0, 3, 50]),
     "another shape": lambda v: v[:, :4],
 }
 

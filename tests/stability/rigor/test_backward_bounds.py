@@ -1,4 +1,4 @@
-"""Linear bounds traced back through a driven network: no trajectory leaves them, and they are narrower than zonotopes."""
+"""Linear bounds traced back through a driven network: no trajectory leaves them, zonotopes are wider."""
 
 from __future__ import annotations
 
