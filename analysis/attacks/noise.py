@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, NonFiniteError
 
 from ..curvature.products import select_parameters
 from ..guard import check_int, check_labelled, logits_of, untouched
@@ -147,7 +147,8 @@ def parameter_noise_sweep(
 ) -> SweepResult:
     """Accuracy under white noise on the parameters: ``theta + level * s * N(0, I)``.
 
-    ``s`` is the root mean square of each tensor (``relative``) or 1. The noise is put on a copy of the model.
+    ``s`` is the root mean square of each tensor (``relative``) or 1. The noise is put on a copy of the model. Where it
+    makes the network diverge, the answers that are not finite are wrong ones.
 
     Args:
         model: ``model(x) -> logits (batch, classes)``; judged in evaluation mode, left as it was found.
@@ -180,7 +181,14 @@ def parameter_noise_sweep(
 
         def measure(level: float, generator: torch.Generator) -> float:
             shake(level, generator)
-            return _accuracy(twin, x, y)
+            try:
+                return _accuracy(twin, x, y)
+            except NonFiniteError:
+                if level == 0:
+                    raise
+            with torch.no_grad():
+                logits = twin(x)
+            return float(((logits.argmax(dim=1) == y) & torch.isfinite(logits).all(dim=1)).double().mean())
 
         options = {"relative": relative}
         return _sweep(

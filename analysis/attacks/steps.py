@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from torch import Tensor, nn
+
+from stability.errors import NonFiniteError
 
 from ..campaign.inputs import width
 from ..campaign.steps import step
-from .noise import noise_sweep
-from .scores import attack_scores, noise_scores
-from .sweep import attack_sweep
+from ..tasks import Task
+from .noise import noise_sweep, parameter_noise_sweep
+from .scores import ScoreSweep, attack_scores, noise_scores
+from .sweep import SweepResult, attack_sweep
 
 if TYPE_CHECKING:
     from ..campaign.work import Work
@@ -19,15 +24,24 @@ if TYPE_CHECKING:
 @step("noise")
 def _noise_step(work: Work) -> None:
     model, task, x, y, bounds = work.disturbed(work.budget.samples)
-    common: dict[str, Any] = {"draws": work.budget.draws, "bounds": bounds, "seed": work.seed}
+    common: dict[str, Any] = {"draws": work.budget.draws, "seed": work.seed}
     whole = task.labels_sequences
     frames = []
     for kind, scale in (("white", width(bounds)), ("salt_pepper", 1.0)):
         levels = [level * scale for level in work.budget.levels]
-        told = {"kind": kind, "levels": levels, **common}
+        told = {"kind": kind, "levels": levels, "bounds": bounds, **common}
         found = noise_sweep(model, x, y, **told) if whole else noise_scores(model, x, y, task=task, **told)
         frames.append(found.frame())
+    if any(p.requires_grad for p in model.parameters()):
+        with contextlib.suppress(NonFiniteError):  # with values to give, a network that diverges has no score
+            frames.append(_on_weights(model, task, x, y, {"levels": work.budget.levels, **common}).frame())
     work.write_table("noise.csv" if whole else "noise_scores.csv", pd.concat(frames, ignore_index=True))
+
+
+def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, told: dict[str, Any]) -> SweepResult | ScoreSweep:
+    if task.labels_sequences:
+        return parameter_noise_sweep(model, x, y, **told)
+    return noise_scores(model, x, y, task=task, kind="parameters", **told)
 
 
 @step("attacks")
@@ -40,7 +54,7 @@ def _attacks_step(work: Work) -> None:
     ]
     whole = task.labels_sequences
     if whole:
-        plans.append(("deepfool", "l2", budget.epsilons_l2, {}))
+        plans += [("deepfool", "linf", budget.epsilons_linf, {}), ("deepfool", "l2", budget.epsilons_l2, {})]
     common: dict[str, Any] = {"bounds": bounds, "seed": work.seed}
     frames = []
     for attack, norm, sizes, options in plans:

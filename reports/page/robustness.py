@@ -13,6 +13,8 @@ from .layout import NAMED, Section, draw, field, tabulate
 from .trainings import bands
 
 L2 = "radius, Euclidean norm of the change"
+LINF = "largest change of an entry"
+WEIGHTS = "standard deviation, in root mean squares of each weight tensor"
 
 
 def _ranges(models: Sequence[ModelRecord]) -> str:
@@ -29,7 +31,8 @@ def _scored(models: Sequence[ModelRecord]) -> list[str | None]:
     plans = (
         ("noise_scores", {"noise": "white"}, "White noise", "standard deviation of the noise"),
         ("noise_scores", {"noise": "salt_pepper"}, "Salt-and-pepper noise", "share of entries replaced"),
-        ("attack_scores", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", "largest change of an entry"),
+        ("noise_scores", {"noise": "parameters"}, "Noise on the weights", WEIGHTS),
+        ("attack_scores", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", LINF),
         ("attack_scores", {"attack": "pgd", "norm": "l2"}, "PGD attack, Euclidean", L2),
     )
     out = []
@@ -47,8 +50,10 @@ def robustness(report: Report) -> Section | None:
     plans = (
         ("noise", {"noise": "white"}, "White noise", "standard deviation of the noise"),
         ("noise", {"noise": "salt_pepper"}, "Salt-and-pepper noise", "share of entries replaced"),
-        ("attacks", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", "largest change of an entry"),
+        ("noise", {"noise": "parameters"}, "Noise on the weights", WEIGHTS),
+        ("attacks", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", LINF),
         ("attacks", {"attack": "pgd", "norm": "l2"}, "PGD attack, Euclidean", L2),
+        ("attacks", {"attack": "deepfool", "norm": "linf"}, "DeepFool attack, any entry", LINF),
         ("attacks", {"attack": "deepfool", "norm": "l2"}, "DeepFool attack, Euclidean", L2),
     )
     drawn = [
@@ -83,7 +88,10 @@ def robustness(report: Report) -> Section | None:
         "robustness",
         "Accuracy under noise and attack" if (panels or tables) and not other else "Noise and attack",
         f"{what} on the same test sequences when they are disturbed at random and when they are "
-        "disturbed on purpose, with full knowledge of the network. " + bands(report) + _ranges(models),
+        "disturbed on purpose, with full knowledge of the network. "
+        + bands(report)
+        + _ranges(models)
+        + " A network with values to give has no curve where noise on its weights makes it diverge." * other,
         tables,
         panels,
         reasons_for(models, "noise", "attacks", "robustness"),

@@ -184,14 +184,18 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
     pd.DataFrame(rows, columns=["step", "epoch", "matrix", "quantity", "value"]).to_csv(
         folder / "spectra.csv", index=False
     )
-    noise = [(k, v, accuracy * np.exp(-4 * v)) for k in ("white", "salt_pepper") for v in np.linspace(0, 0.4, 7)]
+    noise = [
+        (k, v, accuracy * np.exp(-4 * v))
+        for k in ("white", "salt_pepper", "parameters")
+        for v in np.linspace(0, 0.4, 7)
+    ]
     frame = pd.DataFrame(noise, columns=["noise", "level", "accuracy"])
     frame.assign(ci_low=frame.accuracy - 0.03, ci_high=frame.accuracy + 0.03, n=512).to_csv(
         folder / "noise.csv", index=False
     )
     attacks = [
         (a, n, e, accuracy * np.exp(-9 * e))
-        for a, n in (("pgd", "linf"), ("pgd", "l2"), ("deepfool", "l2"))
+        for a, n in (("pgd", "linf"), ("pgd", "l2"), ("deepfool", "linf"), ("deepfool", "l2"))
         for e in np.linspace(0, 0.3, 7)
     ]
     frame = pd.DataFrame(attacks, columns=["attack", "norm", "epsilon", "accuracy"])

@@ -123,6 +123,22 @@ def test_parameter_noise_has_the_stated_size():
     assert sweep.spread[0] == pytest.approx(all_or_nothing, abs=0.05)
 
 
+def test_answers_of_a_network_that_noise_makes_diverge_are_wrong():
+    """``1e38 (1 + z / 2) x`` leaves float32 for ``x = 3`` where ``z > 0.27``, and changes its sign where ``z < -2``."""
+
+    class Steep(Threshold):
+        def forward(self, x):
+            z = 1e38 * self.scale * x[:, 0]
+            return torch.cat([z, -z], 1)
+
+    x, y = torch.tensor([3.0, 1e-3]).reshape(2, 1, 1), torch.zeros(2, dtype=torch.long)
+    with pytest.raises(NonFiniteError):
+        parameter_noise_sweep(Steep(), 2 * x, y, levels=[0])
+    sweep = parameter_noise_sweep(Steep(), x, y, levels=[0, 0.5], draws=400)
+    expected = (normal.cdf(0.27) - normal.cdf(-2) + normal.cdf(2)) / 2
+    assert sweep.accuracy == (1.0, pytest.approx(expected, abs=0.06))
+
+
 def test_parameter_noise_on_named_and_recurrent_parameters():
     model, x, y = network()
     for chosen in ("recurrent", ["1.head.weight"]):

@@ -118,6 +118,15 @@ def test_solvers_were_asked_beside_the_certificate(analysed: Path) -> None:
         assert opinion["frequency_margin"] == pytest.approx(findings[opinion["criterion"]]["margin"], rel=1e-6)
 
 
+def test_every_kind_of_noise_and_attack_of_the_tables_is_there(analysed: Path) -> None:
+    noise, attacks = pd.read_csv(analysed / "noise.csv"), pd.read_csv(analysed / "attacks.csv")
+    assert set(noise["noise"]) == {"white", "salt_pepper", "parameters"}
+    kinds = set(zip(attacks["attack"], attacks["norm"]))
+    assert kinds == {(attack, norm) for attack in ("pgd", "deepfool") for norm in ("linf", "l2")}
+    for frame in (noise[noise["level"] == 0], attacks[attacks["epsilon"] == 0]):
+        assert frame["accuracy"].nunique() == 1
+
+
 def test_proved_accuracy_never_exceeds_what_an_attack_leaves(analysed: Path) -> None:
     proved = pd.read_csv(analysed / "robustness.csv")
     attacks = pd.read_csv(analysed / "attacks.csv")
