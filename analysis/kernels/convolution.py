@@ -3,7 +3,9 @@ r"""Convolutions whose second derivative is made of the kernels that the first o
 The gradient of :math:`y = w * x` is trilinear, :math:`(\nabla_x, \nabla_w, \nabla_b) = (w \star g, g \star x, \sum g)`,
 so its adjoint is again a convolution and two gradients of convolutions. ``torch`` makes the gradient by ``w`` there
 from a convolution with images as filters, which is slow, and a gradient by an input that nobody asked for. Images that
-are data keep the patches under a small filter: each product with them is then one of matrices.
+are data keep the patches under a small filter: each product with them is then one of matrices. All others are made with
+the channels of a place side by side, which the processor's kernels read without rearranging them first; what comes in
+and goes out is laid as the rest of the network has it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from .products import no_third
+
+
+def channels_last(t: Tensor) -> Tensor:
+    """Images with their channels beside each other, as the processor's convolutions read them at once."""
+    two = t.dim() == 4 and t.device.type == "cpu" and t.dtype == torch.float32
+    return t.contiguous(memory_format=torch.channels_last) if two else t
 
 
 @dataclass(frozen=True)
@@ -29,18 +37,20 @@ class Window:
     def apply(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         """``w * x + b``."""
         none = [0] * len(self.stride)
+        x, w = channels_last(x), channels_last(w)
         return torch.convolution(x, w, b, self.stride, self.padding, self.dilation, False, none, self.groups)
 
     def back(self, g: Tensor, x: Tensor, w: Tensor, wanted: tuple[bool, bool, bool]) -> tuple[Any, Any, Any]:
         """``w* g``, the gradient by ``w`` and that by a bias, where they are wanted."""
         if not any(wanted):
             return None, None, None
+        g, x, w = channels_last(g), channels_last(x), channels_last(w)
         bias, none = [len(w)], [0] * len(self.stride)
         stride, padding, dilation, groups = self.stride, self.padding, self.dilation, self.groups
         found = torch.ops.aten.convolution_backward(
             g, x, w, bias, stride, padding, dilation, False, none, groups, list(wanted)
         )
-        return tuple(value if needed else None for value, needed in zip(found, wanted))  # type: ignore[return-value]
+        return tuple(value.contiguous() if needed else None for value, needed in zip(found, wanted))  # type: ignore[return-value]
 
 
 _PATCH = 32
@@ -78,7 +88,7 @@ def _patches(window: Window, x: Tensor, w: Tensor, y: Tensor) -> Window | _Patch
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, window: Window, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-        y = window.apply(x, w, b)
+        y = window.apply(x, w, b).contiguous()
         ctx.window = _patches(window, x, w, y)
         ctx.save_for_backward(x, w)
         return y
@@ -95,7 +105,7 @@ class _Adjoint(torch.autograd.Function):
         ctx: Any, window: Window | _Patches, wanted: tuple[bool, bool, bool], g: Tensor, x: Tensor, w: Tensor
     ) -> Any:
         ctx.set_materialize_grads(False)
-        ctx.window = window
+        ctx.window, ctx.arranged = window, None
         ctx.save_for_backward(g, x, w)
         return window.back(g, x, w, wanted)
 
@@ -103,7 +113,9 @@ class _Adjoint(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         no_third(True)
         window: Window | _Patches = ctx.window
-        g, x, w = ctx.saved_tensors
+        if ctx.arranged is None:  # once, for all products
+            ctx.arranged = tuple(channels_last(t.detach()) for t in ctx.saved_tensors)
+        g, x, w = ctx.arranged
         _, _, to_g, to_x, to_w = ctx.needs_input_grad
         by_x, by_w, by_b = cotangents
         first = second = None
@@ -114,6 +126,8 @@ class _Adjoint(torch.autograd.Function):
             second = window.apply(x, by_w, by_b)
             by_b = None
         tangent = second if first is None else first if second is None else first.add_(second)
+        if tangent is not None:
+            tangent = tangent.contiguous()
         if by_b is not None:
             tangent = by_b.reshape(-1, *[1] * (g.dim() - 2)).expand_as(g)
         x_too = to_x and by_w is not None

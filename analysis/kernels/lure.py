@@ -160,14 +160,12 @@ class _Adjoint(torch.autograd.Function):
         by_drive, by_first, by_M, by_B = cotangents
         m = slope.shape[2]
         u = e.new_zeros(e.shape) if by_M is None else times_earlier(states, h0, by_M.mT)
-        if by_drive is not None:
-            u[..., -m:] += by_drive
         pushed = None
         if by_B is not None and len(M) > m:
             rows(u[..., :-m]).addmm_(rows(channels), by_B.mT)
         elif by_B is not None:
             pushed = channels @ by_B.mT
-        tangent, turned = _tangent(kind, u, slope, by_first, M, B, pushed)
+        tangent, turned = _tangent(kind, u, by_drive, slope, by_first, M, B, pushed)
         if ctx.curve is None and (bend := _bend(kind.activation, channels)) is not None:
             ctx.curve = bend.mul_(steep).mul_(kind.length if B is None else 1.0)
         to_z = None if ctx.curve is None else ctx.curve * u[..., -m:]
@@ -185,11 +183,19 @@ class _Adjoint(torch.autograd.Function):
 
 
 def _tangent(
-    kind: Map, u: Tensor, slope: Tensor, start: Tensor | None, M: Tensor, B: Tensor | None, pushed: Tensor | None
+    kind: Map,
+    u: Tensor,
+    pulse: Tensor | None,
+    slope: Tensor,
+    start: Tensor | None,
+    M: Tensor,
+    B: Tensor | None,
+    pushed: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """``p_t`` for all t, with ``u`` completed in place, and ``phi' u`` where there is a ``B``.
 
-    ``pushed`` is added to ``p``; where there is an ``A`` it is in ``u`` already.
+    ``pulse`` (``omega``) is added to the channels' part of ``u``, step by step, while that is at hand; ``pushed`` to
+    ``p``; where there is an ``A`` it is in ``u`` already.
     """
     m, n = slope.shape[2], M.shape[1]
     stepped, keep = _stepped(kind, M, m)
@@ -199,6 +205,8 @@ def _tangent(
     for t, (u_t, s_t, out) in enumerate(zip(u, slope, tangent)):
         if p is not None:
             u_t.addmm_(p, M_t)
+        if pulse is not None:
+            u_t[:, -m:].add_(pulse[t])
         if B is None or turned is None:
             if offset is None:
                 torch.mul(u_t[:, -m:], s_t, out=out).mul_(kind.length)

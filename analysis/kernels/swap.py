@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ...models.lure import LureLayer
+from ...models.network import SequenceModel, over_time
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import check_sequence
 from .convolution import Window, convolution
@@ -31,12 +32,51 @@ _STEPPED = (
     "_field",
 )
 
+_WORST_CONDITION = 30.0
+"""Of a ``B`` whose coordinates the states are computed in: what is lost there is a digit and a half at most."""
+
 
 def _plain(layer: LureLayer) -> bool:
     """Whether nothing of how the layer runs is another class's than those that the kernel stands for."""
     own = type(layer)
     base = all(getattr(own, name) is getattr(LureLayer, name) for name in _STEPPED)
     return base and (layer.time_step is None or layer.integrator == "euler") and "forward" not in vars(layer)
+
+
+def _plainly_read(model: SequenceModel) -> bool:
+    """Whether a model is its layer, one output of it or their mean, and a head, and the layer has a kernel and a B."""
+    layer = model.layer
+    own = type(model).forward is SequenceModel.forward and "forward" not in vars(model) and model.reduction != "all"
+    watched = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
+    return own and not watched and isinstance(layer, LureLayer) and _plain(layer) and "B" in layer.matrices()
+
+
+def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
+    """States ``(time, batch, n)`` of a layer on the kernel, and the matrix that they are still to be multiplied with.
+
+    In the coordinates ``h = B g`` the step has no ``B``: ``g+ = B^-1 A B g + phi(W B g + drive)``, a third fewer
+    products. Where they would cost digits, the step stays as it is.
+    """
+    mode.used = True
+    prepared, start = layer.begin(x, state)
+    drive = layer.drive(x.transpose(0, 1).contiguous(), prepared)
+    A, B, W = (cast(Any, None if M is None else M.mT) for M in prepared)
+    kind = Map(layer.activation)
+    if layer.time_step is not None:
+        kind = Map(layer.activation, 1, layer.dt)
+        A, B = (None if M is None else layer.dt * M for M in (A, B))
+    if B is None or not _is_well_conditioned(B):
+        return lure_states(kind, drive, start, W, A, B), None
+    wide = B.double()
+    back = torch.linalg.inv(wide)
+    A = None if A is None else (back @ A.double() @ wide).to(B.dtype)
+    W = (W.double() @ wide).to(B.dtype)
+    return lure_states(Map(kind.activation, kind.keep), drive, start @ back.mT.to(B.dtype), W, A), B
+
+
+def _is_well_conditioned(B: Tensor) -> bool:
+    sizes = torch.linalg.svdvals(B.detach().double())
+    return bool(sizes[-1] * _WORST_CONDITION > sizes[0])
 
 
 def _lure_forward(layer: LureLayer, mode: _Swapped) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -46,16 +86,25 @@ def _lure_forward(layer: LureLayer, mode: _Swapped) -> Callable[..., tuple[Tenso
         check_sequence(x, layer.input_size)
         if torch.is_autocast_enabled(x.device.type):
             return RecurrentLayer.forward(layer, x, state)
-        mode.used = True
-        prepared, start = layer.begin(x, state)
-        drive = layer.drive(x.transpose(0, 1).contiguous(), prepared)
-        A, B, W = (cast(Any, None if M is None else M.mT) for M in prepared)
-        kind = Map(layer.activation)
-        if layer.time_step is not None:
-            kind = Map(layer.activation, 1, layer.dt)
-            A, B = (None if M is None else layer.dt * M for M in (A, B))
-        states = lure_states(kind, drive, start, W, A, B)
+        states, B = _run(layer, mode, x, state)
+        if B is not None:
+            states = states @ B.mT
         return states.transpose(0, 1), states[-1]
+
+    return forward
+
+
+def _model_forward(model: SequenceModel, mode: _Swapped) -> Callable[[Tensor], Tensor]:
+    """``model.forward`` with a layer on the kernel, of whose states only what the head reads is multiplied with B."""
+
+    def forward(x: Tensor) -> Tensor:
+        layer = cast(LureLayer, model.layer)
+        check_sequence(x, layer.input_size)
+        if torch.is_autocast_enabled(x.device.type):
+            return SequenceModel.forward(model, x)
+        states, B = _run(layer, mode, x, None)
+        read = over_time(states.transpose(0, 1), model.reduction)
+        return model.head(read if B is None else read @ B.mT)
 
     return forward
 
@@ -141,13 +190,16 @@ def written_out(model: nn.Module) -> Iterator[_Swapped]:
         >>> same, kernels.used
         (True, True)
     """
-    swapped = [m for m in model.modules() if isinstance(m, LureLayer) and _plain(m)]
     mode = _Swapped()
+    forwards: dict[nn.Module, Any] = {
+        m: _model_forward(m, mode) for m in model.modules() if isinstance(m, SequenceModel) and _plainly_read(m)
+    }
+    forwards |= {m: _lure_forward(m, mode) for m in model.modules() if isinstance(m, LureLayer) and _plain(m)}
     try:
-        for layer in swapped:
-            layer.forward = _lure_forward(layer, mode)  # type: ignore[method-assign]
+        for module, forward in forwards.items():
+            module.forward = forward
         with mode:
             yield mode
     finally:
-        for layer in swapped:
-            vars(layer).pop("forward", None)
+        for module in forwards:
+            vars(module).pop("forward", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -47,6 +49,13 @@ class Directions(nn.Module):
         return outputs.mean(0)[:, :3] + (outputs.square().mean(0)[:, 3:] + h[0] * c[3])
 
 
+class Mean(nn.Module):
+    """The mean over time."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(1)
+
+
 def sequences(layer, reduction: str = "last") -> SequenceModel:
     return SequenceModel(layer, 3, reduction)
 
@@ -56,6 +65,8 @@ MODELS = {
     "lipschitz relu": lambda: sequences(LipschitzRNN(2, 4, dt=0.4, init_std=0.6, activation="relu"), "mean"),
     "neural ode": lambda: sequences(NeuralODERNN(2, 4, dt=0.4, init_std=0.6, activation="sigmoid")),
     "contracting": lambda: sequences(ContractingRNN(2, 4, rate=0.95), "mean"),
+    "contracting last": lambda: sequences(ContractingRNN(2, 4, rate=0.95)),
+    "contracting all": lambda: nn.Sequential(sequences(ContractingRNN(2, 4, rate=0.95), "all"), Mean()),
     "contracting flow": lambda: sequences(ContractingRNN(2, 4, time="continuous", activation="sigmoid")),
     "elman": lambda: sequences(ElmanRNN(2, 4, activation="leaky_relu"), "mean"),
     "stack": lambda: sequences([ElmanRNN(2, 4), LipschitzRNN(4, 3, dt=0.4, init_std=0.6)]),
@@ -197,3 +208,57 @@ def test_a_third_derivative_is_refused():
     (first,) = torch.autograd.grad(h.sum(), W, create_graph=True)
     with pytest.raises(NotImplementedError, match="third"):
         torch.autograd.grad(first.sum(), W, create_graph=True)
+
+
+@pytest.mark.parametrize("worst", [swap._WORST_CONDITION, 0.0])
+def test_a_step_with_b_is_the_same_in_both_coordinates(worst, monkeypatch):
+    """From a state of one's own, too; a B of a bad condition stays where it is."""
+    monkeypatch.setattr(swap, "_WORST_CONDITION", worst)
+    torch.manual_seed(6)
+    layer, x = ContractingRNN(2, 4, rate=0.95).double(), torch.randn(5, 6, 2, dtype=torch.float64)
+    start = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    seen = []
+    monkeypatch.setattr(swap, "lure_states", lambda *given: seen.append(len(given) == 6) or lure_states(*given))
+    at, found = [*layer.parameters(), start], []
+    directions = [torch.randn_like(p) for p in at]
+    for inside in (False, True):
+        with written_out(layer) if inside else nullcontext():
+            outputs, last = layer(x, start)
+            loss = outputs.square().mean() + (last.sin() * outputs[:, 2]).sum()
+            gradient = torch.autograd.grad(loss, at, create_graph=True)
+        found.append([loss, *gradient, *product(gradient, at, directions)])
+    assert_equal(found[1], found[0])
+    assert seen == [worst == 0.0]
+
+
+def test_a_layer_that_is_watched_is_still_called():
+    model, x, _ = problem("contracting last")
+    calls = []
+    handle = model.layer.register_forward_hook(lambda *given: calls.append(1))
+    with written_out(model) as kernels:
+        seen = model(x)
+    handle.remove()
+    assert kernels.used
+    assert calls == [1]
+    torch.testing.assert_close(seen, model(x), rtol=1e-12, atol=1e-14)
+
+
+def test_images_in_single_precision_are_multiplied_as_in_double():
+    """Channels are laid side by side there: the answers, and how they lie, are those of the network."""
+    model, x, y = problem("images")
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        model, at = model.to(dtype), None
+        with written_out(model):
+            at = list(model.parameters())
+            _, gradient = differentiated(model, x.to(dtype), y, at)
+            torch.manual_seed(7)
+            directions = [torch.randn(p.shape, dtype=torch.float64).to(dtype) for p in at]
+            found.append(
+                [*gradient, *product(gradient, at, directions), model.second(model.first(x.to(dtype)[:, None]))]
+            )
+    for single, double in zip(*found, strict=True):
+        torch.testing.assert_close(
+            single.double(), double, rtol=0, atol=2e-6 * max(1.0, float(double.detach().abs().max()))
+        )
+    assert found[0][-1].is_contiguous()
