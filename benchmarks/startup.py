@@ -2,8 +2,8 @@
 
     python benchmarks/startup.py
 
-Processor seconds (user and system) of the child, least of several runs; ``certify`` has a system of 32 states. The first
-run of each, which does not count, compiles what it loads, as an installer does: nothing else would be compared.
+Processor seconds (user and system) of the child, least of several runs; ``certify`` has a system of 32 states. The
+first run of each, which does not count, compiles what it loads, as an installer does: nothing else would be compared.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def rows(repeats: int) -> list[dict]:
             "certify x.npz": [*STABILITY, "certify", "x.npz", "-o", "c.json"],
             "verify c.json": [*STABILITY, "verify", "c.json"],
         }
-        found = {name: min([processor(command, folder) for _ in range(repeats + 1)][1:]) for name, command in commands.items()}
+        found = {
+            name: min([processor(command, folder) for _ in range(repeats + 1)][1:])
+            for name, command in commands.items()
+        }
     floor = found["numpy and scipy.linalg"]
     return [{"command": name, "seconds": s, "times_the_floor": s / floor} for name, s in found.items()]
 
