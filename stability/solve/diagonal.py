@@ -69,11 +69,11 @@ class FrequencySamples:
         points = self._response.point(self.omega)
         points = rate * points if self._response.discrete else points - rate
         shape = (len(points), *self._response.D.shape)
-        out = np.empty(shape, dtype=np.complex128 if 16 * np.prod(shape) <= _MOST else np.complex64)
+        if 16 * np.prod(shape) <= _MOST:
+            return self._response.values(points, deadline)
+        out = np.empty(shape, dtype=np.complex64)
         for k, s in enumerate(points):
-            if deadline is not None:
-                deadline.require()
-            out[k] = self._response.value(s)
+            out[k] = self._response.values(s[None], deadline)[0]
         return out
 
 

@@ -179,15 +179,12 @@ def _refine(response: Response, omega: float, gain: float, gain_at: Callable[[fl
 def _climb(response: Response, rtol: float, deadline: Deadline) -> Peak:
     """From level to level: the peaks between the frequencies at which the largest singular value crosses it."""
 
-    def estimate(omega: float) -> float:
-        deadline.require()
-        return response.estimate(omega)
-
     def gain(omega: float) -> float:
         deadline.require()
         return response.gain(omega)
 
-    gains = {float(w): estimate(float(w)) for w in response.samples()}
+    samples = response.samples()
+    gains = dict(zip(samples.tolist(), response.estimates(samples, deadline).tolist()))
     omega = max(gains, key=lambda w: gains[w])
     best = gain(omega)
     if best == 0.0:  # zero at more points than a non-zero rational function of this degree has zeros
@@ -206,8 +203,8 @@ def _climb(response: Response, rtol: float, deadline: Deadline) -> Peak:
         omegas = np.unique(omegas[~np.isnan(omegas)])
         if len(omegas) == 0:
             break
-        tries = [float(w) for w in response.candidates(omegas[np.isfinite(omegas)])]
-        tries.sort(key=estimate, reverse=True)
+        candidates = response.candidates(omegas[np.isfinite(omegas)])
+        tries = candidates[np.argsort(-response.estimates(candidates, deadline), kind="stable")].tolist()
         above = next((w for w in tries[: None if response.small else _EXACT_TRIES] if gain(w) > level), None)
         if above is None:
             break

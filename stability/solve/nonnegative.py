@@ -33,7 +33,7 @@ def nonnegative(gram: Array, right: Array, most: int | None = None) -> Array:
         for the form with ``G``.
 
     Example:
-        >>> nonnegative(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([1.0, -1.0])).tolist()
+        >>> nonnegative(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([1.0, -1.0])).round(12).tolist()
         [0.5, 0.0]
     """
     n = len(right)

@@ -191,23 +191,25 @@ def positivity(system: StateSpace, *, deadline: Deadline | None = None) -> Posit
     limit = null.N.shape[1] > 0 and bool((null.values >= 0).all())  # a negative eigenvalue there decides by itself
     unit = float(np.abs(poles).max()) or 1.0
 
-    def value(omega: float) -> float:
-        deadline.require()
-        if np.isinf(omega):
-            return _limit(system, null) / unit**2 if limit else _least(R)
-        G = response.at(omega)
-        weight = 1.0 + (omega / unit) ** 2 if limit else 1.0
-        return _least(G + G.conj().T) * weight
+    def values(omegas: Array) -> Array:
+        finite = np.isfinite(omegas)
+        out = np.empty(len(omegas))
+        if not finite.all():
+            out[~finite] = _limit(system, null) / unit**2 if limit else _least(R)
+        G = response.values(response.point(omegas[finite]), deadline)
+        weight = 1.0 + (omegas[finite] / unit) ** 2 if limit else 1.0
+        out[finite] = np.linalg.eigvalsh(G + G.conj().transpose(0, 2, 1))[:, 0] * weight
+        return out
 
-    seen = {float(w): value(float(w)) for w in response.samples()}
-    omega = min(seen, key=lambda w: seen[w])
-    best = seen[omega]
+    samples = response.samples()
+    found = values(samples)
+    omega, best = float(samples[found.argmin()]), float(found.min())
     for _ in range(_LEVELS):
         deadline.require(70.0 * (2 * system.states + len(R)) ** 3)  # the eigenvalues of the pencil
         level = 0.0 if limit else best - 1e-9 * max(abs(best), float(np.abs(R).max(initial=0.0)))
         points = np.unique(_crossings(system, R - level * np.eye(len(R))))
         tries = response.candidates(points)
-        found = [value(float(w)) for w in tries]
+        found = values(tries)
         i = int(np.argmin(found))
         if found[i] >= best or (not limit and found[i] >= level):
             break

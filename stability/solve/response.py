@@ -10,6 +10,7 @@ from scipy.linalg import get_lapack_funcs, schur
 from stability.errors import DimensionError, UnsupportedError
 from stability.solve.coordinates import balanced_states, power_of_two
 from stability.solve.deadline import Deadline
+from stability.solve.shifted import ShiftedTriangle
 from stability.systems import as_matrix
 from stability.systems.statespace import StateSpace
 
@@ -17,10 +18,17 @@ Array = np.ndarray
 _SMALL = 40
 _POWER_STEPS = 12
 _RESONANCES = 16
+_ENTRIES = 2**21  # of a part of many right-hand sides, 32 MB
 
 
 class Response:
-    """Evaluates ``G(s) = C (s I - A)^{-1} B + D``: a Schur form once, then a triangular solve a point."""
+    """Evaluates ``G(s) = C (s I - A)^{-1} B + D``: a Schur form once, then triangular solves, all points in one.
+
+    Example:
+        >>> lag = Response(StateSpace(np.array([[-1.0]]), np.eye(1), np.eye(1), np.zeros((1, 1)), False))
+        >>> np.abs(lag.values(np.array([0.0, 1j]))).round(3).ravel().tolist()
+        [1.0, 0.707]
+    """
 
     def __init__(self, system: StateSpace) -> None:
         self.system, self.discrete = system, system.is_discrete
@@ -32,6 +40,7 @@ class Response:
         rng = np.random.default_rng(0)
         start = rng.normal(size=(self.D.shape[1], min(2, self.D.shape[1])))
         self._direction = np.linalg.qr(start.astype(complex))[0]
+        self._triangle: ShiftedTriangle | None = None
         (self._trtrs,) = get_lapack_funcs(("trtrs",), (self.T, self.B))
 
     def point(self, omega: Any) -> Any:
@@ -50,6 +59,48 @@ class Response:
         if info != 0:  # a pole
             return np.full(self.D.shape, np.inf + 0j)
         return self.D + self.C @ x
+
+    def values(self, points: Array, deadline: Deadline | None = None) -> Array:
+        """``G(s)`` at many points at once.
+
+        Args:
+            points: ``(K,)``.
+            deadline: asked before each part that fits into some tens of megabytes.
+
+        Returns:
+            ``(K, p, m)``; infinite at poles.
+
+        Raises:
+            TimeOverError: when the deadline comes before the last part.
+
+        Cost:
+            ``4 n^2 m`` flops a point.
+        """
+        if self._triangle is None:
+            self._triangle = ShiftedTriangle(self.T)
+        out = np.empty((len(points), *self.D.shape), dtype=complex)
+        size = max(1, _ENTRIES // max(self.B.size, self.D.size, 1))
+        for start in range(0, len(points), size):
+            (deadline or Deadline()).require()
+            part = points[start : start + size]
+            x = self._triangle.solve(part, self.B[:, None, :])
+            lost = ~np.isfinite(x).all(axis=(0, 2))
+            x[:, lost] = 0.0
+            G = (self.C @ x.reshape(len(x), -1)).reshape(len(self.C), len(part), -1)
+            out[start : start + size] = G.transpose(1, 0, 2) + self.D
+            out[start : start + size][lost] = np.inf
+        return out
+
+    def gains(self, omegas: Array, deadline: Deadline | None = None) -> Array:
+        """The largest singular values at many frequencies ``(K,)``, infinite ones included."""
+        omegas = np.asarray(omegas, dtype=float)
+        finite = np.isfinite(omegas)
+        G = np.broadcast_to(self.D + 0j, (len(omegas), *self.D.shape)).copy()
+        G[finite] = self.values(self.point(omegas[finite]), deadline)
+        inside = np.isfinite(G).all(axis=(1, 2))
+        out = np.full(len(omegas), np.inf)
+        out[inside] = np.linalg.norm(G[inside], 2, axis=(1, 2))
+        return out
 
     def at(self, omega: float) -> Array:
         """``G(i omega)`` or ``G(exp(i omega))``."""
@@ -83,6 +134,16 @@ class Response:
             value = max(new, value)
         self._direction = v
         return value
+
+    def estimates(self, omegas: Array, deadline: Deadline | None = None) -> Array:
+        """``estimate`` at many frequencies: of small systems all at once, else one after the other."""
+        if self.small:
+            return self.gains(omegas, deadline)
+        found = []
+        for omega in omegas:
+            (deadline or Deadline()).require()
+            found.append(self.estimate(float(omega)))
+        return np.array(found)
 
     def candidates(self, points: Array) -> Array:
         """Some frequencies in order, those half-way between them, and the ends."""

@@ -1,0 +1,79 @@
+"""Transfer matrices at many points at once, against a dense solve of each, and against one point after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stability.solve.deadline import Deadline, TimeOverError
+from stability.solve.response import Response, state_space
+from stability.solve.shifted import ShiftedTriangle
+
+
+def system(n: int, m: int, p: int, seed: int = 0, dt: float | None = None):
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(n, n)) / (2 * np.sqrt(n)) - (np.eye(n) if dt is None else 0.0)
+    return state_space(A, rng.normal(size=(n, m)), rng.normal(size=(p, n)), rng.normal(size=(p, m)), dt)
+
+
+def dense(system, points):
+    n = system.states
+    resolvent = np.linalg.solve(points[:, None, None] * np.eye(n) - system.A, system.B + 0j)
+    return system.C @ resolvent + system.D
+
+
+@pytest.mark.parametrize("dt", [None, 1.0])
+@pytest.mark.parametrize(("n", "m", "p"), [(1, 1, 1), (5, 2, 3), (16, 1, 2), (17, 4, 1), (50, 50, 3)])
+def test_all_points_at_once_are_those_of_a_dense_solve(n, m, p, dt):
+    G = system(n, m, p, n, dt)
+    response, omegas = Response(G), np.append(np.linspace(0.0, 3.0, 9), np.inf if dt is None else np.pi)
+    points = response.point(omegas[:-1])
+    found, expected = response.values(points), dense(G, points)
+    assert np.abs(found - expected).max() <= 1e-12 * np.abs(expected).max()
+    one = np.array([response.value(complex(s)) for s in points])
+    assert np.abs(found - one).max() <= 1e-13 * np.abs(expected).max()
+    gains = response.gains(omegas)
+    assert gains == pytest.approx([response.gain(w) for w in omegas], rel=1e-12)
+    assert response.estimates(omegas) == pytest.approx(gains, rel=1e-2)
+
+
+def test_solutions_of_ill_conditioned_triangles_have_small_residuals():
+    """Far from normal, with entries of all sizes, points next to eigenvalues: backward stable as back-substitution."""
+    rng = np.random.default_rng(1)
+    for n in (3, 16, 40):
+        T = np.triu(rng.normal(size=(n, n)) * 10.0 ** rng.uniform(-6, 6, size=(n, n))) + 1j * np.triu(np.ones((n, n)))
+        points = np.concatenate([np.diagonal(T)[:3] * (1 + 1e-12), 1j * np.geomspace(1e-6, 1e6, 7)])
+        right = rng.normal(size=(n, 1, 2)) + 0j
+        solver = ShiftedTriangle(T)
+        for adjoint in (False, True):
+            x = solver.solve(points, right, adjoint=adjoint)
+            for k, s in enumerate(points):
+                M = s * np.eye(n) - T
+                M = M.conj().T if adjoint else M
+                residual = np.abs(M @ x[:, k] - right[:, 0])
+                assert (residual <= 4e-16 * n * (np.abs(M) @ np.abs(x[:, k]) + np.abs(right[:, 0]))).all()
+
+
+def test_a_pole_is_infinite_and_spoils_no_other_point():
+    A = np.array([[0.0, 1.0, 3.0], [-4.0, 0.0, 1.0], [0.0, 0.0, -1.0]])
+    G = state_space(A, np.eye(3), np.eye(3))
+    response = Response(G)
+    pole = response.poles[np.abs(response.poles.imag - 2.0).argmin()]
+    points = np.array([1j, pole, 3j])
+    found = response.values(points)
+    assert np.isinf(found[1]).all()
+    assert np.isfinite(found[[0, 2]]).all()
+    assert np.abs(found[[0, 2]] - dense(G, points[[0, 2]])).max() < 1e-12
+    integrator = Response(state_space([[0.0]], [[1.0]], [[1.0]]))
+    assert integrator.gains(np.array([0.0, 2.0, np.inf])).tolist() == [np.inf, 0.5, 0.0]
+
+
+def test_parts_are_put_together_and_the_deadline_is_asked(monkeypatch):
+    G = system(6, 3, 2)
+    response, points = Response(G), 1j * np.linspace(0.0, 4.0, 11)
+    whole = response.values(points)
+    monkeypatch.setattr("stability.solve.response._ENTRIES", 4 * G.B.size)
+    assert np.abs(response.values(points) - whole).max() <= 1e-14 * np.abs(whole).max()
+    assert response.values(points[:0]).shape == (0, 2, 3)
+    with pytest.raises(TimeOverError):
+        response.values(points, Deadline.after(1e-9))
