@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stability.errors import ConfigurationError
+from stability.rigor.backward import steps_made
 from stability.rigor.constants import EPS
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def recovery_time(certificate: Certificate, size: float = 1.0, tol: float = 1e-3
     ]
     if not times:
         return None
-    return Recovery(size, tol, min(times), _since(certificate.claim))
+    return Recovery(size, tol, min(times), first_step(certificate.claim))
 
 
 def memory_horizon(certificate: Certificate, tol: float = 1e-3) -> Recovery | None:
@@ -152,12 +153,13 @@ def _time(rate: float, overshoot: float, size: float, tol: float, discrete: bool
     return math.floor(time) + 1 if discrete else math.nextafter(time, math.inf)
 
 
-def _since(claim: Claim) -> int | None:
-    """The step from which on a claim holds."""
+def first_step(claim: Claim) -> int | None:
+    """The step from which on a claim holds, wherever a trajectory starts; ``None`` where it depends on the start."""
     data = {} if claim.proof is None else claim.proof.data
     if claim.name == "contraction":
         return 0
-    return int(data["steps"]) + 1 if data.get("share") == 0.0 and "steps" in data else None
+    whole = data.get("share") == 0.0 and "steps" in data
+    return steps_made(data["steps"], data.get("backward")) + 1 if whole else None
 
 
 def _diameters(certificate: Certificate) -> Iterator[float]:

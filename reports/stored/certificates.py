@@ -13,6 +13,7 @@ import numpy as np
 from stability.certificate import Certificate, Verdict
 from stability.errors import StabilityError
 from stability.gated.cell import GatedCell
+from stability.recovery import first_step
 from stability.stacks.stack import LayerStack
 from stability.verify import Verification, verify
 
@@ -83,8 +84,8 @@ def _driven(certificate: Certificate) -> dict[str, Any] | None:
     if claim.name != "driven_contraction" or claim.proof is None:
         return None
     data = claim.proof.data
-    since = int(data["steps"]) + 1 if data["share"] == 0.0 else None
-    return {"low": np.asarray(data["low"]).tolist(), "high": np.asarray(data["high"]).tolist(), "since": since}
+    low, high = np.asarray(data["low"]).tolist(), np.asarray(data["high"]).tolist()
+    return {"low": low, "high": high, "since": first_step(claim)}
 
 
 def _needs_box(subject: Any) -> bool:

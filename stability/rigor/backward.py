@@ -63,6 +63,17 @@ class Schedule:
         return self.cells ** min(inputs * self.memory, 64)
 
 
+def steps_made(steps: int, rows: Array | None) -> int:
+    """Steps from the first box to the last sets of a proof, whose rows of schedules begin with rounds and depth.
+
+    Example:
+        >>> steps_made(2, np.array([[31.0, 6.0, 2.0, 1.0, 0.0]]))
+        219
+    """
+    made = np.zeros((0, 2)) if rows is None or np.ndim(rows) != 2 or rows.shape[1] < 2 else rows  # the rule says if not
+    return int(steps) + sum(Schedule(int(row[0]), int(row[1]), 0).steps for row in made)
+
+
 def _most(rows: Array, low: Array, high: Array) -> Array:
     """``max rows v`` over ``low <= v <= high``, but for rounding."""
     return np.maximum(rows, 0.0) @ high + np.minimum(rows, 0.0) @ low

@@ -22,7 +22,7 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.errors import StabilityError
-from stability.rigor.backward import BackwardBounds, Schedule
+from stability.rigor.backward import BackwardBounds, Schedule, steps_made
 from stability.rigor.balls import Ball, system_balls
 from stability.rigor.region import slope_range
 from stability.rigor.zonotopes import Tube, can_relax
@@ -86,7 +86,7 @@ class DrivenLmi(Decay):
     @property
     def settled(self) -> int:
         """Steps from the first box to the last sets."""
-        return self.steps + sum(part.steps for part in self._schedules())
+        return steps_made(self.steps, self.backward)
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
         low, high = self.low, self.high

@@ -91,5 +91,8 @@ def test_claims_about_a_box_say_from_when_on() -> None:
     assert found.since == 7
     assert found.size == pytest.approx(10.0)
     assert found.size >= 10.0
+    rows = np.array([[3.0, 4.0, 2.0, 1.0, 0.0]])
+    later = proved(0.5, 1.0, "driven_contraction", r=np.ones(2), share=0.0, room=0.0, steps=6, backward=rows)
+    assert recovery_time(Certificate(MAP, later)).since == 7 + 3 * 5
     leaky = proved(0.5, 1.0, "driven_contraction", r=np.array([3.0]), share=0.5, room=0.1, steps=6)
     assert recovery_time(Certificate(MAP, leaky)).since is None
