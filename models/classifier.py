@@ -30,7 +30,7 @@ _ROUNDING, _REALISED = 1e-8, 1e-4
 
 
 def classifier(module: Any) -> Classifier:
-    """The classifier that a module runs: its recurrent part from the zero state, and its linear head.
+    """The classifier that a module runs: its recurrent part from its initial state, and its linear head.
 
     Known are a ``SequenceModel`` with any layer that has a system (linear ones and stacks, too), what an ONNX file
     gives, and a module of one's own in which there is one recurrent part and one ``nn.Linear`` behind it. Whichever it
@@ -88,16 +88,28 @@ def _of_sequence_model(model: SequenceModel) -> Classifier:
     with torch.no_grad():
         reference = model.head.weight
         probe = torch.zeros(1, 1, model.input_size, dtype=reference.dtype, device=reference.device)
-        if any(bool(leaf.any()) for leaf in state_leaves(model.layer.begin(probe)[1])):
-            raise UnsupportedError(f"this {name} starts from a state of its own: local certificates start from zero")
+        leaves = [leaf[0].reshape(-1) for leaf in state_leaves(model.layer.begin(probe)[1])]
     weight, bias = as_array(model.head.weight, "head.weight"), as_array(model.head.bias, "head.bias")
     layers = [model.layer] if isinstance(model.layer, LinearLayer) else list(getattr(model.layer, "layers", ()))
     if layers and isinstance(model.layer, LinearLayer | Stack) and all(isinstance(p, LinearLayer) for p in layers):
         network, outputs = _with_outputs(layers)
-        return Classifier(network, np.hstack([np.zeros((len(weight), outputs)), weight]), bias, model.reduction)
+        given = np.hstack([np.zeros((len(weight), outputs)), weight]), bias, model.reduction
+        return Classifier(network, *given, start=_start(leaves, network.states, name))
     if not model.layer.outputs_hidden and not isinstance(model.layer, Stack):  # a stack's driven() asks each layer
         raise UnsupportedError(f"what a {name} puts out is no part of its state: no local certificate is known for it")
-    return Classifier(recurrent_subject(model.layer), weight, bias, model.reduction)
+    network = recurrent_subject(model.layer)
+    return Classifier(network, weight, bias, model.reduction, start=_start(leaves, network.states, name))
+
+
+def _start(leaves: Sequence[torch.Tensor], states: int, name: str) -> np.ndarray | None:
+    """The initial states of all layers in their order; of linear layers, zeros behind them for the outputs."""
+    if not any(bool(leaf.any()) for leaf in leaves):
+        return None
+    parts = [as_array(leaf, "the initial state") for leaf in leaves]
+    found = np.concatenate(parts) if not any(leaf.is_complex() for leaf in leaves) else np.zeros(states + 1)
+    if len(found) > states:
+        raise UnsupportedError(f"how the initial state of this {name} enters the system that it runs is not known")
+    return np.concatenate([found, np.zeros(states - len(found))])
 
 
 def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
@@ -150,8 +162,8 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
     best = int(np.argmin(apart))
     if not apart[best] <= allowed:  # NaN is no agreement either
         raise DisagreementError(
-            f"the logits of this {type(module).__name__} are not those of its recurrent part from the zero state and "
-            f"its linear head (apart by {apart[best]:.1e} of their size): an initial state that is not zero, a norm or "
+            f"the logits of this {type(module).__name__} are not those of its recurrent part from its initial "
+            f"state and its linear head (apart by {apart[best]:.1e} of their size): an initial state of its own, a norm or "
             "an activation between them, another step that the head reads?"
         )
     return found[best]

@@ -44,9 +44,9 @@ class _Lure(nn.Module):
         self.states = system.states
         self.phi: Callable[[Tensor], Tensor] = {**TORCH_ACTIVATIONS, "identity": lambda z: z}[layer.activation]
 
-    def forward(self, u: Tensor) -> Tensor:
+    def forward(self, u: Tensor, start: Tensor) -> Tensor:
         into, beside = nn.functional.linear(u, self.E, self.b), nn.functional.linear(u, self.F)
-        x, seen = u.new_zeros(len(u), self.states), []
+        x, seen = start.expand(len(u), -1), []
         for drive, skip in zip(into.unbind(1), beside.unbind(1)):
             free = drive + x @ self.C.mT
             w = self.phi(free)
@@ -81,9 +81,10 @@ class _Gated(nn.Module):
             setattr(self, name, _parameter(getattr(cell, name), dtype))
         self.kind, self.hidden, self.reset_after = cell.kind, cell.hidden, cell.reset_after
 
-    def forward(self, u: Tensor) -> Tensor:
+    def forward(self, u: Tensor, start: Tensor) -> Tensor:
         into = nn.functional.linear(u, self.w_ih, self.b_ih)
-        h = c = u.new_zeros(len(u), self.hidden)
+        parts = start.expand(len(u), -1).split(self.hidden, dim=-1)
+        h, c = parts[0], parts[-1]
         step, seen = self._lstm if self.kind == "lstm" else self._gru, []
         for drive in into.unbind(1):
             h, c = step(drive, h, c)
@@ -134,6 +135,7 @@ class ClassifierNetwork(nn.Module):
         made = [_Gated(p, dtype) if isinstance(p, GatedCell) else _Lure(p, dtype) for p in subject.layers]
         self.layers = nn.ModuleList(made)
         self.weight, self.bias = _parameter(subject.weight, dtype), _parameter(subject.bias, dtype)
+        self.starts = nn.ParameterList([_parameter(start, dtype) for start in subject.starts])
         self.input_size, self.hidden_size, self.output_size = subject.inputs, subject.states, subject.classes
         self.reduction = subject.reduction
 
@@ -145,8 +147,8 @@ class ClassifierNetwork(nn.Module):
             ConfigurationError: not a floating-point tensor.
         """
         check_sequence(x, self.input_size)
-        for layer in self.layers:
-            x = layer(x)
+        for layer, start in zip(self.layers, self.starts):
+            x = layer(x, start)
         return nn.functional.linear(over_time(x, self.reduction), self.weight, self.bias)
 
     def driven(self, continuous: bool = False) -> Any:

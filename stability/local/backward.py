@@ -92,7 +92,7 @@ class Reference:
 def reference(net: Stages, x: Array, w: Array) -> Reference:
     """The run of ``x`` ``(T, p)`` and the gradients of ``w y``, ``y`` the vector at its end."""
     run, count, n = nominal_run(net, x), len(net.stages), net.states
-    before = [np.zeros(n), *(at.out for at in run[:-1])]
+    before = [net.start, *(at.out for at in run[:-1])]
     at = [np.concatenate([y, x[k // count]]) if net.stages[k % count].fresh else y for k, y in enumerate(before)]
     p, worth, slopes, gradient = [w], list[Array](), list[Array](), np.zeros(x.shape)
     for k in range(len(run) - 1, -1, -1):

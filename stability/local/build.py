@@ -28,11 +28,13 @@ class Stages:
         stages: in order; the last one ends with the states of all layers (and their running sum, for a mean).
         inputs: ``p``.
         head: ``(k, n)`` the head's weights on the vector after the last stage; of a mean, on the sum.
+        start: ``(n,)`` that vector before the first step.
     """
 
     stages: tuple[Stage, ...]
     inputs: int
     head: Array
+    start: Array
 
     @property
     def states(self) -> int:
@@ -186,7 +188,10 @@ def stages_of(classifier: Classifier) -> Stages:
         blocks["sum"] = classifier.weight
     else:
         blocks[order[order.index(f"s{len(layers) - 1}")]] = classifier.weight @ _output(layers[-1])
-    return Stages(tuple(write.stages), classifier.inputs, np.concatenate([blocks[name] for name in order], axis=1))
+    head = np.concatenate([blocks[name] for name in order], axis=1)
+    begun = {name: np.zeros(size) for name, size in write.layout.items()}
+    begun |= {f"s{k}": start for k, start in enumerate(classifier.starts)}
+    return Stages(tuple(write.stages), classifier.inputs, head, np.concatenate([begun[name] for name in order]))
 
 
 def _output(layer: Any) -> Array:

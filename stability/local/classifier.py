@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from stability.systems.checks import as_choice, as_matrix
 from stability.systems.driven import DrivenSystem
 from stability.systems.pairwise import PairwiseSystem
 from stability.systems.subjects import Subject
+from stability.systems.unfolded import unfolded
 from stability.wire import subject
 
 Array = np.ndarray
@@ -25,22 +26,24 @@ REDUCTIONS = ("last", "mean")
 @subject("classifier")
 @dataclass(frozen=True, eq=False, repr=False)
 class Classifier(Subject):
-    r"""A network of recurrent layers from the zero state, and a linear head on what it puts out.
+    r"""A network of recurrent layers from a given state, and a linear head on what it puts out.
 
-    .. math:: s_0 = 0, \quad s_{t+1} = \mathrm{advance}(s_t, x_t), \quad
+    .. math:: s_0 = \mathrm{start}, \quad s_{t+1} = \mathrm{advance}(s_t, x_t), \quad
               \mathrm{logits} = V r + b, \quad r = y_T \;\text{or}\; \tfrac1T \sum_{t=1}^{T} y_t ,
 
     with ``y_t`` the output of the state ``s_t`` (of a stack: of its last layer). Its class is the largest logit's.
 
     Args:
         recurrent: a ``DrivenSystem`` that is a map, a ``GatedCell``, or a ``LayerStack`` of such, in one direction.
-            Of a differential equation the Euler or midpoint map is taken, see ``LureSystem.discretise``.
+            Of a differential equation the Euler or midpoint map is taken, see ``LureSystem.discretise``; an activation
+            on pairs that is piecewise linear is unfolded, see ``stability.systems.unfolded``.
         weight: ``(k, n)`` of the head, ``n`` the outputs.
         bias: ``(k,)`` of the head; ``None`` is zero.
         reduction: ``last``, the output after the last step, or ``mean``, the mean of the outputs of all steps.
+        start: ``(n,)`` the states of all layers before the first step, in their order; ``None`` is zero.
 
     Raises:
-        UnsupportedError: a subject of another kind, a flow, or a stack in two directions.
+        UnsupportedError: a subject of another kind, a flow, modReLU, or a stack in two directions.
         DimensionError: a head that does not fit.
         ConfigurationError: an unknown reduction, or a promise about the inputs: a perturbation need not keep it.
 
@@ -55,11 +58,12 @@ class Classifier(Subject):
     weight: Any
     bias: Any = None
     reduction: str = "last"
+    start: Any = field(default=None, kw_only=True)
 
     part: ClassVar[str] = ""  # a network inside something bigger says so itself, see ``phrase``
 
     def __post_init__(self) -> None:
-        network = self.recurrent
+        network = _unfolded(self.recurrent)
         if not isinstance(network, (DrivenSystem, GatedCell, LayerStack)):
             raise UnsupportedError(
                 "a classifier needs a DrivenSystem, a GatedCell or a LayerStack, got a "
@@ -70,8 +74,6 @@ class Classifier(Subject):
                 "a classifier needs a network in steps: take the Euler or midpoint map of this differential equation"
             )
         layers = layers_of(network)
-        if any(isinstance(layer, PairwiseSystem) for layer in layers):
-            raise UnsupportedError("no local certificate is known for layers with an activation on pairs")
         if isinstance(network, LayerStack) and network.directions != 1:
             raise UnsupportedError("a classifier needs layers that run forwards: there is one here that runs backwards")
         if layers[0].input_low is not None:
@@ -84,7 +86,9 @@ class Classifier(Subject):
         if len(weight) < 2:
             raise DimensionError("weight", "(k, n) with k >= 2 classes", weight.shape)
         as_choice("reduction", self.reduction, REDUCTIONS)
-        self._set(weight=weight, bias=bias)
+        given = np.zeros(network.states) if self.start is None else self.start
+        start = as_matrix("start", np.reshape(np.asarray(given), (-1, 1)), (network.states, 1))[:, 0]
+        self._set(recurrent=network, weight=weight, bias=bias, start=start)
 
     def __repr__(self) -> str:
         return f"Classifier({self.recurrent!r}, classes={self.classes}, reduction={self.reduction!r})"
@@ -93,6 +97,11 @@ class Classifier(Subject):
     def layers(self) -> tuple[DrivenSystem | GatedCell, ...]:
         """The recurrent layers, the lowest first."""
         return layers_of(self.recurrent)
+
+    @property
+    def starts(self) -> list[Array]:
+        """The initial state of every layer."""
+        return np.split(self.start, np.cumsum([layer.states for layer in self.layers])[:-1])
 
     @property
     def states(self) -> int:
@@ -118,7 +127,8 @@ class Classifier(Subject):
     def phrase(self) -> str:
         """Whom a claim about it is about, without quantifiers."""
         read = "last output" if self.reduction == "last" else "mean output"
-        return f"a linear head (its stored weights) on the {read} of {self.recurrent.phrase}"
+        begun = " from its stored initial state" if self.start.any() else ""
+        return f"a linear head (its stored weights) on the {read}{begun} of {self.recurrent.phrase}"
 
     def checked(self, x: Any) -> Array:
         """Inputs ``(..., T, p)`` as float64.
@@ -149,8 +159,8 @@ class Classifier(Subject):
         """
         x = self.checked(x)
         signals = np.moveaxis(x, -2, 0)  # (T, ..., p)
-        for layer in self.layers:
-            state, outputs = np.zeros((*x.shape[:-2], layer.states)), []
+        for layer, start in zip(self.layers, self.starts):
+            state, outputs = np.broadcast_to(start, (*x.shape[:-2], layer.states)), []
             for u in signals:
                 state = layer.advance(state, u)
                 outputs.append(layer.output(state))
@@ -161,11 +171,25 @@ class Classifier(Subject):
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> Classifier:
         """Inverse of ``payload``."""
-        return cls(data["recurrent"], data["weight"], data["bias"], data["reduction"])
+        return cls(data["recurrent"], data["weight"], data["bias"], data["reduction"], start=data.get("start"))
 
     def payload(self) -> dict[str, Any]:
         """What a file keeps."""
-        return {name: getattr(self, name) for name in ("recurrent", "weight", "bias", "reduction")}
+        names = ("recurrent", "weight", "bias", "reduction", *(("start",) if self.start.any() else ()))
+        return {name: getattr(self, name) for name in names}
+
+
+def _unfolded(network: Any) -> Any:
+    """The network with its activations on pairs as ReLU channels.
+
+    Raises:
+        UnsupportedError: modReLU.
+    """
+    if isinstance(network, PairwiseSystem):
+        return unfolded(network)
+    if isinstance(network, LayerStack) and any(isinstance(layer, PairwiseSystem) for layer in network.layers):
+        return replace(network, layers=[_unfolded(layer) for layer in network.layers])
+    return network
 
 
 def layers_of(network: Recurrent) -> tuple[DrivenSystem | GatedCell, ...]:

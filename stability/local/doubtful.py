@@ -39,7 +39,7 @@ class Closed:
 
 def passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: list[Array]) -> list[Passage]:
     """The tube of one sample, for the search: no rounding counted."""
-    out, y, count = list[Passage](), np.zeros(net.states), len(net.stages)
+    out, y, count = list[Passage](), net.start, len(net.stages)
     for k, (nominal, shape) in enumerate(zip(run, Y)):
         stage = net.stages[k % count]
         y = np.concatenate([y, x[k // count]]) if stage.fresh else y
@@ -80,7 +80,7 @@ def priced(net: Stages, x: Array, w: Array, bias: float, free: Array, radius: fl
 
 def _run(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
     """The vector ``y`` at the end of a run, and the gradient ``(T, p)`` of ``w y``; no rounding counted."""
-    y, tangents, n = np.zeros(net.states), list[Array](), net.states
+    y, tangents, n = net.start, list[Array](), net.states
     for u in x:
         for stage in net.stages:
             y = np.concatenate([y, u]) if stage.fresh else y

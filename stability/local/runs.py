@@ -93,9 +93,9 @@ class LureStep:
         bare = not (A.mid.any() or A.rad.any() or network.F.any() or B.rad.any())
         self.is_plain = bare and len(self.levels) == 1 and np.array_equal(B.mid, eye)
 
-    def start(self, tube: Any) -> tuple[Any, ...]:
-        """The zero state."""
-        return (tube.point(np.zeros(self.network.states)),)
+    def start(self, tube: Any, state: Array) -> tuple[Any, ...]:
+        """The initial state."""
+        return (tube.point(state),)
 
     def advance(self, tube: Any, state: tuple[Any, ...], u: Any) -> tuple[Any, ...]:
         """The next state."""
@@ -144,10 +144,9 @@ class GatedStep:
         self.cell = cell
         self.rows = {name: slice(k * cell.hidden, (k + 1) * cell.hidden) for k, name in enumerate(GATES[cell.kind])}
 
-    def start(self, tube: Any) -> tuple[Any, ...]:
-        """The zero state: ``(h, c)`` or ``(h,)``."""
-        zero = np.zeros(self.cell.hidden)
-        return tuple(tube.point(zero) for _ in range(self.cell.states // self.cell.hidden))
+    def start(self, tube: Any, state: Array) -> tuple[Any, ...]:
+        """The initial state: ``(h, c)`` or ``(h,)``."""
+        return tuple(tube.point(part) for part in np.split(state, self.cell.states // self.cell.hidden))
 
     def advance(self, tube: Any, state: tuple[Any, ...], u: Any) -> tuple[Any, ...]:
         """The next state, the hidden units first."""
@@ -184,7 +183,7 @@ def steps_of(classifier: Classifier) -> list[LureStep | GatedStep]:
 def readings(classifier: Classifier, tube: Any, low: Array, high: Array) -> Any:
     """What the head reads of all inputs ``low <= x <= high``, both ``(T, p)``: the last output, or the *sum* of all."""
     steps = steps_of(classifier)
-    states, total = [step.start(tube) for step in steps], None
+    states, total = [step.start(tube, state) for step, state in zip(steps, classifier.starts)], None
     for t in range(len(low)):
         y = tube.enter(low[t], high[t])
         for k, step in enumerate(steps):

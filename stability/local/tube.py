@@ -38,7 +38,7 @@ def turned(x: Array) -> Array:
 
 def nominal_run(net: Stages, x: Array) -> list[Nominal]:
     """Every stage of every step on the nominal run, for inputs ``(..., T, p)``."""
-    y, run = np.zeros((*x.shape[:-2], net.states)), []
+    y, run = np.broadcast_to(net.start, (*x.shape[:-2], net.states)), []
     for t in range(x.shape[-2]):
         for stage in net.stages:
             if stage.fresh:

@@ -68,7 +68,7 @@ class LocalEllipsoids(LocalBall):
         self._require_sizes(subject)
         net = stages_of(subject)
         room = ROOM * self.radius**2 / (4.0 * len(self.x) * len(net.stages))  # of the squares, for each stage
-        y, shape = np.zeros(net.states), np.zeros((net.states, net.states))
+        y, shape = net.start, np.zeros((net.states, net.states))
         last: Any = None
         missed, ways = np.zeros(net.states), list[Passage]()
         for t, u in enumerate(self.x):

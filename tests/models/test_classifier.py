@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from stability.analysis import local_radius
 from stability.errors import DisagreementError, UnsupportedError
+from stability.models.bounded_gain import BoundedGainRNN
 from stability.models.classifier import classifier
 from stability.models.classifier_network import ClassifierNetwork
 from stability.models.elman import ElmanRNN
@@ -17,6 +19,8 @@ from stability.models.lipschitz import LipschitzRNN
 from stability.models.lru import LRU
 from stability.models.network import SequenceModel
 from stability.models.rotrnn import RotRNN
+from stability.models.stack import Stack
+from stability.wire import decode, encode
 
 LAYERS = {
     "elman": lambda: ElmanRNN(2, 4, activation="relu"),
@@ -85,8 +89,8 @@ def reads_initial_state():
     ("net", "words"),
     [
         (lambda: SequenceModel(GRU(2, 4), 3, reduction="all"), "at every step"),
-        (lambda: SequenceModel(HouseholderRNN(2, 4), 3), "starts from a state of its own"),
-        (reads_initial_state, "starts from a state of its own|was replaced"),
+        (lambda: SequenceModel(HouseholderRNN(2, 4, activation="modrelu"), 3), "modReLU"),
+        (reads_initial_state, "was replaced"),
         (lambda: SequenceModel(LRU(2, 4), 3).layer, "no linear|no recurrent part|linear layers"),
         (lambda: Own(wide=True), "1 recurrent parts and 2 linear layers"),
         (lambda: nn.Linear(2, 3), "no recurrent part"),
@@ -95,7 +99,34 @@ def reads_initial_state():
 )
 def test_what_is_not_known_is_refused_by_name(net, words):
     made = net()
-    if isinstance(made, SequenceModel) and isinstance(made.layer, HouseholderRNN):
-        nn.init.ones_(made.layer.h0)
     with pytest.raises(UnsupportedError, match=words):
         classifier(made)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: HouseholderRNN(2, 4),
+        lambda: BoundedGainRNN(2, 4, activation="abs"),
+        lambda: BoundedGainRNN(2, 4),
+        lambda: BoundedGainRNN(2, 4, activation="householder", rate=0.9),
+        lambda: Stack([HouseholderRNN(2, 4, activation="oplu"), GRU(4, 3)]),
+    ],
+)
+def test_initial_states_and_activations_on_pairs_are_followed(layer):
+    torch.manual_seed(1)
+    net = SequenceModel(layer(), 3).double()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    made, x = classifier(net), torch.randn(2, 3, 2, dtype=torch.float64)
+    expected = net(x)
+    assert torch.tensor(made.logits(x.numpy())) == pytest.approx(expected.detach(), abs=1e-9)
+    assert ClassifierNetwork(made)(x).detach() == pytest.approx(expected.detach(), abs=1e-9)
+    has_own = any(name.endswith("h0") for name, _ in net.named_parameters())
+    assert bool(made.start.any()) == has_own
+    again = decode(encode(made))
+    assert again.logits(x.numpy()) == pytest.approx(made.logits(x.numpy()), abs=0)
+    found = local_radius(net, x, expected.argmax(1), restarts=1)
+    assert bool((found.radius > 0).all())
+    assert bool((found.radius <= found.attack_radius).all())
