@@ -21,6 +21,7 @@ from stability.gains.lure import incremental_gain
 from stability.rules.gain_steps import last_storage
 from stability.rules.pairwise import metric
 from stability.solve.deadline import TimeLimit
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.verify import verify_claim
 from stability.wire import digest_of
@@ -121,6 +122,10 @@ def _network(model: nn.Module, every_step: bool = False) -> tuple[SequenceModel,
     subject = model.layer.driven()
     if not isinstance(subject, (DrivenSystem, PairwiseSystem)):
         what = f"{type(model.layer).__name__} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
+        if isinstance(subject, LayerStack):
+            what = (
+                "gains of layers on top of each other are not combined here (`stability radius` follows single inputs)"
+            )
         raise UnsupportedError(what + GIVEN)
     if (model.reduction == "all") is not every_step or not model.layer.outputs_hidden:
         raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")

@@ -370,6 +370,8 @@ def test_questions_without_an_answer_and_bad_input():
     for mixing, why in (("glu", "slope grows"), ("gelu", "not combined .* as gain=")):
         with pytest.raises(UnsupportedError, match=why):
             certified_radius(DeepNetwork(F, C, hidden_size=8, width=4, mixing=mixing).double(), x, y)
+    with pytest.raises(UnsupportedError, match="on top of each other .* as gain="):
+        certified_radius(SequenceModel([ElmanRNN(F, 4), ElmanRNN(4, 4)], C).double(), x, y)
     with pytest.raises(UnsupportedError, match="last"):
         certified_radius(SequenceModel(ElmanRNN(F, 4), C, "all").double(), x, y)
     with pytest.raises(UnsupportedError, match="discrete map"):
