@@ -162,9 +162,9 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
     best = int(np.argmin(apart))
     if not apart[best] <= allowed:  # NaN is no agreement either
         raise DisagreementError(
-            f"the logits of this {type(module).__name__} are not those of its recurrent part from its initial "
-            f"state and its linear head (apart by {apart[best]:.1e} of their size): an initial state of its own, a norm or "
-            "an activation between them, another step that the head reads?"
+            f"the logits of this {type(module).__name__} are not those of its recurrent part from its initial state "
+            f"and its linear head (apart by {apart[best]:.1e} of their size): a norm or an activation between them, "
+            "an initial state of its own, another step that the head reads?"
         )
     return found[best]
 
