@@ -156,6 +156,42 @@ def around(net: Stages, tube: list[Passage], ref: Reference) -> list[Around]:
     return out
 
 
+def _inequality(
+    stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float
+) -> tuple[Array, Array, Array, Array]:
+    """The matrix of the inequality less ``P`` before the stage, and what it is made of.
+
+    Returns:
+        The matrix over the state, the entries of the input that change and the channels whose slope is not known;
+        ``[G B]`` and ``C`` on these, and ``rho T rho``.
+    """
+    active, n = a.rho > 0, len(a.G[0]) - (0 if free is None else len(free))
+    G, C, entries = a.G, stage.C, 0
+    if free is not None:
+        entries = int(free.sum())
+        if entries < len(free):
+            index = np.concatenate([np.arange(n), n + np.flatnonzero(free)])
+            G, C = G[:, index], C[:, index]
+    size, loss = n + entries, np.where(active, a.rho * a.rho * T, 0.0)
+    V = np.concatenate([G, stage.B[:, active]], axis=1)
+    fixed = -(V.T @ (P @ V))
+    fixed[:size, :size] -= a.K.on(C, loss)
+    fixed[range(n, size), range(n, size)] += price
+    fixed[range(size, len(fixed)), range(size, len(fixed))] += T[active]
+    return 0.5 * (fixed + fixed.T), V, C, loss
+
+
+def _eliminated(fixed: Array, n: int) -> Array | None:
+    """The least ``P`` for which the matrix is not negative; ``None`` where there is none."""
+    rest = fixed[n:, n:]
+    try:
+        np.linalg.cholesky(rest)
+        out = fixed[:n, n:] @ np.linalg.solve(rest, fixed[n:, :n]) - fixed[:n, :n]
+    except np.linalg.LinAlgError:
+        return None
+    return 0.5 * (out + out.T)
+
+
 def step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
     """``P`` before a stage from the one after it, or ``None`` where the inequality fails.
 
@@ -167,42 +203,20 @@ def step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price:
         free: of the input that is appended there, which entries change; ``None``: there is none.
         price: ``lambda``.
     """
-    active = a.rho > 0
-    B, G, n = stage.B[:, active], a.G, len(a.G[0]) - (0 if free is None else len(free))
-    BP = B.T @ P
-    GPB, inner = (BP @ G).T, np.diag(T[active]) - BP @ B
-    Q = G.T @ (P @ G) + a.K.on(stage.C)
-    C, loss = stage.C[active], a.rho[active] ** 2 * T[active]
-    Q += C.T @ (loss[:, None] * C)
-    try:
-        half = np.linalg.solve(np.linalg.cholesky(inner), GPB.T)
-        Q += half.T @ half
-        if free is not None:
-            index = n + np.flatnonzero(free)
-            left = np.linalg.cholesky(price * np.eye(len(index)) - Q[np.ix_(index, index)])
-            half = np.linalg.solve(left, Q[index, :n])
-            Q = Q[:n, :n] + half.T @ half
-    except np.linalg.LinAlgError:
-        return None
-    return 0.5 * (Q + Q.T)
+    fixed, *_ = _inequality(stage, a, P, T, free, price)
+    return _eliminated(fixed, len(a.G[0]) - (0 if free is None else len(free)))
 
 
 def proved_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None, price: float) -> Array | None:
     """As ``step``, a little larger, and proved with every rounding error; ``None`` where that fails."""
-    before = step(stage, a, P, T, free, price)
+    n = len(a.G[0]) - (0 if free is None else len(free))
+    fixed, V, C, loss = _inequality(stage, a, P, T, free, price)
+    before = _eliminated(fixed, n)
     if before is None:
         return None
-    n, active = len(before), a.rho > 0
-    index = np.arange(n) if free is None else np.concatenate([np.arange(n), n + np.flatnonzero(free)])
-    C, loss = stage.C[:, index], np.where(active, a.rho**2 * T, 0.0)
-    V, size = np.concatenate([a.G[:, index], stage.B[:, active]], axis=1), len(index)
-    wide, before_all = np.abs(a.G[:, :n]), np.abs(before).sum(axis=1)
-    room = before_all + wide.T @ (np.abs(P) @ wide.max(axis=1)) + 1e-12 * before_all.max(initial=0.0) + 1e-30
-    fixed = -(V.T @ (P @ V))
-    fixed[:size, :size] -= a.K.on(C) + C.T @ (loss[:, None] * C)
-    fixed[range(n, size), range(n, size)] += price
-    fixed[range(size, len(fixed)), range(size, len(fixed))] += T[active]
-    fixed = 0.5 * (fixed + fixed.T)
+    size, aP, aV = C.shape[1], np.abs(P), np.abs(V)
+    whole = np.abs(before).sum(axis=1)
+    room = whole + aV[:, :n].T @ (aP @ aV[:, :n].max(axis=1)) + 1e-12 * whole.max(initial=0.0) + 1e-30
     factor = gamma(2 * len(P) + len(C) + 16)
     for raised in _RAISED:
         trial = before.copy()
@@ -211,11 +225,11 @@ def proved_step(stage: Stage, a: Around, P: Array, T: Array, free: Array | None,
         matrix[:n, :n] += trial
 
         def error(s: Array, trial: Array = trial) -> Array:
-            out = np.abs(V).T @ (np.abs(P) @ (np.abs(V) @ s))
-            out[:size] += a.K.sizes(C, s[:size]) + np.abs(C).T @ (loss * (np.abs(C) @ s[:size]))
+            out = aV.T @ (aP @ (aV @ s))
+            out[:size] += a.K.sizes(C, s[:size], loss)
             out[:n] += np.abs(trial) @ s[:n]
             out[n:size] += price * s[n:size]
-            out[size:] += T[active] * s[size:]
+            out[size:] += T[a.rho > 0] * s[size:]
             return factor * out
 
         if prove_positive_definite(matrix, error, overwrite=True).holds:

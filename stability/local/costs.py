@@ -17,7 +17,7 @@ from stability.local.stages import Nominal, Stage
 from stability.local.tube import Products, gain, resolvent, turned
 
 Array = np.ndarray
-_SWEEPS, _SAFETY = 12, 1.05
+_SWEEPS, _SAFETY = 8, 1.07
 _FLOOR = 1e-5
 """Of what a row would move if nothing in it cancelled: a proof has to see ``T > R`` through the roundings of ``R``."""
 

@@ -59,18 +59,18 @@ class Curvature:
         """That of one of several steps."""
         return Curvature(self.diagonal[k], self.first, self.second, self.mixed[k])
 
-    def on(self, C: Array) -> Array:
-        """``C^T K C``, symmetric to the last bit."""
-        out = C.T @ (self.diagonal[:, None] * C)
+    def on(self, C: Array, more: Array) -> Array:
+        """``C^T (K + diag(more)) C``."""
+        out = C.T @ ((self.diagonal + more)[:, None] * C)
         if len(self.mixed):
             cross = C[self.first].T @ (self.mixed[:, None] * C[self.second])
             out = out + cross + cross.T
-        return 0.5 * (out + out.T)
+        return out
 
-    def sizes(self, C: Array, s: Array) -> Array:
-        """``|C|^T |K| |C| s`` for ``s >= 0``."""
+    def sizes(self, C: Array, s: Array, more: Array) -> Array:
+        """``|C|^T (|K| + diag(more)) |C| s`` for ``s >= 0``, and what is below rounding."""
         rows = np.abs(C) @ s
-        out = np.abs(self.diagonal) * rows
+        out = (np.abs(self.diagonal) + more) * rows
         np.add.at(out, self.first, np.abs(self.mixed) * rows[self.second])
         np.add.at(out, self.second, np.abs(self.mixed) * rows[self.first])
         return np.abs(C).T @ out

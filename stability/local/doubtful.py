@@ -50,49 +50,63 @@ def passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: list[A
     return out
 
 
-def priced(net: Stages, x: Array, w: Array, bias: float, free: Array, radius: float) -> tuple[Reference, float] | None:
-    """A reference input that is stationary for as large a price as the margin allows, and that price.
+def priced(
+    net: Stages, x: Array, w: Array, bias: Array, free: Array, radius: float
+) -> list[tuple[Reference, float]] | None:
+    """Reference inputs that are stationary for as large prices as the margins allow, and the prices.
 
     About a reference with gradient ``g`` the margin is ``M + g (x' - x)`` nearly, and a price is paid for where
     ``M - |g|^2 / (4 lambda) - lambda eps^2 > 0``: the largest one leaves most room for the curvature.
+
+    Args:
+        net: the stages.
+        x: ``(T, p)``.
+        w: ``(c, n)`` rows of margins on the vector at the end of the run.
+        bias: ``(c,)`` what is added to them.
+        free: ``(T, p)`` which entries change.
+        radius: ``eps``.
+
+    Returns:
+        One for each margin; ``None`` where one of them has none.
     """
-    price, point = 0.0, x
-    out, g = _run(net, x, w)
+    price, point = np.zeros(len(w)), np.broadcast_to(x, (len(w), *x.shape))
+    out, g = _runs(net, point, w)
     for turn in range(_ROUNDS):
         g, shift = g * free, point - x
-        M, size = float(w @ out) + bias - float((g * shift).sum()), float((g * g).sum())
-        under = M * M - size * radius * radius
-        if M <= 0.0 or not np.isfinite(size):
+        M, size = (w * out).sum(axis=1) + bias - (g * shift).sum(axis=(1, 2)), (g * g).sum(axis=(1, 2))
+        if not ((M > 0.0) & np.isfinite(size)).all():
             return None
-        new = (M + _SHARE * np.sqrt(max(under, 0.0))) / (2.0 * radius * radius)
-        rest = float(np.linalg.norm(g + 2.0 * price * shift))
-        if turn and abs(new - price) <= _CLOSE * price and rest * radius <= _CLOSE * M:
+        new = (M + _SHARE * np.sqrt(np.maximum(M * M - size * radius * radius, 0.0))) / (2.0 * radius * radius)
+        rest = np.linalg.norm((g + 2.0 * price[:, None, None] * shift).reshape(len(w), -1), axis=1)
+        if turn and ((np.abs(new - price) <= _CLOSE * price) & (rest * radius <= _CLOSE * M)).all():
             break
         price = new
-        point = x - free * g / (2.0 * price)
-        out, g = _run(net, point, w)
+        point = x - free * g / (2.0 * price[:, None, None])
+        out, g = _runs(net, point, w)
     g, shift = g * free, point - x
-    size, away = float((shift * shift).sum()), float(np.linalg.norm(shift))
-    rest = float(np.linalg.norm(g + 2.0 * price * shift))
-    left = float(w @ out) + bias - price * (radius * radius - size) - rest * (radius + away)
-    return (reference(net, point, w), price) if left > 0.0 else None
+    size, away = (shift * shift).sum(axis=(1, 2)), np.linalg.norm(shift.reshape(len(w), -1), axis=1)
+    rest = np.linalg.norm((g + 2.0 * price[:, None, None] * shift).reshape(len(w), -1), axis=1)
+    left = (w * out).sum(axis=1) + bias - price * (radius * radius - size) - rest * (radius + away)
+    if not (left > 0.0).all():
+        return None
+    return [(reference(net, point[k], w[k]), float(price[k])) for k in range(len(w))]
 
 
-def _run(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
-    """The vector ``y`` at the end of a run, and the gradient ``(T, p)`` of ``w y``; no rounding counted."""
-    y, tangents, n = net.start, list[Array](), net.states
-    for u in x:
+def _runs(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
+    """The vectors ``y`` at the ends of runs ``(c, T, p)``, and the gradients of ``w y``; no rounding counted."""
+    y, tangents, n = np.broadcast_to(net.start, (len(x), net.states)), list[Array](), net.states
+    for t in range(x.shape[1]):
         for stage in net.stages:
-            y = np.concatenate([y, u]) if stage.fresh else y
-            rows = stage.C @ y + stage.bias
+            y = np.concatenate([y, x[:, t]], axis=1) if stage.fresh else y
+            rows = y @ stage.C.T + stage.bias
             tangents.append(stage.tangents(rows, np.zeros_like(rows))[0])
-            y = stage.A @ y + stage.B @ stage.values(rows)[0]
+            y = y @ stage.A.T + stage.values(rows)[0] @ stage.B.T
     gradient, p, count = np.zeros(x.shape), w, len(net.stages)
     for k in range(len(tangents) - 1, -1, -1):
         stage = net.stages[k % count]
-        p = stage.A.T @ p + stage.C.T @ ((stage.B.T @ p) * tangents[k])
+        p = p @ stage.A + ((p @ stage.B) * tangents[k]) @ stage.C
         if stage.fresh:
-            gradient[k // count], p = p[n:], p[:n]
+            gradient[:, k // count], p = p[:, n:], p[:, :n]
     return y, gradient
 
 

@@ -27,7 +27,7 @@ from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
-_EVALUATIONS = 14
+_EVALUATIONS, _REFINED = 18, 3
 _TOLERANCE, _FINE = 1e-3, 1e-8
 _SMALL = 3e6
 """Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
@@ -40,14 +40,19 @@ _STEPS_BACK = (2e-8, 1e-6, 1e-4, 1e-2, 0.1)
 
 @np.errstate(all="ignore")
 def _refine(task: Task, found: Tube, worth: list[Array], good: Array, where: Array) -> None:
-    """Better weights for those samples of a batch whose tube held, in place."""
+    """Better weights for those samples of a batch whose tube held, in place: half way, for a whole way overshoots."""
     parts = [at.only(good) for at in found.passed]
     ends = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
     near = (found.shares[good] / found.share[good][:, None]) ** 8  # the largest share, smoothly
     new = refined(task.net, parts, ends * near[..., None])
     usable = np.isfinite([W.sum(axis=(1, 2)) for W in new]).all(axis=0)
     for old, W in zip(worth, new):
-        old[where[usable]] = W[usable]
+        kept = old[where[usable]]
+        old[where[usable]] = 0.5 * (kept / _traces(kept) + W[usable] / _traces(W[usable]))
+
+
+def _traces(W: Array) -> Array:
+    return np.maximum(np.einsum("bii->b", W), 1e-300)[:, None, None]
 
 
 def _search(
@@ -59,7 +64,7 @@ def _search(
     of the logarithms go for that, kept between the largest radius that held and the least that did not.
     """
     high = np.minimum(upper, 8.0 * linear_radius(task, run))
-    low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=bool)
+    low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=int)
     trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
     found = np.zeros((len(high), len(task.free), sum(len(stage.C) for stage in task.net.stages)))
     shares, goal = np.zeros((len(high), len(task.free))), np.log1p(-0.5 * tolerance)
@@ -74,11 +79,12 @@ def _search(
         share, good = made.share, made.share < 1.0
         held, failed = left[good], left[~good]
         low[held], found[held], shares[held], high[failed] = e[good], made.T[good], made.tau[good], e[~good]
-        now = good & (share >= _NEAR) & ~better[left]
+        now = good & (share >= _NEAR) & (better[left] < _REFINED)
         if now.any():
             _refine(part, made, worth, now, left[now])
-            better[left[now]] = True
-            high[left[now]] = top[left[now]]  # what failed may hold now
+            again = left[now]
+            better[again] += 1
+            high[again] = np.where(better[again] == 1, top[again], np.minimum(top[again], 1.5 * high[again]))
         with np.errstate(all="ignore"):
             log = np.log(share)
             secant = (log - logs[left]) / (np.log(e) - radii[left])

@@ -15,10 +15,10 @@ from stability.solve.deadline import Deadline
 Array = np.ndarray
 _FAR = 4.0
 """The share of a margin that a tube uses up, beyond which closing is not tried: its reaches are too long for it."""
-_TRIALS, _NARROW = 6, 0.015
+_TRIALS, _NARROW = 4, 0.015
 _SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3
-_NEAR, _NEARER = 0.93, 0.98
-"""Of the radius of an attack, tried first, and then."""
+_NEAR = 0.9
+"""Of the radius of an attack, tried first, and enough of it where a trial costs something."""
 _AIMED = 0.3
 """The logarithm of the share that is tried next."""
 
@@ -79,17 +79,16 @@ def decided(task: Task, run: list[Nominal], worth: list[Array], radius: float) -
         single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
         ways = passages(radius, net, task.x[0], single, [at.Y[0] for at in made.passed])
         rows = differences(net.head, np.asarray(label))
-        for j in order:
-            w = -rows[j]
-            bias = float(task.margins[0, j] - w @ single[-1].out)
-            start = priced(net, task.x[0], w, bias, task.free, radius)
-            if start is None:
-                return Trial(share, made.T[0], None)
-            ref, price = start
+        w = -rows[order]
+        bias = task.margins[0, order] - w @ single[-1].out
+        starts = priced(net, task.x[0], w, bias, task.free, radius)
+        for j, (ref, price) in zip(order, starts or ()):
             T = closed(net, ways, ref, task.free, price)
             if T is None:
                 return Trial(share, made.T[0], None)
             found.append(Closed(j, ref.x, price, T))
+        if starts is None:
+            return Trial(share, made.T[0], None)
     return Trial(share, made.T[0], found)
 
 
@@ -122,7 +121,7 @@ def widened(
         if turn == 0:
             trial = _NEAR * upper
         elif low.radius >= _NEAR * upper:
-            trial = _NEARER * upper if high >= upper and not fine else float(np.sqrt(low.radius * high))
+            trial = float(np.sqrt(low.radius * high))
         else:
             part = float(np.clip(_AIMED / np.log(top), 0.1, 0.5)) if 1.0 < top < np.inf else 0.25
             trial = float(low.radius * (high / low.radius) ** part)
@@ -133,7 +132,7 @@ def widened(
             high, top = trial, found.share
         else:
             low = Ball(trial, found.T, found.closed)
-            if trial >= _NEARER * upper and not fine:
+            if trial >= _NEAR * upper and not fine:
                 break
     return low
 
