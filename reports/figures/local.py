@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 
 from ..formatting import number
 from ..stored.collect import ModelRecord
-from .svg import INK, label, panel, series_color, to_svg
+from .svg import INK, label, legend_below, panel, series_color, to_svg
 
 LEVELS = 5
 """Shades of a drawn input."""
@@ -62,7 +62,7 @@ def sandwich(model: ModelRecord, index: int, name: str) -> str | None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
         norm = {"l2": "Euclidean norm", "linf": "largest entry"}.get(str(model.documents.get("local", {}).get("norm")))
         axes.set(ylabel="accuracy", xlabel=f"radius, {norm or 'size'} of the change")
-        axes.legend(loc="upper right")
+        legend_below(axes)
         said = f"{model.title}: accuracy that is certified and that attacks leave over the radius, shaded between"
         return to_svg(figure, name, said, [model.title])
 
@@ -87,7 +87,7 @@ def ratios(models: Sequence[ModelRecord], name: str) -> str | None:
             axes.stairs(counts, edges, color=series_color(i), linewidth=1.7, linestyle=dash, label=label(m.title))
         axes.set(xlabel="certified radius / attacked radius of an input", ylabel="inputs", xlim=(0, 1))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
-        axes.legend(loc="best")
+        legend_below(axes)
         text = "Histogram of certified over attacked radius of single inputs, a line for each model"
         return to_svg(figure, name, text, [m.title for _, m, _ in shares])
 

@@ -18,13 +18,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from ..formatting import metric_word, number
 from ..stored.collect import ModelRecord, select
 from ..vocabulary import NAMES
-from .svg import INK, MUTED, label, panel, series_color, to_svg
+from .svg import INK, MUTED, label, legend_below, panel, series_color, to_svg
 
 DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (3, 1.2)), (0, (8, 2)))
 LOWEST_EXPONENT = -0.75  # per step; what lies below is gone at once and would flatten the rest
 REMARK: dict[str, Any] = {"color": MUTED, "fontsize": 8.5}
 FEW = 6  # lines whose legend may stand among them
-ROW = 0.19  # inches of a legend's row
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 
 
@@ -47,17 +46,9 @@ def _legend(axes: Axes, **options: object) -> None:
     """A legend where there is room; of many lines below the panel, which grows by it, so that it hides none."""
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) > FEW:
-        _legend_below(axes)
+        legend_below(axes)
     elif handles:
         axes.legend(handles, labels, **{"loc": "best", **options})
-
-
-def _legend_below(axes: Axes, columns: int = 2) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure, rows = axes.get_figure(root=True), -(-len(handles) // columns)
-    if figure is not None and handles:
-        figure.set_figheight(figure.get_figheight() + ROW * max(0, rows - 2))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def _band(axes: Axes, x: Any, low: Any, high: Any, index: int, alpha: float = 0.15) -> None:
@@ -269,7 +260,7 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
         axes.xaxis.set_major_locator(LogLocator(numticks=5))
         axes.xaxis.set_minor_locator(NullLocator())
         _plain_ticks(axes, "x")
-        _legend_below(axes)
+        legend_below(axes)
         text = "certified accuracy and accuracy under attack of each model over the radius, logarithmic"
         return to_svg(figure, name, f"{title}: {text}", titles(m for _, m, _ in known))
 

@@ -31,6 +31,8 @@ _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", **{c: f"--s{i}" fo
 
 WIDTH, HEIGHT = 4.6, 3.1
 """Inches: 331 by 223 units, so that 10-unit text is 10-12 px wherever the page is read."""
+_ROW = 0.19
+"""Inches of a legend's row."""
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "stability",
@@ -83,6 +85,15 @@ def panel(title: str, *, height: float = HEIGHT) -> Iterator[tuple[Figure, Axes]
         axes = figure.add_subplot()
         axes.set_title(title)
         yield figure, axes
+
+
+def legend_below(axes: Axes, columns: int = 2) -> None:
+    """A legend below the panel, which grows by it, so that it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure, rows = axes.get_figure(root=True), -(-len(handles) // columns)
+    if figure is not None and handles:
+        figure.set_figheight(figure.get_figheight() + _ROW * max(0, rows - 2))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def label(name: str, room: int = 24) -> str:

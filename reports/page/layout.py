@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
 
 from stability.storage.artifacts import artifact
+
+from ..stored.collect import ModelRecord
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,17 @@ class Section:
         if self.tables or self.panels:
             return self
         return replace(self, text="There is nothing to show here, for these reasons.") if self.notes else None
+
+
+def each(
+    models: Iterable[tuple[ModelRecord, int]], drawing: Callable[[ModelRecord, int], str | None], caption: str
+) -> Iterator[tuple[str | None, str]]:
+    """One drawing a model; the first that could be drawn has the caption, which speaks for all."""
+    said = False
+    for model, index in models:
+        svg = drawing(model, index)
+        yield svg, "" if said else caption
+        said = said or svg is not None
 
 
 def draw(*drawn: tuple[str | None, str]) -> tuple[Panel, ...]:

@@ -6,32 +6,28 @@ from ..figures import local as figures
 from ..formatting import count, duration, number
 from ..stored.collect import Report
 from ..stored.reasons import reasons_for
-from .layout import NAMED, Section, draw, field, tabulate
+from .layout import NAMED, Section, draw, each, field, tabulate
 
 
 def local(report: Report) -> Section | None:
     """Certified and attacked radii of single inputs."""
     models = report.models
-    known = [(i, m) for i, m in enumerate(models) if "local" in m.frames]
+    known = [(m, i) for i, m in enumerate(models) if "local" in m.frames]
     panels = draw(
-        *(
-            (
-                figures.sandwich(m, i, f"sandwich-{i}"),
-                "Share of the inputs whose class is certified within a radius (thick), and that no attack changed "
-                "(dashed). The truth lies in the shaded strip." * (k == 0),
-            )
-            for k, (i, m) in enumerate(known)
+        *each(
+            known,
+            lambda m, i: figures.sandwich(m, i, f"sandwich-{i}"),
+            "Share of the inputs whose class is certified within a radius (thick), and that no attack changed "
+            "(dashed). The truth lies in the shaded strip.",
         ),
         (
             figures.ratios(models, "local-ratios"),
             "1: the certificate reaches the smallest perturbation that was found; 0: nothing was certified.",
         ),
-        *(
-            (
-                figures.inputs(m, i, f"local-inputs-{i}"),
-                "The two inputs that give way first, and the perturbations that change their class." * (k == 0),
-            )
-            for k, (i, m) in enumerate(known)
+        *each(
+            known,
+            lambda m, i: figures.inputs(m, i, f"local-inputs-{i}"),
+            "The two inputs that give way first, and the perturbations that change their class.",
         ),
     )
     tables = tabulate(
