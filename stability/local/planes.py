@@ -30,8 +30,8 @@ Tree = Mapping[str, Any]
 KIND = "local_planes"
 _FEW = 12
 """Entries of the input that move, up to which boxes are cut."""
-_NODES, _DEEP = 256, 40
-"""Boxes tried for one radius, and cuts one below the other."""
+_NODES, DEEP = 256, 24
+"""Boxes tried for one radius, and cuts one below the other: a file is not read where it is nested more than 64 deep."""
 _SMALL = 60
 """Symbols up to which radii are found to ``_FINE``."""
 _FINE, _TOLERANCE = 1e-7, 4e-3
@@ -89,7 +89,7 @@ def decide(question: Question, radius: float, room: int = _NODES) -> Tree | None
 
     def node(low: Array, high: Array, depth: int) -> Tree | None:
         nonlocal left
-        if left <= 0 or depth > _DEEP or question.deadline.over:
+        if left <= 0 or depth > DEEP or question.deadline.over:
             return None
         left -= 1
         found = _box(question, low, high)

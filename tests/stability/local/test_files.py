@@ -21,7 +21,9 @@ from stability.local.files import (
     write_network,
     write_sample,
 )
+from stability.local.planes import DEEP
 from stability.local.request import request
+from stability.rules.registry import propose
 from stability.storage.folder import claim
 from stability.wire import encode, seal
 
@@ -135,6 +137,24 @@ def test_a_folder_that_is_not_whole_is_invalid(harm, words: str, proofs: Path) -
     result = verify_folder(proofs)
     assert not result.valid
     assert words in result.reason
+
+
+def test_the_deepest_tree_of_a_search_can_be_read_again(tmp_path: Path) -> None:
+    subject = network()
+    leaf = {"class": 1, "point": np.zeros(8), "multipliers": np.ones(8)}
+    tree: dict = {"classes": [leaf]}
+    for _ in range(DEEP):
+        tree = {"entry": 0, "at": 0.0, "parts": [tree, {"classes": []}]}
+    data = {"x": np.zeros((4, 2)), "label": 0, "norm": "linf", "radius": 0.1, "tree": tree}
+    with claim(tmp_path / "proofs", "radius") as folder:
+        folder.reserve([NETWORK_FILE, sample_file(0)], "radius")
+        digest = write_network(folder, subject)
+        write_sample(folder, digest, 0, propose(subject, "local_planes", data))
+    _, again = read_sample(tmp_path / "proofs" / sample_file(0), digest)
+    inner = again.proof.data["tree"]
+    for _ in range(DEEP):
+        inner = inner["parts"][0]
+    assert inner["classes"][0]["multipliers"].shape == (8,)
 
 
 def test_links_and_pipes_are_not_followed(proofs: Path) -> None:
