@@ -20,6 +20,7 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 
 from ..guard import check_int, check_kind, check_model, untouched
 from ..kernels.swap import written_out
+from ..memory import kept_memory
 from .lanczos import Krylov, lanczos, random_direction
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -304,5 +305,5 @@ def hessian_of(
         The operator.
     """
     batches = batches_of(x, y, batch_size)
-    with untouched(check_model(model)):
+    with untouched(check_model(model)), kept_memory():
         yield HessianOperator(model, batches, loss or cross_entropy, select_parameters(model, parameters))
