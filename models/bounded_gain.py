@@ -6,17 +6,22 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError
+from stability.gains.carried import carried_gain
+from stability.gains.gain import Gain
+from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
+from stability.systems.activations import activation as lookup
 from stability.systems.checks import as_choice
-from stability.systems.pairwise import PairwiseSystem
 
 from .activations import NORM_PRESERVING, householder
-from .options import real
+from .options import TORCH_ACTIVATIONS, real
 from .parametrizations.frames import frame_vectors, reflected_frame
 from .parametrizations.householder import random_reflections
+from .parametrizations.sloped_gain import SlopedGain, sloped_gain
 from .precision import full_precision
 from .recurrent import RecurrentLayer, register_layer
 from .scans.unrolled import Dense, can_fuse, unroll
@@ -25,6 +30,8 @@ from .tensors import check_sequence, to_numpy
 MARGIN = 1e-5
 """By how much the norm of ``K`` stays below one: above the rounding of float32 (some 1e-6 for hundreds of units), so
 that what runs, too, keeps the bound, and that it holds over every horizon. A state fades by as much a step."""
+PAIRS = (*NORM_PRESERVING, "householder")
+"""Activations that act on pairs of units and keep norms; all others have slopes."""
 BELOW = 0.9
 """Rate of the layers of a stack below the last one, where nobody says otherwise."""
 
@@ -44,18 +51,24 @@ class BoundedGainRNN(RecurrentLayer):
     ``K`` is what the first :math:`n` columns of a product of :math:`n` Householder reflections of size :math:`n + p`
     are, which reach every matrix with orthonormal rows. Gradients through it keep their norms, too.
 
+    With an activation that has slopes in :math:`[0, \beta]` the weights are all those for which a quadratic storage
+    proves the same two bounds, see ``parametrizations.sloped_gain``: two frames and a diagonal. The rate is then that
+    of the storage, with the overshoot that its condition number gives; ``carried_gain`` and ``witness`` are the proof.
+
     Args:
         input_size: features per time step, ``p``.
-        hidden_size: ``n``, even.
+        hidden_size: ``n``, even for activations on pairs.
         gain: ``g > 0``, from the input sequence to the state at any time, in the l2 norm.
         rate: ``rho`` in (0, 1], the factor by which differences shrink a step; ``None``: as little as rounding asks.
         activation: ``maxmin`` (sorts pairs ``2 i``, ``2 i + 1``; also called ``oplu``), ``abs``, or ``householder``
-            (reflects pairs at a learned angle).
+            (reflects pairs at a learned angle); or ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``.
 
     Attributes:
         U: ``(n + p, n)`` reflection vectors, lower trapezoidal.
         bias: ``(n,)``.
         angles: ``(n/2,)``, of the Householder activation.
+        storage: ``(2 n, n)`` reflection vectors of the second frame, of an activation with slopes.
+        scales: ``(n,)``, the logarithms of the diagonal.
 
     Raises:
         ConfigurationError: an option out of its range, or an odd number of units.
@@ -94,14 +107,17 @@ class BoundedGainRNN(RecurrentLayer):
         super().__init__(input_size, hidden_size)
         self.gain = real("gain", gain, 0.0, 1e6, strict=True)
         self.rate = None if rate is None else real("rate", rate, 0.0, 1.0, strict=True)
-        self.activation = as_choice("activation", activation, (*NORM_PRESERVING, "householder"))
+        self.activation = as_choice("activation", activation, (*PAIRS, *TORCH_ACTIVATIONS))
         n, p = self.hidden_size, self.input_size
-        if n % 2:
+        if n % 2 and activation in PAIRS:
             raise ConfigurationError(f"{activation} acts on pairs: hidden_size must be even, got {n}")
         self.U = nn.Parameter(random_reflections(n + p, n))
         self.bias = nn.Parameter(torch.zeros(n))
         if activation == "householder":
             self.angles = nn.Parameter(torch.full((n // 2,), 0.5 * torch.pi))
+        if activation not in PAIRS:
+            self.storage = nn.Parameter(frame_vectors(torch.eye(n).repeat(1, 2) / math.sqrt(2.0)))
+            self.scales = nn.Parameter(torch.zeros(n))
 
     def frame(self, double: bool = False) -> Tensor:
         """``K (n, n + p)`` as realised now, ``K K^T = (1 - delta)^2 I``; ``double``: from exact float64 copies."""
@@ -109,9 +125,19 @@ class BoundedGainRNN(RecurrentLayer):
 
     def weights(self, double: bool = False) -> tuple[Tensor, Tensor]:
         """``rho K_h (n, n)`` and ``g K_x (n, p)``, the matrices that states and inputs are multiplied by."""
+        if self.activation not in PAIRS:
+            made = self.sloped(double)
+            return made.W, made.V
         K, n = self.frame(double), self.hidden_size
         W = K[:, :n] if self.rate is None else self.rate * K[:, :n]
         return W, K[:, n:] if self.gain == 1.0 else self.gain * K[:, n:]
+
+    def sloped(self, double: bool = False) -> SlopedGain:
+        """Weights and proof for an activation with slopes; ``double``: from exact float64 copies."""
+        U, S, scales = ((v.double() if double else v) for v in (self.U, self.storage, self.scales))
+        kept, slope = (1.0 - MARGIN) * (self.rate or 1.0), lookup(self.activation).slope[1]
+        sizes: dict[str, float] = {"gain": (1.0 - MARGIN) * self.gain, "rate": kept, "slope": slope, "room": MARGIN}
+        return sloped_gain(reflected_frame(S), reflected_frame(U), scales, **sizes)
 
     @property
     def prescribed_gain(self) -> float:
@@ -120,7 +146,7 @@ class BoundedGainRNN(RecurrentLayer):
 
     @property
     def prescribed_sequence_gain(self) -> float:
-        r""":math:`g / \sqrt{1 - \rho^2}`; without a rate large, as :math:`\rho = 1 - \delta`."""
+        r""":math:`g / \sqrt{1 - \rho^2}`, of the storage, too; without a rate large, as :math:`\rho = 1 - \delta`."""
         rho = 1.0 if self.rate is None else self.rate
         kept = (1.0 - MARGIN) * rho
         return self.gain / math.sqrt((1.0 - kept) * (1.0 + kept))
@@ -150,7 +176,9 @@ class BoundedGainRNN(RecurrentLayer):
         return states.transpose(0, 1), states[-1]
 
     def _activated(self, z: Tensor) -> Tensor:
-        return householder(z, self.angles) if self.activation == "householder" else NORM_PRESERVING[self.activation](z)
+        if self.activation == "householder":
+            return householder(z, self.angles)
+        return {**NORM_PRESERVING, **TORCH_ACTIVATIONS}[self.activation](z)
 
     def matrices(self) -> dict[str, Tensor]:
         """``W``, which is ``rho K_h``."""
@@ -158,9 +186,9 @@ class BoundedGainRNN(RecurrentLayer):
 
     @property
     def idle_parameters(self) -> int:
-        """The zeros above the diagonal of ``U``, and the lengths of its columns, on which nothing depends."""
+        """The zeros above the diagonal of each frame, and the lengths of its columns, on which nothing depends."""
         n = self.hidden_size
-        return n * (n - 1) // 2 + n
+        return (n * (n - 1) // 2 + n) * (1 if self.activation in PAIRS else 2)
 
     @classmethod
     def from_matrices(
@@ -198,7 +226,8 @@ class BoundedGainRNN(RecurrentLayer):
             if tuple(value.shape) != shape:
                 raise DimensionError(name, shape, tuple(value.shape))
         layer = cls(V.shape[1], n, gain, rate, **options).to(W.dtype)
-        K = torch.cat([W / (layer.rate or 1.0), V / layer.gain], dim=1)
+        slope = 1.0 if layer.activation in PAIRS else lookup(layer.activation).slope[1]
+        K = slope * torch.cat([W / (layer.rate or 1.0), V / layer.gain], dim=1)
         with torch.no_grad():
             layer.U.copy_(frame_vectors(K))
             layer.bias.copy_(b)
@@ -234,8 +263,8 @@ class BoundedGainRNN(RecurrentLayer):
         made = [{"input_size": width, "hidden_size": hidden_size, **options} for width in widths]
         return [{**config, **own} for config in made[:-1]] + [{**made[-1], "gain": gain, "rate": rate}]
 
-    def driven(self, continuous: bool = False) -> PairwiseSystem:
-        """The map with ``K`` realised in float64 from exact copies of the vectors.
+    def driven(self, continuous: bool = False) -> PairwiseSystem | DrivenSystem:
+        """The map with its weights realised in float64 from exact copies of the parameters.
 
         Raises:
             UnsupportedError: for the differential equation, which this map does not have.
@@ -244,6 +273,41 @@ class BoundedGainRNN(RecurrentLayer):
         self.refuse_equation(continuous)
         self.check_finite()
         W, V = (to_numpy(value) for value in self.weights(double=True))
+        b, name = to_numpy(self.bias), type(self).__name__
+        if self.activation not in PAIRS:
+            n, slope = self.hidden_size, (0.0, lookup(self.activation).slope[1])
+            system = LureSystem(np.zeros((n, n)), np.eye(n), W, slope=slope, dt=1.0)
+            return DrivenSystem(system, self.activation, V, b, name=name)
         sigma = "oplu" if self.activation == "maxmin" else self.activation
         more: dict[str, Any] = {"angles": to_numpy(self.angles)} if sigma == "householder" else {}
-        return PairwiseSystem(W, V, to_numpy(self.bias), sigma, name=type(self).__name__, **more)
+        return PairwiseSystem(W, V, b, sigma, name=name, **more)
+
+    def witness(self) -> dict[str, Any] | None:
+        """``P``, ``L`` and the rate of an activation with slopes; the norms of the others' weights need none."""
+        if self.activation in PAIRS:
+            return None
+        with torch.no_grad():
+            made = self.sloped(double=True)
+        kept = (1.0 - MARGIN) * (self.rate or 1.0)
+        return {"P": to_numpy(made.P), "L": to_numpy(made.L), "rate": kept * (1.0 + 1e-9)}
+
+    def carried_gain(self, output: Any = None) -> Gain | None:
+        """The proof of the gain that the parameters of an activation with slopes come with.
+
+        Args:
+            output: ``H (k, n)``, such as the weights of a head; the state by default.
+
+        Returns:
+            The gain at any time, over every horizon; ``None`` for activations on pairs, where norms prove it.
+
+        Example:
+            >>> layer = BoundedGainRNN(2, 5, gain=0.5, activation="tanh")
+            >>> 0.49 < layer.carried_gain().value <= 0.5
+            True
+        """
+        subject, own = self.driven(), self.witness()
+        if not isinstance(subject, DrivenSystem) or own is None:
+            return None
+        with torch.no_grad():
+            gain = float(self.sloped(double=True).gain)
+        return carried_gain(subject, own["P"], own["L"], gain, output=output)

@@ -26,6 +26,7 @@ from stability.systems import DrivenSystem, PairwiseSystem
 from stability.verify import verify_claim
 from stability.wire import digest_of
 
+from ...models.bounded_gain import BoundedGainRNN
 from ...models.deep import DeepNetwork
 from ...models.network import SequenceModel
 from ...models.recurrent import RecurrentLayer
@@ -166,6 +167,13 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
     return gain.value, pair_gains(root, head, gain.value), "proved gain"
 
 
+def _carried(model: nn.Module) -> Gain | None:
+    """The gain to the logits whose proof a layer carries."""
+    layer = getattr(model, "layer", None)
+    found = layer.carried_gain(to_numpy(model.head.weight)) if isinstance(layer, BoundedGainRNN) else None
+    return None if found is None or found.proof is None else found
+
+
 def _same(one: Any, other: DrivenSystem | PairwiseSystem) -> bool:
     """Whether two subjects are one network, whatever it is called and whose part it is."""
     if isinstance(one, PairwiseSystem) and isinstance(other, PairwiseSystem):
@@ -224,6 +232,8 @@ def _reaches(
         bounds.append(stack_reach(model, horizon))
     elif is_affine(model, every_step):
         bounds.append((affine_gains_at_steps if every_step else affine_gains)(model, horizon, features))
+    elif gain is None and (own := _carried(model)) is not None:
+        bounds.append(_from_gain(own, model, horizon))
     elif gain is None or certificate is not None:
         bounds.append(_from_steps(model, certificate, horizon, every_step))
     return bounds
