@@ -116,8 +116,12 @@ class BoundedGainRNN(RecurrentLayer):
         if activation == "householder":
             self.angles = nn.Parameter(torch.full((n // 2,), 0.5 * torch.pi))
         if activation not in PAIRS:
-            self.storage = nn.Parameter(frame_vectors(torch.eye(n).repeat(1, 2) / math.sqrt(2.0)))
+            with torch.device("cpu"):  # also where the layer is made without numbers, on the meta device
+                both = frame_vectors(torch.eye(n).repeat(1, 2) / math.sqrt(2.0))
+            self.storage = nn.Parameter(torch.empty(2 * n, n))
             self.scales = nn.Parameter(torch.zeros(n))
+            with torch.no_grad():
+                self.storage.copy_(both)
 
     def frame(self, double: bool = False) -> Tensor:
         """``K (n, n + p)`` as realised now, ``K K^T = (1 - delta)^2 I``; ``double``: from exact float64 copies."""

@@ -35,10 +35,11 @@ QUICK: dict[str, Any] = {
 }  # fmt: skip
 WHOLE: dict[str, Any] = {
     "hidden": 128, "plain_hidden": 64, "seeds": 5, "epochs": 4, "batch_size": 256, "attacked": 200, "steps": 20,
-    "options": {}, "losses": ("temperature 5", "radius 0.3", "radius 1"), "gains": (),
+    "options": {}, "plain": ("LSTM", "Lipschitz RNN"), "losses": ("temperature 5", "radius 0.3", "radius 1"),
+    "gains": (),
 }  # fmt: skip
 """On a folder with the whole of MNIST, fifteen times the embedded digits: larger networks, fewer epochs and variants.
-An ordinary network of half the units has as many parameters or more, and takes as long."""
+An ordinary network has half the units, and takes as long."""
 RADII = (0.1, 0.3, 0.5, 0.7, 1.0, 1.5)
 COMMON: dict[str, Any] = {"lr": 5e-3, "clip": 1.0, "schedule": "cosine", "warm_up": 0.3}
 LAYERS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -59,6 +60,8 @@ GAINS = {"gain 0.2, temperature 5": 0.2}
 BOUNDED = "bounded gain"
 DIFFERENCES = (
     "No paper's table: a question of ours. Without a folder with MNIST: 4,000 embedded digits, networks of 64 units.",
+    "On the whole of MNIST networks of bounded gain have 128 units and ordinary ones 64: 13,130 parameters, and 10,698 "
+    "(Lipschitz RNN) or 24,714 (LSTM); the contracting network is trained on the embedded digits alone.",
     "Attacks are projected gradients from one random start on a part of the test sequences; a stronger attack may find "
     "more, never below the certified accuracy on the same sequences.",
     "Certified is what certified_radius proves without a search around each sequence; such searches certify more of "
@@ -97,7 +100,7 @@ def cases(quick: bool, whole: bool = False) -> list[Case]:
             case(BOUNDED, name, chosen["hidden"], functools.partial(bounded, gain), more)
             for name, (gain, more) in losses.items()
         ),
-        *(case(kind, "temperature 1", few, functools.partial(plain, kind), {}) for kind in LAYERS),
+        *(case(kind, "temperature 1", few, functools.partial(plain, kind), {}) for kind in chosen.get("plain", LAYERS)),
     ]
 
 

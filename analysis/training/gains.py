@@ -158,7 +158,7 @@ def pull_to_contraction(layer: nn.Module) -> float:
             "horizon is not bounded: take LipschitzRNN with beta below 1, ContractingRNN or BoundedGainRNN"
         )
     M_A, M_W = layer.M_A.clone(), layer.M_W.clone()
-    a = 0.5 * min(1.0, 1.0 / layer.dt)
+    a = 0.5 * min(max(1.0, 4.0 * layer.gamma[1]), 1.0 / layer.dt)
     end = (layer.gamma[0] - a / layer.alpha) / (2.0 * (1.0 - layer.beta[0])) * torch.eye(len(M_A)).to(M_A)
 
     def gap(share: float) -> float:

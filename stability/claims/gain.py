@@ -42,7 +42,7 @@ def stack_norm_gain(stack: LayerStack) -> Claim | None:
     Example:
         >>> half = PairwiseSystem(0.6 * np.eye(2), 0.8 * np.eye(2), np.zeros(2), "oplu")
         >>> round(stack_norm_gain(LayerStack([half, half])).value, 6)
-        1.0
+        2.0
     """
     from stability.gains.pairwise import pairwise_proof  # with the rules of gains; for such networks alone
     from stability.rules.stack_contraction import GROW, pack
