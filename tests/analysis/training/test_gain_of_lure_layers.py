@@ -94,6 +94,7 @@ def test_training_until_certified_stops_there_and_says_so_where_it_does_not_come
         train(made(), digits, epochs=1, patience=1, **asked)
 
 
+@pytest.mark.slow
 def test_a_repair_runs_until_certified_and_tells_the_cost(tmp_path, capsys):
     torch.manual_seed(0)
     model = SequenceModel(LipschitzRNN(14, 6, gamma=(1.0, 0.001), dt=0.2, init_std=1.0), 10)
