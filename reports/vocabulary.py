@@ -7,6 +7,7 @@ from typing import Any
 
 from stability.statements import at_most
 
+from .boxes import interval
 from .formatting import bound_at, number, rate, signed, time_to, time_unit, verdict_word
 
 CRITERIA = {
@@ -25,6 +26,7 @@ CRITERIA = {
     "construction": "the model contracts by construction; the proof that it carries was re-checked",
     "pairwise": "a norm of the weights that the activation on pairs does not stretch",
     "cascade": "a stack of contracting layers with bounded coupling",
+    "vertices": "one quadratic norm for all vertices of a few slopes, multipliers of their own at each",
     "driven": "multiplier LMI with the slopes on sets that every trajectory enters under inputs in the box",
 }
 
@@ -41,6 +43,7 @@ NAMES = {
     "kyp": "KYP",
     "multiplier": "multiplier LMI",
     "destabilising_slopes": "destabilising slopes",
+    "slope_sequence": "slopes in turn",
     "unstable_equilibrium": "unstable equilibrium",
     "two_equilibria": "two equilibria",
     "separated_trajectories": "separated trajectories",
@@ -51,6 +54,7 @@ NAMES = {
     "interval_lmi": "interval LMI",
     "gated_orbits": "periodic orbits",
     "pairwise": "weighted norm",
+    "vertices": "vertices of slopes",
     "driven": "sets and multiplier LMI",
     "pair_isometry": "isometry",
     "pair_linear": "powers of W",
@@ -72,6 +76,7 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "interval_jacobian": "1 − ρ per step",
     "interval_lmi": "1 − ρ per step",
     "pairwise": "1 − ρ per step",
+    "vertices": "1 − ρ or λ; where it fails, minus what had to be added to the inequality",
     "driven": "1 − ρ; where it fails, the excess of the scaled gain over 1",
 }
 NO_UNIT = "no number, it holds or fails"
@@ -112,7 +117,7 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
         if summary["rate"] == 0 and discrete:
             return f"{missed}{text}, and meet after one step: proved."
         return f"{missed}{text}: after {number(half, 4)} {time_unit(discrete)} their distance is at most half: proved."
-    if found == "refuted" and summary.get("proof") == "destabilising_slopes":
+    if found == "refuted" and summary.get("proof") in ("destabilising_slopes", "slope_sequence"):
         return "Not stable for every activation with these slopes: proved, by an unstable one."
     if found == "refuted":
         return "Not globally stable: proved, by a counter-example with all rounding errors inside."
@@ -232,6 +237,11 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)
     pairs, unit, driven = summary.get("pairs", ()), time_unit(discrete), summary.get("driven")
     facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", number(summary["overshoot"]))]
+    limit = summary.get("rate_limit")
+    if limit is not None:
+        facts.append(
+            ("no proof can reach below", f"{rate(limit, discrete)}: differences that shrink no faster are proved")
+        )
     if driven:
         since = driven["since"]
         start = "entry into the sets of the proof" if since is None else f"step {since}"
@@ -267,6 +277,41 @@ def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
         )
         facts.append(("memory horizon", f"{_lasting(memory['time'], unit)}: {what}"))
     return facts
+
+
+def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tuple[str, str]]:
+    """The second verdict, about inputs in the range of the data and a margin, as a label and a value; or nothing.
+
+    Args:
+        summary: ``certificates.view``.
+        discrete: whether rates are per step.
+
+    Example:
+        >>> found = {"answer": "open", "low": [0.0], "high": [1.0], "margin": 0.05, "why": "the sets do not shrink"}
+        >>> like_data({"like_data": found}, True)[0][1]
+        'open: no proof was found for inputs in [0, 1], their range and 5 % of its width (the sets do not shrink)'
+    """
+    found = (summary or {}).get("like_data")
+    if not found or found.get("low") is None or found.get("high") is None:
+        return ()
+    box = interval([found["low"], found["high"]])
+    where = f"inputs in {box}, their range and {number(100 * (found['margin'] or 0.0))} % of its width"
+    why = f" ({found['why']})" if found.get("why") else ""
+    if found["answer"] == "certified":
+        since = (
+            "once they have entered the sets of the proof"
+            if found["since"] is None
+            else f"from step {found['since']} on"
+        )
+        text = (
+            f"proved: {since} any two trajectories approach each other under {where}: {rate(found['rate'], discrete)}"
+        )
+    else:
+        text = {
+            "implied": "proved as well: the claim is about every input",
+            "refuted": "not stable either: the input of the counter-example lies in the range of the data",
+        }.get(str(found["answer"]), f"open: no proof was found for {where}{why}")
+    return (("for inputs like the data", text),)
 
 
 def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:

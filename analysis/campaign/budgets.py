@@ -27,6 +27,7 @@ class Budget:
         trajectories: test sequences along which Lyapunov exponents are taken.
         seconds: safety net of the certificate, far above what its searches need, which count their attempts: results
             depend on weights, seed and options, not on how busy the machine is. One that was cut says so.
+        box_seconds: safety net of the second verdict, about inputs in the range of the data.
         gain_seconds: the same for the gain behind the certified radii.
         program_states: criteria of systems of up to so many states are asked of a solver, too; see ``cross_check``.
         program_steps: of that solver, at most.
@@ -49,6 +50,7 @@ class Budget:
     probes: int = 4
     trajectories: int = 8
     seconds: float = 900.0
+    box_seconds: float = 2.0
     gain_seconds: float = 300.0
     program_states: int = 64
     program_steps: int = 180

@@ -27,7 +27,7 @@ from ..stored.collect import FRAMES, ModelRecord, Report, check_folder, collect
 from ..stored.limits import LETTERS
 from ..stored.reasons import missing, model_advice
 from ..stored.studies import read_studies
-from ..vocabulary import meaning, notes, reason, sentence, weaker
+from ..vocabulary import like_data, meaning, notes, reason, sentence, weaker
 from .performance import score
 from .provenance import lead, provenance
 from .sections import sections
@@ -93,7 +93,11 @@ def _card(m: ModelRecord) -> dict[str, Any]:
         "reason": reason(m.certificate) if m.state in ("certified", "inconclusive") else "",
         "notes": notes(m.certificate, box_note(m.analysis)),
         "advice": model_advice(m),
-        "facts": [*meaning(m.certificate, m.is_discrete, m.length), *_trainings(m)],
+        "facts": [
+            *meaning(m.certificate, m.is_discrete, m.length),
+            *like_data(m.certificate, m.is_discrete),
+            *_trainings(m),
+        ],
         "weaker": weaker(m.certificate),
         "missing": missing(m),
         "score": score(m),

@@ -51,9 +51,10 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         main claim's kind of contraction, ``modulus``: of the eigenvalue that a refutation names, or ``None``,
         ``needs_box``: whether it is about gated cells under every input, which no criterion certifies, and ``driven``:
         for a claim about inputs in a box its ends and the step from which on it holds wherever trajectories start
-        (``None`` where that depends on the start), else ``None``; ``recovery`` and ``memory``: when a disturbance of
-        this size is below this tolerance, and how many inputs determine the state so well, see
-        ``stability.recovery``.
+        (``None`` where that depends on the start), else ``None``; ``rate_limit``: the rate below which no proof can
+        come, where one is known; ``recovery`` and ``memory``: when a disturbance of this size is below this
+        tolerance, and how many inputs determine the state so well, see ``stability.recovery``; ``like_data``: what is
+        known of inputs like those of the data, where that was asked beside the main claim.
 
     Example:
         >>> from stability import LureSystem, certify
@@ -73,6 +74,9 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
         summary["meta"] = {}
     more = {"modulus": _modulus(certificate), "needs_box": _needs_box(certificate.subject)}
     more["driven"] = _driven(certificate)
+    limits = [c.value for c in certificate.claims if c.name == "rate_limit" and c.verdict is Verdict.CERTIFIED]
+    more["rate_limit"] = max((v for v in limits if v is not None), default=None)
+    more["like_data"] = _like_data(certificate, summary["meta"].get("like_data"))
     forgets = {"recovery": certificate.recovery_time(size, tol), "memory": certificate.memory_horizon(tol)}
     more |= {name: None if found is None else found.to_dict() for name, found in forgets.items()}
     return {**summary, "pairs": [list(p) for p in proved], **more}
@@ -86,6 +90,24 @@ def _driven(certificate: Certificate) -> dict[str, Any] | None:
     data = claim.proof.data
     low, high = np.asarray(data["low"]).tolist(), np.asarray(data["high"]).tolist()
     return {"low": low, "high": high, "since": first_step(claim)}
+
+
+def _like_data(certificate: Certificate, asked: Any) -> dict[str, Any] | None:
+    """The second verdict: of the same network under inputs in the range of its data and a margin."""
+    if not isinstance(asked, dict):
+        return None
+    claim = next((c for c in certificate.claims if c.name == "driven_contraction"), None)
+    witness = certificate.meta.get("witness") or {}
+    found = {"low": asked.get("low"), "high": asked.get("high"), "margin": asked.get("margin"), "why": asked.get("why")}
+    if certificate.verdict is Verdict.CERTIFIED:
+        return {**found, "answer": "implied"}
+    if claim is not None and claim.verdict is Verdict.CERTIFIED and claim.proof is not None:
+        data = claim.proof.data
+        more = {"rate": claim.value, "overshoot": data["overshoot"], "since": first_step(claim)}
+        return {**found, "answer": "certified", **more}
+    if certificate.verdict is Verdict.REFUTED and witness.get("input_in_data_range") is True:
+        return {**found, "answer": "refuted"}
+    return {**found, "answer": "open"}
 
 
 def _needs_box(subject: Any) -> bool:

@@ -32,12 +32,15 @@ SHARES = (0.9, 0.7, 0.5, 0.25)
 _STATES = 512
 
 
-def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> Claim | None:
+def contraction_claim(
+    subject: LureSystem | DrivenSystem, witness: Witness, kind: str = "multiplier_lmi"
+) -> Claim | None:
     """The certified claim of a proved witness with its overshoot, or ``None`` where ``P > 0`` cannot be bracketed.
 
     Args:
         subject: whom the claim is about.
         witness: ``P``, ``L`` and rate, proved.
+        kind: of the proof.
 
     Returns:
         The claim.
@@ -47,7 +50,7 @@ def contraction_claim(subject: LureSystem | DrivenSystem, witness: Witness) -> C
         return None
     low, high, overshoot = bracket
     data = {**witness.data, "rate": witness.rate, "overshoot": overshoot, "p_min": low, "p_max": high}
-    return propose(subject, "multiplier_lmi", data)
+    return propose(subject, kind, data)
 
 
 def overshoot_of(claim: Claim) -> float:

@@ -9,6 +9,7 @@ from stability.certificate import Claim, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.contraction import calmer_claims
 from stability.claims.gain import norm_gain, stack_norm_gain
+from stability.claims.limit import rate_limit
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
 from stability.solve.deadline import Deadline
@@ -24,9 +25,16 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), _PAIRS, True),
     (lambda subject, main, limit: norm_gain(subject), (PairwiseSystem,), False),
     (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
+    (lambda subject, main, limit: _limit(subject, main, limit), _ANY, False),
     (lambda subject, main, limit: regional(subject, time_limit=limit), _NETWORKS, True),
 )
 """Makers of further claims, what each is about, and whether it is asked only where contraction is not certified."""
+
+
+def _limit(subject: Any, main: Claim, deadline: Deadline) -> Claim | None:
+    """What no rate can be below, beside a certified one."""
+    certified = main.verdict is Verdict.CERTIFIED
+    return rate_limit(subject, time_limit=deadline) if certified and main.value else None
 
 
 def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline) -> tuple[Claim, ...]:

@@ -16,6 +16,7 @@ from stability.refute.equilibria import search_equilibria
 from stability.refute.inputs import ANYWHERE
 from stability.refute.linear import unstable_everywhere_data, unstable_linear_data
 from stability.refute.search import Candidate, Search, decide
+from stability.refute.sequences import search_sequences, sequence_data
 from stability.refute.slopes import SlopeSearch, search_slopes
 from stability.refute.trajectories import search_pairs, unstable_candidate
 from stability.solve.deadline import Deadline
@@ -25,6 +26,8 @@ from stability.systems.activations import activation
 Array = np.ndarray
 AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", unstable_everywhere_data))
 """What one eigenvalue problem decides."""
+NEARLY = 0.75
+"""Growth at constant slopes below which sequences of slopes are not looked for."""
 ROUNDING = 1e-12
 """An excess of eigenvalues that storing an orthogonal matrix can cost."""
 
@@ -53,9 +56,24 @@ def search_bare(search: Search) -> Refutation:
         )
         corners = [slope_data(found)] if np.isfinite(found.excess) else []
         corners += [{"K": K} for K in _boundary_cases(system)]
-    candidates = (("destabilising_slopes", data) for data in corners)
+    constant = (("destabilising_slopes", data) for data in corners)
+    candidates = itertools.chain(constant, _in_turn(search, found))
     answer = decide(search, candidates, f"constant slopes reach {found.excess:.3g}")
     return replace(answer, findings=(slope_finding(found, system.is_discrete, answer.proof is not None),))
+
+
+def _in_turn(search: Search, found: SlopeSearch) -> Iterator[Candidate]:
+    """Slopes that change from step to step, where constant ones do not destabilise but nearly do."""
+    system = search.subject
+    if not system.is_discrete or not system.channels or not NEARLY < 1.0 + found.excess < np.inf:
+        return
+    rng, few = np.random.default_rng(search.seed), system.states > 64
+    sequence = search_sequences(
+        system, rng=rng, deadline=search.deadline, first=found.K, enough=1.0 + 1e-7, starts=3 if few else 6
+    )
+    if sequence.radius > 1.0:
+        data = sequence_data(system, sequence)
+        yield "slope_sequence", {key: data[key] for key in ("K", "eigenvalue")}
 
 
 def _boundary_cases(system: LureSystem) -> list[Array]:

@@ -23,10 +23,12 @@ _KINDS = {
     "pairwise": "pair_norm pair_growth pair_isometry pair_linear pair_jump",
     "periodic_orbits": "periodic_orbits unstable_orbit",
     "regional_lmi": "regional_lmi",
+    "slope_sequence": "slope_sequence slope_sequence_rate orbit_rate",
     "stack_contraction": "cascade",
     "stack_gain": "stack_gain",
     "stack_orbits": "stack_orbits stack_unstable",
     "stack_witness": "cascade_layer merged_stack",
+    "vertex_lmi": "vertex_lmi",
     "trajectories": "separated_trajectories gated_trajectories stack_trajectories",
 }
 KINDS = {kind: f"{__package__}.{file}" for file, kinds in _KINDS.items() for kind in kinds.split()}

@@ -1,15 +1,15 @@
 r"""One metric for all vertices of a few slopes: an interior-point method for its inequalities.
 
-For a vertex ``v`` of the slopes of a few channels ``S`` let :math:`A_v = A + B_S v C_S`; the other channels, ``R``, keep
-their intervals and have multipliers of their own at every vertex. Sought are one ``P`` and ``L_v`` with
+For a vertex ``v`` of the slopes of a few channels ``S`` let :math:`A_v = A + B_S v C_S`; the other channels, ``R``,
+keep their intervals and have multipliers of their own at every vertex. Sought are one ``P`` and ``L_v`` with
 
 .. math:: F_v = \rho^2 E^T P E - G_v^T P G_v + \sum_i L_{v,i}\,(a_i b_i^T + b_i a_i^T) > 0, \qquad
           G_v = [A_v\; B_R],\; E = [I\; 0],\; a_i = e_i - \alpha_i c_i,\; b_i = e_i - \beta_i c_i
 
 (in continuous time :math:`-E^T P G_v - G_v^T P E - 2 \lambda E^T P E` in front). Minimised is ``tau`` under
 :math:`F_v + \tau E^T E > 0`, ``0 < P < I``, ``tr P = n / 2``, ``L > 0``, by Newton's method on
-:math:`\kappa \tau - \sum \log\det` for larger and larger :math:`\kappa`, until ``tau`` is negative, or proved by the gap
-:math:`\nu / \kappa` to stay positive. The Hessian by ``P`` is a sum of Kronecker products, those by ``L_v`` are
+:math:`\kappa \tau - \sum \log\det` for larger and larger :math:`\kappa`, until ``tau`` is negative, or kept
+positive by the gap :math:`\nu / \kappa`. The Hessian by ``P`` is a sum of Kronecker products, those by ``L_v`` are
 eliminated: ``O(2^s n^4 + n^6)`` a step.
 
 Source:

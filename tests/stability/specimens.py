@@ -21,7 +21,7 @@ from stability.gated.cell import GatedCell
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.refute.answer import witness_claim
-from stability.rules.registry import RULES, worded
+from stability.rules.registry import RULES, propose, worded
 from stability.stacks.stack import LayerStack
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
@@ -214,6 +214,13 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
     turn = np.array([[0.9575040240772687], [-0.9575040240772687]])
     kept = {"first_low": [0.9], "first_high": [1.0], "second_low": [-1.0], "second_high": [-0.9]}
     kept = {key: np.array(value) for key, value in kept.items()}
+    swap, turns = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, 1.2], [1.2, 0.0]], dt=1.0), np.eye(2)
+    half = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.3, 0.4], [-0.4, 0.3]], dt=1.0)
+    corners = {"P": np.eye(2), "L": np.array([[100.0, 1.0], [100.0, 1.0]]), "split": np.zeros(1), "rate": 0.8}
+    corners |= {"overshoot": 1.02, "p_min": 0.99, "p_max": 1.01}
+    slow = {"K": turns, "eigenvalue": [1.2, 0.0], "rate": 1.19}
+    forgets = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+    resting_rate = {"orbit": np.zeros((1, 1)), "eigenvalue": [0.5, 0.0], "rate": 0.499}
     return {
         "kept boxes": (cell, witness_claim(cell, "gated_boxes", kept)),
         "disjoint boxes": (upper, witness_claim(upper, "disjoint_boxes", {**boxes, "input": once, "gap": 1.7})),
@@ -237,6 +244,10 @@ def _witnesses() -> dict[str, tuple[Any, Claim]]:
             s := LureSystem.recurrent([[-1.0]], [[2.0]]),
             witness_claim(s, "destabilising_slopes", {"K": np.ones(1), "eigenvalue": [1.0, 0.0]}),
         ),
+        "vertices": (half, propose(half, "vertex_lmi", corners)),
+        "slopes in turn": (swap, witness_claim(swap, "slope_sequence", {"K": turns, "eigenvalue": [1.2, 0.0]})),
+        "slopes in turn, a rate": (swap, witness_claim(swap, "slope_sequence_rate", slow)),
+        "an orbit's rate": (forgets, witness_claim(forgets, "orbit_rate", {**resting_rate, "input": np.zeros((1, 1))})),
         "growing": (
             grown,
             witness_claim(grown, "unstable_linear", {"eigenvalue": [0.5, 0.0], "difference": np.array([90.0, 0.0])}),

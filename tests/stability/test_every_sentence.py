@@ -59,6 +59,15 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a midpoint map": (MIDPOINT, "multiplier_lmi", LMI, "contraction", None),
     "a linear system": (LINEAR, "multiplier_lmi", LMI, "contraction", None),
     "uneven slopes": (UNEVEN, "multiplier_lmi", LMI, "contraction", None),
+    "vertices of slopes": (UNEVEN, "vertex_lmi", {**LMI, "split": np.zeros(1)}, "contraction", None),
+    "slopes in turn": (plain_map().system, "slope_sequence", {"K": TWO, **ROOT}, "contraction", None),
+    "slopes in turn without a name": (plain_map().system, "slope_sequence", {"K": TWO}, "contraction", None),
+    "a limit of rates by slopes": (
+        plain_map().system, "slope_sequence_rate", {"K": TWO, "rate": 0.123456, **ROOT}, "rate_limit", None,
+    ),
+    "a limit of rates by an orbit": (
+        MAP, "orbit_rate", {"orbit": PAIRS[:, :2], "input": TWO[:1], "rate": 0.123456, **ROOT}, "rate_limit", None,
+    ),
     "four intervals of slopes": (FOUR, "multiplier_lmi", LMI, "contraction", None),
     "five intervals of slopes": (MANY, "multiplier_lmi", LMI, "contraction", None),
     "a part that is a network": (of_part(NETWORK, "cell", "Net"), "multiplier_lmi", LMI, "contraction", None),

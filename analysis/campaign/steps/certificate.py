@@ -1,13 +1,26 @@
-"""The first step of an analysis: the certificate, which later steps build on."""
+"""The first step of an analysis: the certificate, which later steps build on.
+
+Of a network it answers twice: for every input, and for inputs like those of the data: their range, and a margin on both
+sides. The second answer stands among the further claims of the same file, where it is proved.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from stability.certificate import Certificate, Verdict
 from stability.certify import certify
+from stability.claims.driven import driven_contraction
+from stability.systems import DrivenSystem
 
 from ..work import Work
 from . import step
+
+MARGIN = 0.05
+"""By what share of its width the range of the data is widened on both sides."""
 
 
 @step("certificate")
@@ -15,5 +28,39 @@ def _certificate_step(work: Work) -> None:
     use: dict[str, Any] = {}  # counter-examples are looked for where the data are, and said to lie there or not
     if work.task is not None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
-    work.certificate = certify(work.subject, seed=work.seed, time_limit=work.budget.seconds, **use)
+    found = certify(work.subject, seed=work.seed, time_limit=work.budget.seconds, **use)
+    if work.input_range is not None:
+        found = like_data(found, work.input_range, seconds=work.budget.box_seconds)
+    work.certificate = found
     work.certificate.save(work.file("certificate.json"))
+
+
+def like_data(certificate: Certificate, seen: Any, *, margin: float = MARGIN, seconds: float = 2.0) -> Certificate:
+    """The certificate with what is proved of inputs like those of the data.
+
+    Args:
+        certificate: about every input; of a network, a map or a flow. Any other is returned as it is: a claim about
+            gated cells is about a box of inputs already.
+        seen: ``(low, high)``, the range of the data.
+        margin: by what share of its width it is widened on both sides.
+        seconds: for the sets and the inequality on them.
+
+    Returns:
+        With ``meta["like_data"]``: the widened range, the margin, and why nothing is proved where it is not; where it
+        is, with the claim ``driven_contraction``.
+    """
+    subject = certificate.subject
+    if not isinstance(subject, DrivenSystem) or not subject.inputs:
+        return certificate
+    low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (subject.inputs,)) for end in seen)
+    low, high = low - margin * (high - low), high + margin * (high - low)
+    asked: dict[str, Any] = {"low": low.tolist(), "high": high.tolist(), "margin": margin, "why": ""}
+    claims = certificate.claims
+    inside = (certificate.meta.get("witness") or {}).get("input_in_data_range") is True
+    if certificate.verdict is not Verdict.CERTIFIED and not inside:
+        claim, finding = driven_contraction(subject, (low, high), time_limit=seconds)
+        if claim.verdict is Verdict.CERTIFIED:
+            claims = (*claims, claim)
+        else:
+            asked["why"] = finding.detail
+    return replace(certificate, claims=claims, meta={**certificate.meta, "like_data": asked})

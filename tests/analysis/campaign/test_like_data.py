@@ -1,0 +1,64 @@
+"""Two verdicts about one network: for every input, and for inputs like those of the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stability import DrivenSystem, GatedCell, LureSystem, certify, verify
+from stability.analysis.campaign.steps.certificate import like_data
+from stability.certificate import Verdict
+from stability.reports import vocabulary
+from stability.reports.stored.certificates import view
+
+LATCH = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
+
+
+def told(network: DrivenSystem, seen: tuple[float, float]) -> tuple[str, str, object]:
+    both = like_data(certify(network, rate="any", input_range=seen), seen)
+    assert verify(both).valid
+    found = view(both)
+    ((label, text),) = vocabulary.like_data(found, True)
+    assert label == "for inputs like the data"
+    return found["like_data"]["answer"], text, both
+
+
+def test_a_latch_that_its_data_never_switch() -> None:
+    answer, text, both = told(LATCH, (-0.2, 0.2))
+    assert both.verdict is Verdict.REFUTED
+    assert answer == "certified"
+    claim = next(c for c in both.claims if c.name == "driven_contraction")
+    assert claim.proof.data["low"] == pytest.approx([-0.22])
+    assert claim.proof.data["high"] == pytest.approx([0.22])
+    assert "[−0.22, 0.22], their range and 5 % of its width" in text
+    assert "proved" in text
+    assert "Not globally stable" in vocabulary.sentence(view(both), True)
+
+
+def test_data_that_switch_it() -> None:
+    answer, text, both = told(LATCH, (-4.0, 4.0))
+    assert both.verdict is Verdict.REFUTED
+    assert both.meta["witness"]["input_in_data_range"] is True
+    assert answer == "refuted"
+    assert "lies in the range of the data" in text
+
+
+def test_what_holds_for_every_input_holds_for_the_data() -> None:
+    calm = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+    answer, text, both = told(calm, (-1.0, 1.0))
+    assert both.verdict is Verdict.CERTIFIED
+    assert (answer, text) == ("implied", "proved as well: the claim is about every input")
+
+
+def test_what_stays_open_says_why() -> None:
+    relu = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[1.5]], dt=1.0), "relu", [[1.0]], [-9.0])
+    answer, text, _ = told(relu, (-1.0, 1.0))
+    assert answer in ("open", "refuted")
+    assert answer == "refuted" or "bounded smooth activation" in text
+
+
+def test_gated_cells_have_a_box_already() -> None:
+    cell = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)), input_low=-1.0, input_high=1.0)
+    plain = certify(cell, rate="any")
+    assert like_data(plain, (-1.0, 1.0)) is plain
+    assert vocabulary.like_data(view(plain), True) == ()
