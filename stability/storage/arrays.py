@@ -18,8 +18,10 @@ from stability.storage.failures import reading
 from stability.storage.limits import NUMBERS
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
+from stability.systems.reservoirs import reservoir_system
 
 KEYS = ("A", "B", "C", "W", "D", "slope", "dt", "E", "U", "b", "F", "activation")
+RESERVOIR = ("W", "Win", "bias", "leak", "activation", "equation")
 _HEADER = 10_000
 _PIECE = 2**20
 _ONLY_WITH = {
@@ -148,7 +150,9 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
     ``dx/dt (x+) = A x + B phi(W x + D w + U u + b) + F u``. ``B`` is the identity by default, ``C`` another name of
     ``W``, ``E`` of ``U``; without ``dt`` (or with NaN) time is continuous; without ``W`` the system is linear.
     ``activation`` is ``tanh`` by default, and has a meaning for a network only: without ``U`` the claim is about every
-    activation with the slopes ``slope``.
+    activation with the slopes ``slope``. With ``Win`` it is a reservoir instead, ``h+ = (1 - leak) h + leak phi(W h +
+    Win u + bias)``, of ``W``, ``Win``, optionally ``bias``, ``leak``, ``activation``, ``equation``: see
+    ``reservoir_system``.
 
     Args:
         arrays: by name, as in ``KEYS``.
@@ -166,6 +170,8 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
         >>> npz_subject({"A": -np.eye(2), "W": np.ones((2, 2))}).channels
         2
     """
+    if "Win" in arrays:
+        return _reservoir(arrays, where)
     unknown = sorted(set(arrays) - set(KEYS))
     if unknown or "A" not in arrays or {"W", "C"} <= set(arrays) or {"U", "E"} <= set(arrays):
         raise FileFormatError(
@@ -198,6 +204,24 @@ def npz_subject(arrays: Mapping[str, np.ndarray], where: str = "the archive") ->
         slope = activation(name).slope
     system = LureSystem(A, B, C, arrays.get("D"), (0.0, 1.0) if slope is None else slope, dt)
     return system if E is None else DrivenSystem(system, name, E, arrays.get("b"), arrays.get("F"), name=where)
+
+
+def _reservoir(arrays: Mapping[str, np.ndarray], where: str) -> DrivenSystem:
+    """An echo state network as its makers keep it."""
+    unknown = sorted(set(arrays) - set(RESERVOIR))
+    if unknown or "W" not in arrays:
+        raise FileFormatError(
+            f"{where} holds Win, the input weights of a reservoir, and must hold W beside it, optionally bias, leak, "
+            f"activation, equation; it holds {', '.join(ascii(name)[1:-1] for name in arrays)}"
+        )
+    for name in ("bias", "leak"):
+        if name in arrays and arrays[name].dtype.kind not in "fiu":
+            raise FileFormatError(f"{where}: {name} must hold real numbers, it has dtype {arrays[name].dtype}")
+    equation = _activation(arrays["equation"], where) if "equation" in arrays else "internal"
+    return reservoir_system(
+        arrays["W"], arrays["Win"], arrays.get("bias"), leak=arrays.get("leak", 1.0),
+        activation=_activation(arrays.get("activation"), where), equation=equation, name=where,
+    )  # fmt: skip
 
 
 def _activation(value: np.ndarray | None, where: str) -> str:

@@ -5,5 +5,15 @@ from stability.systems.driven import DrivenSystem
 from stability.systems.libraries import Plant
 from stability.systems.lure import Discretisation, LureSystem
 from stability.systems.pairwise import PairwiseSystem
+from stability.systems.reservoirs import reservoir_system
 
-__all__ = ["Discretisation", "DrivenSystem", "LureSystem", "PairwiseSystem", "Plant", "as_matrix", "as_slope"]
+__all__ = [
+    "Discretisation",
+    "DrivenSystem",
+    "LureSystem",
+    "PairwiseSystem",
+    "Plant",
+    "as_matrix",
+    "as_slope",
+    "reservoir_system",
+]
