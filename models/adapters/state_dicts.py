@@ -283,7 +283,47 @@ def _check(places: Mapping[tuple[int, bool], Mapping[str, Any]], kind: str, wher
             raise FileFormatError(f"{where}: {ascii(path)[1:-1] or 'the module'} has more than {NUMBERS} numbers")
 
 
+_LIQUID = (
+    (
+        ("ff1.weight", "ff2.weight", "time_a.weight", "time_b.weight"),
+        "a CfC cell (ff1, ff2, time_a, time_b): h+ = (1 - s) tanh(ff1) + s tanh(ff2), s = sigmoid(time_a t + time_b), "
+        "multiplies two functions of the state and depends on the time between samples, which no Lur'e system, "
+        "LSTM or GRU does",
+    ),
+    (
+        ("ff1.weight", "w_tau", "A"),
+        "a CfC cell in mode pure (ff1, w_tau, A): h+ = A (1 - ff1 exp(-t (|w_tau| + |ff1|))) is no activation of its "
+        "units one by one, and depends on the time between samples",
+    ),
+    (
+        ("gleak", "vleak", "cm", "sigma", "mu", "w", "erev"),
+        "an LTC cell (gleak, vleak, cm, sigma, mu, w, erev): its conductances sigmoid(sigma (v_i - mu)) multiply the "
+        "state that they drive and an implicit solver advances it, which no Lur'e system, LSTM or GRU does",
+    ),
+)
+"""What tells the cells of the package ncps, and why there is no criterion for them."""
+
+
+def liquid_cell(names: Iterable[str]) -> str | None:
+    """What the weights of a liquid cell of ``ncps`` are, and why there is no criterion for it; ``None`` for others.
+
+    Example:
+        >>> str(liquid_cell(f"rnn_cell.{name}.weight" for name in ("ff1", "ff2", "time_a", "time_b")))[:10]
+        'a CfC cell'
+        >>> liquid_cell(["weight_hh_l0"]) is None
+        True
+    """
+    listed = list(names)
+    for parts, words in _LIQUID:
+        if all(any(name == part or name.endswith(f".{part}") for name in listed) for part in parts):
+            return f"{words}: there is no criterion for it here"
+    return None
+
+
 def _nothing(state: Mapping[str, Any], where: str) -> StabilityError:
+    liquid = liquid_cell(map(str, state))
+    if liquid is not None:
+        return UnsupportedError(f"{where} holds {liquid}")
     if any(_HIDDEN.search(str(key)) for key in state):
         return UnsupportedError(
             f"{where} holds a parametrised weight_hh as the parameters behind it, not as the matrix that runs: save it "

@@ -1,0 +1,27 @@
+"""Liquid cells of ncps are refused by name: they are no system of the kinds that criteria are about."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from stability.errors import FileFormatError, UnsupportedError
+from stability.models.adapters.state_dicts import state_dict_subject
+
+CFC = ("ff1.weight", "ff1.bias", "ff2.weight", "ff2.bias", "time_a.weight", "time_b.weight", "backbone.0.weight")
+PURE = ("ff1.weight", "ff1.bias", "w_tau", "A", "backbone.0.weight")
+LTC = ("gleak", "vleak", "cm", "sigma", "mu", "w", "erev", "sensory_sigma", "sensory_mu", "sensory_w", "sensory_erev")
+
+
+@pytest.mark.parametrize(("names", "words"), [(CFC, "a CfC cell"), (PURE, "mode pure"), (LTC, "an LTC cell")])
+@pytest.mark.parametrize("path", ["", "rnn_cell.", "model.rnn_cell."])
+def test_a_liquid_cell_is_refused_by_name(names, words, path) -> None:
+    with pytest.raises(UnsupportedError, match=words) as refused:
+        state_dict_subject({path + name: torch.zeros(2, 2) for name in names}, where="net.pt")
+    assert "net.pt" in str(refused.value)
+    assert "no criterion" in str(refused.value)
+
+
+def test_half_of_its_names_are_no_liquid_cell() -> None:
+    with pytest.raises(FileFormatError, match="no weight_hh"):
+        state_dict_subject({name: torch.zeros(2, 2) for name in CFC[:4]})
