@@ -9,7 +9,6 @@ from stability.certificate import Claim, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.contraction import calmer_claims
 from stability.claims.gain import norm_gain, stack_norm_gain
-from stability.claims.limit import rate_limit
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
 from stability.solve.deadline import Deadline
@@ -33,8 +32,11 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
 
 def _limit(subject: Any, main: Claim, deadline: Deadline) -> Claim | None:
     """What no rate can be below, beside a certified one."""
-    certified = main.verdict is Verdict.CERTIFIED
-    return rate_limit(subject, time_limit=deadline) if certified and main.value else None
+    if main.verdict is not Verdict.CERTIFIED or not main.value:
+        return None
+    from stability.claims.limit import rate_limit
+
+    return rate_limit(subject, time_limit=deadline)
 
 
 def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline) -> tuple[Claim, ...]:

@@ -20,7 +20,6 @@ import itertools
 import numpy as np
 
 from stability.certificate import Claim
-from stability.rigor.region import Region
 from stability.rules.fields import AnyArray, require
 from stability.rules.multiplier_lmi import Decay, check_lmi, no_decay
 from stability.rules.regional_lmi import regional_system
@@ -44,7 +43,7 @@ def vertex_system(system: LureSystem, split: Array, vertex: Array) -> LureSystem
     """The system whose slopes in some channels are given numbers."""
     low, high = system.alpha.copy(), system.beta.copy()
     low[split] = high[split] = vertex
-    return regional_system(system, Region(low[:0], low[:0], low, high, low[:0]))
+    return regional_system(system, low, high)
 
 
 def vertices_of(system: LureSystem, split: Array) -> Array:
