@@ -1,0 +1,87 @@
+"""Reservoirs by plain matrices and as objects of reservoirpy: the subject's map is the reservoir's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from stability import certify
+from stability.certificate import Verdict
+from stability.errors import ConfigurationError, DimensionError, FileFormatError, UnsupportedError
+from stability.storage.arrays import npz_system
+from stability.systems import reservoir_system
+from stability.systems.subjects import as_subject
+
+RNG = np.random.default_rng(0)
+W, WIN, BIAS = 0.3 * RNG.normal(size=(4, 4)), RNG.normal(size=(4, 2)), RNG.normal(size=4)
+U = RNG.normal(size=(30, 2))
+
+
+class Node:
+    """What a reservoir of the library looks like from outside."""
+
+    def __init__(self, **more) -> None:
+        self.W, self.Win, self.bias = sparse.csr_array(W), sparse.csr_array(WIN), BIAS[:, None]
+        self.lr, self.activation, self.equation, self.initialized = 0.3, np.tanh, "internal", True
+        vars(self).update(more)
+
+
+Node.__module__ = "reservoirpy.nodes.reservoir"
+
+
+def test_both_equations_step_by_step() -> None:
+    for equation in ("internal", "external"):
+        network = reservoir_system(W, WIN, BIAS, leak=0.3, equation=equation)
+        state, r = np.zeros(4), np.zeros(4)
+        own = state if equation == "internal" else r - BIAS
+        for u in U:
+            if equation == "internal":
+                state = 0.7 * state + 0.3 * np.tanh(W @ state + WIN @ u + BIAS)
+            else:
+                r = 0.7 * r + 0.3 * (W @ np.tanh(r) + WIN @ u + BIAS)
+            own = network.advance(own, u)
+            assert own == pytest.approx(state if equation == "internal" else r - BIAS, abs=1e-12)
+
+
+def test_a_file_of_plain_matrices(tmp_path) -> None:
+    path = tmp_path / "my_reservoir.npz"
+    np.savez(path, W=W, Win=WIN, bias=BIAS, leak=0.3)
+    found, wanted = npz_system(path), reservoir_system(W, WIN, BIAS, leak=0.3)
+    for u, x in zip(U, RNG.normal(size=(30, 4))):
+        assert (found.advance(x, u) == wanted.advance(x, u)).all()
+    np.savez(path, W=W, Win=WIN, b=BIAS)
+    with pytest.raises(FileFormatError, match="must hold W beside it"):
+        npz_system(path)
+    np.savez(path, W=W, Win=WIN[:3])
+    with pytest.raises(DimensionError):
+        npz_system(path)
+    for leak in (0.0, 1.5, np.nan):
+        np.savez(path, W=W, Win=WIN, leak=leak)
+        with pytest.raises((ConfigurationError, ValueError)):
+            npz_system(path)
+
+
+def test_an_object_of_the_library() -> None:
+    wanted, found = reservoir_system(W, WIN, BIAS, leak=0.3), as_subject(Node())
+    for u, x in zip(U, RNG.normal(size=(30, 4))):
+        assert found.advance(x, u) == pytest.approx(wanted.advance(x, u))
+    model = Node(nodes=[Node(), object()])
+    assert as_subject(model).states == 4
+    assert certify(Node(W=0.1 * np.eye(4)), input_box=(-1, 1), rate="any").verdict is Verdict.CERTIFIED
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"initialized": False}, "no weights yet"),
+        ({"Wfb": np.ones((4, 1))}, "feedback"),
+        ({"noise_rc": 0.1}, "noise"),
+        ({"activation": np.sin}, "sin"),
+        ({"nodes": []}, "0 reservoirs"),
+        ({"W": np.zeros}, "no weights yet"),
+    ],
+)
+def test_what_is_no_map_of_ours_is_refused_by_name(more, words) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        as_subject(Node(**more))
