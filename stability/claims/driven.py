@@ -36,7 +36,7 @@ WINDOW, WAITS = 20, 60
 """Steps whose symbols are kept apart in zonotopes, and time constants that are waited for."""
 FIRST = 2
 """Zonotopes where there is no linear part: linear bounds do the rest."""
-BACKWARD = (Schedule(120, 6, 2), Schedule(40, 6, 1, 2, 3), Schedule(40, 6, 1, 4, 2), Schedule(40, 6, 1, 2, 2))
+BACKWARD = (Schedule(120, 6, 2), Schedule(40, 6, 1, 2, 3), Schedule(40, 6, 1, 2, 4), Schedule(40, 6, 1, 2, 2))
 """Linear bounds: as long as they become narrower, with the inputs told apart once they do not."""
 MOST_APART = 16
 """Histories of inputs that are looked at here."""
