@@ -15,6 +15,7 @@ import functools
 import json
 import math
 import multiprocessing
+import sys
 import time
 from pathlib import Path
 
@@ -68,6 +69,7 @@ def one(case: tuple[int, float, float], limit: float, seed: int) -> dict:
         found["counted"] = bool(verify_claim(driven, claim).valid and halves <= 1000)
         found["check"] = time.process_time() - started
         found["rate"], found["exponent"] = claim.value, seen_exponent(driven, seed)
+    print(*case, seed, json.dumps(found), file=sys.stderr, flush=True)
     return found
 
 
