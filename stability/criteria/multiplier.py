@@ -97,6 +97,10 @@ def _improved(search: Search, rate: float, *more: float | None) -> bool:
     return any(search.feasible(rate, g) for g in (min(gain, 0.999999), *more))
 
 
+_ROUNDED = 1e-4
+"""A proof this near to the rate that an exchange of peaks found, relative, is not searched for again."""
+
+
 @dataclass
 class _Bracket:
     """A rate that is proved, one that is not, and what is known of the logarithm of the best gain there.
@@ -178,7 +182,9 @@ def _exchange_of(search: Search) -> tuple[Exchange, float] | None:
 
 
 def _exchanged(search: Search, tol: float) -> bool:
-    """Whether the best rate came out of an exchange of peaks: proved a hair below what that found."""
+    """Whether the best rate came out of an exchange of peaks: proved a hair below what that found, or as near to it as
+    rounding lets a proof come. No multipliers have a better rate than it found, so that no search can gain more.
+    """
     made = _exchange_of(search)
     if made is None:
         return False
@@ -208,7 +214,7 @@ def _exchanged(search: Search, tol: float) -> bool:
     for _ in range(4):
         middle = float(np.sqrt(low * high))
         low, high = (low, middle) if proved(middle) else (middle, high)
-    return False  # the other search goes on from there
+    return high * tol <= _ROUNDED  # else the other search goes on from there
 
 
 def _scale(ceiling: float, system: LureSystem) -> float:

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dpotrf, dpotri
 
 from stability.solve.loop import centre
 from stability.systems import LureSystem
@@ -30,6 +30,10 @@ _LEAST = 1e-8
 """A multiplier's set is at least this large, relative to what the input reaches in the step."""
 
 
+Spread = tuple[Array, Array]
+"""``S`` without what symmetry repeats: ``[S_NN S_NM] (m, m + n)`` and ``S_MM (n, n)``."""
+
+
 @dataclass(frozen=True, eq=False)
 class Passage:
     """One way through the steps.
@@ -37,7 +41,7 @@ class Passage:
     Attributes:
         Q: ``(n, n)``, what is reached at the end.
         feedback: ``(m, n)`` a step, ``(tau - S_NN)^{-1} S_NM``.
-        wider: ``(n, n)`` a step, by which the output on the way turns vectors, or ``None``.
+        wider: ``(k, n)`` a step: the output on the way turns vectors z by ``z + H^T wider z``; or ``None``.
         paid: ``(k, n)`` a step, ``H Q`` after widening, or ``None``.
     """
 
@@ -69,34 +73,32 @@ class Reach:
         self.channels = np.vstack([self.D, self.B])
         self.direct = bool(self.D.any())
 
-    def spread(self, Q: Array, tau: Array | None) -> Array:
+    def spread(self, Q: Array, tau: Array | None) -> Spread:
         """``S`` for a set; without multipliers, what does not depend on them."""
-        S = self.inputs + self.states @ Q @ self.states.T
+        m, half = self.m, self.states @ Q
+        S = self.inputs[:m] + half[:m] @ self.states.T, self.inputs[m:, m:] + half[m:] @ self.A.T
         return S if tau is None else self._with_channels(S, tau)
 
-    def _with_channels(self, S: Array, tau: Array) -> Array:
-        if self.direct:
-            return S + (self.channels * tau) @ self.channels.T
-        S[self.m :, self.m :] += (self.B * tau) @ self.B.T
-        return S
+    def _with_channels(self, S: Spread, tau: Array) -> Spread:
+        seen = S[0] + (self.D * tau) @ self.channels.T if self.direct else S[0]
+        return seen, S[1] + (self.B * tau) @ self.B.T
 
-    def step(self, S: Array, tau: Array) -> tuple[Array, Array] | None:
+    def step(self, S: Spread, tau: Array) -> tuple[Array, Array] | None:
         """The next set and the feedback, from ``S`` with its multipliers; ``None`` where they are too small."""
-        m = self.m
+        (seen, moved), m = S, self.m
         if not m:
-            return self._larger(S), np.zeros((0, self.n))
-        room = -S[:m, :m]
-        room[np.diag_indices(m)] += tau
-        try:
-            root = np.linalg.cholesky(room)
-        except np.linalg.LinAlgError:
+            return self._larger(moved), np.zeros((0, self.n))
+        room = -seen[:, :m]
+        _diagonal(room)[:] += tau
+        inverse = _inverse(room)
+        if inverse is None:
             return None
-        feedback = cho_solve((root, True), S[:m, m:], check_finite=False)
-        return self._larger(S[m:, m:] + S[m:, :m] @ feedback), feedback
+        feedback = inverse @ seen[:, m:]
+        return self._larger(moved + seen[:, m:].T @ feedback), feedback
 
     def _larger(self, Q: Array) -> Array:
-        Q = (0.5 + 0.5 * self.slack) * (Q + Q.T)
-        Q[np.diag_indices(self.n)] *= 1.0 + self.slack
+        Q *= 1.0 + self.slack
+        _diagonal(Q)[:] *= 1.0 + self.slack
         return Q
 
     def through(self, tau: Array, price: float = 0.0) -> Passage | None:
@@ -127,16 +129,14 @@ class Reach:
         return Passage(Q, feedback, wider, paid)
 
     def _widened(self, Q: Array, price: float) -> tuple[Array, Array, Array] | None:
-        """``(Q^{-1} - price H^T H)^{-1}``, its ``turn`` (``dQ`` becomes ``turn^T dQ turn``), and ``H`` times it."""
+        """``(Q^{-1} - price H^T H)^{-1}``, ``wider`` and ``paid`` of it (see ``Passage``)."""
         seen = self.H @ Q
-        room = np.eye(len(self.H)) - price * (seen @ self.H.T)
-        try:
-            root = np.linalg.cholesky(0.5 * (room + room.T))
-        except np.linalg.LinAlgError:
+        inverse = _inverse(np.eye(len(self.H)) - price * (seen @ self.H.T))
+        if inverse is None:
             return None
-        middle = price * cho_solve((root, True), seen, check_finite=False)
+        middle = price * (inverse @ seen)
         wide = Q + seen.T @ middle
-        return 0.5 * (wide + wide.T), np.eye(self.n) + self.H.T @ middle, self.H @ wide
+        return 0.5 * (wide + wide.T), middle, self.H @ wide
 
     def slopes(self, passage: Passage, z: Array) -> tuple[Array, float]:
         """Derivatives of ``sum_j z_j^T Q_T z_j``.
@@ -158,7 +158,7 @@ class Reach:
             turn, paid = passage.wider[t], passage.paid[t]
             if turn is not None and paid is not None:
                 by_price += float(((paid @ z) ** 2).sum())
-                z = turn @ z
+                z = z + self.H.T @ (turn @ z)
         return by_tau, by_price
 
     def start(self, steps: int) -> Array:
@@ -172,7 +172,7 @@ class Reach:
             base = self._greedy(S, weight, size)
             for _ in range(_DOUBLINGS):
                 tau[t] = self._room_for_direct(base)
-                found = self.step(self._with_channels(S.copy(), tau[t]), tau[t])
+                found = self.step(self._with_channels(S, tau[t]), tau[t])
                 if found is not None:
                     break
                 base *= 2.0
@@ -182,15 +182,15 @@ class Reach:
             Q = found[0]
         return tau
 
-    def _greedy(self, S: Array, weight: Array, size: Array) -> Array:
+    def _greedy(self, S: Spread, weight: Array, size: Array) -> Array:
         m = self.m
         if not m:
             return np.zeros(0)
-        cross, reach = S[:m, m:], np.diagonal(S)[:m]
+        cross, reach = S[0][:, m:], np.diagonal(S[0])
         pull = np.maximum(np.einsum("ij,jk,ik->i", cross, weight, cross), 0.0)
         root = np.sqrt(np.maximum(reach, 1e-300))
-        most = float(np.linalg.eigvalsh(S[:m, :m] / root[:, None] / root)[-1])
-        floor = _LEAST * (np.trace(weight @ S[m:, m:]) / self.n / size + float(reach.max())) + 1e-150
+        most = float(np.linalg.eigvalsh(S[0][:, :m] / root[:, None] / root)[-1])
+        floor = _LEAST * (float((weight * S[1]).sum()) / self.n / size + float(reach.max())) + 1e-150
         return np.maximum(1.01 * most * reach + np.sqrt(pull / size), floor)
 
     def _room_for_direct(self, base: Array) -> Array:
@@ -201,3 +201,22 @@ class Reach:
             if (tau == before).all():  # D has no cycle
                 break
         return tau
+
+
+def _inverse(symmetric: Array) -> Array | None:
+    """The inverse, from the lower triangle; ``None`` where the matrix is not positive definite."""
+    root, failed = dpotrf(symmetric, lower=1)
+    if failed:
+        return None
+    half, failed = dpotri(root, lower=1)
+    if failed:
+        return None
+    half = np.tril(half)
+    inverse = half + half.T
+    _diagonal(inverse)[:] *= 0.5
+    return inverse
+
+
+def _diagonal(square: Array) -> Array:
+    """A view that may be written to."""
+    return np.einsum("ii->i", square)

@@ -16,7 +16,9 @@ _LAST = 4
 """The search ends where so many steps together gained less than the tolerance."""
 
 
-def descend(objective: Objective, x: Array, *, steps: int, tol: float, deadline: Deadline) -> tuple[float, Array]:
+def descend(
+    objective: Objective, x: Array, *, steps: int, tol: float, deadline: Deadline, pairs: int = _PAIRS
+) -> tuple[float, Array]:
     """The least value that L-BFGS with backtracking finds.
 
     Args:
@@ -25,6 +27,7 @@ def descend(objective: Objective, x: Array, *, steps: int, tol: float, deadline:
         steps: at most so many.
         tol: see ``_LAST``; absolute.
         deadline: asked before each step.
+        pairs: how many of the last steps say what the Hessian is.
 
     Returns:
         The value and its point.
@@ -39,12 +42,12 @@ def descend(objective: Objective, x: Array, *, steps: int, tol: float, deadline:
         array([1., 1.])
     """
     value, slope = objective(x)
-    pairs: deque[tuple[Array, Array, float]] = deque(maxlen=_PAIRS)
+    kept: deque[tuple[Array, Array, float]] = deque(maxlen=pairs)
     values = [value]
     for _ in range(steps):
         if slope is None or deadline.over:
             break
-        direction = -_scaled(slope, pairs)
+        direction = -_scaled(slope, kept)
         along = float(slope @ direction)
         factor = min(1.0, _LONGEST / max(float(np.abs(direction).max(initial=0.0)), 1e-300))
         for _ in range(_HALVINGS):
@@ -59,7 +62,7 @@ def descend(objective: Objective, x: Array, *, steps: int, tol: float, deadline:
         moved, change = trial - x, turned - slope
         curved = float(moved @ change)
         if curved > 1e-10 * float(np.linalg.norm(moved) * np.linalg.norm(change)):
-            pairs.append((moved, change, curved))
+            kept.append((moved, change, curved))
         x, value, slope = trial, found, turned
         values.append(value)
         if len(values) > _LAST and values[-1 - _LAST] - value < tol:

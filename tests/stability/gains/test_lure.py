@@ -8,6 +8,8 @@ import pytest
 from stability.certificate import Claim, Proof, Verdict
 from stability.errors import ConfigurationError, DimensionError, StabilityError
 from stability.gains.lure import incremental_gain
+from stability.gains.reach import Reach
+from stability.gains.steps import StepSearch
 from stability.rules.gain_lmi import bound, check_gain, gain_matrix
 from stability.solve.forms import least_gain
 from stability.solve.hinf import hinf_norm
@@ -93,14 +95,46 @@ def test_simulation_never_exceeds_the_gain(rng, integrator):
 
 def test_a_growing_network_has_a_gain_over_a_finite_horizon_only(rng):
     net = network(rng, gain=6.0)
-    assert incremental_gain(net).value == np.inf
-    assert incremental_gain(net).claim.verdict is Verdict.INCONCLUSIVE
-    assert incremental_gain(net).radius(1.0) == 0.0
+    none = incremental_gain(net)
+    assert none.value == np.inf
+    assert none.claim.verdict is Verdict.INCONCLUSIVE
+    assert none.radius(1.0) == 0.0
     for measure in ("final", "l2"):
         found = incremental_gain(net, horizon=6, measure=measure)
         assert found.proof.kind == "gain_steps"
         assert largest_ratio(net, np.eye(4), 6, rng, final=measure == "final") <= found.value < np.inf
         assert verify_claim(net, found.claim).valid
+
+
+@pytest.mark.parametrize("slow", [0.5, 0.97])
+def test_the_whole_output_of_a_positive_lag_over_some_steps(slow):
+    """x+ = a x + phi(x + u) / 4: slope 1 throughout is the worst, whose gain is the norm of a triangular matrix."""
+    net = LureSystem([[slow - 0.25]], [[0.25]], [[1.0]], dt=1.0)
+    steps = np.arange(20)
+    powers = np.where(steps[:, None] >= steps, 0.25 * slow ** np.abs(steps[:, None] - steps), 0.0)
+    exact = np.linalg.norm(powers, 2)
+    found = incremental_gain(net, horizon=20, measure="l2")
+    assert exact <= found.value <= 1.003 * exact
+    assert verify_claim(net, found.claim).valid
+
+
+def test_most_prices_need_one_passage(monkeypatch):
+    """The price of the best multipliers so far is the first that others are tried with."""
+    count = {"passages": 0, "values": 0}
+    through, summed = Reach.through, StepSearch._summed
+
+    def counted(self, tau, price=0.0):
+        count["passages"] += 1
+        return through(self, tau, price)
+
+    def valued(self, tau):
+        count["values"] += 1
+        return summed(self, tau)
+
+    monkeypatch.setattr(Reach, "through", counted)
+    monkeypatch.setattr(StepSearch, "_summed", valued)
+    incremental_gain(network(np.random.default_rng(3)), horizon=12, measure="l2")
+    assert count["passages"] <= 3 * count["values"]
 
 
 def test_continuous_time_final_gain():
