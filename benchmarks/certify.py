@@ -224,6 +224,11 @@ def report(row: dict) -> None:
     print(json.dumps({k: (float(f"{v:.4g}") if isinstance(v, float) else v) for k, v in row.items()}), flush=True)
 
 
+def stays(row: dict, sizes: list[int] | None) -> bool:
+    """Whether a kept row of a part that is measured again is about a size that is not."""
+    return sizes is not None and row["part"] in ("default", "bisection") and row["n"] not in sizes
+
+
 def machine() -> dict:
     name = platform.processor() or platform.machine()
     try:
@@ -237,11 +242,13 @@ def machine() -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--sizes", nargs="+", type=int, help="of the parts default and bisection; rows of others stay")
     parser.add_argument("--sdp-sizes", nargs="+", type=int, default=[64, 128, 256])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "certify.json")
     options = parser.parse_args()
     kept = json.loads(options.out.read_text())["rows"] if options.out.is_file() else []
-    rows: list[dict] = [row for row in kept if row["part"] not in options.only]
+    sized = {} if options.sizes is None else {"sizes": tuple(options.sizes)}
+    rows: list[dict] = [row for row in kept if row["part"] not in options.only or stays(row, options.sizes)]
     for part in options.only:
         rows += {
             "sdp": lambda: against_sdp(options.sdp_sizes),
@@ -249,9 +256,9 @@ def main() -> None:
             "growth": growth,
             "memory": memory,
             "best": best_rate,
-            "default": default,
+            "default": lambda: default(**sized),
             "beside": beside,
-            "bisection": bisection,
+            "bisection": lambda: bisection(**sized),
         }[part]()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")

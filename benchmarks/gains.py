@@ -78,7 +78,8 @@ def before(net: DrivenSystem, H: np.ndarray, measure: str, horizon: int | None) 
     mode = "running" if measure == "l2" else "terminal"
     with threads_for(net.states):
         attempt = Attempt(net.system, net.E, net.F, H, mode, 1.0, Deadline())
-        found = Attached(attempt, stable_multipliers(net.system, 1.0, Deadline())).best_of_all()
+        delta = stable_multipliers(net.system, 1.0, Deadline())
+        found = None if delta is None else Attached(attempt, delta).best_of_all()
     return np.inf if found is None else bound(mode, measure, found[0], 1.0, horizon, True)
 
 
@@ -99,7 +100,8 @@ def network(epochs: int | None = None) -> list[dict[str, Any]]:
         ("l2", 28, False),
     ):
         asked = {"output": H, "measure": measure, "horizon": horizon, "pairs": pairs}
-        taken, found = processor(lambda asked=asked: incremental_gain(net, **asked))
+        runs = [processor(lambda asked=asked: incremental_gain(net, **asked)) for _ in range(3)]
+        taken, found = min(runs, key=lambda run: run[0])
         row = {"part": "network", "n": net.states, "measure": measure, "horizon": horizon, "pairs": pairs}
         row |= {"gain": found.value, "before": before(net, H, measure, horizon), "seconds": taken}
         rows.append({**row, "in_existence_checks": taken / unit, "found": found.detail})

@@ -37,6 +37,8 @@ _PEAKS = 4
 """Times that the exchange goes on with a peak it has not seen."""
 _SMALL = 32
 """Up to so many states the search is as sharp as the proof."""
+_FAR = 0.01
+"""By how much the loop's gain exceeds one where no multipliers bring it below."""
 _NONE = 60.0
 """Stands for the logarithm of a gain where none is proved."""
 Found = tuple[float, Array, Array]
@@ -54,6 +56,13 @@ class Attempt:
     mode: str
     growth: float
     deadline: Deadline
+
+    @functools.cached_property
+    def start(self) -> Array | None:
+        """``Delta`` to start from; ``None`` where the search for a stability proof at this growth, which every gain
+        contains, ended far from one.
+        """
+        return stable_multipliers(self.system, self.growth, self.deadline)
 
     def polish(self, P: Array, L: Array) -> Found | None:
         """The smallest gain that ``(P, L)`` proves, with what it needs to be proved strictly."""
@@ -87,7 +96,9 @@ class Attempt:
 
     def by_riccati(self, pairs: bool = False) -> Found | None:
         """The least gain by structured searches; ``pairs``: see ``Aim``, in the mode ``terminal`` only."""
-        delta = stable_multipliers(self.system, self.growth, self.deadline)
+        delta = self.start
+        if delta is None:
+            return None
         candidates = self._at_the_end(delta, pairs) if self.mode == "terminal" else self._over_time(delta)
         proved: Found | None = None
         try:
@@ -102,7 +113,7 @@ class Attempt:
 
     def by_size(self) -> Found | None:
         """The least gain with the multipliers of the stability proof and one number for their size."""
-        return Attached(self, stable_multipliers(self.system, self.growth, self.deadline)).best_of_all()
+        return None if self.start is None else Attached(self, self.start).best_of_all()
 
     def _at_the_end(self, delta: Array, pairs: bool) -> Iterator[tuple[Array, Array]]:
         return Stationary(self.system, (self.E, self.F, self.H), self.growth, pairs, self.deadline).best(delta)
@@ -251,8 +262,8 @@ def attempts(
         yield "terminal", math.exp(exponent) if system.is_discrete else -exponent
 
 
-def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) -> Array:
-    """``Delta`` of the stability proof at this growth, where there is one; else one that evens out the channels.
+def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) -> Array | None:
+    """``Delta`` of the stability proof at this growth; where rounding may have hidden one, what evens out the channels.
 
     Args:
         system: the system.
@@ -260,7 +271,7 @@ def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) ->
         deadline: of the search.
 
     Returns:
-        ``(m,)`` positive.
+        ``(m,)`` positive; ``None`` where the loop's gain stayed far above one.
     """
     if system.channels == 0:
         return np.zeros(0)
@@ -271,6 +282,6 @@ def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) ->
         system = LureSystem(A, B, system.C, system.D, slope=slope, dt=1.0 if system.is_discrete else None)
     finding = multiplier_criterion(system, rate="any", solver="riccati", time_limit=deadline)
     if not finding.holds:
-        return evening(system)
+        return None if finding.margin < -_FAR and not deadline.over else evening(system)
     delta = np.sqrt(2.0 * np.asarray(finding.witness["L"]))
     return delta / max(float(delta.max()), 1e-300) if (delta > 0).all() else np.ones(system.channels)
