@@ -42,13 +42,13 @@ class Passage:
         Q: ``(n, n)``, what is reached at the end.
         feedback: ``(m, n)`` a step, ``(tau - S_NN)^{-1} S_NM``.
         wider: ``(k, n)`` a step: the output on the way turns vectors z by ``z + H^T wider z``; or ``None``.
-        paid: ``(k, n)`` a step, ``H Q`` after widening, or ``None``.
+        price: what the output on the way counts; ``wider`` is so many times ``H Q`` after widening.
     """
 
     Q: Array
     feedback: list[Array]
     wider: list[Array | None]
-    paid: list[Array | None]
+    price: float
 
 
 class Reach:
@@ -111,32 +111,30 @@ class Reach:
         Returns:
             The passage, or ``None`` where a multiplier, or the gain that the price stands for, is too small.
         """
-        Q, feedback, wider, paid = np.zeros((self.n, self.n)), [], [], []
+        Q, feedback, wider = np.zeros((self.n, self.n)), [], []
         for t, row in enumerate(tau):
-            turn = seen = None
+            turn = None
             if price and t:
                 widened = self._widened(Q, price)
                 if widened is None:
                     return None
-                Q, turn, seen = widened
+                Q, turn = widened
             found = self.step(self.spread(Q, row), row)
             if found is None or not np.isfinite(found[0]).all():
                 return None
             Q = found[0]
             feedback.append(found[1])
             wider.append(turn)
-            paid.append(seen)
-        return Passage(Q, feedback, wider, paid)
+        return Passage(Q, feedback, wider, price)
 
-    def _widened(self, Q: Array, price: float) -> tuple[Array, Array, Array] | None:
-        """``(Q^{-1} - price H^T H)^{-1}``, ``wider`` and ``paid`` of it (see ``Passage``)."""
+    def _widened(self, Q: Array, price: float) -> tuple[Array, Array] | None:
+        """``(Q^{-1} - price H^T H)^{-1}`` and ``wider`` of it (see ``Passage``)."""
         seen = self.H @ Q
         inverse = _inverse(np.eye(len(self.H)) - price * (seen @ self.H.T))
         if inverse is None:
             return None
         middle = price * (inverse @ seen)
-        wide = Q + seen.T @ middle
-        return 0.5 * (wide + wide.T), middle, self.H @ wide
+        return Q + seen.T @ middle, middle
 
     def slopes(self, passage: Passage, z: Array) -> tuple[Array, float]:
         """Derivatives of ``sum_j z_j^T Q_T z_j``.
@@ -155,10 +153,11 @@ class Reach:
             out = self.B.T @ z + self.D.T @ back if self.direct else self.B.T @ z
             by_tau[t] = (out * out).sum(axis=1) - (back * back).sum(axis=1)
             z = self.A.T @ z + self.C.T @ back
-            turn, paid = passage.wider[t], passage.paid[t]
-            if turn is not None and paid is not None:
-                by_price += float(((paid @ z) ** 2).sum())
-                z = z + self.H.T @ (turn @ z)
+            turn = passage.wider[t]
+            if turn is not None:
+                turned = turn @ z
+                by_price += float((turned * turned).sum()) / passage.price**2
+                z = z + self.H.T @ turned
         return by_tau, by_price
 
     def start(self, steps: int) -> Array:

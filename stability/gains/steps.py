@@ -26,8 +26,8 @@ _WORK = 1.5e11
 """Multiplications that a search may take: long horizons of large networks get fewer steps."""
 _SMALL = 1e7
 """Up to so many multiplications a passage, over four, the whole output is searched with the sharp aim, too."""
-_PAIRS = {"final": 12, "l2": 40}
-"""What the descent remembers."""
+_DESCENT = {"final": {"pairs": 12, "tol": _TOL}, "l2": {"pairs": 40, "tol": 2.5 * _TOL, "halvings": 7}}
+"""Options of the descent."""
 _ROOTS, _ROUGH, _CLOSE, _EXACT = 20, 5e-3, 1e-4, 1e-5
 """Passages for one price, and what its logarithm may be off by: at first, during the descent, and at its end."""
 _SHARE = 0.05
@@ -81,7 +81,7 @@ class StepSearch:
             return None
         size = sum(self.reach.channels.shape)
         most = int(min(_STEPS, _WORK / (4.0 * self.steps * size**3) + 4))
-        best, aims, pairs = None, self.aim.sharper(), _PAIRS[self.measure]
+        best, aims, how = None, self.aim.sharper(), _DESCENT[self.measure]
         if self.measure == "l2":
             # near the root the sets grow so fast with the price that the blunt aim has nearly the same one
             aims = aims if self.steps * size**3 < _SMALL else aims[:1]
@@ -92,7 +92,7 @@ class StepSearch:
             value = math.inf
             for aim in aims:
                 self.aim, self._known = aim, None
-                value, log = descend(self._objective, log, steps=most, tol=_TOL, deadline=self.deadline, pairs=pairs)
+                value, log = descend(self._objective, log, steps=most, deadline=self.deadline, **how)
             found = self._proved(np.exp(log.reshape(start.shape))) if math.isfinite(value) else None
             if found is not None and (best is None or found[0] < best[0]):
                 best = found

@@ -17,7 +17,14 @@ _LAST = 4
 
 
 def descend(
-    objective: Objective, x: Array, *, steps: int, tol: float, deadline: Deadline, pairs: int = _PAIRS
+    objective: Objective,
+    x: Array,
+    *,
+    steps: int,
+    tol: float,
+    deadline: Deadline,
+    pairs: int = _PAIRS,
+    halvings: int = _HALVINGS,
 ) -> tuple[float, Array]:
     """The least value that L-BFGS with backtracking finds.
 
@@ -28,6 +35,7 @@ def descend(
         tol: see ``_LAST``; absolute.
         deadline: asked before each step.
         pairs: how many of the last steps say what the Hessian is.
+        halvings: how often a step is shortened until the search ends.
 
     Returns:
         The value and its point.
@@ -50,7 +58,7 @@ def descend(
         direction = -_scaled(slope, kept)
         along = float(slope @ direction)
         factor = min(1.0, _LONGEST / max(float(np.abs(direction).max(initial=0.0)), 1e-300))
-        for _ in range(_HALVINGS):
+        for _ in range(halvings):
             trial = x + factor * direction
             found, turned = objective(trial)
             if turned is not None and found <= value + 1e-4 * factor * along:
