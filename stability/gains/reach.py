@@ -18,13 +18,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg import get_lapack_funcs
 
 from stability.solve.loop import centre
 from stability.systems import LureSystem
 from stability.systems.channels import closed
 
 Array = np.ndarray
+_POTRF, _POTRI = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 _DOUBLINGS, _SWEEPS = 40, 24
 _LEAST = 1e-8
 """A multiplier's set is at least this large, relative to what the input reaches in the step."""
@@ -204,10 +205,10 @@ class Reach:
 
 def _inverse(symmetric: Array) -> Array | None:
     """The inverse, from the lower triangle; ``None`` where the matrix is not positive definite."""
-    root, failed = dpotrf(symmetric, lower=1)
+    root, failed = _POTRF(symmetric, lower=1)
     if failed:
         return None
-    half, failed = dpotri(root, lower=1)
+    half, failed = _POTRI(root, lower=1)
     if failed:
         return None
     half = np.tril(half)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -26,7 +26,10 @@ _WORK = 1.5e11
 """Multiplications that a search may take: long horizons of large networks get fewer steps."""
 _SMALL = 1e7
 """Up to so many multiplications a passage, over four, the whole output is searched with the sharp aim, too."""
-_DESCENT = {"final": {"pairs": 12, "tol": _TOL}, "l2": {"pairs": 40, "tol": 2.5 * _TOL, "halvings": 7}}
+_DESCENT: dict[str, dict[str, Any]] = {
+    "final": {"pairs": 12, "tol": _TOL},
+    "l2": {"pairs": 40, "tol": 2.5 * _TOL, "halvings": 7},
+}
 """Options of the descent."""
 _ROOTS, _ROUGH, _CLOSE, _EXACT = 20, 5e-3, 1e-4, 1e-5
 """Passages for one price, and what its logarithm may be off by: at first, during the descent, and at its end."""
