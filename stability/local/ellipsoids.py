@@ -33,7 +33,7 @@ _SMALL = 3e6
 """Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
 _NEAR = 0.3
 """The share of the margin from which on a tube is taken as the one that better weights are made of."""
-_BATCH = 2**27
+_BATCH = 2**24
 """Bytes of ellipsoids and their costs at a time."""
 _STEPS_BACK = (2e-8, 1e-6, 1e-4, 1e-2, 0.1)
 

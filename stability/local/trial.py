@@ -14,6 +14,8 @@ from stability.local.stages import Nominal, Stage
 from stability.local.tube import appended, gain, local_slopes, next_ellipsoid, products, spread
 
 Array = np.ndarray
+_HOPELESS = 1e24
+"""Of the squares that a tube reaches: it has left all bounds, and grows faster with every step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,7 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
         radius: ``(b,)``.
     """
     net, count = task.net, len(task.net.stages)
+    width = sum(len(stage.C) for stage in net.stages)
     Y = np.zeros((len(radius), net.states, net.states))
     passed, shares = list[Passed](), np.zeros((len(radius), len(task.free)))
     last: Any = None
@@ -88,6 +91,9 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
         passed.append(Passed(stage, Y, of, local.rho, T))
         last = (stage, at.rows, Y, local)
         Y = next_ellipsoid(stage, Y, of, local.rho, T)
+        if not (np.einsum("bii->b", Y) * radius * radius < _HOPELESS).any():
+            none = np.full(task.margins.shape, np.inf)
+            return Tube(none[:, 0], np.zeros((len(radius), len(shares[0]), width)), shares, none, [])
     used = moved(net.head, task.y, radius, Y, last) / task.margins
     share = np.where(np.isfinite(used).all(axis=1), used.max(axis=1), np.inf)
     steps = [np.concatenate([at.T for at in passed[k : k + count]], axis=1) for k in range(0, len(passed), count)]

@@ -16,6 +16,8 @@ Array = np.ndarray
 _FAR = 4.0
 """The share of a margin that a tube uses up, beyond which closing is not tried: its reaches are too long for it."""
 _TRIALS, _NARROW = 4, 0.015
+_DEAR_TRIALS = 2
+"""Of networks whose steps have several stages."""
 _SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3
 _NEAR = 0.9
 """Of the radius of an attack, tried first, and enough of it where a trial costs something."""
@@ -114,6 +116,8 @@ def widened(
         fine: whether a trial costs next to nothing.
     """
     trials, narrow = (_SMALL_TRIALS, _SMALL_NARROW) if fine else (_TRIALS, _NARROW)
+    if not fine and len(task.net.stages) > 1:
+        trials = _DEAR_TRIALS
     low, high, top = ball, upper, np.inf
     for turn in range(trials):
         if deadline.over or high <= low.radius * (1.0 + narrow):
