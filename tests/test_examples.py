@@ -63,6 +63,16 @@ def test_a_trained_lstm_that_remembers_is_refuted_with_a_proved_witness(tmp_path
     assert "proved to exist" in checked.reason
 
 
+@pytest.mark.slow
+def test_one_reservoir_is_refuted_and_certified(tmp_path, monkeypatch, capsys):
+    out = play("reservoir.py", tmp_path, monkeypatch, capsys).splitlines()
+    assert "0.85, nothing known of inputs: refuted True" in out[0]
+    assert "inputs in [-1, 1]: certified" in out[1]
+    rate, seen = float(out[2].split()[1]), float(out[3].split()[-3])
+    assert seen < rate < 0.95
+    assert load_subject(tmp_path / "reservoir.npz").subject.states == 100
+
+
 def test_a_class_of_ones_own_is_certified(tmp_path, monkeypatch, capsys):
     out = play("own_module.py", tmp_path, monkeypatch, capsys)
     assert out.startswith("certified: rate 0.9")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.errors import ConfigurationError, UnsupportedError
+from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
 from stability.systems.activations import ACTIVATIONS, activation
 from stability.systems.checks import as_choice, as_matrix, as_vector
 from stability.systems.driven import DrivenSystem
@@ -89,7 +89,7 @@ def _per_unit(what: str, value: Any, n: int) -> np.ndarray:
 
 
 def is_library_reservoir(value: Any) -> bool:
-    """Whether an object is a reservoir (or an echo state network) of ``reservoirpy``, by where its class is defined."""
+    """Whether an object is one of ``reservoirpy``, by where its class, or one that it inherits, is defined."""
     return any(kind.__module__.partition(".")[0] == LIBRARY for kind in type(value).__mro__)
 
 
@@ -97,17 +97,22 @@ def from_library(node: Any) -> DrivenSystem:
     """The network of a ``reservoirpy`` reservoir; the library itself is not needed to read one.
 
     Args:
-        node: an initialised ``Reservoir``, or a model in which there is exactly one.
+        node: an initialised ``Reservoir``; of a model, that node of it.
 
     Returns:
         Its map; noise, which is drawn anew at each step, is no part of it.
 
     Raises:
+        DisagreementError: the node's own step gives other numbers than its matrices.
         UnsupportedError: another node, one that was not initialised, with feedback, noise in its state or an activation
             that is not known here.
     """
-    node = _only_reservoir(node)
     kind = type(node).__name__
+    if kind != "Reservoir" or not all(hasattr(node, part) for part in ("W", "Win", "lr")):
+        raise UnsupportedError(
+            f"no system is known for a reservoirpy {kind}: give the Reservoir itself (of a model, its node), whose map "
+            "is h+ = (1 - lr) h + lr f(W h + Win u + bias)"
+        )
     if not getattr(node, "initialized", True) or any(callable(getattr(node, k, None)) for k in ("W", "Win")):
         raise UnsupportedError(f"this {kind} has no weights yet: run it on data, or call its initialize, first")
     if getattr(node, "Wfb", None) is not None and bool(getattr(node, "fb_dim", None) or _size(node.Wfb)):
@@ -121,29 +126,37 @@ def from_library(node: Any) -> DrivenSystem:
     if name not in ACTIVATIONS:
         raise UnsupportedError(f"this {kind} has the activation {name!r}; known are {', '.join(ACTIVATIONS)}")
     equation = getattr(node, "equation", "internal")
-    return reservoir_system(
+    network = reservoir_system(
         node.W, node.Win, getattr(node, "bias", None), leak=node.lr, activation=name,
         equation=equation if isinstance(equation, str) else "internal", name=f"reservoirpy {kind}",
     )  # fmt: skip
+    _compare(node, network)
+    return network
 
 
 def _size(value: Any) -> int:
     return int(np.prod(getattr(value, "shape", (0,))))
 
 
-def _only_reservoir(node: Any) -> Any:
-    """The node itself, or the one reservoir of a model."""
-    inner = getattr(node, "nodes", None)
-    if inner is None:
-        return node if hasattr(node, "Win") and hasattr(node, "W") and hasattr(node, "lr") else _refused(node)
-    found = [part for part in inner if hasattr(part, "Win") and hasattr(part, "W") and hasattr(part, "lr")]
-    return found[0] if len(found) == 1 else _refused(node, f"; it holds {len(found)} reservoirs")
+def _compare(node: Any, network: DrivenSystem) -> None:
+    """One step of the node beside the network's, from a random state under a random input.
 
-
-def _refused(node: Any, more: str = "") -> Any:
-    raise UnsupportedError(
-        f"no system is known for a reservoirpy {type(node).__name__}{more}: give its Reservoir, with W, Win and lr"
-    )
+    Raises:
+        DisagreementError: they differ by more than rounding.
+    """
+    step = getattr(node, "_step", None)
+    if not callable(step) or getattr(node, "equation", None) == "external":  # whose state is another one
+        return
+    rng = np.random.default_rng(0)
+    state, inputs = rng.uniform(-1, 1, network.states), rng.normal(size=network.inputs)
+    seen = np.asarray(step({"out": state}, inputs)["out"], dtype=np.float64).reshape(-1)
+    own = network.advance(state, inputs)
+    apart = float(np.abs(seen - own).max()) if seen.shape == own.shape else np.inf
+    if not apart <= 1e-5 * (1.0 + float(np.abs(own).max())):
+        raise DisagreementError(
+            f"a step of this {type(node).__name__} is not that of its matrices: they differ by {apart:.3g}, where the "
+            f"step has entries up to {float(np.abs(own).max()):.3g}"
+        )
 
 
 register_converter(is_library_reservoir, from_library)

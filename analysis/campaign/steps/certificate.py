@@ -14,6 +14,7 @@ import numpy as np
 from stability.certificate import Certificate, Verdict
 from stability.certify import certify
 from stability.claims.driven import driven_contraction
+from stability.errors import StabilityError
 from stability.systems import DrivenSystem
 
 from ..work import Work
@@ -52,15 +53,19 @@ def like_data(certificate: Certificate, seen: Any, *, margin: float = MARGIN, se
     subject = certificate.subject
     if not isinstance(subject, DrivenSystem) or not subject.inputs:
         return certificate
+    if any(np.shape(end) not in ((), (subject.inputs,)) for end in seen):  # the range of something else
+        return certificate
     low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (subject.inputs,)) for end in seen)
     low, high = low - margin * (high - low), high + margin * (high - low)
     asked: dict[str, Any] = {"low": low.tolist(), "high": high.tolist(), "margin": margin, "why": ""}
     claims = certificate.claims
     inside = (certificate.meta.get("witness") or {}).get("input_in_data_range") is True
     if certificate.verdict is not Verdict.CERTIFIED and not inside:
-        claim, finding = driven_contraction(subject, (low, high), time_limit=seconds)
-        if claim.verdict is Verdict.CERTIFIED:
-            claims = (*claims, claim)
+        try:  # the answer for every input is kept, whatever comes of this one
+            claim, finding = driven_contraction(subject, (low, high), time_limit=seconds)
+        except StabilityError as error:
+            asked["why"] = str(error)
         else:
-            asked["why"] = finding.detail
+            claims += (claim,) if claim.verdict is Verdict.CERTIFIED else ()
+            asked["why"] = "" if claim.verdict is Verdict.CERTIFIED else finding.detail
     return replace(certificate, claims=claims, meta={**certificate.meta, "like_data": asked})

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from stability import certify
 from stability.certificate import Verdict
-from stability.errors import ConfigurationError, DimensionError, FileFormatError, UnsupportedError
+from stability.errors import ConfigurationError, DimensionError, DisagreementError, FileFormatError, UnsupportedError
 from stability.storage.arrays import npz_system
 from stability.systems import reservoir_system
 from stability.systems.subjects import as_subject
@@ -18,7 +18,7 @@ W, WIN, BIAS = 0.3 * RNG.normal(size=(4, 4)), RNG.normal(size=(4, 2)), RNG.norma
 U = RNG.normal(size=(30, 2))
 
 
-class Node:
+class Reservoir:
     """What a reservoir of the library looks like from outside."""
 
     def __init__(self, **more) -> None:
@@ -26,8 +26,17 @@ class Node:
         self.lr, self.activation, self.equation, self.initialized = 0.3, np.tanh, "internal", True
         vars(self).update(more)
 
+    def _step(self, state, x):
+        wrong = getattr(self, "wrong", 0.0)
+        h = state["out"]
+        return {"out": (1 - self.lr) * h + self.lr * np.tanh(self.W @ h + self.Win @ x + self.bias.ravel()) + wrong}
 
-Node.__module__ = "reservoirpy.nodes.reservoir"
+
+class ES2N(Reservoir):
+    """Another node of the library, which has the same matrices and another map."""
+
+
+Reservoir.__module__ = ES2N.__module__ = "reservoirpy.nodes.reservoir"
 
 
 def test_both_equations_step_by_step() -> None:
@@ -63,12 +72,24 @@ def test_a_file_of_plain_matrices(tmp_path) -> None:
 
 
 def test_an_object_of_the_library() -> None:
-    wanted, found = reservoir_system(W, WIN, BIAS, leak=0.3), as_subject(Node())
+    wanted, found = reservoir_system(W, WIN, BIAS, leak=0.3), as_subject(Reservoir())
     for u, x in zip(U, RNG.normal(size=(30, 4))):
         assert found.advance(x, u) == pytest.approx(wanted.advance(x, u))
-    model = Node(nodes=[Node(), object()])
-    assert as_subject(model).states == 4
-    assert certify(Node(W=0.1 * np.eye(4)), input_box=(-1, 1), rate="any").verdict is Verdict.CERTIFIED
+    with pytest.raises(DisagreementError, match=r"differ by 0\.01"):
+        as_subject(Reservoir(wrong=0.01))
+    with pytest.raises(UnsupportedError, match="ES2N"):
+        as_subject(ES2N())
+    assert certify(Reservoir(W=0.1 * np.eye(4)), input_box=(-1, 1), rate="any").verdict is Verdict.CERTIFIED
+
+
+def test_the_library_itself() -> None:
+    nodes = pytest.importorskip("reservoirpy.nodes")
+    node = nodes.Reservoir(12, lr=0.3, sr=0.9, seed=1)
+    out = node.run(U)
+    network, h = as_subject(node), np.zeros(12)
+    for u, seen in zip(U, out):
+        h = network.advance(h, u)
+        assert h == pytest.approx(seen, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +99,9 @@ def test_an_object_of_the_library() -> None:
         ({"Wfb": np.ones((4, 1))}, "feedback"),
         ({"noise_rc": 0.1}, "noise"),
         ({"activation": np.sin}, "sin"),
-        ({"nodes": []}, "0 reservoirs"),
         ({"W": np.zeros}, "no weights yet"),
     ],
 )
 def test_what_is_no_map_of_ours_is_refused_by_name(more, words) -> None:
     with pytest.raises(UnsupportedError, match=words):
-        as_subject(Node(**more))
+        as_subject(Reservoir(**more))
