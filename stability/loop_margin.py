@@ -76,9 +76,7 @@ def gain_margin(
     """
     if not isinstance(tol, float) or not 0.0 < tol < 1.0:
         raise ConfigurationError(f"tol must be a number in (0, 1), got {tol!r}")
-    system = getattr(as_subject(subject), "system", None)
-    if not isinstance(system, LureSystem) or not system.channels:
-        raise UnsupportedError(f"a gain margin is about the slopes of a Lur'e system; {subject!r} has none")
+    system = _with_slopes(as_subject(subject))
     if (system.alpha > 0).any() or (system.beta < 0).any():
         raise ConfigurationError(
             f"slopes must contain 0, got {system.slope}: else a larger factor is no larger interval; move the middle "
@@ -105,6 +103,13 @@ def gain_margin(
     if refute and low < LARGEST:
         high, refutation = _smallest(broken, max(failed, 1.0 / LARGEST), tol, deadline)
     return GainMargin(low, certificate, high, refutation, system.slope)
+
+
+def _with_slopes(subject: Any) -> LureSystem:
+    system = getattr(subject, "system", None)
+    if not isinstance(system, LureSystem) or not system.channels:
+        raise UnsupportedError(f"a gain margin is about the slopes of a Lur'e system; {subject!r} has none")
+    return system
 
 
 def _at(system: LureSystem, factor: float) -> LureSystem | None:

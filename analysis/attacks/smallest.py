@@ -201,7 +201,7 @@ def attack_radii(
         z, taken = search_boundary(threat, steps, 0.02, 10)
         z = torch.where(_fooled(threat, z)[:, None, None], z, threat.x)
         found = torch.full((len(z),), float("inf"), dtype=torch.float64, device=z.device)
-        z, found = _better(threat, z, found, threat.x, steps)
+        z, found = _better(threat, z, found, threat.x.clone(), steps)  # written into below, which the data are not
         guess = _free_sizes(threat.box, threat.x)
         order = _rivals(threat)
         for restart in range(restarts):

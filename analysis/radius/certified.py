@@ -169,8 +169,9 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
 
 def _carried(model: nn.Module) -> Gain | None:
     """The gain to the logits whose proof a layer carries."""
-    layer = getattr(model, "layer", None)
-    found = layer.carried_gain(to_numpy(model.head.weight)) if isinstance(layer, BoundedGainRNN) else None
+    if not isinstance(model, SequenceModel) or not isinstance(model.layer, BoundedGainRNN):
+        return None
+    found = model.layer.carried_gain(to_numpy(model.head.weight))
     return None if found is None or found.proof is None else found
 
 
@@ -228,7 +229,7 @@ def _reaches(
 ) -> list[tuple[float, Array | None, str]]:
     """How far inputs move logits, by each proof that there is."""
     bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
-    if gain is None and is_stack_of_pairs(model):
+    if gain is None and isinstance(model, SequenceModel) and is_stack_of_pairs(model):
         bounds.append(stack_reach(model, horizon))
     elif is_affine(model, every_step):
         bounds.append((affine_gains_at_steps if every_step else affine_gains)(model, horizon, features))

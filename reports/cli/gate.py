@@ -240,7 +240,8 @@ def certificates_in(path: Path) -> list[Path]:
     files = [p for p in path.rglob("*.json") if p.parent not in proofs and _is_certificate(p)]
     if not proofs and not files:
         raise FileFormatError(
-            f"{path} is a folder without certificates: `stability certify MODEL ... -o {path}` writes them"
+            f"{path} is a folder without a network.json or certificates: `stability radius MODEL --proofs DIR` and "
+            "`stability certify MODEL ... -o DIR` write them"
         )
     return sorted([*proofs, *files])
 

@@ -14,7 +14,7 @@ from .trainings import bands
 
 L2 = "radius, Euclidean norm of the change"
 LINF = "largest change of an entry"
-WEIGHTS = "standard deviation, in root mean squares of each weight tensor"
+WEIGHTS = "standard deviation / root mean square of the tensor"
 
 
 def _ranges(models: Sequence[ModelRecord]) -> str:

@@ -282,6 +282,7 @@ def stable_multipliers(system: LureSystem, growth: float, deadline: Deadline) ->
         system = LureSystem(A, B, system.C, system.D, slope=slope, dt=1.0 if system.is_discrete else None)
     finding = multiplier_criterion(system, rate="any", solver="riccati", time_limit=deadline)
     if not finding.holds:
-        return None if finding.margin < -_FAR and not deadline.over else evening(system)
+        far = finding.margin is not None and finding.margin < -_FAR
+        return None if far and not deadline.over else evening(system)
     delta = np.sqrt(2.0 * np.asarray(finding.witness["L"]))
     return delta / max(float(delta.max()), 1e-300) if (delta > 0).all() else np.ones(system.channels)

@@ -14,6 +14,7 @@ one of low rank, once the second derivative of the barrier is taken for its diag
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
@@ -45,7 +46,8 @@ class _Dual:
     def __init__(self, F: Quadratic) -> None:
         self.q = F.slope()
         self.constant = F.value(np.zeros(len(self.q)))
-        Q, G, order = qr(F.rows.T, mode="economic", pivoting=True, check_finite=False)
+        factors: Any = qr(F.rows.T, mode="economic", pivoting=True, check_finite=False)
+        Q, G, order = factors
         sizes = np.abs(np.diagonal(G))
         rank = int((sizes > 1e-13 * sizes.max(initial=0.0)).sum())
         turned = np.zeros((rank, G.shape[1]))

@@ -113,7 +113,8 @@ class LocalEllipsoids(LocalBall):
             return
         count = len(others) if others.ndim == 1 else -1
         require(0 < count <= subject.classes and self.tau is None, "others must be some classes, for a total budget")
-        known = bool(np.isin(others, np.arange(subject.classes)).all()) and len(set(others.tolist())) == count
+        names: list[int] = others.tolist()
+        known = set(names) <= set(range(subject.classes)) and len(set(names)) == count
         require(known and self.label not in others, "others must be numbers of other classes, each once")
         free = np.ones(x.shape) if self.mask is None else self.mask
         fits = points.shape == (count, *x.shape) and bool((np.abs(points) < LARGEST).all())

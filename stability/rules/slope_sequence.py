@@ -17,7 +17,8 @@ is the difference of ever closer trajectories, and the same argument limits ever
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -149,5 +150,5 @@ def inputs_within(data: object, low: Array, high: Array) -> bool:
         >>> inputs_within({"input": np.zeros((1, 2))}, np.zeros(2), np.ones(2))
         True
     """
-    inputs = data.get("input") if isinstance(data, dict) else None
+    inputs: Any = dict(data).get("input") if isinstance(data, Mapping) else None
     return isinstance(inputs, np.ndarray) and bool(((low <= inputs) & (inputs <= high)).all())

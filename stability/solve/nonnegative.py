@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
 Array = np.ndarray
-_SOLVE = get_lapack_funcs("posv", dtype=np.float64)
+_SOLVE: Any = get_lapack_funcs("posv", dtype=np.float64)
 
 
 def nonnegative(gram: Array, right: Array, most: int | None = None) -> Array:

@@ -161,7 +161,7 @@ class CommonMetric:
             X = np.linalg.inv(block.matrix(self.P, block.L, self.tau))
             X = 0.5 * (X + X.T)
             top = X[:n]
-            gradient[:-1] -= self._vector(sum(c * (v @ X @ u.T) for c, u, v in block.terms))
+            gradient[:-1] -= self._vector(np.sum([c * (v @ X @ u.T) for c, u, v in block.terms], axis=0))
             gradient[-1] -= float(np.trace(X[:n, :n]))
             both += float((X[:n, :n] ** 2).sum())
             mixed += sum(c * (v @ top.T) @ (top @ u.T) for c, u, v in block.terms)

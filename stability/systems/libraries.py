@@ -63,7 +63,9 @@ def as_plant(value: Any) -> Plant:
         ConfigurationError: a system of ``python-control`` without a timebase (``dt=None``), or a step below zero.
         DimensionError: shapes that do not fit.
     """
-    if isinstance(value, tuple) and len(value) in (4, 5):
+    if isinstance(value, tuple):
+        if len(value) not in (4, 5):
+            raise UnsupportedError(f"a plant as a tuple is (A, B, C, D) or (A, B, C, D, dt), got {len(value)} entries")
         a, b, c, d, dt = (*value, None)[:5]
         return _plant(a, b, c, d, dt)
     if _library(value) == "scipy" and not _has_matrices(value) and hasattr(value, "to_ss"):

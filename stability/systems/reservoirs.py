@@ -144,7 +144,7 @@ def _compare(node: Any, network: DrivenSystem) -> None:
     Raises:
         DisagreementError: they differ by more than rounding.
     """
-    step = getattr(node, "_step", None)
+    step: Any = getattr(node, "_step", None)
     if not callable(step) or getattr(node, "equation", None) == "external":  # whose state is another one
         return
     rng = np.random.default_rng(0)

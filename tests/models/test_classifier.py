@@ -127,6 +127,8 @@ def test_initial_states_and_activations_on_pairs_are_followed(layer):
     assert bool(made.start.any()) == has_own
     again = decode(encode(made))
     assert again.logits(x.numpy()) == pytest.approx(made.logits(x.numpy()), abs=0)
+    given = x.clone()
     found = local_radius(net, x, expected.argmax(1), restarts=1)
+    assert torch.equal(x, given)
     assert bool((found.radius > 0).all())
     assert bool((found.radius <= found.attack_radius).all())

@@ -67,6 +67,7 @@ def test_a_state_space_alone_is_certified_by_its_slowest_pole():
         (([[-1.0]], [[1.0, 2.0]], [[1.0]], [[0.0, 0.0]]), DimensionError, "as many outputs as inputs"),
         (([[-1.0]], [[1.0]], [[1.0, 2.0]], [[0.0]]), DimensionError, "C"),
         ("plant", UnsupportedError, "state space"),
+        (([[-1.0]], [[1.0]]), UnsupportedError, "2 entries"),
         (([[-1.0]], [[1.0]], [[1.0]], [[0.0]], -0.1), ConfigurationError, "dt"),
     ],
 )

@@ -32,10 +32,10 @@ frame.onload = () => {{
     scroll: d.documentElement.scrollWidth, wide: wide.slice(0, 8),
     figures: d.querySelectorAll('figure svg').length, cards: d.querySelectorAll('.card').length,
     smallest: Math.min(...text), text: d.body.innerText.slice(0, 3000),
-    clipped: [...d.querySelectorAll('figure svg')].filter(s => [...s.querySelectorAll('text')].some(t => {{
+    clipped: [...d.querySelectorAll('figure svg')].flatMap(s => [...s.querySelectorAll('text')].filter(t => {{
       const a = t.getBoundingClientRect(), b = s.getBoundingClientRect();
       return a.left < b.left - 2 || a.right > b.right + 2 || a.top < b.top - 2 || a.bottom > b.bottom + 2;
-    }})).length,
+    }}).map(t => t.textContent)),
   }});
 }};
 </script>"""
@@ -72,7 +72,7 @@ def test_nothing_sticks_out_and_the_verdicts_are_there(drawn: Path, tmp_path: Pa
     assert seen["wide"] == []
     assert seen["cards"] == 3
     assert seen["figures"] > 15
-    assert seen["clipped"] == 0
+    assert seen["clipped"] == []
     assert seen["smallest"] >= 9
     for words in (
         "Stability of three networks",

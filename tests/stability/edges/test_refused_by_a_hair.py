@@ -65,7 +65,7 @@ def test_rate_and_overshoot_of_a_stack_are_those_of_its_layers():
     for kind in ("gain_lmi", "cascade", "ball", ""):
         reason = answer("contraction of stack", data={"layers": [first, {**second, "kind": kind}]})[1]
         assert reason == f"layer 1: no layer is proved to contract by a {kind}"
-    assert set(CONTRACTING) == {"multiplier_lmi", "interval_lmi", "interval_jacobian"}
+    assert set(CONTRACTING) == {"multiplier_lmi", "interval_lmi", "interval_jacobian", "pair_norm"}
 
 
 def test_a_part_of_a_proof_is_kind_data_and_rate():
