@@ -106,7 +106,7 @@ def gain_margin(
 
 
 def _with_slopes(subject: Any) -> LureSystem:
-    system = getattr(subject, "system", None)
+    system: Any = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or not system.channels:
         raise UnsupportedError(f"a gain margin is about the slopes of a Lur'e system; {subject!r} has none")
     return system

@@ -17,10 +17,7 @@ is the difference of ever closer trajectories, and the same argument limits ever
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
-
-import numpy as np
+from typing import Annotated
 
 from stability.certificate import Claim
 from stability.rigor.balls import Ball
@@ -141,14 +138,3 @@ class OrbitRate(ProofData):
         box = enclosed(subject, self.orbit, self.input, "the orbit")
         matrix = closed_loop_orbit(subject.system, smooth_slopes(subject.activation, box.channels))
         return f"the orbit exists; {_at_least(matrix, complex(*self.eigenvalue), self.rate)}"
-
-
-def inputs_within(data: object, low: Array, high: Array) -> bool:
-    """Whether a proof's inputs lie in a box.
-
-    Example:
-        >>> inputs_within({"input": np.zeros((1, 2))}, np.zeros(2), np.ones(2))
-        True
-    """
-    inputs: Any = dict(data).get("input") if isinstance(data, Mapping) else None
-    return isinstance(inputs, np.ndarray) and bool(((low <= inputs) & (inputs <= high)).all())

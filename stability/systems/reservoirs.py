@@ -149,7 +149,8 @@ def _compare(node: Any, network: DrivenSystem) -> None:
         return
     rng = np.random.default_rng(0)
     state, inputs = rng.uniform(-1, 1, network.states), rng.normal(size=network.inputs)
-    seen = np.asarray(step({"out": state}, inputs)["out"], dtype=np.float64).reshape(-1)
+    after: Any = step({"out": state}, inputs)
+    seen = np.asarray(after["out"], dtype=np.float64).reshape(-1)
     own = network.advance(state, inputs)
     apart = float(np.abs(seen - own).max()) if seen.shape == own.shape else np.inf
     if not apart <= 1e-5 * (1.0 + float(np.abs(own).max())):
