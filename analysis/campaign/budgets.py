@@ -37,7 +37,7 @@ class Budget:
     samples: int = 500
     attacked: int = 200
     curved: int = 256
-    certified: int = 16
+    certified: int = 12
     restarts: int = 1
     local_seconds: float = 20.0
     draws: int = 3

@@ -40,11 +40,11 @@ def _local_step(work: Work) -> None:
 
 
 def _count(work: Work) -> int:
-    """How many inputs: of gated cells, whose proofs cost ten to thirty times as much, three eighths of the others'."""
+    """How many inputs: of gated cells, whose proofs cost ten to thirty times as much, a third of the others'."""
     whole = work.budget.certified
     kinds = (GatedLayer, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell)
     gated = work.model is not None and any(isinstance(part, kinds) for part in work.model.modules())
-    return max(1, 3 * whole // 8) if gated else whole
+    return max(1, whole // 3) if gated else whole
 
 
 def summary(result: LocalRadius) -> dict[str, object]:
