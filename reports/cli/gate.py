@@ -89,11 +89,11 @@ class Line:
         if output.as_json:
             console.show_json_line(asdict(self))
             return
-        rate = "" if self.rate is None else f"rate {self.rate:.6g}"
-        over = "" if self.overshoot is None else f"C {self.overshoot:.4g}"
+        rate = "" if self.rate is None else f"rate {self.rate!r}"  # all digits: it says no more than is proved
+        over = "" if self.overshoot is None else f"C {self.overshoot!r}"
         sign = "✓" if self.code == 0 else "✗"
         why = f"  ({cut(printable(self.reason), LONGEST)})" if self.reason else ""
-        output.show({}, f"{sign} {self.verdict:<13}{rate:<15}{over:<10}{printable(self.name)}{why}".rstrip())
+        output.show({}, f"{sign} {self.verdict:<13}{rate:<25}{over:<22}{printable(self.name)}{why}".rstrip())
 
 
 def judged(name: str, found: Mapping[str, Any], discrete: bool | None, gate: Gate, file: Path | None = None) -> Line:
@@ -191,13 +191,22 @@ def verify_each(paths: Iterable[Path], method: str, gate: Gate, output: Output) 
     Returns:
         The worst exit code.
     """
-    lines = []
-    for path in (found for given in paths for found in certificates_in(given)):
-        output.status(f"{path} ...")
-        line = _verified(path, method, gate)
-        output.status()
-        line.show(output)
-        lines.append(line)
+    given, lines = list(paths), []
+    for one in given:
+        try:
+            files = certificates_in(one)
+        except FileFormatError as error:
+            if len(given) == 1:
+                raise
+            files, refused = [], Line(str(one), "error", reason=str(error))
+            refused.show(output)
+            lines.append(refused)
+        for path in files:
+            output.status(f"{path} ...")
+            line = _verified(path, method, gate)
+            output.status()
+            line.show(output)
+            lines.append(line)
     return worst(lines)
 
 
