@@ -56,6 +56,8 @@ from .trainings import TRAININGS_FILE, write_trainings
 
 MODEL_FILE = "model.safetensors"
 FINISHED = "finished"
+IMPORTED = ("torch._dynamo", "cvxpy", "pyhessian", "scipy.stats")
+"""What an optimizer's first step, the semidefinite programs and the Hessian's second opinion import: 3 s a process."""
 
 
 @dataclass(frozen=True)
@@ -322,6 +324,7 @@ def run_campaign(
                 done=note,
                 descriptor=own.descriptor,
                 alone=len(campaign.runs) > 1,
+                modules=IMPORTED,
             )
             if campaign.seeds > 1:
                 whole = finished(campaign)

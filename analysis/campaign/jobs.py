@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -16,7 +17,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import wait
@@ -108,13 +109,16 @@ def _one_thread() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _worker(work: Work, folders: list[str], pipe: Any, held: _Held) -> None:
+def _worker(work: Work, folders: list[str], pipe: Any, held: _Held, modules: Sequence[str] = ()) -> None:
     """Jobs from a pipe, one by one, until there is none or one has ended badly: then this process does, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _killed_with_the_parent()
     import torch
 
     torch.set_num_threads(1)
+    for module in modules if FORKS else ():
+        with contextlib.suppress(ImportError):  # whoever needs it says that it is missing
+            importlib.import_module(module)
     while True:
         try:
             name, packed = pipe.recv()
@@ -188,6 +192,7 @@ def run_jobs(
     done: Callable[[Outcome], Any] | None = None,
     descriptor: int | None = None,
     alone: bool = False,
+    modules: Sequence[str] = (),
 ) -> list[Outcome]:
     """Carry jobs out, at most ``processes`` at a time, in the order given.
 
@@ -200,6 +205,7 @@ def run_jobs(
         descriptor: an open file that the processes hold open with this one, such as the lock of a folder.
         alone: whether a single job is given a process, too: what is left of several is then computed as all of them
             would have been, with one thread, to the same last bit.
+        modules: what jobs import on their way: a worker that forks its jobs imports it once for all of them.
 
     Returns:
         One outcome a job, in the order in which they ended.
@@ -211,7 +217,7 @@ def run_jobs(
     least = 1 if alone else 2  # so many jobs are worth a process each
     packed = {name: _packed(job) for name, job in jobs.items()} if processes > 1 and len(jobs) >= least else {}
     apart = {name: data for name, data in packed.items() if data is not None}
-    outcomes = _apart(work, apart, processes, tell, ended, _Held(descriptor)) if len(apart) >= least else []
+    outcomes = _apart(work, apart, processes, tell, ended, _Held(descriptor), modules) if len(apart) >= least else []
     known = {o.name for o in outcomes}
     for name, job in jobs.items():
         if name not in known:
@@ -235,6 +241,7 @@ def _apart(
     tell: Callable[[str, str], Any],
     done: Callable[[Outcome], Any],
     held: _Held,
+    modules: Sequence[str],
 ) -> list[Outcome]:
     """Each job in a process of its own, a pipe for every worker: one that is killed can leave no other waiting."""
     waiting, outcomes = list(jobs), []
@@ -244,7 +251,7 @@ def _apart(
     try:
         while waiting or running:
             while waiting and len(running) < processes:
-                pipe, process = idle.pop() if idle else _started(work, held)
+                pipe, process = idle.pop() if idle else _started(work, held, modules)
                 name = waiting.pop(0)
                 running[pipe] = (name, process)
                 with contextlib.suppress(OSError):  # one that is gone already is found to be so below
@@ -275,11 +282,11 @@ def _apart(
     return outcomes
 
 
-def _started(work: Work, held: _Held) -> tuple[Any, Any]:
+def _started(work: Work, held: _Held, modules: Sequence[str]) -> tuple[Any, Any]:
     """A new worker, and the pipe to it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_worker, args=(work, [os.getcwd(), *PATHS], theirs, held))
+    process = context.Process(target=_worker, args=(work, [os.getcwd(), *PATHS], theirs, held, modules))
     with _one_thread():
         process.start()
     theirs.close()  # so that its end is seen here

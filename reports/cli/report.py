@@ -71,7 +71,7 @@ def report(
             raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
         from ..page.html import render
 
-        _finish(render(redraw, overwrite=overwrite), {}, output)
+        _finish(render(redraw, overwrite=overwrite, processes=processes), {}, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
     named = chosen(data, compute.data_dir, None if models else HELD_OUT)
@@ -97,7 +97,7 @@ def report(
             failed = {o.name: o.error for o in outcomes if o.error is not None}
             if len(failed) == len(campaign.runs):
                 raise StabilityError("; ".join(f"{k}: {v}" for k, v in failed.items()))
-            page = render(folder, overwrite=overwrite)
+            page = render(folder, overwrite=overwrite, processes=processes)
     except KeyboardInterrupt as stop:
         kept = ", ".join(finished(campaign)) or "none yet"
         again = command if out is not None else shlex.join(["stability", *sys.argv[1:], "--out", str(folder)])

@@ -168,6 +168,17 @@ def _references(root: ET.Element) -> list[str]:
     return list(found)
 
 
+def _print(figure: Figure, buffer: io.StringIO) -> None:
+    """What ``savefig`` does, with one drawing where that makes two, of which the first only lays out."""
+    canvas, engine = figure.canvas, figure.get_layout_engine()
+    assert isinstance(canvas, FigureCanvasSVG)
+    figure.dpi = 72  # as the file will have it: text takes the room that it takes there
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    canvas.print_svg(buffer, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+
+
 def to_svg(figure: Figure, name: str, description: str, names: Sequence[str] = ()) -> str:
     """The figure as one ``<svg>`` element.
 
@@ -191,7 +202,7 @@ def to_svg(figure: Figure, name: str, description: str, names: Sequence[str] = (
         # The page's font draws the text, not matplotlib's; a figure too small for its names is still a figure.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         warnings.filterwarnings("ignore", r".*constrained_layout not applied", UserWarning)
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        _print(figure, buffer)
     root = ET.fromstring(buffer.getvalue())
     known = {old: f"{name}-{k}" for k, old in enumerate(_references(root))}
     box = root.attrib["viewBox"]

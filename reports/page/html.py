@@ -51,13 +51,14 @@ def environment() -> Environment:
     return env
 
 
-def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
+def render(run_dir: str | Path, *, overwrite: bool = False, processes: int = 1) -> Path:
     """Draw the report of a directory again from its stored files.
 
     Args:
         run_dir: a report directory (``stability report`` wrote it).
         overwrite: whether files of the names that are written here may be replaced where no report made them. All other
             files stay as they are.
+        processes: sections drawn at a time; the page is the same for any number.
 
     Returns:
         Path of ``report.html``; ``report.json`` and ``tables/*.csv`` are written beside it.
@@ -78,7 +79,7 @@ def render(run_dir: str | Path, *, overwrite: bool = False) -> Path:
     with claim(run_dir, "report --redraw") as own:
         own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
         report = collect(run_dir)
-        page = _page(report)
+        page = _page(report, processes)
         write_text(own.path / "report.json", json.dumps(jsonable(report.to_dict()), indent=1, allow_nan=False) + "\n")
         _write_tables(own, report)
         return write_text(own.path / "report.html", page)
@@ -114,14 +115,14 @@ def _trainings(m: ModelRecord) -> list[tuple[str, str]]:
     ]
 
 
-def _page(report: Report) -> str:
+def _page(report: Report, processes: int) -> str:
     env = environment()
     css = str((env.loader.get_source(env, "report.css"))[0])  # type: ignore[union-attr]
     return env.get_template("report.html.j2").render(
         report=report,
         title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
         models=[_card(m) for m in report.models],
-        sections=[*sections(report), *study_sections(*read_studies(report.folder / STUDIES), f"{STUDIES}/")],
+        sections=[*sections(report, processes), *study_sections(*read_studies(report.folder / STUDIES), f"{STUDIES}/")],
         lead=lead(report),
         provenance=provenance(report),
         css=Markup(css),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stability.analysis.campaign.jobs import run_jobs
+from stability.analysis.campaign.jobs import FORKS, run_jobs
 
 
 def _silent(job: str, tell) -> None:
@@ -26,6 +26,10 @@ def _silent(job: str, tell) -> None:
 
 def _tell_class(job, tell) -> None:
     tell(type(job).__name__)
+
+
+def _tell_imported(module: str, tell) -> None:
+    tell(str(module in sys.modules))
 
 
 def test_a_process_that_ends_without_a_word_is_no_success_and_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +56,15 @@ def test_classes_from_where_the_command_was_given_reach_the_processes(
     news: list[tuple[str, str]] = []
     run_jobs(_tell_class, {"a": mine(), "b": mine()}, processes=2, news=lambda *item: news.append(item))
     assert sorted(news) == [("a", "Mine"), ("b", "Mine")]
+
+
+@pytest.mark.skipif(not FORKS, reason="each job has a process of its own that imports what it needs")
+def test_what_jobs_import_is_there_already_and_what_is_not_installed_stops_none() -> None:
+    news: list[tuple[str, str]] = []
+    jobs = {"colorsys": "colorsys", "wave": "wave"}
+    outcomes = run_jobs(_tell_imported, jobs, news=lambda *item: news.append(item), modules=["no_such", "colorsys"])
+    assert [o.error for o in outcomes] == [None, None]
+    assert sorted(news) == [("colorsys", "True"), ("wave", "False")]
 
 
 def test_a_job_that_no_process_can_take_is_done_here() -> None:

@@ -1,0 +1,29 @@
+"""Parts of a page that are drawn at the same time: all of them, in order, and no error is lost."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from stability.reports.page.abreast import abreast
+
+
+def _failing(subject: str) -> str:
+    raise ValueError(f"nothing of {subject}")
+
+
+@pytest.mark.parametrize("processes", [1, 2, 7])
+def test_the_results_stand_in_the_order_of_the_builders(processes: int) -> None:
+    builders = [lambda subject, k=k: subject * k for k in range(5)]
+    assert abreast(builders, "ab", processes) == ["", "ab", "abab", "ababab", "abababab"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_a_builder_raises_is_raised_here(processes: int) -> None:
+    with pytest.raises(ValueError, match="nothing of it"):
+        abreast([str.upper, _failing], "it", processes)
+
+
+def test_one_process_is_this_one() -> None:
+    assert abreast([lambda _: os.getpid()] * 2, None, 1) == [os.getpid()] * 2
