@@ -61,10 +61,10 @@ def test_classes_from_where_the_command_was_given_reach_the_processes(
 @pytest.mark.skipif(not FORKS, reason="each job has a process of its own that imports what it needs")
 def test_what_jobs_import_is_there_already_and_what_is_not_installed_stops_none() -> None:
     news: list[tuple[str, str]] = []
-    jobs = {"colorsys": "colorsys", "wave": "wave"}
+    jobs = {name: name for name in ("colorsys", "nturl2path")}
     outcomes = run_jobs(_tell_imported, jobs, news=lambda *item: news.append(item), modules=["no_such", "colorsys"])
     assert [o.error for o in outcomes] == [None, None]
-    assert sorted(news) == [("colorsys", "True"), ("wave", "False")]
+    assert sorted(news) == [("colorsys", "True"), ("nturl2path", "False")]
 
 
 def test_a_job_that_no_process_can_take_is_done_here() -> None:
