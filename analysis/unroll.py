@@ -15,6 +15,8 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from stability.errors import ConfigurationError, UnsupportedError
 
+from ..models.adapters.modules import foreign_layer, is_foreign_cell
+from ..models.cells import cell_of
 from ..models.deep import DeepNetwork
 from ..models.elman import ElmanRNN
 from ..models.gated import GRU, LSTM
@@ -30,8 +32,9 @@ def recurrent_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """The outermost recurrent modules inside a model, with their paths (``""`` for the model itself).
 
     Args:
-        model: any module; found are ``RecurrentLayer`` s, ``torch.nn``'s recurrent modules and cells, and
-            whatever has a two-dimensional parameter ``weight_hh``.
+        model: any module; found are ``RecurrentLayer`` s, ``torch.nn``'s recurrent modules and cells,
+            classes taught by ``register_cell`` or ``register_adapter``, and whatever has a two-dimensional parameter
+            ``weight_hh``.
 
     Returns:
         Pairs of path and module, in the order of definition; empty when there is none.
@@ -43,7 +46,7 @@ def recurrent_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
     def walk(path: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
         weight = getattr(module, "weight_hh", None)
-        known = isinstance(module, (RecurrentLayer, nn.RNNBase, nn.RNNCellBase))
+        known = isinstance(module, (RecurrentLayer, nn.RNNBase, nn.RNNCellBase)) or is_foreign_cell(module)
         if known or (isinstance(weight, Tensor) and weight.dim() == 2):
             return [(path, module)]
         inner = [walk(f"{path}.{name}" if path else name, child) for name, child in module.named_children()]
@@ -68,6 +71,8 @@ def recurrent_matrices(module: nn.Module) -> dict[str, Tensor]:
     """
     if isinstance(module, RecurrentLayer):
         return module.matrices()
+    if is_foreign_cell(module):
+        return _foreign_matrices(module)
     out: dict[str, Tensor] = {}
     for name, weight in module.named_parameters(recurse=False):
         if not name.startswith("weight_hh") or weight.dim() != 2:
@@ -79,6 +84,13 @@ def recurrent_matrices(module: nn.Module) -> dict[str, Tensor]:
             letters = GATE_LETTERS.get(blocks, [str(i) for i in range(blocks)])
             out.update({f"{name}.{letter}": block for letter, block in zip(letters, weight.chunk(blocks))})
     return out
+
+
+def _foreign_matrices(module: nn.Module) -> dict[str, Tensor]:
+    try:
+        return foreign_layer(module).matrices()
+    except UnsupportedError:  # certified by an adapter that gives no step
+        return {}
 
 
 def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
@@ -97,6 +109,8 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
     """
     if isinstance(module, RecurrentLayer):
         return module
+    if is_foreign_cell(module):
+        return foreign_layer(module)
     if isinstance(module, nn.RNNBase) and (module.bidirectional or module.proj_size):
         raise UnsupportedError("two directions or a projection: such a network is no map from one state to the next")
     if isinstance(module, (nn.LSTM, nn.GRU)):
@@ -114,7 +128,9 @@ def as_layer(module: nn.Module, *, shared: bool = False) -> RecurrentLayer:
             _lend(layer, name, value, shared)
         _lend(layer, "weight_hh", getattr(module, f"weight_hh{end}"), shared)
         return layer
-    raise UnsupportedError(f"{type(module).__name__} is no recurrent layer known here: wrap it in a RecurrentLayer")
+    raise UnsupportedError(
+        f"{type(module).__name__} is no recurrent layer known here: teach it with stability.models.register_cell"
+    )
 
 
 def _bare(kind: type, module: Any, **options: Any) -> Any:
@@ -165,11 +181,23 @@ def watch(model: nn.Module, part: nn.Module, see: Callable[[Any], Any], batches:
         see(next(iter((*arguments, *keywords.values())), None))
 
     handle = part.register_forward_pre_hook(look, with_kwargs=True)
+    cell = cell_of(part)
+    method = "" if cell is None or cell.method == "forward" else cell.method
+    run = getattr(part, method, None)
+
+    def seen(*arguments: Any, **keywords: Any) -> Any:  # a step that is called by its name, past all hooks
+        assert run is not None
+        look(part, arguments, keywords)
+        return run(*arguments, **keywords)
+
     try:
+        if run is not None:
+            vars(part)[method] = seen
         for batch in batches:
             answer(model, batch, type(model).__name__)
     finally:
         handle.remove()
+        vars(part).pop(method, None)
 
 
 def layer_inputs(model: nn.Module, x: Any) -> Any:
@@ -196,7 +224,11 @@ def layer_inputs(model: nn.Module, x: Any) -> Any:
         return x
     module, seen = found[0][1], []
     watch(model, module, seen.append, [x])
-    if isinstance(module, nn.RNNCellBase) and seen and all(isinstance(u, Tensor) and u.dim() == 2 for u in seen):
+    if (
+        (isinstance(module, nn.RNNCellBase) or is_foreign_cell(module))
+        and seen
+        and all(isinstance(u, Tensor) and u.dim() == 2 for u in seen)
+    ):
         return torch.stack(seen, dim=1).detach()
     u = seen[0] if len(seen) == 1 else None
     if isinstance(u, PackedSequence):

@@ -7,6 +7,7 @@ from .adapters.modules import certify_all, lure_system, recurrent_parts, registe
 from .adapters.torch_modules import as_array, from_rows
 from .antisymmetric import AntisymmetricRNN
 from .bounded_gain import BoundedGainRNN
+from .cells import register_cell
 from .contracting import ContractingRNN
 from .counting import free_parameters
 from .deep import DeepNetwork
@@ -38,6 +39,7 @@ from .rotrnn import RotRNN
 from .scans.linear import diagonal_convolution, diagonal_scan, rotation_scan
 from .scans.scan import associative_scan
 from .stack import Stack
+from .step_layer import StepLayer
 from .unitary import UnitaryRNN
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "Rotation",
     "SequenceModel",
     "Stack",
+    "StepLayer",
     "Stiefel",
     "SymmetricSkew",
     "Unitary",
@@ -93,6 +96,7 @@ __all__ = [
     "real_form",
     "recurrent_parts",
     "register_adapter",
+    "register_cell",
     "register_layer",
     "rnn_subject",
     "rotation_scan",

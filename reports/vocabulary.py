@@ -28,6 +28,7 @@ CRITERIA = {
     "cascade": "a stack of contracting layers with bounded coupling",
     "vertices": "one quadratic norm for all vertices of a few slopes, multipliers of their own at each",
     "driven": "multiplier LMI with the slopes on sets that every trajectory enters under inputs in the box",
+    "form": "whether a step is made of affine maps and known activations, so that a criterion is about it",
 }
 
 UNSOUND = ("theorem1b_published",)  # shown for comparison with the paper; no proof
@@ -60,6 +61,7 @@ NAMES = {
     "pair_linear": "powers of W",
     "pair_jump": "jump of modReLU",
     "gated_trajectories": "separated trajectories",
+    "form": "form of the step",
 }
 
 UNITS = {  # what a criterion's margin is; each has its own, and none compares with another's
@@ -202,6 +204,9 @@ def reason(summary: Mapping[str, Any] | None) -> str:
     tried = [f for f in summary.get("findings", ()) if f["criterion"] not in {*WITNESSES, *UNSOUND}]
     if summary.get("needs_box"):
         return "No criterion holds for an LSTM or GRU under every input: it needs a range that inputs stay in."
+    unread = next((f for f in tried if f["criterion"] == "form"), None)
+    if unread is not None:
+        return f"No criterion is about its step, as far as it was read: {unread['detail']}. It is measured alone."
     if not any(f["margin"] is not None for f in tried):
         return "No criterion applies to this kind of model."
     last = next((f for f in tried if f["criterion"] == "multiplier" and f["margin"] is not None), None)

@@ -34,6 +34,7 @@ from stability.solve.threads import threads_for
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.checks import as_choice
+from stability.systems.opaque import OpaqueMap
 from stability.systems.pairwise import PairwiseSystem
 from stability.systems.subjects import as_subject
 
@@ -278,11 +279,18 @@ def _stack(stack: LayerStack, question: Question, own: Any) -> _Found:
     return _Found(findings, claim, kind, meta=meta, decided=decided)
 
 
+def _opaque(step: OpaqueMap, question: Question, own: Any) -> _Found:
+    """A step that nothing here is about: the reason stands where margins would."""
+    _refuse_other("auto", question, "a step that no criterion can read")
+    return _Found((Finding("form", False, None, step.why),), decided=True)
+
+
 _CRITERIA: tuple[tuple[tuple[type, ...], Callable[[Any, Question, Any], _Found]], ...] = (
     ((LureSystem, DrivenSystem), _lure),
     ((GatedCell,), _gated),
     ((PairwiseSystem,), _pairs),
     ((LayerStack,), _stack),
+    ((OpaqueMap,), _opaque),
 )
 """Who asks the criteria about which subjects."""
 

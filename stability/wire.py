@@ -28,6 +28,7 @@ SUBJECTS: Table[type] = Table(
         "gated": "stability.gated.cell",
         "cascade": "stability.stacks.stack",
         "classifier": "stability.local.classifier",
+        "opaque": "stability.systems.opaque",
     }
 )
 """The types of subjects by their names in files."""

@@ -105,7 +105,8 @@ class SpectrumTracker:
 
     Raises:
         ConfigurationError: a bad option.
-        UnsupportedError: a model without recurrent matrices, or a margin that none of its layers has.
+        UnsupportedError: a model without recurrent matrices and without ``probe``, or a margin that none of its layers
+            has.
 
     Example:
         >>> model = nn.RNN(2, 4)
@@ -139,8 +140,12 @@ class SpectrumTracker:
         self.step = 0
         self.seconds = 0.0
         self._layers = recurrent_layers(model)
-        if not any(recurrent_matrices(layer) for _, layer in self._layers):
-            raise UnsupportedError(f"{type(model).__name__} has no recurrent matrices that could be tracked")
+        tracked = any(recurrent_matrices(layer) for _, layer in self._layers)
+        if not tracked and (probe is None or not self._layers):
+            raise UnsupportedError(
+                f"{type(model).__name__} has no recurrent matrices that could be tracked: name those of a cell of your "
+                "own with register_cell(..., matrices=), or take its Jacobians along sequences, probe="
+            )
         self.margins = self._recordable(margins)
         self._spectra = CsvLog(SPECTRA_COLUMNS, SPECTRA_COLUMNS[:4])
         self._eigenvalues = CsvLog(EIGENVALUE_COLUMNS) if eigenvalues else None

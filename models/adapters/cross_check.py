@@ -85,7 +85,7 @@ def cross_check(module: nn.Module, subject: Any) -> None:
         UnsupportedError: the module cannot be copied or run.
     """
     copied = twin(module).to(device="cpu", dtype=torch.float64)
-    _in_each_mode(module, copied, _runner(copied), subject, type(module).__name__)
+    in_each_mode(module, copied, _runner(copied), subject, type(module).__name__)
 
 
 def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) -> None:
@@ -111,7 +111,7 @@ def cross_check_step(step: Callable[..., Any], module: nn.Module, subject: Any) 
         ends = np.cumsum([s.shape[-1] for s in states])[:-1]
         return None, np.split(state.detach().numpy(), ends, axis=-1)
 
-    _in_each_mode(module, copied, run, subject, f"the step of {type(module).__name__}")
+    in_each_mode(module, copied, run, subject, f"the step of {type(module).__name__}")
 
 
 def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
@@ -143,7 +143,7 @@ def cross_check_layer(layer: RecurrentLayer, subject: Any) -> None:
     def run(x: Array, states: list[Array]) -> tuple[Array | None, list[Array]]:
         return None, parts(copied(torch.tensor(x).transpose(0, 1), held[0])[1])
 
-    _in_each_mode(layer, copied, run, subject, type(layer).__name__, start=start)
+    in_each_mode(layer, copied, run, subject, type(layer).__name__, start=start)
 
 
 def _random_like(state: Any, generator: torch.Generator) -> Any:
@@ -153,10 +153,23 @@ def _random_like(state: Any, generator: torch.Generator) -> Any:
     return torch.randn(state.shape, dtype=state.dtype, generator=generator) * scale
 
 
-def _in_each_mode(
+def in_each_mode(
     module: nn.Module, copied: nn.Module, run: Run, subject: Any, who: str, start: Callable[..., Any] | None = None
 ) -> None:
-    """Compare a run of the copy in the mode that it is in, then in evaluation mode, where that is another one."""
+    """Compare a run of the copy in the mode that it is in, then in evaluation mode, where that is another one.
+
+    Args:
+        module: whose rounding is allowed.
+        copied: what runs; it is put into evaluation mode.
+        run: as for ``compare``.
+        subject: what was read.
+        who: what errors call it.
+        start: as for ``compare``.
+
+    Raises:
+        DisagreementError: they give different numbers.
+        UnsupportedError: it cannot be run.
+    """
     relative = _precision(module)
     if any(part.training for part in copied.modules()):
         compare(run, subject, f"{who} in training mode", relative=relative, start=start)

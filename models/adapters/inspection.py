@@ -180,7 +180,7 @@ def twin(module: nn.Module) -> Any:
     """
     memo: dict[int, Any] = {}
     for part in module.modules():
-        for value in vars(part).values():
+        for value in (*vars(part).values(), list(part.buffers(recurse=False))):
             for tensor in value if isinstance(value, (list, tuple)) else (value,):
                 if isinstance(tensor, Tensor) and not tensor.is_leaf:  # torch copies no computed tensors
                     memo[id(tensor)] = tensor.detach().clone()

@@ -6,9 +6,11 @@ Importing ``stability.models`` teaches all this to ``stability.certify``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.linalg import block_diag
 from torch import Tensor, nn
 
@@ -16,13 +18,17 @@ from stability.certificate import Certificate
 from stability.errors import ConfigurationError, DisagreementError, NonFiniteError, UnsupportedError
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
+from stability.systems.opaque import OpaqueMap
 from stability.systems.parts import of_part
 from stability.systems.subjects import as_subject, register_converter
 from stability.wire import is_subject
 
+from ..cells import CELLS, cell_of
 from ..deep import DeepNetwork
 from ..network import SequenceModel
+from ..options import TORCH_ACTIVATIONS
 from ..recurrent import RecurrentLayer
+from ..step_layer import StepLayer
 from .cross_check import cross_check_layer, cross_check_step
 from .inspection import refuse_altered, settled
 from .quantized import is_quantized
@@ -116,6 +122,8 @@ def lure_system(module: Any) -> LureSystem:
         return subject
     if isinstance(subject, LayerStack) and all(isinstance(part, DrivenSystem) for part in subject.layers):
         return _joint(subject)
+    if isinstance(subject, OpaqueMap):
+        raise UnsupportedError(f"no system was read from the step of {subject.name}: {subject.why}")
     what = "a stack with gated layers" if isinstance(subject, LayerStack) else "an LSTM or GRU"
     raise UnsupportedError(f"{what} is no Lur'e system: use certify(module) instead")
 
@@ -131,6 +139,8 @@ def recurrent_subject(module: Any) -> Subject:
         for kind in type(module).__mro__:
             if kind in _ADAPTERS:
                 return _adapted(module, kind)
+            if kind in CELLS:
+                return _driven(CELLS[kind].layer(module))
         if callable(getattr(module, "driven", None)):
             return _driven(module)
     except SystemExit as error:  # whatever its code, no system came out: 0 would read as "certified"
@@ -162,7 +172,9 @@ def _driven(module: Any) -> Subject:
         return of_part(subject, "layer", type(module).__name__) if _is_altered(module, SequenceModel) else subject
     refuse_altered_layer(module)
     subject = module.driven()
-    if isinstance(module, RecurrentLayer):  # one of ours as well: an attribute may have been set to something else
+    if isinstance(module, RecurrentLayer) and not isinstance(
+        module, StepLayer
+    ):  # one of ours as well: an attribute may have been set to something else
         cross_check_layer(module, subject)
     return subject
 
@@ -190,9 +202,55 @@ def refuse_altered_layer(module: Any) -> None:
             refuse_altered(part, torch_kind(part))
 
 
+def is_foreign_cell(module: Any) -> bool:
+    """Whether a user taught the toolkit its class, by ``register_adapter`` or ``register_cell``."""
+    return isinstance(module, (*_ADAPTERS, *CELLS))
+
+
+def foreign_layer(module: nn.Module) -> StepLayer:
+    """A module of a class that a user taught the toolkit, as a layer that runs the user's step with its own tensors.
+
+    Args:
+        module: one for which ``is_foreign_cell`` holds.
+
+    Returns:
+        The layer. Where an adapter came without ``step``, its system is run in the module's place.
+
+    Raises:
+        UnsupportedError: an adapter without ``step`` whose system cannot be run by torch.
+    """
+    cell = cell_of(module)
+    if cell is not None:
+        return cell.layer(module)
+    function, step = next(_ADAPTERS[kind] for kind in type(module).__mro__ if kind in _ADAPTERS)
+    subject = function(settled(module))
+    inputs = getattr(subject, "inputs", None)
+    if inputs is None:
+        raise UnsupportedError(
+            f"the adapter of {type(module).__name__} gives a system without inputs: it is certified, and cannot be run "
+            "on data; teach the step with stability.models.register_cell"
+        )
+    if step is not None:
+        return StepLayer(step, inputs, subject.states, held=module)
+    if not isinstance(subject, DrivenSystem) or subject.activation not in TORCH_ACTIVATIONS or subject.system.D.any():
+        raise UnsupportedError(
+            f"the adapter of {type(module).__name__} says no step, and its system is not run by torch: say "
+            "register_adapter(..., step=...)"
+        )
+    return StepLayer(partial(_system_step, subject), inputs, subject.states, held=module)
+
+
+def _system_step(subject: DrivenSystem, module: nn.Module, x: Tensor, h: Tensor) -> Tensor:
+    """One step of a network, in the precision and on the device of its state."""
+    system = subject.system
+    kept = (system.A, system.B, system.C, subject.E, subject.b, subject.F)
+    A, B, C, E, b, F = (torch.tensor(value).to(h) for value in kept)
+    return h @ A.T + TORCH_ACTIVATIONS[subject.activation](h @ C.T + x @ E.T + b) @ B.T + x @ F.T
+
+
 def is_recurrent(module: Any) -> bool:
     """Whether ``recurrent_subject`` knows the module."""
-    own = isinstance(module, tuple(_ADAPTERS)) or callable(getattr(module, "driven", None))
+    own = is_foreign_cell(module) or callable(getattr(module, "driven", None))
     return own or is_torch_recurrent(module)
 
 
@@ -319,4 +377,5 @@ def _is_container(value: Any) -> bool:
 
 register_converter(_is_container, _container)
 register_converter(is_torch_recurrent, recurrent_subject)
+register_converter(lambda value: cell_of(value) is not None, recurrent_subject)
 register_converter(lambda value: isinstance(value, (RecurrentLayer, SequenceModel)), recurrent_subject)

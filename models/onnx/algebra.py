@@ -9,6 +9,7 @@ import numpy as np
 
 from stability.errors import FileFormatError, StabilityError, UnsupportedError
 
+from ..affine import Affine
 from ..readers.limits import LOOP_ENTRIES, LOOP_WIDTH
 from ..readers.postorder import postorder
 from .graph import DOMAINS, Graph, attributes, refuse_rounding
@@ -27,32 +28,6 @@ _ATTRIBUTES = {
     "Reshape": {"allowzero", "shape"},
     "Dropout": {"ratio", "seed", "is_test"},
 }
-
-
-@dataclass
-class Affine:
-    """``sum_s terms[s] @ s + offset`` for column vectors; ``size`` entries."""
-
-    size: int
-    terms: dict[str, Array] = field(default_factory=dict)
-    offset: Array | float = 0.0
-
-    def mapped(self, matrix: Array) -> Affine:
-        """``matrix @ self``."""
-        offset = matrix @ np.broadcast_to(self.offset, (self.size,))
-        return Affine(matrix.shape[0], {s: matrix @ m for s, m in self.terms.items()}, offset)
-
-    def scaled(self, factor: Array | float) -> Affine:
-        """Entrywise product with a constant."""
-        f = np.broadcast_to(factor, (self.size,))
-        return Affine(self.size, {s: f[:, None] * m for s, m in self.terms.items()}, f * self.offset)
-
-    def plus(self, other: Affine) -> Affine:
-        """The sum of both."""
-        terms = dict(self.terms)
-        for s, m in other.terms.items():
-            terms[s] = terms[s] + m if s in terms else m
-        return Affine(self.size, terms, self.offset + np.broadcast_to(other.offset, (self.size,)))
 
 
 @dataclass

@@ -7,19 +7,18 @@ state then *is* a Lur'e system: :math:`h^+ = A h + B w + F x`, :math:`z = C h + 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stability.errors import DisagreementError, FileFormatError, StabilityError, UnsupportedError
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation as lookup
 
 from ..adapters.cross_check import GRAPH_ADVICE, Run, compare
+from ..affine import Affine, ChannelMap
 from ..readers.limits import LOOP_NODES, LOOP_VALUES
 from ..readers.postorder import closure
-from .algebra import Affine, Body
+from .algebra import Body
 from .graph import DOMAINS, Graph, attributes, name_of
 from .sizes import RESHAPES
 
@@ -181,65 +180,12 @@ def _size(graph: Graph, name: str) -> int | None:
 
 
 def _assemble(body: Body, pairs: list[tuple[str, str]], following: list[Affine]) -> DrivenSystem | LureSystem:
-    channels, met = [name for name, _, _ in body.channels], [z for _, _, z in body.channels]
-    groups = ([state for state, _ in pairs], channels, body.inputs)
-    A, B, F = (_coefficients(body, following, group) for group in groups)
-    C, D, E = (_coefficients(body, met, group) for group in groups)
-    offset, b = _offsets(following), _offsets(met)
-    kinds = [kind for _, kind, z in body.channels for _ in range(z.size)]
-    alpha, beta = np.array([lookup(kind).slope for kind in kinds]).reshape(-1, 2).T
-    system = LureSystem(A, B, C, D, (alpha, beta), 1.0)
-    algebra = _Algebra(system, tuple(kinds), E, F, b, offset)
+    states, inputs = ([(name, body.sizes[name]) for name in names] for names in ([s for s, _ in pairs], body.inputs))
+    read = ChannelMap.of(body.channels, states, inputs, following)
     # a cast to float32, or the slope 0.1 in float32, is read as if it did not round
-    relative = 1e-5 if body.casts or "leaky_relu" in kinds else 1e-9
-    compare(_reference(body, pairs), algebra, body.where, relative=relative, advice=GRAPH_ADVICE)
-    if len(set(kinds)) > 1 or offset.any():  # a DrivenSystem has one activation and no constant beside its channels
-        return system
-    return DrivenSystem(system, kinds[0] if kinds else "tanh", E, b, F, name=f"ONNX {body.where.split()[0]}")
-
-
-def _coefficients(body: Body, values: list[Affine], symbols: list[str]) -> Array:
-    """Of some variables in some values, ``(entries of the values, entries of the variables)``."""
-    wide = [(name, body.sizes[name]) for name in symbols]
-    if not values or not wide:
-        return np.zeros((sum(v.size for v in values), sum(size for _, size in wide)))
-    return np.block([[v.terms.get(name, np.zeros((v.size, size))) for name, size in wide] for v in values])
-
-
-def _offsets(values: list[Affine]) -> Array:
-    return np.concatenate([np.zeros(0), *(np.broadcast_to(v.offset, (v.size,)) for v in values)])
-
-
-@dataclass(frozen=True, eq=False)
-class _Algebra:
-    """What was read from a body, as a map that can be run: every channel with its own activation."""
-
-    system: LureSystem
-    kinds: tuple[str, ...]
-    E: Array
-    F: Array
-    b: Array
-    offset: Array
-
-    @property
-    def inputs(self) -> int:
-        return self.E.shape[1]
-
-    @property
-    def states(self) -> int:
-        return self.system.states
-
-    def output(self, x: Array) -> Array:
-        return x
-
-    def advance(self, x: Array, u: Array) -> Array:
-        """``A x + B w + F u + offset``; channels are read in the order in which they were met."""
-        system = self.system
-        z = x @ system.C.T + u @ self.E.T + self.b
-        w = np.zeros_like(z)
-        for j, kind in enumerate(self.kinds):
-            w[..., j] = lookup(kind).function(z[..., j] + w @ system.D[j])
-        return x @ system.A.T + w @ system.B.T + u @ self.F.T + self.offset
+    relative = 1e-5 if body.casts or "leaky_relu" in read.kinds else 1e-9
+    compare(_reference(body, pairs), read, body.where, relative=relative, advice=GRAPH_ADVICE)
+    return read.subject(f"ONNX {body.where.split()[0]}")
 
 
 def _reference(body: Body, pairs: list[tuple[str, str]]) -> Run:

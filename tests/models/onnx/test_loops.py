@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stability.errors import DisagreementError, FileFormatError, StabilityError, UnsupportedError
+from stability.models.affine import ChannelMap
 from stability.models.onnx import algebra as onnx_algebra
-from stability.models.onnx import loops as onnx_loops
 from stability.models.onnx import parts as onnx_files
 from stability.models.sources import load_subject
 from stability.systems import DrivenSystem, LureSystem
@@ -292,17 +292,21 @@ def test_a_column_added_to_a_row_is_no_vector(w, tmp_path):
 @pytest.mark.parametrize("field", ["A", "E", "F", "b", "offset", "C", "D"])
 def test_a_misread_number_is_noticed(field, w, tmp_path, monkeypatch):
     """Each array of what was read, moved by a thousandth in one place, against the reference evaluator."""
-    honest = onnx_loops._Algebra
+    honest = ChannelMap.of
 
-    def misread(system, kinds, E, F, b, offset):
-        arrays = {"A": system.A, "B": system.B, "C": system.C, "D": system.D, "E": E, "F": F, "b": b, "offset": offset}
+    def misread(*followed):
+        read = honest(*followed)
+        system, kinds = read.system, read.kinds
+        arrays = {name: getattr(system, name) for name in "ABCD"} | {
+            n: getattr(read, n) for n in ("E", "F", "b", "offset")
+        }
         moved = np.array(arrays[field])
         moved[(-1, 0) if moved.ndim == 2 else 0] += 1e-3
         arrays[field] = moved
         system = LureSystem(arrays["A"], arrays["B"], arrays["C"], arrays["D"], (system.alpha, system.beta), 1.0)
-        return honest(system, kinds, arrays["E"], arrays["F"], arrays["b"], arrays["offset"])
+        return ChannelMap(system, kinds, arrays["E"], arrays["F"], arrays["b"], arrays["offset"])
 
-    monkeypatch.setattr(onnx_loops, "_Algebra", misread)
+    monkeypatch.setattr(ChannelMap, "of", misread)
     nodes = [*PLAIN, node("Tanh", "z", "t"), node("Sigmoid", "t", "u"), node("Sum", "t u h xu b", "next")]
     with pytest.raises(DisagreementError, match=r"Scan node scan does not compute.*What is read from the graph is not"):
         read(tmp_path / "m.onnx", nodes, **w)

@@ -1,0 +1,271 @@
+"""A system read from a step while it runs: every operation on what depends on state or input is followed as algebra.
+
+The step runs once, in float64, on numbers of which only the shapes matter. Below autograd torch reports each operation
+that it carries out (``TorchDispatchMode``); affine ones and known activations are followed, anything else (a gate, a
+norm, a look at a value) ends the reading with its name. What was read is then run beside the step from random states.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from stability.errors import DisagreementError, StabilityError, UnsupportedError
+from stability.systems.activations import ACTIVATIONS
+from stability.systems.opaque import OpaqueMap
+
+from ..affine import Affine, ChannelMap
+from ..readers.limits import LOOP_ENTRIES
+from .cross_check import in_each_mode
+from .inspection import refuse_altered, twin
+
+if TYPE_CHECKING:
+    from ..step_layer import StepLayer
+
+Array = np.ndarray
+_BATCH = 7
+"""Sequences of the run that is followed; no size of a weight is taken for it, since what has it is checked."""
+_SAME = ("alias", "detach", "clone", "lift_fresh", "contiguous", "expand", "view", "_unsafe_view", "reshape", "dropout")
+_CHANNELS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid"}
+
+
+class _Unread(UnsupportedError):
+    """An operation that is not followed."""
+
+
+class _Follower(TorchDispatchMode):
+    """Affine expressions behind the tensors of a run, by their identity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[int, Affine] = {}
+        self.alive: list[Tensor] = []  # so that no identity is used twice
+        self.channels: list[tuple[str, str, Affine]] = []
+        self.spent = 0
+
+    def begin(self, tensor: Tensor, name: str) -> None:
+        """A tensor ``(batch, size)`` is a new variable."""
+        self.keep(tensor, Affine(tensor.shape[-1], {name: np.eye(tensor.shape[-1])}))
+
+    def keep(self, tensor: Tensor, value: Affine) -> None:
+        """What stands behind a tensor.
+
+        Raises:
+            _Unread: expressions that take more room than is given to them, or a tensor of no rows.
+        """
+        self.spent += sum(m.size for m in value.terms.values())
+        if self.spent > LOOP_ENTRIES:
+            raise _Unread(f"its values unfold to more than {LOOP_ENTRIES} entries")
+        if tuple(tensor.shape) != (_BATCH, value.size):
+            raise _Unread(f"a value of shape {tuple(tensor.shape)} is no row for each sequence")
+        self.values[id(tensor)] = value
+        self.alive.append(tensor)
+
+    def of(self, value: Any) -> Any:
+        """An expression, or the numbers of a constant."""
+        if not isinstance(value, Tensor):
+            return value
+        known = self.values.get(id(value))
+        return value.detach().double().cpu().numpy() if known is None else known
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        flat = [part for a in (*args, *kwargs.values()) for part in (a if isinstance(a, (list, tuple)) else (a,))]
+        if not any(isinstance(a, Tensor) and id(a) in self.values for a in flat):
+            return func(*args, **kwargs)
+        name = func._schema.name.split("::")[-1]
+        if func._schema.is_mutable:
+            raise _Unread(f"it writes into a value ({name})")
+        out = func(*args, **kwargs)
+        value = self._followed(name, args, kwargs)
+        for tensor, one in zip(out if isinstance(out, (list, tuple)) else [out], value):
+            self.keep(tensor, one)
+        return out
+
+    def _followed(self, name: str, args: Any, kwargs: Any) -> list[Affine]:
+        if name in _SAME:
+            return [self.of(args[0])]
+        if name in _CHANNELS or name == "leaky_relu":
+            return [self._channel(name, *args)]
+        if name == "_to_copy" and kwargs.get("dtype") in (None, torch.float64):
+            return [self.of(args[0])]
+        rule = _RULES.get(name)
+        if rule is None:
+            raise _Unread(f"it contains the operation {name}")
+        made = rule(*(_each(self.of, a) for a in args), **{k: self.of(v) for k, v in kwargs.items()})
+        return made if isinstance(made, list) else [made]
+
+    def _channel(self, name: str, tensor: Tensor, slope: float = 0.01) -> Affine:
+        if name == "leaky_relu" and slope != ACTIVATIONS["leaky_relu"].slope[0]:
+            raise _Unread(f"it contains a leaky ReLU of slope {slope:g} instead of 0.1")
+        z = self.of(tensor)
+        variable = f"w{len(self.channels)}"
+        self.channels.append((variable, _CHANNELS.get(name, name), z))
+        return Affine(z.size, {variable: np.eye(z.size)})
+
+
+def _each(of: Callable[[Any], Any], value: Any) -> Any:
+    return [of(part) for part in value] if isinstance(value, (list, tuple)) else of(value)
+
+
+def _vector(value: Any, size: int) -> Array:
+    flat = np.squeeze(np.asarray(value, dtype=np.float64))
+    if flat.shape not in ((), (size,)):
+        raise _Unread(f"a constant of shape {np.shape(value)} meets a row of {size} entries")
+    return np.broadcast_to(flat, (size,))
+
+
+def _add(a: Any, b: Any, *, alpha: float = 1.0) -> Affine:
+    b = b.scaled(alpha) if isinstance(b, Affine) else np.asarray(b) * alpha
+    if isinstance(a, Affine) and isinstance(b, Affine):
+        if a.size != b.size:
+            raise _Unread(f"rows of {a.size} and {b.size} entries are added")
+        return a.plus(b)
+    moving, constant = (a, b) if isinstance(a, Affine) else (b, a)
+    return moving.plus(Affine(moving.size, {}, _vector(constant, moving.size)))
+
+
+def _mul(a: Any, b: Any) -> Affine:
+    if isinstance(a, Affine) and isinstance(b, Affine):
+        raise _Unread("two values that depend on state or input are multiplied (a gate)")
+    moving, constant = (a, b) if isinstance(a, Affine) else (b, a)
+    return moving.scaled(_vector(constant, moving.size))
+
+
+def _div(a: Any, b: Any) -> Affine:
+    if isinstance(b, Affine):
+        raise _Unread("it divides by a value that depends on state or input")
+    return _mul(a, 1.0 / np.asarray(b, dtype=np.float64))
+
+
+def _mm(a: Any, b: Any) -> Affine:
+    if not isinstance(a, Affine) or isinstance(b, Affine) or np.ndim(b) != 2:
+        raise _Unread("a product of two values that depend on state or input")
+    return a.mapped(b.T)
+
+
+def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1.0, alpha: float = 1.0) -> Affine:
+    return _add(_mm(a, b).scaled(alpha), bias, alpha=beta)
+
+
+def _rows(value: Affine, keep: Array) -> Affine:
+    offset = np.broadcast_to(value.offset, (value.size,))[keep]
+    return Affine(len(keep), {s: m[keep] for s, m in value.terms.items()}, offset)
+
+
+def _select(value: Affine, dim: int, index: int) -> Affine:
+    raise _Unread("it takes some of the sequences apart, or looks at a single entry")
+
+
+def _slice(value: Affine, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Affine:
+    if dim not in (-1, 1):
+        raise _Unread("it takes some of the sequences apart")
+    return _rows(value, np.arange(value.size)[slice(start, end, step)])
+
+
+def _split(value: Affine, sizes: Any, dim: int = 0) -> list[Affine]:
+    if dim not in (-1, 1):
+        raise _Unread("it takes some of the sequences apart")
+    ends = range(0, value.size, sizes) if isinstance(sizes, int) else np.cumsum([0, *sizes])[:-1]
+    return [_rows(value, part) for part in np.split(np.arange(value.size), [int(e) for e in ends][1:])]
+
+
+def _cat(parts: list[Any], dim: int = 0) -> Affine:
+    if dim not in (-1, 1) or not all(isinstance(part, Affine) for part in parts):
+        raise _Unread("it joins values with something that depends on neither state nor input")
+    ends = np.cumsum([0, *(part.size for part in parts)])
+    whole = Affine(int(ends[-1]))
+    for part, start in zip(parts, ends):
+        place = np.eye(int(ends[-1]))[:, start : start + part.size]
+        whole = whole.plus(part.mapped(place))
+    return whole
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "add": _add,
+    "sub": lambda a, b, alpha=1.0: _add(a, b, alpha=-alpha),
+    "rsub": lambda a, b, alpha=1.0: _add(a.scaled(-alpha), b),
+    "mul": _mul,
+    "div": _div,
+    "neg": lambda a: a.scaled(-1.0),
+    "mm": _mm,
+    "matmul": _mm,
+    "addmm": _addmm,
+    "select": _select,
+    "slice": _slice,
+    "split": _split,
+    "split_with_sizes": _split,
+    "cat": _cat,
+}
+"""Operations of torch that are affine in what moves, by their names below autograd."""
+
+
+def read_step(layer: StepLayer, name: str) -> Any:
+    """The system that a step runs.
+
+    Args:
+        layer: the step with its weights; it is copied, not touched.
+        name: what reports call it.
+
+    Returns:
+        A ``DrivenSystem``; a ``LureSystem`` where several kinds of activations meet, or something is added beside them;
+        an ``OpaqueMap`` where the step is none of these, with the reason.
+
+    Raises:
+        UnsupportedError: hooks, replaced methods or dropout that is switched on.
+    """
+    refuse_altered(layer.held, type(layer.held))
+    copied = twin(layer).to(device="cpu", dtype=torch.float64)
+    try:
+        read = _follow(copied)
+    except _Unread as error:
+        return _opaque(layer, name, str(error))
+    except StabilityError as error:
+        return _opaque(layer, name, f"its step is no system: {error}")
+    except Exception as error:  # noqa: BLE001 - a user's step may raise anything
+        line = " ".join(str(error).split())[:160]
+        return _opaque(layer, name, f"its step could not be followed in float64: {type(error).__name__}: {line}")
+
+    def run(x: Array, states: list[Array]) -> tuple[None, list[Array]]:
+        state: Any = torch.tensor(states[0])
+        for row in torch.tensor(x):
+            state = copied.transition(row, state)
+        return None, [state.detach().numpy()]
+
+    try:
+        in_each_mode(layer.held, copied, run, read, f"the step of {name}")
+    except DisagreementError as error:
+        return _opaque(layer, name, f"what was followed is not all that the step does: {error}")
+    return read.subject(name)
+
+
+def _follow(layer: StepLayer) -> ChannelMap:
+    x = torch.linspace(-1.0, 1.0, _BATCH * layer.input_size, dtype=torch.float64).reshape(_BATCH, -1)
+    h = layer.initial_state(x[:, None], None)
+    if not isinstance(h, Tensor) or tuple(h.shape) != (_BATCH, layer.hidden_size):
+        raise _Unread("its state is no single row of numbers")
+    h = torch.linspace(-0.9, 0.8, h.numel(), dtype=torch.float64).reshape(h.shape)
+    with torch.no_grad(), _Follower() as follower:
+        follower.begin(x, "x")
+        follower.begin(h, "h")
+        after = layer.transition(x, h)
+        value = follower.values.get(id(after))
+    if value is None:
+        raise _Unread("its next state depends on neither state nor input by what was followed")
+    sizes = [("h", layer.hidden_size)], [("x", layer.input_size)]
+    return ChannelMap.of(follower.channels, *sizes, [value])
+
+
+def _opaque(layer: StepLayer, name: str, why: str) -> OpaqueMap:
+    digest = hashlib.sha256()
+    for key, value in sorted(layer.held.state_dict().items()):
+        if isinstance(value, Tensor):
+            digest.update(f"{key}{tuple(value.shape)}".encode())
+            digest.update(np.ascontiguousarray(value.detach().cpu().double().numpy()).tobytes())
+    return OpaqueMap(layer.hidden_size, layer.input_size, why, weights=digest.hexdigest(), name=name)

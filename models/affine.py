@@ -1,0 +1,136 @@
+r"""Maps read as algebra: affine expressions in states, inputs and channels, and the system that they come to.
+
+Whoever follows the operations of one step (``onnx/algebra.py`` in a graph, ``adapters/steps.py`` in a running function)
+keeps every value as :math:`\sum_s M_s s + c`. An activation of such an expression is a new channel. What comes out as
+the next state then *is* a Lur'e system: :math:`h^+ = A h + B w + F x + c`, :math:`z = C h + D w + E x + b`,
+:math:`w = \phi(z)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import activation as lookup
+
+Array = np.ndarray
+Sized = tuple[str, int]
+"""The name of a variable, and its number of entries."""
+
+
+@dataclass
+class Affine:
+    """``sum_s terms[s] @ s + offset`` for column vectors; ``size`` entries."""
+
+    size: int
+    terms: dict[str, Array] = field(default_factory=dict)
+    offset: Array | float = 0.0
+
+    def mapped(self, matrix: Array) -> Affine:
+        """``matrix @ self``."""
+        offset = matrix @ np.broadcast_to(self.offset, (self.size,))
+        return Affine(matrix.shape[0], {s: matrix @ m for s, m in self.terms.items()}, offset)
+
+    def scaled(self, factor: Array | float) -> Affine:
+        """Entrywise product with a constant."""
+        f = np.broadcast_to(factor, (self.size,))
+        return Affine(self.size, {s: f[:, None] * m for s, m in self.terms.items()}, f * self.offset)
+
+    def plus(self, other: Affine) -> Affine:
+        """The sum of both."""
+        terms = dict(self.terms)
+        for s, m in other.terms.items():
+            terms[s] = terms[s] + m if s in terms else m
+        return Affine(self.size, terms, self.offset + np.broadcast_to(other.offset, (self.size,)))
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelMap:
+    """A map as it was read, to be run: every channel with its own activation, in the order in which they were met.
+
+    Attributes:
+        system: ``A``, ``B``, ``C``, ``D`` with each channel's slopes; ``D`` is strictly lower triangular by blocks.
+        kinds: the activation of each channel.
+        E: ``(m, p)``, inputs to channels.
+        F: ``(n, p)``, inputs to states.
+        b: ``(m,)``, what is added in the channels.
+        offset: ``(n,)``, what is added beside them.
+    """
+
+    system: LureSystem
+    kinds: tuple[str, ...]
+    E: Array
+    F: Array
+    b: Array
+    offset: Array
+
+    @classmethod
+    def of(
+        cls,
+        channels: Sequence[tuple[str, str, Affine]],
+        states: Sequence[Sized],
+        inputs: Sequence[Sized],
+        following: Sequence[Affine],
+    ) -> ChannelMap:
+        """The map of a step that was followed.
+
+        Args:
+            channels: name, activation and argument of every channel, in the order in which they were met.
+            states: the variables that are states.
+            inputs: the variables that are inputs.
+            following: the next value of every state.
+        """
+        met = [z for _, _, z in channels]
+        groups = (states, [(name, z.size) for name, _, z in channels], inputs)
+        A, B, F = (_coefficients(following, group) for group in groups)
+        C, D, E = (_coefficients(met, group) for group in groups)
+        kinds = tuple(kind for _, kind, z in channels for _ in range(z.size))
+        alpha, beta = np.array([lookup(kind).slope for kind in kinds]).reshape(-1, 2).T
+        system = LureSystem(A, B, C, D, (alpha, beta), 1.0)
+        return cls(system, kinds, E, F, _offsets(met), _offsets(following))
+
+    def subject(self, name: str) -> DrivenSystem | LureSystem:
+        """What claims are about: the network, or, where kinds of activations meet or something is added beside the
+        channels, which a network has no place for, the system with every activation of their slopes.
+        """
+        if len(set(self.kinds)) > 1 or self.offset.any():
+            return self.system
+        kind = self.kinds[0] if self.kinds else "tanh"
+        return DrivenSystem(self.system, kind, self.E, self.b, self.F, name=name)
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs ``p``."""
+        return self.E.shape[1]
+
+    @property
+    def states(self) -> int:
+        """Number of states ``n``."""
+        return self.system.states
+
+    def output(self, x: Array) -> Array:
+        """The state itself."""
+        return x
+
+    def advance(self, x: Array, u: Array) -> Array:
+        """``A x + B w + F u + offset`` at states ``(..., n)`` and inputs ``(..., p)``."""
+        system = self.system
+        z = x @ system.C.T + u @ self.E.T + self.b
+        w = np.zeros_like(z)
+        for j, kind in enumerate(self.kinds):
+            w[..., j] = lookup(kind).function(z[..., j] + w @ system.D[j])
+        return x @ system.A.T + w @ system.B.T + u @ self.F.T + self.offset
+
+
+def _coefficients(values: Sequence[Affine], wide: Sequence[Sized]) -> Array:
+    """Of some variables in some values, ``(entries of the values, entries of the variables)``."""
+    if not values or not wide:
+        return np.zeros((sum(v.size for v in values), sum(size for _, size in wide)))
+    return np.block([[v.terms.get(name, np.zeros((v.size, size))) for name, size in wide] for v in values])
+
+
+def _offsets(values: Sequence[Affine]) -> Array:
+    return np.concatenate([np.zeros(0), *(np.broadcast_to(v.offset, (v.size,)) for v in values)])

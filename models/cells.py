@@ -1,0 +1,124 @@
+"""Cells of one's own, described once: what every analyzer needs to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError
+
+from .options import positive_int
+from .step_layer import StepLayer
+
+Size = str | int | Callable[[Any], int]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is known of a class of cells.
+
+    Attributes:
+        kind: the class.
+        step: ``(module, x (batch, p), h (batch, n)) -> next h``.
+        method: the name of the method that the step is, if it is one: whoever calls it is seen to read an input.
+        input_size: ``p``: the name of an attribute, a number, or a function of the module.
+        hidden_size: ``n``, the same.
+        initial: ``(module, x (batch, time, p)) -> state``; ``None``: zero.
+        matrices: ``(module) -> {name: (n, n) tensor}``; ``None``: the square ones that the module holds.
+    """
+
+    kind: type[nn.Module]
+    step: Callable[[Any, Tensor, Any], Any]
+    method: str
+    input_size: Size
+    hidden_size: Size
+    initial: Callable[[Any, Tensor], Any] | None
+    matrices: Callable[[Any], Mapping[str, Tensor]] | None
+
+    def layer(self, module: nn.Module) -> StepLayer:
+        """A module of this class as a layer, with the module's own tensors."""
+        sizes = (self._size(module, "input_size"), self._size(module, "hidden_size"))
+        return StepLayer(self.step, *sizes, held=module, initial=self.initial, matrices=self.matrices)
+
+    def _size(self, module: nn.Module, which: str) -> int:
+        said = getattr(self, which)
+        value = getattr(module, said, None) if isinstance(said, str) else said(module) if callable(said) else said
+        if isinstance(said, str) and value is None:
+            raise ConfigurationError(
+                f"a {type(module).__name__} has no attribute {said!r}: say register_cell({self.kind.__name__}, "
+                f"{which}=...), a name, a number or a function of the module"
+            )
+        return positive_int(f"{which} of {type(module).__name__}", value)
+
+
+CELLS: dict[type, Cell] = {}
+
+
+def register_cell(
+    kind: type,
+    *,
+    step: str | Callable[[Any, Tensor, Any], Any] = "step",
+    input_size: Size = "input_size",
+    hidden_size: Size = "hidden_size",
+    initial: Callable[[Any, Tensor], Any] | None = None,
+    matrices: Callable[[Any], Mapping[str, Tensor]] | None = None,
+    replace: bool = False,
+) -> type:
+    """Teach the whole toolkit a cell of your own by its step: certificates, spectra, norms, exponents, attacks, pages.
+
+    The system behind the step is read from it while it runs, where it is made of affine maps and tanh, ReLU or sigmoid;
+    a gate, a norm or a division is measured like everything else, and ``certify`` answers *inconclusive* with the
+    operation that it met. ``register_adapter`` says more, where more is known.
+
+    Args:
+        kind: the class of ``torch.nn.Module``; subclasses are taken as well.
+        step: ``(module, x (batch, p), h (batch, n)) -> next h``, or the name of a method ``(x, h) -> next h``
+            (``"forward"``, where calling the module is its step).
+        input_size: features ``p``: the name of an attribute, a number, or a function of the module.
+        hidden_size: size ``n`` of the state, the same.
+        initial: ``(module, x (batch, time, p)) -> state`` before the first step; zero by default.
+        matrices: ``(module) -> {name: (n, n) tensor}``, whose spectra are tracked; by default the square parameters and
+            buffers, and the square blocks of those with ``k n`` rows.
+        replace: let this description take the place of another one of the class.
+
+    Returns:
+        The class itself, so that this is a decorator, too.
+
+    Raises:
+        ConfigurationError: no class of modules, no such method, or the class is registered already.
+
+    Example:
+        >>> import torch
+        >>> class Normed(nn.Module):
+        ...     input_size, hidden_size = 2, 4
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.W, self.norm = nn.Linear(6, 4), nn.LayerNorm(4)
+        ...     def step(self, x, h):
+        ...         return torch.tanh(self.norm(self.W(torch.cat([x, h], 1))))
+        >>> cell = register_cell(Normed)()
+        >>> from stability import certify
+        >>> certify(cell).findings[0].detail
+        'it contains the operation native_layer_norm'
+        >>> from stability.analysis import norm_drift
+        >>> norm_drift(cell, torch.ones(3, 5, 2)).mean.shape
+        (1, 5)
+    """
+    if not isinstance(kind, type) or not issubclass(kind, nn.Module):
+        raise ConfigurationError(f"register_cell needs a class of torch.nn.Module, got {kind!r}")
+    method = step if isinstance(step, str) else ""
+    if not callable(step) and not callable(getattr(kind, method, None)):
+        raise ConfigurationError(f"{kind.__qualname__} has no method {step!r}: say step=, a function (module, x, h)")
+    if kind in CELLS and not replace:
+        raise ConfigurationError(f"{kind.__qualname__} is a registered cell already: say replace=True to replace it")
+    run = step if callable(step) else lambda module, x, h: getattr(module, method)(x, h)
+    CELLS[kind] = Cell(kind, run, method, input_size, hidden_size, initial, matrices)
+    return kind
+
+
+def cell_of(module: Any) -> Cell | None:
+    """What is known of a module's class, or of a class that it inherits from; ``None`` where nothing is."""
+    return next((CELLS[kind] for kind in type(module).__mro__ if kind in CELLS), None)
