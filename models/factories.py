@@ -58,7 +58,7 @@ def from_factory(name: str) -> Any:
         ConfigurationError: it cannot be imported, raises, ends the program, or gives what cannot be a model.
     """
     with users_code(name, "cannot be used as a factory"):
-        value = _named(name)
+        value = named_value(name)
         if callable(value) and not isinstance(value, nn.Module) and not is_subject(value):
             value = value()
         why = _no_model(value)
@@ -69,7 +69,8 @@ def from_factory(name: str) -> Any:
     return value
 
 
-def _named(name: str) -> Any:
+def named_value(name: str) -> Any:
+    """What ``package.module:attribute`` names; to be asked within ``users_code``."""
     package, _, attribute = name.partition(":")
     value: Any = importlib.import_module(package)
     for step in attribute.split("."):
@@ -94,7 +95,7 @@ def registered_layer(name: str) -> str | None:
         'lipschitz'
     """
     with users_code(name, "cannot be imported"):
-        value = _named(name)
+        value = named_value(name)
     if not (isinstance(value, type) and issubclass(value, RecurrentLayer)):
         return None
     if LAYERS.get(value.layer_name) is not value:

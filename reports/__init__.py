@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .examine import report
     from .page.html import render
 
-__all__ = ["render"]
+__all__ = ["render", "report"]
 
 
 def __getattr__(name: str) -> Any:
-    """``render`` loads its drawing library when it is asked for: ``stability verify`` starts at once."""
+    """Each loads its libraries when it is asked for: ``stability verify`` starts at once."""
     if name == "render":
         from .page.html import render
 
         return render
+    if name == "report":
+        from .examine import report
+
+        return report
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -34,7 +34,7 @@ from ..training.presets import PRESETS, known_presets, train_preset
 from ..training.runs import RUN_FILE, read_run
 from .budgets import BUDGETS, AnalysisSettings
 from .digests import file_digests, model_digest
-from .fitting import examined_on, fitted
+from .fitting import examined_on, joined
 from .jobs import Outcome, run_jobs
 from .owned import recorded
 from .pipeline import analyse
@@ -391,7 +391,7 @@ def _examine(job: _Job, tell: Callable[[str], None]) -> None:
             task = run.task(campaign.data_dir if run.reads_data else None)
     model = given.subject.to(campaign.device) if isinstance(given.subject, nn.Module) else None
     if task is not None and model is not None:
-        task = fitted(task, model, given.path)
+        model, task = joined(task, model, given.path)
     subject = given.subject if model is None else model
     about = {"title": given.title or given.name, "source": given.path, "given": given.digest}
     analyse(job.folder, subject, job.settings, model=model, task=task, progress=tell, **about)

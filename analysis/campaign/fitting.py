@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
+from ...models.embedding import BehindEmbedding, behind_embedding
 from ..guard import answer
 from ..tasks import Task, make_task
 from ..training.runs import RUN_FILE, read_run
@@ -49,7 +50,63 @@ def check_features(subject: Any, task: Task, name: str) -> None:
     """
     size = next((n for key in ("input_size", "inputs") if isinstance(n := getattr(subject, key, None), int)), None)
     if size is not None and size != task.input_size:
-        raise DimensionError(f"the input of {name}", f"(..., {task.input_size}) for task {task.name}", f"(..., {size})")
+        hint = f"the data have {task.input_size} features a step, {name} takes {size}"
+        raise DimensionError(
+            f"the input of {name}", f"(..., {task.input_size}) for task {task.name}", f"(..., {size})", hint
+        )
+
+
+def joined(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> tuple[nn.Module, Task]:
+    """A model and its data as they meet: tokens as what the model's embedding makes of them, and see ``fitted``.
+
+    Args:
+        task: the data; of tokens, see ``task_from_arrays``.
+        model: called as ``model(x)``, with tokens ``(batch, time)`` where the data are such.
+        name: what errors call it.
+        answers: whether what it puts out matters.
+
+    Returns:
+        The model, behind its embedding where the data are tokens, and the task for it.
+
+    Raises:
+        UnsupportedError: tokens for a model that has no embedding, or looks at them besides.
+        ConfigurationError: see ``fitted``.
+        DimensionError: see ``fitted``.
+        NonFiniteError: see ``fitted``.
+    """
+    if not task.data.get("tokens"):
+        return model, fitted(task, model, name, answers=answers)
+    parameter = next(model.parameters(), None)
+    device = None if parameter is None else parameter.device
+    if isinstance(model, BehindEmbedding):
+        behind = model
+    else:
+        behind = behind_embedding(model, task.test[0][:2, :, 0].long().to(device), name)
+    task = embedded(task, behind)
+    return behind, fitted(task, behind, name, answers=answers)
+
+
+def embedded(task: Task, model: BehindEmbedding) -> Task:
+    """A task of tokens with what an embedding makes of them: inputs, their range, and words about it.
+
+    Raises:
+        ConfigurationError: tokens beyond the embedding.
+    """
+    size = int(model.embedding.num_embeddings)
+    most = int(max(float(x.max()) for x, _ in (task.train, task.test)))
+    if most >= size:
+        raise ConfigurationError(f"the data hold the token {most}, the embedding {model.path} has {size}")
+    device = model.embedding.weight.device
+
+    def vectors(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return model.embed(x[:, :, 0].long().to(device)).to(x.device), y
+
+    out = task.mapped(vectors, input_size=model.input_size)
+    ends = [x for x, _ in (out.train, out.test)]
+    bounds = (min(float(x.min()) for x in ends), max(float(x.max()) for x in ends))
+    what = f"{task.data.get('what', 'arrays')}, embedded by {model.path}"
+    data = {k: v for k, v in task.data.items() if k != "tokens"} | {"what": what, "embedded_by": model.path}
+    return replace(out, bounds=bounds, data=data)
 
 
 def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> Task:
@@ -76,6 +133,8 @@ def fitted(task: Task, model: nn.Module, name: str, *, answers: bool = True) -> 
         >>> fitted(task, SequenceModel(ElmanRNN(2, 3), 5), "the model").output_size  # three classes do not occur
         5
     """
+    if task.data.get("tokens"):
+        raise ConfigurationError(f"the data are tokens: {name} is examined behind its embedding")
     check_features(model, task, name)
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     if parameter is not None and parameter.dtype != task.train[0].dtype:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,12 @@ from torch import Tensor
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 from .base import Pair, Range, Task, check_fraction, task_of
-from .lengths import check_lengths, cut_to
+from .lengths import check_lengths, cut_to, padded
 from .scores import counted
 
 MOST_CLASSES = 100_000
+MOST_TOKENS = 2**24
+"""Numbers up to here are exact in float32."""
 
 
 def task_from_arrays(
@@ -29,6 +31,7 @@ def task_from_arrays(
     held_out: float | None = None,
     lengths: Any = None,
     lengths_test: Any = None,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     seed: int = 0,
     name: str = "data",
 ) -> Task:
@@ -38,7 +41,8 @@ def task_from_arrays(
     put into an order drawn with ``seed``, since analyzers take the first so many, and files are often sorted by class.
 
     Args:
-        x: ``(n, time, features)`` floating; kept as float32.
+        x: ``(n, time, features)`` floating; kept as float32. Integers ``(n, time)`` are tokens: a model is examined
+            behind its ``torch.nn.Embedding`` then, on what that gives. A list of sequences of unequal length is padded.
         y: ``(n,)`` integers (or booleans): classes from 0; ``(n, time)`` integers: a class at every step; ``(n,)``,
             ``(n, k)`` or ``(n, time, k)`` floating: values.
         x_test: ``(m, time, features)``, never trained on; comes with ``y_test``.
@@ -52,6 +56,8 @@ def task_from_arrays(
             behind them is padding: not used, not disturbed, without target. A target of a whole sequence is then asked
             at its own last step, of a model that answers at every step.
         lengths_test: the same for ``x_test``.
+        loss: ``loss(outputs, targets) -> scalar`` to train with, and for the curvature, in place of cross entropy or
+            mean squared error; accuracy and mean squared error are measured all the same.
         seed: of order and split.
         name: of the task.
 
@@ -72,6 +78,11 @@ def task_from_arrays(
     """
     if (x_test is None) != (y_test is None):
         raise ConfigurationError("x_test and y_test come together: one of them is missing")
+    x, lengths = _ragged("x", x, lengths)
+    x_test, lengths_test = _ragged("x_test", x_test, lengths_test)
+    tokens = _are_tokens(x)
+    if tokens and bounds is not None:
+        raise ConfigurationError("bounds are for real inputs: what tokens are embedded as has none")
     inputs, targets = _inputs("x", x), _targets("y", y)
     _same_length("x", inputs, "y", targets)
     unequal = lengths is not None or lengths_test is not None
@@ -103,14 +114,16 @@ def task_from_arrays(
     if kind == "values" and not per_step and targets.dim() == 1:
         parts = [(p, t[:, None]) for p, t in parts]
     stated = {} if bounds is None else {"bounds": "stated"}
+    marks = {"tokens": True} if tokens else {}
     classed = {} if kind == "values" else {"output_size": _classes_of([t for _, t in parts], names)}
     return task_of(
         *parts,
         name=name,
         **classed,
-        data={"source": "arrays", "seed": seed, "held_out": origin_of_test, **stated},
+        data={"source": "arrays", "seed": seed, "held_out": origin_of_test, **stated, **marks},
         bounds=_bounds(bounds, named),
         classes=names,
+        own_loss=_check_loss(loss),
     )
 
 
@@ -145,16 +158,42 @@ def _inputs(name: str, value: Any) -> Tensor:
     array = _array(name, value)
     if array.dtype.kind != "f":
         if array.ndim == 2:
-            raise ConfigurationError(
-                f"{name} holds integers of shape {array.shape}, tokens: what is measured here needs real inputs. Save "
-                f"the embedded sequences, model.embedding({name}), and name a factory that gives the network behind "
-                "the embedding"
-            )
+            return _tokens(name, array)
         raise ConfigurationError(f"{name} must be floating, it is {array.dtype}: save {name}.astype('float32')")
     if array.ndim != 3:
         hint = f"one feature is {name}[:, :, None]" if array.ndim == 2 else "sequences, time steps, features"
         raise DimensionError(name, "(n, time, features)", array.shape, hint)
     return _float32(name, array)
+
+
+def _are_tokens(x: Any) -> bool:
+    kind = x.detach().cpu().numpy().dtype.kind if isinstance(x, Tensor) else np.asarray(x).dtype.kind
+    return np.ndim(x) == 2 and kind in "iub"
+
+
+def _tokens(name: str, array: np.ndarray) -> Tensor:
+    """Tokens as sequences of one number, exact in float32, until a model's embedding is known."""
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= MOST_TOKENS:
+        raise ConfigurationError(f"{name} holds integers from {low} to {high}: tokens are numbered from 0")
+    return torch.from_numpy(np.array(array, dtype=np.float32, order="C"))[:, :, None]
+
+
+def _ragged(name: str, x: Any, lengths: Any) -> tuple[Any, Any]:
+    """A list of sequences of unequal length as one array with their lengths; anything else as it is."""
+    if not isinstance(x, (list, tuple)) or not all(hasattr(row, "__len__") for row in x):
+        return x, lengths
+    if len({len(row) for row in x}) < 2 or any(np.ndim(row) not in (1, 2) for row in x):
+        return x, lengths
+    if lengths is not None:
+        raise ConfigurationError(f"the sequences of {name} have lengths of their own: leave lengths out")
+    return padded(x)
+
+
+def _check_loss(loss: Any) -> Any:
+    if loss is not None and not callable(loss):
+        raise ConfigurationError(f"loss must be a function (outputs, targets) -> number, got {type(loss).__name__}")
+    return loss
 
 
 def _float32(name: str, array: np.ndarray) -> Tensor:

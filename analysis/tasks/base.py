@@ -23,7 +23,7 @@ from stability.errors import ConfigurationError, DimensionError
 from stability.systems.checks import as_choice
 
 from ..guard import check_int
-from .scores import METRICS, by_sequence, counted, own_steps
+from .scores import METRICS, as_loss, by_sequence, counted, own_steps
 
 Pair = tuple[Tensor, Tensor]
 Range = tuple[float | tuple[float, ...], float | tuple[float, ...]]
@@ -57,6 +57,7 @@ class Task:
         classes: names of the classes, where they have some.
         sample: ``sample(n, seed) -> (x, y)`` for generated tasks: as many fresh sequences as one asks for.
         prepare: raw records to ``x``, the same function for every part; ``None`` for generated tasks.
+        own_loss: ``own_loss(outputs, targets) -> scalar`` in place of the kind's own loss.
         measured_by: the metric, a key of ``scores.METRICS``; empty for accuracy or mean squared error, by the kind.
     """
 
@@ -77,6 +78,7 @@ class Task:
     sample: Callable[[int, int], Pair] | None = None
     prepare: Callable[[np.ndarray], Tensor] | None = None
     measured_by: str = ""
+    own_loss: Callable[[Tensor, Tensor], Tensor] | None = None
 
     @property
     def metric_name(self) -> str:
@@ -99,6 +101,8 @@ class Task:
             A scalar.
         """
         self._check(outputs, targets)
+        if self.own_loss is not None:
+            return as_loss(self.own_loss(outputs, targets))
         if self.kind == "values":
             keep = counted(targets)
             if not keep.all():
@@ -191,6 +195,7 @@ class Task:
             "train": len(self.train[0]),
             "test": len(self.test[0]),
             **({} if self.classes is None else {"classes": list(self.classes)}),
+            **({} if self.own_loss is None else {"loss": getattr(self.own_loss, "__qualname__", "a function")}),
         }
 
     def _check(self, outputs: Tensor, targets: Tensor) -> None:
@@ -381,7 +386,7 @@ def check_fraction(name: str, value: Any) -> float:
 
 def majority(labels: Tensor) -> float:
     """Accuracy of always naming the most frequent class."""
-    counts = torch.bincount(labels[counted(labels)])
+    counts = labels[counted(labels)].bincount()
     return int(counts.max()) / int(counts.sum())
 
 

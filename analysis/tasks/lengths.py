@@ -46,6 +46,63 @@ def check_lengths(name: str, lengths: Any, x: Tensor) -> np.ndarray:
     return array.astype(np.int64)
 
 
+def lengths_of_mask(name: str, mask: Any) -> np.ndarray:
+    """How long each sequence is, from a mask of the steps that are its own.
+
+    Args:
+        name: for errors.
+        mask: ``(n, time)``, true or 1 at a sequence's own steps, which come first.
+
+    Returns:
+        ``(n,)`` int64.
+
+    Raises:
+        ConfigurationError: other entries, a sequence without a step, or padding before or between its steps.
+
+    Example:
+        >>> lengths_of_mask("mask", [[1, 1, 0], [1, 0, 0]])
+        array([2, 1])
+    """
+    array = np.asarray(mask)
+    if array.ndim != 2 or array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise ConfigurationError(f"{name} must be (n, time) of zeros and ones, it has shape {array.shape}")
+    own = array.astype(np.int64)
+    lengths = own.sum(1)
+    gaps = (np.diff(own, axis=1) > 0).any(1) | (lengths == 0)
+    if gaps.any():
+        k = int(np.argmax(gaps))
+        raise ConfigurationError(
+            f"{name}[{k}] has no step, or padding before its steps or between them: a sequence's own steps come first"
+        )
+    return lengths
+
+
+def padded(rows: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Sequences of unequal length as one array, each continued by zeros, and their lengths.
+
+    Args:
+        rows: arrays ``(time_i, features)``, or ``(time_i,)`` tokens.
+
+    Returns:
+        ``(n, time, features)`` or ``(n, time)``, and ``(n,)`` int64.
+
+    Raises:
+        ConfigurationError: rows of different kinds.
+
+    Example:
+        >>> padded([[1, 2, 3], [4]])[0].tolist()
+        [[1, 2, 3], [4, 0, 0]]
+    """
+    arrays = [np.asarray(row.detach().cpu() if isinstance(row, Tensor) else row) for row in rows]
+    if len({(a.shape[1:], a.dtype.kind, a.ndim) for a in arrays}) != 1 or arrays[0].ndim not in (1, 2):
+        raise ConfigurationError("the sequences of x are not all (time, features), or all tokens (time,), of one kind")
+    lengths = np.array([len(a) for a in arrays])
+    out = np.zeros((len(arrays), int(lengths.max()), *arrays[0].shape[1:]), np.result_type(*arrays))
+    for row, array in zip(out, arrays):
+        row[: len(array)] = array
+    return out, lengths
+
+
 def cut_to(lengths: np.ndarray, x: Tensor, y: Tensor) -> Pair:
     """A part whose padding repeats each sequence's own last step, and has no target.
 

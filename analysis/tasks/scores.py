@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from stability.errors import DimensionError
 
 IGNORED = -100
 """The class of a step without a target; it is torch's own ``ignore_index``."""
@@ -162,3 +165,19 @@ def read_out(labels: np.ndarray, lengths: Sequence[int], length: int) -> Tensor:
     out = torch.full((len(y), length), IGNORED)
     out[torch.arange(len(y)), torch.as_tensor(lengths) - 1] = y
     return out
+
+
+def as_loss(value: Any) -> Tensor:
+    """What a loss of one's own gives, as a scalar.
+
+    Raises:
+        DimensionError: no tensor of one number.
+
+    Example:
+        >>> as_loss(torch.tensor([2.0]))
+        tensor(2.)
+    """
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise DimensionError("what the loss of one's own gives", "a scalar tensor", got)
+    return value.reshape(())

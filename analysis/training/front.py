@@ -86,6 +86,11 @@ def train(
         check_number("time_limit", time_limit, strict=True)
     if resume is not None and out is not None and Path(out) != Path(resume):
         raise ConfigurationError("a resumed run goes on in its own folder: leave out= away")
+    if task.data.get("tokens"):
+        raise ConfigurationError(
+            "the data are tokens, and training here takes (batch, time, features): train with an embedding in a loop "
+            "of your own, stability report examines the network behind it"
+        )
     trainer = Trainer(check_model(model), task, settings, tracker, progress, time_limit)
     if resume is not None:
         with old_run(resume) as folder:

@@ -103,6 +103,10 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
         listed = ", ".join(f"{k} takes {v}" for k, v in sizes.items())
         raise ConfigurationError(f"the models do not take the same inputs ({listed} features per step)")
     task = next((s.task for s in subjects if s.task is not None), None)
+    if task is not None and "embedded_by" in task.data:
+        raise ConfigurationError(
+            "compare shows models on the same inputs, and each embeds tokens by itself: stability report shows them"
+        )
     if task is not None:
         x = task.test[0][:samples]
         which = task.data.get("what", task.data.get("source")) if task.name == "data" else task.name

@@ -112,7 +112,7 @@ def open_with_task(
     """
     data_dir = compute.data_dir
     wanted = chosen(data, data_dir)
-    from ...analysis.campaign.fitting import examined_on, fitted
+    from ...analysis.campaign.fitting import examined_on, joined
     from ...analysis.training.runs import RUN_FILE, read_run
 
     model = open_model(name).to(check_device(compute.device))
@@ -129,7 +129,7 @@ def open_with_task(
     elif required:
         raise ConfigurationError(f"no data are known for {name}: name a task, for example --task digits, or {OWN}")
     if task is not None:
-        task = fitted(task, model, name, answers=answers)
+        model, task = joined(task, model, name, answers=answers)
     return Subject(name, model, task)
 
 

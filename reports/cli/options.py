@@ -40,8 +40,10 @@ DataFile = Annotated[
     Path | None,
     no_default(
         "Data of your own: .npz with x (n, time, features) and y (n,), integers for classes, floats for values; "
-        "optionally x_test, y_test, classes, lower, upper, lengths.",
+        "optionally x_test, y_test, classes, lower, upper, lengths or mask. Or a folder of such arrays, or "
+        "package.module:function that gives them. Integers (n, time) are tokens.",
         "--data",
+        metavar="DATA",
     ),
 ]
 

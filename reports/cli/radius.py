@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, DimensionError
 from stability.storage.folder import Folder, claim, refuse
 from stability.storage.writing import write_text
 
@@ -86,7 +86,15 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
 
     check_device(compute.device)
     rows, labels = labelled_sequences(data.file)
-    return classifier(open_model(name)), rows[:samples], labels[:samples]
+    if rows.dtype.kind != "f":
+        opened = open_with_task(name, data, compute)
+        x, y = (part[:samples].cpu() for part in opened.task.test)
+        return classifier(opened.model.cpu()), x, y
+    found = classifier(open_model(name))
+    if found.inputs != rows.shape[2]:
+        hint = f"the data have {rows.shape[2]} features a step, {name} takes {found.inputs}"
+        raise DimensionError("x", f"(n, time, {found.inputs})", rows.shape, hint)
+    return found, rows[:samples], labels[:samples]
 
 
 def _progress(output: Output) -> Callable[[str, int, int], None]:

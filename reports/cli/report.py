@@ -183,13 +183,13 @@ def _check_data(given: tuple[Any, ...], options: dict[str, Any], seed: int) -> N
     """Refuse data that do not fit a model before anything is written."""
     from torch import nn
 
-    from ...analysis.campaign.fitting import check_features, fitted
+    from ...analysis.campaign.fitting import check_features, joined
     from ...analysis.tasks import make_task
 
     task = make_task("data", seed=seed, **options)
     for g in given:
         if isinstance(g.subject, nn.Module):
-            fitted(task, g.subject, g.path)
+            joined(task, g.subject, g.path)
         else:
             check_features(g.subject, task, g.path)
 

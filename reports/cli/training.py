@@ -261,7 +261,11 @@ def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, A
     where = check_device(compute.device)
     task = make_task(plan.task[0], data_dir=compute.data_dir, seed=compute.seed, **plan.task[1])
     if plan.source is not None:
-        return open_model(plan.source).to(where), task, None
+        from ...analysis.campaign.fitting import check_features
+
+        network = open_model(plan.source).to(where)
+        check_features(network, task, plan.source)
+        return network, task, None
     description = _description(plan, task)
     size = _size(description)
     if size > PARAMETERS:

@@ -64,6 +64,16 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     return out
 
 
+def read_npy(path: str | Path) -> np.ndarray:
+    """The array of a ``.npy`` file, its header checked as that of a member of an archive is.
+
+    Raises:
+        FileFormatError: missing, damaged, too large, pickled, or of another size than its header claims.
+    """
+    with reading(path, "is no whole .npy file of a plain array", _DAMAGED), Path(path).open("rb") as handle:
+        return _read_array(handle, Path(path).stat().st_size, NUMBERS, str(path))
+
+
 def is_state_dict(names: Iterable[str]) -> bool:
     """Whether an archive of arrays holds the weights of a recurrent layer, by name, rather than matrices."""
     return any("weight_hh" in name for name in names)

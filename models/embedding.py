@@ -1,0 +1,122 @@
+"""A network behind its embedding: tokens have no neighbourhood, the vectors that stand for them have one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stability.errors import ConfigurationError, UnsupportedError
+
+
+class BehindEmbedding(nn.Module):
+    """A network that takes tokens, taken at what its embedding gives: ``(batch, time, features)`` in their place.
+
+    Whatever is perturbed, certified or measured then is a sequence of vectors; most of them belong to no token.
+
+    Args:
+        model: the network, called as ``model(tokens)`` with tokens ``(batch, time)``.
+        path: where in it the embedding stands.
+
+    Attributes:
+        input_size: features of an embedded token.
+
+    Example:
+        >>> import torch
+        >>> net = nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(6, 2))
+        >>> tokens = torch.tensor([[1, 2, 3]])
+        >>> behind = BehindEmbedding(net, "0")
+        >>> torch.equal(behind(behind.embed(tokens)), net(tokens))
+        True
+    """
+
+    def __init__(self, model: nn.Module, path: str) -> None:
+        super().__init__()
+        self.model, self.path = model, path
+        self.input_size = int(self.embedding.embedding_dim)
+
+    @property
+    def embedding(self) -> Any:
+        """The embedding itself."""
+        return self.model.get_submodule(self.path)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens ``(batch, time)`` to the vectors that stand for them, in evaluation."""
+        with torch.no_grad():
+            return nn.functional.embedding(tokens, self.embedding.weight.detach())
+
+    def forward(self, x: Tensor) -> Any:
+        """The network's answer to embedded sequences ``(batch, time, features)``."""
+        handle = self.embedding.register_forward_hook(lambda module, given, out: x)
+        try:
+            return self.model(torch.zeros(x.shape[:2], dtype=torch.long, device=x.device))
+        finally:
+            handle.remove()
+
+
+def behind_embedding(model: nn.Module, tokens: Tensor, name: str) -> BehindEmbedding:
+    """A network behind the embedding that reads its tokens, found by running it once.
+
+    Args:
+        model: called as ``model(tokens)``.
+        tokens: ``(batch, time)`` integers.
+        name: what errors call it.
+
+    Returns:
+        The network behind it.
+
+    Raises:
+        UnsupportedError: no embedding that reads the tokens, or several; or a network that looks at its tokens besides
+            (for a mask, or lengths), so that what stands behind the embedding is not all of it.
+        ConfigurationError: a network that does not take them.
+
+    Example:
+        >>> import torch
+        >>> net = nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(6, 2))
+        >>> behind_embedding(net, torch.tensor([[1, 2, 3]]), "net").path
+        '0'
+    """
+    embeddings = {path: part for path, part in model.named_modules() if isinstance(part, nn.Embedding)}
+    seen: list[str] = []
+
+    def watched(path: str) -> Any:
+        return lambda part, given: seen.append(path) if given and _same(given[0], tokens) else None
+
+    handles = [part.register_forward_pre_hook(watched(path)) for path, part in embeddings.items()]
+    modes = [(part, part.training) for part in model.modules()]
+    try:
+        model.eval()
+        with torch.no_grad():
+            answer = model(tokens)
+            if len(seen) != 1:
+                listed = ", ".join(seen) or "none"
+                raise UnsupportedError(
+                    f"the data are tokens, and {name} has {len(seen)} nn.Embedding that reads them ({listed}): one is "
+                    "needed, behind which it is examined"
+                )
+            behind = BehindEmbedding(model, seen[0])
+            again = behind(behind.embed(tokens))
+    except UnsupportedError:
+        raise
+    except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
+        line = " ".join(str(error).split())[:160]
+        raise ConfigurationError(
+            f"{name} does not take tokens {tuple(tokens.shape)} (batch, time): {type(error).__name__}: {line}"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+        for part, training in modes:
+            part.training = training
+    if isinstance(answer, Tensor) and not torch.allclose(answer, again, rtol=1e-4, atol=1e-6):
+        raise UnsupportedError(
+            f"{name} looks at its tokens besides embedding them by {seen[0]} (a mask, lengths?): what stands behind "
+            "the embedding is not all of it. Name a factory that gives the network on embedded sequences"
+        )
+    return behind
+
+
+def _same(given: Any, tokens: Tensor) -> bool:
+    """Whether an embedding is given the tokens; a model that turns its batch around first is not looked through."""
+    return isinstance(given, Tensor) and given.shape == tokens.shape and bool((given == tokens).all())
