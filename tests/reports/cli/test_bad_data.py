@@ -33,7 +33,7 @@ def write_bad(name: str, path: Path) -> None:
     changes: dict[str, dict[str, Any]] = {
         "no x": {"x": None},
         "no y": {"y": None},
-        "a mask": {"mask": np.ones((24, 6), dtype=bool)},
+        "a mask": {"mask": np.ones((24, 6))[:, ::-1] * (np.arange(6) > 0)},
         "lengths beyond": {"lengths": np.full(24, 1000)},
         "lengths of others": {"lengths": np.full(23, 2)},
         "lengths that are none": {"lengths": np.full(24, 2.5)},
@@ -50,7 +50,7 @@ def write_bad(name: str, path: Path) -> None:
         "infinity": {"x": inf},
         "beyond float32": {"x": far},
         "integers of three axes": {"x": x.astype(np.int16)},
-        "tokens": {"x": x[:, :, 0].astype(np.int64)},
+        "negative tokens": {"x": x[:, :, 0].astype(np.int64)},
         "complex": {"x": x.astype(np.complex64)},
         "text": {"x": x.astype(str)},
         "constant": {"x": np.ones_like(x)},
@@ -127,12 +127,12 @@ def write_bad(name: str, path: Path) -> None:
 
 
 BAD = {
-    "no x": "lacks x", "no y": "lacks y", "a mask": "lengths, (n,)", "lengths beyond": "must lie in [1, ",
+    "no x": "lacks x", "no y": "lacks y", "a mask": "come first", "lengths beyond": "must lie in [1, ",
     "lengths of others": "(24,)", "lengths that are none": "integers", "lengths of no test": "comes with x_test",
     "lengths for a classifier of sequences": "one row of logits a step", "unknown key": "known names",
     "escape codes in a key": "known names", "fewer targets": "(24, ...)", "two axes": "x[:, :, None]",
     "four axes": "(n, time, features)", "no sequences": "empty", "no steps": "empty", "NaN": "NaN", "infinity": "NaN",
-    "beyond float32": "float32", "integers of three axes": "astype", "tokens": "model.embedding(x)",
+    "beyond float32": "float32", "integers of three axes": "astype", "negative tokens": "tokens are numbered from 0",
     "complex": "complex64", "text": "dtype", "constant": "nothing to tell", "one class": "one class",
     "negative class": "numbered from 0", "huge class": "numbered from 0", "classes beyond the model's": "[0, 2]",
     "one-hot": "argmax", "one-hot values": "y.argmax(-1)", "column of classes": "y[:, 0]", "time first": "swapaxes",
@@ -149,7 +149,7 @@ BAD = {
     "bounds beyond float32": "beyond float32", "bounds of two axes": "(3,)", "bounds that are names": "numbers",
     "bounds that are yes and no": "numbers", "objects": "pickled", "a model": "lacks x and y",
     "one bare array": "numpy.savez", "text file": "numpy.savez", "empty": "numpy.savez", "cut off": ".npz",
-    "a header that lies": "claims", "x twice": "twice", "a folder": "no regular file",
+    "a header that lies": "claims", "x twice": "twice", "a folder": "lacks x and y",
     "a pipe": "no regular file", "not there": "No such file",
 }  # fmt: skip
 
