@@ -13,7 +13,7 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help report test test-slow mutants nest lint wheel clean
+.PHONY: help report test test-slow mutants nest lint wheel docs gallery clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,8 @@ help:
 	@echo "make mutants    change the checker and the adapters in 1,500 places: does a test notice? (about an hour)"
 	@echo "make lint       ruff and pyright"
 	@echo "make wheel      build the wheel and try it from an empty environment"
+	@echo "make docs       the documentation as pages: build/site/index.html"
+	@echo "make gallery    four reports of four families of models, for the documentation"
 	@echo "make clean      remove what these made, except reports (runs/)"
 
 $(BIN)/python:
@@ -37,7 +39,7 @@ $(VENV)/.installed: $(PINS) | $(BIN)/python
 
 $(VENV)/.installed-test: $(PINS) | $(BIN)/python
 	@echo "installing the toolkit and its test tools into $(VENV) (the first time takes some minutes)"
-	$(PIP) --editable '.[test,lint]'
+	$(PIP) --editable '.[test,lint,docs]'
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-mutants: $(VENV)/.installed-test
@@ -71,6 +73,14 @@ lint: $(VENV)/.installed-test nest
 
 wheel: | $(BIN)/python
 	bash .ci/try-wheel $(BIN)/python
+
+# The documentation as pages in build/site; "make gallery" first puts four reports into it.
+docs: $(VENV)/.installed-test
+	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs build/site
+	@echo "documentation: build/site/index.html"
+
+gallery: $(VENV)/.installed
+	$(BIN)/python docs/gallery.py
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage htmlcov $(VENV)

@@ -12,9 +12,11 @@ from stability.reports.cli import COMMANDS, run
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
 PAGES = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("own-cells.md",))
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT + ERRATA + PAGES, flags=re.DOTALL)
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+BLOCKS = re.findall(
+    r"```python\n(.*?)```", TEXT + "".join(p.read_text(encoding="utf-8") for p in PAGES), flags=re.DOTALL
+)
 
 
 @pytest.mark.parametrize("code", BLOCKS, ids=lambda code: code.strip().splitlines()[-1][:40])

@@ -1,0 +1,85 @@
+"""The pages of the documentation: each is found from the first one, its links lead somewhere, its commands exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stability.analysis.training.presets import preset_names
+from stability.reports.cli import COMMANDS, app
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+
+
+def _anchors(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def _commands(text: str) -> list[list[str]]:
+    """Every command of a page: indented or fenced lines, and those in code spans that have arguments."""
+    text = re.sub(r"```python\n.*?```", "", text, flags=re.DOTALL)
+    lines = re.findall(r"^ +(?:- run: )?(stability .*)$", text, flags=re.MULTILINE) + re.findall(
+        r"`(stability [^`]*)`", text
+    )
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def test_every_page_stands_in_the_contents() -> None:
+    listed = re.findall(r"^([\w/-]+)$", TEXTS[DOCS / "index.md"], flags=re.MULTILINE)
+    assert sorted(listed) == sorted(str(p.relative_to(DOCS).with_suffix("")) for p in PAGES if p.name != "index.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_links_lead_to_pages_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", TEXTS[page]):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        assert there.is_file(), target
+        assert not anchor or anchor in _anchors(there.read_text(encoding="utf-8")), target
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if _commands(TEXTS[p])], ids=lambda p: p.stem)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    for words in _commands(TEXTS[page]):
+        name = words[1] if len(words) > 1 else ""
+        if not name.islower():  # "stability COMMAND": a placeholder
+            continue
+        assert name in COMMANDS, words
+        shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+        for option in (word for word in words[2:] if word.startswith("-") and not word[1:2].isdigit()):
+            assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", shown), (words, option)
+
+
+def test_the_gallery_shows_what_its_program_makes() -> None:
+    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
+    assert spec is not None
+    assert spec.loader is not None
+    gallery = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gallery)
+    text = TEXTS[DOCS / "gallery.md"]
+    assert re.findall(r'href="(\w+)/report.html"', text) == list(gallery.FAMILIES)
+    assert re.findall(r"--models ([\w,]+)`", text) == list(gallery.FAMILIES.values())
+    assert {name for names in gallery.FAMILIES.values() for name in names.split(",")} == set(preset_names("default"))
+
+
+@pytest.mark.slow
+def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    build = [sys.executable, "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-b", "html", str(DOCS), str(tmp_path)]
+    done = subprocess.run(build, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "theory.html").read_text(encoding="utf-8")
+    assert "<math" in page
+    assert not re.search(r'(?:src|href)="https?://[^"]*\.(?:js|css)', page)
