@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import wait
+from types import TracebackType
 from typing import Any
 
 from stability.errors import StabilityError
@@ -243,43 +244,95 @@ def _apart(
     held: _Held,
     modules: Sequence[str],
 ) -> list[Outcome]:
-    """Each job in a process of its own, a pipe for every worker: one that is killed can leave no other waiting."""
+    """Each job in a process of its own."""
     waiting, outcomes = list(jobs), []
-    running: dict[Any, tuple[str, Any]] = {}
-    idle: list[tuple[Any, Any]] = []
-
-    try:
-        while waiting or running:
-            while waiting and len(running) < processes:
-                pipe, process = idle.pop() if idle else _started(work, held, modules)
+    with Pool(work, processes, held, modules) as pool:
+        while waiting or pool.running:
+            while waiting and pool.has_room:
                 name = waiting.pop(0)
-                running[pipe] = (name, process)
-                with contextlib.suppress(OSError):  # one that is gone already is found to be so below
-                    pipe.send((name, jobs[name]))
-            ready = wait(list(running))
-            for pipe in [each for each in running if each in ready]:
-                name, process = running[pipe]
-                item = _received(pipe, name, process)
+                pool.submit(name, jobs[name])
+            for name, item in pool.wait():
                 if isinstance(item, Outcome):
-                    del running[pipe]
-                    if FORKS and process.exitcode is None:
-                        idle.append((pipe, process))
-                    else:
-                        pipe.close()
-                        process.join()
                     outcomes.append(item)
                     done(item)
                 else:
                     tell(name, item)
-        for pipe, _ in idle:
-            pipe.close()  # there is no more to do
-    finally:
-        every = [process for _, process in (*running.values(), *idle) if process.pid is not None]
+    return outcomes
+
+
+class Pool:
+    """Processes that do jobs, a pipe for each: one that is killed can leave no other waiting.
+
+    Args:
+        work: ``work(job, tell)``, importable by name; what is told comes out of ``wait``.
+        processes: at most so many jobs at a time.
+        held: a descriptor that the processes hold open with this one.
+        modules: imported once in every process, before its first job.
+    """
+
+    def __init__(self, work: Work, processes: int, held: _Held | None = None, modules: Sequence[str] = ()) -> None:
+        self._work, self._processes, self._held, self._modules = work, processes, held or _Held(None), modules
+        self._running: dict[Any, tuple[str, Any]] = {}
+        self._idle: list[tuple[Any, Any]] = []
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Stop what runs, and let the others end."""
+        if kind is None:
+            for pipe, _ in self._idle:
+                pipe.close()  # there is no more to do
+        every = [process for _, process in (*self._running.values(), *self._idle) if process.pid is not None]
         for process in every:
             process.terminate()
         for process in every:
             process.join()
-    return outcomes
+
+    @property
+    def running(self) -> int:
+        """Jobs that have been submitted and have not ended."""
+        return len(self._running)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a process is free, or may be started."""
+        return len(self._running) < self._processes
+
+    def submit(self, name: str, packed: bytes) -> None:
+        """Give a job to a process; there must be room.
+
+        Args:
+            name: of the job.
+            packed: the job, pickled.
+        """
+        pipe, process = self._idle.pop() if self._idle else _started(self._work, self._held, self._modules)
+        self._running[pipe] = (name, process)
+        with contextlib.suppress(OSError):  # one that is gone already is found to be so when it is waited for
+            pipe.send((name, packed))
+
+    def wait(self, timeout: float | None = None) -> list[tuple[str, Any]]:
+        """What is next told by each process that has something to tell.
+
+        Args:
+            timeout: seconds to wait for the first; ``None``: until there is something.
+
+        Returns:
+            Names of jobs with what they told, or with the ``Outcome`` that is their end.
+        """
+        ready, found = wait(list(self._running), timeout), []
+        for pipe in [each for each in self._running if each in ready]:
+            name, process = self._running[pipe]
+            item = _received(pipe, name, process)
+            if isinstance(item, Outcome):
+                del self._running[pipe]
+                if FORKS and process.exitcode is None:
+                    self._idle.append((pipe, process))
+                else:
+                    pipe.close()
+                    process.join()
+            found.append((name, item))
+        return found
 
 
 def _started(work: Work, held: _Held, modules: Sequence[str]) -> tuple[Any, Any]:

@@ -22,6 +22,7 @@ NEEDED = (
 EXTRAS = {
     "python-flint": ("exact", "faster integers for verify --method exact"),
     "onnx": ("onnx", ".onnx models"),
+    "distributed": ("cluster", "sweep --scheduler: jobs on a Dask cluster"),
     "control": ("test", "state spaces of python-control in LureSystem.from_state_space"),
     "foolbox": ("test", "the attacks' benchmark against it"),
 }

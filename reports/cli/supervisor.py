@@ -36,7 +36,8 @@ def needs_a_watcher(arguments: Sequence[str]) -> bool:
     """Whether a word of the command line is ``package.module:factory``, and this system can watch over it."""
     able = hasattr(os, "fork") and hasattr(signal, "sigtimedwait")
     return able and any(
-        ":" in word and not word.startswith(("-", ".", "/")) and not os.path.exists(word) for word in arguments
+        ":" in word and "://" not in word and not word.startswith(("-", ".", "/")) and not os.path.exists(word)
+        for word in arguments
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,23 +13,6 @@ from .data import HELD_OUT, check_device, chosen
 from .options import Compute, DataFile, DataOptions, no_default, with_default
 from .sources import open_model
 
-PARAMETERS = 2**27
-"""Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
-DEEP = "deep"
-"""The name of a network of blocks around recurrent layers, see ``stability.models.DeepNetwork``."""
-DEFAULTS: dict[str, Any] = {"epochs": 10, "lr": 3e-3, "batch_size": 64, "optimizer": "adam", "clip": 1.0}
-"""What holds where neither an option nor a preset says otherwise; all else has the defaults of ``Settings``."""
-NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "momentum": ("optimizer", ("sgd",)),
-    "alpha": ("optimizer", ("rmsprop",)),
-    "betas": ("optimizer", ("adam", "adamw")),
-    "milestones": ("schedule", ("steps",)),
-    "decay": ("schedule", ("steps",)),
-    "warm_up": ("schedule", ("cosine",)),
-}
-"""Options that only have an effect beside some values of another one."""
-ABOUT_CLASSES = ("temperature", "objective", "target_radius")
-"""Settings of training that mean nothing where targets are not one class a sequence."""
 NAMES = {
     "source": "--from",
     "alpha": "--rmsprop-alpha",
@@ -113,11 +95,13 @@ class TrainingOptions:
         return values
 
     def settings(self, preset: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of ``Settings``: what the command line says, else the preset, else ``DEFAULTS``.
+        """Fields of ``Settings``: what the command line says, else the preset, else the defaults of ``planned``.
 
         Raises:
             ConfigurationError: an option without effect, or text that says no numbers.
         """
+        from ...analysis.training.planned import DEFAULTS, NEEDS
+
         given = self.given()
         chosen: dict[str, Any] = {"schedule": "steps", **DEFAULTS, **preset, **given}
         for name, (other, values) in NEEDS.items():
@@ -198,6 +182,7 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
         FileFormatError: a data file that cannot be read.
     """
     from ...analysis.training.papers import paper_preset
+    from ...analysis.training.planned import ABOUT_CLASSES, DEEP, layer_defaults
 
     if asked.source is not None:
         _refuse_beside_a_source(asked)
@@ -215,7 +200,7 @@ def plan_of(asked: ModelOptions, settings: TrainingOptions, compute: Compute) ->
     if asked.source is not None:
         name = f"{name.removesuffix(model)}repaired"
     hidden = asked.hidden if asked.hidden is not None else preset.hidden if preset else 64
-    training = dict(preset.training) if preset else {} if asked.source else _of_layer(model)
+    training = dict(preset.training) if preset else {} if asked.source else layer_defaults(model)
     if preset and named[0] != preset.task:
         training.pop("fresh", None)  # another task need not be a generated one
     chosen_settings = settings.settings(training)
@@ -235,13 +220,6 @@ def _refuse_beside_a_source(asked: ModelOptions) -> None:
             raise ConfigurationError(f"--from goes on from a network as it is: leave {option} away")
 
 
-def _of_layer(model: str) -> dict[str, Any]:
-    """The settings that a layer asks for where nobody says otherwise."""
-    from ...models import LAYERS
-
-    return dict(LAYERS[model].training_defaults) if model in LAYERS else {}
-
-
 def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, Any]:
     """The network, its data and what records its spectra.
 
@@ -249,75 +227,21 @@ def prepare(plan: Plan, track_every: int, compute: Compute) -> tuple[Any, Any, A
         ConfigurationError: an unknown model or task, their options, or a model too large to be trained here.
         FileFormatError: data that cannot be read.
     """
-    import torch
-
-    from stability.systems.checks import as_choice
-
     from ...analysis import SpectrumTracker
     from ...analysis.tasks import make_task
-    from ...models import LAYERS, build
+    from ...analysis.training.planned import check_layer, make_network
 
-    as_choice("model", plan.model, (*LAYERS, DEEP))
+    check_layer(plan.model)
     where = check_device(compute.device)
     task = make_task(plan.task[0], data_dir=compute.data_dir, seed=compute.seed, **plan.task[1])
     if plan.source is not None:
         from ...analysis.campaign.fitting import check_features
 
-        network = open_model(plan.source).to(where)
-        check_features(network, task, plan.source)
-        return network, task, None
-    description = _description(plan, task)
-    size = _size(description)
-    if size > PARAMETERS:
-        raise ConfigurationError(
-            f"a {plan.model} with --hidden {plan.hidden} has {size} parameters; at most {PARAMETERS} are trained here"
-        )
-    torch.manual_seed(compute.seed)
-    network: Any = build(description).to(where)
+        given = open_model(plan.source).to(where)
+        check_features(given, task, plan.source)
+        return given, task, None
+    network: Any = make_network(plan.model, plan.hidden, plan.layers, plan.config, task, compute.seed).to(where)
     tracker = None
     if track_every and any(m.ndim == 2 and m.shape[0] == m.shape[1] for m in network.matrices().values()):
         tracker = SpectrumTracker(network, every=track_every)
     return network, task, tracker
-
-
-def _description(plan: Plan, task: Any) -> dict[str, Any]:
-    """The model for a task, as ``stability.models.build`` takes it: a layer under a head, or a deep network.
-
-    Of a deep network ``layer``, ``blocks`` (or ``depth``), ``width``, ``norm``, ``mixing``, ``dropout`` and
-    ``reduction`` are its own; what else is set goes to its layers.
-    """
-    from ...models import LAYERS
-    from ...models.stack import stack_configs
-
-    sizes = {"input_size": task.input_size, "hidden_size": plan.hidden}
-    if plan.model != DEEP:
-        own = {name: value for name, value in plan.config.items() if name != "reduction"}
-        head = {"output_size": task.output_size, "reduction": plan.config.get("reduction", task.reduction)}
-        if plan.layers == 1:
-            return {"layer": plan.model, "config": {**sizes, **own}, **head}
-        configs = stack_configs(LAYERS[plan.model], layers=plan.layers, **sizes, **own)
-        return {"layer": "stack", "config": {"layers": [{"layer": plan.model, "config": c} for c in configs]}, **head}
-    from ...models.deep import DeepNetwork
-    from ...models.options import constructor_arguments
-
-    if {"blocks", "depth"} <= plan.config.keys():
-        raise ConfigurationError("--set blocks and --set depth are the same: give one of them")
-    config = {"depth" if name == "blocks" else name: value for name, value in plan.config.items()}
-    names = constructor_arguments(DeepNetwork)
-    own = {name: value for name, value in config.items() if name in names}
-    inner = {name: value for name, value in config.items() if name not in names}
-    given = own.get("options", {})
-    options = {"options": {**given, **inner} if isinstance(given, Mapping) else given}
-    every_step = {"reduction": "all"} if task.reduction == "all" else {}
-    return {"layer": DEEP, "config": {**sizes, "output_size": task.output_size, **every_step, **own, **options}}
-
-
-def _size(description: dict[str, Any]) -> int:
-    """Parameters of a model, counted on a device that has no memory; zero for a description that makes no model."""
-    import torch
-
-    from ...models import build
-
-    with contextlib.suppress(Exception), torch.device("meta"):
-        return sum(p.numel() for p in build(description).parameters())
-    return 0

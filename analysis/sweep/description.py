@@ -1,0 +1,317 @@
+"""A sweep as it is described: models x options x tasks x seeds x analyses, in a file or in Python."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from stability.errors import ConfigurationError, FileFormatError
+from stability.storage.documents import file_digest
+from stability.storage.results import identity
+from stability.systems.checks import as_choice
+
+from ..guard import check_int
+from ..results import plain_value
+from ..tasks import TASKS
+from ..tasks.archive import data_options
+from ..tasks.base import reads_data
+from ..training.planned import DEFAULTS as TRAINING
+from ..training.planned import check_layer
+from ..training.settings import Settings
+from .analyses import DEFAULTS, parts_of
+from .job import PROCESS, Job, kind_of
+from .rows import Row
+
+CERTIFICATE = ("criterion", "solver", "rate", "tol", "time_limit", "refute", "criteria", "input_box")
+MODEL_FILES = (".npz", ".safetensors", ".pt", ".onnx")
+SETTINGS = tuple(f.name for f in fields(Settings) if f.name != "seed")
+SIZES = {"hidden": 64, "layers": 1}
+LARGEST = 64 * 2**20
+"""Bytes of a description."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is to be computed.
+
+    Attributes:
+        models: names of layers; files of models; or mappings with ``model`` and ``name``, ``hidden``, ``layers``,
+            ``set`` and settings of training of its own.
+        tasks: names of tasks; ``.npz`` files with data of one's own; or mappings with ``task``, ``name`` and options.
+        seeds: of everything random, one training each; a number for so many, from 0 on.
+        train: ``hidden``, ``layers``, ``set`` (options of the layer) and fields of ``Settings``; a table under a
+            model's name holds for that model.
+        task: options of the tasks; a table under a task's name holds for that task.
+        grid: lists of values by name, every combination of which is done: names of ``train``, ``set.NAME``,
+            ``task.NAME``.
+        analyses: what is asked of every trained network, with options, see ``stability.analysis.sweep.analyses``;
+            ``certificate`` has options of ``certify``, or is ``False`` for none.
+        data_dir: folder with the full data of tasks that read some.
+        device: where to compute: ``cpu`` or ``cuda``.
+        needs: ``threads`` of a job, ``memory_gb`` and ``gpus`` in place of what is estimated.
+        folder: from where files are named.
+
+    Example:
+        >>> sweep = Sweep(["elman", "gru"], ["adding"], [0, 1], task={"steps": 5})
+        >>> [(row.head["model"], row.head["seed"]) for row in sweep.rows()]
+        [('elman', 0), ('elman', 1), ('gru', 0), ('gru', 1)]
+    """
+
+    models: Sequence[str | Mapping[str, Any]]
+    tasks: Sequence[str | Mapping[str, Any]] = ()
+    seeds: Sequence[int] | int = (0,)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    task: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    analyses: Mapping[str, Any] = field(default_factory=dict)
+    data_dir: str | None = None
+    device: str = "cpu"
+    needs: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = field(default=".", compare=False)
+
+    def __post_init__(self) -> None:
+        seeds = range(check_int("seeds", self.seeds)) if isinstance(self.seeds, int) else self.seeds
+        for name, value in (("models", self.models), ("tasks", self.tasks), ("seeds", seeds)):
+            if isinstance(value, (str, Mapping)) or not isinstance(value, Sequence) or not (value or name == "tasks"):
+                raise ConfigurationError(f"{name} must be a list with something in it, got {value!r}")
+            object.__setattr__(self, name, tuple(value))
+        for seed in seeds:
+            check_int("a seed", seed, 0)
+        _known("analyses", self.analyses, ("certificate", *DEFAULTS))
+        _known("needs", self.needs, ("threads", "memory_gb", "gpus"))
+        for name, options in self.analyses.items():
+            if name != "certificate":
+                _known(f"analyses.{name}", options, DEFAULTS[name])
+        if isinstance(self.analyses.get("certificate"), Mapping):
+            _known("analyses.certificate", self.analyses["certificate"], CERTIFICATE)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Sweep:
+        """A description in a TOML file.
+
+        Args:
+            path: the file; files that it names are looked for in its folder.
+
+        Raises:
+            FileFormatError: missing, or no TOML.
+            ConfigurationError: a name or a value that means nothing here.
+        """
+        document = _toml(Path(path))
+        _known(str(path), document, [f.name for f in fields(cls) if f.name != "folder"])
+        if "models" not in document:
+            raise ConfigurationError(f"{path} names no models: models = ['elman', ...]")
+        return cls(**document, folder=str(Path(path).parent))
+
+    def rows(self) -> Iterator[Row]:
+        """The rows of the table, in its order, one at a time: however many there are, they take no memory.
+
+        Yields:
+            Models first, then tasks, the grid, and seeds.
+
+        Raises:
+            ConfigurationError: a name or a value that means nothing here.
+        """
+        for model in self.models:
+            name, chosen = self._model(model)
+            if "file" in chosen:
+                yield self._of_file(name, chosen)
+                continue
+            if not self.tasks:
+                raise ConfigurationError("tasks are named for models that are trained: tasks = ['digits', ...]")
+            for task in self.tasks:
+                called, asked = self._task(task)
+                for point in _points(self.grid):
+                    prototype = self._training(name, chosen, called, asked, point)
+                    for seed in self._seeds:
+                        yield self._row({"model": name, "task": called, "seed": seed, **point}, prototype, seed)
+
+    def groups(self) -> Iterator[tuple[Row, int]]:
+        """The rows that differ in their seeds alone, for what is the same for all of them.
+
+        Yields:
+            The row of the first seed, and how many there are.
+        """
+        seeds = self._seeds
+        for row in Sweep(**{**vars(self), "seeds": seeds[:1]}).rows():
+            yield row, 1 if row.job.kind == "certificate" else len(seeds)
+
+    def jobs(self) -> Iterator[Job]:
+        """Every job, each once as long as no two rows are the same.
+
+        Yields:
+            Row by row.
+        """
+        for row in self.rows():
+            yield from row.jobs
+
+    @property
+    def _seeds(self) -> tuple[int, ...]:
+        assert isinstance(self.seeds, tuple)  # whatever was given
+        return self.seeds
+
+    @property
+    def digest(self) -> str:
+        """Of the description, and of the files that it names: all that decides which jobs there are."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "folder"}
+        files = sorted(name for name in self.places() if name != "data_dir")
+        data = "" if self.data_dir is None else _folder_digest(self._path(self.data_dir))
+        return identity({**plain_value(said), "files": files, "data": data})
+
+    def places(self) -> dict[str, str]:
+        """Where the files that jobs name by their digests lie, and the folder of data."""
+        out = {} if self.data_dir is None else {"data_dir": str(self._path(self.data_dir))}
+        for model in self.models:
+            chosen = self._model(model)[1]
+            if "file" in chosen:
+                out[chosen["file"]] = chosen["path"]
+        for task in self.tasks:
+            options = self._task(task)[1]
+            if "file" in options["options"]:
+                out[options["options"]["digest"]] = options["options"]["file"]
+        return out
+
+    def _path(self, name: str) -> Path:
+        return (Path(self.folder) / name).resolve()
+
+    def _model(self, model: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Name and what is asked of one model; of a file its digest and the size of its state."""
+        said = {"model": model} if isinstance(model, str) else dict(model)
+        kind = said.pop("model", None)
+        if isinstance(kind, str) and kind.endswith(MODEL_FILES):
+            path = self._path(kind)
+            _known(f"model {kind}", said, ("name", "states"))
+            digest = file_digest(path)
+            return said.get("name", path.stem), {"file": digest, "path": str(path), "states": said.get("states")}
+        name = said.pop("name", kind)
+        check_layer(kind)  # type: ignore[arg-type]
+        own = self.train.get(kind, {}) if isinstance(self.train.get(kind), Mapping) and kind != "set" else {}
+        common = {k: v for k, v in self.train.items() if not (isinstance(v, Mapping) and k not in ("set", "group_lr"))}
+        whole = {**common, **own, **said, "set": {**common.get("set", {}), **own.get("set", {}), **said.get("set", {})}}
+        _known(f"train of {name}", whole, (*SETTINGS, *SIZES, "set"))
+        return name, {"model": kind, **SIZES, **whole}
+
+    def _task(self, task: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Name and options of a task; of a file of one's own its digest."""
+        said = {"task": task} if isinstance(task, str) else dict(task)
+        kind, name = said.pop("task", None), said.get("name")
+        said.pop("name", None)
+        if isinstance(kind, str) and kind.endswith(".npz"):
+            options = {**data_options(self._path(kind), 0.2), **said}
+            return name or Path(kind).stem, {"task": "data", "options": options}
+        as_choice("task", kind, TASKS)
+        own = self.task.get(kind, {}) if isinstance(self.task.get(kind), Mapping) else {}
+        common = {k: v for k, v in self.task.items() if not (isinstance(v, Mapping) and k in TASKS)}
+        options = {**common, **own, **said}
+        known = [p for p in inspect.signature(TASKS[kind]).parameters if p not in ("data_dir", "seed")]
+        _known(f"task {kind}", options, known)
+        return name or kind, {"task": kind, "options": options}
+
+    def _training(
+        self, name: str, chosen: Mapping[str, Any], called: str, asked: Mapping[str, Any], point: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Options of the trainings that differ in nothing but the seed."""
+        whole, options = {**chosen, "set": dict(chosen["set"])}, dict(asked["options"])
+        for key, value in point.items():
+            place, _, inner = key.rpartition(".")
+            if key in (*SETTINGS, *SIZES):
+                whole[key] = value
+            elif place in ("set", "task"):
+                (whole["set"] if place == "set" else options)[inner] = value
+            else:
+                raise ConfigurationError(f"grid {key}: it varies settings of training, set.NAME or task.NAME")
+        settings = {k: v for k, v in whole.items() if k in SETTINGS}
+        Settings(**{**TRAINING, **settings, "clip": settings.get("clip", 1.0) or None})
+        certificate = self.analyses.get("certificate", {})
+        reads = self.data_dir is not None and reads_data(asked["task"])
+        made = {
+            "model": whole["model"],
+            **{key: check_int(key, whole[key]) for key in SIZES},
+            "set": whole["set"],
+            "task": [asked["task"], {k: v for k, v in options.items() if k != "file" or asked["task"] != "data"}],
+            "train": settings,
+            "certificate": None if certificate is False else dict(certificate),
+            "device": self.device,
+            "data": _folder_digest(self._path(self.data_dir)) if reads and self.data_dir else None,
+        }
+        return plain_value(made)
+
+    def _job(self, kind: str, options: Mapping[str, Any], parent: str = "") -> Job:
+        threads, gpus = int(self.needs.get("threads", 1)), int(self.needs.get("gpus", self.device != "cpu"))
+        stated = self.needs.get("memory_gb")
+        memory = PROCESS + kind_of(kind).memory(options) if stated is None else int(stated * 2**30)
+        return Job(kind, options, parent, threads, memory, gpus)
+
+    def _row(self, head: Mapping[str, Any], prototype: Mapping[str, Any], seed: int) -> Row:
+        training = {**prototype, "seed": seed}
+        job = self._job("training", training)
+        analyses = {}
+        for name, asked in self.analyses.items():
+            if name == "certificate":
+                continue
+            options = plain_value({**DEFAULTS[name], **asked})
+            parts = [
+                self._job(name, {**options, "training": training, "start": start, "stop": stop}, job.id)
+                for start, stop in parts_of(name, options)
+            ]
+            analyses[name] = options, tuple(parts)
+        return Row(head, job, analyses)
+
+    def _of_file(self, name: str, chosen: Mapping[str, Any]) -> Row:
+        certificate = self.analyses.get("certificate", {})
+        options = {"file": chosen["file"], "states": chosen["states"], "seed": self._seeds[0]}
+        job = self._job("certificate", {**options, "certificate": dict(certificate or {})})
+        return Row({"model": name, "task": None, "seed": self._seeds[0]}, job)
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        FileFormatError: missing, too large, or no TOML.
+    """
+    try:
+        with path.open("rb") as handle:
+            raw = handle.read(LARGEST + 1)
+    except OSError as error:
+        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(raw) > LARGEST:
+        raise FileFormatError(f"{path} has more than {LARGEST} bytes")
+    try:
+        return tomllib.loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path} is no TOML: {str(error)[:200]}") from error
+
+
+def _known(what: str, given: Any, known: Sequence[str] | Mapping[str, Any]) -> None:
+    """Refuse names that mean nothing here.
+
+    Raises:
+        ConfigurationError: naming the first, and those that are known.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{what} must be a table of names and values, got {given!r}")
+    strange = next((name for name in given if name not in known), None)
+    if strange is not None:
+        raise ConfigurationError(f"{what}: unknown name {strange!r}; the known ones are {', '.join(known)}")
+
+
+def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every combination of the grid's values; one empty one for an empty grid."""
+    for name, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise ConfigurationError(f"grid {name} must be a list of values, got {values!r}")
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values))
+
+
+def _folder_digest(folder: Path) -> str:
+    """Of the names and sizes of the files in a folder of data: their contents are not read for a plan."""
+    if not folder.is_dir():
+        raise FileFormatError(f"there is no folder of data {folder}")
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return identity({str(p.relative_to(folder)): p.stat().st_size for p in files})

@@ -1,0 +1,158 @@
+"""Where jobs run on one machine: in this process, or in a pool of processes with one job each."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+from ...campaign.jobs import Outcome, Pool
+from ..job import Job
+from .worker import carry_out, pooled
+
+RESERVE = 0.85
+"""Share of the machine's memory that jobs may take together."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A job that gave no answer: its process was killed, say. Nothing is known about its result.
+
+    Attributes:
+        why: what happened.
+    """
+
+    why: str
+
+
+Answer = dict[str, Any] | Lost | str
+"""How a job ended, see ``carry_out``; or news of it, a line of text."""
+
+
+class Runner(Protocol):
+    """A place where jobs run; a context manager, which stops them when it is left."""
+
+    workers: int
+
+    @property
+    def running(self) -> int:
+        """Jobs submitted that have not been answered."""
+        ...
+
+    def has_room(self, job: Job) -> bool:
+        """Whether a job may be submitted now."""
+        ...
+
+    def submit(self, job: Job, ticket: Mapping[str, Any]) -> None:
+        """Begin, or queue, a job."""
+        ...
+
+    def wait(self, timeout: float) -> list[tuple[str, Answer]]:
+        """What there is to say about jobs, by their identities; waits so many seconds at most for the first."""
+        ...
+
+    def __enter__(self) -> Runner: ...
+
+    def __exit__(self, kind: type | None, error: BaseException | None, at: TracebackType | None) -> None: ...
+
+
+class Here:
+    """This process: a job is done when it is waited for."""
+
+    workers = 1
+
+    def __init__(self) -> None:
+        self._next: tuple[Job, Mapping[str, Any]] | None = None
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    @property
+    def running(self) -> int:
+        """One, or none."""
+        return int(self._next is not None)
+
+    def has_room(self, job: Job) -> bool:
+        """Whether there is nothing to do."""
+        return self._next is None
+
+    def submit(self, job: Job, ticket: Mapping[str, Any]) -> None:
+        """Remember a job."""
+        self._next = job, ticket
+
+    def wait(self, timeout: float) -> list[tuple[str, Answer]]:
+        """Do it."""
+        assert self._next is not None
+        job, ticket = self._next
+        self._next = None
+        return [(job.id, carry_out(ticket))]
+
+
+class Processes:
+    """A pool of processes, the one of reports: each job has a process with the threads that it asks for.
+
+    Jobs that would not fit into the machine's memory together run one after the other.
+
+    Args:
+        workers: jobs at a time.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._pool = Pool(pooled, workers, modules=[f"{__package__}.warm"])
+        self._jobs: dict[str, Job] = {}
+        self._answers: dict[str, Answer] = {}
+        self._memory = RESERVE * _machine_memory()
+
+    def __enter__(self) -> Processes:
+        self._pool.__enter__()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pool.__exit__(kind, error, at)
+
+    @property
+    def running(self) -> int:
+        """Jobs that run."""
+        return self._pool.running
+
+    def has_room(self, job: Job) -> bool:
+        """Whether a process is free, and memory for the job, as far as estimates go."""
+        if not self._jobs:
+            return True
+        memory = sum(other.memory for other in self._jobs.values()) + job.memory
+        threads = sum(other.threads for other in self._jobs.values()) + job.threads
+        return self._pool.has_room and memory <= self._memory and threads <= max(self.workers, os.cpu_count() or 1)
+
+    def submit(self, job: Job, ticket: Mapping[str, Any]) -> None:
+        """Give a job to a process."""
+        self._jobs[job.id] = job
+        self._pool.submit(job.id, pickle.dumps(dict(ticket)))
+
+    def wait(self, timeout: float) -> list[tuple[str, Answer]]:
+        """News and answers."""
+        found: list[tuple[str, Answer]] = []
+        for name, item in self._pool.wait(timeout):
+            if isinstance(item, dict):
+                self._answers[name] = item
+            elif isinstance(item, Outcome):
+                del self._jobs[name]
+                answer = self._answers.pop(name, None)
+                found.append((name, answer if answer is not None else Lost(item.error or "it gave no answer")))
+            else:
+                found.append((name, str(item)))
+        return found
+
+
+def _machine_memory() -> float:
+    """Bytes of this machine; without end where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")

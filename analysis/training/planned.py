@@ -1,0 +1,153 @@
+"""From names and options to a network and its settings: what ``stability train`` and sweeps of trainings share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from stability.errors import ConfigurationError
+from stability.systems.checks import as_choice
+
+from ...models.deep import DeepNetwork
+from ...models.files import build
+from ...models.options import constructor_arguments
+from ...models.recurrent import LAYERS
+from ...models.stack import stack_configs
+from ..tasks import Task
+
+PARAMETERS = 2**27
+"""Of a model that is trained; with what the optimizer keeps of each, 2 GiB in single precision."""
+DEEP = "deep"
+"""The name of a network of blocks around recurrent layers, see ``stability.models.DeepNetwork``."""
+DEFAULTS: dict[str, Any] = {"epochs": 10, "lr": 3e-3, "batch_size": 64, "optimizer": "adam", "clip": 1.0}
+"""What holds where neither an option nor a preset says otherwise; all else has the defaults of ``Settings``."""
+ABOUT_CLASSES = ("temperature", "objective", "target_radius")
+"""Settings of training that mean nothing where targets are not one class a sequence."""
+NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "momentum": ("optimizer", ("sgd",)),
+    "alpha": ("optimizer", ("rmsprop",)),
+    "betas": ("optimizer", ("adam", "adamw")),
+    "milestones": ("schedule", ("steps",)),
+    "decay": ("schedule", ("steps",)),
+    "warm_up": ("schedule", ("cosine",)),
+}
+"""Options that only have an effect beside some values of another one."""
+
+
+def check_layer(model: str) -> str:
+    """Refuse what is neither a registered layer nor ``deep``; returns the name."""
+    return as_choice("model", model, (*LAYERS, DEEP))
+
+
+def layer_defaults(model: str) -> dict[str, Any]:
+    """The settings that a layer asks for where nobody says otherwise."""
+    return dict(LAYERS[model].training_defaults) if model in LAYERS else {}
+
+
+def settings_for(model: str, given: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """Fields of ``Settings``: what is given, else what the layer asks for, else ``DEFAULTS``.
+
+    Args:
+        model: the layer's name.
+        given: fields that were asked for; ``clip`` 0 is none.
+        task: to train on; what a layer asks for in terms of classes holds for tasks that have them.
+
+    Returns:
+        Keyword arguments of ``Settings``.
+
+    Raises:
+        ConfigurationError: an option without effect beside another one.
+
+    Example:
+        >>> from stability.analysis.tasks import make_task
+        >>> settings_for("elman", {"epochs": 2}, make_task("adding", steps=5, train=4, test=4))["lr"]
+        0.003
+    """
+    soft = layer_defaults(model)
+    if not task.labels_sequences:
+        soft = {name: value for name, value in soft.items() if name not in ABOUT_CLASSES}
+    chosen = {"schedule": "steps", **DEFAULTS, **soft, **given}
+    for name, (other, values) in NEEDS.items():
+        if name in given and chosen[other] not in values:
+            raise ConfigurationError(f"{name} has a meaning with {other} {' or '.join(values)}, not {chosen[other]}")
+        if chosen[other] not in values:
+            chosen.pop(name, None)
+    return {**chosen, "clip": chosen["clip"] or None}
+
+
+def describe_network(model: str, hidden: int, layers: int, config: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """The model for a task, as ``stability.models.build`` takes it: a layer under a head, or a deep network.
+
+    Of a deep network ``layer``, ``blocks`` (or ``depth``), ``width``, ``norm``, ``mixing``, ``dropout`` and
+    ``reduction`` are its own; what else is set goes to its layers.
+
+    Args:
+        model: a registered layer, or ``deep``.
+        hidden: size of the hidden state.
+        layers: so many of them, each reading the one below.
+        config: options of the layer.
+        task: gives the sizes of input and output.
+
+    Returns:
+        The description.
+
+    Raises:
+        ConfigurationError: options that contradict each other.
+    """
+    sizes = {"input_size": task.input_size, "hidden_size": hidden}
+    if model != DEEP:
+        own = {name: value for name, value in config.items() if name != "reduction"}
+        head = {"output_size": task.output_size, "reduction": config.get("reduction", task.reduction)}
+        if layers == 1:
+            return {"layer": model, "config": {**sizes, **own}, **head}
+        configs = stack_configs(LAYERS[model], layers=layers, **sizes, **own)
+        return {"layer": "stack", "config": {"layers": [{"layer": model, "config": c} for c in configs]}, **head}
+    if {"blocks", "depth"} <= config.keys():
+        raise ConfigurationError("--set blocks and --set depth are the same: give one of them")
+    config = {"depth" if name == "blocks" else name: value for name, value in config.items()}
+    names = constructor_arguments(DeepNetwork)
+    own = {name: value for name, value in config.items() if name in names}
+    inner = {name: value for name, value in config.items() if name not in names}
+    given = own.get("options", {})
+    options = {"options": {**given, **inner} if isinstance(given, Mapping) else given}
+    every_step = {"reduction": "all"} if task.reduction == "all" else {}
+    return {"layer": DEEP, "config": {**sizes, "output_size": task.output_size, **every_step, **own, **options}}
+
+
+def make_network(model: str, hidden: int, layers: int, config: Mapping[str, Any], task: Task, seed: int) -> nn.Module:
+    """The network for a task, its weights drawn with a seed.
+
+    Args:
+        model: a registered layer, or ``deep``.
+        hidden: size of the hidden state.
+        layers: so many of them.
+        config: options of the layer.
+        task: what it is for.
+        seed: of the weights; sets torch's own.
+
+    Returns:
+        The network, on the CPU.
+
+    Raises:
+        ConfigurationError: an unknown layer or option, or a network too large to be trained here.
+    """
+    check_layer(model)
+    description = describe_network(model, hidden, layers, config, task)
+    size = _size(description)
+    if size > PARAMETERS:
+        raise ConfigurationError(
+            f"a {model} with --hidden {hidden} has {size} parameters; at most {PARAMETERS} are trained here"
+        )
+    torch.manual_seed(seed)
+    return build(description)
+
+
+def _size(description: dict[str, Any]) -> int:
+    """Parameters of a model, counted on a device that has no memory; zero for a description that makes no model."""
+    with contextlib.suppress(Exception), torch.device("meta"):
+        return sum(p.numel() for p in build(description).parameters())
+    return 0

@@ -1,0 +1,152 @@
+"""What a sweep consists of: its order, the names of its jobs, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stability.analysis.sweep import job as jobs
+from stability.analysis.sweep.analyses import merged, parts_of
+from stability.analysis.sweep.description import Sweep
+from stability.errors import ConfigurationError, FileFormatError, StabilityError
+
+FILE = """
+models = ["elman", {model = "lipschitz", name = "soft", set = {beta = 0.6}}]
+tasks = ["adding", {task = "digits", limit = 50}]
+seeds = [3, 1]
+
+[train]
+epochs = 2
+hidden = 8
+lipschitz = {lr = 0.01}
+
+[task]
+adding = {steps = 6}
+
+[grid]
+batch_size = [16, 32]
+
+[analyses]
+attacks = {samples = 25, part = 10, epsilons = [0.1]}
+certificate = {rate = "any"}
+"""
+
+
+def described(**more: Any) -> Sweep:
+    return Sweep(**{"models": ["elman"], "tasks": ["adding"], "seeds": [0], **more})
+
+
+def test_the_file_says_what_python_says(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(FILE)
+    sweep = Sweep.read(tmp_path / "sweep.toml")
+    rows = list(sweep.rows())
+    heads = [(r.head["model"], r.head["task"], r.head["batch_size"], r.head["seed"]) for r in rows]
+    assert heads == [
+        (m, t, b, s) for m in ("elman", "soft") for t in ("adding", "digits") for b in (16, 32) for s in (3, 1)
+    ]
+    assert rows[-1].job.options == {
+        "model": "lipschitz", "hidden": 8, "layers": 1, "set": {"beta": 0.6}, "task": ["digits", {"limit": 50}],
+        "train": {"epochs": 2, "lr": 0.01, "batch_size": 32}, "certificate": {"rate": "any"}, "device": "cpu",
+        "data": None, "seed": 1,
+    }  # fmt: skip
+    assert rows[0].job.options["task"] == ["adding", {"steps": 6}]
+    assert rows[0].job.options["train"] == {"epochs": 2, "batch_size": 16}
+    parts = [(j.options["start"], j.options["stop"], j.parent) for j in rows[0].jobs[1:]]
+    assert parts == [(0, 10, rows[0].job.id), (10, 20, rows[0].job.id), (20, 25, rows[0].job.id)]
+    identities = [job.id for job in sweep.jobs()]
+    assert len(identities) == len(set(identities)) == 16 * 4
+    assert [job.id for job in Sweep.read(tmp_path / "sweep.toml").jobs()] == identities
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seeds": [1]}, {"models": ["gru"]}, {"tasks": ["copying"]}, {"train": {"lr": 0.1}}, {"task": {"steps": 7}},
+        {"train": {"set": {"bias": False}}}, {"needs": {"threads": 2}}, {"analyses": {"certificate": {"rate": "any"}}},
+        {"grid": {"hidden": [9]}},
+    ],
+)  # fmt: skip
+def test_all_that_decides_a_result_is_in_its_name(change: dict[str, Any]) -> None:
+    (before,), (after,) = list(described().jobs()), list(described(**change).jobs())
+    assert before.id != after.id
+    assert described().digest != described(**change).digest
+
+
+def test_needs_that_change_no_result_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    (job,), (other,) = list(described().jobs()), list(described(needs={"memory_gb": 3.0}).jobs())
+    assert job.id == other.id
+    assert other.memory == 3 * 2**30
+    monkeypatch.setattr(jobs, "code_version", lambda: "another release")
+    jobs.code_of.cache_clear()
+    try:
+        assert next(described().jobs()).id != job.id
+    finally:
+        jobs.code_of.cache_clear()
+
+
+def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    np.savez(tmp_path / "net.npz", A=-np.eye(2), W=np.eye(2) / 2)
+    np.savez(tmp_path / "own.npz", x=np.zeros((10, 3, 1)), y=np.arange(10) % 2)
+    told = {"models": ["net.npz", "elman"], "tasks": ["own.npz"], "folder": str(tmp_path)}
+    rows = list(described(**told).rows())
+    assert [(r.head["model"], r.head["task"], r.job.kind) for r in rows] == [
+        ("net", None, "certificate"), ("elman", "own", "training"),
+    ]  # fmt: skip
+    assert not [value for row in rows for value in str(row.job.spec).split("'") if str(tmp_path) in value]
+    assert set(described(**told).places().values()) == {str(tmp_path / "net.npz"), str(tmp_path / "own.npz")}
+    first, digest = rows[0].job.id, described(**told).digest
+    np.savez(tmp_path / "net.npz", A=-np.eye(2), W=np.eye(2) / 3)
+    assert next(described(**told).rows()).job.id != first
+    assert described(**told).digest != digest
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"models": []}, "models must be a list"),
+        ({"models": ["nothing"]}, "unknown model 'nothing'"),
+        ({"tasks": ["nothing"]}, "unknown task 'nothing'"),
+        ({"tasks": []}, "tasks are named"),
+        ({"task": {"stepz": 3}}, "unknown name 'stepz'"),
+        ({"train": {"learning": 3}}, "unknown name 'learning'"),
+        ({"train": {"epochs": 0}}, "epochs must be"),
+        ({"seeds": [-1]}, "a seed must be"),
+        ({"grid": {"hidden": 3}}, "grid hidden must be a list"),
+        ({"grid": {"nothing": [3]}}, "grid nothing"),
+        ({"analyses": {"attack": {}}}, "unknown name 'attack'"),
+        ({"analyses": {"attacks": {"epsilon": 1}}}, "unknown name 'epsilon'"),
+        ({"needs": {"disk": 1}}, "unknown name 'disk'"),
+    ],
+)
+def test_what_means_nothing_is_refused_first(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        list(described(**change).rows())
+
+
+@pytest.mark.parametrize("text", ["models = [", "models = ['elman']\nmodel = 1", "tasks = ['digits']", "\xff"])
+def test_a_file_that_describes_nothing_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.toml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(StabilityError):
+        list(Sweep.read(tmp_path / "s.toml").rows())
+    with pytest.raises(FileFormatError, match="cannot read"):
+        Sweep.read(tmp_path / "none.toml")
+
+
+def test_parts_put_together_are_the_whole() -> None:
+    assert [stop - start for start, stop in parts_of("attacks", {"samples": 101, "part": 25})] == [25, 25, 25, 25, 1]
+    broken_at = np.array([0.3, 0.05, 9, 0.2, 9, 0.11, 0.0])
+    sizes = [0.0, 0.1, 0.2]
+    parts = [{"n": len(p), "standing": [int((p > s).sum()) for s in sizes]} for p in (broken_at[:3], broken_at[3:])]
+    found = merged("attacks", {"epsilons": sizes}, parts)
+    for size in sizes:
+        assert found[f"accuracy_at_{size:g}"] == np.mean(broken_at > size)
+    radii = [{"correct": [True, False], "radius": [0.3, 0.0], "attack_radius": [0.5, 0.0]},
+             {"correct": [True], "radius": [0.1], "attack_radius": [None]}]  # fmt: skip
+    asked = {"epsilon": 0.2}
+    assert merged("radius", asked, radii) == {
+        "n": 3, "correct": 2, "median_radius": 0.2, "median_attack": None, "certified_accuracy": 1 / 3,
+    }  # fmt: skip
+    assert merged("radius", asked, [{"unavailable": "no"}, {"unavailable": "no"}]) == {"unavailable": "no"}
