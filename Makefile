@@ -13,7 +13,7 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help report test test-slow mutants nest lint wheel docs gallery clean
+.PHONY: help report test test-slow mutants nest lint wheel oldest newest docs gallery clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make mutants    change the checker and the adapters in 1,500 places: does a test notice? (about an hour)"
 	@echo "make lint       ruff and pyright"
 	@echo "make wheel      build the wheel and try it from an empty environment"
+	@echo "make oldest     the same with the oldest releases of what it needs that resolve together; make newest: the newest"
 	@echo "make docs       the documentation as pages: build/site/index.html"
 	@echo "make gallery    four reports of four families of models, for the documentation"
 	@echo "make clean      remove what these made, except reports (runs/)"
@@ -73,6 +74,13 @@ lint: $(VENV)/.installed-test nest
 
 wheel: | $(BIN)/python
 	bash .ci/try-wheel $(BIN)/python
+
+# The wheel with the oldest releases that resolve together (kept in .ci/oldest.txt), and with the newest there are.
+oldest: | $(BIN)/python
+	bash .ci/oldest $(BIN)/python
+
+newest: | $(BIN)/python
+	CONSTRAINTS=newest bash .ci/try-wheel $(BIN)/python
 
 # The documentation as pages in build/site; "make gallery" first puts four reports into it.
 docs: $(VENV)/.installed-test
