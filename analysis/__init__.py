@@ -15,6 +15,7 @@ from .dynamics.recovery import MeasuredRecovery, measured_recovery
 from .radius.certified import CertifiedRadius, certified_radius
 from .radius.local import LocalRadius, local_radius
 from .tasks import TASKS, Task, make_task, task_from_arrays
+from .training.callbacks import lightning_callback, transformers_callback
 from .training.exponents import finite_time_exponents, lyapunov_penalty
 from .training.front import resume_run, train
 from .training.margins import contraction_gap, margin_penalty
@@ -57,6 +58,7 @@ __all__ = [
     "finite_time_exponents",
     "fit_readout",
     "hessian_summary",
+    "lightning_callback",
     "lyapunov_exponents",
     "local_radius",
     "lyapunov_penalty",
@@ -77,4 +79,5 @@ __all__ = [
     "task_from_arrays",
     "train",
     "train_preset",
+    "transformers_callback",
 ]

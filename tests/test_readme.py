@@ -12,7 +12,6 @@ from stability.reports.cli import COMMANDS, run
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("own-cells.md",))
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCKS = re.findall(
     r"```python\n(.*?)```", TEXT + "".join(p.read_text(encoding="utf-8") for p in PAGES), flags=re.DOTALL

@@ -70,7 +70,7 @@ def data(*, seed: int = 0, file: str = "", digest: str | None = None, held_out: 
             seed=seed,
         )
     except StabilityError as error:
-        raise FileFormatError(f"{file}: {error}") from error
+        raise FileFormatError(f"{file if Path(read.place).is_absolute() else read.what}: {error}") from error
     source = {"source": "arrays", "file": read.place, "digest": read.digest, "what": read.what}
     options = {"file": read.place, "digest": read.digest, "held_out": held_out}
     return replace(task, options=options, data={**task.data, **source})

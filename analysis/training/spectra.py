@@ -31,8 +31,10 @@ from stability.storage.folder import claim
 
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
+from ..guard import check_int, check_number
 from ..tables import CsvLog, Mark
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
+from .logs import as_log, numbers_of, verdict_of
 from .margins import MARGINS, layer_margins, why_no_margin
 
 SPECTRA_COLUMNS = tuple(artifact("spectra.csv").columns)
@@ -97,11 +99,17 @@ class SpectrumTracker:
         eigenvalues: whether to keep all eigenvalues too.
         out: folder for ``spectra.csv`` and ``eigenvalues.csv``, to which each record is appended at once, so
             that a crash loses nothing; ``None`` keeps them in memory only.
+        log: where each record goes as named numbers, too: TensorBoard, MLflow, Weights & Biases, a logger of
+            Lightning, or a function ``(numbers, step)``, see ``as_log``.
+        verdict_every: ask ``certify`` at every so many steps (a multiple of ``every``) and log the verdict, 1
+            certified, 0 inconclusive, -1 refuted, and the rate; ``None``: never.
+        verdict_seconds: for each verdict.
 
     Attributes:
         epoch: the epoch that records are labelled with; the training loop sets it.
         step: optimizer steps seen.
         seconds: time spent recording.
+        verdicts: the verdicts by step, in words.
 
     Raises:
         ConfigurationError: a bad option.
@@ -128,6 +136,9 @@ class SpectrumTracker:
         margins: Sequence[str] | None = None,
         eigenvalues: bool = True,
         out: str | Path | None = None,
+        log: Any = None,
+        verdict_every: int | None = None,
+        verdict_seconds: float = 5.0,
     ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigurationError(f"every must be a positive integer, got {every!r}")
@@ -150,6 +161,10 @@ class SpectrumTracker:
         self._spectra = CsvLog(SPECTRA_COLUMNS, SPECTRA_COLUMNS[:4])
         self._eigenvalues = CsvLog(EIGENVALUE_COLUMNS) if eigenvalues else None
         self._handle: Any = None
+        self.log = None if log is None else as_log(log)
+        self.verdict_every = None if verdict_every is None else check_int("verdict_every", verdict_every)
+        self.verdict_seconds = check_number("verdict_seconds", verdict_seconds, strict=True)
+        self.verdicts: dict[int, str] = {}
         if out is not None:
             self.write_to(out)
 
@@ -203,6 +218,26 @@ class SpectrumTracker:
             self.record()
         return self
 
+    def __enter__(self) -> SpectrumTracker:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """The last state is recorded, whatever step it is, and the optimizer is let go."""
+        self.record()
+        self.detach()
+
+    def reached(self, step: int, epoch: int | None = None) -> None:
+        """For loops that count by themselves: record where the step is one of those to be recorded.
+
+        Args:
+            step: optimizer steps so far.
+            epoch: the epoch, if there are such.
+        """
+        if step % self.every == 0:
+            self.record(step, epoch)
+        else:
+            self.step = step
+
     def detach(self) -> None:
         """Stop riding on the optimizer; the records stay."""
         if self._handle is not None:
@@ -231,7 +266,17 @@ class SpectrumTracker:
         self._spectra.append(rows)
         if self._eigenvalues is not None:
             self._eigenvalues.append(points)
+        self._tell(rows)
         self.seconds += time.perf_counter() - begun
+
+    def _tell(self, rows: list[tuple[Any, ...]]) -> None:
+        """Hand a record on, with a verdict where it is time for one."""
+        numbers = numbers_of(rows) if self.log is not None else {}
+        if self.verdict_every is not None and self.step % self.verdict_every == 0:
+            verdict, self.verdicts[self.step] = verdict_of(self.model, self.verdict_seconds)
+            numbers |= verdict
+        if self.log is not None and numbers:
+            self.log(numbers, self.step)
 
     def _prefix(self, path: str) -> str:
         return f"{path}." if len(self._layers) > 1 else ""
