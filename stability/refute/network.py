@@ -15,6 +15,7 @@ from stability.refute.answer import Refutation, accepted
 from stability.refute.equilibria import search_equilibria
 from stability.refute.inputs import ANYWHERE
 from stability.refute.linear import unstable_everywhere_data, unstable_linear_data
+from stability.refute.periodic_inputs import slow_inputs
 from stability.refute.search import Candidate, Search, decide
 from stability.refute.sequences import search_sequences, sequence_data
 from stability.refute.slopes import SlopeSearch, search_slopes
@@ -28,6 +29,8 @@ AT_ONCE = (("unstable_linear", unstable_linear_data), ("unstable_everywhere", un
 """What one eigenvalue problem decides."""
 NEARLY = 0.75
 """Growth at constant slopes below which sequences of slopes are not looked for."""
+PERIODS, ASCENTS, ASCENDED = (1, 2, 3, 4, 6), 3, 256
+"""Of inputs whose orbits are made less stable: periods, starts of each, states at most."""
 ROUNDING = 1e-12
 """An excess of eigenvalues that storing an orthogonal matrix can cost."""
 
@@ -90,9 +93,10 @@ def search_network(search: Search) -> Refutation:
     """Search for a witness against a network: its weights, bias and activation, under every input.
 
     First what one eigenvalue problem decides, then destabilising slopes (a finding only), then equilibria, orbits and
-    runs, in the data's range and anywhere. An unstable linear part on the very boundary comes last. Where no step
-    stretches a difference, no equilibrium or orbit is unstable, the equilibria under one input are a convex set, and a
-    run that stays apart from another keeps its neighbours apart from itself: nothing of that is looked for.
+    runs, in the data's range (there also along periodic inputs that gradients lead to) and anywhere. An unstable linear
+    part on the very boundary comes last. Where no step stretches a difference, no equilibrium or orbit is unstable, the
+    equilibria under one input are a convex set, and a run that stays apart from another keeps its neighbours apart from
+    itself: nothing of that is looked for.
     """
     driven, system, deadline = search.subject, search.subject.system, search.deadline
     with np.errstate(all="ignore"):
@@ -137,6 +141,20 @@ def _candidates(search: Search, rng: np.random.Generator, slopes: SlopeSearch) -
     if pair is not None:
         yield "two_equilibria", {"state1": pair[0].x, "state2": pair[1].x, "input": pair[0].u}
     yield from search_pairs(search, rng, inputs=None if best is None else best.u[None], brief=not thorough)
+    if thorough:
+        yield from _led_astray(search, rng)
+
+
+def _led_astray(search: Search, rng: np.random.Generator) -> Iterator[Candidate]:
+    """Orbits under periodic inputs that were moved to where differences grow, in a range that is known."""
+    driven, region = search.subject, search.region
+    moved = driven.E.any() or driven.F.any()
+    smooth = activation(driven.activation).width is not None and not driven.system.D.any()
+    if not (driven.is_discrete and moved and smooth and region.bounded and driven.states <= ASCENDED):
+        return
+    for found in slow_inputs(driven, region, rng=rng, deadline=search.deadline, periods=PERIODS, starts=ASCENTS):
+        if found.radius > 1.0:
+            yield from unstable_candidate(driven, found.orbit, found.inputs)
 
 
 def _own_slopes(driven: DrivenSystem, found: SlopeSearch, rng: np.random.Generator, deadline: Deadline) -> Array:

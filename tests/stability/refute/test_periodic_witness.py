@@ -57,3 +57,25 @@ def test_bad_periodic_inputs_are_refused():
     assert "for maps" in rule(flow, claim)[1]
     still = witness_claim(network(), "separated_trajectories", {**data, "input": whole[:1]})
     assert not rule(network(), still)[0]
+
+
+def test_gradients_lead_to_periodic_inputs_in_a_range_that_drawn_ones_miss():
+    """Constant inputs and drawn periodic ones let this network forget; one of period three in the box does not."""
+    rng = np.random.default_rng((10, 6))
+    W = rng.normal(size=(10, 10))
+    W *= 1.1 / np.abs(np.linalg.eigvals(W)).max()
+    U = rng.choice([-1.0, 1.0], size=(10, 1)) * (rng.random((10, 1)) < 0.5)
+    system = LureSystem(np.zeros((10, 10)), np.eye(10), W, dt=1.0)
+    driven = DrivenSystem(system, "tanh", U, 0.5 * rng.choice([-1.0, 1.0], size=10))
+    answer = refute(driven, input_range=(-1.0, 1.0))
+    assert answer.found
+    assert answer.input_in_data_range
+    data = answer.proof.data
+    assert len(data["input"]) == len(data["orbit"]) > 1
+    assert np.abs(data["input"]).max() <= 1.0
+    x, product = data["orbit"][0], np.eye(10)
+    for u in data["input"]:
+        product = (1 - np.tanh(W @ x + U @ u + driven.b) ** 2)[:, None] * W @ product
+        x = np.tanh(W @ x + U @ u + driven.b)
+    assert x == pytest.approx(data["orbit"][0], abs=1e-9)
+    assert np.abs(np.linalg.eigvals(product)).max() > 1.0
