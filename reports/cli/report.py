@@ -17,6 +17,7 @@ from .console import Interrupted
 from .data import HELD_OUT, check_data_dir, check_device, chosen
 from .options import Compute, DataOptions, InputBox, Output, no_default
 from .sources import open_model, open_subject, there
+from .stores import draw_store, refuse_beside_stores, stores_among
 
 NOT_GATED = (
     "an input box has a meaning for LSTM and GRU only: none of these models is one, their claims are about every input"
@@ -26,7 +27,10 @@ NOT_GATED = (
 def report(
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="Models to examine; with none, small ones are trained first.", metavar="[MODEL ...]"),
+        typer.Argument(
+            help="Models to examine, or the store of a sweep; with none, small ones are trained first.",
+            metavar="[MODEL ...]",
+        ),
     ] = None,
     train_models: Annotated[
         str | None,
@@ -72,6 +76,15 @@ def report(
         from ..page.html import render
 
         _finish(render(redraw, overwrite=overwrite, processes=processes), {}, output)
+        return
+    if models and stores_among(models):
+        refuse_beside_stores(
+            {
+                "--models": train_models, "--quick": quick, "--task": data.task, "--task-set": data.settings,
+                "--data": data.file, "--input-box": input_box, "--data-dir": compute.data_dir, "--seeds": seeds - 1,
+            }
+        )  # fmt: skip
+        draw_store(models, out, overwrite, output)
         return
     folder = out or Path("runs") / f"report-{datetime.now():%Y%m%d-%H%M%S}"
     named = chosen(data, compute.data_dir, None if models else HELD_OUT)

@@ -13,10 +13,14 @@ from stability.errors import ConfigurationError, StabilityError
 from ..formatting import duration, table
 from .console import Interrupted, status
 from .options import Compute, Output, no_default
+from .stores import draw_store, refuse_beside_stores, stores_among
 
 
 def study(
-    name: Annotated[str | None, typer.Argument(help="Name of the study.", metavar="[NAME]", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Name of the study, or the store of a sweep.", metavar="[NAME]", show_default=False),
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the studies and what they rerun.")] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Run every study, each in its folder, and make an index.")
@@ -37,6 +41,10 @@ def study(
 
     Exit code 2 where a training diverged; with --all, where a study failed: the others go on.
     """
+    if name is not None and not every and redraw is None and stores_among([name]):
+        refuse_beside_stores({"--list": listing, "--quick": quick, "--data-dir": compute.data_dir})
+        draw_store([name], out, overwrite, output)
+        return
     from ...analysis.studies import STUDIES
 
     if redraw is not None:

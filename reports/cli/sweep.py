@@ -16,10 +16,10 @@ from stability.errors import ConfigurationError
 from ..formatting import count, duration, number, table
 from .console import Interrupted
 from .options import Output, no_default
+from .stores import group_table
 
 SHOWN = 40
 """Rows of a table that are printed; all are in the JSON."""
-COLUMNS = ("test_metric", "verdict", "rate")
 
 
 @dataclass(frozen=True)
@@ -159,20 +159,10 @@ def _text(asked: Any, outcome: Any) -> str:
     rows = [row for row in outcome.table if "error" not in row]
     by = ["model", "task", *asked.grid]
     groups = over_trainings(rows, by)
-    columns = [c for c in COLUMNS if any(c in g for g in groups)]
-    own = [
-        c
-        for g in groups
-        for c in g
-        if "." in c and c.split(".")[0] in asked.analyses and not c.endswith((".low", ".high"))
-    ]
-    columns += list(dict.fromkeys(own))[:4]
+    ends = (".low", ".high", ".n")
+    own = [c for g in groups for c in g if c.split(".")[0] in asked.analyses and "." in c and not c.endswith(ends)]
     lines = [f"{outcome.done} of {outcome.jobs} jobs done, {outcome.failed} failed, {outcome.lost} lost", ""]
-    if groups:
-        cells = [[*(str(g[c]) for c in by), str(g["trainings"]), *(_cell(g, c) for c in columns)] for g in groups]
-        lines += [table((*by, "trainings", *columns), cells[:SHOWN], right=range(len(by), len(by) + 1 + len(columns)))]
-    if len(groups) > SHOWN:
-        lines += [f"and {len(groups) - SHOWN} more: --json has all rows"]
+    lines += [group_table(groups, by, list(dict.fromkeys(own))[:4])] if groups else []
     if any(g["trainings"] > 1 for g in groups):
         lines += ["", "Means over the seeds, with the 95 % interval of the mean behind them."]
     lines += [f"failed: {name}: {why}" for name, why in outcome.errors.items()]
@@ -207,11 +197,3 @@ def _plan_text(plan: Any) -> str:
         f"largest job: {plan.memory / 2**30:.2f} GB of memory; all results: {plan.disk / 2**30:.3g} GB on disk",
     ]
     return "\n".join(lines)
-
-
-def _cell(group: Mapping[str, Any], column: str) -> str:
-    value = group.get(column)
-    if value is None or isinstance(value, str):
-        return value or "none"
-    low, high = group.get(f"{column}.low"), group.get(f"{column}.high")
-    return number(value) if low is None or low == high else f"{number(value)} ({number(low)} to {number(high)})"

@@ -13,6 +13,7 @@ come whole. A result counts whatever failed before or after it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping
@@ -41,8 +42,10 @@ def is_store(location: str | Path) -> bool:
     """
     text = str(location)
     if "://" not in text or text.startswith("file://"):
-        return (Path(text.removeprefix("file://")) / MARK).is_file()
-    return place_of(text).entry(MARK) is not None
+        with contextlib.suppress(OSError):  # a name too long for a file, say
+            return (Path(text.removeprefix("file://")) / MARK).is_file()
+        return False
+    return not text.startswith(("http://", "https://")) and place_of(text).entry(MARK) is not None
 
 
 class ResultStore:

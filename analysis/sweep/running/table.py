@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from stability.errors import StabilityError
 from stability.storage.index import Index
+from stability.storage.results import FAILED
 from stability.storage.store import ResultStore
 
 from ...intervals import over_seeds
@@ -54,40 +58,85 @@ def _analyses(row: Row, index: Index) -> dict[str, Any]:
     return out
 
 
+@dataclass(frozen=True)
+class Stored:
+    """Everything that was found in a store.
+
+    Attributes:
+        rows: one a training (or certificate, or job of a kind of one's own).
+        asked: columns of what was asked: model, task, options.
+        failed: jobs without a result.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    asked: tuple[str, ...]
+    failed: int
+
+    @property
+    def varied(self) -> list[str]:
+        """What tells groups of trainings apart that differ in their seeds alone."""
+        told = [name for name in (*self.asked, "code") if name not in ("seed", "job", "kind")]
+        fixed = ("model", "task")
+        return [c for c in told if c in fixed or len({str(row.get(c)) for row in self.rows}) > 1]
+
+    def groups(self) -> list[dict[str, Any]]:
+        """The rows over their seeds, see ``over_trainings``; what was asked alike of all is left out."""
+        alike = {name for name in self.asked if name not in self.varied}
+        rows = [{k: v for k, v in row.items() if k not in alike} for row in self.rows]
+        return over_trainings(rows, self.varied)
+
+
+def read_store(location: str | Path) -> Stored:
+    """Everything in a store; results of every sweep that used it, and of every version of the code (column ``code``).
+
+    Args:
+        location: of the store.
+
+    Returns:
+        The rows, in the order of what was asked.
+
+    Raises:
+        FileFormatError: no store.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    asked: dict[str, None] = {}
+    parts: dict[tuple[str, str], list[tuple[int, Mapping[str, Any], Mapping[str, Any]]]] = {}
+    with Index(ResultStore.found(location)) as index:
+        if index.refresh():
+            with contextlib.suppress(StabilityError):  # a store that may only be read
+                index.publish()
+        for job, spec, found, seconds in index.rows():
+            options = spec["options"]
+            if spec["kind"] in DEFAULTS and "training" in options:
+                own = {k: v for k, v in options.items() if k not in ("training", "start", "stop")}
+                parts.setdefault((spec["parent"], spec["kind"]), []).append((options["start"], own, found))
+            else:
+                head = {"kind": spec["kind"], **asked_of(options)}
+                asked |= dict.fromkeys(head)
+                rows[job] = {**head, **found, "seconds": seconds, "code": spec["code"], "job": job}
+        failed = sum(1 for _ in index.rows(FAILED))
+    for (parent, kind), found_parts in parts.items():
+        if parent in rows:
+            rows[parent] |= _put_together(kind, found_parts)
+    order = [c for c in (*asked, "job") if c != "seed"]
+    ordered = sorted(rows.values(), key=lambda row: [str(row.get(c)) for c in order[:-1]] + [row.get("seed") or 0])
+    return Stored(tuple(ordered), tuple(asked), failed)
+
+
 def store_frame(location: str | Path) -> pd.DataFrame:
-    """Everything in a store, a row a training (or certificate, or job of a kind of one's own), as a pandas frame.
+    """Everything in a store as one pandas frame, a row a training (or certificate, or job of a kind of one's own).
 
     Args:
         location: of the store.
 
     Returns:
         Columns of what was asked (``model``, ``task``, ``seed``, ``hidden``, options with ``set.``, ``train.`` and
-        ``task.`` before them), of what was found, and ``seconds``, ``job``. Results of every sweep that used the store
-        are there, and of every version of the code, which is in ``code``.
+        ``task.`` before them), of what was found, and ``seconds``, ``code``, ``job``.
 
     Raises:
         FileFormatError: no store.
     """
-    rows: dict[str, dict[str, Any]] = {}
-    parts: dict[tuple[str, str], list[tuple[int, Mapping[str, Any], Mapping[str, Any]]]] = {}
-    with Index(ResultStore.found(location)) as index:
-        if index.refresh():
-            index.publish()
-        for job, spec, found, seconds in index.rows():
-            options = spec["options"]
-            if spec["kind"] in DEFAULTS and "training" in options:
-                asked = {k: v for k, v in options.items() if k not in ("training", "start", "stop")}
-                key = spec["parent"], spec["kind"]
-                parts.setdefault(key, []).append((options["start"], asked, found))
-            else:
-                head = {"kind": spec["kind"], **asked_of(options)}
-                rows[job] = {**head, **found, "seconds": seconds, "code": spec["code"], "job": job}
-    for (parent, kind), found_parts in parts.items():
-        if parent in rows:
-            rows[parent] |= _put_together(kind, found_parts)
-    frame = pd.DataFrame(list(rows.values()))
-    order = [c for c in ("kind", "model", "task", "seed", "job") if c in frame]
-    return frame.sort_values(order, kind="stable", ignore_index=True) if len(frame) else frame
+    return pd.DataFrame([dict(row) for row in read_store(location).rows])
 
 
 def _put_together(kind: str, parts: list[tuple[int, Mapping[str, Any], Mapping[str, Any]]]) -> dict[str, Any]:
@@ -128,8 +177,8 @@ def over_trainings(rows: Sequence[Mapping[str, Any]], by: Sequence[str]) -> list
 
     Returns:
         A row a group, in the order of their first rows: the columns of ``by``, ``trainings``, then of each column of
-        numbers ``NAME``, ``NAME.low`` and ``NAME.high`` (``None`` for one training), of each column of texts
-        the shares such as ``certified 2 of 3``.
+        numbers ``NAME``, with ``NAME.low`` and ``NAME.high`` where trainings differ, of each column of texts the shares
+        such as ``certified 2 of 3``.
 
     Example:
         >>> rows = [{"model": "a", "seed": k, "x": float(k), "verdict": "certified"} for k in (0, 1, 2)]
@@ -156,10 +205,9 @@ def _summed(column: str, values: list[Any]) -> dict[str, Any]:
         share = column.endswith(SHARES) or ".accuracy" in column
         within = (0.0, 1.0) if share and all(0 <= v <= 1 for v in numbers) else (-math.inf, math.inf)
         spread = over_seeds(numbers, within=within)
-        found = (spread.mean, spread.low, spread.high)
         if spread.least == spread.largest:  # not off by a rounding
-            found = (spread.least, *(None if end is None else spread.least for end in found[1:]))
-        return dict(zip((column, f"{column}.low", f"{column}.high"), found))
+            return {column: values[0]}
+        return {column: spread.mean, f"{column}.low": spread.low, f"{column}.high": spread.high}
     texts = [str(v) for v in values]
     counted = {text: texts.count(text) for text in sorted(set(texts))}
     return {column: ", ".join(f"{text} {n} of {len(texts)}" for text, n in counted.items())} if texts else {}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stability.analysis.sweep import export_run, store_frame
 from stability.reports import cli
 from stability.reports.cli.supervisor import needs_a_watcher
 
@@ -84,6 +85,34 @@ def test_it_does_what_train_does(place: Path, tmp_path: Path, capsys: pytest.Cap
     trained = json.loads(capsys.readouterr().out)
     names = ("train_loss", "test_loss", "test_metric", "parameters")
     assert [table[3][name] for name in names] == [trained[name] for name in names]
+
+
+def test_other_commands_read_the_store(place: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(place)
+    table = said(capsys, "s.toml", "--workers", "1")["table"]
+    assert cli.run(["compare", "runs/s", "--json", "--out", str(tmp_path / "c")]) == 0
+    groups = json.loads(capsys.readouterr().out)["stores"]["runs/s"]["groups"]
+    assert [(g["model"], g["trainings"]) for g in groups] == [("elman", 2), ("lipschitz", 2)]
+    assert json.loads((tmp_path / "c" / "compare.json").read_text())["stores"]["runs/s"]["groups"] == groups
+    losses = [row["test_loss"] for row in table[2:]]
+    assert groups[1]["test_loss"] == pytest.approx(sum(losses) / 2)
+    half = 12.706204736432095 * abs(losses[0] - losses[1]) / 2  # Student's quantile for one degree of freedom
+    assert groups[1]["test_loss.high"] - groups[1]["test_loss"] == pytest.approx(half)
+    for command in ("study", "report"):
+        assert cli.run([command, "runs/s", "--json", "--out", str(tmp_path / command)]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [row["test_loss"] for row in found["rows"]] == [g["test_loss"] for g in groups]
+        page = (tmp_path / command / "study.html").read_text()
+        assert "Held-out accuracy while training" in page
+        assert "lipschitz" in page
+        assert cli.run([command, "runs/s", "--quick", "--out", str(tmp_path / "no")]) == 2
+    assert "leave out --quick" in capsys.readouterr().err
+    assert cli.run(["compare", "runs/s", "other.npz"]) == 2
+    assert "name stores alone" in capsys.readouterr().err
+    job = store_frame("runs/s")["job"][3]
+    run = export_run("runs/s", job, tmp_path / "run")
+    assert cli.run(["certify", str(run), "--json"]) in (0, 1, 3)
+    assert json.loads(capsys.readouterr().out)["verdict"] == table[3]["verdict"]
 
 
 @pytest.mark.parametrize(
