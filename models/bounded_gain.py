@@ -32,6 +32,7 @@ MARGIN = 1e-5
 that what runs, too, keeps the bound, and that it holds over every horizon. A state fades by as much a step."""
 PAIRS = (*NORM_PRESERVING, "householder")
 """Activations that act on pairs of units and keep norms; all others have slopes."""
+STARTS = ("random", "delay_line")
 BELOW = 0.9
 """Rate of the layers of a stack below the last one, where nobody says otherwise."""
 
@@ -62,6 +63,10 @@ class BoundedGainRNN(RecurrentLayer):
         rate: ``rho`` in (0, 1], the factor by which differences shrink a step; ``None``: as little as rounding asks.
         activation: ``maxmin`` (sorts pairs ``2 i``, ``2 i + 1``; also called ``oplu``), ``abs``, or ``householder``
             (reflects pairs at a learned angle); or ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``.
+        start: which weights a new layer has: ``random`` ones, or a ``delay_line``, by which every step moves the state
+            on by ``p`` units and puts the input into the last ``p``. With ``abs``, inputs that are not negative
+            stand in the state as they were, the last ``n / p`` of them: for sequences of many small inputs, such as
+            images pixel by pixel, of which random weights keep a blur.
 
     Attributes:
         U: ``(n + p, n)`` reflection vectors, lower trapezoidal.
@@ -103,6 +108,7 @@ class BoundedGainRNN(RecurrentLayer):
         rate: float | None = None,
         *,
         activation: str = "maxmin",
+        start: str = "random",
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.gain = real("gain", gain, 0.0, 1e6, strict=True)
@@ -111,7 +117,11 @@ class BoundedGainRNN(RecurrentLayer):
         n, p = self.hidden_size, self.input_size
         if n % 2 and activation in PAIRS:
             raise ConfigurationError(f"{activation} acts on pairs: hidden_size must be even, got {n}")
+        self.start = as_choice("start", start, STARTS)
         self.U = nn.Parameter(random_reflections(n + p, n))
+        if start == "delay_line":
+            with torch.device("cpu"), torch.no_grad():
+                self.U.copy_(frame_vectors(torch.eye(n + p).roll(-p, dims=0)[:n]))
         self.bias = nn.Parameter(torch.zeros(n))
         if activation == "householder":
             self.angles = nn.Parameter(torch.full((n // 2,), 0.5 * torch.pi))

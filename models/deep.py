@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, UnsupportedError
+from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 from stability.systems.checks import as_choice
 from stability.systems.parts import of_part
 from stability.systems.side_by_side import side_by_side
 
+from .deep_gain import residual_stack, why_without_gain
 from .deep_recurrence import DeepRecurrence
 from .network import REDUCTIONS, over_time, refuse_last_step
 from .options import constructor_arguments, made_with, positive_int, real
@@ -94,7 +96,10 @@ class DeepNetwork(nn.Module):
     every input, in particular under what the blocks below put out; ``certify(network)`` one for all of them side by
     side, each with inputs of its own. Norms, GELU and the gated linear unit between them are static maps, which add
     no memory; but a gated linear unit has no global Lipschitz constant, so nothing is claimed about the rate at which
-    the whole network forgets.
+    the whole network forgets. Where the layers prescribe their gains (``bounded_gain``), the mixing is ``linear`` or
+    ``gelu`` and the norm ``none`` or ``batch``, encoder and blocks are one subject: ``certify`` proves that they
+    contract, and how far an input can move what the last block puts out, and ``certified_radius`` follows it to the
+    logits.
 
     Args:
         input_size: features per time step.
@@ -154,19 +159,30 @@ class DeepNetwork(nn.Module):
         self.dropout = real("dropout", dropout, 0.0, 1.0)
         self.reduction = as_choice("reduction", reduction, REDUCTIONS)
         self.encoder = nn.Linear(input_size, width)
-        self.blocks = nn.ModuleList(DeepBlock(self._make_layer(), width, norm, mixing, dropout) for _ in range(depth))
+        self.blocks = nn.ModuleList(DeepBlock(made, width, norm, mixing, dropout) for made in self._make_layers())
         self.decoder = nn.Linear(width, output_size)
 
-    def _make_layer(self) -> RecurrentLayer:
-        cls = LAYERS[self.layer_name]
-        made = made_with(cls, f"options of layer {self.layer_name}", self.options, self.width, self.hidden_size)
-        refuse_last_step(made, self.reduction)
-        return made
+    def _make_layers(self) -> Iterator[RecurrentLayer]:
+        cls, said = LAYERS[self.layer_name], f"options of layer {self.layer_name}"
+        own: Callable[..., list[dict[str, Any]]] | None = getattr(cls, "stack_configs", None)
+        configs = [self.options] * self.depth
+        if own is not None:  # a class that says itself what its layers are on top of each other
+            configs = own([self.width] * self.depth, self.hidden_size, **self.options)
+            configs = [{k: v for k, v in c.items() if k not in ("input_size", "hidden_size")} for c in configs]
+        for options in configs:
+            made = made_with(cls, said, options, self.width, self.hidden_size)
+            refuse_last_step(made, self.reduction)
+            yield made
 
     @property
     def layers(self) -> list[RecurrentLayer]:
         """The recurrent layers, the lowest first."""
         return [block.layer for block in self.blocks]  # type: ignore[misc]
+
+    @property
+    def residuals(self) -> list[DeepBlock]:
+        """The blocks, the lowest first."""
+        return list(self.blocks)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(batch, output_size)``, or ``(batch, time, output_size)`` for ``reduction="all"``.
@@ -242,6 +258,24 @@ class DeepNetwork(nn.Module):
                 )
             found += parts
         return of_part(side_by_side(found), "recurrent-layers-side-by-side", type(self).__name__)
+
+    @property
+    def prescribes_gain(self) -> bool:
+        """Whether its layers prescribe their gains, and what stands between them has one."""
+        return why_without_gain(self) is None and all(layer.prescribed_gain is not None for layer in self.layers)
+
+    def residual(self) -> ResidualStack:
+        """Encoder and blocks as one subject, norms as they are evaluated; see ``deep_gain``.
+
+        Raises:
+            UnsupportedError: gated linear units, layer norms, or layers that are no such subjects.
+        """
+        return residual_stack(self)
+
+    def witness(self) -> dict[str, Any] | None:
+        """The proofs that the layers carry, where the whole is one subject and one of them does; see ``Stack``."""
+        own = [layer.witness() for layer in self.layers] if self.prescribes_gain else []
+        return {"layers": own} if any(one is not None for one in own) else None
 
     def matrices(self) -> dict[str, Tensor]:
         """The recurrent matrices of all layers, as ``A_0``, ``A_1`` and so on."""

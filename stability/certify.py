@@ -15,6 +15,7 @@ import numpy as np
 from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.claims.contraction import contraction_claim, open_claim, overshoot_of
 from stability.claims.further import further_claims
+from stability.claims.residual import residual_claim
 from stability.claims.stack import layer_findings, stack_claim
 from stability.criteria.interval import gated_findings, gated_proof
 from stability.criteria.ladder import Question, fast_enough, lure_findings, tried
@@ -31,6 +32,7 @@ from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.rates import Rate, parse_rate
 from stability.solve.threads import threads_for
+from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.checks import as_choice
@@ -285,12 +287,28 @@ def _opaque(step: OpaqueMap, question: Question, own: Any) -> _Found:
     return _Found((Finding("form", False, None, step.why),), decided=True)
 
 
+def _residual(network: ResidualStack, question: Question, own: Any) -> _Found:
+    """Residual blocks: every layer by itself, then the composition; no witness against the whole is looked for."""
+    _refuse_other("cascade", question, "a network of residual blocks")
+    carried = own.get("layers", ()) if isinstance(own, dict) else ()
+    carried = carried if len(carried) == len(network.layers) else (None,) * len(network.layers)
+    rate: Rate = "any" if question.rate == "any" else "best"
+    parts: list[Certificate] = []
+    for k, (layer, one) in enumerate(zip(network.layers, carried)):
+        share = question.deadline.share(1.0 / (len(carried) + 1 - k))
+        part = replace(question, criterion="auto", rate=rate, deadline=share, use={}, further=False, refute=False)
+        parts.append(_certify(layer, part, one))
+    claim = residual_claim(network, parts)
+    return _Found(layer_findings(parts, True), claim, None if claim is None else "cascade", decided=True)
+
+
 _CRITERIA: tuple[tuple[tuple[type, ...], Callable[[Any, Question, Any], _Found]], ...] = (
     ((LureSystem, DrivenSystem), _lure),
     ((GatedCell,), _gated),
     ((PairwiseSystem,), _pairs),
     ((LayerStack,), _stack),
     ((OpaqueMap,), _opaque),
+    ((ResidualStack,), _residual),
 )
 """Who asks the criteria about which subjects."""
 

@@ -27,6 +27,7 @@ SUBJECTS: Table[type] = Table(
         "pairwise": "stability.systems.pairwise",
         "gated": "stability.gated.cell",
         "cascade": "stability.stacks.stack",
+        "residual": "stability.stacks.residual",
         "classifier": "stability.local.classifier",
         "opaque": "stability.systems.opaque",
     }

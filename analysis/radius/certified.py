@@ -28,6 +28,7 @@ from stability.wire import digest_of
 
 from ...models.bounded_gain import BoundedGainRNN
 from ...models.deep import DeepNetwork
+from ...models.deep_gain import why_without_gain
 from ...models.network import SequenceModel
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
@@ -39,7 +40,7 @@ from ..results import Record
 from ..tasks.scores import counted
 from .affine import affine_gains, affine_gains_at_steps, is_affine
 from .answers import by_row, check_step_labelled, step_logits
-from .stacks import is_stack_of_pairs, stack_reach
+from .stacks import is_residual, is_stack_of_pairs, residual_reach, stack_reach
 
 if TYPE_CHECKING:
     from ..campaign.work import Work
@@ -111,12 +112,7 @@ def _witness(model: SequenceModel, certificate: Any) -> Mapping[str, Any] | None
 
 def _network(model: nn.Module, every_step: bool = False) -> tuple[SequenceModel, DrivenSystem | PairwiseSystem]:
     if isinstance(model, DeepNetwork):
-        if model.mixing == "glu":
-            raise UnsupportedError(
-                "between the layers of this deep network stand gated linear units, whose slope grows with their input, "
-                "so that no gain from inputs to logits holds for all inputs"
-            )
-        raise UnsupportedError(f"gains through the norms and mixing between deep layers are not combined here{GIVEN}")
+        raise UnsupportedError((why_without_gain(model) or "a deep network has its gain from its blocks alone") + GIVEN)
     if not isinstance(model, SequenceModel) or not isinstance(model.layer, RecurrentLayer):
         what = f"{type(model).__name__} is no SequenceModel: where the logits come from is not known here"
         raise UnsupportedError(what + GIVEN)
@@ -231,6 +227,8 @@ def _reaches(
     bounds = [] if gain is None else [_from_gain(gain, model, horizon)]
     if gain is None and isinstance(model, SequenceModel) and is_stack_of_pairs(model):
         bounds.append(stack_reach(model, horizon))
+    elif gain is None and is_residual(model):
+        bounds.append(residual_reach(model, horizon))
     elif is_affine(model, every_step):
         bounds.append((affine_gains_at_steps if every_step else affine_gains)(model, horizon, features))
     elif gain is None and (own := _carried(model)) is not None:
@@ -348,7 +346,8 @@ def _robustness_step(work: Work) -> None:
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
         certified = None
     result = certified_radius(model, x, y, certificate=certified)
-    if not is_affine(model, y.dim() == 2):  # contracting or not
+    composed = is_residual(model) or is_stack_of_pairs(model)
+    if not composed and not is_affine(model, y.dim() == 2):  # contracting or not
         gain = logit_gain(model, x.shape[1], time_limit=work.budget.gain_seconds)
         if gain.proof is not None:  # multipliers for every step are mostly, not always, the sharper bound
             proved = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each answer

@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stability.gains.stack import stack_gain
+from stability.certificate import Claim
+from stability.gains.stack import residual_gain, stack_gain
+from stability.rules.residual import gain_below
+from stability.rules.stack_contraction import layer_claim
+from stability.rules.stack_gain import Span, layer_gain
+from stability.stacks.residual import STRETCH, ResidualStack
 from stability.systems import PairwiseSystem
 
+from ...models.deep import DeepNetwork
+from ...models.deep_gain import why_without_gain
 from ...models.network import SequenceModel
 from ...models.stack import Stack
 from ...models.tensors import to_numpy
-from ..dynamics.stepbound import pair_gains
+from ..dynamics.stepbound import SLACK, pair_gains
 
 Array = NDArray[np.float64]
 
@@ -46,3 +53,42 @@ def stack_reach(model: SequenceModel, horizon: int) -> tuple[float, Array, str]:
     head = to_numpy(model.head.weight)
     pairs = pair_gains(np.eye(head.shape[1]), head, value)
     return value * float(np.linalg.norm(head, 2)) * (1.0 + 1e-9), pairs, "gains of a stack's layers, multiplied"
+
+
+def is_residual(model: Any) -> bool:
+    """Whether a model is a deep network with a gain through what stands between its layers."""
+    return isinstance(model, DeepNetwork) and why_without_gain(model) is None and model.reduction != "all"
+
+
+def residual_reach(model: DeepNetwork, horizon: int) -> tuple[float, Array, str]:
+    """The same of residual blocks around recurrent layers, under the decoder; see ``is_residual``.
+
+    Args:
+        model: the network.
+        horizon: time steps.
+
+    Returns:
+        As ``stack_reach``.
+    """
+    network, head = model.residual(), to_numpy(model.decoder.weight)
+    asked: tuple[int | None, ...] = (None,) if model.reduction == "mean" else (None, horizon)
+    value, pairs = math.inf, np.full((len(head),) * 2, math.inf)
+    for steps in asked:
+        claim = residual_gain(network, head=head, measure="final", horizon=steps, time_limit=None)
+        if claim.value is not None:
+            value, pairs = min(value, claim.value), np.minimum(pairs, _pairs_of(network, claim, head))
+    return value, pairs, "gains of residual blocks, multiplied"
+
+
+def _pairs_of(network: ResidualStack, claim: Claim, head: Array) -> Array:
+    """Bounds ``(classes, classes)`` from a proved gain of the blocks, the last one's branch followed to each pair."""
+    assert claim.proof is not None
+    data = claim.proof.data
+    span = Span(data["measure"], data["horizon"])
+    claims = [layer_claim(layer, part) for layer, part in zip(network.layers, data["layers"])]
+    below, own = gain_below(network, claims, span), layer_gain(network.layers[-1], claims[-1], None, span)
+    assert not isinstance(below, str)
+    assert not isinstance(own, str)
+    scale = float(np.abs(network.scales[-1]).max()) * STRETCH[network.between]
+    apart = [pair_gains(np.eye(rows.shape[1]), rows, 1.0) for rows in (head, head @ network.mixing[-1])]
+    return below * (apart[0] + apart[1] * scale * own) * (1.0 + SLACK)

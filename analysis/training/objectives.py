@@ -31,6 +31,8 @@ from stability.certificate import Verdict
 from stability.certify import certify
 from stability.errors import ConfigurationError, UnsupportedError
 
+from ...models.deep import DeepNetwork
+from ...models.deep_gain import deep_reach
 from ...models.network import SequenceModel
 from ..attacks.gradient import pgd
 from ..tasks import Task
@@ -136,7 +138,8 @@ def reach(model: nn.Module) -> Tensor:
     """``(classes, classes)``: how far a unit of the input's l2 norm can move the difference of two logits.
 
     Args:
-        model: a ``SequenceModel`` with a layer that prescribes its gain, with logits at the last step or of the mean.
+        model: a ``SequenceModel`` with a layer that prescribes its gain, with logits at the last step or of the mean;
+            or a ``DeepNetwork`` of such layers, see ``models.deep_gain``.
 
     Returns:
         ``g |w_i - w_j|``, differentiable; zero on the diagonal.
@@ -144,6 +147,8 @@ def reach(model: nn.Module) -> Tensor:
     Raises:
         UnsupportedError: another model.
     """
+    if isinstance(model, DeepNetwork):
+        return deep_reach(model)
     gain = getattr(model.layer, "prescribed_gain", None) if isinstance(model, SequenceModel) else None
     if not isinstance(model, SequenceModel) or gain is None or model.reduction == "all":
         raise UnsupportedError(

@@ -358,6 +358,8 @@ def _parts_of(module: nn.Module) -> dict[str, Subject]:
 
 
 def _container(module: nn.Module) -> Subject:
+    if isinstance(module, DeepNetwork) and module.prescribes_gain:
+        return module.residual()
     parts = _parts_of(module)
     if len(parts) > 1 and isinstance(module, DeepNetwork):
         return module.side_by_side()

@@ -160,13 +160,20 @@ def certify(
         **({"parts": _in_short(answers)} if answers else {}),
     }
     text = screen(model, summary, discrete, out, hints, opinions)
-    output.show(document, "\n".join([text, "", *_part_lines(answers)]) if answers else text)
+    lines = _part_lines(answers, ABOUT_BLOCKS if certificate.criterion == "cascade" else ABOUT_PARTS)
+    output.show(document, "\n".join([text, "", *lines]) if answers else text)
     raise typer.Exit(1 if missed else EXIT[str(certificate.verdict)])
 
 
 ABOUT_PARTS = (
     "Each answer is about its part, under every input of that part. What stands between the parts is not part of any "
     "claim, and nothing is claimed about how fast the whole forgets."
+)
+
+
+ABOUT_BLOCKS = (
+    "Each answer is about its part, under every input of that part; the claims above are about encoder and blocks "
+    "together."
 )
 
 
@@ -186,7 +193,7 @@ def _in_short(answers: Mapping[str, Any]) -> dict[str, Any]:
     return {path: {key: found.summary()[key] for key in keys} for path, found in answers.items()}
 
 
-def _part_lines(answers: Mapping[str, Any]) -> list[str]:
+def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[str]:
     """A line for every part, and what they say of the whole."""
     rows = [
         (path, str(found.verdict), "" if found.rate is None else f"{found.rate:.6g}", str(found.criterion or ""))
@@ -194,7 +201,7 @@ def _part_lines(answers: Mapping[str, Any]) -> list[str]:
     ]
     grid = table(("part", "answer", "rate", "by"), rows, right=(2,))
     return [f"  {line}" for line in grid.splitlines()] + [
-        textwrap.fill(ABOUT_PARTS, 98, initial_indent="  ", subsequent_indent="  ")
+        textwrap.fill(about, 98, initial_indent="  ", subsequent_indent="  ")
     ]
 
 

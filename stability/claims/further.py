@@ -11,8 +11,10 @@ from stability.claims.contraction import calmer_claims
 from stability.claims.gain import norm_gain, stack_norm_gain
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
+from stability.claims.residual import residual_norm_gain
 from stability.solve.deadline import Deadline
 from stability.solve.rates import Rate
+from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.pairwise import PairwiseSystem
@@ -24,6 +26,7 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), _PAIRS, True),
     (lambda subject, main, limit: norm_gain(subject), (PairwiseSystem,), False),
     (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
+    (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
     (lambda subject, main, limit: _limit(subject, main, limit), _ANY, False),
     (lambda subject, main, limit: regional(subject, time_limit=limit), _NETWORKS, True),
 )

@@ -9,6 +9,7 @@ import numpy as np
 
 from stability.certificate import Claim, Verdict
 from stability.certify import certify
+from stability.claims.residual import residual_gain_claim
 from stability.criteria.interval import gated_findings, gated_proof
 from stability.errors import ConfigurationError, UnsupportedError
 from stability.gains.lure import incremental_gain
@@ -18,6 +19,7 @@ from stability.rules.registry import RULES, propose
 from stability.rules.stack_contraction import GAINS, GROW, pack
 from stability.rules.stack_gain import Span, as_stack, combined, layer_gain
 from stability.solve.deadline import Deadline, TimeLimit
+from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import Layer, LayerStack
 from stability.systems import DrivenSystem, PairwiseSystem, as_matrix
 from stability.systems.checks import as_choice
@@ -38,7 +40,8 @@ def stack_gain(
     step alone is asked for, the others put out a whole sequence.
 
     Args:
-        subject: a ``GatedCell``, a ``LayerStack``, or a module with one (``torch.nn.LSTM``, several layers).
+        subject: a ``GatedCell``, a ``LayerStack``, a ``ResidualStack``, or a module with one (``torch.nn.LSTM``,
+            several layers).
         head: ``H (k, outputs)``, such as the weights of a linear decoder; the identity by default.
         measure: ``"l2"``, or ``"final"`` for the outputs at the last step alone (discrete, one direction).
         horizon: ``None`` for every horizon, or a number of steps: then a layer with an activation on pairs need not
@@ -61,15 +64,14 @@ def stack_gain(
     """
     deadline = Deadline.after(time_limit)
     target = as_subject(subject)
+    if isinstance(target, ResidualStack):
+        return residual_gain(target, head=head, measure=measure, horizon=horizon, time_limit=deadline)
     stack = as_stack(target) if isinstance(target, (GatedCell, LayerStack)) else None
     if stack is None:
         raise UnsupportedError(
             f"stack_gain is about LSTM, GRU and stacks; use incremental_gain for a {type(target).__name__}"
         )
-    as_choice("measure", measure, ("l2", "final"))
-    if not is_horizon(horizon):
-        raise ConfigurationError(f"horizon must be None or a number of steps, got {horizon!r}")
-    span = Span(measure, horizon)
+    span = _span(measure, horizon)
     top = stack.layers[-stack.directions :]
     H = None if head is None else np.array(as_matrix("head", head, (None, sum(layer.outputs for layer in top))))
     claims, at = [], 0
@@ -79,7 +81,7 @@ def stack_gain(
             columns = np.ascontiguousarray(H[:, at : at + layer.outputs])
             at += layer.outputs
         asked = span if last else Span("l2", horizon)
-        claim = _best(layer, columns, asked, deadline.share(1.0 / (len(stack.layers) - k)))
+        claim = best_claim(layer, columns, asked, deadline.share(1.0 / (len(stack.layers) - k)))
         if claim is None:
             return Claim("gain", f"Whether layer {k} has a finite incremental gain is open.", Verdict.INCONCLUSIVE)
         claims.append(claim)
@@ -95,7 +97,52 @@ def stack_gain(
     return claim if valid else Claim("gain", f"No incremental gain was proved: {reason}.", Verdict.INCONCLUSIVE)
 
 
-def _best(layer: Layer, head: Array | None, span: Span, deadline: Deadline) -> Claim | None:
+def residual_gain(
+    network: ResidualStack, *, head: Any = None, measure: str = "l2", horizon: int | None = None, time_limit: TimeLimit
+) -> Claim:
+    """The same of residual blocks, see ``stack_gain``: what each adds to the one that it passes on.
+
+    Args:
+        network: the blocks.
+        head: as in ``stack_gain``.
+        measure: as there.
+        horizon: as there.
+        time_limit: seconds, shared evenly by the layers.
+
+    Returns:
+        The claim, inconclusive where a layer has no finite bound.
+
+    Raises:
+        DimensionError: a head that does not fit.
+        ConfigurationError: an unknown measure, or a horizon that is no number of steps.
+
+    Example:
+        >>> half = PairwiseSystem(0.5 * np.eye(2), 0.5 * np.eye(2), np.zeros(2), "abs")
+        >>> block = ResidualStack([half], np.eye(2), [2.0 * np.eye(2)])
+        >>> round(residual_gain(block, time_limit=None).value, 6)  # 1 + 2 * (0.5 / (1 - 0.5))
+        3.0
+    """
+    deadline, span = Deadline.after(time_limit), _span(measure, horizon)
+    H = None if head is None else np.array(as_matrix("head", head, (None, network.outputs)))
+    count, claims = len(network.layers), []
+    for k, layer in enumerate(network.layers):
+        asked = span if k == count - 1 else Span("l2", horizon)
+        claim = best_claim(layer, None, asked, deadline.share(1.0 / (count - k)))
+        if claim is None:
+            return Claim("gain", f"Whether layer {k} has a finite incremental gain is open.", Verdict.INCONCLUSIVE)
+        claims.append(claim)
+    made = residual_gain_claim(network, claims, H, span)
+    return made or Claim("gain", "No incremental gain of the blocks was proved.", Verdict.INCONCLUSIVE)
+
+
+def _span(measure: str, horizon: int | None) -> Span:
+    as_choice("measure", measure, ("l2", "final"))
+    if not is_horizon(horizon):
+        raise ConfigurationError(f"horizon must be None or a number of steps, got {horizon!r}")
+    return Span(measure, horizon)
+
+
+def best_claim(layer: Layer, head: Array | None, span: Span, deadline: Deadline) -> Claim | None:
     """The layer's claim that gives the smallest gain."""
     found = _CLAIMS[type(layer)](layer, head, span, deadline)
     if not found:

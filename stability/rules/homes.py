@@ -23,6 +23,7 @@ _KINDS = {
     "pairwise": "pair_norm pair_growth pair_isometry pair_linear pair_jump",
     "periodic_orbits": "periodic_orbits unstable_orbit",
     "regional_lmi": "regional_lmi",
+    "residual": "residual_gain residual_contraction",
     "slope_sequence": "slope_sequence slope_sequence_rate orbit_rate",
     "stack_contraction": "cascade",
     "stack_gain": "stack_gain",

@@ -13,15 +13,17 @@ import stability
 from stability.analysis import certified_radius, make_task, train
 from stability.errors import ConfigurationError, DimensionError, RankError
 from stability.models import BoundedGainRNN, SequenceModel, orthonormal
+from stability.models.activations import NORM_PRESERVING, householder
 from stability.verify import verify_claim
 
 ACTIVATIONS = ("maxmin", "abs", "householder")
 
 
-def drawn(seed: int, dtype=torch.float64, **options) -> BoundedGainRNN:
-    """A layer with parameters far from those it starts with, of sizes and options of its own."""
+def drawn(seed: int, dtype=torch.float64, sizes: tuple[int, int] | None = None, **options) -> BoundedGainRNN:
+    """A layer with parameters far from those it starts with, of options and, unless said, sizes of its own."""
     generator = torch.Generator().manual_seed(seed)
     n, p = 2 * int(torch.randint(1, 5, (), generator=generator)), int(torch.randint(1, 5, (), generator=generator))
+    n, p = sizes or (n, p)
     options = {"activation": ACTIVATIONS[seed % 3], "gain": 0.5 + (seed % 4), **options}
     layer = BoundedGainRNN(p, n, **options).to(dtype)
     with torch.no_grad():
@@ -30,45 +32,71 @@ def drawn(seed: int, dtype=torch.float64, **options) -> BoundedGainRNN:
     return layer
 
 
-def largest_ratio(layer, x: torch.Tensor, rounds: int, size: float = 1e-3) -> float:
-    """``|d_T| / |u|_2`` climbed by gradient, over runs ``x`` side by side."""
-    seed = int(x.abs().sum() * 1e6) % 2**31
-    u = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(seed))
-    best = 0.0
+class Together:
+    """Layers of one size and activation side by side: what ``layer(x)[1]`` is of each, in one pass."""
+
+    def __init__(self, layers: list[BoundedGainRNN]):
+        self.layers, self.activation = layers, layers[0].activation
+        weights = [layer.weights() for layer in layers]
+        self.W, self.V = (torch.stack([pair[k] for pair in weights]).detach().mT for k in (0, 1))
+        self.b = torch.stack([layer.bias.detach() for layer in layers])[:, None]
+        if self.activation == "householder":
+            self.angles = torch.stack([layer.angles.detach() for layer in layers])[:, None]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """``(layers, batch, time, p)`` to the last states ``(layers, batch, n)``."""
+        h = x.new_zeros(*x.shape[:2], self.W.shape[-1])
+        for u in x.unbind(2):
+            z = torch.baddbmm(self.b + u @ self.V, h, self.W)
+            h = householder(z, self.angles) if self.activation == "householder" else NORM_PRESERVING[self.activation](z)
+        return h
+
+
+def largest_ratios(run: Together, x: torch.Tensor, rounds: int, size: float = 1e-3) -> torch.Tensor:
+    """``|d_T| / |u|_2`` climbed by gradient from runs ``x (layers, batch, time, p)``; of each layer the largest."""
     with torch.no_grad():
-        nominal = layer(x)[1]
+        nominal = run(x)
+        for k, layer in enumerate(run.layers):  # it is the layer that is climbed
+            torch.testing.assert_close(layer(x[k])[1], nominal[k], rtol=1e-10, atol=1e-10)
+    u = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(len(run.layers)))
+    best = x.new_zeros(len(x))
     for _ in range(rounds):
-        u = (size * u / u.flatten(1).norm(dim=1)[:, None, None]).detach().requires_grad_()
-        moved = (layer(x + u)[1] - nominal).norm(dim=1)
-        best = max(best, float((moved / u.flatten(1).norm(dim=1)).max().detach()))
+        u = (size * u / u.flatten(2).norm(dim=2)[..., None, None]).detach().requires_grad_()
+        moved = (run(x + u) - nominal).norm(dim=2)
+        best = torch.maximum(best, (moved.detach() / u.detach().flatten(2).norm(dim=2)).amax(dim=1))
         (step,) = torch.autograd.grad(moved.sum(), u)
         u = u.detach() / size + 30.0 * step
     return best
 
 
-def trials(seeds: range, rounds: int) -> list[float]:
-    """Of each layer the largest ratio found, in units of its gain."""
-    shares = []
+def trials(seeds: range, rounds: int, sizes: tuple[int, int] | None = None) -> torch.Tensor:
+    """Of each layer the largest ratio found from 8 runs, in units of its gain."""
+    groups: dict[tuple, list[BoundedGainRNN]] = {}
     for seed in seeds:
-        layer = drawn(seed, rate=None if seed % 5 else 0.9)
-        generator = torch.Generator().manual_seed(seed + 1)
-        x = torch.randn(8, 6, layer.input_size, dtype=torch.float64, generator=generator)
-        shares.append(largest_ratio(layer, x, rounds) / layer.gain)
-    return shares
+        layer = drawn(seed, sizes=sizes, rate=None if seed % 5 else 0.9)
+        groups.setdefault((layer.activation, layer.hidden_size, layer.input_size), []).append(layer)
+    shares = []
+    for (_, _, p), layers in groups.items():
+        generator = torch.Generator().manual_seed(len(layers))
+        x = torch.randn(len(layers), 8, 6, p, dtype=torch.float64, generator=generator)
+        gains = torch.tensor([layer.gain for layer in layers], dtype=torch.float64)
+        shares.append(largest_ratios(Together(layers), x, rounds) / gains)
+    return torch.cat(shares)
 
 
 def test_no_parameters_exceed_the_gain_and_some_reach_it():
-    shares = trials(range(10), 25)
-    assert max(shares) <= 1.0
-    assert max(shares) >= 0.95
+    shares = trials(range(24), 25, sizes=(6, 2))
+    assert shares.max() <= 1.0
+    assert shares.max() >= 0.95
 
 
 @pytest.mark.slow
 def test_no_parameters_exceed_the_gain_in_many_trials():
     """8 runs of each of 1,250 layers: 10,000 ascents."""
     shares = trials(range(100, 1350), 40)
-    assert max(shares) <= 1.0
-    assert sum(share >= 0.95 for share in shares) > 50
+    assert len(shares) == 1250
+    assert shares.max() <= 1.0
+    assert (shares >= 0.95).sum() > 50
 
 
 @pytest.mark.parametrize("rate", [None, 0.8])

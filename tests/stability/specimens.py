@@ -22,6 +22,7 @@ from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, propose, worded
+from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
@@ -92,6 +93,13 @@ def turning(activation: str = "modrelu", bias: float = -0.1, size: float | None 
     W = np.array([[0.6, 0.0, 0.0, -0.8], [0.0, 0.8, -0.6, 0.0], [0.0, 0.6, 0.8, 0.0], [0.8, 0.0, 0.0, 0.6]])
     b = np.full(2 if activation == "modrelu" else 4, bias)
     return PairwiseSystem(W if size is None else size * W, np.eye(4, 2), b, activation, orthogonal=size is None)
+
+
+def residual_blocks() -> ResidualStack:
+    """A map and a sorted layer in residual branches of two features, their scales and what stands between not one."""
+    layers = [plain_map(), PairwiseSystem(0.5 * np.eye(2)[::-1], 0.5 * np.eye(2), np.zeros(2), "oplu")]
+    mixing = [np.array([[0.1, 0.0], [0.2, -0.1]]), np.array([[0.3, 0.1], [0.0, 0.2]])]
+    return ResidualStack(layers, np.eye(2), mixing, scales=np.array([[0.5, -0.25], [1.0, 0.5]]), between="gelu")
 
 
 HELD = 0.99932929973906692
@@ -178,6 +186,9 @@ def specimens() -> dict[str, Specimen]:
     out["gain of a stack"] = both, stack_gain(both)
     sorted_twice = LayerStack([turning("oplu", size=0.5), PairwiseSystem(np.eye(4), np.eye(4), np.zeros(4), "abs")])
     out["gain of a stack of pairs"] = sorted_twice, stack_gain(sorted_twice, measure="final", horizon=6)
+    blocks = residual_blocks()
+    out["gain of blocks"] = blocks, stack_gain(blocks, head=np.ones((1, 2)), measure="final")
+    out["contraction of blocks"] = blocks, certify(blocks).claim
     out["ball of inputs in l_inf"] = (
         decider(),
         largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.193, norm="linf")[0],

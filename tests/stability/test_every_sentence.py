@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specimens import decider, latch, network_map, plain_map, small_cell, turning, two_levels
+from specimens import decider, latch, network_map, plain_map, residual_blocks, small_cell, turning, two_levels
 
 from stability.certificate import Claim, Proof, Verdict
 from stability.gated.cell import GatedCell
 from stability.local.classifier import Classifier
 from stability.rules.registry import RULES, verdict_of, worded
+from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem
@@ -35,6 +36,8 @@ PLAIN = LayerStack([plain_map(), two_levels()])
 FLOWS = LayerStack([NETWORK, NETWORK])
 BOTH = LayerStack([plain_map(), plain_map()], directions=2)
 PART = of_part(GRU, "cell", "Net")
+BLOCKS = residual_blocks()
+ONE_BLOCK = ResidualStack(BLOCKS.layers[:1], np.eye(2), BLOCKS.mixing[:1])
 LMI = {"rate": 0.5, "overshoot": 3.0}
 ONE, TWO, THREE = np.zeros((1, 2)), np.zeros((2, 2)), np.zeros((3, 2))
 SCALAR, PAIR = np.zeros((1, 1)), np.array([[-0.25], [0.123456]])
@@ -116,6 +119,16 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a gain of a stack": (PLAIN, "stack_gain", {"gain": 1.23456, "head": np.eye(1)}, "gain", None),
     "a gain of a stack at the end": (PLAIN, "stack_gain", {"gain": 1.23456, "measure": "final"}, "gain", None),
     "a gain of a stack over steps": (PLAIN, "stack_gain", {"gain": 1.23456, "horizon": 5}, "gain", None),
+    "a gain of blocks": (
+        BLOCKS, "residual_gain", {"gain": 1.23456, "measure": "l2", "horizon": None}, "gain", None,
+    ),
+    "a gain of blocks at the end": (
+        BLOCKS, "residual_gain", {"gain": 1.23456, "measure": "final", "horizon": None, "head": HALF}, "gain", None,
+    ),
+    "a gain of blocks over steps": (
+        of_part(ONE_BLOCK, "body", "Net"), "residual_gain", {"gain": 1.2, "measure": "l2", "horizon": 5}, "gain", None,
+    ),
+    "contracting blocks": (BLOCKS, "residual_contraction", LMI, "contraction", None),
     "slopes": (FLOW, "destabilising_slopes", {"K": np.ones(2), **ROOT}, "contraction", None),
     "slopes without a name": (EULER, "destabilising_slopes", {"K": np.ones(2)}, "contraction", None),
     "a linear system's eigenvalue": (LINEAR, "destabilising_slopes", {"K": np.zeros(0), **PLUS}, "contraction", None),

@@ -1,0 +1,136 @@
+r"""How far an input can move the logits of a deep network: residual branches of known gain.
+
+With ``G_k`` the gain of layer ``k``, ``M_k`` the mixing behind it, ``g_k`` the scales of the norm before it, ``c`` how
+far GELU stretches (1.129; one without it) and ``w`` the rows of the decoder,
+
+.. math:: |\Delta(z_i - z_j)| \le |E| \prod_{k < K} (1 + |M_k|\, c\, |g_k|_\infty\, G_k)\;
+          \bigl(|w_i - w_j| + |(w_i - w_j) M_K|\, c\, |g_K|_\infty\, G_K\bigr)\, |u| .
+
+The last layer's gain is one to its last state, the others' are to whole sequences. See ``stability.rules.residual``.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stability.errors import UnsupportedError
+from stability.stacks.residual import STRETCH, ResidualStack
+from stability.systems import DrivenSystem, PairwiseSystem
+
+from .tensors import to_numpy
+
+if TYPE_CHECKING:
+    from .deep import DeepBlock, DeepNetwork
+
+
+def why_without_gain(network: DeepNetwork) -> str | None:
+    """Why no gain holds for all inputs of a deep network, whatever its layers are; or ``None``."""
+    if network.mixing == "glu":
+        return (
+            "between the layers of this deep network stand gated linear units, whose slope grows with their input, "
+            "so that no gain from inputs to logits holds for all inputs: take mixing=linear or mixing=gelu"
+        )
+    if network.norm == "layer":
+        return (
+            "layer norms divide by the size of their input: the gain through them has no useful bound: take norm=none "
+            "or norm=batch"
+        )
+    return None
+
+
+def affine_norm(block: DeepBlock, width: int) -> tuple[Tensor, Tensor]:
+    """Scales and shifts ``(width,)`` of a block's norm as it is evaluated."""
+    norm = block.norm
+    if not isinstance(norm, nn.BatchNorm1d):
+        like = block.mix.weight
+        return like.new_ones(width), like.new_zeros(width)
+    assert norm.running_var is not None
+    assert norm.running_mean is not None
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    return scale, norm.bias - scale * norm.running_mean
+
+
+def residual_stack(network: DeepNetwork) -> ResidualStack:
+    """Encoder and blocks as one subject, norms as they are evaluated, computed in float64.
+
+    Args:
+        network: with linear or GELU mixing, and batch norms or none.
+
+    Raises:
+        UnsupportedError: another network, or one whose layers are no such subjects.
+
+    Example:
+        >>> from stability.models import DeepNetwork
+        >>> network = DeepNetwork(3, 10, layer="bounded_gain", hidden_size=4, width=6, norm="none", mixing="linear")
+        >>> residual_stack(network)
+        ResidualStack(2 layers, inputs=3, name='DeepNetwork')
+    """
+    why = why_without_gain(network)
+    if why is not None:
+        raise UnsupportedError(why)
+    subjects = [layer.driven() for layer in network.layers]
+    for layer, found in zip(network.layers, subjects):
+        if not layer.outputs_hidden or not isinstance(found, (DrivenSystem, PairwiseSystem)):
+            raise UnsupportedError(f"residual branches with a {type(layer).__name__} are not combined here")
+    norms = [
+        [to_numpy(v) for v in affine_norm(copy.deepcopy(block).double(), network.width)] for block in network.residuals
+    ]
+    return ResidualStack(
+        subjects,
+        to_numpy(network.encoder.weight),
+        [to_numpy(block.mix.weight) for block in network.residuals],
+        scales=np.stack([scale for scale, _ in norms]),
+        shifts=np.stack([shift for _, shift in norms]),
+        encoder_bias=to_numpy(network.encoder.bias),
+        mixing_bias=np.stack([to_numpy(block.mix.bias) for block in network.residuals]),
+        between="gelu" if network.mixing == "gelu" else "identity",
+        name=type(network).__name__,
+    )
+
+
+def deep_reach(network: DeepNetwork) -> Tensor:
+    """``(classes, classes)``: how far a unit of the input's l2 norm can move the difference of two logits.
+
+    Args:
+        network: whose layers prescribe their gains; with logits at the last step or of the mean.
+
+    Returns:
+        The bounds of the formula above with the prescribed gains, differentiable; zero on the diagonal.
+
+    Raises:
+        UnsupportedError: another network.
+
+    Example:
+        >>> from stability.models import DeepNetwork
+        >>> network = DeepNetwork(3, 10, layer="bounded_gain", hidden_size=4, width=6, norm="none", mixing="linear")
+        >>> deep_reach(network).shape
+        torch.Size([10, 10])
+    """
+    why = why_without_gain(network)
+    gains = [getattr(layer, "prescribed_sequence_gain", None) for layer in network.layers[:-1]]
+    gains.append(network.layers[-1].prescribed_gain)
+    if why is None and None in gains:
+        why = f"no gain is prescribed for layers of kind {network.layer_name}: take bounded_gain"
+    if why is None and network.reduction == "all":
+        why = "logits at every step are no one decision"
+    if why is not None:
+        raise UnsupportedError(why)
+    stretch, w = STRETCH["gelu" if network.mixing == "gelu" else "identity"], network.decoder.weight
+    below = torch.linalg.matrix_norm(network.encoder.weight, 2)
+    scales = [affine_norm(block, network.width)[0].abs().amax() * stretch for block in network.residuals]
+    for block, scale, gain in zip(network.residuals[:-1], scales, gains):
+        below = below * (1.0 + torch.linalg.matrix_norm(block.mix.weight, 2) * scale * gain)
+    through = network.residuals[-1].mix.weight
+    return below * (_apart(w) + _apart(w @ through) * scales[-1] * gains[-1])
+
+
+def _apart(rows: Tensor) -> Tensor:
+    """Distances ``(k, k)`` of rows, with a gradient of zero where two are equal."""
+    squares = (rows[:, None] - rows[None]).square().sum(dim=2)
+    differ = squares > 0
+    return torch.where(differ, torch.where(differ, squares, 1.0).sqrt(), 0.0)
