@@ -12,7 +12,7 @@ The last layer's gain is one to its last state, the others' are to whole sequenc
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -112,7 +112,7 @@ def deep_reach(network: DeepNetwork) -> Tensor:
         torch.Size([10, 10])
     """
     why = why_without_gain(network)
-    gains = [getattr(layer, "prescribed_sequence_gain", None) for layer in network.layers[:-1]]
+    gains: list[Any] = [getattr(layer, "prescribed_sequence_gain", None) for layer in network.layers[:-1]]
     gains.append(network.layers[-1].prescribed_gain)
     if why is None and None in gains:
         why = f"no gain is prescribed for layers of kind {network.layer_name}: take bounded_gain"

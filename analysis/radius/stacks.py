@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ def stack_reach(model: SequenceModel, horizon: int) -> tuple[float, Array, str]:
     return value * float(np.linalg.norm(head, 2)) * (1.0 + 1e-9), pairs, "gains of a stack's layers, multiplied"
 
 
-def is_residual(model: Any) -> bool:
+def is_residual(model: Any) -> TypeGuard[DeepNetwork]:
     """Whether a model is a deep network with a gain through what stands between its layers."""
     return isinstance(model, DeepNetwork) and why_without_gain(model) is None and model.reduction != "all"
 

@@ -199,6 +199,10 @@ def test_the_bound_survives(how):
     run = torch.compile(layer, backend="aot_eager") if how == "compiled" else layer
     u = torch.randn(x.shape)
     u /= u.flatten(1).norm(dim=1)[:, None, None]
+    with torch.no_grad():
+        exact = copy.deepcopy(layer).double()(x.double())[0].float()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how == "autocast"):
+            torch.testing.assert_close(run(x)[0], exact, rtol=1e-4, atol=1e-4)  # bfloat16 is a hundredfold further off
     for size in (1e-1, 1.0, 100.0):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how == "autocast"), torch.no_grad():
             moved = (run(x + size * u)[1] - run(x)[1]).double().norm(dim=1)
