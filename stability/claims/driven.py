@@ -43,7 +43,11 @@ MOST_APART = 16
 _SETTLED, _NARROWING = 1e-3, 2e-3
 """Sets that shrink by less than this share, in a time constant or a round, are taken as they are."""
 _HOPELESS = -0.4
-"""Where the inequality fails by more, telling inputs apart has not been seen to help."""
+"""Where it fails by more on linear bounds, deeper ones or inputs told apart have not been seen to help."""
+_SAYS = 0.1
+"""A rate that uses less of what the linear part alone would forget is looked for again on narrower sets."""
+_DEEPEST = 30
+"""Steps that bounds are traced back where a linear part keeps what was longer than one step."""
 _PATIENCE = 4
 """Rounds that may bring less than that before the others are given up."""
 
@@ -97,23 +101,29 @@ def _searched(
     first = no_tube(subject) or _first_box(subject, low, high)
     if isinstance(first, str):
         return _open(subject, first)
-    margin, width = None, math.inf
+    margin, width, best = None, math.inf, None
     for sets in _narrowed(subject, low, high, *first, deadline):
         width = sets.width
         try:
             inner = slopes_on(subject, sets.low, sets.high)
             finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
         except StabilityError as error:
-            return _open(subject, f"the slopes on the sets make no system: {error}", margin)
+            return best or _open(subject, f"the slopes on the sets make no system: {error}", margin)
         margin = finding.margin if margin is None else max(margin, finding.margin or margin)
         claim = _claim(subject, finding, sets)
+        if claim is None and best is not None:
+            break
         if claim is not None:
             words = f"on sets of width {width:.3g} on average, {sets.settled} steps after entry"
-            return claim, Finding("driven", True, finding.margin, words, finding.rate)
-        if finding.margin is not None and finding.margin < _HOPELESS:
+            before, reached = 0.0 if best is None else best[1].margin or 0.0, finding.margin or 0.0
+            if reached > before:
+                best = claim, Finding("driven", True, finding.margin, words, finding.rate)
+            if rate != "best" or reached >= _SAYS * (1.0 - first[1]) or reached < 1.1 * before:
+                break
+        elif "backward" in sets.data and finding.margin is not None and finding.margin < _HOPELESS:
             break
     words = "the time limit came first" if deadline.cut else f"it fails on sets of width {width:.3g} on average"
-    return _open(subject, words, margin)
+    return best or _open(subject, words, margin)
 
 
 def _open(subject: DrivenSystem, why: str, margin: float | None = None) -> tuple[Claim, Finding]:
@@ -165,7 +175,7 @@ def _narrowed(
         yield _Sets(tube.low, tube.high, tube.steps, data)
     bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), tube.states())
     made: list[Schedule] = []
-    for schedule in BACKWARD:
+    for schedule in _schedules(share):
         if schedule.histories(subject.inputs) > MOST_APART or deadline.over:
             continue
         rounds = _rounds(bounds, schedule, deadline)
@@ -174,6 +184,17 @@ def _narrowed(
         made.append(replace(schedule, rounds=rounds))
         rows = np.array([astuple(part) for part in made], dtype=np.float64)
         yield _Sets(bounds.low, bounds.high, tube.steps + bounds.steps, {**data, "backward": rows})
+
+
+def _schedules(share: float) -> tuple[Schedule, ...]:
+    """``BACKWARD``, its first with more steps at a time for a state that keeps the share ``q`` of itself."""
+    first, *others = BACKWARD
+    return replace(first, depth=min(first.depth * _beat(share), _DEEPEST)), *others
+
+
+def _beat(share: float) -> int:
+    """Steps of a time constant of the linear part."""
+    return max(1, min(round(1.0 / (1.0 - share)), 50))
 
 
 def _rounds(bounds: BackwardBounds, schedule: Schedule, deadline: Deadline) -> int:
@@ -194,7 +215,7 @@ def _settled(subject: DrivenSystem, low: Array, high: Array, r: Array, share: fl
     A symbol lives for about a time constant of the linear part, ``1 / (1 - q)`` steps: the window is as many of them as
     the largest number of columns allows.
     """
-    beat = max(1, min(round(1.0 / (1.0 - share)), 50))
+    beat = _beat(share)
     tube = Tube(subject, low, high, np.nextafter((1 + ROOM) * r, np.inf) if share else r, WINDOW)
     last = math.inf
     for k in range(min(WAITS * beat, MOST_STEPS) if share else FIRST):

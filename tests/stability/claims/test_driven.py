@@ -95,6 +95,15 @@ def test_a_wider_box_proves_no_faster_rate():
     assert rates[0] < rates[1] < rates[2]  # type: ignore[operator]
 
 
+def test_a_leak_is_traced_back_over_its_time_constant():
+    """Zonotopes prove nothing here, and bounds over a few steps little: the state keeps .7 of itself a step."""
+    driven = reservoir(8, 0.95, 0.3, 2)
+    claim, _ = driven_contraction(driven, (-0.5, 0.5), tol=1e-2)
+    assert claim.verdict is Verdict.CERTIFIED
+    assert claim.value < 0.98
+    assert holds_on_trajectories(driven, claim, 0) <= 1.0
+
+
 @pytest.fixture(scope="module")
 def proved() -> tuple[DrivenSystem, Claim]:
     driven = reservoir(6, 0.9, 0.5, 1)
