@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import platform
+import shutil
+import subprocess
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,7 +42,7 @@ def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]
 
     Example:
         >>> sorted(environment(0, torch.device("cpu"), "now"))
-        ['device', 'finished', 'machine', 'seed', 'started', 'versions']
+        ['commit', 'device', 'finished', 'machine', 'seed', 'started', 'versions']
     """
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -47,6 +52,7 @@ def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]
             versions[name] = "unknown"
     return {
         "versions": versions,
+        "commit": commit(),
         "seed": seed,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "machine": {
@@ -58,3 +64,37 @@ def environment(seed: int, device: torch.device, started: str) -> dict[str, Any]
         "started": started,
         "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
     }
+
+
+@functools.cache
+def commit() -> str | None:
+    """The commit of this program: of the checkout that it runs from, or of what it was installed from.
+
+    Returns:
+        The digest, with ``, changed since`` where files of the checkout are other ones; ``None`` where it is not known.
+
+    Example:
+        >>> commit() is None or len(commit().partition(",")[0]) == 40
+        True
+    """
+    root = Path(__file__).resolve().parents[1]
+    git = shutil.which("git") if (root / ".git").exists() else None
+    if git is None:
+        return _installed()
+    asked = (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+    told: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "timeout": 20}
+    try:
+        head, changed = (subprocess.run([git, "-C", str(root), *words], **told).stdout for words in asked)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head.strip() + (", changed since" if changed.strip() else "")
+
+
+def _installed() -> str | None:
+    """The commit that an installation from a repository noted (PEP 610)."""
+    try:
+        noted = metadata.distribution("rnn-stability").read_text("direct_url.json")
+        found = (json.loads(noted or "{}").get("vcs_info") or {}).get("commit_id")
+    except (metadata.PackageNotFoundError, ValueError, AttributeError):
+        return None
+    return found if isinstance(found, str) else None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from stability.gains.gain import Gain
     from stability.gains.lure import incremental_gain
     from stability.gated.cell import GatedCell
-    from stability.loop_margin import GainMargin, gain_margin
+    from stability.loop_margin import GainMargin, gain_margin, step_margin
     from stability.recovery import Recovery, memory_horizon, recovery_time
     from stability.refute import Refutation, refute
     from stability.solve.hinf import hinf_norm
@@ -65,7 +65,7 @@ _NAMES = {
     "stability.gains.gain": "Gain",
     "stability.gains.lure": "incremental_gain",
     "stability.gated.cell": "GatedCell",
-    "stability.loop_margin": "GainMargin gain_margin",
+    "stability.loop_margin": "GainMargin gain_margin step_margin",
     "stability.recovery": "Recovery memory_horizon recovery_time",
     "stability.refute": "Refutation refute",
     "stability.solve.hinf": "hinf_norm",
@@ -113,6 +113,7 @@ __all__ = [
     "refute",
     "regional",
     "smallest_overshoot",
+    "step_margin",
     "theorem1",
     "verify",
     # errors

@@ -1,4 +1,4 @@
-"""How much steeper a loop may be: the largest slopes with a proof, the smallest with a counter-example."""
+"""How much steeper a loop may be, or coarser its integrator: the largest factor with a proof, the smallest without."""
 
 from __future__ import annotations
 
@@ -76,23 +76,71 @@ def gain_margin(
     """
     if not isinstance(tol, float) or not 0.0 < tol < 1.0:
         raise ConfigurationError(f"tol must be a number in (0, 1), got {tol!r}")
-    system = _with_slopes(as_subject(subject))
+    system = loop_of(as_subject(subject))
     if (system.alpha > 0).any() or (system.beta < 0).any():
         raise ConfigurationError(
             f"slopes must contain 0, got {system.slope}: else a larger factor is no larger interval; move the middle "
             "into A first (A + B K C, slopes minus K)"
         )
     deadline = Deadline.after(time_limit).named("gain margin")
+    return _margin(lambda factor: at_gain(system, factor), system, tol, refute, seed, deadline)
+
+
+def step_margin(
+    subject: Any, *, tol: float = 1e-3, refute: bool = True, seed: int = 0, time_limit: TimeLimit = None
+) -> GainMargin:
+    r"""The largest factor of an integrator's step that is certified, and the smallest that is proved to destabilise.
+
+    For Euler the certified steps form an interval that starts at zero (see ``largest_step``), so that all smaller
+    factors are certified with the first number; about factors beyond the second nothing is said.
+
+    Args:
+        subject: a map that was made of a flow by an integrator, ``system.discretise(method, dt)``.
+        tol: relative tolerance of both factors.
+        refute: look for the second factor.
+        seed: of the search for counter-examples.
+        time_limit: seconds; what was found until then is the answer.
+
+    Returns:
+        Both factors of the step, each with its certificate.
+
+    Raises:
+        ConfigurationError: a bad ``tol``.
+        UnsupportedError: a subject that no integrator made.
+
+    Example:
+        >>> margin = step_margin(LureSystem.recurrent([[-2.0]], [[0.5]]).discretise("euler", 0.1))
+        >>> round(margin.certified, 1)
+        10.0
+    """
+    if not isinstance(tol, float) or not 0.0 < tol < 1.0:
+        raise ConfigurationError(f"tol must be a number in (0, 1), got {tol!r}")
+    system = loop_of(as_subject(subject))
+    if system.origin is None:
+        raise UnsupportedError("a step margin is about an integrator's step; this system has none")
+    deadline = Deadline.after(time_limit).named("step margin")
+    return _margin(lambda factor: at_step(system, factor), system, tol, refute, seed, deadline)
+
+
+def _margin(
+    at: Callable[[float], LureSystem | None],
+    system: LureSystem,
+    tol: float,
+    refute: bool,
+    seed: int,
+    deadline: Deadline,
+) -> GainMargin:
+    """Both factors of what ``at`` multiplies."""
 
     def proved(factor: float) -> Certificate | None:
-        scaled = _at(system, factor)
+        scaled = at(factor)
         if scaled is None:
             return None
         found = certify(scaled, criterion="multiplier", solver="riccati", rate="any", refute=False, time_limit=deadline)
         return found if found.verdict is Verdict.CERTIFIED else None
 
     def broken(factor: float) -> Certificate | None:
-        scaled = _at(system, factor)
+        scaled = at(factor)
         found = None if scaled is None else search(scaled, seed=seed, time_limit=deadline)
         if scaled is None or found is None or found.proof is None or found.claim is None or not found.found:
             return None
@@ -105,20 +153,47 @@ def gain_margin(
     return GainMargin(low, certificate, high, refutation, system.slope)
 
 
-def _with_slopes(subject: Any) -> LureSystem:
+def loop_of(subject: Any) -> LureSystem:
+    """The Lur'e system of a subject, whose slopes and step a margin is about.
+
+    Args:
+        subject: a ``LureSystem``, or a network with one.
+
+    Raises:
+        UnsupportedError: it has none, or one without channels.
+    """
     system: Any = getattr(subject, "system", None)
     if not isinstance(system, LureSystem) or not system.channels:
         raise UnsupportedError(f"a gain margin is about the slopes of a Lur'e system; {subject!r} has none")
     return system
 
 
-def _at(system: LureSystem, factor: float) -> LureSystem | None:
-    """The system with its slopes multiplied; ``None`` where its channels' equation may have no solution."""
+def at_gain(system: LureSystem, factor: float) -> LureSystem | None:
+    """The system with its slopes multiplied; ``None`` where its channels' equation may have no solution.
+
+    Args:
+        system: a flow, a map, or a map that an integrator made.
+        factor: of the slopes.
+    """
     base = system if system.origin is None else system.origin.base
     slope = factor * base.alpha, factor * base.beta
     try:
         scaled = LureSystem(base.A, base.B, base.C, base.D, slope, base.dt, part=base.part)
         return scaled if system.origin is None else scaled.discretise(system.origin.method, system.origin.dt)
+    except IllPosedError:
+        return None
+
+
+def at_step(system: LureSystem, factor: float) -> LureSystem | None:
+    """The flow behind a map, integrated with a step that is so many times as long; ``None`` for any other system.
+
+    Args:
+        system: a map that an integrator made.
+        factor: of its step.
+    """
+    origin = system.origin
+    try:
+        return None if origin is None else origin.base.discretise(origin.method, factor * origin.dt)
     except IllPosedError:
         return None
 

@@ -134,4 +134,4 @@ def _carry_out(
         outcome = {"status": "unavailable", "reason": str(error)}
         if isinstance(error, NoDataError):
             outcome["needs"] = "data"
-    return {**outcome, "seconds": time.perf_counter() - begun}
+    return {**outcome, "code": STEPS[name].__module__, "seconds": time.perf_counter() - begun}

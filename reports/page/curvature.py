@@ -7,6 +7,8 @@ from ..formatting import count, number, signed
 from ..stored.collect import Report
 from ..stored.reasons import reasons_for
 from .layout import NAMED, Section, draw, field, tabulate
+from .marks import MEASURED
+from .protocol import protocol
 from .trainings import several
 
 HESSIAN = (
@@ -61,13 +63,22 @@ def curvature(report: Report) -> Section | None:
             (NAMED, *columns, field("parameters", "hessian", "n_parameters", count)),
             models,
             "the smallest eigenvalue is not told apart from 0, or it was not computed",
+            protocol=protocol(models, "hessian"),
+            made=("hessian",),
         )
         + tabulate(
             "Lanczos and PyHessian on the same sequences",
             (NAMED, *(field(title, "hessian", path, show) for title, path, show in OPINION)),
             [m for m in models if m.documents["hessian"].get("pyhessian")],
             "not computed",
+            protocol=protocol(models, "hessian"),
+            made=("hessian",),
         ),
-        draw(*((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models) if models)),
+        draw(
+            *((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models) if models),
+            marks=(MEASURED,),
+            protocol=protocol(models, "hessian"),
+            made=("hessian",),
+        ),
         reasons_for(report.models, "hessian"),
     ).kept

@@ -10,7 +10,6 @@ import hashlib
 import json
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -19,20 +18,22 @@ from stability.errors import FileFormatError
 from stability.storage.folder import Folder, claim
 from stability.storage.writing import make_folder, write_text
 
-from ..boxes import box_note
-from ..formatting import FILTERS, metric_word
+from ..formatting import FILTERS
 from ..jsonable import jsonable
 from ..names import breakable, cut
-from ..stored.collect import FRAMES, ModelRecord, Report, check_folder, collect
+from ..stored.collect import FRAMES, Report, check_folder, collect
 from ..stored.limits import LETTERS
-from ..stored.reasons import missing, model_advice
 from ..stored.studies import read_studies
-from ..vocabulary import like_data, meaning, notes, reason, sentence, weaker
-from .performance import score
+from .answer import answer, ranked
+from .blocks import block
+from .layout import Table
+from .made import made, sources
+from .marks import MARKS
+from .overview import overview
+from .previous import PREVIOUS, changes, earlier
 from .provenance import lead, provenance
 from .sections import sections
 from .studies import study_sections
-from .trainings import held_out, verdict_counts
 
 STUDIES = "studies"
 """Folder in a report's directory whose studies the page lists: ``stability study --all --out REPORT/studies``."""
@@ -47,7 +48,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters.update(FILTERS, breakable=breakable)
+    env.filters.update(FILTERS, breakable=breakable, sources=sources)
     return env
 
 
@@ -79,52 +80,31 @@ def render(run_dir: str | Path, *, overwrite: bool = False, processes: int = 1) 
     with claim(run_dir, "report --redraw") as own:
         own.reserve(page_files(), "report", overwrite=overwrite, adopt=True)
         report = collect(run_dir)
-        page = _page(report, processes)
-        write_text(own.path / "report.json", json.dumps(jsonable(report.to_dict()), indent=1, allow_nan=False) + "\n")
+        document = report.to_dict()
+        text, before = json.dumps(jsonable(document), indent=1, allow_nan=False) + "\n", earlier(own.path, document)
+        page = _page(report, processes, changes(document, before), hashlib.sha256(text.encode("utf-8")).hexdigest())
+        if before is not None:
+            write_text(own.path / PREVIOUS, json.dumps(before, indent=1) + "\n")
+        write_text(own.path / "report.json", text)
         _write_tables(own, report)
         return write_text(own.path / "report.html", page)
 
 
-def _card(m: ModelRecord) -> dict[str, Any]:
-    """Everything that stands on one model's card."""
-    return {
-        "record": m,
-        "sentence": m.refused or sentence(m.certificate, m.is_discrete),
-        "statement": None if m.certificate is None else m.certificate["statement"],
-        "reason": reason(m.certificate) if m.state in ("certified", "inconclusive") else "",
-        "notes": notes(m.certificate, box_note(m.analysis)),
-        "advice": model_advice(m),
-        "facts": [
-            *meaning(m.certificate, m.is_discrete, m.length),
-            *like_data(m.certificate, m.is_discrete),
-            *_trainings(m),
-        ],
-        "weaker": weaker(m.certificate),
-        "missing": missing(m),
-        "score": score(m),
-    }
-
-
-def _trainings(m: ModelRecord) -> list[tuple[str, str]]:
-    if not m.trainings.several:
-        return []
-    runs = f"{len(m.trainings.runs)} trainings"
-    return [
-        (f"verdicts of {runs}", verdict_counts(m)),
-        (f"held-out {metric_word(m.metric)}, mean of {runs}", held_out(m)),
-    ]
-
-
-def _page(report: Report, processes: int) -> str:
+def _page(report: Report, processes: int, changed: tuple[Table, ...], digest: str) -> str:
     env = environment()
     css = str((env.loader.get_source(env, "report.css"))[0])  # type: ignore[union-attr]
     return env.get_template("report.html.j2").render(
         report=report,
         title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
-        models=[_card(m) for m in report.models],
+        answer=answer(report),
+        first=overview(report),
+        models=[block(m, len(report.models)) for m in ranked(report.models)],
         sections=[*sections(report, processes), *study_sections(*read_studies(report.folder / STUDIES), f"{STUDIES}/")],
         lead=lead(report),
-        provenance=provenance(report),
+        provenance=provenance(report, changed),
+        made=made(report),
+        marks=MARKS,
+        digest=digest,
         css=Markup(css),
         policy=policy(css),
         version=version("rnn-stability"),
@@ -151,7 +131,7 @@ def policy(css: str) -> str:
 def page_files() -> tuple[str, ...]:
     """Names of all files that drawing a report may write."""
     stems = (*FRAMES, "margins", "claims", "trainings", "models")
-    return ("report.html", "report.json", *(f"tables/{stem}.csv" for stem in stems))
+    return ("report.html", "report.json", PREVIOUS, *(f"tables/{stem}.csv" for stem in stems))
 
 
 def _write_tables(own: Folder, report: Report) -> None:

@@ -10,27 +10,70 @@ from markupsafe import Markup
 
 from stability.storage.artifacts import artifact
 
+from ..formatting import count, duration
 from ..stored.collect import ModelRecord
+from .marks import MARK_OF, PROVED
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A table cell: text, a tone (``good``, ``bad``, ``quiet`` or none) that its text also says, and where it leads."""
+    """A table cell.
+
+    Attributes:
+        text: of the cell.
+        tone: ``good``, ``bad``, ``quiet`` or none; its text says it, too.
+        href: where it leads.
+        mark: of its number, see ``marks.MARKS``; ``None`` for that of its column.
+    """
 
     text: str
     tone: str = ""
     href: str = ""
+    mark: str | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; ``numeric`` columns are aligned to the right; ``dash``: what a cell with a dash alone means."""
+    """Rows of cells.
+
+    Attributes:
+        caption: what it shows.
+        header: titles of the columns.
+        rows: their cells, the first of each is its heading.
+        numeric: columns that are aligned to the right.
+        dash: what a cell with a dash alone means.
+        marks: of the columns' numbers; empty for what is given, names and settings.
+        protocol: how its numbers were measured.
+        made: steps of the analysis that its numbers are from.
+    """
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     numeric: tuple[int, ...] = ()
     dash: str = ""
+    marks: tuple[str, ...] = ()
+    protocol: str = ""
+    made: tuple[str, ...] = ()
+
+    def over(self, column: int) -> str:
+        """The mark of a column's numbers."""
+        return self.marks[column] if column < len(self.marks) else ""
+
+    def mark(self, row: int, column: int) -> str:
+        """The mark of a cell's number."""
+        own = self.rows[row][column].mark
+        return own if own is not None else self.over(column)
+
+    @property
+    def proved(self) -> bool:
+        """Whether there is anything proved in it."""
+        return any(self.mark(i, k) == PROVED for i, row in enumerate(self.rows) for k in range(len(row)))
+
+    @property
+    def marked(self) -> bool:
+        """Whether any of its numbers has a mark."""
+        return any(self.mark(i, k) for i, row in enumerate(self.rows) for k in range(len(row)))
 
     @property
     def explained(self) -> str:
@@ -46,23 +89,29 @@ class Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its title, what it says of one record, and whether that is a number."""
+    """A column of a table: its title, what it says of one record, whether that is a number, and that number's mark."""
 
     title: str
     show: Callable[[Any], str | Cell]
     numeric: bool = True
+    mark: str = ""
 
 
-def text(title: str, show: Callable[[Any], Any]) -> Column:
+def text(title: str, show: Callable[[Any], Any], mark: str = "") -> Column:
     """A column of words."""
-    return Column(title, show, numeric=False)
+    return Column(title, show, numeric=False, mark=mark)
 
 
-NAMED = text("model", lambda model: model.title)
+def named(model: ModelRecord) -> Cell:
+    """A model's name, which leads to all that is known of it."""
+    return Cell(model.title, href=f"#model-{model.place}")
+
+
+NAMED = text("model", named)
 """The first column of most tables: the model's name."""
 
 
-def field(title: str, document: str, path: str, show: Callable[[Any], str]) -> Column:
+def field(title: str, document: str, path: str, show: Callable[[Any], str], mark: str | None = None) -> Column:
     """A column of numbers that stand in a document of every model.
 
     Args:
@@ -70,6 +119,7 @@ def field(title: str, document: str, path: str, show: Callable[[Any], str]) -> C
         document: the document's stem; it and the field must be described in ``stability.storage.artifacts``.
         path: the field, with a dot before a field inside it.
         show: the number as a reader wants it.
+        mark: of the numbers; by default that of the document's results, and none for counts and times.
 
     Returns:
         The column; it shows what ``show`` makes of ``None`` where a model has no such number.
@@ -94,7 +144,8 @@ def field(title: str, document: str, path: str, show: Callable[[Any], str]) -> C
         spread = model.trainings.number(f"{document}.{path}") if value is not None else None
         return show(value) if spread is None else averaged(spread, show)
 
-    return Column(title, read)
+    given = show in (count, duration)
+    return Column(title, read, mark=mark if mark is not None else "" if given else MARK_OF.get(document, ""))
 
 
 def averaged(spread: Mapping[str, float], show: Callable[[Any], str]) -> str:
@@ -115,7 +166,15 @@ def averaged(spread: Mapping[str, float], show: Callable[[Any], str]) -> str:
     return f"{mean} ± {show(half).removeprefix('+')}"
 
 
-def tabulate(caption: str, columns: Sequence[Column], records: Iterable[Any], dash: str = "") -> tuple[Table, ...]:
+def tabulate(
+    caption: str,
+    columns: Sequence[Column],
+    records: Iterable[Any],
+    dash: str = "",
+    *,
+    protocol: str = "",
+    made: tuple[str, ...] = (),
+) -> tuple[Table, ...]:
     """A table with a row a record; none where there is no record.
 
     Args:
@@ -123,24 +182,43 @@ def tabulate(caption: str, columns: Sequence[Column], records: Iterable[Any], da
         columns: its columns.
         records: what the columns speak of: models, mostly.
         dash: what a cell with a dash alone means.
+        protocol: how its numbers were measured.
+        made: steps that they are from.
     """
     cells = [[c.show(record) for c in columns] for record in records]
     rows = tuple(tuple(cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row) for row in cells)
     numeric = tuple(k for k, c in enumerate(columns) if c.numeric)
-    return (Table(caption, tuple(c.title for c in columns), rows, numeric, dash),) if rows else ()
+    titles, marks = tuple(c.title for c in columns), tuple(c.mark for c in columns)
+    return (Table(caption, titles, rows, numeric, dash, marks, protocol, made),) if rows else ()
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing and what to see in it."""
+    """One drawing, what to see in it, and where its numbers are from: marks, protocol and steps as of a table."""
 
     svg: Markup
     caption: str = ""
+    marks: tuple[str, ...] = ()
+    protocol: str = ""
+    made: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page."""
+    """A part of the page.
+
+    Attributes:
+        anchor: its identifier.
+        title: its heading.
+        text: a few sentences.
+        tables: of it.
+        panels: of it.
+        notes: sentences below.
+        small: its panels stand close.
+        wide: its panels take all the width.
+        protocol: of all panels together.
+        made: steps that all panels are from.
+    """
 
     anchor: str
     title: str
@@ -148,6 +226,20 @@ class Section:
     tables: tuple[Table, ...] = ()
     panels: tuple[Panel, ...] = ()
     notes: tuple[str, ...] = ()
+    small: bool = False
+    wide: bool = False
+    protocol: str = ""
+    made: tuple[str, ...] = ()
+
+    @property
+    def proved(self) -> bool:
+        """Whether there is anything proved in it, so that it stays in the view of what is."""
+        return any(t.proved for t in self.tables) or any(PROVED in p.marks for p in self.panels)
+
+    @property
+    def marked(self) -> bool:
+        """Whether any of its numbers has a mark."""
+        return any(t.marked for t in self.tables) or any(p.marks for p in self.panels)
 
     @property
     def kept(self) -> Section | None:
@@ -168,6 +260,8 @@ def each(
         said = said or svg is not None
 
 
-def draw(*drawn: tuple[str | None, str]) -> tuple[Panel, ...]:
-    """Panels of what could be drawn, each with its caption."""
-    return tuple(Panel(Markup(svg), caption) for svg, caption in drawn if svg is not None)
+def draw(
+    *drawn: tuple[str | None, str], marks: tuple[str, ...] = (), protocol: str = "", made: tuple[str, ...] = ()
+) -> tuple[Panel, ...]:
+    """Panels of what could be drawn, each with its caption, all with the same marks, protocol and steps."""
+    return tuple(Panel(Markup(svg), caption, marks, protocol, made) for svg, caption in drawn if svg is not None)

@@ -7,6 +7,8 @@ from ..formatting import count, duration, number
 from ..stored.collect import Report
 from ..stored.reasons import reasons_for
 from .layout import NAMED, Section, draw, each, field, tabulate
+from .marks import MEASURED, PROVED
+from .protocol import protocol
 
 
 def local(report: Report) -> Section | None:
@@ -29,6 +31,9 @@ def local(report: Report) -> Section | None:
             lambda m, i: figures.inputs(m, i, f"local-inputs-{i}"),
             "The two inputs that give way first, and the perturbations that change their class.",
         ),
+        marks=(PROVED, MEASURED),
+        protocol=protocol(models, "local"),
+        made=("local",),
     )
     tables = tabulate(
         "Single inputs: certified and attacked radii in the Euclidean norm of the whole sequence's change, medians "
@@ -37,7 +42,7 @@ def local(report: Report) -> Section | None:
             NAMED,
             field("inputs", "local", "samples", count),
             field("classified correctly", "local", "correct", count),
-            field("certified radius", "local", "median_radius", number),
+            field("certified radius", "local", "median_radius", number, PROVED),
             field("attacked radius", "local", "median_attack", number),
             field("certified / attacked", "local", "median_ratio", number),
             field("mean width of what is not known", "local", "strip", number),
@@ -45,6 +50,8 @@ def local(report: Report) -> Section | None:
         ),
         [m for m in models if m.documents.get("local")],
         "no attack succeeded, or no input is classified correctly",
+        protocol=protocol(models, "local"),
+        made=("local",),
     )
     return Section(
         "local",

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..opinions import COLUMNS, NUMERIC, not_asked, opinion_cells, opinion_count
 from ..stored.collect import ModelRecord, Report
-from .layout import Cell, Column, Section, tabulate, text
+from .layout import Cell, Column, Section, named, tabulate, text
+from .marks import HEURISTIC
 from .trainings import first_only
 
 TONES = {"wrong": "bad", "right": "good"}
@@ -18,7 +19,7 @@ def _column(k: int, title: str) -> Column:
         said = opinion_cells(row[1])[k]
         return Cell(said, TONES.get(said, "quiet" if said == "–" else ""))
 
-    return Column(title, show, numeric=k in NUMERIC)
+    return Column(title, show, numeric=k in NUMERIC, mark=HEURISTIC)
 
 
 def opinions(report: Report) -> Section | None:
@@ -33,9 +34,10 @@ def opinions(report: Report) -> Section | None:
     rows = [(m, o) for m, o in rows if o.get("solver")]
     tables = tabulate(
         "Second opinions: the inequality as a program, by a solver",
-        (text("model", lambda row: row[0].title), *(_column(k, title) for k, title in enumerate(COLUMNS))),
+        (text("model", lambda row: named(row[0])), *(_column(k, title) for k, title in enumerate(COLUMNS))),
         rows,
         "no answer: why stands under the status",
+        made=("cross_check",),
     )
     said = [o.get("wrong") for _, o in rows if o.get("wrong") is not None]
     return Section(

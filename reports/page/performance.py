@@ -9,7 +9,9 @@ from typing import Any
 from ..formatting import count, metric, metric_word, percent
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import missing
-from .layout import NAMED, Column, Section, field, tabulate, text
+from .layout import NAMED, Column, Section, field, named, tabulate, text
+from .marks import MEASURED
+from .protocol import protocol
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def _data(model: ModelRecord) -> str:
 
 def _metric(title: str, name: str) -> Column:
     """A column of ``performance.json`` in the metric that it names."""
-    return Column(title, lambda m: metric(m.performance.get(name), str(m.performance.get("metric"))))
+    return Column(title, lambda m: metric(m.performance.get(name), str(m.performance.get("metric"))), mark=MEASURED)
 
 
 def performances(report: Report) -> Section | None:
@@ -76,16 +78,20 @@ def performances(report: Report) -> Section | None:
             field("sequences", "performance", "sequences", count),
         ),
         models,
+        protocol=protocol(models, "performance"),
+        made=("performance",),
     ) + tabulate(
         "Accuracy by class",
         (
-            text("model", lambda row: row[0].title),
+            text("model", lambda row: named(row[0])),
             text("class", lambda row: row[1].get("name")),
-            Column("accuracy", lambda row: percent(row[1].get("accuracy"))),
+            Column("accuracy", lambda row: percent(row[1].get("accuracy")), mark=MEASURED),
             Column("sequences", lambda row: count(row[1].get("sequences"))),
             text("most often taken for", lambda row: row[1].get("taken_for") or "never mistaken"),
         ),
         [(m, c) for m in models for c in m.performance.get("by_class") or () if isinstance(c, Mapping)],
+        protocol=protocol(models, "performance"),
+        made=("performance",),
     )
     return Section(
         "performance",

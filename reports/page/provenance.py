@@ -119,6 +119,28 @@ def _data(report: Report) -> tuple[Table, ...]:
     return tabulate("Data of one's own", _words(*header), rows)
 
 
+def _weights(report: Report) -> tuple[Table, ...]:
+    """What ties the page to a file of weights and to its certificate: their digests."""
+
+    def digest(model: ModelRecord, name: str) -> str:
+        files = model.analysis.get("files")
+        return str((files if isinstance(files, dict) else {}).get(name) or UNKNOWN)
+
+    columns = (
+        text("weights, SHA-256 of the file", lambda m: digest(m, "model.safetensors")),
+        text("certificate, SHA-256 of the file", lambda m: digest(m, "certificate.json")),
+        text("checked again when this page was drawn", _said),
+    )
+    known = [m for m in report.models if m.checked or isinstance(m.analysis.get("files"), dict)]
+    return tabulate("Weights and certificates", (NAMED, *columns), known)
+
+
+def _said(model: ModelRecord) -> Cell:
+    if not model.checked:
+        return Cell("no certificate", "quiet")
+    return Cell("does not verify", "bad") if model.refused else Cell("valid", "good")
+
+
 def _seconds(report: Report) -> tuple[Table, ...]:
     """How long each step took, of the steps that took any."""
     steps = [s for s in STEPS if any(_time(m, s) is not None for m in report.models)]
@@ -170,11 +192,12 @@ def _models(report: Report) -> tuple[Table, ...]:
     return tabulate("Models, data and training", _words("model", "layer", "task", "training"), rows)
 
 
-def provenance(report: Report) -> Provenance:
+def provenance(report: Report, changed: tuple[Table, ...] = ()) -> Provenance:
     """The section on how the report came to be.
 
     Args:
         report: what ``collect`` read.
+        changed: what is other than in the report before.
 
     Returns:
         Text, tables, commands.
@@ -197,7 +220,7 @@ def provenance(report: Report) -> Provenance:
     machine = {k: _options(v) if isinstance(v, dict) else v for k, v in environment.items()}
     rows = [*versions.items(), *((k, v) for k, v in machine.items() if k not in ("versions", "seed"))]
     tables = (
-        *_not_run(report), *_data(report), *_models(report), *_seconds(report),
+        *changed, *_not_run(report), *_data(report), *_models(report), *_weights(report), *_seconds(report),
         *tabulate("Programs and machine", _words("what", "version or value"), rows),
     )  # fmt: skip
     commands = [

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from ..boxes import interval
 from ..figures import panels as figures
-from ..formatting import METRICS, count, number, percent
+from ..formatting import METRICS, count, number
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from .layout import NAMED, Section, draw, field, tabulate
+from .marks import HEURISTIC, MEASURED
+from .protocol import protocol
 from .trainings import bands
 
 L2 = "radius, Euclidean norm of the change"
+_NOISES = 3  # of the plans below
 LINF = "largest change of an entry"
 WEIGHTS = "standard deviation / root mean square of the tensor"
 
@@ -60,14 +63,25 @@ def robustness(report: Report) -> Section | None:
         (figures.sweep(models, frame, keys, title, label, "-".join((frame, *keys.values())).replace("_", "-")), "")
         for frame, keys, title, label in plans
     ]
-    panels = draw(
-        *drawn,
+    noise, attacks, radii = (protocol(models, step) for step in ("noise", "attacks", "robustness"))
+    random, on_purpose = drawn[:_NOISES], drawn[_NOISES:]
+    panels = draw(*random, marks=(MEASURED,), protocol=noise, made=("noise",))
+    panels += draw(*on_purpose, marks=(MEASURED,), protocol=attacks, made=("attacks",))
+    panels += draw(
         *((svg, "") for svg in _scored(models)),
+        marks=(MEASURED,),
+        protocol="; ".join(filter(None, (noise, attacks))),
+        made=("noise", "attacks"),
+    )
+    panels += draw(
         (
             figures.proved(models, {"attack": "pgd", "norm": "l2"}, "Proved and attacked", "proved-l2"),
             "Thick lines without markers: accuracy that is proved up to this radius. Lines with "
             "markers: accuracy that PGD leaves. The truth lies between them.",
         ),
+        marks=(HEURISTIC, MEASURED),
+        protocol=f"Certified: {radii}. Attacked: {attacks}",
+        made=("robustness", "attacks"),
     )
     tables = tabulate(
         "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
@@ -77,10 +91,11 @@ def robustness(report: Report) -> Section | None:
             field("gain to the logits", "radius", "gain", number),
             field("median radius", "radius", "median", number),
             field("largest radius", "radius", "largest", number),
-            field("accuracy", "radius", "clean_accuracy", percent),
             field("samples", "radius", "samples", count),
         ),
         [m for m in models if m.documents.get("radius")],
+        protocol=radii,
+        made=("robustness",),
     )
     other = any(frame in m.frames for m in models for frame in ("noise_scores", "attack_scores"))
     what = "The metric of each model's task" if other else "Accuracy"
@@ -91,7 +106,10 @@ def robustness(report: Report) -> Section | None:
         "disturbed on purpose, with full knowledge of the network. "
         + bands(report)
         + _ranges(models)
-        + " A network with values to give has no curve where noise on its weights makes it diverge." * other,
+        + " Curves begin at the accuracy on their own sequences, part of those of the accuracy that stands "
+        "in the first table."
+        + " A network with values to give has no curve where noise on its weights makes it diverge."
+        * other,
         tables,
         panels,
         reasons_for(models, "noise", "attacks", "robustness"),

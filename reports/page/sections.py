@@ -13,10 +13,12 @@ from ..stored.trainings import Trainings
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .abreast import abreast
 from .curvature import curvature
-from .layout import NAMED, Cell, Column, Section, Table, averaged, draw, field, tabulate, text
+from .layout import NAMED, Cell, Column, Section, Table, averaged, draw, field, named, tabulate, text
 from .local import local
+from .marks import HEURISTIC, MEASURED, PROVED
 from .opinions import opinions
 from .performance import performances
+from .protocol import protocol
 from .robustness import robustness
 from .spectra import along_training, clouds
 from .trainings import MEDIANS, several, trainings
@@ -59,7 +61,7 @@ def _margins_of(model: ModelRecord) -> Column:
     findings: dict[str, Mapping[str, Any]] = {}
     for finding in (model.certificate or {})["findings"]:
         findings.setdefault(str(finding["criterion"]), finding)
-    return Column(model.title, lambda criterion: _margin_cell(findings.get(criterion), model.trainings))
+    return Column(model.title, lambda c: _margin_cell(findings.get(c), model.trainings), mark=HEURISTIC)
 
 
 def _margins(report: Report) -> Section | None:
@@ -78,6 +80,7 @@ def _margins(report: Report) -> Section | None:
             (criterion, unit, *(_margins_of(m) for m in some)),
             [n for n in names if any(f["criterion"] == n for m in some for f in (m.certificate or {})["findings"])],
             "does not apply to this model, was not asked about it, or nothing was left to ask",
+            made=("certificate",),
         )
     tables += tabulate("What each criterion says", (criterion, meaning), names)
     drawn = [n for n in names if n not in {*WITNESSES, *UNSOUND}]
@@ -88,21 +91,27 @@ def _margins(report: Report) -> Section | None:
         "prove nothing. A ✓ was found in floating-point arithmetic; what certifies is the proof on the model's card. "
         "Every criterion has a unit of its own and a panel of its own: margins of two criteria do not compare.",
         tables,
-        draw(*((figures.margin(report.models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn))),
+        draw(
+            *((figures.margin(report.models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn)),
+            marks=(HEURISTIC,),
+            made=("certificate",),
+        ),
     ).kept
 
 
 def _claims(report: Report) -> Section | None:
     tones = {"proved": "good", "refuted": "bad", "seen, not proved": "seen"}
+    settled = {"proved": PROVED, "refuted": PROVED, "seen, not proved": MEASURED}
     tables = tabulate(
         "Further claims",
         (
-            text("model", lambda claim: claim[0].title),
+            text("model", lambda claim: named(claim[0])),
             text("claim", lambda claim: claim[1].replace("_", " ")),
-            text("answer", lambda claim: Cell(claim[2], tones.get(claim[2], "quiet"))),
-            text("in full", lambda claim: claim[3]),
+            text("answer", lambda claim: Cell(claim[2], tones.get(claim[2], "quiet"), mark=settled.get(claim[2]))),
+            text("in full", lambda claim: Cell(claim[3], mark=settled.get(claim[2]))),
         ),
         [(m, *claim) for m in report.models for claim in weaker(m.certificate)],
+        made=("certificate",),
     )
     return Section(
         "weaker",
@@ -114,6 +123,7 @@ def _claims(report: Report) -> Section | None:
 
 
 def _dynamics(report: Report) -> Section | None:
+    norms, lyapunov = protocol(report.models, "norms"), protocol(report.models, "lyapunov")
     panels = draw(
         (
             figures.drift(report.models, "drift"),
@@ -121,11 +131,18 @@ def _dynamics(report: Report) -> Section | None:
             if several(report)
             else "Median and the band from 10 % to 90 % of test sequences, far beyond the length that was trained on.",
         ),
+        marks=(MEASURED,),
+        protocol=norms,
+        made=("norms",),
+    ) + draw(
         (
             figures.exponents(report.models, "lyapunov"),
             "Means over the steps of a few test sequences: below zero, neighbouring states came together along "
             "these; only a certificate speaks for all.",
         ),
+        marks=(MEASURED,),
+        protocol=lyapunov,
+        made=("lyapunov",),
     )
     tables = tabulate(
         "Norm drift and Lyapunov exponents, per step",
@@ -136,12 +153,14 @@ def _dynamics(report: Report) -> Section | None:
             field("slope of log ‖h‖", "drift", "slope", signed),
             field("doublings", "drift", "drift_index", number),
             field("largest exponent", "exponents", "largest", signed),
-            field("certified bound, log ρ + log(C) / steps", "exponents", "bound", signed),
+            field("certified bound, log ρ + log(C) / steps", "exponents", "bound", signed, PROVED),
             field("steps counted", "exponents", "steps", count),
         ),
         [m for m in report.models if m.documents.get("drift") or m.documents.get("exponents")],
         "not measured, why stands below; no bound: not certified, for other inputs than these, or for each layer of a "
         "deep network by itself",
+        protocol=f"Norms: {norms}. Exponents: {lyapunov}",
+        made=("norms", "lyapunov"),
     )
     tables += _recoveries(report)
     return Section(
@@ -172,23 +191,29 @@ def _recoveries(report: Report) -> tuple[Table, ...]:
         "Recovery: steps until a disturbance of the state is forgotten",
         (
             NAMED,
-            field("size", "recovery", "size", number),
-            field("forgotten below", "recovery", "tol", number),
+            field("size", "recovery", "size", number, ""),
+            field("forgotten below", "recovery", "tol", number, ""),
             field("measured, median", "recovery", "median", number),
             field("measured, longest", "recovery", "worst", number),
             field("runs that came back", "recovery", "recovered", percent),
             field("runs", "recovery", "runs", count),
-            Column("proved, whatever the input of the claim", proved("recovery")),
-            Column("proved memory horizon", proved("memory")),
+            Column("proved, whatever the input of the claim", proved("recovery"), mark=PROVED),
+            Column("proved memory horizon", proved("memory"), mark=PROVED),
         ),
         [m for m in report.models if m.documents.get("recovery")],
         "half of the runs, or one, had not come back at the end; no such proof",
+        protocol=protocol(report.models, "recovery"),
+        made=("recovery", "certificate"),
     )
 
 
 def _metric(title: str, name: str) -> Column:
     """A column of ``run.json`` in the metric of each model's task."""
-    return Column(title, lambda m: field(title, "run", f"result.{name}", lambda value: metric(value, m.metric)).show(m))
+    return Column(
+        title,
+        lambda m: field(title, "run", f"result.{name}", lambda value: metric(value, m.metric)).show(m),
+        mark=MEASURED,
+    )
 
 
 def _training(report: Report) -> Section | None:
@@ -206,6 +231,7 @@ def _training(report: Report) -> Section | None:
             for k, kind in enumerate(kinds)
         ),
         (figures.training(models, "train_loss", "Loss on the training data", "training-loss"), ""),
+        marks=(MEASURED,), protocol=protocol(models, "training"), made=("training",),
     )  # fmt: skip
     tables = tabulate(
         "Outcome of training",
@@ -221,6 +247,8 @@ def _training(report: Report) -> Section | None:
             text("where it is from", lambda m: str(m.analysis.get("source", "")).removeprefix("trained here: ")),
         ),
         [m for m in models if m.run.get("result")],
+        protocol=protocol(models, "training"),
+        made=("training",),
     )
     here = any(str(m.analysis.get("source", "")).startswith("trained here: ") for m in models)
     short = " They were trained briefly, to be examined and not to win: longer training gives better results."

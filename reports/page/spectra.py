@@ -11,6 +11,7 @@ from ..figures import panels as figures
 from ..figures.eigenvalues import Region, cloud, extremes
 from ..stored.collect import ModelRecord, Report, select
 from .layout import Section, draw
+from .marks import HEURISTIC
 from .trainings import first_only
 
 # In ``spectra.csv``: quantities of a symmetric-skew matrix that must hold the real parts of its eigenvalues.
@@ -95,7 +96,7 @@ def clouds(report: Report) -> Section | None:
         + first_only(report)
         + " Matrices of the gates of LSTM and GRU have no such border." * gated,
         (),
-        draw(*drawn),
+        draw(*drawn, marks=(HEURISTIC,), made=("training",)),
     ).kept
 
 
@@ -119,5 +120,5 @@ def along_training(report: Report) -> Section | None:
         "Part (b) as published is shown beside its sound reading because it can hold where the network "
         "is unstable: it never certifies here." + first_only(report),
         (),
-        draw(*drawn),
+        draw(*drawn, marks=(HEURISTIC,), made=("training",)),
     ).kept

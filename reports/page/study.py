@@ -105,6 +105,7 @@ def _page(title: str, kicker: str, lead: str, sections: list[Section], links: li
     env = environment()
     css = str((env.loader.get_source(env, "report.css"))[0])  # type: ignore[union-attr]
     return env.get_template("study.html.j2").render(
+        made=(),
         title=title,
         kicker=kicker,
         lead=lead,

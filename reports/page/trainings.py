@@ -7,6 +7,7 @@ from collections import Counter
 from ..formatting import count, metric, metric_word, verdict_word
 from ..stored.collect import ModelRecord, Report
 from .layout import NAMED, Cell, Column, Section, averaged, tabulate, text
+from .marks import MEASURED
 
 ONE = "One training of each model: differences between models may be chance."
 MEDIANS = (
@@ -88,11 +89,12 @@ def trainings(report: Report) -> Section | None:
             Column("trainings", lambda m: count(len(m.trainings.runs))),
             text("verdicts", lambda m: Cell(verdict_counts(m))),
             text("measured by", lambda m: metric_word(m.metric)),
-            Column("on held-out data", held_out),
-            Column("least to largest", lambda m: held_out(m, "least", "largest")),
+            Column("on held-out data", held_out, mark=MEASURED),
+            Column("least to largest", lambda m: held_out(m, "least", "largest"), mark=MEASURED),
         ),
         models,
         "not all trainings have it",
+        made=("training",),
     )
     notes = (f"{report.not_compared[:1].upper()}{report.not_compared[1:]}.",) if report.not_compared else ()
     return Section(

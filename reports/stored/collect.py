@@ -25,6 +25,7 @@ from ..vocabulary import state
 from .certificates import check_file
 from .frames import read_table
 from .limits import LETTERS, MODELS
+from .margins import read_margins
 from .reasons import as_values
 from .shapes import read_shaped
 from .trainings import Trainings, read_trainings
@@ -55,6 +56,8 @@ class ModelRecord:
         changed: names of files that were changed after the analysis wrote them; they are not shown.
         subject: name, size and digest of what the certificate is about, as the checker read them.
         trainings: of the same model with other seeds, this one the first; without runs where there was one alone.
+        place: among the models of the report, from 1 on.
+        margins: factors of the loop's slopes and step with a proof and with a counter-example, proved again.
     """
 
     name: str
@@ -68,6 +71,8 @@ class ModelRecord:
     changed: tuple[str, ...] = ()
     subject: str = ""
     trainings: Trainings = field(default_factory=Trainings)
+    place: int = 1
+    margins: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -175,6 +180,7 @@ class Report:
                     "changed": list(m.changed),
                     "not_shown": as_values(m),
                     "subject": m.subject,
+                    "margins": dict(m.margins),
                     "certificate": None if m.certificate is None else dict(m.certificate),
                     **({"trainings": _told(m.trainings)} if m.trainings.several else {}),
                     **{stem: dict(m.documents[stem]) for stem in DOCUMENTS if stem in m.documents},
@@ -271,6 +277,7 @@ def read_model(folder: Path) -> ModelRecord:
         refused=refused,
         changed=others,
         subject=checked.subject,
+        margins={} if refused else read_margins(folder, documents.get("margin", {}), changed),
     )
 
 
@@ -318,5 +325,7 @@ def collect(folder: str | Path) -> Report:
     trainings, refused = read_trainings(folder, told)
     again = {run for each in trainings.values() for run in each.runs}
     failed |= {n: str(why) for n, why in reasons.items() if n not in {*shown, *names, *again}}
-    models = tuple(replace(m, trainings=trainings.get(m.name, m.trainings)) for m in models)
+    models = tuple(
+        replace(m, trainings=trainings.get(m.name, m.trainings), place=k) for k, m in enumerate(models, start=1)
+    )
     return Report(folder, settings, models, failed, refused)

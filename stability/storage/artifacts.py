@@ -75,12 +75,14 @@ STEPS = {
     "norms": "norm drift",
     "lyapunov": "Lyapunov exponents",
     "recovery": "recovery from disturbances",
+    "pairs": "two trajectories under one input",
+    "margin": "stability margin",
 }
 """Training and the steps of an analysis, in the order of the page, each with its name for readers."""
 
 _MAP = Each(dict, ANY)
 _ENVIRONMENT = {"versions": _MAP}
-_STEP = {"status": TEXT, "reason": TEXT, "seconds": SECONDS}
+_STEP = {"status": TEXT, "reason": TEXT, "seconds": SECONDS, "code": TEXT}
 _OPINION = {
     **dict.fromkeys(("criterion", "solver", "status"), TEXT),
     **dict.fromkeys(("says", "verified", "holds", "agrees", "wrong"), FLAG),
@@ -163,6 +165,13 @@ ARTIFACTS = (
         **_all(NUMBER, "largest kaplan_yorke steps"), **_all(ANY, "skipped trajectories"), "bound": NUMBER,
     }),
     Artifact("recovery.json", "recovery", fields=_all(NUMBER, "size tol median worst recovered runs limit")),
+    Artifact("pairs.csv", "pairs", columns={"what": NAME, "t": EVERY, **_all(SOME, "q10 q50 q90")}),
+    Artifact("pairs.json", "pairs", fields={**_all(NUMBER, "pairs steps start"), "counter": TEXT}),
+    Artifact("margin.json", "margin", fields={
+        **_all(NUMBER, "tol gain_certified gain_destabilising step_certified step_destabilising"),
+    }),
+    *(Artifact(f"margin_{kind}_{end}.json", "margin")
+      for kind in ("gain", "step") for end in ("certified", "destabilising")),
     Artifact("hessian.json", "hessian", fields={
         **_all(ANY, "method parameters"), **_all(NUMBER, "n_parameters loss gradient_norm lambda_max lambda_min"),
         **_all(NUMBER, "lambda_max_residual lambda_min_residual"), "top_magnitude": ANY, "trace": NUMBER,

@@ -32,7 +32,7 @@ def page(folder: Path) -> str:
 
 
 def cards(text: str) -> str:
-    return text[text.index('id="verdicts"') : text.index("</ul>", text.index('class="cards"'))]
+    return text[text.index('id="models"') : text.index("</section>", text.index('class="cards"'))]
 
 
 def test_a_changed_verdict_is_not_shown(report_dir: Path) -> None:
@@ -45,8 +45,8 @@ def test_a_changed_verdict_is_not_shown(report_dir: Path) -> None:
     for _ in range(2):
         assert not verify(file).valid
         text = page(report_dir)
-        assert text.count('<li class="card certified"') == 1
-        assert '<li class="card invalid"' in text
+        assert text.count('<details class="card certified"') == 1
+        assert '<details class="card invalid"' in text
         assert "1 does not verify" in text
         assert "does not verify" in cards(text)
         stored = json.loads((report_dir / "report.json").read_text())["models"][2]
@@ -61,7 +61,7 @@ def test_a_changed_verdict_is_not_shown(report_dir: Path) -> None:
 def test_a_file_that_cannot_be_read_is_told_on_its_card(small_dir: Path, damage: bytes) -> None:
     (model(small_dir) / "certificate.json").write_bytes(damage)
     text = page(small_dir)
-    assert '<li class="card invalid"' in text
+    assert '<details class="card invalid"' in text
     assert "certified stable" not in cards(text)
 
 
@@ -102,7 +102,7 @@ def test_results_of_other_weights_are_not_shown(small_dir: Path, name: str) -> N
     record = collect(small_dir).models[0]
     assert (record.state, record.certificate, dict(record.frames)) == ("stale", None, {})
     text = page(small_dir)
-    assert '<li class="card stale"' in text
+    assert '<details class="card stale"' in text
     assert "run the report again" in text
     assert "<svg" not in text
 
@@ -151,7 +151,7 @@ def test_what_was_only_seen_has_a_badge_of_its_own(report_dir: Path, monkeypatch
     record = collect(report_dir).models[2]
     assert (record.verdict, record.state) == ("inconclusive", "replayed")
     text = page(report_dir)
-    assert '<li class="card replayed"' in text
+    assert '<details class="card replayed"' in text
     assert "counter-example seen, not proved" in cards(text)
     assert "1 counter-example seen, not proved" in text[text.index('class="lead"') :]
     stored = json.loads((report_dir / "report.json").read_text())["models"][2]

@@ -7,14 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from stability.analysis.intervals import wilson
 from stability.reports import render
 from stability.reports.formatting import count, duration, metric, number, percent, signed
 from stability.reports.stored.collect import collect
 from stability.reports.vocabulary import CRITERIA, NAMES, UNITS
+from stability.storage.artifacts import ARTIFACTS, STEPS
 
-from ..conftest import make_report_dir
+from ..conftest import MODELS, make_report_dir
 from .test_numbers import Tables
 
 DIGEST = "ab" * 32
@@ -260,7 +263,68 @@ def second_opinions(folder: Path) -> list[list[str]]:
     ]  # fmt: skip
 
 
+def answers(folder: Path) -> list[list[str]]:
+    """Certified first, then what is open, then what is refuted; intervals by the formula of the analysis."""
+    documents = {name: files(folder, f"{name}.json") for name in ("run", "exponents", "analysis", "performance")}
+    reports = {m.title: m for m in collect(folder).models}
+    header = [
+        "model", "answer", "certified rate", "distance at most half after", "bound after 98 steps, the trained length",
+        "exponent along the data", "held-out accuracy or accuracy on good.npz (95 %)", "attacked, ‖δ‖₂ ≤ 0.1",
+        "certified there", "proof",
+    ]  # fmt: skip
+    words = {"certified": "✓ certified stable", "inconclusive": "? inconclusive", "refuted": "✗ refuted"}
+    body = []
+    for title in sorted(reports, key=lambda t: list(words).index(str(reports[t].state))):
+        m = reports[title]
+        rate, half, bound = "–", "–", "–"
+        if m.certificate and m.state == "certified":
+            pairs = m.certificate["pairs"]
+            rate = f"ρ = {number(m.certificate['rate'], 5)} per step"
+            least = next(k for k in range(1, 10**6) if min(c * r**k for r, c in pairs) < 0.5)
+            half, bound = f"{least} steps", f"× {number(min(c * r**98 for r, c in pairs))}"
+        result = documents["run"].get(title, {}).get("result", {})
+        share = result.get("test_metric", documents["performance"].get(title, {}).get("value"))
+        n = documents["performance"].get(title, {}).get("sequences")
+        low, high = (percent(end) for end in wilson(share, n)) if n else ("", "")
+        attacked = pd.read_csv(m.folder / "attacks.csv").query("attack == 'pgd' and norm == 'l2'")
+        attacked = attacked[(attacked.epsilon - 0.1).abs() < 1e-9]["accuracy"].item()
+        stored = m.folder / "robustness.csv"
+        kept = pd.read_csv(stored).query("radius >= 0.1")["certified_accuracy"].max() if stored.is_file() else None
+        body.append([
+            title, words[str(m.state)], rate, half, bound, signed(documents["exponents"][title]["largest"]),
+            percent(share) + (f" ({low.removesuffix(' %')} to {high})" if n else ""), percent(attacked),
+            percent(kept), "file",
+        ])  # fmt: skip
+    return [header, *body]
+
+
+def weights(folder: Path) -> list[list[str]]:
+    header = [
+        "model", "weights, SHA-256 of the file", "certificate, SHA-256 of the file",
+        "checked again when this page was drawn",
+    ]  # fmt: skip
+    return [header, *([t, *["not recorded"] * 2, "valid"] for t in order(folder, files(folder, "certificate.json")))]
+
+
+def whole(title: str) -> Callable[[Path], list[list[str]]]:
+    """Every file of a model's folder that the analysis knows, with its step."""
+
+    def rows(folder: Path) -> list[list[str]]:
+        (model,) = [m for m in collect(folder).models if m.title == title]
+        there = {p.name for p in model.folder.iterdir()}
+        known = [a for a in ARTIFACTS if a.name in there]
+        return [
+            ["file", "SHA-256", "made by"],
+            *([a.name, "not recorded", STEPS.get(a.step, "the analysis itself")] for a in known),
+        ]
+
+    return rows
+
+
 EXPECTED = {
+    "The answer": answers,
+    "Weights and certificates": weights,
+    **{f"Files of {title}": whole(title) for title, _ in MODELS.values()},
     "Second opinions": second_opinions,
     "Signed margins": margins,
     "What each criterion says": meanings,
@@ -285,7 +349,7 @@ EXPECTED = {
     "Certified radius": fields(
         "radius.json",
         ("gain to the logits", "gain", number), ("median radius", "median", number),
-        ("largest radius", "largest", number), ("accuracy", "clean_accuracy", percent), ("samples", "samples", count),
+        ("largest radius", "largest", number), ("samples", "samples", count),
     ),
     "Single inputs": fields(
         "local.json",

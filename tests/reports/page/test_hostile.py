@@ -35,14 +35,17 @@ NAMES = [
 ELEMENTS = re.findall(
     r"\S+",
     """
-html head meta title style body header main section footer nav h1 h2 h3 p span wbr ul li a table thead tbody tr th td
+html head meta title style body header main section footer nav h1 h2 h3 h4 small details
+summary caption label input p span wbr ul li a table thead tbody tr th td
 dl dt dd div figure figcaption pre code svg g path defs use text clippath rect
 """,
 )
+FILES = r"report\.json|tables/[a-z_]+\.csv|models/[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*/[a-z_]+\.(json|csv|safetensors)"
 ATTRIBUTES = re.findall(
     r"\S+",
     """
-lang charset http-equiv content name id class href role tabindex scope aria-label aria-hidden viewbox d x y width height
+lang charset http-equiv content name id class href role tabindex scope open type
+aria-label aria-labelledby aria-hidden viewbox d x y width height
 fill fill-opacity fill-rule stroke stroke-width stroke-linecap stroke-linejoin stroke-dasharray stroke-dashoffset
 stroke-miterlimit stroke-opacity opacity transform clip-path text-anchor font-size font-weight font-style
 """,
@@ -66,7 +69,7 @@ class Reader(HTMLParser):
             value = value or ""
             if name not in ATTRIBUTES:
                 self.faults.append(f"{tag} {name}={value!r}")
-            if name == "href" and not re.fullmatch(r"#[a-z][a-z0-9-]*", value):
+            if name == "href" and not re.fullmatch(rf"#[a-z][a-z0-9-]*|{FILES}", value):
                 self.faults.append(f"{tag} href={value!r}")
             if name == "id" and not re.fullmatch(r"[a-z][a-z0-9-]*", value):
                 self.faults.append(f"{tag} id={value!r}")

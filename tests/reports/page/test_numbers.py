@@ -17,6 +17,7 @@ from stability.reports import render
 from stability.reports.figures.eigenvalues import Region, extremes
 from stability.reports.figures.panels import scores, sweep
 from stability.reports.formatting import metric
+from stability.reports.page.marks import MARKS
 from stability.reports.page.spectra import clouds
 from stability.reports.stored.collect import collect
 from stability.storage.documents import file_digest
@@ -29,25 +30,39 @@ class Tables(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tables: dict[str, list[list[str]]] = {}
-        self.row: list[str] | None = None
-        self.inside = False
+        self.marks: dict[str, list[list[str]]] = {}
+        self.links: dict[str, list[tuple[str, str]]] = {}
+        self.skip = self.inside = self.title = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "table":
-            self.rows = self.tables.setdefault(str(dict(attrs)["aria-label"]), [])
+        classes = (dict(attrs).get("class") or "").split()
+        if tag == "caption":
+            self.title, self.caption = True, ""
         elif tag == "tr":
             self.rows.append([])
+            self.marks[self.caption].append([])
         elif tag in ("td", "th"):
             self.rows[-1].append("")
+            self.marks[self.caption][-1].append(" ".join(c for c in classes if c in MARKS))
             self.inside = True
+        elif tag == "a" and self.inside:
+            self.links[self.caption].append((self.rows[-1][0], str(dict(attrs)["href"])))
+        self.skip = self.skip or "mark" in classes
 
     def handle_endtag(self, tag: str) -> None:
         if tag in ("td", "th"):
             self.inside = False
+        elif tag == "caption":
+            self.title, self.rows = False, self.tables.setdefault(self.caption, [])
+            self.marks[self.caption], self.links[self.caption] = [], []
+        elif tag == "small":
+            self.skip = False
 
     def handle_data(self, data: str) -> None:
-        if self.inside:
+        if self.title:
+            self.caption += data
+        elif self.inside and not self.skip:
             self.rows[-1][-1] += data
 
     def table(self, caption: str) -> list[dict[str, str]]:

@@ -1,0 +1,45 @@
+"""How far a certified loop is from losing its proof, on both sides: its slopes, and its integrator's step.
+
+Both ends are kept as certificates of their own, so that whoever reads the factors can prove them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stability.certificate import Verdict
+from stability.errors import StabilityError, UnsupportedError
+from stability.loop_margin import GainMargin, gain_margin, step_margin
+
+from ..work import Work
+from . import step
+
+TOL, SECONDS = 0.05, 60.0
+"""Relative tolerance of the factors, and the safety net of each search, far above what it needs."""
+KINDS: dict[str, Callable[..., GainMargin]] = {"gain": gain_margin, "step": step_margin}
+
+
+@step("margin")
+def _margin_step(work: Work) -> None:
+    certificate = work.certificate
+    if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
+        raise UnsupportedError("a margin is about how far a proof is from failing: this model has none")
+    found: dict[str, Any] = {"tol": TOL}
+    why = ""
+    for kind, search in KINDS.items():
+        try:
+            margin = search(certificate.subject, tol=TOL, seed=work.seed, time_limit=SECONDS)
+        except StabilityError as error:
+            why = why or str(error)
+            continue
+        for end, value, proof in (
+            ("certified", margin.certified, margin.certificate),
+            ("destabilising", margin.destabilising, margin.refutation),
+        ):
+            if proof is not None:
+                found[f"{kind}_{end}"] = value
+                proof.save(work.file(f"margin_{kind}_{end}.json"))
+    if len(found) == 1:
+        raise UnsupportedError(why or "no factor was found within the time of the search")
+    work.write_json("margin.json", found)

@@ -1,0 +1,221 @@
+r"""How two trajectories under one input move: along the data, and along the counter-example of a refutation.
+
+Contraction in one picture: the distance of two states that read the same inputs, over that at the start. Along the data
+two states that test sequences led to read a third sequence, over and over; of a refutation the pair is the one that its
+proof gives, or begins beside the unstable state of it. What is proved of every pair, ``C rho^k``, needs no measuring.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from stability.certificate import Certificate, Verdict
+from stability.errors import NonFiniteError, UnsupportedError
+
+from ...models.tensors import check_sequence
+from ..campaign.steps import step
+from ..guard import check_int, check_model
+from ..results import Record
+from ..unroll import flat_state, layer_inputs, only_layer, shaped_state
+
+if TYPE_CHECKING:
+    from ..campaign.work import Work
+
+Array = NDArray[np.float64]
+PAIRS, STRETCH, LONGEST = 100, 3, 1000
+"""Pairs of a report, lengths of a sequence that they are followed for, and the most steps of that."""
+NUDGE = 1e-3
+"""How far beside an unstable state the second trajectory begins, relative to the state's size."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairDistances(Record):
+    """Distances of pairs of trajectories under the same inputs.
+
+    Attributes:
+        distance: ``(steps + 1, pairs)`` over that at the start, which is 1.
+        start: the median distance at the start.
+    """
+
+    distance: Array = field(repr=False)
+    start: float
+
+    @property
+    def pairs(self) -> int:
+        """How many."""
+        return self.distance.shape[1]
+
+    @property
+    def steps(self) -> int:
+        """How long they were followed."""
+        return len(self.distance) - 1
+
+
+def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0) -> PairDistances:
+    """Distances of two states that read the same sequence, in float64 on a copy of the layer.
+
+    Args:
+        model: a recurrent layer, or a model that holds one (``torch.nn``'s included).
+        x: ``(pairs, time, features)``, what the model takes, two sequences or more; pair ``i`` begins at the states
+            after sequence ``i`` and after another one, and both read sequence ``i`` over and over.
+        steps: how long.
+        seed: of who is paired with whom.
+
+    Returns:
+        The distances; pairs that begin at the same state are left out.
+
+    Raises:
+        ConfigurationError: bad options or a bad tensor.
+        DimensionError: a wrong shape.
+        NonFiniteError: states that are not finite.
+        UnsupportedError: a model without exactly one recurrent layer, fewer than two sequences, or states that are
+            all the same.
+
+    Example:
+        >>> from stability.models import ContractingRNN
+        >>> seen = pair_distances(ContractingRNN(1, 4, rate=0.5), torch.randn(3, 5, 1), steps=4)
+        >>> bool((seen.distance[4] <= seen.distance[0]).all())
+        True
+    """
+    steps = check_int("steps", steps)
+    layer = copy.deepcopy(only_layer(check_model(model))).double().eval()
+    x = check_sequence(layer_inputs(model, x).detach().double(), layer.input_size)
+    if len(x) < 2:
+        raise UnsupportedError("pairs of trajectories take two sequences or more")
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+        prepared, state = layer.begin(x)
+        drives = layer.drive(x, prepared).unbind(1)
+        for drive in drives:
+            state = layer.transition(drive, state, prepared)
+        flat = flat_state(state)
+        shift = 1 + int(np.random.default_rng(check_int("seed", seed, 0)).integers(len(x) - 1))
+        state = shaped_state(torch.cat([flat, flat.roll(shift, 0)]), state)
+        drives = [d.repeat(2, *[1] * (d.dim() - 1)) for d in drives]
+        gaps = []
+        for t in range(steps + 1):
+            first, second = flat_state(state).chunk(2)
+            gaps.append((first - second).norm(dim=1))
+            state = layer.transition(drives[t % len(drives)], state, prepared)
+    found = torch.stack(gaps).cpu().numpy()
+    if not np.isfinite(found).all():
+        raise NonFiniteError("the distance of two trajectories", "the network diverges")
+    apart = found[0] > 0.0
+    if not apart.any():
+        raise UnsupportedError("all sequences lead to the same state")
+    found = found[:, apart]
+    return PairDistances(found / found[0], float(np.median(found[0])))
+
+
+def counter_pair(certificate: Certificate, steps: int) -> tuple[Array, Array, Array, str] | None:
+    """Two states and the inputs under which a refuted map keeps them apart.
+
+    Args:
+        certificate: its proof is taken at its word.
+        steps: how long they will be followed.
+
+    Returns:
+        Both states ``(n,)``, the inputs ``(q, p)`` that are used in turn, and what the pair is, in words; ``None``
+        where the proof names no trajectories, or is about no map with inputs.
+    """
+    subject, proof = certificate.subject, certificate.proof
+    runs = getattr(subject, "is_discrete", False) and hasattr(subject, "advance")
+    if proof is None or certificate.verdict is Verdict.CERTIFIED or not runs:
+        return None
+    data = proof.data
+    still = np.zeros((1, subject.inputs))
+    first, second = (_row(data, *names) for names in (("state1", "first"), ("state2", "second")))
+    if first is not None and second is not None:
+        inputs = next((np.atleast_2d(np.asarray(data[k], float)) for k in ("input", "inputs") if k in data), still)
+        return first, second, inputs, "the two trajectories of the proof"
+    if data.get("difference") is not None:
+        difference = np.asarray(data["difference"], dtype=np.float64)
+        return np.zeros(subject.states), difference, still, "two trajectories with the difference of the proof, input 0"
+    state = _row(data, "state", "orbit")
+    if state is not None:
+        inputs = np.atleast_2d(np.asarray(data.get("input", still), dtype=np.float64))
+        longest = len(np.atleast_2d(np.asarray(data.get("state", data.get("orbit")))))
+        return state, _beside(subject, state, inputs, longest), inputs, "from beside the unstable state of the proof"
+    if proof.kind == "unstable_everywhere":
+        state = np.linalg.lstsq(subject.system.C, -(still[0] @ subject.E.T + subject.b), rcond=None)[0]
+        return state, _beside(subject, state, still, 1), still, "from beside the unstable equilibrium of input 0"
+    if proof.kind == "pair_isometry":
+        far = np.zeros(subject.states)
+        far[0] = 8.0 * (steps + 1) * (1.0 + float(np.linalg.norm(subject.b)))
+        return np.zeros(subject.states), far, still, "from zero and from far away, input 0"
+    return None
+
+
+def _row(data: Mapping[str, Any], *names: str) -> Array | None:
+    """The first point of the first of these fields that is there."""
+    found = next((data[name] for name in names if data.get(name) is not None), None)
+    return None if found is None else np.atleast_2d(np.asarray(found, dtype=np.float64))[0]
+
+
+def _beside(subject: Any, state: Array, inputs: Array, period: int) -> Array:
+    """A state beside this one, in the direction that grows most along its orbit."""
+    product, at = np.eye(len(state)), state
+    for t in range(max(period, len(inputs))):
+        u = inputs[t % len(inputs)]
+        product, at = subject.jacobian(at, u) @ product, subject.advance(at, u)
+    values, vectors = np.linalg.eig(product)
+    direction = vectors[:, np.argmax(np.abs(values))]
+    direction = direction.real if np.linalg.norm(direction.real) > np.linalg.norm(direction.imag) else direction.imag
+    return state + NUDGE * (1.0 + float(np.linalg.norm(state))) * direction / np.linalg.norm(direction)
+
+
+def counter_distance(certificate: Certificate, steps: int) -> tuple[Array, str] | None:
+    """The distance of the trajectories of ``counter_pair`` in floating point, over that at the start.
+
+    Args:
+        certificate: of a refuted map.
+        steps: how long.
+
+    Returns:
+        ``(steps + 1,)``, NaN from where it is not finite, and what the pair is; ``None`` where there is no pair.
+    """
+    pair = counter_pair(certificate, steps)
+    if pair is None:
+        return None
+    first, second, inputs, words = pair
+    x, gaps = np.stack([first, second]), np.full(steps + 1, np.nan)
+    for t in range(steps + 1):
+        gap = float(np.linalg.norm(x[0] - x[1]))
+        if not np.isfinite(gap):
+            break
+        gaps[t] = gap
+        with np.errstate(all="ignore"):
+            x = certificate.subject.advance(x, np.broadcast_to(inputs[t % len(inputs)], (2, inputs.shape[1])))
+    return (gaps / gaps[0], words) if gaps[0] > 0 else None
+
+
+@step("pairs")
+def _pairs_step(work: Work) -> None:
+    seen, why = None, ""
+    steps = LONGEST
+    try:
+        model, x = work.whole_sequences(min(work.budget.samples, PAIRS))
+        steps = min(LONGEST, max(x.shape[1], min(STRETCH * x.shape[1], LONGEST)))
+        seen = pair_distances(model, x, steps=steps, seed=work.seed)
+    except (UnsupportedError, NonFiniteError) as error:
+        why, steps = str(error), min(steps, 100)
+    counter = None if work.certificate is None else counter_distance(work.certificate, steps)
+    if seen is None and counter is None:
+        raise UnsupportedError(why)
+    parts, t = [], np.arange(steps + 1)
+    if seen is not None:
+        low, middle, high = np.quantile(seen.distance, (0.1, 0.5, 0.9), axis=1)
+        parts.append(pd.DataFrame({"what": "data", "t": t, "q10": low, "q50": middle, "q90": high}))
+    if counter is not None:
+        parts.append(pd.DataFrame({"what": "counter", "t": t, "q10": np.nan, "q50": counter[0], "q90": np.nan}))
+    work.write_table("pairs.csv", pd.concat(parts, ignore_index=True))
+    told = {"pairs": seen.pairs if seen else 0, "steps": steps, "start": seen.start if seen else None}
+    work.write_json("pairs.json", {**told, "counter": counter[1] if counter else None})

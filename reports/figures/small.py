@@ -1,0 +1,273 @@
+"""Small drawings of a few lines, bands and dots, written as SVG by hand: many of them beside each other cost nothing.
+
+A drawing has the look of those that matplotlib makes (see ``svg``): text in the page's font, colours as CSS variables,
+names from outside as text. What is proved, measured or heuristic in it is a group of that class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from xml.etree import ElementTree as ET
+
+import numpy as np
+
+from ..formatting import number
+from ..names import printable, shorten
+
+INK, MUTED, RULE, GOOD, BAD = "var(--ink)", "var(--muted)", "var(--rule)", "var(--good)", "var(--bad)"
+DOTTED, DASHED = "1.2 2.2", "4 2.5"
+_LETTER = 5.2  # width of one at 10 units, about
+
+
+def color_of(index: int) -> str:
+    """The page's colour of the series with this index; there are twelve."""
+    return f"var(--s{index % 12})"
+
+
+@dataclass
+class Axis:
+    """A linear or logarithmic axis with round ticks.
+
+    Attributes:
+        low: its lower end.
+        high: its upper end.
+        log: whether it is logarithmic; both ends are positive then.
+        title: what is on it.
+        percent: whether ticks are shares, written as per cent.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    title: str = ""
+    percent: bool = False
+
+    def __post_init__(self) -> None:
+        if self.log:
+            self.low = max(self.low, 1e-300)
+        if not self.high > self.low:
+            self.high = self.low * 10.0 if self.log else self.low + 1.0
+
+    def place(self, values: Iterable[float]) -> np.ndarray:
+        """Shares of the axis' length; values beyond its ends are put there."""
+        x = np.clip(
+            np.asarray(list(values) if not isinstance(values, np.ndarray) else values, float), self.low, self.high
+        )
+        low, high = self.low, self.high
+        if self.log:
+            x, low, high = np.log(x), math.log(low), math.log(high)
+        return (x - low) / (high - low)
+
+    def ticks(self, most: int = 5) -> list[float]:
+        """Round values on it, at most so many.
+
+        Example:
+            >>> Axis(0.0, 1.0).ticks(), Axis(1e-3, 10.0, log=True).ticks(3)
+            ([0.0, 0.25, 0.5, 0.75, 1.0], [0.001, 0.1, 10.0])
+        """
+        if self.log:
+            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            every = max(1, -(-(last - first + 1) // most))
+            found = [10.0**k for k in range(first, last + 1, every)]
+            return found if len(found) > 1 else [self.low, self.high]
+        raw = (self.high - self.low) / (most - 1)
+        unit = 10.0 ** math.floor(math.log10(raw))
+        step = next(s * unit for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * unit >= raw * (1 - 1e-9))
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [round(k * step, 12) for k in range(first, last + 1)]
+
+    def word(self, value: float) -> str:
+        """A tick's label."""
+        return f"{100 * value:.0f} %" if self.percent else number(value)
+
+
+def _text(parent: ET.Element, x: float, y: float, text: str, **more: str) -> ET.Element:
+    element = ET.SubElement(parent, "text", {"x": f"{x:.1f}", "y": f"{y:.1f}", **more})
+    element.text = printable(text)
+    return element
+
+
+@dataclass
+class Plot:
+    """One small drawing: axes, and what is put into them in the order of the calls.
+
+    Attributes:
+        title: a name from outside or a few words; it is shortened, and stands there in full for the pointer.
+        x: the horizontal axis.
+        y: the vertical axis.
+        width: of the drawing, in units of a page's pixels.
+        height: of it.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    width: float = 300.0
+    height: float = 190.0
+    _marks: list[tuple[str, ET.Element]] = field(default_factory=list, repr=False)
+
+    def _at(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray) -> np.ndarray:
+        left, top, right, bottom = self._frame
+        return np.column_stack([left + (right - left) * self.x.place(xs), bottom - (bottom - top) * self.y.place(ys)])
+
+    @property
+    def _frame(self) -> tuple[float, float, float, float]:
+        labels = max((len(self.y.word(t)) for t in self.y.ticks(4)), default=1)
+        return 10.0 + _LETTER * labels + (13.0 if self.y.title else 0.0), 22.0, self.width - 12.0, self.height - 32.0
+
+    @property
+    def left(self) -> float:
+        """Where the vertical axis stands."""
+        return self._frame[0]
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point stands in the drawing."""
+        ((a, b),) = self._at([x], [y])
+        return float(a), float(b)
+
+    @staticmethod
+    def _path(points: np.ndarray) -> str:
+        rounded = np.round(points, 1)
+        keep = np.ones(len(rounded), bool)
+        keep[1:] = (rounded[1:] != rounded[:-1]).any(axis=1)
+        return "M" + "L".join(f"{a:g} {b:g}" for a, b in rounded[keep])
+
+    def line(
+        self,
+        xs: Sequence[float],
+        ys: Sequence[float],
+        color: str,
+        mark: str = "",
+        *,
+        width: float = 1.6,
+        dash: str = "",
+        opacity: float = 1.0,
+    ) -> None:
+        """A line through points; where one is not finite it is broken."""
+        x, y = (np.asarray(v, dtype=float) for v in (xs, ys))
+        good = np.isfinite(x) & np.isfinite(y)
+        pieces = np.split(np.arange(len(x)), np.flatnonzero(~good))
+        paths = [self._path(self._at(x[k], y[k])) for piece in pieces if len(k := piece[good[piece]])]
+        if paths:
+            look = {"d": "".join(paths), "fill": "none", "stroke": color, "stroke-width": f"{width:g}"}
+            look |= {"stroke-linejoin": "round"} | ({"stroke-dasharray": dash} if dash else {})
+            look |= {"opacity": f"{opacity:g}"} if opacity < 1 else {}
+            self._marks.append((mark, ET.Element("path", look)))
+
+    def band(
+        self,
+        xs: Sequence[float],
+        low: Sequence[float],
+        high: Sequence[float],
+        color: str,
+        mark: str = "",
+        *,
+        opacity: float = 0.18,
+    ) -> None:
+        """The area between two lines."""
+        x, a, b = (np.asarray(v, dtype=float) for v in (xs, low, high))
+        good = np.isfinite(x) & np.isfinite(a) & np.isfinite(b)
+        if good.any():
+            border = np.concatenate([self._at(x[good], a[good]), self._at(x[good], b[good])[::-1]])
+            look = {"d": self._path(border) + "Z", "fill": color, "opacity": f"{opacity:g}"}
+            self._marks.append((mark, ET.Element("path", look)))
+
+    def dots(
+        self,
+        xs: Sequence[float],
+        ys: Sequence[float],
+        color: str,
+        mark: str = "",
+        *,
+        size: float = 5.0,
+        opacity: float = 1.0,
+    ) -> None:
+        """Dots as one path of points with round ends."""
+        points = np.round(self._at(xs, ys), 1)
+        if len(points):
+            d = "".join(f"M{a:g} {b:g}h0" for a, b in points)
+            look = {"d": d, "fill": "none", "stroke": color, "stroke-width": f"{size:g}", "stroke-linecap": "round"}
+            self._marks.append((mark, ET.Element("path", look | ({"opacity": f"{opacity:g}"} if opacity < 1 else {}))))
+
+    def say(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        color: str = MUTED,
+        mark: str = "",
+        *,
+        anchor: str = "start",
+        shift: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
+        """A few words at a point."""
+        ((a, b),) = self._at([x], [y])
+        holder = ET.Element("g")
+        _text(holder, a + shift[0], b + shift[1], words, **{"fill": color, "font-size": "10px", "text-anchor": anchor})
+        self._marks.append((mark, holder))
+
+    def upright(self, x: float, color: str = MUTED, mark: str = "", *, dash: str = "2 2") -> None:
+        """A vertical line through the whole height."""
+        self.line([x, x], [self.y.low, self.y.high], color, mark, width=1.0, dash=dash)
+
+    def level(self, y: float, color: str = MUTED, mark: str = "", *, dash: str = "") -> None:
+        """A horizontal line through the whole width."""
+        self.line([self.x.low, self.x.high], [y, y], color, mark, width=1.0, dash=dash)
+
+    def svg(self, description: str) -> str:
+        """The drawing as one ``<svg>`` element.
+
+        Args:
+            description: what a reader who cannot see it is told.
+
+        Returns:
+            Markup; nothing in it is an identifier, so that any number of drawings share a page.
+
+        Example:
+            >>> Plot("a < b", Axis(0, 1), Axis(0, 1)).svg("nothing")[:60]
+            '<svg viewBox="0 0 300 190" role="img" aria-label="nothing"><'
+        """
+        view = f"0 0 {self.width:g} {self.height:g}"
+        root = ET.Element("svg", {"viewBox": view, "role": "img", "aria-label": printable(description)})
+        left, top, right, bottom = self._frame
+        shown = shorten(printable(self.title), int((self.width - 12) / 6.0))
+        head = _text(root, 4.0, 13.0, shown, **{"font-size": "11px", "font-weight": "bold", "fill": INK})
+        if shown != printable(self.title):
+            ET.SubElement(head, "title").text = printable(self.title)
+        small = {"font-size": "10px", "fill": MUTED}
+        grid = []
+        for tick in self.y.ticks(4):
+            ((_, at),) = self._at([self.x.low], [tick])
+            grid.append(f"M{left:.1f} {at:.1f}H{right:.1f}")
+            _text(root, left - 4, at + 3.4, self.y.word(tick), **small, **{"text-anchor": "end"})
+        end = -math.inf
+        for tick in self.x.ticks(5):
+            ((at, _),) = self._at([tick], [self.y.low])
+            half = 0.5 * _LETTER * len(self.x.word(tick))
+            if at - half > end + 4:  # labels never touch each other
+                grid.append(f"M{at:.1f} {bottom:.1f}v3")
+                place = min(max(at, half), self.width - half - 1)
+                _text(root, place, bottom + 13, self.x.word(tick), **small, **{"text-anchor": "middle"})
+                end = place + half
+        ET.SubElement(root, "path", {"d": "".join(grid), "fill": "none", "stroke": RULE, "stroke-width": "0.7"})
+        for mark, element in self._marks:
+            holder = ET.SubElement(root, "g", {"class": mark}) if mark else root
+            holder.append(element)
+        ET.SubElement(
+            root,
+            "path",
+            {
+                "d": f"M{left:.1f} {top:.1f}V{bottom:.1f}H{right:.1f}",
+                "fill": "none",
+                "stroke": MUTED,
+                "stroke-width": "0.8",
+            },
+        )
+        if self.x.title:
+            _text(root, 0.5 * (left + right), self.height - 4, self.x.title, **small, **{"text-anchor": "middle"})
+        if self.y.title:
+            turn = {"transform": f"translate(10 {0.5 * (top + bottom):.1f}) rotate(-90)"}
+            _text(root, 0.0, 0.0, self.y.title, **small, **{"text-anchor": "middle"}, **turn)
+        return ET.tostring(root, encoding="unicode")

@@ -1,0 +1,121 @@
+"""Two trajectories under one input: their distance over steps, measured and proved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ..formatting import bound_at, number
+from ..stored.collect import ModelRecord, select
+from .small import BAD, GOOD, INK, MUTED, Axis, Plot
+
+LOWEST, HIGHEST = 1e-6, 1e4
+"""Of the distance over that at the start; what lies beyond is drawn at the edge."""
+
+
+def distances(model: ModelRecord, what: str) -> pd.DataFrame:
+    """The stored distances of the pairs on data, or of the counter-example; empty where there are none."""
+    frame = model.frames.get("pairs")
+    return pd.DataFrame(columns=["t", "q10", "q50", "q90"]) if frame is None else select(frame, what=what)
+
+
+def envelope(model: ModelRecord, steps: np.ndarray) -> np.ndarray | None:
+    """What is proved of every pair: the least of all certified ``C rho^k``; ``None`` where nothing is."""
+    summary = model.certificate or {}
+    pairs = summary.get("pairs", ())
+    if model.state != "certified" or not pairs or not model.is_discrete or summary.get("driven"):
+        return None
+    return np.array([bound_at(float(k), pairs, True) for k in steps], dtype=float)
+
+
+def _horizon(models: Sequence[ModelRecord]) -> int:
+    known = [int(m.frames["pairs"]["t"].max()) for m in models if "pairs" in m.frames]
+    lengths = [3 * m.length for m in models if m.length is not None]
+    return max(1, min(1000, max(known or lengths or [100])))
+
+
+def _axis(models: Sequence[ModelRecord]) -> Axis:
+    """One vertical axis for all models."""
+    seen = [0.1, 2.0]
+    for m in models:
+        frame = m.frames.get("pairs")
+        if frame is not None:
+            values = frame[["q10", "q50", "q90"]].to_numpy(dtype=float)
+            seen += [float(v) for v in values[np.isfinite(values) & (values > 0)]]
+    return Axis(max(LOWEST, min(seen)), min(HIGHEST, 1.5 * max(seen)), log=True, title="distance / at the start")
+
+
+def shown(models: Sequence[ModelRecord]) -> list[ModelRecord]:
+    """The models of which there is anything to draw."""
+    return [m for m in models if "pairs" in m.frames or envelope(m, np.arange(2)) is not None]
+
+
+def trajectories(models: Sequence[ModelRecord], *, width: float = 300.0) -> list[tuple[ModelRecord, str]]:
+    """A small drawing a model, all with the same axes.
+
+    Args:
+        models: the records.
+        width: of a drawing.
+
+    Returns:
+        Model and drawing of each that there is anything of.
+    """
+    models = shown(models)
+    last, y = _horizon(models), _axis(models) if models else None
+    out = []
+    for m in models:
+        assert y is not None
+        x = Axis(0.0, float(last), title="steps")
+        plot = Plot(m.title, x, Axis(y.low, y.high, log=True, title=y.title), width=width, height=0.62 * width + 8)
+        out.append((m, _drawn(plot, m, last)))
+    return out
+
+
+def _drawn(plot: Plot, model: ModelRecord, last: int) -> str:
+    data, counter = distances(model, "data"), distances(model, "counter")
+    steps = np.unique(np.linspace(0, last, min(last + 1, 200)).round())
+    proved = envelope(model, steps)
+    plot.level(1.0, dash="2 2")
+    if proved is not None:
+        plot.band(steps, np.full(len(steps), plot.y.low), proved, GOOD, "proved", opacity=0.10)
+    if len(data):
+        keep = data.iloc[:: max(1, len(data) // 200)]
+        plot.band(keep["t"], keep["q10"], keep["q90"], MUTED, "measured", opacity=0.35)
+        plot.line(keep["t"], keep["q50"], INK, "measured", width=1.1)
+    if len(counter):
+        keep = counter.iloc[:: max(1, len(counter) // 200)]
+        plot.line(keep["t"], keep["q50"], BAD, "measured", width=2.0, dash="5 2")
+        at = float(keep["q50"].iloc[-1])
+        low = math.log(max(at, plot.y.low)) < 0.5 * (math.log(plot.y.low) + math.log(plot.y.high))
+        plot.say(plot.x.high, at, "counter-example", BAD, "measured", anchor="end", shift=(0.0, -5.0 if low else 13.0))
+    if proved is not None:
+        plot.line(steps, proved, GOOD, "proved", width=2.0)
+        plot.say(steps[len(steps) // 2], proved[len(steps) // 2], "proved for all", GOOD, "proved", shift=(4.0, -4.0))
+    if model.length is not None and model.length < last:
+        plot.upright(float(model.length))
+        plot.say(float(model.length), plot.y.high, "trained", shift=(3.0, 9.0))
+    return plot.svg(finding(model))
+
+
+def finding(model: ModelRecord) -> str:
+    """What the drawing shows, in words and numbers."""
+    data, counter = distances(model, "data"), distances(model, "counter")
+    when = model.length if model.length is not None else (int(data["t"].max()) if len(data) else None)
+    said = []
+    if len(data) and when is not None:
+        row = data.iloc[(data["t"] - when).abs().argsort().iloc[0]]
+        low, middle, high = (number(float(row[q])) for q in ("q10", "q50", "q90"))
+        said.append(
+            f"after {int(row['t'])} steps the middle pair on test data is at {middle} of its distance at the start "
+            f"(80 % of the pairs between {low} and {high})"
+        )
+    bound = None if when is None else envelope(model, np.array([float(when)]))
+    if bound is not None:
+        said.append(f"proved of every pair: at most {number(float(bound[0]))} after {when} steps")
+    if len(counter):
+        end = counter.dropna(subset=["q50"]).iloc[-1]
+        said.append(f"the counter-example is at {number(float(end['q50']))} after {int(end['t'])} steps")
+    return f"{model.title}, two trajectories under one input: {'; '.join(said) or 'nothing was measured'}"

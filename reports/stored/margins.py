@@ -1,0 +1,53 @@
+"""How far a proof is from failing: factors of slopes and step, whose own certificates are proved again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Certificate, Verdict
+from stability.errors import StabilityError
+from stability.loop_margin import at_gain, at_step, loop_of
+from stability.systems import LureSystem
+from stability.verify import verify
+
+SCALED: dict[str, Callable[[LureSystem, float], LureSystem | None]] = {"gain": at_gain, "step": at_step}
+"""What a factor multiplies: the slopes (the same as the weights into the activation), or an integrator's step."""
+ENDS = {"certified": Verdict.CERTIFIED, "destabilising": Verdict.REFUTED}
+MATRICES = ("A", "B", "C", "D", "alpha", "beta", "dt")
+
+
+def read_margins(folder: Path, document: Mapping[str, Any], changed: Collection[str] = ()) -> dict[str, float]:
+    """Factors of a model whose own certificates verify and are about the model's loop, scaled by just that factor.
+
+    Args:
+        folder: of the model, with its certificate, which verifies.
+        document: ``margin.json``.
+        changed: files that are not those that the analysis wrote.
+
+    Returns:
+        Factors by name: ``gain_certified``, ``gain_destabilising``, ``step_certified``, ``step_destabilising``.
+    """
+    names = [f"{kind}_{end}" for kind in SCALED for end in ENDS]
+    known = {n: float(document[n]) for n in names if document.get(n) is not None and np.isfinite(document[n])}
+    if not known:
+        return {}
+    try:
+        loop = loop_of(Certificate.load(folder / "certificate.json").subject)
+    except StabilityError:
+        return {}
+    return {n: f for n, f in known.items() if f"margin_{n}.json" not in changed and _holds(folder, n, f, loop)}
+
+
+def _holds(folder: Path, name: str, factor: float, loop: LureSystem) -> bool:
+    kind, end = name.split("_")
+    path = folder / f"margin_{name}.json"
+    if not path.is_file() or not verify(path).valid:
+        return False
+    stored, scaled = Certificate.load(path), SCALED[kind](loop, factor)
+    if stored.verdict is not ENDS[end] or not isinstance(stored.subject, LureSystem) or scaled is None:
+        return False
+    return all(np.array_equal(getattr(stored.subject, m), getattr(scaled, m)) for m in MATRICES)

@@ -1,0 +1,153 @@
+"""Every number of the page carries its mark, and leads within two links to file, command and code."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from stability.reports import render
+from stability.reports.formatting import wilson
+from stability.reports.page.marks import HEURISTIC, MARKS, MEASURED, PROVED
+
+from ..conftest import make_report_dir
+from .test_numbers import Tables
+
+GIVEN = {  # what is no result: names, sizes, settings, times, digests
+    "model", "proof", "criterion", "its unit", "meaning", "claim", "samples", "inputs", "classified correctly",
+    "sequences", "time", "time an input", "steps counted", "size", "forgotten below", "runs", "parameters", "epochs",
+    "measured by",    "where it is from", "file", "SHA-256", "made by", "probes", "answer", "in full", "data",
+    "class", "most often taken for",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report whose steps say which code made them, of one certified and one refuted model."""
+    folder = make_report_dir(tmp_path_factory.mktemp("marks") / "report", ("contracting", "lstm"))
+    for path in (folder / "models").glob("*/analysis.json"):
+        analysis = json.loads(path.read_text())
+        code = {
+            "noise": "attacks.steps",
+            "attacks": "attacks.steps",
+            "hessian": "curvature.density",
+            "norms": "dynamics.norms",
+        }
+        code |= {"local": "radius.single", "lyapunov": "dynamics.lyapunov", "certificate": "campaign.steps.certificate"}
+        analysis["steps"]["local"] = {"status": "done", "seconds": 1.0}
+        analysis["steps"] = {s: {**v, "code": f"stability.analysis.{code[s]}"} for s, v in analysis["steps"].items()}
+        path.write_text(json.dumps(analysis))
+    render(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tables(folder: Path) -> Tables:
+    return Tables((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def test_every_number_that_is_a_result_has_a_mark(tables: Tables) -> None:
+    settings = ("Time spent", "Programs", "Models, data", "Weights", "What ", "Files")
+    unmarked = [
+        (caption, tables.tables[caption][0][k], cell)
+        for caption, rows in tables.tables.items()
+        if not caption.startswith(settings)
+        for row, marks in zip(rows[1:], tables.marks[caption][1:], strict=True)
+        for k, (cell, mark) in enumerate(zip(row, marks, strict=True))
+        if re.search(r"\d", cell) and mark not in MARKS and rows[0][k] not in GIVEN
+    ]
+    assert unmarked == []
+    assert {m for rows in tables.marks.values() for row in rows for m in row} >= set(MARKS)
+
+
+def test_nothing_but_certificates_is_marked_as_proved(tables: Tables) -> None:
+    """Columns that hold what the checker proves; everything else was measured or computed."""
+    proved = {
+        (next(w for w in re.split(r"[:(]", caption)).strip(), tables.tables[caption][0][k])
+        for caption, rows in tables.marks.items()
+        for row in rows
+        for k, mark in enumerate(row)
+        if mark == PROVED
+    }
+    columns = {title for _, title in proved}
+    assert columns == {
+        "answer", "certified rate", "distance at most half after", "bound after 98 steps, the trained length",
+        "in full",        "certified radius", "certified bound, log ρ + log(C) / steps",
+    }  # fmt: skip
+    (attacked,) = [c for c in tables.tables if c.startswith("The answer")]
+    assert tables.marks[attacked][1][tables.tables[attacked][0].index("attacked, ‖δ‖₂ ≤ 0.1")] == MEASURED
+    assert tables.marks[attacked][1][tables.tables[attacked][0].index("certified there")] == HEURISTIC
+
+
+class Links(HTMLParser):
+    """Where links lead, what stands in the element that has an identifier, and what links stand there."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.last, self.links, self.words = "", dict[str, list[str]](), dict[str, str]()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        name = values.get("id")
+        if name and (tag == "details" or name.startswith("made-")):
+            self.last = name
+            self.links[name], self.words[name] = [], ""
+        if tag == "a" and self.last:
+            self.links[self.last].append(str(values["href"]))
+
+    def handle_data(self, data: str) -> None:
+        if self.last:
+            self.words[self.last] += data
+
+
+TEN = [
+    ("The answer", "out accuracy"), ("The answer", "attacked"), ("The answer", "certified rate"),
+    ("Hessian", "trace"), ("Norm drift", "at last"), ("Norm drift", "largest exponent"),
+    ("Outcome", "on training data"),    ("Signed margins", "Contracting RNN"), ("Further claims", "in full"),
+    ("Single inputs", "certified radius"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("caption", "column"), TEN)
+def test_two_links_lead_from_a_number_to_file_command_and_code(folder: Path, caption: str, column: str) -> None:
+    """The first link stands in the number's row or under its table; the second one at that place."""
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    (start,) = [
+        m.start() for m in re.finditer(r"<caption>", page) if page[m.start() :].split(">", 2)[2].startswith(caption)
+    ]
+    block = page[start : page.index("</div>\n", page.index("</div>", start) + 6)]
+    assert column in block
+    links = Links(page)
+    first = [h[1:] for h in re.findall(r'href="([^"]*)"', block) if h.startswith("#made-")]
+    assert first, "no link to what made it"
+    words = " ".join(links.words[name] for name in first)
+    modules = re.findall(r"Code: (stability[\w.]*\w)", words)
+    assert modules
+    assert all(importlib.util.find_spec(name) is not None for name in modules)
+    files = [unquote(h) for name in first for h in links.links[name] if not h.startswith("#")]
+    assert files
+    assert all((folder / h).is_file() for h in files)
+    command = json.loads((folder / "report-settings.json").read_text())["command"]
+    assert command in page[page.index('id="provenance"') :]
+
+
+def test_the_view_of_what_is_proved_hides_all_else(folder: Path) -> None:
+    css = (folder / "report.html").read_text(encoding="utf-8")
+    rule = re.search(r"body:has\(#only-proved:checked\) :is\(([^)]*)\) \{ display: none; \}", css)
+    assert rule is not None
+    assert set(re.findall(r"\.([\w-]+)", rule[1])) == {MEASURED, HEURISTIC, "unproved"}
+    assert 'id="only-proved"' in css
+
+
+def test_the_interval_is_that_of_the_analysis() -> None:
+    from stability.analysis.intervals import wilson as measured
+
+    for share, n in ((0.0, 3), (0.948, 1000), (1.0, 17), (0.5, 2)):
+        assert wilson(share, n) == pytest.approx(measured(share, n), abs=1e-12)
