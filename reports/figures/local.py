@@ -21,7 +21,7 @@ WIDE = 8
 """Features from which on an input is drawn as a picture, time downwards; fewer are drawn as lines over time."""
 
 
-def _radii(model: ModelRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def radii(model: ModelRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Whether an input is classified correctly, its certified radius, and its attacked one, infinite where none is."""
     frame = model.frames.get("local")
     if frame is None:
@@ -39,7 +39,7 @@ def sandwich(model: ModelRecord, index: int, name: str) -> str | None:
         index: it decides the colour.
         name: identifier in the page.
     """
-    found = _radii(model)
+    found = radii(model)
     if found is None:
         return None
     correct, radius, attacked = found
@@ -71,7 +71,7 @@ def ratios(models: Sequence[ModelRecord], name: str) -> str | None:
     """How many inputs have which share of their attacked radius certified, for every model."""
     shares = []
     for i, m in enumerate(models):
-        found = _radii(m)
+        found = radii(m)
         if found is not None:
             correct, radius, attacked = found
             both = correct & np.isfinite(attacked) & (attacked > 0)

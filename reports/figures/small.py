@@ -118,6 +118,12 @@ class Plot:
         return 10.0 + _LETTER * labels + (13.0 if self.y.title else 0.0), 22.0, self.width - 12.0, self.height - 32.0
 
     @property
+    def inner(self) -> tuple[float, float]:
+        """Width and height of what is between the axes."""
+        left, top, right, bottom = self._frame
+        return right - left, bottom - top
+
+    @property
     def left(self) -> float:
         """Where the vertical axis stands."""
         return self._frame[0]

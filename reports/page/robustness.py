@@ -106,10 +106,8 @@ def robustness(report: Report) -> Section | None:
         "disturbed on purpose, with full knowledge of the network. "
         + bands(report)
         + _ranges(models)
-        + " Curves begin at the accuracy on their own sequences, part of those of the accuracy that stands "
-        "in the first table."
-        + " A network with values to give has no curve where noise on its weights makes it diverge."
-        * other,
+        + " Curves begin at what is measured on their own sequences, part of those of the first table."
+        + " A network with values to give has no curve where noise on its weights makes it diverge." * other,
         tables,
         panels,
         reasons_for(models, "noise", "attacks", "robustness"),

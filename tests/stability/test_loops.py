@@ -13,6 +13,7 @@ from stability import (
     Verdict,
     certify,
     gain_margin,
+    step_margin,
     verify,
 )
 from stability.systems.libraries import as_plant
@@ -108,6 +109,18 @@ def test_a_discretised_loop_keeps_its_origin_and_its_slopes_scale():
     assert margin.certified == pytest.approx(4.0, rel=2e-3)
     assert margin.certificate.subject.origin.dt == 0.5
     assert margin.slope == (0.0, 0.5)
+
+
+def test_the_margin_of_a_step_is_where_euler_leaves_the_unit_circle():
+    flow = LureSystem.recurrent([[-2.0]], [[0.5]])  # 1 + dt (-2 + s / 2) > -1 for every s in [0, 1]: dt < 1
+    margin = step_margin(flow.euler(0.1))
+    assert margin.certified == pytest.approx(10.0, rel=2e-3)
+    assert margin.destabilising == pytest.approx(10.0, rel=6e-3)
+    for kept, factor in ((margin.certificate, margin.certified), (margin.refutation, margin.destabilising)):
+        assert verify(kept).valid
+        assert kept.subject.origin.dt == factor * 0.1
+    with pytest.raises(UnsupportedError, match="integrator"):
+        step_margin(flow)
 
 
 def test_no_margin_where_the_plant_is_unstable_and_no_end_where_nothing_breaks_it():

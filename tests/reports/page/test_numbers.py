@@ -148,7 +148,7 @@ def test_several_trainings_are_drawn_and_told_by_their_mean_and_interval(small_d
     assert heights[1] < heights[0] - 20
     page = render(small_dir).read_text(encoding="utf-8")
     card = re.sub(r"<[^>]*>|\s+", " ", page[page.index('id="verdicts"') : page.index('id="margins"')])
-    assert re.search(r"held-out accuracy, mean of 2 trainings +90\.5 % ± 10", card)
+    assert re.search(r"held-out accuracy, mean of 2 trainings +(measured +)?90\.5 % ± 10", card)
     assert page.count("Of several trainings of a model the first is shown.") >= 2
     assert "Densities are those of the first training" in page
     read = Tables(page)
