@@ -18,7 +18,9 @@ from stability.errors import StabilityError
 from stability.foreign import in_words, raised_at
 
 from ..names import cut, printable
+from . import console
 from .console import Interrupted
+from .examples import shown
 from .input_boxes import rewritten
 from .options import flat
 from .streams import emptied, occupied
@@ -64,7 +66,7 @@ class Loaded(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         module = import_module(f".{COMMANDS[name]}", __package__)
         alone = typer.Typer(**SETTINGS)
-        alone.command(name)(flat(getattr(module, name)))
+        alone.command(name, epilog=shown(name))(flat(getattr(module, name)))
         return get_command(alone)
 
     def __iter__(self) -> Iterator[str]:
@@ -94,7 +96,7 @@ app = typer.Typer(
         "with nothing missing; 2 bad input, or no answer (about one of several models, too); 130 interrupted."
     ),
     no_args_is_help=True,
-    **SETTINGS,
+    **(SETTINGS | {"add_completion": True}),
 )
 
 
@@ -129,21 +131,33 @@ def run(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or one that is no terminal's
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without our signs
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is no news, nor where it cannot lie
+    console.PRINTED = False
+    asked = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in asked
     try:
-        given = rewritten(sys.argv[1:] if arguments is None else arguments)
+        given = rewritten(asked)
         code = app(args=given, prog_name="stability", standalone_mode=False)
     except tuple(ENDS) as error:
-        return _failed(error)
+        return _failed(error, as_json)
     except BaseException as error:
+        if isinstance(error, SystemExit) and _completes(asked):
+            return error.code if isinstance(error.code, int) else 0
         if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
             raise
-        return _failed(error)
+        return _failed(error, as_json)
     if code == INTERRUPTED:
-        return _complain(*NOTHING_WRITTEN)
+        return _complain(*NOTHING_WRITTEN, as_json)
     return code if isinstance(code, int) else 0
 
 
-def _failed(error: BaseException) -> int:
+def _completes(asked: Sequence[str]) -> bool:
+    """Whether a shell asks what may follow, or for the script that asks: that ends the program by itself."""
+    return (
+        "_STABILITY_COMPLETE" in os.environ or {"--show-completion", "--install-completion"} & set(asked[:1]) != set()
+    )
+
+
+def _failed(error: BaseException, as_json: bool = False) -> int:
     """Say why a command ended without an answer; returns its exit code."""
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
         return 2  # of help that nobody reads to its end, as of ``| head``
@@ -152,16 +166,22 @@ def _failed(error: BaseException) -> int:
         return 2
     kind = next((kind for kind in ENDS if isinstance(error, kind)), None)
     if kind is not None:
-        return _complain(*ENDS[kind](error))
+        return _complain(*ENDS[kind](error), as_json)
     place = f"at {raised_at(error)}; {TRACEBACK}=1 shows the way there"
-    return _complain("error", f"unexpected {in_words(error)} ({place})", 2)
+    return _complain("error", f"unexpected {in_words(error)} ({place})", 2, as_json)
 
 
-def _complain(kind: str, text: str, code: int) -> int:
-    """One line on standard error; where that is closed, the exit code alone."""
+def _complain(kind: str, text: str, code: int, as_json: bool = False) -> int:
+    """One line on standard error; where that is closed, the exit code alone.
+
+    Where JSON was asked for and none was printed yet, standard output gets the same as an object.
+    """
     line = cut(printable(" ".join(cut(text, 10 * LONGEST).split())), LONGEST)
     with contextlib.suppress(OSError, ValueError):
         typer.echo(f"stability: {kind}: {line}", err=True)
+    if as_json and not console.PRINTED:
+        with contextlib.suppress(OSError, ValueError, StabilityError):
+            console.show_json({kind: line, "exit_code": code})
     return code
 
 

@@ -13,7 +13,7 @@ from stability.storage.writing import write_text
 from ..formatting import metric, metric_word, number, table
 from ..jsonable import write_json
 from .data import open_with_task, test_part
-from .options import Compute, DataOptions, Output, Results, Samples, no_default, with_default
+from .options import Compute, DataOptions, Output, Results, Samples, choice, no_default, with_default
 
 RADII = (0.0, 0.01, 0.02, 0.05, 0.1)
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -52,8 +52,8 @@ def hessian(
     context: typer.Context,
     model: Model,
     *,
-    method: Annotated[str, typer.Option(help="lanczos, pyhessian, dense.")] = "lanczos",
-    parameters: Annotated[str, typer.Option(help="all or recurrent.")] = "all",
+    method: Annotated[str, choice("How.", ("lanczos", "pyhessian", "dense"), "--method")] = "lanczos",
+    parameters: Annotated[str, choice("Of which parameters.", ("all", "recurrent"), "--parameters")] = "all",
     batch_size: Annotated[
         int | None, with_default("Sequences at a time: less memory, the same Hessian.", "all at once")
     ] = None,
@@ -91,8 +91,8 @@ def attack(
     context: typer.Context,
     model: Model,
     *,
-    attack: Annotated[str, typer.Option(help="pgd, apgd, fgsm, deepfool.")] = "pgd",
-    norm: Annotated[str, typer.Option(help="linf or l2, over the whole sequence.")] = "linf",
+    attack: Annotated[str, choice("The adversary.", ("pgd", "apgd", "fgsm", "deepfool"), "--attack")] = "pgd",
+    norm: Annotated[str, choice("Over the whole sequence.", ("linf", "l2"), "--norm")] = "linf",
     epsilons: Annotated[
         str | None,
         with_default("Radii, with commas between them.", "0,0.01,0.02,0.05,0.1 times the inputs' range"),
@@ -137,7 +137,8 @@ def noise(
     model: Model,
     *,
     kind: Annotated[
-        str, typer.Option(help="white or salt_pepper, on the input; parameters: white, on the weights.")
+        str,
+        choice("On the input; parameters: white, on the weights.", ("white", "salt_pepper", "parameters"), "--kind"),
     ] = "white",
     levels: Annotated[
         str | None,

@@ -20,8 +20,12 @@ from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
 from .gate import Gate, certify_each
 from .input_boxes import box_of, words_of
-from .options import DataOptions, Output, Seed, no_default
+from .options import DataOptions, Output, Seed, choice, no_default
 
+CRITERION = (
+    "auto", "theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear", "interval", "pairwise",
+)  # fmt: skip
+CELLS = ("rnn_tanh", "rnn_relu", "lstm", "gru")
 EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
 
@@ -39,11 +43,9 @@ def certify(
     ] = None,
     criterion: Annotated[
         str,
-        typer.Option(
-            help="auto, or one: theorem1a, theorem1b, schur, circle, kyp, multiplier, linear, interval, pairwise."
-        ),
+        choice("All criteria in turn (auto), or one.", CRITERION, "--criterion"),
     ] = "auto",
-    solver: Annotated[str, typer.Option(help="auto, riccati, cvxpy.")] = "auto",
+    solver: Annotated[str, choice("Of the multiplier criterion.", ("auto", "riccati", "cvxpy"), "--solver")] = "auto",
     rate: Annotated[str, typer.Option(help="best, any (existence only, the fastest), or a number to reach.")] = "best",
     tol: Annotated[
         float | None, no_default("Relative tolerance of the best rate; by default it follows the size.")
@@ -52,15 +54,19 @@ def certify(
     refute: Annotated[bool, typer.Option(help="Search for a counter-example where no proof is found.")] = True,
     criteria: Annotated[
         str,
-        typer.Option(
-            help="needed: criteria that a proved one contains are evaluated for their margins; all: each searches for "
-            "its own best rate."
+        choice(
+            "needed: criteria that a proved one contains are evaluated for their margins; all: each searches for its "
+            "own best rate.",
+            ("needed", "all"),
+            "--criteria",
         ),
     ] = "needed",
     continuous: Annotated[
         bool, typer.Option("--continuous", help="The differential equation behind the layer.")
     ] = False,
-    cell: Annotated[str | None, no_default("Of a state dict: rnn_tanh, rnn_relu, lstm, gru.")] = None,
+    cell: Annotated[
+        str | None, choice("What a state dict's weights belong to.", CELLS, "--cell", show_default=False)
+    ] = None,
     input_box: Annotated[
         tuple[float, float] | None,
         no_default(

@@ -19,7 +19,7 @@ from ..stored.certificates import view
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import mark, state
 from .data import OWN, check_data_dir, open_with_task
-from .options import Compute, DataOptions, InputBox, Output, Results, Samples
+from .options import Compute, DataOptions, InputBox, Output, Results, Samples, choice
 from .stores import refuse_beside_stores, show_groups, stores_among
 
 
@@ -31,7 +31,9 @@ def compare(
     ],
     *,
     factor: Annotated[int, typer.Option(min=1, help="Follow the state so many times longer than the sequences.")] = 10,
-    extension: Annotated[str, typer.Option(help="How sequences go on: repeat, zero, hold, noise.")] = "repeat",
+    extension: Annotated[
+        str, choice("How sequences go on.", ("repeat", "zero", "hold", "noise"), "--extension")
+    ] = "repeat",
     samples: Samples = 64,
     steps: Annotated[int, typer.Option(min=1, help="Length of random inputs where no data are known.")] = 100,
     time_limit: Annotated[

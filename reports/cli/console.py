@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -12,10 +13,14 @@ import typer
 
 from stability.errors import ConfigurationError, FileFormatError
 
+from ..formatting import duration
 from ..jsonable import jsonable
 from ..names import printable, shorten, terminal_safe
+from .colours import are_shown, tinted
 from .streams import emptied
 
+PRINTED = False
+"""Whether the command has printed JSON: an error after it is told on standard error alone, one object is promised."""
 OUTPUT: TextIO | None = None
 """Where results go; ``None`` for standard output. Set where a user's own code runs in this process and may print."""
 
@@ -27,7 +32,8 @@ class Interrupted(Exception):
 def say(text: str, quiet: bool = False) -> None:
     """Print a result on standard output; nothing in it steers the terminal."""
     if not quiet:
-        _put(terminal_safe(text))
+        safe = terminal_safe(text)
+        _put(tinted(safe) if are_shown(OUTPUT or sys.stdout) else safe)
 
 
 def show_json(value: Mapping[str, Any]) -> None:
@@ -35,12 +41,16 @@ def show_json(value: Mapping[str, Any]) -> None:
 
     Numbers that are not finite become null; characters that are not seen are escaped, as JSON does it.
     """
+    global PRINTED
     text = json.dumps(jsonable(value), indent=1, allow_nan=False, ensure_ascii=False)
+    PRINTED = True
     _put("\n".join(_escaped(line) for line in text.split("\n")))
 
 
 def show_json_line(value: Mapping[str, Any]) -> None:
     """Print one JSON object on one line of standard output, as ``show_json`` has it."""
+    global PRINTED
+    PRINTED = True
     _put(_escaped(json.dumps(jsonable(value), allow_nan=False, ensure_ascii=False)))
 
 
@@ -72,6 +82,31 @@ def status(text: str, quiet: bool = False) -> None:
         room = max(20, shutil.get_terminal_size((100, 24)).columns - 1)
         sys.stderr.write(f"\r\x1b[2K{shorten(printable(text), room)}")
         sys.stderr.flush()
+
+
+def logged(text: str, quiet: bool = False) -> None:
+    """A line of progress on standard error where it is no terminal, which has ``status``."""
+    if not quiet and sys.stderr is not None and not sys.stderr.isatty():
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"{printable(text)}\n")
+            sys.stderr.flush()
+
+
+def time_left(done: int, count: int, seconds: float) -> str:
+    """How long the rest takes if it goes on as so far, in words; empty where nothing is done yet, or nothing is left.
+
+    Args:
+        done: parts that are done.
+        count: all of them.
+        seconds: that those took.
+
+    Example:
+        >>> time_left(1, 4, 20.0), time_left(0, 4, 20.0)
+        (', about 60 s left', '')
+    """
+    if not 0 < done < count:
+        return ""
+    return f", about {duration(seconds / done * (count - done))} left"
 
 
 def assignments(name: str, values: list[str], *, texts: Collection[str] = (), dotted: bool = False) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -24,6 +24,12 @@ def no_default(help: str, *names: str, **more: Any) -> Any:
 def with_default(help: str, default: object, *names: str, **more: Any) -> Any:
     """An option that may be left out: what then holds is worked out, and shown in these words."""
     return typer.Option(*names, help=help, show_default=str(default), **more)
+
+
+def choice(help: str, values: Sequence[str], *names: str, **more: Any) -> Any:
+    """An option that takes one of a few words, which the help shows and a shell completes."""
+    words = list(values)
+    return typer.Option(*names, help=help, metavar=f"[{'|'.join(words)}]", autocompletion=lambda: words, **more)
 
 
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
@@ -114,6 +120,10 @@ class Output:
     def status(self, text: str = "") -> None:
         """Show progress, or clear it, where no JSON is asked for."""
         console.status(text, self.quiet or self.as_json)
+
+    def line(self, text: str) -> None:
+        """A line of progress on standard error, where that is no terminal: for logs that are read later."""
+        console.logged(text, self.quiet or self.as_json)
 
     def show(self, document: Mapping[str, Any], text: str) -> None:
         """Print the answer as JSON or as text."""

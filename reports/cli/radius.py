@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,8 +15,9 @@ from stability.storage.writing import write_text
 
 from ..formatting import number, table
 from ..jsonable import write_json
+from .console import time_left
 from .data import check_device, open_with_task
-from .options import Compute, DataOptions, Output, Results, Samples, no_default, with_default
+from .options import Compute, DataOptions, Output, Results, Samples, choice, no_default, with_default
 from .sources import open_model
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def radius(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")],
     *,
-    norm: Annotated[str, typer.Option(help="l2 or linf, over the whole sequence.")] = "l2",
+    norm: Annotated[str, choice("Over the whole sequence.", ("l2", "linf"), "--norm")] = "l2",
     epsilon: Annotated[
         float | None, with_default("Decide whether this radius is certified.", "the largest radius that is found")
     ] = None,
@@ -98,8 +100,11 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
 
 
 def _progress(output: Output) -> Callable[[str, int, int], None]:
+    begun: dict[str, float] = {}
+
     def show(what: str, done: int, count: int) -> None:
-        output.status(f"{what}: {done} of {count} inputs ...")
+        took = time.monotonic() - begun.setdefault(what, time.monotonic())
+        output.status(f"{what}: {done} of {count} inputs{time_left(done, count, took)} ...")
 
     return show
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ import typer
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
 
 from ..formatting import duration, metric, verdict_word
-from .console import Interrupted
+from .console import Interrupted, time_left
 from .data import HELD_OUT, check_data_dir, check_device, chosen
 from .options import Compute, DataOptions, InputBox, Output, no_default
 from .sources import open_model, open_subject, there
@@ -96,11 +97,17 @@ def report(
 
     board: dict[str, str] = {}
 
+    begun = time.monotonic()
+
     def news(name: str, text: str) -> None:
         board[name] = text
         busy = [f"{k}: {v}" for k, v in board.items() if v != FINISHED]
-        count = len(done) + len(board) - len(busy)
-        output.status(f"{count}/{len(campaign.runs)} models  {' · '.join(busy)}")
+        new, count = len(board) - len(busy), len(campaign.runs)
+        took = time.monotonic() - begun
+        left = time_left(new, count - len(done), took)
+        output.status(f"{len(done) + new}/{count} models{left}  {' · '.join(busy)}")
+        if text == FINISHED:
+            output.line(f"{len(done) + new}/{count} {name}: finished after {duration(took)}{left}")
 
     command = shlex.join(["stability", *sys.argv[1:]])
     try:

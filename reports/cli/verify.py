@@ -11,7 +11,7 @@ import typer
 
 from ..names import printable
 from .gate import Gate, verify_each
-from .options import Output
+from .options import Output, choice
 
 if TYPE_CHECKING:
     from stability.verify import Verification
@@ -31,7 +31,11 @@ def verify(
     ],
     method: Annotated[
         str,
-        typer.Option(help="float: directed error bounds, any size; exact: rational arithmetic, small systems."),
+        choice(
+            "float: directed error bounds, any size; exact: rational arithmetic, small systems.",
+            ("float", "exact"),
+            "--method",
+        ),
     ] = "float",
     *,
     gate: Gate,

@@ -1,0 +1,49 @@
+"""Verdicts in colour, on a terminal that shows any."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TextIO
+
+from ..formatting import WORDS
+
+GREEN, RED, YELLOW = "32", "31", "33"
+_COLOURS = {"certified": GREEN, "refuted": RED, "replayed": YELLOW, "inconclusive": YELLOW, "invalid": RED}
+_TINTS = {
+    **{word: _COLOURS[state] for state, word in WORDS.items() if state in _COLOURS},
+    **{WORDS[state].upper(): colour for state, colour in _COLOURS.items() if state in WORDS},
+    **_COLOURS,
+    "INVALID": RED,
+    "valid": GREEN,
+    "error": RED,
+}
+_AT_THE_END = re.compile(rf"(: )({'|'.join(sorted(map(re.escape, _TINTS), key=len, reverse=True))})(?= \(|,|$)", re.M)
+_AFTER_A_SIGN = re.compile(rf"^([✓✗] )({'|'.join(sorted(map(re.escape, _TINTS), key=len, reverse=True))})\b", re.M)
+
+
+def are_shown(stream: TextIO | None) -> bool:
+    """Whether colours are wanted on a stream: a terminal that is not dumb, and no NO_COLOR (https://no-color.org).
+
+    Example:
+        >>> import io
+        >>> are_shown(io.StringIO())
+        False
+    """
+    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def tinted(text: str) -> str:
+    """A result with its verdicts in colour: behind the name of a model, or behind the sign of a line.
+
+    Example:
+        >>> tinted("net.pt: REFUTED").replace(chr(27), "ESC")
+        'net.pt: ESC[1;31mREFUTEDESC[0m'
+        >>> tinted("  claim: the certified rate")
+        '  claim: the certified rate'
+    """
+    for pattern in (_AT_THE_END, _AFTER_A_SIGN):
+        text = pattern.sub(lambda m: f"{m[1]}\x1b[1;{_TINTS[m[2]]}m{m[2]}\x1b[0m", text)
+    return text

@@ -1,0 +1,61 @@
+"""What the commands are called with: the examples at the end of every help. A test reads each as its command would."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "report": (
+        "stability report",
+        "stability report runs/mine net.onnx --out runs/report",
+        "stability report mymodel:load --data sensor.npz",
+        "stability report --models lipschitz,lstm --task digits --seeds 5",
+        "stability report --redraw runs/report",
+    ),
+    "train": (
+        "stability train --model contracting --task digits --out runs/mine",
+        "stability train --model lstm --data sensor.npz --epochs 20",
+        "stability train --from runs/mine --margin-penalty 1 --until-certified",
+        "stability train --resume runs/mine",
+    ),
+    "certify": (
+        "stability certify runs/mine -o certificate.json",
+        "stability certify net.pt --cell rnn_tanh --time-limit 60",
+        "stability certify lstm.onnx --input-box -1,1",
+        "stability certify a.npz b.npz c.npz --require proved --min-rate 0.95 --json",
+    ),
+    "verify": ("stability verify certificate.json", "stability verify proofs", "stability verify certificates --json"),
+    "compare": (
+        "stability compare runs/rotrnn runs/lstm --out runs/drift",
+        "stability compare a.safetensors b.safetensors --task digits",
+    ),
+    "hessian": ("stability hessian runs/mine", "stability hessian mymodel:load --data sensor.npz --json"),
+    "attack": (
+        "stability attack runs/mine --attack apgd",
+        "stability attack mymodel:load --data sensor.npz --norm linf",
+    ),
+    "noise": (
+        "stability noise runs/mine --kind salt_pepper",
+        "stability noise mymodel:load --data mydata:arrays",
+    ),
+    "radius": (
+        "stability radius runs/mine --samples 20 --proofs proofs",
+        "stability radius net.onnx --data test.npz --norm linf --epsilon 0.01",
+    ),
+    "study": (
+        "stability study --list",
+        "stability study norm-drift --quick",
+        "stability study --all --quick --out runs/studies",
+    ),
+    "sweep": ("stability sweep sweep.toml --plan", "stability sweep sweep.toml --workers 4 --json"),
+    "doctor": ("stability doctor", "stability doctor --json"),
+}
+
+
+def shown(command: str) -> str | None:
+    """The examples of a command as the end of its help; ``None`` where there are none.
+
+    Example:
+        >>> shown("doctor").split()
+        ['Examples:', 'stability', 'doctor', 'stability', 'doctor', '--json']
+    """
+    lines = EXAMPLES.get(command)
+    return None if lines is None else "\n\n".join(("Examples:", *lines))
