@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stability.gains.lure import incremental_gain
     from stability.gated.cell import GatedCell
     from stability.loop_margin import GainMargin, gain_margin, step_margin
+    from stability.loops import LoopComparison, Nyquist, compare_loops, nyquist
     from stability.recovery import Recovery, memory_horizon, recovery_time
     from stability.refute import Refutation, refute
     from stability.solve.hinf import hinf_norm
@@ -66,6 +67,7 @@ _NAMES = {
     "stability.gains.lure": "incremental_gain",
     "stability.gated.cell": "GatedCell",
     "stability.loop_margin": "GainMargin gain_margin step_margin",
+    "stability.loops": "LoopComparison Nyquist compare_loops nyquist",
     "stability.recovery": "Recovery memory_horizon recovery_time",
     "stability.refute": "Refutation refute",
     "stability.solve.hinf": "hinf_norm",
@@ -91,6 +93,8 @@ __all__ = [
     "Finding",
     "Gain",
     "GainMargin",
+    "LoopComparison",
+    "Nyquist",
     "Proof",
     "Recovery",
     "Refutation",
@@ -102,12 +106,14 @@ __all__ = [
     "bounded",
     "certify",
     "circle_criterion",
+    "compare_loops",
     "gain_margin",
     "hinf_norm",
     "incremental_gain",
     "kyp_lmi",
     "largest_step",
     "memory_horizon",
+    "nyquist",
     "multiplier_criterion",
     "recovery_time",
     "refute",

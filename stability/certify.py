@@ -43,6 +43,10 @@ from stability.systems.subjects import as_subject
 _OF_SYSTEMS = ("theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear")
 NEARLY = 0.3
 """How far the multiplier inequality may fail for a metric common to vertices of slopes to be worth a search."""
+ALIASES = {"small_gain": "circle", "positive_real": "kyp"}
+"""Criteria as books name them. ``circle`` is the circle criterion of the sector [-M, M], the small gain theorem; that
+of the sector [alpha, beta] itself, which most books mean by the name, is ``kyp``.
+"""
 CRITERIA = ("auto", *_OF_SYSTEMS, "interval", "pairwise", "cascade")
 
 
@@ -80,7 +84,8 @@ def certify(
         subject: a ``LureSystem`` (the claim is about every activation with its slopes), a ``DrivenSystem``, a layer
             or module with a system (the claim is about that network under every input), a ``GatedCell`` or a
             ``LayerStack``.
-        criterion: ``"auto"`` for the whole ladder, or one of ``CRITERIA``.
+        criterion: ``"auto"`` for the whole ladder, or one of ``CRITERIA``; also ``"small_gain"`` for ``circle`` and
+            ``"positive_real"`` for ``kyp``, the circle criterion of the books (see ``ALIASES``).
         solver: ``"riccati"`` (structured), ``"cvxpy"`` (SDP) or ``"auto"``, for the multiplier criterion.
         rate: ``"best"``, within ``tol``, in a metric of small overshoot, with slower rates of smaller overshoot among
             the further claims; ``"any"`` for existence only, the fastest; or a number: at least this rate. Where that
@@ -120,7 +125,7 @@ def certify(
         'refuted'
     """
     started, deadline = time.monotonic(), Deadline.after(time_limit)
-    as_choice("criterion", criterion, CRITERIA)
+    criterion = as_choice("criterion", ALIASES.get(criterion, criterion), CRITERIA)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigurationError(f"seed must be an integer >= 0, got {seed!r}")
     refuse_flushing()

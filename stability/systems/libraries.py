@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError, UnsupportedError
-from stability.systems.checks import as_matrix
+from stability.systems.activations import ACTIVATIONS
+from stability.systems.checks import as_choice, as_matrix
 from stability.systems.lure import LureSystem
 from stability.systems.subjects import register_converter
 
 Array = np.ndarray
+SLOPES = {"saturation": (0.0, 1.0), "deadzone": (0.0, 1.0)}
+"""Nonlinearities that are no activation here, by the interval of their slopes: all that a claim about a loop needs."""
 UNSPECIFIED_STEP = 1.0
 """The step of a discrete system whose library says "discrete, step unspecified" (``dt=True``)."""
 
@@ -93,9 +96,32 @@ def _plant(A: Any, B: Any, C: Any, D: Any, dt: Any) -> Plant:
     return Plant(a, b, c, as_matrix("D", D, (len(c), b.shape[1])), UNSPECIFIED_STEP if dt is True else dt)
 
 
+def slopes_of(slope: Any) -> Any:
+    """The slopes of a nonlinearity by its name, ``(name, gain)`` for a multiple of it; anything else as it is.
+
+    Raises:
+        ConfigurationError: an unknown name, or a gain that is no positive number.
+
+    Example:
+        >>> slopes_of("saturation"), slopes_of(("deadzone", 3.0)), slopes_of("leaky_relu"), slopes_of((0, 2))
+        ((0.0, 1.0), (0.0, 3.0), (0.1, 1.0), (0, 2))
+    """
+    name, gain = (slope, 1.0) if isinstance(slope, str) else (None, 1.0)
+    if isinstance(slope, (tuple, list)) and len(slope) == 2 and isinstance(slope[0], str):
+        name, gain = slope
+    if name is None:
+        return slope
+    known = SLOPES | {key: each.slope for key, each in ACTIVATIONS.items()}
+    low, high = known[as_choice("slope", name, known)]
+    if isinstance(gain, bool) or not isinstance(gain, (int, float)) or not 0.0 < gain < float("inf"):
+        raise ConfigurationError(f"the gain of a {name} must be a positive number, got {gain!r}")
+    return gain * low, gain * high
+
+
 def lure_loop(value: Any, slope: Any, sign: float) -> LureSystem:
     """``LureSystem.from_state_space``, which see."""
     plant = as_plant(value)
+    slope = slopes_of(slope)
     if plant.B.shape[1] != plant.C.shape[0]:
         raise DimensionError("D", "(m, m): as many outputs as inputs, each output through its own slope", plant.D.shape)
     if isinstance(sign, bool) or sign not in (-1, 1):

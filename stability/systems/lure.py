@@ -155,7 +155,8 @@ class LureSystem(Subject):
         Args:
             plant: a state space or transfer function of ``python-control`` or ``scipy.signal``, or ``(A, B, C, D)`` or
                 ``(A, B, C, D, dt)``, with ``m`` inputs and ``m`` outputs. ``dt=True`` means a step of 1.
-            slope: as in the constructor: ``alpha <= (phi_i(s) - phi_i(t)) / (s - t) <= beta``.
+            slope: as in the constructor: ``alpha <= (phi_i(s) - phi_i(t)) / (s - t) <= beta``; or the name of the
+                nonlinearity, ``"saturation"``, ``"deadzone"`` or an activation's, or ``("saturation", gain)``.
             sign: -1 for negative feedback, +1 for ``u = phi(y)``.
 
         Returns:

@@ -12,7 +12,9 @@ from stability import (
     UnsupportedError,
     Verdict,
     certify,
+    compare_loops,
     gain_margin,
+    nyquist,
     step_margin,
     verify,
 )
@@ -145,3 +147,62 @@ def test_a_limit_of_time_keeps_what_was_found():
     margin = gain_margin(LureSystem.recurrent([[-2.0]], [[1.0]]), time_limit=1e-9)
     assert margin.certified == 0.0
     assert margin.destabilising == float("inf")
+
+
+def test_the_nyquist_curve_touches_the_half_plane_at_the_books_gain():
+    """1 / (s + 1)^3: the circle criterion's largest slope is 4, where the curve's least real part is -1/4."""
+    plant = ([[-1.0, 1.0, 0.0], [0.0, -1.0, 1.0], [0.0, 0.0, -1.0]], [[0.0], [0.0], [1.0]], [[1.0, 0.0, 0.0]], [[0.0]])
+    at = {k: nyquist(LureSystem.from_state_space(plant, slope=("saturation", k))) for k in (3.0, 4.0, 5.0)}
+    assert at[4.0].clearance == pytest.approx(0.0, abs=1e-4)
+    assert [at[k].holds for k in (3.0, 5.0)] == [True, False]
+    assert at[3.0].clearance == pytest.approx(1 / 3 - 1 / 4, abs=1e-4)
+    omega = np.array([0.0, 0.7])
+    np.testing.assert_allclose(nyquist(LureSystem.from_state_space(plant), omega).values, 1 / (1 + 1j * omega) ** 3)
+    disc = nyquist(LureSystem.from_state_space(plant, slope=(-0.5, 0.5)))  # inside |s| < 2
+    assert disc.clearance == pytest.approx(1.0, abs=1e-6)
+    outside = nyquist(LureSystem.from_state_space(plant, slope=(1.0, 2.0)))  # around -3/4, radius 1/4
+    curve = 1 / (1 + 1j * np.linspace(0, 20, 200001)) ** 3
+    assert outside.clearance == pytest.approx(float(np.abs(curve + 0.75).min()) - 0.25, abs=1e-4)
+    axes = at[4.0].plot()
+    assert "does not hold" in at[5.0].plot().get_title()
+    assert len(axes.patches) == 1
+    with pytest.raises(UnsupportedError, match="one channel"):
+        nyquist(LureSystem.recurrent(-np.eye(2), np.eye(2)))
+
+
+def test_a_discrete_curve_is_taken_on_the_unit_circle():
+    loop = LureSystem.from_state_space(([[0.5]], [[1.0]], [[1.0]], [[0.0]], 0.1))
+    curve = nyquist(loop)
+    np.testing.assert_allclose(curve.values, 1 / (np.exp(1j * curve.frequencies) - 0.5), rtol=1e-12)
+
+
+def test_a_nonlinearity_by_its_name_has_its_slopes():
+    assert LureSystem.from_state_space((A, B, C, D), slope="deadzone").slope == (0.0, 1.0)
+    assert LureSystem.from_state_space((A, B, C, D), slope=("saturation", 0.5)).slope == (0.0, 0.5)
+    assert LureSystem.from_state_space((A, B, C, D), slope="leaky_relu").slope == (0.1, 1.0)
+    for wrong in ("relay", ("saturation", -1.0)):
+        with pytest.raises(ConfigurationError):
+            LureSystem.from_state_space((A, B, C, D), slope=wrong)
+
+
+def test_criteria_answer_to_the_names_of_books():
+    loop = LureSystem.from_state_space((A, B, C, D), slope=(0, 1))
+    for book, ours in (("small_gain", "circle"), ("positive_real", "kyp")):
+        assert (
+            certify(loop, criterion=book, refute=False).findings == certify(loop, criterion=ours, refute=False).findings
+        )
+
+
+def test_two_loops_side_by_side():
+    def loop(k):
+        return LureSystem.from_state_space(([[-1.0]], [[k]], [[1.0]], [[0.0]]), sign=1)
+
+    both = compare_loops({"weak": loop(0.5), "strong": loop(2.0)})
+    frame = both.frame().set_index("loop")
+    assert frame.verdict.tolist() == ["certified", "refuted"]
+    assert frame.rate["weak"] == pytest.approx(0.5, rel=1e-5)
+    assert frame.half_life["weak"] == pytest.approx(np.log(2) / 0.5, rel=1e-3)
+    assert frame.certified_factor.tolist() == pytest.approx([2.0, 0.5], rel=2e-3)
+    assert [line.get_label() for line in both.plot().lines if not line.get_label().startswith("_")] == ["weak"]
+    with pytest.raises(ConfigurationError, match="no loops"):
+        compare_loops([])
