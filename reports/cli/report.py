@@ -107,7 +107,7 @@ def report(
         left = time_left(new, count - len(done), took)
         output.status(f"{len(done) + new}/{count} models{left}  {' · '.join(busy)}")
         if text == FINISHED:
-            output.line(f"{len(done) + new}/{count} {name}: finished after {duration(took)}{left}")
+            output.line(f"{len(done) + new}/{count} {name}: ended after {duration(took)}{left}")
 
     command = shlex.join(["stability", *sys.argv[1:]])
     try:
