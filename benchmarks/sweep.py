@@ -1,9 +1,9 @@
-"""What the runner of sweeps costs: ``python -m benchmarks.sweep jobs|status|certificates [--out FILE.json]``.
+"""What the runner of sweeps costs: ``python -m benchmarks.sweep jobs|status|plan [--out FILE.json]``.
 
 ``jobs``: 2,000 jobs that sleep for a millisecond, one after the other by hand, in one process, and on a Dask cluster of
 two processes on loopback; what a job costs beyond its sleep, and how much the client's memory grows in the second half.
 ``status``: a store of 100,000 results, and how long ``stability sweep --status`` takes, and Python with NumPy to start.
-``certificates``: time and memory of a proof about a system of so many states: the constants of ``--plan``.
+``plan``: how long ``stability sweep --plan`` takes for a million jobs.
 """
 
 from __future__ import annotations
@@ -128,40 +128,25 @@ def status(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-PROBE = """
-import resource, sys, time
-import numpy as np
-from stability import LureSystem, certify
-n = int(sys.argv[1])
-rng = np.random.default_rng(0)
-A, W = rng.standard_normal((2, n, n)) / np.sqrt(n)
-system = LureSystem.recurrent(A - 4 * np.eye(n), W)
-certify(LureSystem.recurrent([[-2.0]], [[1.0]]))
-before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-found = certify(system, rate="any")
-took, after = time.process_time() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(took, (after - before) * 1024, str(found.verdict), found.criterion)
-"""
-
-
-def certificates(sizes: list[int]) -> dict[str, Any]:
-    """Processor time and memory of existence proofs about random systems."""
-    rows = []
-    for size in sizes:
-        done = subprocess.run([sys.executable, "-c", PROBE, str(size)], capture_output=True, text=True, check=True)
-        seconds, size_bytes, verdict, criterion = done.stdout.split()
-        row = {"states": size, "processor_seconds": float(seconds), "verdict": verdict, "criterion": criterion}
-        matrices = float(size_bytes) / (8 * size**2)
-        rows.append({**row, "matrices": matrices, "seconds_by_cube": float(seconds) / size**3})
-        print(rows[-1], file=sys.stderr)
-    return {"rows": rows, "most_matrices": max(r["matrices"] for r in rows)}
+def plan(number: int) -> dict[str, Any]:
+    """A plan of so many trainings of two networks on two tasks, measured and printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        description = Path(folder) / "sweep.toml"
+        description.write_text(
+            f'models = ["elman", "lipschitz"]\ntasks = ["digits", "adding"]\nseeds = {number // 4}\n'
+        )
+        command = [sys.executable, "-m", "stability", "sweep", str(description), "--plan", "--json", "--workers", "64"]
+        begun = time.perf_counter()
+        said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        took = time.perf_counter() - begun
+    names = ("jobs", "cpu_seconds", "wall_seconds", "memory", "disk")
+    return {"seconds": took, **{name: said[name] for name in names}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["jobs", "status", "certificates"])
+    parser.add_argument("what", choices=["jobs", "status", "plan"])
     parser.add_argument("--number", type=int)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024])
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     if asked.what == "jobs":
@@ -170,7 +155,7 @@ def main() -> None:
     elif asked.what == "status":
         found = status(asked.number or RESULTS)
     else:
-        found = certificates(asked.sizes)
+        found = plan(asked.number or 10**6)
     row = {"command": f"python -m benchmarks.sweep {asked.what}", "cores": os.cpu_count(), **found}
     print(json.dumps(row, indent=1))
     if asked.out is not None:

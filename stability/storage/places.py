@@ -222,12 +222,17 @@ class Objects:
         """A whole object; ``None`` where there is none.
 
         Raises:
-            FileFormatError: it cannot be read.
+            FileFormatError: it cannot be read, or is larger than a document may be.
         """
         try:
+            size = int(self._system.info(f"{self._root}/{name}").get("size") or 0)
+            if size > DOCUMENT_BYTES:
+                raise FileFormatError(f"{self.location}/{name} has more than {DOCUMENT_BYTES} bytes")
             return self._system.cat_file(f"{self._root}/{name}")
         except FileNotFoundError:
             return None
+        except FileFormatError:
+            raise
         except Exception as error:
             raise self._told(error, name) from error
 

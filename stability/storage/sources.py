@@ -12,7 +12,11 @@ from pathlib import Path
 from stability.errors import ConfigurationError
 
 FLOORS = ("stability", "stability.models", "stability.analysis")
-ASIDE = ("stability.storage", "stability.reports", "stability.analysis.studies", "stability.analysis.sweep.running")
+_KEEPERS = ("folder", "index", "locking", "places", "results", "sources", "store", "writing")
+ASIDE = (
+    *(f"stability.storage.{name}" for name in _KEEPERS), "stability.reports", "stability.analysis.studies",
+    "stability.analysis.sweep.running",
+)  # fmt: skip
 """What decides no result: how files are written, shown and spread over processes; papers rerun by other commands."""
 LIBRARIES = ("torch", "numpy", "scipy", "cvxpy", "scs", "clarabel")
 

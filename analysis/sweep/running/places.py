@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
-from ...campaign.jobs import Outcome, Pool
+from ...campaign.jobs import Outcome, Pool, Tell
 from ..job import Job
 from .worker import carry_out, pooled
 
@@ -60,11 +60,16 @@ class Runner(Protocol):
 
 
 class Here:
-    """This process: a job is done when it is waited for."""
+    """This process: a job is done when it is waited for.
+
+    Attributes:
+        tell: gets its news.
+    """
 
     workers = 1
 
     def __init__(self) -> None:
+        self.tell: Tell = lambda text: None
         self._next: tuple[Job, Mapping[str, Any]] | None = None
 
     def __enter__(self) -> Here:
@@ -91,13 +96,13 @@ class Here:
         assert self._next is not None
         job, ticket = self._next
         self._next = None
-        return [(job.id, carry_out(ticket))]
+        return [(job.id, carry_out(ticket, self.tell))]
 
 
 class Processes:
     """A pool of processes, the one of reports: each job has a process with the threads that it asks for.
 
-    Jobs that would not fit into the machine's memory together run one after the other.
+    Jobs that would not fit into the machine's memory together run one after the other, and so do those on a GPU.
 
     Args:
         workers: jobs at a time.
@@ -126,6 +131,8 @@ class Processes:
         """Whether a process is free, and memory for the job, as far as estimates go."""
         if not self._jobs:
             return True
+        if job.gpus and any(other.gpus for other in self._jobs.values()):
+            return False
         memory = sum(other.memory for other in self._jobs.values()) + job.memory
         threads = sum(other.threads for other in self._jobs.values()) + job.threads
         return self._pool.has_room and memory <= self._memory and threads <= max(self.workers, os.cpu_count() or 1)

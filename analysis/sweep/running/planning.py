@@ -21,9 +21,9 @@ from .costs import Cost, measured
 SAME = ("model", "hidden", "layers", "set", "task", "train", "certificate", "device", "data")
 DISK = 8_000
 """Bytes of a result beside its network: the document, the certificate, the curves."""
-CUBIC = 2e-10
-"""Seconds of a search for a proof about a file's system, per state to the third, on a core of 2024: an order of
-magnitude, measured by ``python -m benchmarks.sweep certificates``."""
+CUBIC = 4e-9
+"""Seconds of a proof about a file's system, per state to the third, on one core: an order of magnitude, from what
+``python benchmarks/certify.py --only growth`` measures at 256 to 2,048 states."""
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,8 @@ def run_sweep(
         opened_plan(sweep, index, file)
         with _place(workers, scheduler, client, security, store) as place:
             run = _Run(sweep, store, index, place, retry_failed, progress or (lambda state: None))
+            if isinstance(place, Here):
+                place.tell = run.tell
             try:
                 run.carry_out()
             finally:
@@ -209,14 +211,14 @@ class _Run:
 
     def carry_out(self) -> None:
         """Until nothing is left to do."""
-        self._tell("")
+        self.tell("")
         while True:
             self._fill()
             if not self.place.running:
                 return
             for job, answer in self.place.wait(TOLD):
                 if isinstance(answer, str):
-                    self._tell(answer)
+                    self.tell(answer)
                 else:
                     self._note(self._flying.pop(job), answer)
             if time.monotonic() - self._published > PUBLISHED:
@@ -314,7 +316,7 @@ class _Run:
             self._state["failed"] += 1
             self._children.pop(job.id, None)
             self._err(job, str((result.error or {}).get("text")))
-        self._tell("")
+        self.tell("")
 
     def _lose(self, job: Job, why: str) -> None:
         self.lost[job.id] = why
@@ -325,7 +327,8 @@ class _Run:
         if len(self.errors) < SHOWN:
             self.errors[f"{job.kind} {job.id[:10]}"] = why
 
-    def _tell(self, news: str) -> None:
+    def tell(self, news: str) -> None:
+        """Say how far it is, with a line of news."""
         state = self._state
         known = [(k["jobs"] - k["done"], k["seconds"]) for k in state["kinds"].values()]
         left = None

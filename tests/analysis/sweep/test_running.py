@@ -174,4 +174,8 @@ def test_what_does_not_fit_into_memory_together_runs_one_after_the_other() -> No
         assert place.has_room(small[1])
         assert not place.has_room(large)
         assert not place.has_room(wide)
+        on_gpu = Job("benchmarks.naps:nap", {"number": 8}, gpus=1)
+        assert place.has_room(on_gpu)
+        place._jobs[on_gpu.id] = on_gpu
+        assert not place.has_room(Job("benchmarks.naps:nap", {"number": 7}, gpus=1))
         place._pool._running.clear()
