@@ -82,6 +82,7 @@ class Sweep:
             object.__setattr__(self, name, tuple(value))
         for seed in seeds:
             check_int("a seed", seed, 0)
+        object.__setattr__(self, "train", _underscored(self.train))
         _known("analyses", self.analyses, ("certificate", *DEFAULTS))
         _known("needs", self.needs, ("threads", "memory_gb", "gpus"))
         for name, options in self.analyses.items():
@@ -298,6 +299,18 @@ def _known(what: str, given: Any, known: Sequence[str] | Mapping[str, Any]) -> N
     strange = next((name for name in given if name not in known), None)
     if strange is not None:
         raise ConfigurationError(f"{what}: unknown name {strange!r}; the known ones are {', '.join(known)}")
+
+
+def _underscored(train: Any) -> Any:
+    """Options as fields are called, where they were written as on the command line: ``batch-size``."""
+    if not isinstance(train, Mapping):
+        raise ConfigurationError(f"train must be a table of names and values, got {train!r}")
+    return {
+        (name if isinstance(value, Mapping) else str(name).replace("-", "_")): (
+            _underscored(value) if isinstance(value, Mapping) and name not in ("set", "group_lr") else value
+        )
+        for name, value in train.items()
+    }
 
 
 def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

@@ -75,6 +75,15 @@ def test_all_that_decides_a_result_is_in_its_name(change: dict[str, Any]) -> Non
     assert described().digest != described(**change).digest
 
 
+def test_options_may_be_written_as_on_the_command_line() -> None:
+    written = described(train={"batch-size": 8, "elman": {"margin-penalty": 0.1, "set": {"x-y": 1}}})
+    asked = next(written.rows()).job.options
+    assert asked["train"] == {"batch_size": 8, "margin_penalty": 0.1}
+    assert asked["set"] == {"x-y": 1}
+    with pytest.raises(ConfigurationError, match="train must be a table"):
+        described(train=[1])
+
+
 def test_needs_that_change_no_result_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     (job,), (other,) = list(described().jobs()), list(described(needs={"memory_gb": 3.0}).jobs())
     assert job.id == other.id
