@@ -163,6 +163,32 @@ def test_another_code_is_refused_by_who_would_compute(tmp_path: Path) -> None:
     assert not (tmp_path / "log").exists()
 
 
+def test_who_does_not_see_the_store_sends_results_back(
+    here: tuple[Path, SweepOutcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of other machines: results travel with the answers, what jobs build on travels with the jobs."""
+    seen: list[str] = []
+
+    def far_away(ticket: Any, tell: Any) -> Any:
+        answer = carry_out({**ticket, "store": str(tmp_path / "not here")}, tell)
+        seen.append(answer["how"])
+        return answer
+
+    monkeypatch.setattr("stability.analysis.sweep.running.places.carry_out", far_away)
+    outcome = run_sweep(SWEEP, tmp_path / "store")
+    assert json.dumps(outcome.table) == json.dumps(here[1].table)
+    assert Counter(seen) == {"carried": 12, "blind": 8}  # attacks are told at first without their network
+    assert not (tmp_path / "not here").exists()
+
+
+def test_another_store_at_the_same_place_is_not_taken_for_it(tmp_path: Path) -> None:
+    (job,) = naps(tmp_path, 1).jobs()
+    other = ResultStore.made(tmp_path / "store")
+    answer = carry_out(Ticket(job.spec, other.place.location, "another token").plain())
+    assert answer["how"] == "carried"
+    assert other.get(job.id) is None
+
+
 def test_what_does_not_fit_into_memory_together_runs_one_after_the_other() -> None:
     with Processes(4) as place:
         small = [Job("benchmarks.naps:nap", {"number": k}, memory=1) for k in range(2)]
