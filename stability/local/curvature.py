@@ -26,7 +26,7 @@ from stability.systems.activations import activation
 
 Array = np.ndarray
 _POINTS, _NEAR = 17, 1e-4
-_TERMS: dict[type[Stage], tuple[int, tuple[tuple[float, int, int, str], ...]]] = {
+TERMS: dict[type[Stage], tuple[int, tuple[tuple[float, int, int, str], ...]]] = {
     LstmCell: (4, ((1.0, 0, 3, "identity"), (1.0, 1, 2, "tanh"))),
     LstmOut: (2, ((1.0, 0, 1, "tanh"),)),
     GruReset: (2, ((1.0, 0, 1, "identity"),)),
@@ -129,7 +129,7 @@ def _kink(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array:
 
 
 def _products(stage: Stage, rows: Array, worth: Array, reach: Array) -> Curvature:
-    count, terms = _TERMS[type(stage)]
+    count, terms = TERMS[type(stage)]
     h = rows.shape[-1] // count
     block = [slice(k * h, (k + 1) * h) for k in range(count)]
     diagonal, index = np.zeros(rows.shape), np.arange(rows.shape[-1])

@@ -3,12 +3,14 @@
 A class whose margin a tube leaves open is closed from its end, where that can be (``stability.local.backward``): there
 the channels' bends count with their signs. What it cannot do: the reaches of all rows still come from the tube, which
 takes bends for adverse at every step, so that the tube of a network that expands ends at some radius, whatever the
-multipliers. For LSTM and GRU, whose gates multiply two such errors, that comes early: at a few hundredths of the
-distance of the nearest attack, on sequences of 28 steps.
+multipliers. LSTM and GRU, whose gates
+multiply two such errors, have a tube of their own (``stability.local.bends``), which lasts twice as far: to about a
+tenth of the distance of the nearest attack, on sequences of 28 steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,12 @@ from stability.local.build import stages_of
 from stability.local.classifier import Classifier
 from stability.local.costs import nominal_slopes, refined, weights
 from stability.local.ending import differences
+from stability.local.growing import Growing, is_gated
 from stability.local.request import Request
 from stability.local.stages import Nominal
 from stability.local.trial import Task, Tube, of_samples, tube
 from stability.local.tube import gain, nominal_run
-from stability.local.widening import Ball, decided, one_of, widened
+from stability.local.widening import Ball, Trial, decided, one_of, widened
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
 
@@ -144,7 +147,10 @@ def proved(asked: Request) -> list[Claim | None]:
         run = nominal_run(net, task.x)
         worth = weights(net, run, task.y, task.margins)
         fine, limit = work < _SMALL, asked.upper[part]
-        if epsilon is None:
+        gated = is_gated(task)
+        if gated and not fine:  # the other tube ends early and costs as much
+            radius, T, tau = np.zeros(len(part)), np.zeros((len(part), 1)), np.zeros((len(part), 1))
+        elif epsilon is None:
             radius, T, tau = _search(task, run, worth, limit, _FINE if fine else _TOLERANCE, deadline)
         else:
             radius, T, tau = _decide(task, run, worth, np.full(len(part), epsilon))
@@ -156,7 +162,8 @@ def proved(asked: Request) -> list[Claim | None]:
                 **({} if asked.mask is None else {"mask": free}),
             }
             if asked.budget == "total":
-                ball = _larger(one_of(task, run, worth, i), ball, epsilon, float(far[i]), deadline, fine)
+                one = one_of(task, run, worth, i)
+                ball = (_of_gates if gated else _larger)(one, ball, epsilon, float(far[i]), deadline, fine)
             for given in (ball, first) if ball is not first else (ball,):
                 told = (classifier, task.x[i], int(y[sample]), given, more, epsilon is None)
                 claims[sample] = claims[sample] or _accepted(*told)
@@ -173,9 +180,35 @@ def _larger(
 ) -> Ball:
     """A ball that closing single classes gives, or the one that is there."""
     if epsilon is not None:
-        found = None if ball.radius > 0 or deadline.over else decided(*one, epsilon)
-        return ball if found is None or found.closed is None else Ball(epsilon, found.T, found.closed)
-    return widened(*one, ball, far, deadline, fine=fine) if ball.radius > 0 else ball
+        return _asked(lambda radius: decided(*one, radius), ball, epsilon, deadline)
+    if not ball.radius > 0:
+        return ball
+    dear = len(one[0].net.stages) > 1
+    return widened(lambda radius: decided(*one, radius), ball, far, deadline, fine=fine, dear=dear)
+
+
+def _asked(decide: Callable[[float], Trial], ball: Ball, epsilon: float, deadline: Deadline) -> Ball:
+    """A ball of this radius, or the one that is there."""
+    found = None if ball.radius > 0 or deadline.over else decide(epsilon)
+    return ball if found is None or found.closed is None else Ball(epsilon, found.T, found.closed, found.weights)
+
+
+def _of_gates(
+    one: tuple[Task, list[Nominal], list[Array]],
+    ball: Ball,
+    epsilon: float | None,
+    far: float,
+    deadline: Deadline,
+    fine: bool,
+) -> Ball:
+    """The same for a network of gates."""
+    made = Growing.of(*one)
+    if epsilon is not None:
+        return _asked(made.decided, ball, epsilon, deadline)
+    found = made.largest(far, deadline)
+    if found is not None and found.radius > ball.radius:
+        ball = found
+    return widened(made.decided, ball, far, deadline, fine=fine, dear=True) if ball.radius > 0 else ball
 
 
 def _decide(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> tuple[Array, Array, Array]:
@@ -197,7 +230,7 @@ def _accepted(
 ) -> Claim | None:
     """The claim that the rule accepts: of this radius, or of one a little smaller where that may be."""
     for back in (0.0, *_STEPS_BACK) if ball.radius > 0 else ():
-        given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), "T": ball.T, **more}
+        given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), **more}
         claim = accepted(classifier, "local_ellipsoids", {**given, **ball.data()})
         if claim is not None or not smaller:
             return claim

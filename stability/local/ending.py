@@ -22,7 +22,7 @@ def differences(head: Array, y: Array) -> Array:
     return head - head[y][..., None, :]
 
 
-def _length(w: Array, Y: Array) -> Array:
+def length(w: Array, Y: Array) -> Array:
     """Upper bounds of ``sqrt(w^T Y w)`` for ``Y >= 0`` and rows ``(..., k, n)``, roundings included."""
     sizes = np.abs(w) @ np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0))[..., None]
     inner = ((w @ Y) * w).sum(axis=-1)
@@ -44,7 +44,7 @@ def moved(head: Array, y: Array, radius: Array | float, Y: Array, last: tuple[St
     """
     stage, rows, before, local = last
     w, size = differences(head, y), np.asarray(radius)[..., None] * (1.0 + ROOM)
-    whole = size * _length(w, Y)
+    whole = size * length(w, Y)
     change = stage.ends(rows, local.reach)
     if change is None:
         return whole
@@ -57,5 +57,5 @@ def moved(head: Array, y: Array, radius: Array | float, Y: Array, last: tuple[St
     straight = w @ stage.A
     straight_error = gamma(w.shape[-1] + 4) * (np.abs(w) @ np.abs(stage.A))
     sides = np.sqrt(np.maximum(np.einsum("...ii->...i", before), 0.0))
-    linear = _length(straight, before) + (straight_error @ sides[..., None])[..., 0]
+    linear = length(straight, before) + (straight_error @ sides[..., None])[..., 0]
     return np.minimum(whole, (size * linear + each) * (1 + 8 * EPS))

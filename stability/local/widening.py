@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from stability.local.backward import Passage
 from stability.local.doubtful import Closed, closed, passages, priced
 from stability.local.ending import differences
 from stability.local.stages import Nominal
@@ -27,17 +29,22 @@ _AIMED = 0.3
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """A radius with what proves it: the tube's multipliers ``(T, m)``, and the classes that it left open."""
+    """A radius with what proves it: the tube's multipliers ``(T, m)`` or weights, and the classes that it left open."""
 
     radius: float
-    T: Array
+    T: Array | None
     closed: list[Closed]
+    weights: Array | None = None
 
     def data(self) -> dict[str, Array]:
         """For the proof."""
+        tube = {} if self.T is None else {"T": self.T}
+        if self.weights is not None:
+            tube["weights"] = self.weights
         if not self.closed:
-            return {}
+            return tube
         return {
+            **tube,
             "others": np.array([float(c.other) for c in self.closed]),
             "points": np.stack([c.point for c in self.closed]),
             "prices": np.array([c.price for c in self.closed]),
@@ -53,11 +60,13 @@ class Trial:
         share: that of the tube alone.
         T: its multipliers.
         closed: what closes the classes that it leaves open; ``None`` where one of them stays open.
+        weights: in the place of multipliers.
     """
 
     share: float
-    T: Array
+    T: Array | None
     closed: list[Closed] | None
+    weights: Array | None = None
 
 
 @np.errstate(all="ignore")
@@ -71,52 +80,63 @@ def decided(task: Task, run: list[Nominal], worth: list[Array], radius: float) -
         radius: > 0.
     """
     made = tube(task, run, worth, np.array([radius]))
-    shares, net, label = made.shares[0], task.net, int(task.y[0])
+    shares, net = made.shares[0], task.net
     share = float(made.share[0])
     if not share < _FAR:
         return Trial(share, made.T[0], None)
+    single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
+    if not (shares >= 1.0 - 1e-6).any():
+        return Trial(share, made.T[0], [])
+    ways = passages(radius, net, task.x[0], single, [at.Y[0] for at in made.passed])
+    return Trial(share, made.T[0], closing(task, run, ways, shares, radius))
+
+
+def closing(task: Task, run: list[Nominal], ways: list[Passage], shares: Array, radius: float) -> list[Closed] | None:
+    """What closes the classes of one sample whose margins a tube uses up, or ``None`` where one stays open.
+
+    Args:
+        task: one sample.
+        run: its nominal run.
+        ways: the tube.
+        shares: ``(k,)`` of the margins.
+        radius: > 0.
+    """
     order = [int(j) for j in np.argsort(-shares) if not shares[j] < 1.0 - 1e-6]
-    found: list[Closed] = []
-    if order:
-        single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
-        ways = passages(radius, net, task.x[0], single, [at.Y[0] for at in made.passed])
-        rows = differences(net.head, np.asarray(label))
-        w = -rows[order]
-        bias = task.margins[0, order] - w @ single[-1].out
-        starts = priced(net, task.x[0], w, bias, task.free, radius)
-        for j, (ref, price) in zip(order, starts or ()):
-            T = closed(net, ways, ref, task.free, price)
-            if T is None:
-                return Trial(share, made.T[0], None)
-            found.append(Closed(j, ref.x, price, T))
-        if starts is None:
-            return Trial(share, made.T[0], None)
-    return Trial(share, made.T[0], found)
+    if not order:
+        return []
+    net, found = task.net, list[Closed]()
+    w = -differences(net.head, np.asarray(int(task.y[0])))[order]
+    bias = task.margins[0, order] - w @ run[-1].out[0]
+    starts = priced(net, task.x[0], w, bias, task.free, radius)
+    for j, (ref, price) in zip(order, starts or ()):
+        T = closed(net, ways, ref, task.free, price)
+        if T is None:
+            return None
+        found.append(Closed(j, ref.x, price, T))
+    return None if starts is None else found
 
 
 def widened(
-    task: Task,
-    run: list[Nominal],
-    worth: list[Array],
+    decide: Callable[[float], Trial],
     ball: Ball,
     upper: float,
     deadline: Deadline,
     *,
     fine: bool = False,
+    dear: bool = False,
 ) -> Ball:
     """The largest ball found between one that holds and a radius that is not to be reached.
 
     Args:
-        task: one sample.
-        run: its nominal run.
-        worth: what every stage is worth to it.
+        decide: whether a radius is found to be safe.
         ball: one that holds.
         upper: a radius above it, of an attack or an estimate.
         deadline: of the search.
         fine: whether a trial costs next to nothing.
+        dear: whether it costs much: steps of several stages.
     """
     trials, narrow = (_SMALL_TRIALS, _SMALL_NARROW) if fine else (_TRIALS, _NARROW)
-    if not fine and len(task.net.stages) > 1:
+    if not fine and dear:
         trials = _DEAR_TRIALS
     low, high, top = ball, upper, np.inf
     for turn in range(trials):
@@ -131,11 +151,11 @@ def widened(
             trial = float(low.radius * (high / low.radius) ** part)
         if not low.radius < trial < high:
             continue
-        found = decided(task, run, worth, trial)
+        found = decide(trial)
         if found.closed is None:
             high, top = trial, found.share
         else:
-            low = Ball(trial, found.T, found.closed)
+            low = Ball(trial, found.T, found.closed, found.weights)
             if trial >= _NEAR * upper and not fine:
                 break
     return low

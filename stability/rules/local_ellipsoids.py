@@ -14,6 +14,9 @@ each stage, and :math:`w w^T \le k \operatorname{diag}(\eta^2) = s^2 (k \operato
 ``Y+``; in a budget for each step, by :math:`(d + w)(d + w)^T \le (1 + \theta) d d^T + (1 + 1 / \theta) w w^T`. So the
 errors of a step do not grow with the network's expansions more than perturbations do.
 
+With ``weights`` in the place of ``T`` the tube is that of ``stability.local.bends``, for networks of gates: weights say
+what is worth keeping small where ellipsoids are added.
+
 A class that the tube leaves open is closed from its end: ``stability.local.backward`` proves a quadratic function below
 its margin, stage by stage, with the reaches of the tube, around an input that the proof names.
 """
@@ -21,17 +24,19 @@ its margin, stage by stage, with the reaches of the tube, around an input that t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from stability.certificate import Claim
 from stability.local.backward import Passage, proved_margin, reference, sides
+from stability.local.bends import bent_tube, linear_part
 from stability.local.build import Stages, stages_of
 from stability.local.classifier import Classifier
 from stability.local.ending import differences, moved
 from stability.local.stages import Nominal, Stage
-from stability.local.tube import ROOM, Local, appended, local_slopes, next_ellipsoid, products, spread
+from stability.local.tube import ROOM, Local, appended, local_slopes, next_ellipsoid, nominal_run, products, spread
 from stability.rigor.constants import EPS
 from stability.rigor.definite import gamma, prove_positive_definite
 from stability.rules.fields import AnyArray, Refused, require
@@ -44,14 +49,35 @@ _THETA = 1e-11
 """Of an ellipsoid, in budgets for each step, to make room for the errors of a stage."""
 
 
-@certifies("local_ellipsoids", subject=Classifier, claim="local_robustness", value="radius")
-class LocalEllipsoids(LocalBall):
-    """The ball, multipliers ``T (T, m)`` of all channels of a step, stage by stage; ``tau (T,)`` for a budget in each
-    step; for ``c`` classes that the tube leaves open: ``others (c,)``, their numbers, and for each of them a reference
-    input ``points (c, T, p)``, ``prices (c,)`` and ``sectors (c, T, m)``, see ``stability.local.backward``.
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A tube to its end.
+
+    Attributes:
+        y: the vector at the end of the run of floats.
+        ways: every stage.
+        sides: how far its entries move.
+        moves: ``(k,)`` what each logit can gain on that of the class.
+        missed: of the last stage.
     """
 
-    T: AnyArray
+    y: Array
+    ways: list[Passage]
+    sides: Array
+    moves: Array
+    missed: Array
+
+
+@certifies("local_ellipsoids", subject=Classifier, claim="local_robustness", value="radius")
+class LocalEllipsoids(LocalBall):
+    """The ball; multipliers ``T (T, m)`` of all channels of a step, stage by stage, or ``weights (T, k)`` of all that
+    the stages of a step put out; ``tau (T,)`` for a budget in each step; for ``c`` classes that the tube leaves open:
+    ``others (c,)``, their numbers, and for each of them a reference input ``points (c, T, p)``, ``prices (c,)`` and
+    ``sectors (c, T, m)``, see ``stability.local.backward``.
+    """
+
+    T: AnyArray | None = None
+    weights: AnyArray | None = None
     tau: AnyArray | None = None
     others: AnyArray | None = None
     points: AnyArray | None = None
@@ -67,6 +93,16 @@ class LocalEllipsoids(LocalBall):
         self.require_ball(subject)
         self._require_sizes(subject)
         net = stages_of(subject)
+        run = self._bent(net) if self.T is None else self._widened(net, self.T)
+        slack = self._slack(subject, net.head, run)
+        for k, other in enumerate(() if self.others is None else self.others.astype(int)):
+            slack[other] = max(slack[other], self._from_its_end(subject, net, run, k))
+        worst = int(np.argmin(slack))
+        require(slack[worst] > 0, f"within the radius, logit {worst} is not proved to stay below that of {self.label}")
+        return f"ellipsoids of {len(self.x)} steps keep every logit below that of class {self.label}"
+
+    def _widened(self, net: Stages, multipliers: Array) -> _Run:
+        """The tube of the multipliers."""
         room = ROOM * self.radius**2 / (4.0 * len(self.x) * len(net.stages))  # of the squares, for each stage
         y, shape = net.start, np.zeros((net.states, net.states))
         last: Any = None
@@ -81,22 +117,37 @@ class LocalEllipsoids(LocalBall):
                     if self.tau is not None:
                         _raise_diagonal(shape, 4 * len(shape) * EPS)  # the roundings of the division by shares
                 nominal = stage.nominal(y)
-                T = self.T[t, at : at + len(stage.C)]
+                T = multipliers[t, at : at + len(stage.C)]
                 at += len(stage.C)
                 local, after, missed = self._stage(stage, nominal, shape, T, room, f"step {t}")
                 last = (stage, nominal.rows, shape, local)
                 ways.append(Passage(stage, y, sides(self.radius, shape), nominal.rows, local.reach, shape))
                 y, shape = nominal.out, after
-        slack = self._slack(subject, net.head, y, shape, last, missed)
-        for k, other in enumerate(() if self.others is None else self.others.astype(int)):
-            slack[other] = max(slack[other], self._from_its_end(subject, net, ways, k, y, shape))
-        worst = int(np.argmin(slack))
-        require(slack[worst] > 0, f"within the radius, logit {worst} is not proved to stay below that of {self.label}")
-        return f"ellipsoids of {len(self.x)} steps keep every logit below that of class {self.label}"
+        moves = moved(net.head, np.asarray(self.label), self.radius, shape, last)
+        return _Run(y, ways, sides(self.radius, shape), moves, missed)
+
+    def _bent(self, net: Stages) -> _Run:
+        """The tube of the weights."""
+        assert self.weights is not None
+        run, free = nominal_run(net, self.x), np.ones(self.x.shape) if self.mask is None else self.mask
+        ends = np.cumsum([len(stage.A) for stage in net.stages])[:-1]
+        worth = [part for row in self.weights for part in np.split(row, ends)]
+        tube = bent_tube(net, linear_part(net, self.x, run, free, worth), self.radius)
+        if tube is None:
+            raise Refused("the tube leaves all bounds")
+        return _Run(run[-1].out, tube.ways, tube.sides(), tube.moved(net.head, self.label), 0.0 * run[-1].out)
 
     def _require_sizes(self, subject: Classifier) -> None:
-        x, T, tau = self.x, self.T, self.tau
-        width = sum(len(stage.C) for stage in stages_of(subject).stages)
+        x, T, tau, weights, net = self.x, self.T, self.tau, self.weights, stages_of(subject)
+        width, size = sum(len(stage.C) for stage in net.stages), sum(len(stage.A) for stage in net.stages)
+        require((T is None) != (weights is None), "either T or weights must be there")
+        if weights is not None:
+            fits = weights.shape == (len(x), size) and bool(((weights >= 0) & (weights < LARGEST)).all())
+            require(fits, f"weights must be {size} columns of numbers from zero")
+            require(tau is None, "weights are for a total budget")
+            self._require_closed(subject, width)
+            return
+        assert T is not None
         require(T.shape == (len(x), width) and bool((T > 0).all()), f"T must be positive and of {width} columns")
         require(tau is None or (tau.shape == (len(x),) and bool(((tau > 1e-9) & (tau < 1 - 1e-9)).all())),
                 "tau must lie between 0 and 1, one for each step")  # fmt: skip
@@ -126,9 +177,7 @@ class LocalEllipsoids(LocalBall):
         )
         require(sectors.shape == (count, len(x), width) and bool((sectors > 0).all()), "sectors must be positive")
 
-    def _from_its_end(
-        self, subject: Classifier, net: Stages, ways: list[Passage], k: int, y: Array, shape: Array
-    ) -> float:
+    def _from_its_end(self, subject: Classifier, net: Stages, run: _Run, k: int) -> float:
         """A lower bound of what is left of the margin to one of the ``others``."""
         closing: Any = (self.others, self.points, self.prices, self.sectors)  # together, or none of them
         others, points, prices, sectors = closing
@@ -136,10 +185,10 @@ class LocalEllipsoids(LocalBall):
         steps = float(len(self.x)) if subject.reduction == "mean" else 1.0
         free = np.ones(self.x.shape) if self.mask is None else self.mask
         ref = reference(net, points[k], head[label] - head[other])
-        left = proved_margin(net, ways, ref, sectors[k], free, float(prices[k]), (self.x, self.radius))
+        left = proved_margin(net, run.ways, ref, sectors[k], free, float(prices[k]), (self.x, self.radius))
         own, bias = ref.run[-1].out, steps * (subject.bias[label] - subject.bias[other])
-        far = np.abs(own) + np.abs(own - y) + sides(self.radius, shape)
-        error = gamma(len(y) + 32) * ((np.abs(head[label]) + np.abs(head[other])) @ far + steps * float(
+        far = np.abs(own) + np.abs(own - run.y) + run.sides
+        error = gamma(len(own) + 32) * ((np.abs(head[label]) + np.abs(head[other])) @ far + steps * float(
             abs(subject.bias[label]) + abs(subject.bias[other])) + abs(left) * (left > -np.inf))  # fmt: skip
         return float(left + bias - error) if left > -np.inf else -np.inf
 
@@ -208,17 +257,16 @@ class LocalEllipsoids(LocalBall):
 
         return holds
 
-    def _slack(self, subject: Classifier, head: Array, y: Array, Y: Array, last: Any, missed: Array) -> Array:
+    def _slack(self, subject: Classifier, head: Array, run: _Run) -> Array:
         """Lower bounds of what is left of every margin; infinite for the class itself."""
         w, label = differences(head, np.asarray(self.label)), self.label
         steps = float(len(self.x)) if subject.reduction == "mean" else 1.0
         bias = steps * subject.bias
-        moves = moved(head, np.asarray(label), self.radius, Y, last)
+        y, moves, missed = run.y, run.moves, run.missed
         margin = -(w @ y) - (bias - bias[label])
-        sides = self.radius * (1.0 + ROOM) * np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0))
         # of the sum, of the differences of the head's rows, here and in what moves
         sizes = np.abs(head) + np.abs(head[label])
-        error = gamma(len(y) + 16) * (sizes @ (np.abs(y) + sides) + np.abs(bias) + abs(bias[label]) + moves)
+        error = gamma(len(y) + 16) * (sizes @ (np.abs(y) + run.sides) + np.abs(bias) + abs(bias[label]) + moves)
         error = error + 2.0 * (sizes @ missed)  # of the last stage, where its rows alone are looked at
         slack = margin - moves - error
         slack[label] = np.inf
