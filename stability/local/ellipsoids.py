@@ -3,9 +3,9 @@
 A class whose margin a tube leaves open is closed from its end, where that can be (``stability.local.backward``): there
 the channels' bends count with their signs. What it cannot do: the reaches of all rows still come from the tube, which
 takes bends for adverse at every step, so that the tube of a network that expands ends at some radius, whatever the
-multipliers. LSTM and GRU, whose gates
-multiply two such errors, have a tube of their own (``stability.local.bends``), which lasts twice as far: to about a
-tenth of the distance of the nearest attack, on sequences of 28 steps.
+multipliers. LSTM and GRU, whose gates multiply two such errors, have a tube of their own beside it
+(``stability.local.bends``), which lasts twice as far: to somewhat less than a tenth of the distance of the nearest
+attack, on sequences of 28 steps.
 """
 
 from __future__ import annotations
