@@ -16,9 +16,11 @@ from stability.errors import ConfigurationError
 from ..campaign.steps import step
 from ..guard import check_int, check_number
 from ..results import Record
-from .hessian import hessian_summary
-from .opinion import hessian_opinion
-from .products import LossFunction, hessian_of
+from .hessian import HessianSummary, ends_and_trace, summary_of
+from .lanczos import Krylov
+from .opinion import opinion_on
+from .products import HessianOperator, LossFunction, hessian_of
+from .pyhessian import Search
 
 if TYPE_CHECKING:
     from ..campaign.work import Work
@@ -137,15 +139,28 @@ def spectral_density(
     n_vectors, steps = check_int("n_vectors", n_vectors, 2), check_int("steps", steps)
     points, seed = check_int("grid_points", grid_points, 3), check_int("seed", seed, 0)
     width = None if sigma is None else check_number("sigma", sigma, strict=True)
-    rng = np.random.default_rng(seed)
     with hessian_of(model, x, y, loss, parameters, batch_size) as operator:
-        steps = min(steps, operator.size)
-        nodes, weights = np.zeros((n_vectors, steps)), np.zeros((n_vectors, steps))
-        for row in range(n_vectors):
-            values, vectors = operator.krylov(steps, rng).ritz()
-            nodes[row, : len(values)] = values
-            nodes[row, len(values) :] = values[-1]
-            weights[row, : len(values)] = vectors[0] ** 2
+        rng = np.random.default_rng(seed)
+        spaces = [operator.krylov(steps, rng) for _ in range(n_vectors)]
+        return _smoothed(operator, spaces, parameters, seed, points, width)
+
+
+def _smoothed(
+    operator: HessianOperator,
+    spaces: Sequence[Krylov],
+    parameters: str | Sequence[str],
+    seed: int,
+    points: int = 1001,
+    width: float | None = None,
+) -> SpectralDensity:
+    """The density by the Krylov space of each probe."""
+    n_vectors, steps = len(spaces), max(space.steps for space in spaces)
+    nodes, weights = np.zeros((n_vectors, steps)), np.zeros((n_vectors, steps))
+    for row, space in enumerate(spaces):
+        values, vectors = space.ritz()
+        nodes[row, : len(values)] = values
+        nodes[row, len(values) :] = values[-1]
+        weights[row, : len(values)] = vectors[0] ** 2
     low, high = float(nodes.min()), float(nodes.max())
     if width is None:
         width = max(0.01 * (high - low), 1e-6 * max(abs(low), abs(high)), 1e-12)
@@ -165,8 +180,44 @@ def spectral_density(
         sigma=width,
         n_parameters=operator.size,
         parameters=parameters if isinstance(parameters, str) else tuple(operator.names),
-        matvecs=operator.matvecs,
+        matvecs=sum(space.steps for space in spaces),
         seed=seed,
+    )
+
+
+def spectrum_of(
+    operator: HessianOperator, *, steps: int, probes: int, seed: int = 0, parameters: str = "all"
+) -> tuple[HessianSummary, SpectralDensity]:
+    """Ends, trace and density together: the first probe's Krylov space gives the ends, too.
+
+    It is the space that ``hessian_summary`` makes with this seed, with all its steps.
+
+    Args:
+        operator: the Hessian, of which no product has been taken.
+        steps: of Lanczos, for each probe.
+        probes: of the density, and of the trace beside the first one's space.
+        seed: of all probes.
+        parameters: as they were asked for, for the record.
+
+    Returns:
+        The summary, whose count of products has the first space in it, and the density.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(2, 1, bias=False)).double()
+        >>> x, y = torch.tensor([[[3.0, 0.0]], [[0.0, 1.0]]]).double(), torch.zeros(2, 1).double()
+        >>> with hessian_of(model, x, y, nn.functional.mse_loss, "all", None) as operator:  # H = diag(9, 1)
+        ...     summary, density = spectrum_of(operator, steps=9, probes=2)
+        >>> round(summary.lambda_max, 6), round(density.trace, 6), operator.matvecs
+        (9.0, 10.0, 6)
+    """
+    rng, search = np.random.default_rng(seed), Search(steps, 1e-3, probes, seed)
+    first = operator.krylov(steps, rng)
+    beside = np.random.default_rng(seed)
+    beside.standard_normal(operator.size)  # the start of the space, which the trace's probes come after
+    summary = summary_of(operator, ends_and_trace(operator, first, probes, beside), search, "lanczos", parameters)
+    return summary, _smoothed(
+        operator, [first, *(operator.krylov(steps, rng) for _ in range(probes - 1))], parameters, seed
     )
 
 
@@ -174,10 +225,9 @@ def spectral_density(
 def _hessian_step(work: Work) -> None:
     model, task = work.with_answers()
     x, y = (part[: work.budget.curved] for part in task.train)
-    common: dict[str, Any] = {"loss": task.loss, "seed": work.seed}
     steps, probes = work.budget.iterations, work.budget.probes
-    summary = hessian_summary(model, x, y, max_iter=steps, trace_samples=probes, **common)
-    density = spectral_density(model, x, y, steps=steps, n_vectors=probes, **common)
-    opinion = hessian_opinion(summary, model, x, y, loss=task.loss, max_iter=steps, trace_samples=probes)
+    with hessian_of(model, x, y, task.loss, "all", None) as operator:
+        summary, density = spectrum_of(operator, steps=steps, probes=probes, seed=work.seed)
+        opinion = opinion_on(summary, operator, Search(steps, 0.0, probes, work.seed))
     work.write_result("hessian.json", summary, samples=len(x), pyhessian=opinion.to_dict())
     work.write_table("density.csv", density.frame())

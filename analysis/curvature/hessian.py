@@ -102,11 +102,22 @@ def _residual(operator: HessianOperator, v: Vector) -> tuple[float, float]:
 
 def _by_lanczos(operator: HessianOperator, settings: Search) -> Estimates:
     rng = np.random.default_rng(settings.seed)
-    krylov = operator.krylov(settings.max_iter, rng, settings.tol)
+    return ends_and_trace(operator, operator.krylov(settings.max_iter, rng, settings.tol), settings.trace_samples, rng)
+
+
+def ends_and_trace(operator: HessianOperator, krylov: Krylov, samples: int, rng: np.random.Generator) -> Estimates:
+    """Both ends from a Krylov space, with their residuals, and the trace.
+
+    Args:
+        operator: the Hessian.
+        krylov: a space of it, from any start.
+        samples: probes of the trace beside the space.
+        rng: of these probes.
+    """
     _, vectors = krylov.ritz()
     smallest = _residual(operator, vectors[:, 0] @ krylov.basis)
     largest = _residual(operator, vectors[:, -1] @ krylov.basis)
-    return Estimates(largest, smallest, _trace(operator, krylov, settings.trace_samples, rng))
+    return Estimates(largest, smallest, _trace(operator, krylov, samples, rng))
 
 
 def _by_dense(operator: HessianOperator, settings: Search) -> Estimates:
@@ -197,29 +208,43 @@ def hessian_summary(
         seed=check_int("seed", seed, 0),
     )
     with hessian_of(model, x, y, loss, parameters, batch_size) as operator:
-        found = METHODS[method](operator, settings)
-        (largest, largest_residual), (smallest, smallest_residual) = found.largest, found.smallest
-        top = largest if abs(largest) >= abs(smallest) else smallest
-        allowed = max(settings.tol, 100 * operator.precision) * abs(top)
-        return HessianSummary(
-            method=method,
-            parameters=parameters if isinstance(parameters, str) else tuple(operator.names),
-            n_parameters=operator.size,
-            loss=operator.loss,
-            gradient_norm=float(np.linalg.norm(operator.gradient)),
-            lambda_max=largest,
-            lambda_min=smallest,
-            lambda_max_residual=largest_residual,
-            lambda_min_residual=smallest_residual,
-            top_magnitude=top,
-            trace=found.trace[0],
-            trace_standard_error=found.trace[1],
-            trace_half_width=student_half_width(*found.trace[1:]),
-            trace_samples=found.trace[2],
-            condition_number=_condition(largest, found.smallest),
-            condition_definition=CONDITION_DEFINITION,
-            matvecs=operator.matvecs,
-            converged=max(largest_residual, smallest_residual) <= allowed,
-            seed=settings.seed,
-            notes=found.notes,
-        )
+        return summary_of(operator, METHODS[method](operator, settings), settings, method, parameters)
+
+
+def summary_of(
+    operator: HessianOperator, found: Estimates, settings: Search, method: str, parameters: str | Sequence[str]
+) -> HessianSummary:
+    """What a method found of a Hessian, with what is known of the loss itself.
+
+    Args:
+        operator: the Hessian; the products that it counts are the summary's.
+        found: both ends and the trace.
+        settings: how they were looked for.
+        method: by what.
+        parameters: as they were asked for.
+    """
+    (largest, largest_residual), (smallest, smallest_residual) = found.largest, found.smallest
+    top = largest if abs(largest) >= abs(smallest) else smallest
+    allowed = max(settings.tol, 100 * operator.precision) * abs(top)
+    return HessianSummary(
+        method=method,
+        parameters=parameters if isinstance(parameters, str) else tuple(operator.names),
+        n_parameters=operator.size,
+        loss=operator.loss,
+        gradient_norm=float(np.linalg.norm(operator.gradient)),
+        lambda_max=largest,
+        lambda_min=smallest,
+        lambda_max_residual=largest_residual,
+        lambda_min_residual=smallest_residual,
+        top_magnitude=top,
+        trace=found.trace[0],
+        trace_standard_error=found.trace[1],
+        trace_half_width=student_half_width(*found.trace[1:]),
+        trace_samples=found.trace[2],
+        condition_number=_condition(largest, found.smallest),
+        condition_definition=CONDITION_DEFINITION,
+        matvecs=operator.matvecs,
+        converged=max(largest_residual, smallest_residual) <= allowed,
+        seed=settings.seed,
+        notes=found.notes,
+    )

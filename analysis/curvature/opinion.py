@@ -10,7 +10,7 @@ from torch import nn
 from ..intervals import student_half_width
 from ..results import Record
 from .hessian import HessianSummary
-from .products import LossFunction, hessian_of
+from .products import HessianOperator, LossFunction, hessian_of
 from .pyhessian import Search, pyhessian_largest
 
 
@@ -81,19 +81,30 @@ def hessian_opinion(
         >>> round(opinion.lambda_max, 4), round(opinion.trace, 4), abs(opinion.lambda_max_difference) < 1e-4
         (9.0, 10.0, True)
     """
-    search = Search(max_iter, 0.0, trace_samples, summary.seed)
     with hessian_of(model, x, y, loss, summary.parameters, None) as operator:
-        (value, residual), (trace, error, samples) = pyhessian_largest(operator, search)
-        return HessianOpinion(
-            lambda_max=value,
-            lambda_max_residual=residual,
-            lambda_max_difference=_relative(value, summary.lambda_max),
-            trace=trace,
-            trace_half_width=student_half_width(error, samples),
-            trace_difference=_relative(trace, summary.trace),
-            trace_samples=samples,
-            matvecs=operator.matvecs,
-        )
+        return opinion_on(summary, operator, Search(max_iter, 0.0, trace_samples, summary.seed))
+
+
+def opinion_on(summary: HessianSummary, operator: HessianOperator, search: Search) -> HessianOpinion:
+    """The same of a Hessian that is open already; none of its own products is used.
+
+    Args:
+        summary: of this Hessian.
+        operator: supplies model, data, loss and the parameters' names.
+        search: power iterations, probes and seed.
+    """
+    before = operator.matvecs
+    (value, residual), (trace, error, samples) = pyhessian_largest(operator, search)
+    return HessianOpinion(
+        lambda_max=value,
+        lambda_max_residual=residual,
+        lambda_max_difference=_relative(value, summary.lambda_max),
+        trace=trace,
+        trace_half_width=student_half_width(error, samples),
+        trace_difference=_relative(trace, summary.trace),
+        trace_samples=samples,
+        matvecs=operator.matvecs - before,
+    )
 
 
 def _relative(value: float, reference: float) -> float | None:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .products import earlier_product, no_third, rows, times_earlier
+from .products import Source, earlier_product, no_third, rows
 
 
 def _quarters(t: Tensor) -> tuple[Tensor, ...]:
@@ -118,14 +118,11 @@ class _Adjoint(torch.autograd.Function):
         delta, lam, mu, K, E, gates, tau, states, memory, h0, c0, R = ctx.saved_tensors
         no_third(ctx.first_order)
         by_drive, by_h0, by_c0, by_R = cotangents
-        forget = _quarters(gates)[1]
-        u = torch.zeros_like(delta) if by_R is None else times_earlier(states, h0, by_R.mT)
-        if by_drive is not None:
-            u += by_drive
-        tangent, inner = _tangent(u, K, E, forget, R, by_h0, by_c0)
         if ctx.curves is None:
             ctx.curves = _curves(gates, tau, lam, mu, memory, c0)
-        to_z, to_memory, to_c0 = _bent(ctx.curves, u, inner, by_c0)
+        source = Source(states, h0, by_R, by_drive)
+        tangent, inner, bent = _tangent(source, (K, E, _quarters(gates)[1]), ctx.curves, R, by_h0, by_c0)
+        to_z, to_memory, to_c0 = bent
         to_states = to_h0 = None
         if by_R is not None:
             to_states = torch.empty_like(states)
@@ -136,22 +133,47 @@ class _Adjoint(torch.autograd.Function):
 
 
 def _tangent(
-    u: Tensor, K: Tensor, E: Tensor, forget: Tensor, R: Tensor, h: Tensor | None, c: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """``p_t`` and ``q_t`` for all t, with ``u`` completed in place."""
-    tangent, inner = torch.empty_like(E), torch.empty_like(E)
-    R_t, scaled = R.mT.contiguous(), torch.empty_like(u[0])
+    source: Source,
+    factors: tuple[Tensor, Tensor, Tensor],
+    curves: tuple[Tensor, Tensor, Tensor],
+    R: Tensor,
+    h: Tensor | None,
+    c: Tensor | None,
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """``p_t`` and ``q_t`` for all t, and what the curvature of gates and ``tau`` sends to ``z``, ``c``, the first ``c``.
+
+    ``u_t`` is at hand during its step alone.
+    """
+    (K, E, forget), (own, other, of_tau) = factors, curves
+    tangent, inner, to_z, to_memory = (torch.empty_like(like) for like in (E, E, K, E))
+    to_c0 = torch.empty_like(E[0])
+    R_t, scaled, u = R.mT.contiguous(), torch.empty_like(K[0]), torch.empty_like(K[0])
     k_i, k_f, k_g, k_o = _quarters(scaled)
-    for u_t, p, q, k, e_t, f_t in zip(u, tangent, inner, K, E, forget):
+    u_i, u_f, u_g, u_o = _quarters(u)
+    for t, (p, q, k, e_t, f_t, z, m) in enumerate(zip(tangent, inner, K, E, forget, to_z, to_memory)):
+        source.into(t, u)
         if h is not None:
-            u_t.addmm_(h, R_t)
-        torch.mul(u_t, k, out=scaled)
+            u.addmm_(h, R_t)
+        torch.mul(u, k, out=scaled)
         torch.add(k_i, k_f, out=q).add_(k_g)
         if c is not None:
             q.addcmul_(f_t, c)
         torch.addcmul(k_o, e_t, q, out=p)
+        torch.mul(own[t], u, out=z)
+        z_i, z_f, z_g, z_o = _quarters(z)
+        o_i, o_f, _, o_o = _quarters(other[t])
+        z_i.addcmul_(o_i, u_g)
+        z_g.addcmul_(o_i, u_i)
+        z_o.addcmul_(o_o, q)
+        if c is not None:
+            z_f.addcmul_(o_f, c)
+        torch.mul(of_tau[t], q, out=m).addcmul_(o_o, u_o)
+        if t:
+            to_memory[t - 1].addcmul_(o_f, u_f)
+        else:
+            torch.mul(o_f, u_f, out=to_c0)
         h, c = p, q
-    return tangent, inner
+    return tangent, inner, (to_z, to_memory, to_c0)
 
 
 def _curves(
@@ -171,27 +193,6 @@ def _curves(
     for out, value in zip(_quarters(other), (mu * di * dg, mu * df, mu * di * dg, lam * dtau * do)):
         out.copy_(value)
     return own, other, -2 * lam * o * tau * dtau
-
-
-def _bent(
-    curves: tuple[Tensor, Tensor, Tensor], u: Tensor, inner: Tensor, by_c0: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What the curvature of gates and ``tau`` sends to ``z``, to ``c`` and to the first ``c``."""
-    own, other, of_tau = curves
-    u_i, u_f, u_g, u_o = _quarters(u)
-    _, o_f, _, o_o = _quarters(other)
-    to_z = own * u
-    z_i, z_f, z_g, z_o = _quarters(to_z)
-    o_i = _quarters(other)[0]
-    z_i.addcmul_(o_i, u_g)
-    z_g.addcmul_(o_i, u_i)
-    z_o.addcmul_(o_o, inner)
-    z_f[1:].addcmul_(o_f[1:], inner[:-1])
-    if by_c0 is not None:
-        z_f[0].addcmul_(o_f[0], by_c0)
-    to_memory = (of_tau * inner).addcmul_(o_o, u_o)
-    to_memory[:-1].addcmul_(o_f[1:], u_f[1:])
-    return to_z, to_memory, o_f[0] * u_f[0]
 
 
 def lstm_states(drive: Tensor, h0: Tensor, c0: Tensor, R: Tensor) -> tuple[Tensor, Tensor]:

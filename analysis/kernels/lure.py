@@ -33,7 +33,7 @@ from torch import Tensor
 from stability.systems.activations import ACTIVATIONS
 
 from ...models.scans.unrolled import FUSED
-from .products import earlier_product, no_third, rows, times_earlier
+from .products import Source, earlier_product, no_third, rows
 
 LEAK = ACTIVATIONS["leaky_relu"].slope[0]
 
@@ -150,7 +150,9 @@ class _Adjoint(torch.autograd.Function):
         ctx.save_for_backward(e, lam, steep, channels, slope, states, h0, M, B)
         by_M = earlier_product(e, states, h0) if wanted[0] else None
         by_B = rows(lam).mT @ rows(channels) if wanted[1] and B is not None else None
-        return e[..., -m:], first, by_M, by_B
+        # of a view, whoever is to differentiate this would get products laid out the other way round
+        delta = e[..., -m:].contiguous() if ctx.first_order else e[..., -m:]
+        return delta, first, by_M, by_B
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -158,17 +160,12 @@ class _Adjoint(torch.autograd.Function):
         e, lam, steep, channels, slope, states, h0, M, B = ctx.saved_tensors
         no_third(ctx.first_order)
         by_drive, by_first, by_M, by_B = cotangents
-        m = slope.shape[2]
-        u = e.new_zeros(e.shape) if by_M is None else times_earlier(states, h0, by_M.mT)
-        pushed = None
-        if by_B is not None and len(M) > m:
-            rows(u[..., :-m]).addmm_(rows(channels), by_B.mT)
-        elif by_B is not None:
-            pushed = channels @ by_B.mT
-        tangent, turned = _tangent(kind, u, by_drive, slope, by_first, M, B, pushed)
         if ctx.curve is None and (bend := _bend(kind.activation, channels)) is not None:
             ctx.curve = bend.mul_(steep).mul_(kind.length if B is None else 1.0)
-        to_z = None if ctx.curve is None else ctx.curve * u[..., -m:]
+        source = Source(states, h0, by_M, None)
+        tangent, turned, to_z = _tangent(
+            kind, source, by_drive, (slope, ctx.curve), by_first, M, B, None if by_B is None else (channels, by_B)
+        )
         if by_B is not None:
             pulled = lam @ by_B
             to_z = pulled.mul_(slope) if to_z is None else to_z.addcmul_(pulled, slope)
@@ -184,44 +181,55 @@ class _Adjoint(torch.autograd.Function):
 
 def _tangent(
     kind: Map,
-    u: Tensor,
+    source: Source,
     pulse: Tensor | None,
-    slope: Tensor,
+    factors: tuple[Tensor, Tensor | None],
     start: Tensor | None,
     M: Tensor,
     B: Tensor | None,
-    pushed: Tensor | None,
-) -> tuple[Tensor, Tensor | None]:
-    """``p_t`` for all t, with ``u`` completed in place, and ``phi' u`` where there is a ``B``.
+    of_B: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """``p_t`` for all t; ``phi' u`` where there is a ``B``; and what the activation's curvature sends to ``z``.
 
-    ``pulse`` (``omega``) is added to the channels' part of ``u``, step by step, while that is at hand; ``pushed`` to
-    ``p``; where there is an ``A`` it is in ``u`` already.
+    ``u_t`` is at hand during its step alone. ``pulse`` (``omega``) is added to the channels' part of it; the channels
+    times the change of ``B`` to ``p``, by way of the part of ``A`` where there is one.
     """
+    slope, curve = factors
     m, n = slope.shape[2], M.shape[1]
     stepped, keep = _stepped(kind, M, m)
     M_t, p = stepped.mT.contiguous(), start
-    tangent, turned = u.new_empty(*u.shape[:2], n), None if B is None else torch.empty_like(slope)
-    offset = u[..., :n] if len(M) > m else pushed
-    for t, (u_t, s_t, out) in enumerate(zip(u, slope, tangent)):
+    tangent, turned = slope.new_empty(*slope.shape[:2], n), None if B is None else torch.empty_like(slope)
+    to_z = None if curve is None else torch.empty_like(curve)
+    u, moved = slope.new_empty(slope.shape[1], len(M)), slope.new_empty(slope.shape[1], n)
+    linear = u[:, :n] if len(M) > m else None
+    seen = u[:, -m:]
+    for t, (s_t, out) in enumerate(zip(slope, tangent)):
+        source.into(t, u)
         if p is not None:
-            u_t.addmm_(p, M_t)
+            u.addmm_(p, M_t)
         if pulse is not None:
-            u_t[:, -m:].add_(pulse[t])
-        if B is None or turned is None:
-            if offset is None:
-                torch.mul(u_t[:, -m:], s_t, out=out).mul_(kind.length)
-            else:
-                torch.addcmul(offset[t], u_t[:, -m:], s_t, value=kind.length, out=out)
+            seen.add_(pulse[t])
+        offset = linear
+        if of_B is not None:
+            channels, by_B = of_B
+            offset = torch.mm(channels[t], by_B.mT, out=moved) if offset is None else offset.addmm_(channels[t], by_B.mT)
+        scaled = seen
+        if turned is not None:
+            scaled = torch.mul(seen, s_t, out=turned[t])
+        if B is not None and offset is None:
+            torch.mm(scaled, B.mT, out=out)
+        elif B is not None and offset is not None:
+            torch.addmm(offset, scaled, B.mT, out=out)
+        elif offset is None:
+            torch.mul(seen, s_t, out=out).mul_(kind.length)
         else:
-            torch.mul(u_t[:, -m:], s_t, out=turned[t])
-            if offset is None:
-                torch.mm(turned[t], B.mT, out=out)
-            else:
-                torch.addmm(offset[t], turned[t], B.mT, out=out)
+            torch.addcmul(offset, seen, s_t, value=kind.length, out=out)
+        if curve is not None and to_z is not None:
+            torch.mul(curve[t], seen, out=to_z[t])
         if keep and p is not None:
             out.add_(p)
         p = out
-    return tangent, turned
+    return tangent, turned, to_z
 
 
 def lure_states(

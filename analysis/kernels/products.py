@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -29,25 +31,31 @@ def earlier_product(later: Tensor, states: Tensor, first: Tensor) -> Tensor:
     return (later[0].mT @ first).addmm_(rows(later[1:]).mT, rows(states[:-1]))
 
 
-def times_earlier(states: Tensor, first: Tensor, matrix: Tensor) -> Tensor:
-    """``states_{t-1} matrix`` for all t, with ``first`` before all states.
+class Source(NamedTuple):
+    """What drives a tangent: a change of the matrix, and of what is added to its products.
 
-    Args:
+    Attributes:
         states: ``(time, batch, n)``.
-        first: ``(batch, n)``.
-        matrix: ``(n, k)``.
-
-    Returns:
-        ``(time, batch, k)``.
-
-    Example:
-        >>> times_earlier(torch.tensor([[[3.0]], [[9.0]]]), torch.tensor([[4.0]]), torch.eye(1)).flatten()
-        tensor([4., 3.])
+        first: ``(batch, n)``, before them.
+        turned: ``(k, n)``, the change of the matrix; or none.
+        pulse: ``(time, batch, k)``; or none.
     """
-    out = states.new_empty(len(states), len(first), matrix.shape[1])
-    torch.mm(first, matrix, out=out[0])
-    torch.mm(rows(states[:-1]), matrix, out=rows(out[1:]))
-    return out
+
+    states: Tensor
+    first: Tensor
+    turned: Tensor | None
+    pulse: Tensor | None
+
+    def into(self, t: int, out: Tensor) -> None:
+        """Write ``turned h_{t-1} + pulse_t`` for rows: a step at a time, while it is at hand (memory is the limit)."""
+        if self.turned is not None:
+            torch.mm(self.states[t - 1] if t else self.first, self.turned.mT, out=out)
+            if self.pulse is not None:
+                out.add_(self.pulse[t])
+        elif self.pulse is not None:
+            out.copy_(self.pulse[t])
+        else:
+            out.zero_()
 
 
 def no_third(first_order: bool) -> None:
