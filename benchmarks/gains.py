@@ -28,8 +28,8 @@ from stability.gains.lure import incremental_gain
 from stability.gains.quadratic import Attached, Attempt, stable_multipliers
 from stability.rules.gain_lmi import bound
 from stability.solve.deadline import Deadline
-from stability.solve.threads import threads_for
 from stability.systems import DrivenSystem
+from stability.threads import threads_for
 
 PARTS = ("program", "network")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from stability.systems.checks import as_choice
 from .options import positive_int
 from .recurrent import RecurrentLayer
 from .stack import Stack
+from .tensors import check_sequence
 
 REDUCTIONS = ("last", "mean", "all")
 
@@ -23,6 +25,31 @@ def over_time(outputs: Tensor, reduction: str) -> Tensor:
     if reduction == "all":
         return outputs
     return outputs[:, -1] if reduction == "last" else outputs.mean(dim=1)
+
+
+def is_loop(layer: RecurrentLayer) -> bool:
+    """Whether a layer's forward pass is the loop over steps and no more, with nobody watching."""
+    watched = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+    return type(layer).forward is RecurrentLayer.forward and "forward" not in vars(layer) and not watched
+
+
+def last_output(layer: RecurrentLayer, x: Tensor) -> Tensor:
+    """The last output ``(batch, output_size)`` of a layer that is a loop over steps: the others are not even made.
+
+    Args:
+        layer: see ``is_loop``.
+        x: ``(batch, time, input_size)``.
+
+    Example:
+        >>> import torch
+        >>> from stability.models import LipschitzRNN
+        >>> layer, x = LipschitzRNN(2, 4), torch.ones(3, 5, 2)
+        >>> torch.equal(last_output(layer, x), layer(x)[0][:, -1])
+        True
+    """
+    check_sequence(x, layer.input_size)
+    last = deque(layer.walk(x), maxlen=1).pop()
+    return layer.output(last.after, last.drive, last.prepared)
 
 
 def refuse_last_step(layer: RecurrentLayer, reduction: str) -> None:
@@ -91,6 +118,8 @@ class SequenceModel(nn.Module):
             DimensionError: a wrong shape, or an empty batch or sequence.
             ConfigurationError: a wrong dtype or device.
         """
+        if self.reduction == "last" and is_loop(self.layer):
+            return self.head(last_output(self.layer, x))
         outputs, _ = self.layer(x)
         return self.head(over_time(outputs, self.reduction))
 

@@ -31,7 +31,6 @@ from stability.rigor.definite import refuse_flushing
 from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.rates import Rate, parse_rate
-from stability.solve.threads import threads_for
 from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
@@ -39,6 +38,7 @@ from stability.systems.checks import as_choice
 from stability.systems.opaque import OpaqueMap
 from stability.systems.pairwise import PairwiseSystem
 from stability.systems.subjects import as_subject
+from stability.threads import threads_for
 
 _OF_SYSTEMS = ("theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear")
 NEARLY = 0.3

@@ -7,6 +7,7 @@ and the rules, one a theorem. A bad certificate is answered, never raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from stability.rules.registry import RULES, worded
 from stability.shown import Shown, number
 from stability.statements import undecided, undecided_in_box, who
 from stability.systems.checks import as_choice
+from stability.threads import threads_for
 from stability.wire import digest_of
 
 
@@ -145,7 +147,9 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
         return False, problem
     if claim.statement != worded(subject, claim).statement:
         return False, "the sentence of the claim is not the one that this proof supports"
-    return rule(subject, claim)
+    size = getattr(subject, "states", None)  # threads that spin on small matrices cost twenty times the check
+    with threads_for(size) if isinstance(size, int) else nullcontext():
+        return rule(subject, claim)
 
 
 @np.errstate(all="ignore")

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError
 
 from ..guard import check_int, check_number, logits_of, untouched
+from ..kernels.inputs import by_input
+from ..memory import kept_memory
 from .threat import AttackResult, Bounds, Threat, open_threat
 
 
@@ -25,7 +27,8 @@ def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Ten
     batch, k = rivals.shape
     copies = z.repeat_interleave(k, dim=0).requires_grad_(True)
     truth = threat.y.repeat_interleave(k)
-    logits = logits_of(threat.model, copies, truth)
+    with by_input(threat.model, k):
+        logits = logits_of(threat.model, copies, truth)
     f = logits.gather(1, rivals.reshape(-1, 1))[:, 0] - logits.gather(1, truth[:, None])[:, 0]
     (gradient,) = torch.autograd.grad(f.sum(), copies)
     wrong = logits.detach()[::k].argmax(dim=1) != threat.y
@@ -163,7 +166,7 @@ def deepfool(
     overshoot = check_number("overshoot", overshoot)
     if overshoot > 1:
         raise ConfigurationError(f"overshoot must be at most 1, got {overshoot!r}")
-    with untouched(model):
+    with untouched(model), kept_memory():
         z, taken = search_boundary(threat, steps, overshoot, candidates)
         z = _draw_back(threat, z, halvings)
         return threat.judge("deepfool", z, taken)

@@ -22,12 +22,12 @@ from .threat import Bounds, free_box
 
 def _white(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
     """``x + N(0, level^2)``."""
-    return x + level * torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device, x.dtype)
+    return x + level * torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
 
 
 def _salt_pepper(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
     """Each entry, with probability ``level``, at its lower or upper bound with equal chances."""
-    dice = torch.rand(x.shape, generator=generator, dtype=torch.float64).to(x.device)
+    dice = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device)
     return torch.where(dice < level / 2, box.lower, torch.where(dice < level, box.upper, x))
 
 

@@ -12,6 +12,7 @@ from stability.errors import NonFiniteError
 
 from ..campaign.inputs import width
 from ..campaign.steps import step
+from ..memory import kept_memory
 from ..tasks import Task
 from .noise import noise_sweep, parameter_noise_sweep
 from .scores import ScoreSweep, attack_scores, noise_scores
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 @step("noise")
+@kept_memory()
 def _noise_step(work: Work) -> None:
     model, task, x, y, bounds = work.disturbed(work.budget.samples)
     common: dict[str, Any] = {"draws": work.budget.draws, "seed": work.seed}
@@ -45,6 +47,7 @@ def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, told: dict[s
 
 
 @step("attacks")
+@kept_memory()
 def _attacks_step(work: Work) -> None:
     model, task, x, y, bounds = work.disturbed(work.budget.attacked)
     span, budget = width(bounds), work.budget

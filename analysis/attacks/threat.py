@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, DimensionError
 
 from ..guard import check_int, check_labelled, check_number, logits_of, untouched
+from ..kernels.inputs import by_input
+from ..memory import kept_memory
 from ..results import Record, plain_value
 from .projections import Box, Geometry, Radius, geometry
 
@@ -141,7 +143,8 @@ class Threat:
     def ascend(self, z: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Loss ``(batch,)``, its gradient by the input (0 where frozen), and the logits."""
         z = z.detach().requires_grad_(True)
-        logits = logits_of(self.model, z, self.y)
+        with by_input(self.model):
+            logits = logits_of(self.model, z, self.y)
         values = loss(logits, self.y)
         (gradient,) = torch.autograd.grad(values.sum(), z)
         return values.detach(), torch.where(self.box.lower < self.box.upper, gradient, 0.0), logits.detach()
@@ -163,7 +166,7 @@ class Threat:
             run: one start for a part of the problem: the points, and the steps taken.
             starts: how many.
         """
-        with untouched(self.model):
+        with untouched(self.model), kept_memory():
             for parameter in self.model.parameters():
                 parameter.requires_grad_(False)  # no derivative by them is needed, nor a graph that leads to them
             found, longest = self.x.clone(), 0

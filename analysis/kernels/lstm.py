@@ -140,7 +140,7 @@ def _tangent(
     h: Tensor | None,
     c: Tensor | None,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """``p_t`` and ``q_t`` for all t, and what the curvature of gates and ``tau`` sends to ``z``, ``c``, the first ``c``.
+    """``p_t`` and ``q_t`` for all t, and what the curvature of gates and ``tau`` sends to ``z``, ``c`` and ``c0``.
 
     ``u_t`` is at hand during its step alone.
     """

@@ -200,7 +200,7 @@ def _tangent(
     M_t, p = stepped.mT.contiguous(), start
     tangent, turned = slope.new_empty(*slope.shape[:2], n), None if B is None else torch.empty_like(slope)
     to_z = None if curve is None else torch.empty_like(curve)
-    u, moved = slope.new_empty(slope.shape[1], len(M)), slope.new_empty(slope.shape[1], n)
+    u, moved, slanted = (slope.new_empty(slope.shape[1], k) for k in (len(M), n, m))
     linear = u[:, :n] if len(M) > m else None
     seen = u[:, -m:]
     for t, (s_t, out) in enumerate(zip(slope, tangent)):
@@ -212,18 +212,16 @@ def _tangent(
         offset = linear
         if of_B is not None:
             channels, by_B = of_B
-            offset = torch.mm(channels[t], by_B.mT, out=moved) if offset is None else offset.addmm_(channels[t], by_B.mT)
-        scaled = seen
-        if turned is not None:
-            scaled = torch.mul(seen, s_t, out=turned[t])
-        if B is not None and offset is None:
-            torch.mm(scaled, B.mT, out=out)
-        elif B is not None and offset is not None:
-            torch.addmm(offset, scaled, B.mT, out=out)
-        elif offset is None:
-            torch.mul(seen, s_t, out=out).mul_(kind.length)
+            offset = (
+                torch.mm(channels[t], by_B.mT, out=moved) if offset is None else offset.addmm_(channels[t], by_B.mT)
+            )
+        scaled = torch.mul(seen, s_t, out=slanted if turned is None else turned[t])
+        if B is None:
+            torch.mul(scaled, kind.length, out=out) if offset is None else torch.add(
+                offset, scaled, alpha=kind.length, out=out
+            )
         else:
-            torch.addcmul(offset, seen, s_t, value=kind.length, out=out)
+            torch.mm(scaled, B.mT, out=out) if offset is None else torch.addmm(offset, scaled, B.mT, out=out)
         if curve is not None and to_z is not None:
             torch.mul(curve[t], seen, out=to_z[t])
         if keep and p is not None:

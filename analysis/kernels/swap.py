@@ -36,19 +36,24 @@ _WORST_CONDITION = 30.0
 """Of a ``B`` whose coordinates the states are computed in: what is lost there is a digit and a half at most."""
 
 
-def _plain(layer: LureLayer) -> bool:
+def plain_layer(layer: LureLayer) -> bool:
     """Whether nothing of how the layer runs is another class's than those that the kernel stands for."""
     own = type(layer)
     base = all(getattr(own, name) is getattr(LureLayer, name) for name in _STEPPED)
     return base and (layer.time_step is None or layer.integrator == "euler") and "forward" not in vars(layer)
 
 
-def _plainly_read(model: SequenceModel) -> bool:
+def _read_through_B(model: SequenceModel) -> bool:
     """Whether a model is its layer, one output of it or their mean, and a head, and the layer has a kernel and a B."""
     layer = model.layer
+    return plainly_read(model) and isinstance(layer, LureLayer) and plain_layer(layer) and "B" in layer.matrices()
+
+
+def plainly_read(model: SequenceModel) -> bool:
+    """Whether a model is its layer, one output of it or their mean, and a head, and nobody watches the layer."""
+    layer = model.layer
     own = type(model).forward is SequenceModel.forward and "forward" not in vars(model) and model.reduction != "all"
-    watched = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
-    return own and not watched and isinstance(layer, LureLayer) and _plain(layer) and "B" in layer.matrices()
+    return own and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
 
 
 def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
@@ -192,9 +197,9 @@ def written_out(model: nn.Module) -> Iterator[_Swapped]:
     """
     mode = _Swapped()
     forwards: dict[nn.Module, Any] = {
-        m: _model_forward(m, mode) for m in model.modules() if isinstance(m, SequenceModel) and _plainly_read(m)
+        m: _model_forward(m, mode) for m in model.modules() if isinstance(m, SequenceModel) and _read_through_B(m)
     }
-    forwards |= {m: _lure_forward(m, mode) for m in model.modules() if isinstance(m, LureLayer) and _plain(m)}
+    forwards |= {m: _lure_forward(m, mode) for m in model.modules() if isinstance(m, LureLayer) and plain_layer(m)}
     try:
         for module, forward in forwards.items():
             module.forward = forward

@@ -23,6 +23,7 @@ from stability.rules.pairwise import metric
 from stability.solve.deadline import TimeLimit
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, PairwiseSystem
+from stability.threads import threads_for
 from stability.verify import verify_claim
 from stability.wire import digest_of
 
@@ -158,8 +159,9 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
     if isinstance(gain.subject, PairwiseSystem):
         root = np.diag(np.sqrt(metric(gain.subject, proof["weights"])))
     else:  # x^T P x <= g^2 |u|^2 at the last step
-        last = last_storage(gain.subject.system, proof) if gain.proof.kind == "gain_steps" else proof["P"]
-        root = np.linalg.cholesky(last).T
+        with threads_for(gain.subject.states):
+            last = last_storage(gain.subject.system, proof) if gain.proof.kind == "gain_steps" else proof["P"]
+            root = np.linalg.cholesky(last).T
     return gain.value, pair_gains(root, head, gain.value), "proved gain"
 
 
@@ -319,12 +321,13 @@ def certified_radius(
     )
 
 
-def logit_gain(model: nn.Module, horizon: int, *, time_limit: TimeLimit = None) -> Gain:
+def logit_gain(model: nn.Module, horizon: int, *, worth: float = math.inf, time_limit: TimeLimit = None) -> Gain:
     """The proved gain behind the radii: from input sequences to the logits, with what pairs of them differ by small.
 
     Args:
         model: a ``SequenceModel`` on a Lur'e network, or on one with an activation on pairs.
         horizon: time steps.
+        worth: a gain above which the radii say little: a search that begins above it is short.
         time_limit: seconds.
 
     Returns:
@@ -334,8 +337,21 @@ def logit_gain(model: nn.Module, horizon: int, *, time_limit: TimeLimit = None) 
         UnsupportedError: another kind of model.
     """
     network, subject = _network(model, getattr(model, "reduction", "") == "all")
-    options: dict[str, Any] = {"horizon": horizon, "measure": "final", "pairs": True, "time_limit": time_limit}
+    options: dict[str, Any] = {
+        "horizon": horizon,
+        "measure": "final",
+        "pairs": True,
+        "worth": worth,
+        "time_limit": time_limit,
+    }
     return incremental_gain(subject, output=to_numpy(network.head.weight), **options)
+
+
+def _worth(result: CertifiedRadius, attacked: list[float]) -> float:
+    """The gain at which the most certain answer stands up to half of the smallest attack that is made."""
+    smallest = min((e for e in attacked if e > 0.0), default=0.0)
+    margin = float(np.nanmax(result.margin, initial=0.0))
+    return margin / (math.sqrt(2) * 0.5 * smallest) if smallest > 0.0 and margin > 0.0 else math.inf
 
 
 @step("robustness")
@@ -345,16 +361,16 @@ def _robustness_step(work: Work) -> None:
     certified = stated if stated is not None and stated.verdict is Verdict.CERTIFIED else None
     if work.input_box is not None:  # perturbed inputs may leave the box that the certificate speaks of
         certified = None
+    attacked = [e * width(bounds) for e in work.budget.epsilons_l2]
     result = certified_radius(model, x, y, certificate=certified)
     composed = is_residual(model) or is_stack_of_pairs(model)
     if not composed and not is_affine(model, y.dim() == 2):  # contracting or not
-        gain = logit_gain(model, x.shape[1], time_limit=work.budget.gain_seconds)
+        gain = logit_gain(model, x.shape[1], worth=_worth(result, attacked), time_limit=work.budget.gain_seconds)
         if gain.proof is not None:  # multipliers for every step are mostly, not always, the sharper bound
             proved = certified_radius(model, x, y, gain=gain, certificate=certified)  # the better for each answer
             result = proved if certified is not None or proved.gain < result.gain else result
     radii = result.radius[~np.isnan(result.radius)]
     largest = float(radii.max(initial=0.0))
-    attacked = [e * width(bounds) for e in work.budget.epsilons_l2]
     grid = np.unique([*np.linspace(0.0, 1.01 * largest, 60), *(e for e in attacked if e <= largest)])
     share = [result.accuracy_at(float(r)) for r in grid]
     work.write_table("robustness.csv", pd.DataFrame({"radius": grid, "certified_accuracy": share}))

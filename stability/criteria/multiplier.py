@@ -22,9 +22,9 @@ from stability.solve.multiplier import multiplier_lmi
 from stability.solve.overshoot import condition_number
 from stability.solve.rates import Rate, bisect, crawl, margin_of, parse_rate, spectral_rate, start_rate
 from stability.solve.search import Search
-from stability.solve.threads import threads_for
 from stability.systems import LureSystem
 from stability.systems.checks import as_choice
+from stability.threads import threads_for
 
 Array = np.ndarray
 _SMALL, _SDP_SIZE, _PEAKS = 64, 24, 3

@@ -23,10 +23,10 @@ from stability.gains.quadratic import PROGRAM_STATES, Attempt, Found, attempts, 
 from stability.gains.steps import StepSearch
 from stability.rules.gain_lmi import bound
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
-from stability.solve.threads import threads_for
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem, as_matrix
 from stability.systems.checks import as_choice
 from stability.systems.subjects import as_subject
+from stability.threads import threads_for
 
 Array = np.ndarray
 _SOLVERS = ("auto", "cvxpy", "riccati")
@@ -63,6 +63,7 @@ def incremental_gain(
     E: Any = None,
     F: Any = None,
     pairs: bool = False,
+    worth: float = math.inf,
     time_limit: TimeLimit = None,
 ) -> Gain:
     r"""A proved upper bound of the incremental gain from the input sequence to an output.
@@ -88,6 +89,8 @@ def incremental_gain(
         pairs: of the measure ``"final"``: make small what pairs of outputs differ by (in the geometric mean over all
             pairs) instead of the norm of all: decisions between two logits. The value is about all of them still;
             ``certified_radius`` takes the bound of each pair from the proof.
+        worth: a gain above which the answer is of little use: a search over a number of steps that begins above it is
+            short, and proves what it has then. Of the measure ``"final"``.
         time_limit: seconds; the smallest bound proved until then is the answer.
 
     Returns:
@@ -126,7 +129,7 @@ def incremental_gain(
     if solver == "cvxpy":
         programs(system, cast(Array, f))  # refuses what is too large
     deadline = Deadline.after(time_limit).named("gain")
-    question = _Question(system, (np.array(e), np.array(f), H), measure, horizon, solver, pairs, deadline)
+    question = _Question(system, (np.array(e), np.array(f), H), measure, horizon, solver, pairs, deadline, worth)
     with threads_for(system.states):
         proofs = list(question.proofs())
     best = min(proofs, key=lambda proof: proof[0], default=None)
@@ -160,6 +163,7 @@ class _Question:
     solver: str
     pairs: bool
     deadline: Deadline
+    worth: float
 
     def proofs(self) -> Iterator[tuple[float, Proof]]:
         """Every finite bound that is proved."""
@@ -172,7 +176,7 @@ class _Question:
         yield from self._with_one_storage()
 
     def _stepwise(self, steps: int) -> tuple[float, Proof] | None:
-        search = StepSearch(self.system, self.matrices, steps, self.measure, self.pairs, self.deadline)
+        search = StepSearch(self.system, self.matrices, steps, self.measure, self.pairs, self.deadline, self.worth)
         try:
             return search.best() if search.fits else None
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # LAPACK on extreme entries: no candidate

@@ -22,6 +22,8 @@ from stability.systems import LureSystem
 
 Array = np.ndarray
 _STEPS, _TOL = 80, 2e-3
+_SHORT = 6
+"""Steps where the first gain is above what is worth a search: they take about half of what is to be gained."""
 _WORK = 1.5e11
 """Multiplications that a search may take: long horizons of large networks get fewer steps."""
 _SMALL = 1e7
@@ -54,6 +56,7 @@ class StepSearch:
         measure: ``final`` or ``l2``.
         pairs: whether pairs of outputs are aimed at instead of all of them; of the measure ``final`` only.
         deadline: asked before each step of the descent.
+        worth: a search that begins with a larger gain is a short one; of the measure ``final`` only.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class StepSearch:
         measure: str,
         pairs: bool,
         deadline: Deadline,
+        worth: float = math.inf,
     ) -> None:
+        self.worth = worth
         self.system, self.deadline, self.steps, self.measure = system, deadline, steps, measure
         self.E, self.F, self.H = matrices
         self.reach = Reach(system, *matrices)
@@ -85,6 +90,7 @@ class StepSearch:
         size = sum(self.reach.channels.shape)
         most = int(min(_STEPS, _WORK / (4.0 * self.steps * size**3) + 4))
         best, aims, how = None, self.aim.sharper(), _DESCENT[self.measure]
+        most = min(most, _SHORT) if self._begins_beyond(start) else most
         if self.measure == "l2":
             # near the root the sets grow so fast with the price that the blunt aim has nearly the same one
             aims = aims if self.steps * size**3 < _SMALL else aims[:1]
@@ -102,6 +108,13 @@ class StepSearch:
             if found is not None and found[1].data["slack"] <= 10.0 * room:
                 break
         return best
+
+    def _begins_beyond(self, tau: Array) -> bool:
+        """Whether the multipliers to start from give a gain above what is worth a search."""
+        if self.measure != "final" or not math.isfinite(self.worth):
+            return False
+        passage = self.reach.through(tau)
+        return passage is None or self.aim.largest(passage.Q)[0] > 2.0 * math.log(max(self.worth, 1e-300))
 
     def _objective(self, log: Array) -> tuple[float, Array | None]:
         with np.errstate(all="ignore"):

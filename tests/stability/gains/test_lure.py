@@ -263,3 +263,22 @@ def test_bad_input(rng):
         incremental_gain(3.0)
     with pytest.raises(ConfigurationError, match="memory"):
         incremental_gain(LureSystem.linear(-np.eye(200)), solver="cvxpy")
+
+
+def test_a_search_that_begins_beyond_what_is_worth_it_is_short_and_still_proves_its_answer(rng, monkeypatch):
+    net, H = network(rng, n=8), rng.normal(size=(3, 8))
+    passages = []
+    through = Reach.through
+    monkeypatch.setattr(Reach, "through", lambda self, *a: passages.append(1) or through(self, *a))
+
+    def asked(worth):
+        passages.clear()
+        found = incremental_gain(net, output=H, horizon=9, worth=worth)
+        assert verify_claim(found.subject, found.claim).valid
+        return found.value, len(passages)
+
+    whole, most = asked(np.inf)
+    assert asked(10.0 * whole)[0] == whole  # it begins below that
+    short, fewer = asked(0.5 * whole)
+    assert short >= whole
+    assert fewer < 0.6 * most

@@ -1,0 +1,44 @@
+"""Small matrices are factorised on one BLAS thread: where they are searched for, and where they are checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from stability import LureSystem, certify
+from stability.rules.registry import RULES
+from stability.threads import threads_for
+from stability.verify import verify
+
+
+def threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
+
+
+@pytest.fixture
+def several():
+    with threadpoolctl.threadpool_limits(limits=2, user_api="blas"):
+        if threads() == {1}:
+            pytest.skip("this BLAS has one thread")
+        yield
+
+
+def test_small_matrices_get_one_thread_and_large_ones_all(several):
+    before = threads()
+    with threads_for(64):
+        assert threads() == {1}
+    with threads_for(512):
+        assert threads() == before
+    assert threads() == before
+
+
+def test_a_proof_is_checked_on_one_thread(several, monkeypatch):
+    certificate = certify(LureSystem.recurrent(-2.0 * np.eye(3), 0.5 * np.eye(3)), rate="any")
+    kind = certificate.claim.proof.kind
+    seen = []
+    rule = RULES[kind]
+    monkeypatch.setattr(type(rule), "__call__", lambda *_: (seen.append(threads()), (True, ""))[1])
+    assert verify(certificate).valid
+    assert seen
+    assert all(found == {1} for found in seen)
