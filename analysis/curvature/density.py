@@ -208,8 +208,8 @@ def spectrum_of(
         >>> x, y = torch.tensor([[[3.0, 0.0]], [[0.0, 1.0]]]).double(), torch.zeros(2, 1).double()
         >>> with hessian_of(model, x, y, nn.functional.mse_loss, "all", None) as operator:  # H = diag(9, 1)
         ...     summary, density = spectrum_of(operator, steps=9, probes=2)
-        >>> round(summary.lambda_max, 6), round(density.trace, 6), operator.matvecs
-        (9.0, 10.0, 6)
+        >>> round(summary.lambda_max, 6), np.allclose(density.nodes, [1, 9]), operator.matvecs
+        (9.0, True, 6)
     """
     rng, search = np.random.default_rng(seed), Search(steps, 1e-3, probes, seed)
     first = operator.krylov(steps, rng)
