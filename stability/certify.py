@@ -140,7 +140,7 @@ def certify(
     question = Question(criterion, solver, rate, tol, deadline, int(seed), use, refute, searched)
     with threads_for(target.states):
         certificate = _certify(target, question, own)
-        if input_box is not None and isinstance(target, DrivenSystem):
+        if input_box is not None and takes_box(target):
             certificate = _in_box(certificate, input_box, question)
     meta = {**certificate.meta, **deadline.meta}
     if target.part:
@@ -170,6 +170,15 @@ def boxed(subject: Any, input_box: Any) -> Any:
     return subject if with_inputs is None else with_inputs(box.low, box.high)
 
 
+def takes_box(subject: Any) -> bool:
+    """Whether what is claimed of it under inputs in a box is more than what is claimed under every input."""
+    if isinstance(subject, LayerStack):
+        from stability.stacks.skewed import skewed
+
+        return isinstance(skewed(subject), DrivenSystem)
+    return isinstance(subject, DrivenSystem)
+
+
 def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificate:
     """What holds of a network under inputs in a box, where contraction under every input is not certified."""
     box = checked_range(input_box, bare.subject.inputs)
@@ -184,7 +193,12 @@ def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificat
     )
     claims = tuple(c for c in (bare.claim, *bare.claims) if c.verdict is not Verdict.INCONCLUSIVE)
     proved = claim.verdict is Verdict.CERTIFIED
-    if proved and question.rate != "any" and not question.deadline.stops("rate limit"):
+    if (
+        proved
+        and isinstance(bare.subject, DrivenSystem)
+        and question.rate != "any"
+        and not question.deadline.stops("rate limit")
+    ):
         from stability.claims.limit import rate_limit
 
         limit = rate_limit(bare.subject, inputs=input_box, seed=question.seed, time_limit=question.deadline)

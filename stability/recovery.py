@@ -159,7 +159,7 @@ def first_step(claim: Claim) -> int | None:
     if claim.name == "contraction":
         return 0
     whole = data.get("share") == 0.0 and "steps" in data
-    return steps_made(data["steps"], data.get("backward")) + 1 if whole else None
+    return steps_made(data["steps"], data.get("backward")) + int(data.get("levels", 1)) if whole else None
 
 
 def _diameters(certificate: Certificate) -> Iterator[float]:

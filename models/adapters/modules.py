@@ -32,6 +32,7 @@ from ..step_layer import StepLayer
 from .cross_check import cross_check_layer, cross_check_step
 from .inspection import refuse_altered, settled
 from .quantized import is_quantized
+from .state_dicts import liquid_cell
 from .torch_modules import is_torch_recurrent, torch_kind, torch_subject
 
 Subject = Any
@@ -351,6 +352,9 @@ def _parts_of(module: nn.Module) -> dict[str, Subject]:
     parts = recurrent_parts(module)
     if parts:
         return parts
+    liquid = liquid_cell(module.state_dict())
+    if liquid is not None:
+        raise UnsupportedError(f"a {type(module).__module__}.{type(module).__qualname__} is {liquid}")
     raise UnsupportedError(
         f"a {type(module).__module__}.{type(module).__qualname__} has no recurrent part that is known here: teach your "
         "own class with stability.models.register_adapter(YourClass)(function)"

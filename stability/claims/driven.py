@@ -26,6 +26,8 @@ from stability.rules.driven_lmi import MOST_STEPS, box_balance, no_tube, slopes_
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.rates import Rate
+from stability.stacks.skewed import skewed
+from stability.stacks.stack import LayerStack
 from stability.statements import undecided_in_box
 from stability.systems import DrivenSystem
 
@@ -53,7 +55,7 @@ _PATIENCE = 4
 
 
 def driven_contraction(
-    subject: DrivenSystem,
+    subject: DrivenSystem | LayerStack,
     input_box: Any,
     *,
     rate: Rate = "best",
@@ -63,7 +65,8 @@ def driven_contraction(
     r"""Whether any two trajectories approach each other under every input in a box, from a known step on.
 
     Args:
-        subject: a discrete network without feedthrough, its activation bounded and smooth (tanh, sigmoid).
+        subject: a discrete network without feedthrough, its activation bounded and smooth (tanh, sigmoid), or a stack
+            of such layers without linear part.
         input_box: ``(low, high)``, numbers or ``(p,)``.
         rate: ``"best"``, ``"any"``, or a number: at least this rate.
         tol: relative tolerance of the best rate, see ``multiplier_criterion``.
@@ -96,11 +99,12 @@ def driven_contraction(
 
 
 def _searched(
-    subject: DrivenSystem, low: Array, high: Array, rate: Rate, tol: float | None, deadline: Deadline
+    whole: DrivenSystem | LayerStack, low: Array, high: Array, rate: Rate, tol: float | None, deadline: Deadline
 ) -> tuple[Claim, Finding]:
-    first = no_tube(subject) or _first_box(subject, low, high)
-    if isinstance(first, str):
-        return _open(subject, first)
+    subject = skewed(whole) if isinstance(whole, LayerStack) else whole
+    first = subject if isinstance(subject, str) else no_tube(subject) or _first_box(subject, low, high)
+    if isinstance(first, str) or isinstance(subject, str):
+        return _open(whole, str(first))
     margin, width, best = None, math.inf, None
     for sets in _narrowed(subject, low, high, *first, deadline):
         width = sets.width
@@ -108,9 +112,9 @@ def _searched(
             inner = slopes_on(subject, sets.low, sets.high)
             finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
         except StabilityError as error:
-            return best or _open(subject, f"the slopes on the sets make no system: {error}", margin)
+            return best or _open(whole, f"the slopes on the sets make no system: {error}", margin)
         margin = finding.margin if margin is None else max(margin, finding.margin or margin)
-        claim = _claim(subject, finding, sets)
+        claim = _claim(whole, finding, sets)
         if claim is None and best is not None:
             break
         if claim is not None:
@@ -123,10 +127,10 @@ def _searched(
         elif "backward" in sets.data and finding.margin is not None and finding.margin < _HOPELESS:
             break
     words = "the time limit came first" if deadline.cut else f"it fails on sets of width {width:.3g} on average"
-    return best or _open(subject, words, margin)
+    return best or _open(whole, words, margin)
 
 
-def _open(subject: DrivenSystem, why: str, margin: float | None = None) -> tuple[Claim, Finding]:
+def _open(subject: DrivenSystem | LayerStack, why: str, margin: float | None = None) -> tuple[Claim, Finding]:
     claim = Claim("driven_contraction", undecided_in_box(subject), Verdict.INCONCLUSIVE)
     return claim, Finding("driven", False, margin, why)
 
@@ -230,7 +234,7 @@ def _settled(subject: DrivenSystem, low: Array, high: Array, r: Array, share: fl
     return tube if np.isfinite(tube.high - tube.low).all() and (tube.low <= tube.high).all() else None
 
 
-def _claim(subject: DrivenSystem, finding: Finding, sets: _Sets) -> Claim | None:
+def _claim(subject: DrivenSystem | LayerStack, finding: Finding, sets: _Sets) -> Claim | None:
     """The claim where its rule accepts it."""
     if not finding.holds or not finding.witness or finding.rate is None or not finding.rate < 1.0:
         return None
@@ -248,4 +252,6 @@ def _claim(subject: DrivenSystem, finding: Finding, sets: _Sets) -> Claim | None
         "p_max": p_max,
         **sets.data,
     }
+    if isinstance(subject, LayerStack):
+        return accepted(subject, "stack_driven", {**data, "levels": len(subject.layers)})
     return accepted(subject, "driven_lmi", data)

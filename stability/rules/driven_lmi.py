@@ -61,6 +61,19 @@ def slopes_on(subject: DrivenSystem, low: Array, high: Array) -> LureSystem:
     return regional_system(subject.system, *slope_range(subject.activation, centre, reach))
 
 
+def inputs_in_box(low: Array, high: Array) -> str:
+    """Where a box holds every entry of an input.
+
+    Example:
+        >>> inputs_in_box(-np.ones(2), np.ones(2))
+        'entries in [-1, 1]'
+    """
+    if low.size and len(set(low.tolist())) == len(set(high.tolist())) == 1:
+        return f"entries in {interval_phrase(low.flat[0], high.flat[0])}"
+    ends = interval_phrase(float(low.min(initial=0.0)), float(high.max(initial=0.0)))
+    return f"entry j in [low_j, high_j] of the proof (all within {ends})"
+
+
 @certifies(
     "driven_lmi",
     subject=DrivenSystem,
@@ -89,12 +102,6 @@ class DrivenLmi(Decay):
         return steps_made(self.steps, self.backward)
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        low, high = self.low, self.high
-        if low.size and len(set(low.tolist())) == len(set(high.tolist())) == 1:
-            inputs = f"entries in {interval_phrase(low.flat[0], high.flat[0])}"
-        else:
-            ends = interval_phrase(float(low.min(initial=0.0)), float(high.max(initial=0.0)))
-            inputs = f"entry j in [low_j, high_j] of the proof (all within {ends})"
         later = f"{self.settled} steps after"
         box = f"|h_i| <= {exactly(1.0 + self.room)} r_i"
         if self.share == 0.0:
@@ -107,8 +114,9 @@ class DrivenLmi(Decay):
             )
         decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
         return (
-            f"For {who(subject)} under every input with {inputs} at all times: {start[0].lower()}{start[1:]} the "
-            f"difference d of any two trajectories satisfies |d(k)| <= {at_most(self.overshoot)} * {decay} |d(K)|. "
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{start[0].lower()}{start[1:]} the difference d of any two trajectories satisfies "
+            f"|d(k)| <= {at_most(self.overshoot)} * {decay} |d(K)|. "
             "Nothing is said about other inputs."
         )
 

@@ -26,6 +26,7 @@ _KINDS = {
     "residual": "residual_gain residual_contraction",
     "slope_sequence": "slope_sequence slope_sequence_rate orbit_rate",
     "stack_contraction": "cascade",
+    "stack_driven": "stack_driven",
     "stack_gain": "stack_gain",
     "stack_orbits": "stack_orbits stack_unstable",
     "stack_witness": "cascade_layer merged_stack",

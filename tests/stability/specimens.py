@@ -127,6 +127,11 @@ def _equilibrium(network: DrivenSystem, start: list[float]) -> np.ndarray:
     return x
 
 
+def latch_of_tanh_map(read: float) -> DrivenSystem:
+    """``h+ = tanh(2 h + read u + 3)``: two equilibria at ``u = -3 / read``, one near zero."""
+    return DrivenSystem(LureSystem([[0.0]], [[1.0]], [[2.0]], dt=1.0), "tanh", [[read]], [3.0])
+
+
 @functools.cache
 def specimens() -> dict[str, Specimen]:
     """One of every kind, by name; each is accepted by its rule."""
@@ -156,6 +161,8 @@ def specimens() -> dict[str, Specimen]:
     spin = DrivenSystem(LureSystem.recurrent([[-0.2, 1.0], [-1.0, -0.2]], np.eye(2)), "tanh", np.eye(2))
     latch_of_tanh = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
     out["driven"] = latch_of_tanh, driven_contraction(latch_of_tanh, (-0.2, 0.2))[0]
+    doubled = LayerStack([latch_of_tanh_map(0.5), latch_of_tanh_map(0.1)])
+    out["driven stack"] = doubled, driven_contraction(doubled, (-0.2, 0.2))[0]
     out["ball of a spiral"] = spin, bounded(spin)
     cell = small_cell("lstm", 3)
     made = gated_proof(cell, [interval_lmi_criterion(cell)])

@@ -109,6 +109,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
         "driven_contraction",
         None,
     ),
+    "a stack in a box": (PLAIN, "stack_driven", {**DRIVEN, "levels": 2}, "driven_contraction", None),
     "a region of a map, moved": (MAP, "regional_lmi", {**REGION, "input_bound": 0.56789}, "regional", None),
     "non-expansive": (MAP, "growth_lmi", {"factor": 1.0000001}, "nonexpansive", None),
     "a gain": (NETWORK, "gain_lmi", GAIN, "gain", 1.23456),

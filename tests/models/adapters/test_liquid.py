@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from stability import certify
 from stability.errors import FileFormatError, UnsupportedError
 from stability.models.adapters.state_dicts import state_dict_subject
 
@@ -20,6 +21,13 @@ def test_a_liquid_cell_is_refused_by_name(names, words, path) -> None:
         state_dict_subject({path + name: torch.zeros(2, 2) for name in names}, where="net.pt")
     assert "net.pt" in str(refused.value)
     assert "no criterion" in str(refused.value)
+
+
+def test_a_module_that_is_a_liquid_cell_is_refused_by_name() -> None:
+    cell = torch.nn.Module()
+    cell.rnn_cell = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2) for name in ("ff1", "ff2", "time_a", "time_b")})
+    with pytest.raises(UnsupportedError, match="a CfC cell .*no criterion"):
+        certify(cell)
 
 
 def test_half_of_its_names_are_no_liquid_cell() -> None:

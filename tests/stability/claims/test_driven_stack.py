@@ -1,0 +1,103 @@
+"""Stacks of maps under inputs in a box: one network in the skewed state, and claims that the stack's own runs keep."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stability import certify, verify
+from stability.certificate import Verdict
+from stability.claims.driven import driven_contraction
+from stability.recovery import first_step
+from stability.rules.registry import RULES, propose
+from stability.rules.stack_driven import StackDriven
+from stability.stacks.skewed import skewed
+from stability.stacks.stack import LayerStack
+from stability.systems import DrivenSystem, LureSystem
+from tests.stability.specimens import small_cell
+
+
+def layer(n: int, inputs: int, size: float, seed: int, leak: float = 1.0, name: str = "tanh") -> DrivenSystem:
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(n, n))
+    W /= np.abs(np.linalg.eigvals(W)).max()
+    system = LureSystem((1 - leak) * np.eye(n), leak * np.eye(n), W, None, (0.0, 1.0), 1.0)
+    return DrivenSystem(system, name, size * rng.normal(size=(n, inputs)), rng.choice([-1.0, 1.0], size=n))
+
+
+@pytest.fixture(scope="module")
+def proved():
+    stack = LayerStack([layer(4, 1, 0.3, 0), layer(3, 4, 0.3, 5)])
+    certificate = certify(
+        stack, input_box=(-0.3, 0.3), tol=1e-2, refute=False
+    )  # not under every input: it would say so
+    assert (certificate.verdict, certificate.claim.name) == (Verdict.CERTIFIED, "driven_contraction")
+    return stack, certificate
+
+
+def test_the_skewed_state_is_the_stack_a_step_later_layer_by_layer(rng) -> None:
+    stack = LayerStack([layer(3, 2, 1.0, 1), layer(2, 3, 1.0, 2), layer(4, 2, 1.0, 3)])
+    network, u = skewed(stack), rng.normal(size=(12, 2))
+    assert isinstance(network, DrivenSystem)
+    run = [rng.normal(size=9)]
+    for k in range(11):
+        run.append(stack.advance(run[-1], u[k]))
+    run, ends = np.array(run), (0, 3, 5, 9)
+    shifted = [np.concatenate([run[k - j, ends[j] : ends[j + 1]] for j in range(3)]) for k in range(2, 12)]
+    for k, (before, after) in enumerate(itertools.pairwise(shifted)):
+        assert network.advance(before, u[k + 2]) == pytest.approx(after, abs=1e-14)
+
+
+def test_runs_of_the_stack_keep_the_bound(proved, rng) -> None:
+    stack, certificate = proved
+    assert verify(certificate).valid
+    data, first = certificate.claim.proof.data, first_step(certificate.claim)
+    assert first == StackDriven.of(data).settled + 2
+    x, y = 3.0 * rng.normal(size=(2, 100, 7))
+    older, gaps = None, []
+    for k in range(first + 30):
+        u, other = np.where(rng.random((2, 100, 1)) < 0.5, -0.3, 0.3)
+        other = other if k < first - 1 else u  # far apart until the bound begins
+        if older is not None and k >= first:
+            skew = np.hstack([(x - y)[:, :4], older[:, 4:]])
+            gaps.append(np.linalg.norm(skew, axis=1))
+        older = x - y
+        x, y = stack.advance(x, u), stack.advance(y, other)
+    bound = data["overshoot"] * data["rate"] ** np.arange(len(gaps))[:, None] * gaps[0]
+    assert gaps[0].max() > 1e-6
+    assert (np.array(gaps) <= bound + 1e-13).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"levels": 1}, "number of layers"),
+        ({"share": 0.5, "room": 0.1}, "share must be zero"),
+        ({"rate": 0.3}, "not"),
+        ({"high": np.array([2.0])}, "not"),
+        ({"L": np.ones(3)}, "L (7,)"),
+    ],
+)
+def test_bent_data_are_refused(proved, changes, words) -> None:
+    stack, certificate = proved
+    data = {**certificate.claim.proof.data, **changes}
+    valid, reason = RULES["stack_driven"](stack, propose(stack, "stack_driven", data))
+    assert not valid
+    assert words in reason
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        ([layer(2, 1, 1.0, 0), layer(2, 2, 1.0, 1, leak=0.5)], "linear part"),
+        ([layer(2, 1, 1.0, 0), replace(layer(2, 2, 1.0, 1), activation="relu")], "one activation"),
+        ([layer(2, 1, 1.0, 0), small_cell("gru", box=None)], "without gates"),
+    ],
+)
+def test_stacks_that_it_is_not_about(layers, words) -> None:
+    claim, finding = driven_contraction(LayerStack(layers), (-1.0, 1.0))
+    assert claim.verdict is Verdict.INCONCLUSIVE
+    assert words in finding.detail
