@@ -11,17 +11,19 @@ every value of its parameters, so the margin of a decision is a certified radius
 trained beside it, and attacked as well.
 
 The second part estimates the state of a damped pendulum from noisy measurements of its angle. What disturbs the
-measurements disturbs the estimate by no more than the proved gain says; a CSV file holds states and estimates.
+measurements disturbs the estimate by no more than the proved gain says. ``observer.svg`` shows the states, their
+estimates, and those under the disturbance; ``observer.csv`` holds them.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 import sys
 from pathlib import Path
 
+import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from stability import incremental_gain
@@ -81,11 +83,17 @@ def observe(folder: Path) -> None:
         size = math.sqrt(sum(0.25 * math.sin(0.3 * t) ** 2 for t in range(120)))
         ratio = float((disturbed - estimate).flatten(1).norm(dim=1).max()) / size
     print(f"observer: {1 - left:.0%} of the variance; a sine on what it reads: ratio {ratio:.2f}, proved: {gain:.2f}")
-    with (folder / "observer.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["step", "angle", "speed", "estimated_angle", "estimated_speed", "disturbed_angle"])
-        rows = torch.cat([states[48], estimate[0], disturbed[0, :, :1]], 1).tolist()
-        table.writerows([t, *(round(value, 4) for value in row)] for t, row in enumerate(rows))
+    names = [f"{kind}{what}" for kind in ("", "estimated ", "disturbed ") for what in ("angle", "speed")]
+    table = pd.DataFrame(torch.cat([states[48], estimate[0], disturbed[0]], 1).numpy().round(4), columns=names)
+    table.to_csv(folder / "observer.csv", index_label="step")
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    for axes, what in zip(figure.subplots(2, 1, sharex=True), ("angle", "speed")):
+        for kind, style in (("", "k-"), ("estimated ", "C0--"), ("disturbed ", "C1:")):
+            axes.plot(table.index, table[f"{kind}{what}"], style, label=f"{kind}{what}")
+        axes.set_ylabel(what)
+        axes.legend(loc="upper right")
+    axes.set_xlabel("step")
+    figure.savefig(folder / "observer.svg")
 
 
 def main(folder: Path) -> None:

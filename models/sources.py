@@ -159,8 +159,11 @@ def _find(spec: str | Path, cell: str | None) -> Source:
 
 def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
     if path.is_dir():
-        if not (path / MODEL_FILE).is_file():
+        weights = path / MODEL_FILE
+        if not weights.is_file():
             raise FileFormatError(f"{path} is a directory without a {MODEL_FILE}: not a run directory")
+        if "format" not in read_metadata(weights) and (path / "run.json").is_file():  # a network of one's own, trained
+            return _state_dict(read_tensors(weights), weights, cell, part, "run directory")
         return _source("run directory", path, load(path))
     return _reader(path)(path, cell, part)
 

@@ -141,5 +141,8 @@ def test_what_is_robust_by_construction_is_proved_so(tmp_path, monkeypatch, caps
     with (tmp_path / "observer.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 120
+    drawn = (tmp_path / "observer.svg").read_text()
+    assert drawn.count('id="line2d_') > 6  # the states, what is estimated, and both under the disturbance
+    assert "<svg" in drawn
     assert run(["certify", str(tmp_path / "bounded_gain"), "-o", str(tmp_path / "certificate.json"), "--quiet"]) == 0
     assert run(["verify", str(tmp_path / "certificate.json"), "--quiet"]) == 0

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
+from stability import Certificate
 from stability.analysis import make_task, train
 from stability.analysis.training.gains import project_gain, proved_gain
 from stability.errors import ConfigurationError, UnsupportedError
@@ -115,3 +119,34 @@ def test_a_refuted_network_is_repaired_and_told_what_it_cost(tmp_path, capsys):
     assert torch.equal(load(file).layer.weight_hh, model.layer.weight_hh)
     assert run(["train", "--from", str(file), "--model", "elman", "--quiet"]) == 2
     assert "--model" in capsys.readouterr().err
+
+
+def own() -> nn.Module:
+    """A network of ``torch.nn`` that does not contract."""
+    torch.manual_seed(0)
+    model = Own()
+    with torch.no_grad():
+        model.rnn.weight_hh_l0.mul_(8.0)
+    return model
+
+
+def test_a_network_of_the_users_own_is_repaired_and_its_folder_certified(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    small = ["--task-set", "limit=60", "--task-set", "test_limit=30", "--epochs", "1", "--gain-target", "2"]
+    folder = str(tmp_path / "run")
+    assert run(["train", "--from", f"{Path(__file__).stem}:own", *small, "--out", folder]) == 0
+    said = capsys.readouterr().out
+    assert "before: refuted" in said
+    assert "after: certified, gain from inputs to states at most 2 (proved)" in said
+    (command,) = (line.split("next: stability ")[1] for line in said.splitlines() if "next: " in line)
+    assert command == f"certify {folder} --cell rnn_tanh"
+    assert run([*command.split(), "-o", str(tmp_path / "c.json"), "--quiet"]) == 0
+    weights = Certificate.load(tmp_path / "c.json").subject.system.C
+    assert np.array_equal(weights, load_file(tmp_path / "run" / "model.safetensors")["rnn.weight_hh_l0"].double())
+    assert run(["certify", folder, "--quiet"]) == 2  # an activation is nothing that weights tell
+    assert "--cell rnn_tanh" in capsys.readouterr().err
+    fresh = ["train", "--model", "elman", "--hidden", "8", *small, "--out", str(tmp_path / "new")]
+    assert run(fresh) == 0
+    said = capsys.readouterr().out
+    assert "before:" not in said
+    assert "gain from inputs to states at most 2 (proved)" in said
