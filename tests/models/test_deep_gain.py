@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,14 @@ import torch
 
 from stability import certify, verify
 from stability.analysis import certified_radius, deepfool, make_task, train
+from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings
+from stability.analysis.campaign.pipeline import STEPS
+from stability.analysis.campaign.work import Work
 from stability.analysis.training.objectives import reach
 from stability.errors import UnsupportedError
 from stability.gains.stack import stack_gain
-from stability.models import DeepNetwork, load
+from stability.models import BoundedGainRNN, DeepNetwork, SequenceModel, load
+from stability.models.stack import stack_configs
 from stability.reports.cli import run
 from stability.stacks import ResidualStack
 
@@ -103,3 +108,20 @@ def test_what_has_no_gain_says_why():
             reach(network(**options))
     ordinary = network(layer="elman", seed=1)
     assert certified_radius(ordinary, x, ordinary(x).argmax(1)).gain > 0.0
+
+
+@pytest.mark.parametrize("kind", ["stack", "blocks"])
+def test_reports_have_the_certified_accuracy_of_layers_together(tmp_path, kind):
+    task = make_task("digits", size=7, limit=20, test_limit=12)
+    torch.manual_seed(0)
+    layers = [BoundedGainRNN(**config) for config in stack_configs(BoundedGainRNN, 7, 4, 2)]
+    options = {"layer": "bounded_gain", "hidden_size": 4, "width": 6, "norm": "none", "mixing": "linear"}
+    model = SequenceModel(layers, 10) if kind == "stack" else DeepNetwork(7, 10, **options)
+    settings = AnalysisSettings(replace(BUDGETS["quick"], samples=12))
+    work = Work(tmp_path, model, model, task, settings, None, None)
+    work.begin("robustness")
+    STEPS["robustness"](work)
+    said = json.loads((tmp_path / "radius.json").read_text())
+    assert "multiplied" in said["method"]
+    x, y = work.answers(12)[1:3]
+    assert said["median"] == pytest.approx(np.median(certified_radius(model, x, y).radius))
