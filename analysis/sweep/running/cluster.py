@@ -60,6 +60,7 @@ class Cluster:
         self._answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._futures: dict[str, Any] = {}
         self._jobs: dict[str, tuple[Job, Mapping[str, Any], frozenset[str]]] = {}
+        self._silence = contextlib.ExitStack()
         self._session = secrets.token_hex(4)
         self._count = 0
         self._members: dict[str, Mapping[str, Any]] = {}
@@ -68,16 +69,19 @@ class Cluster:
         self._await_workers()
 
     def __enter__(self) -> Cluster:
+        if self._own:
+            self._silence.enter_context(_quiet())
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Take back what has not begun; what runs comes to its end and is kept, where the worker sees the store."""
         with contextlib.suppress(Exception), _quiet():
-            for future in self._futures.values():
+            for future in filter(None, self._futures.values()):
                 future.cancel()
         if self._own:
             with contextlib.suppress(Exception), _quiet():
                 self._client.close(timeout=5)
+        self._silence.close()
 
     @property
     def workers(self) -> int:
@@ -135,8 +139,12 @@ class Cluster:
         del self._futures[name]
         job, ticket, _ = self._jobs.pop(name)
         if future.status == "finished":
-            with self._told():
-                answer = future.result(timeout=PATIENCE)
+            try:
+                with self._told():
+                    answer = future.result(timeout=PATIENCE)
+            except TimeoutError:  # its worker died before the answer was fetched
+                self.submit(job, ticket)
+                return []
             future.release()
             return [(name, answer)]
         if future.status in ("cancelled", "lost"):
@@ -160,7 +168,7 @@ class Cluster:
             return
         if getattr(self._client, "status", "") not in ("running", "connecting"):
             raise SchedulerGoneError(self._gone())
-        with self._told():
+        with contextlib.suppress(TimeoutError), self._told():  # a scheduler that is busy says it the next time
             self._members = dict(self._client.scheduler_info(n_workers=-1)["workers"])
         self._looked = time.monotonic()
         for name, (job, ticket, able) in list(self._jobs.items()):
@@ -201,11 +209,11 @@ class Cluster:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Whatever the connection raises is one error of ours."""
+        """Whatever the connection raises is one error of ours, but that something took too long."""
         try:
             with _quiet():
                 yield
-        except StabilityError:
+        except (StabilityError, TimeoutError):
             raise
         except Exception as error:
             raise SchedulerGoneError(self._gone(in_words(error))) from error
@@ -261,10 +269,12 @@ def _connected(address: str, security: Mapping[str, str]) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """What Dask logs of a scheduler that is gone is said in our own words."""
-    log = logging.getLogger("distributed")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
+    names = [name for name in ("distributed", *logging.root.manager.loggerDict) if name.startswith("distributed")]
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        log.setLevel(before)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

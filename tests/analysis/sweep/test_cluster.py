@@ -178,6 +178,20 @@ def test_a_job_whose_worker_is_gone_goes_to_another(monkeypatch: pytest.MonkeyPa
     assert [how["workers"] for how in around.sent] == [["a"], ["c"]]
 
 
+def test_an_answer_whose_worker_died_is_asked_for_again() -> None:
+    def late(timeout: float) -> None:
+        raise TimeoutError
+
+    around = Around({"a": {"memory_limit": 0}})
+    place = Cluster(None, around, {})
+    place.submit(job(), {})
+    place._futures[job().id].status, place._futures[job().id].result = "finished", late
+    place._answers.put((job().id, place._futures[job().id]))
+    assert place.wait(0.0) == []
+    assert len(around.sent) == 2
+    assert place.running == 1
+
+
 def test_what_cannot_be_reached_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.3)
     with pytest.raises(ConfigurationError, match="no Dask scheduler answers at tcp://127.0.0.1:9"):
