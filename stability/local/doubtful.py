@@ -70,7 +70,7 @@ def priced(
         One for each margin; ``None`` where one of them has none.
     """
     price, point = np.zeros(len(w)), np.broadcast_to(x, (len(w), *x.shape))
-    out, g = _runs(net, point, w)
+    out, g = runs(net, point, w)
     for turn in range(_ROUNDS):
         g, shift = g * free, point - x
         M, size = (w * out).sum(axis=1) + bias - (g * shift).sum(axis=(1, 2)), (g * g).sum(axis=(1, 2))
@@ -82,7 +82,7 @@ def priced(
             break
         price = new
         point = x - free * g / (2.0 * price[:, None, None])
-        out, g = _runs(net, point, w)
+        out, g = runs(net, point, w)
     g, shift = g * free, point - x
     size, away = (shift * shift).sum(axis=(1, 2)), np.linalg.norm(shift.reshape(len(w), -1), axis=1)
     rest = np.linalg.norm((g + 2.0 * price[:, None, None] * shift).reshape(len(w), -1), axis=1)
@@ -92,7 +92,7 @@ def priced(
     return [(reference(net, point[k], w[k]), float(price[k])) for k in range(len(w))]
 
 
-def _runs(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
+def runs(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
     """The vectors ``y`` at the ends of runs ``(c, T, p)``, and the gradients of ``w y``; no rounding counted."""
     y, tangents, n = np.broadcast_to(net.start, (len(x), net.states)), list[Array](), net.states
     for t in range(x.shape[1]):

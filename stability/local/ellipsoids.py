@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim
+from stability.local.ahead import ahead
 from stability.local.build import stages_of
 from stability.local.classifier import Classifier
 from stability.local.costs import nominal_slopes, refined, weights
@@ -36,6 +37,8 @@ _SMALL = 3e6
 """Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
 _NEAR = 0.3
 """The share of the margin from which on a tube is taken as the one that better weights are made of."""
+_ENDED = 1e3
+"""Of a margin: the share from which on a tube has as good as left all bounds."""
 _BATCH = 2**24
 """Bytes of ellipsoids and their costs at a time."""
 _STEPS_BACK = (2e-8, 1e-6, 1e-4, 1e-2, 0.1)
@@ -103,8 +106,26 @@ def _search(
     return low, found, shares
 
 
+def _searched(
+    task: Task, run: list[Nominal], worth: list[Array], some: Array, upper: Array, tolerance: float, deadline: Deadline
+) -> tuple[Array, Array, Array]:
+    """``_search`` for some of the samples, whose weights it betters."""
+    if len(some) == len(upper):
+        return _search(task, run, worth, upper, tolerance, deadline)
+    own = [W[some] for W in worth]
+    found = _search(task.only(some), [of_samples(at, some) for at in run], own, upper[some], tolerance, deadline)
+    for W, better in zip(worth, own):
+        W[some] = better
+    return found
+
+
 def linear_radius(task: Task, run: list[Nominal]) -> Array:
     """``(B,)`` the distance to the nearest decision boundary of the network's linearisation at each input."""
+    return linear_distances(task, run).min(axis=1)
+
+
+def linear_distances(task: Task, run: list[Nominal]) -> Array:
+    """``(B, k)`` those to the boundaries of all classes; infinite for the class itself."""
     net, count = task.net, len(task.net.stages)
     w = differences(net.head, task.y)
     squares = np.zeros(w.shape[:-1])
@@ -116,8 +137,7 @@ def linear_radius(task: Task, run: list[Nominal]) -> Array:
             size = np.sqrt((entry * entry).sum(axis=-1))
             squares, w = (squares + size if task.budget == "step" else squares + size * size), w[..., : net.states]
     with np.errstate(divide="ignore"):
-        away = task.margins / (squares if task.budget == "step" else np.sqrt(squares))
-    return away.min(axis=1)
+        return task.margins / (squares if task.budget == "step" else np.sqrt(squares))
 
 
 def proved(asked: Request) -> list[Claim | None]:
@@ -148,20 +168,37 @@ def proved(asked: Request) -> list[Claim | None]:
         worth = weights(net, run, task.y, task.margins)
         fine, limit = work < _SMALL, asked.upper[part]
         gated = is_gated(task)
-        if gated and not fine:  # the other tube ends early and costs as much
-            radius, T, tau = np.zeros(len(part)), np.zeros((len(part), 1)), np.zeros((len(part), 1))
-        elif epsilon is None:
-            radius, T, tau = _search(task, run, worth, limit, _FINE if fine else _TOLERANCE, deadline)
-        else:
+        away = linear_distances(task, run)
+        width = sum(len(stage.C) for stage in net.stages)
+        radius, T, tau = (
+            np.zeros(len(part)),
+            np.zeros((len(part), x.shape[1], width)),
+            np.zeros((len(part), x.shape[1])),
+        )
+        begun: list[Ball | None] = [None] * len(part)
+        if epsilon is not None:
             radius, T, tau = _decide(task, run, worth, np.full(len(part), epsilon))
-        far = np.minimum(limit, 1.5 * linear_radius(task, run))
+        else:
+            shares = np.zeros(len(part))
+            if not fine and asked.budget == "total":
+                begun, shares = ahead(task, run, worth, limit, away.argmin(axis=1), deadline)
+            open_ = np.array([ball is None for ball in begun])
+            if gated and not fine:  # a tube that ends early is no use, and the one of bends costs as much
+                open_ &= shares < _ENDED
+            some = np.flatnonzero(open_)
+            radius[some], T[some], tau[some] = _searched(
+                task, run, worth, some, limit, _FINE if fine else _TOLERANCE, deadline
+            )
+        far = np.minimum(limit, 1.5 * away.min(axis=1))
         for i, sample in enumerate(part):
             first = ball = Ball(float(radius[i]), T[i], [])
             more = {
                 **({"tau": tau[i]} if asked.budget == "step" else {}),
                 **({} if asked.mask is None else {"mask": free}),
             }
-            if asked.budget == "total":
+            if (here := begun[i]) is not None:
+                ball = here
+            elif asked.budget == "total":
                 one = one_of(task, run, worth, i)
                 ball = (_of_gates if gated else _larger)(one, ball, epsilon, float(far[i]), deadline, fine)
             for given in (ball, first) if ball is not first else (ball,):

@@ -11,7 +11,7 @@ from stability.local.backward import Passage
 from stability.local.doubtful import Closed, closed, passages, priced
 from stability.local.ending import differences
 from stability.local.stages import Nominal
-from stability.local.trial import Task, of_samples, tube
+from stability.local.trial import Task, Tube, of_samples, tube
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
@@ -21,7 +21,7 @@ _TRIALS, _NARROW = 4, 0.015
 _DEAR_TRIALS = 2
 """Of networks whose steps have several stages."""
 _SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3
-_NEAR = 0.9
+NEAR = 0.9
 """Of the radius of an attack, tried first, and enough of it where a trial costs something."""
 _AIMED = 0.3
 """The logarithm of the share that is tried next."""
@@ -79,16 +79,19 @@ def decided(task: Task, run: list[Nominal], worth: list[Array], radius: float) -
         worth: what every stage is worth to it.
         radius: > 0.
     """
-    made = tube(task, run, worth, np.array([radius]))
-    shares, net = made.shares[0], task.net
-    share = float(made.share[0])
+    return judged(task, run, tube(task, run, worth, np.array([radius])), 0, radius)
+
+
+def judged(task: Task, run: list[Nominal], made: Tube, i: int, radius: float) -> Trial:
+    """What comes of a radius, of one sample with its run and number ``i`` of some tubes."""
+    shares, share, T = made.shares[i], float(made.share[i]), made.T[i]
     if not share < _FAR:
-        return Trial(share, made.T[0], None)
-    single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
+        return Trial(share, T, None)
     if not (shares >= 1.0 - 1e-6).any():
-        return Trial(share, made.T[0], [])
-    ways = passages(radius, net, task.x[0], single, [at.Y[0] for at in made.passed])
-    return Trial(share, made.T[0], closing(task, run, ways, shares, radius))
+        return Trial(share, T, [])
+    single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
+    ways = passages(radius, task.net, task.x[0], single, [at.Y[i] for at in made.passed])
+    return Trial(share, T, closing(task, run, ways, shares, radius))
 
 
 def closing(task: Task, run: list[Nominal], ways: list[Passage], shares: Array, radius: float) -> list[Closed] | None:
@@ -143,8 +146,8 @@ def widened(
         if deadline.over or high <= low.radius * (1.0 + narrow):
             break
         if turn == 0:
-            trial = _NEAR * upper
-        elif low.radius >= _NEAR * upper:
+            trial = NEAR * upper
+        elif low.radius >= NEAR * upper:
             trial = float(np.sqrt(low.radius * high))
         else:
             part = float(np.clip(_AIMED / np.log(top), 0.1, 0.5)) if 1.0 < top < np.inf else 0.25
@@ -156,7 +159,7 @@ def widened(
             high, top = trial, found.share
         else:
             low = Ball(trial, found.T, found.closed, found.weights)
-            if trial >= _NEAR * upper and not fine:
+            if trial >= NEAR * upper and not fine:
                 break
     return low
 
