@@ -170,7 +170,7 @@ def _ends(spread: Mapping[str, float] | None) -> tuple[float, ...]:
     return () if spread is None else (spread["low"], spread["high"])
 
 
-def _rows(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFrame | None:
+def rows_of(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataFrame | None:
     """What a perturbation leaves by its strength; of several trainings the mean and its interval."""
     strength, stored = ("level" if frame.startswith("noise") else "epsilon"), model.frames.get(frame)
     if stored is None:
@@ -197,7 +197,7 @@ def sweep(
         name: identifier in the page.
     """
     strength = "level" if frame == "noise" else "epsilon"
-    found = [(i, m, rows) for i, m in enumerate(models) if (rows := _rows(m, frame, keys)) is not None]
+    found = [(i, m, rows) for i, m in enumerate(models) if (rows := rows_of(m, frame, keys)) is not None]
     if not found:
         return None
     with panel(title) as (figure, axes):
@@ -216,7 +216,7 @@ def scores(
 ) -> str | None:
     """A task's metric with its confidence band against the strength of a perturbation; arguments as for ``sweep``."""
     strength, measured = ("level" if frame == "noise_scores" else "epsilon"), keys["metric"]
-    found = [(i, m, rows) for i, m in enumerate(models) if (rows := _rows(m, frame, keys)) is not None]
+    found = [(i, m, rows) for i, m in enumerate(models) if (rows := rows_of(m, frame, keys)) is not None]
     if not found:
         return None
     with panel(title) as (figure, axes):
@@ -267,9 +267,9 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
 
 def _attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
     """Accuracy under attack, of whole sequences or over the answers of each; ``None`` where that is not the metric."""
-    rows = _rows(model, "attacks", keys)
+    rows = rows_of(model, "attacks", keys)
     if rows is None and "attack_scores" in model.frames:
-        scored = _rows(model, "attack_scores", {**keys, "metric": "accuracy"})
+        scored = rows_of(model, "attack_scores", {**keys, "metric": "accuracy"})
         return None if scored is None else scored.rename(columns={"score": "accuracy"})
     return rows
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ..figures import crowd
 from ..figures import panels as figures
 from ..formatting import count, number, signed
 from ..stored.collect import Report
 from ..stored.reasons import reasons_for
-from .layout import NAMED, Section, draw, field, tabulate
+from .layout import FEW, NAMED, Section, crowded, draw, field, tabulate
 from .marks import MEASURED
 from .protocol import protocol
 from .trainings import several
@@ -50,6 +51,7 @@ def curvature(report: Report) -> Section | None:
     models = [m for m in report.models if "hessian" in m.documents]
     shown = {name for m in models for name, value in m.documents["hessian"].items() if value is not None}
     columns = [field(title, "hessian", name, number) for name, title in HESSIAN if name in shown]
+    many, said = len(report.models) > FEW, protocol(models, "hessian")
     return Section(
         "hessian",
         "Curvature of the loss",
@@ -74,11 +76,14 @@ def curvature(report: Report) -> Section | None:
             protocol=protocol(models, "hessian"),
             made=("hessian",),
         ),
-        draw(
+        crowded(crowd.density(models), "hessian", said)
+        if many
+        else draw(
             *((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models) if models),
             marks=(MEASURED,),
             protocol=protocol(models, "hessian"),
             made=("hessian",),
         ),
         reasons_for(report.models, "hessian"),
+        small=many,
     ).kept

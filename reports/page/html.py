@@ -92,7 +92,7 @@ def render(run_dir: str | Path, *, overwrite: bool = False, processes: int = 1) 
 
 def _page(report: Report, processes: int, changed: tuple[Table, ...], digest: str) -> str:
     env = environment()
-    css = str((env.loader.get_source(env, "report.css"))[0])  # type: ignore[union-attr]
+    css = str((env.loader.get_source(env, "report.css"))[0]) + footer(digest)  # type: ignore[union-attr]
     return env.get_template("report.html.j2").render(
         report=report,
         title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
@@ -126,6 +126,24 @@ def policy(css: str) -> str:
     """
     digest = base64.b64encode(hashlib.sha256(css.encode("utf-8")).digest()).decode("ascii")
     return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def footer(digest: str) -> str:
+    """What stands at the foot of every printed page: which report it is, and which of how many pages.
+
+    Args:
+        digest: of ``report.json``.
+
+    Returns:
+        Rules for the page's style sheet.
+
+    Example:
+        >>> footer("ab" * 32)[:32]
+        '@page { @bottom-left { content: '
+    """
+    look = "font: 8pt sans-serif; color: #444;"
+    left = f'@bottom-left {{ content: "report.json, SHA-256 {digest}"; {look} }}'
+    return f'@page {{ {left} @bottom-right {{ content: counter(page) " / " counter(pages); {look} }} }}\n'
 
 
 def page_files() -> tuple[str, ...]:

@@ -12,7 +12,10 @@ from stability.storage.artifacts import artifact
 
 from ..formatting import count, duration
 from ..stored.collect import ModelRecord
-from .marks import MARK_OF, PROVED
+from .marks import MARK_OF, MEASURED, PROVED
+
+FEW = 6
+"""Models up to which curves of all of them share a panel; of more, each has a small drawing or a row of a table."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +261,20 @@ def each(
         svg = drawing(model, index)
         yield svg, "" if said else caption
         said = said or svg is not None
+
+
+def crowded(drawn: Sequence[tuple[ModelRecord, str]], step: str, protocol: str = "") -> tuple[Panel, ...]:
+    """Small drawings of many models: the first says what all of them are from.
+
+    Args:
+        drawn: of each model.
+        step: that they are from.
+        protocol: how it was measured.
+    """
+    return tuple(
+        Panel(Markup(svg), "", (MEASURED,), "" if k else protocol, () if k else (step,))
+        for k, (_, svg) in enumerate(drawn)
+    )
 
 
 def draw(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ..figures import crowd
 from ..figures import local as figures
 from ..formatting import count, duration, number
 from ..stored.collect import Report
 from ..stored.reasons import reasons_for
-from .layout import NAMED, Section, draw, each, field, tabulate
+from .layout import FEW, NAMED, Section, crowded, draw, each, field, tabulate
 from .marks import MEASURED, PROVED
 from .protocol import protocol
 
@@ -15,25 +18,31 @@ def local(report: Report) -> Section | None:
     """Certified and attacked radii of single inputs."""
     models = report.models
     known = [(m, i) for i, m in enumerate(models) if "local" in m.frames]
-    panels = draw(
-        *each(
-            known,
-            lambda m, i: figures.sandwich(m, i, f"sandwich-{i}"),
-            "Share of the inputs whose class is certified within a radius (thick), and that no attack changed "
-            "(dashed). The truth lies in the shaded strip.",
-        ),
-        (
-            figures.ratios(models, "local-ratios"),
-            "1: the certificate reaches the smallest perturbation that was found; 0: nothing was certified.",
-        ),
-        *each(
-            known,
-            lambda m, i: figures.inputs(m, i, f"local-inputs-{i}"),
-            "The two inputs that give way first, and the perturbations that change their class.",
-        ),
-        marks=(PROVED, MEASURED),
-        protocol=protocol(models, "local"),
-        made=("local",),
+    many, said = len(models) > FEW, protocol(models, "local")
+    small = tuple(replace(p, marks=(PROVED, MEASURED)) for p in crowded(crowd.sandwich(models), "local", said))
+    panels = (
+        small
+        if many
+        else draw(
+            *each(
+                known,
+                lambda m, i: figures.sandwich(m, i, f"sandwich-{i}"),
+                "Share of the inputs whose class is certified within a radius (thick), and that no attack changed "
+                "(dashed). The truth lies in the shaded strip.",
+            ),
+            (
+                figures.ratios(models, "local-ratios"),
+                "1: the certificate reaches the smallest perturbation that was found; 0: nothing was certified.",
+            ),
+            *each(
+                known,
+                lambda m, i: figures.inputs(m, i, f"local-inputs-{i}"),
+                "The two inputs that give way first, and the perturbations that change their class.",
+            ),
+            marks=(PROVED, MEASURED),
+            protocol=protocol(models, "local"),
+            made=("local",),
+        )
     )
     tables = tabulate(
         "Single inputs: certified and attacked radii in the Euclidean norm of the whole sequence's change, medians "
@@ -63,4 +72,5 @@ def local(report: Report) -> Section | None:
         tables,
         panels,
         reasons_for(models, "local"),
+        small=many,
     ).kept

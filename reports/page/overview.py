@@ -11,12 +11,9 @@ from ..formatting import time_unit
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from .answer import accuracy, halved, ranked
-from .layout import Panel, Section, draw
+from .layout import FEW, Panel, Section, draw
 from .marks import MEASURED, PROVED
 from .protocol import protocol
-
-FEW = 6
-"""Models up to which each has panels of its own of the usual size; of more the drawings are small."""
 
 
 def pictures(report: Report) -> Section | None:

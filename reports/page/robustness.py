@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..boxes import interval
 from ..figures import panels as figures
 from ..formatting import METRICS, count, number
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
-from .layout import NAMED, Section, draw, field, tabulate
+from .layout import FEW, NAMED, Panel, Section, Table, draw, field, tabulate
 from .marks import HEURISTIC, MEASURED
 from .protocol import protocol
+from .strengths import strengths
 from .trainings import bands
 
 L2 = "radius, Euclidean norm of the change"
-_NOISES = 3  # of the plans below
+SCORES = {"noise": "noise_scores", "attacks": "attack_scores"}
 LINF = "largest change of an entry"
 WEIGHTS = "standard deviation / root mean square of the tensor"
 
@@ -29,60 +30,63 @@ def _ranges(models: Sequence[ModelRecord]) -> str:
     return f" Inputs lie in {' or '.join(ranges)}; sizes are in their unit, attacks stay in that range."
 
 
-def _scored(models: Sequence[ModelRecord]) -> list[str | None]:
-    """Panels for tasks with a value, or with a target at every step: one for each metric and kind of perturbation."""
-    plans = (
-        ("noise_scores", {"noise": "white"}, "White noise", "standard deviation of the noise"),
-        ("noise_scores", {"noise": "salt_pepper"}, "Salt-and-pepper noise", "share of entries replaced"),
-        ("noise_scores", {"noise": "parameters"}, "Noise on the weights", WEIGHTS),
-        ("attack_scores", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", LINF),
-        ("attack_scores", {"attack": "pgd", "norm": "l2"}, "PGD attack, Euclidean", L2),
+PLANS = (
+    ("noise", {"noise": "white"}, "White noise", "standard deviation of the noise"),
+    ("noise", {"noise": "salt_pepper"}, "Salt-and-pepper noise", "share of entries replaced"),
+    ("noise", {"noise": "parameters"}, "Noise on the weights", WEIGHTS),
+    ("attacks", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", LINF),
+    ("attacks", {"attack": "pgd", "norm": "l2"}, "PGD attack, Euclidean", L2),
+    ("attacks", {"attack": "deepfool", "norm": "linf"}, "DeepFool attack, any entry", LINF),
+    ("attacks", {"attack": "deepfool", "norm": "l2"}, "DeepFool attack, Euclidean", L2),
+)
+"""Table and step, what selects its rows, title, and what is on the horizontal axis."""
+SCORED = tuple(
+    (step, {**keys, "metric": name}, f"{title}: {words}", axis)
+    for step, keys, title, axis in PLANS
+    if keys.get("attack") != "deepfool"
+    for name, words in METRICS.items()
+)
+"""The same of tasks with a value, or with a target at every step."""
+
+
+def _curves(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Panel, ...]:
+    """All models in a panel for every kind of perturbation."""
+    out: tuple[Panel, ...] = ()
+    for step, keys, title, axis in PLANS:
+        name = "-".join((step, *keys.values())).replace("_", "-")
+        svg = figures.sweep(models, step, keys, title, axis, name)
+        out += draw((svg, ""), marks=(MEASURED,), protocol=said[step], made=(step,))
+    for step, keys, title, axis in SCORED:
+        frame = SCORES[step]
+        name = "-".join((frame, *keys.values())).replace("_", "-")
+        svg = figures.scores(models, frame, keys, title, axis, name)
+        out += draw((svg, ""), marks=(MEASURED,), protocol=said[step], made=(step,))
+    between = "Thick lines without markers: accuracy that is proved up to this radius. Lines with "
+    svg = figures.proved(models, {"attack": "pgd", "norm": "l2"}, "Proved and attacked", "proved-l2")
+    return out + draw(
+        (svg, between + "markers: accuracy that PGD leaves. The truth lies between them."),
+        marks=(HEURISTIC, MEASURED),
+        protocol=f"Certified: {said['robustness']}. Attacked: {said['attacks']}",
+        made=("robustness", "attacks"),
     )
-    out = []
-    for frame, keys, title, axis in plans:
-        for name, words in METRICS.items():
-            whole, said = {**keys, "metric": name}, f"{title}: {words}"
-            anchor = "-".join((frame, *whole.values())).replace("_", "-")
-            out.append(figures.scores(models, frame, whole, said, axis, anchor))
+
+
+def _rows(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Table, ...]:
+    """A row a model in a table for every kind of perturbation."""
+    out: tuple[Table, ...] = ()
+    for step, keys, title, axis in PLANS:
+        out += strengths(models, step, keys, f"{title}: accuracy by {axis}", protocol=said[step], step=step)
+    for step, keys, title, axis in SCORED:
+        out += strengths(models, SCORES[step], keys, f"{title} by {axis}", protocol=said[step], step=step)
     return out
 
 
 def robustness(report: Report) -> Section | None:
     """Accuracy, or what else a task is measured by, under noise and attack, and what is proved of it."""
-    models = report.models
-    plans = (
-        ("noise", {"noise": "white"}, "White noise", "standard deviation of the noise"),
-        ("noise", {"noise": "salt_pepper"}, "Salt-and-pepper noise", "share of entries replaced"),
-        ("noise", {"noise": "parameters"}, "Noise on the weights", WEIGHTS),
-        ("attacks", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", LINF),
-        ("attacks", {"attack": "pgd", "norm": "l2"}, "PGD attack, Euclidean", L2),
-        ("attacks", {"attack": "deepfool", "norm": "linf"}, "DeepFool attack, any entry", LINF),
-        ("attacks", {"attack": "deepfool", "norm": "l2"}, "DeepFool attack, Euclidean", L2),
-    )
-    drawn = [
-        (figures.sweep(models, frame, keys, title, label, "-".join((frame, *keys.values())).replace("_", "-")), "")
-        for frame, keys, title, label in plans
-    ]
-    noise, attacks, radii = (protocol(models, step) for step in ("noise", "attacks", "robustness"))
-    random, on_purpose = drawn[:_NOISES], drawn[_NOISES:]
-    panels = draw(*random, marks=(MEASURED,), protocol=noise, made=("noise",))
-    panels += draw(*on_purpose, marks=(MEASURED,), protocol=attacks, made=("attacks",))
-    panels += draw(
-        *((svg, "") for svg in _scored(models)),
-        marks=(MEASURED,),
-        protocol="; ".join(filter(None, (noise, attacks))),
-        made=("noise", "attacks"),
-    )
-    panels += draw(
-        (
-            figures.proved(models, {"attack": "pgd", "norm": "l2"}, "Proved and attacked", "proved-l2"),
-            "Thick lines without markers: accuracy that is proved up to this radius. Lines with "
-            "markers: accuracy that PGD leaves. The truth lies between them.",
-        ),
-        marks=(HEURISTIC, MEASURED),
-        protocol=f"Certified: {radii}. Attacked: {attacks}",
-        made=("robustness", "attacks"),
-    )
+    models, many = report.models, len(report.models) > FEW
+    said = {step: protocol(models, step) for step in ("noise", "attacks", "robustness")}
+    radii = said["robustness"]
+    panels = () if many else _curves(models, said)
     tables = tabulate(
         "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
         "answer (where there are several, each has a radius), by a certified gain (computed in double precision)",
@@ -96,7 +100,7 @@ def robustness(report: Report) -> Section | None:
         [m for m in models if m.documents.get("radius")],
         protocol=radii,
         made=("robustness",),
-    )
+    ) + (_rows(models, said) if many else ())
     other = any(frame in m.frames for m in models for frame in ("noise_scores", "attack_scores"))
     what = "The metric of each model's task" if other else "Accuracy"
     return Section(
@@ -106,7 +110,7 @@ def robustness(report: Report) -> Section | None:
         "disturbed on purpose, with full knowledge of the network. "
         + bands(report)
         + _ranges(models)
-        + " Curves begin at what is measured on their own sequences, part of those of the first table."
+        + " They begin at what is measured on their own sequences, part of those of the first table."
         + " A network with values to give has no curve where noise on its weights makes it diverge." * other,
         tables,
         panels,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..figures import crowd
 from ..figures import panels as figures
 from ..formatting import count, duration, metric, metric_word, number, percent, signed
 from ..stored.collect import ModelRecord, Report
@@ -13,7 +14,7 @@ from ..stored.trainings import Trainings
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .abreast import abreast
 from .curvature import curvature
-from .layout import NAMED, Cell, Column, Section, Table, averaged, draw, field, named, tabulate, text
+from .layout import FEW, NAMED, Cell, Column, Section, Table, averaged, crowded, draw, field, named, tabulate, text
 from .local import local
 from .marks import HEURISTIC, MEASURED, PROVED
 from .opinions import opinions
@@ -39,10 +40,6 @@ def _lines_of_theory(models: Sequence[ModelRecord]) -> tuple[str, ...]:
     )
 
 
-_ABREAST = 4
-"""Models whose margins stand beside each other in a table."""
-
-
 def _margin_cell(finding: Mapping[str, Any] | None, trainings: Trainings) -> Cell:
     if finding is None:
         return Cell("–", "quiet")
@@ -52,16 +49,19 @@ def _margin_cell(finding: Mapping[str, Any] | None, trainings: Trainings) -> Cel
     behind = BEHIND in str(finding.get("detail"))
     spread = trainings.number("margin", str(finding["criterion"])) if trainings.several else None
     value += "" if spread is None else f"; of {len(trainings.runs)} trainings {averaged(spread, signed)}"
-    tail = "; proves nothing" if unproving else "; of the differential equation, not of the map that runs" * behind
+    tail = "; proves nothing" if unproving else "; of the flow, not the map" * behind
     return Cell(words + value + tail, tone)
 
 
-def _margins_of(model: ModelRecord) -> Column:
-    """The column of a model in the table of margins."""
-    findings: dict[str, Mapping[str, Any]] = {}
-    for finding in (model.certificate or {})["findings"]:
-        findings.setdefault(str(finding["criterion"]), finding)
-    return Column(model.title, lambda c: _margin_cell(findings.get(c), model.trainings), mark=HEURISTIC)
+def _margins_by(criterion: str) -> Column:
+    """The column of a criterion in the table of margins."""
+
+    def show(model: ModelRecord) -> Cell:
+        findings = (model.certificate or {})["findings"]
+        first = next((f for f in findings if f["criterion"] == criterion), None)
+        return _margin_cell(first, model.trainings)
+
+    return Column(str(NAMES.get(criterion, criterion)), show, mark=HEURISTIC)
 
 
 def _margins(report: Report) -> Section | None:
@@ -72,27 +72,25 @@ def _margins(report: Report) -> Section | None:
     unit = text("its unit", lambda n: UNITS.get(n, UNITS["linear"] if n.startswith("layer ") else NO_UNIT))
     layer, other = "a layer of the stack by itself", "see the certificate"
     meaning = text("meaning", lambda n: said.get(n, layer if n.startswith("layer ") else other))
-    tables: tuple[Table, ...] = ()
-    for k in range(0, len(models), _ABREAST):  # more columns would not be seen without scrolling
-        some = models[k : k + _ABREAST]
-        tables += tabulate(
-            "Signed margins: ✓ the criterion holds, ✗ it fails; ! something against stability was found",
-            (criterion, unit, *(_margins_of(m) for m in some)),
-            [n for n in names if any(f["criterion"] == n for m in some for f in (m.certificate or {})["findings"])],
-            "does not apply to this model, was not asked about it, or nothing was left to ask",
-            made=("certificate",),
-        )
-    tables += tabulate("What each criterion says", (criterion, meaning), names)
+    tables = tabulate(
+        "Signed margins: ✓ the criterion holds, ✗ it fails; ! something against stability was found",
+        (NAMED, *(_margins_by(n) for n in names)),
+        models if names else (),
+        "does not apply to this model, was not asked about it, or nothing was left to ask",
+        made=("certificate",),
+    )
+    tables += tabulate("What each criterion says", (criterion, unit, meaning), names)
+    few = len(report.models) <= FEW
     drawn = [n for n in names if n not in {*WITNESSES, *UNSOUND}]
     return Section(
         "margins",
         "Margins of every criterion",
         "Each criterion is sufficient for stability of the system that it speaks about and none is necessary: all ✗ "
         "prove nothing. A ✓ was found in floating-point arithmetic; what certifies is the proof on the model's card. "
-        "Every criterion has a unit of its own and a panel of its own: margins of two criteria do not compare.",
+        "Every criterion has a unit of its own: margins of two criteria do not compare.",
         tables,
         draw(
-            *((figures.margin(report.models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn)),
+            *((figures.margin(models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn) if few),
             marks=(HEURISTIC,),
             made=("certificate",),
         ),
@@ -124,25 +122,35 @@ def _claims(report: Report) -> Section | None:
 
 def _dynamics(report: Report) -> Section | None:
     norms, lyapunov = protocol(report.models, "norms"), protocol(report.models, "lyapunov")
-    panels = draw(
-        (
-            figures.drift(report.models, "drift"),
-            MEDIANS
-            if several(report)
-            else "Median and the band from 10 % to 90 % of test sequences, far beyond the length that was trained on.",
-        ),
-        marks=(MEASURED,),
-        protocol=norms,
-        made=("norms",),
-    ) + draw(
-        (
-            figures.exponents(report.models, "lyapunov"),
-            "Means over the steps of a few test sequences: below zero, neighbouring states came together along "
-            "these; only a certificate speaks for all.",
-        ),
-        marks=(MEASURED,),
-        protocol=lyapunov,
-        made=("lyapunov",),
+    many = len(report.models) > FEW
+    panels = (
+        crowded(crowd.drift(report.models), "norms", norms)
+        if many
+        else draw(
+            (
+                figures.drift(report.models, "drift"),
+                MEDIANS
+                if several(report)
+                else "Median and the band from 10 % to 90 % of test sequences, far beyond the trained length.",
+            ),
+            marks=(MEASURED,),
+            protocol=norms,
+            made=("norms",),
+        )
+    )
+    panels += (
+        crowded(crowd.exponents(report.models), "lyapunov", lyapunov)
+        if many
+        else draw(
+            (
+                figures.exponents(report.models, "lyapunov"),
+                "Means over the steps of a few test sequences: below zero, neighbouring states came together along "
+                "these; only a certificate speaks for all.",
+            ),
+            marks=(MEASURED,),
+            protocol=lyapunov,
+            made=("lyapunov",),
+        )
     )
     tables = tabulate(
         "Norm drift and Lyapunov exponents, per step",
@@ -174,6 +182,7 @@ def _dynamics(report: Report) -> Section | None:
         tables,
         panels,
         _lines_of_theory(report.models) + reasons_for(report.models, "norms", "lyapunov", "recovery"),
+        small=many,
     ).kept
 
 
@@ -219,20 +228,30 @@ def _metric(title: str, name: str) -> Column:
 def _training(report: Report) -> Section | None:
     models = report.models
     kinds = list(dict.fromkeys(m.metric for m in models if m.metric is not None))
-    panels = draw(
-        *(
-            (
-                figures.training(
-                    models, "test_metric", f"{metric_word(kind).capitalize()} on held-out data", f"metric-{k}",
-                    metric=kind,
-                ),
-                "",
-            )
-            for k, kind in enumerate(kinds)
-        ),
-        (figures.training(models, "train_loss", "Loss on the training data", "training-loss"), ""),
-        marks=(MEASURED,), protocol=protocol(models, "training"), made=("training",),
-    )  # fmt: skip
+    many, said = len(models) > FEW, protocol(models, "training")
+    panels = (
+        draw(
+            *(
+                (
+                    figures.training(
+                        models,
+                        "test_metric",
+                        f"{metric_word(kind).capitalize()} on held-out data",
+                        f"metric-{k}",
+                        metric=kind,
+                    ),
+                    "",
+                )
+                for k, kind in enumerate(kinds)
+            ),
+            (figures.training(models, "train_loss", "Loss on the training data", "training-loss"), ""),
+            marks=(MEASURED,),
+            protocol=said,
+            made=("training",),
+        )
+        if not many
+        else sum((crowded(crowd.training(models, "test_metric", k), "training", said) for k in kinds), ())
+    )
     tables = tabulate(
         "Outcome of training",
         (
@@ -258,6 +277,7 @@ def _training(report: Report) -> Section | None:
         "How the models came to be." + short * here,
         tables,
         panels,
+        small=many,
     ).kept
 
 

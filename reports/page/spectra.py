@@ -7,10 +7,11 @@ from typing import Any
 
 import pandas as pd
 
+from ..figures import crowd
 from ..figures import panels as figures
 from ..figures.eigenvalues import Region, cloud, extremes
 from ..stored.collect import ModelRecord, Report, select
-from .layout import Section, draw
+from .layout import FEW, Section, draw
 from .marks import HEURISTIC
 from .trainings import first_only
 
@@ -22,6 +23,13 @@ LEFT_OUT = ("B",)  # maps channels to states: its eigenvalues mean nothing
 GATED = ("lstm", "gru")  # eigenvalues of their gates' matrices decide nothing by themselves
 EQUATIONS = ("lipschitz", "antisymmetric", "neural_ode")  # integrated in steps; a deep network's file may leave dt out
 NO_LINEAR_PART = ("neural_ode", "antisymmetric")  # A = 0: Theorem 1 cannot hold
+
+
+_OUTERMOST = (
+    " After each plane its outermost eigenvalue over the steps of training: for the layer of a differential "
+    "equation the largest real part, with the smallest and both bounds (beyond 0 the linear equation grows); for "
+    "a map the spectral radius (beyond 1 it grows)."
+)
 
 
 def layer_of(model: ModelRecord) -> tuple[str, Mapping[str, Any]]:
@@ -67,7 +75,7 @@ def _bounds(model: ModelRecord, matrix: str) -> tuple[float, float] | None:
 
 def clouds(report: Report) -> Section | None:
     """Every recorded matrix of every model in the complex plane."""
-    drawn, gated = [], False
+    drawn, gated, many = [], False, len(report.models) > FEW
     for i, m in enumerate(report.models):
         frame = m.frames.get("eigenvalues")
         region = _region(m)
@@ -75,6 +83,9 @@ def clouds(report: Report) -> Section | None:
             if matrix in LEFT_OUT or str(matrix).startswith("J@"):
                 continue
             gated = gated or region is None
+            if many:
+                drawn.append((crowd.cloud(m, str(matrix), region), ""))
+                continue
             bounds = _bounds(m, str(matrix))
             drawn.append((cloud(m, str(matrix), i, f"cloud-{i}-{k}", region=region, bounds=bounds), ""))
             if region is not None:
@@ -89,20 +100,20 @@ def clouds(report: Report) -> Section | None:
         "integrates a differential equation in steps dt the values λ with |1 + dt λ| = 1 (Euler) or "
         "|1 + dt λ + (dt λ)²/2| = 1 (midpoint); inside it a linear part with these eigenvalues would decay. For a "
         "matrix inside the activation it speaks of slope 1 alone. The shaded band is where the form of A puts "
-        "the real parts (symmetric-skew); the published interval is too narrow by a factor of two and is not shown. "
-        "After each plane its outermost eigenvalue over the steps of training: for the layer of a differential "
-        "equation the largest real part, with the smallest and both bounds (beyond 0 the linear equation grows); for "
-        "a map the spectral radius (beyond 1 it grows)."
+        "the real parts (symmetric-skew); the published interval is too narrow by a factor of two and is not shown."
+        + _OUTERMOST * (not many)
         + first_only(report)
         + " Matrices of the gates of LSTM and GRU have no such border." * gated,
         (),
-        draw(*drawn, marks=(HEURISTIC,), made=("training",)),
+        draw(*drawn, marks=(HEURISTIC,), made=() if many else ("training",)),
+        small=many,
+        made=("training",) if many else (),
     ).kept
 
 
 def along_training(report: Report) -> Section | None:
     """Margins of Theorem 1 at each recorded step, of the models that have a linear part."""
-    drawn = []
+    drawn, many = [], len(report.models) > FEW
     for i, m in enumerate(report.models):
         if layer_of(m)[0] in NO_LINEAR_PART:
             continue
@@ -111,6 +122,9 @@ def along_training(report: Report) -> Section | None:
             ("(b) as published", series(m, "margins", "theorem1b_published")),
             ("(b) sound", series(m, "margins", "theorem1b_sound")),
         ]
+        if many:
+            drawn.append((crowd.along(m, margins, "Theorem 1"), ""))
+            continue
         drawn.append((figures.curves(m, margins, "Theorem 1", "margin", f"theorem1-{i}"), ""))
     return Section(
         "along",
@@ -120,5 +134,7 @@ def along_training(report: Report) -> Section | None:
         "Part (b) as published is shown beside its sound reading because it can hold where the network "
         "is unstable: it never certifies here." + first_only(report),
         (),
-        draw(*drawn, marks=(HEURISTIC,), made=("training",)),
+        draw(*drawn, marks=(HEURISTIC,), made=() if many else ("training",)),
+        small=many,
+        made=("training",) if many else (),
     ).kept

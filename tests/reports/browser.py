@@ -9,6 +9,7 @@ import select
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class Visit:
     dialogs: list[str] = field(default_factory=list)
     console: list[str] = field(default_factory=list)
     loaded: bool = False
+    answer: Any = None
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def take(self, message: dict[str, Any]) -> None:
@@ -49,7 +51,16 @@ class Visit:
             self.loaded = True
 
 
-def visit(page: Path, profile: Path, *, size: tuple[int, int] = (1280, 900), picture: Path | None = None) -> Visit:
+def visit(
+    page: Path,
+    profile: Path,
+    *,
+    size: tuple[int, int] = (1280, 900),
+    picture: Path | None = None,
+    scheme: str = "light",
+    scripts: Sequence[str] = (),
+    pdf: Path | None = None,
+) -> Visit:
     """Open a page and wait until nothing happens any more.
 
     Args:
@@ -57,6 +68,9 @@ def visit(page: Path, profile: Path, *, size: tuple[int, int] = (1280, 900), pic
         profile: an empty folder for the browser.
         size: of the window.
         picture: where a picture of the whole page goes, if wanted.
+        scheme: ``light`` or ``dark``, what the reader prefers.
+        scripts: run in the page after that, one after the other; what the last one gives is ``answer``.
+        pdf: where a print of the page goes, if wanted.
     """
     to_browser, commands = os.pipe()
     answers, from_browser = os.pipe()
@@ -98,6 +112,8 @@ def visit(page: Path, profile: Path, *, size: tuple[int, int] = (1280, 900), pic
         session = ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             ask(f"{domain}.enable", session)
+        asked = [{"name": "prefers-color-scheme", "value": scheme}]
+        ask("Emulation.setEmulatedMedia", session, features=asked)
         seen.requests.clear()
         seen.loaded = False
         ask("Page.navigate", session, url=page.as_uri())
@@ -107,6 +123,13 @@ def visit(page: Path, profile: Path, *, size: tuple[int, int] = (1280, 900), pic
             hear(1.0)
         while hear(QUIET):
             pass
+        for script in scripts:
+            told = ask("Runtime.evaluate", session, expression=script, awaitPromise=True, returnByValue=True)
+            assert "exceptionDetails" not in told, told["exceptionDetails"]
+            seen.answer = told["result"].get("value")
+        if pdf is not None:
+            printed = ask("Page.printToPDF", session, printBackground=True, preferCSSPageSize=True)
+            pdf.write_bytes(base64.b64decode(printed["data"]))
         if picture is not None:
             shot = ask("Page.captureScreenshot", session, captureBeyondViewport=True, format="png")
             picture.write_bytes(base64.b64decode(shot["data"]))

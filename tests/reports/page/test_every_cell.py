@@ -138,25 +138,23 @@ def training(folder: Path) -> list[list[str]]:
 
 def margins(folder: Path) -> list[list[str]]:
     certificates = files(folder, "certificate.json")
-    titles = order(folder, certificates)
+    criteria = [f["criterion"] for f in next(iter(certificates.values()))["findings"]]
     body = []
-    for k, finding in enumerate(certificates[titles[0]]["findings"]):
-        criterion = finding["criterion"]
-        unsound = criterion == "theorem1b_published"
+    for title in order(folder, certificates):
         cells = []
-        for title in titles:
-            found = certificates[title]["findings"][k]
+        for found in certificates[title]["findings"]:
+            unsound = found["criterion"] == "theorem1b_published"
             word = (
                 ("(holds)" if found["holds"] else "(fails)") if unsound else "✓ holds" if found["holds"] else "✗ fails"
             )
             cells.append(f"{word} {signed(found['margin'])}{'; proves nothing' * unsound}")
-        body.append([NAMES[criterion], UNITS[criterion], *cells])
-    return [["criterion", "its unit", *titles], *body]
+        body.append([title, *cells])
+    return [["model", *(NAMES[c] for c in criteria)], *body]
 
 
 def meanings(folder: Path) -> list[list[str]]:
     criteria = [f["criterion"] for f in next(iter(files(folder, "certificate.json").values()))["findings"]]
-    return [["criterion", "meaning"], *([NAMES[c], CRITERIA[c]] for c in criteria)]
+    return [["criterion", "its unit", "meaning"], *([NAMES[c], UNITS[c], CRITERIA[c]] for c in criteria)]
 
 
 def claims(folder: Path) -> list[list[str]]:

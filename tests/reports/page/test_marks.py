@@ -110,7 +110,7 @@ class Links(HTMLParser):
 TEN = [
     ("The answer", "out accuracy"), ("The answer", "attacked"), ("The answer", "certified rate"),
     ("Hessian", "trace"), ("Norm drift", "at last"), ("Norm drift", "largest exponent"),
-    ("Outcome", "on training data"),    ("Signed margins", "Contracting RNN"), ("Further claims", "in full"),
+    ("Outcome", "on training data"),    ("Signed margins", "circle criterion"), ("Further claims", "in full"),
     ("Single inputs", "certified radius"),
 ]  # fmt: skip
 

@@ -1,0 +1,217 @@
+"""Small multiples: panels of many models beside each other, one a model on the same axes, instead of on each other.
+
+What ``panels``, ``eigenvalues`` and ``local`` draw of a few models; each function gives a drawing a model with data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..formatting import metric_word, number, percent
+from ..stored.collect import ModelRecord, select
+from .eigenvalues import Region, called
+from .local import radii
+from .small import DASHED, DOTTED, INK, MUTED, Axis, Plot, color_of
+
+WIDTH, HEIGHT = 240.0, 150.0
+SNAPSHOTS = 4
+"""Moments of training whose eigenvalues are drawn."""
+LOWEST = -0.75
+"""Of the exponents; what lies below is drawn at the edge, and said."""
+_POINTS = 120
+Drawn = list[tuple[ModelRecord, str]]
+
+
+def _known(models: Sequence[ModelRecord], frame: str) -> list[ModelRecord]:
+    return [m for m in models if frame in m.frames]
+
+
+def _thinned(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.iloc[:: max(1, len(frame) // _POINTS)]
+
+
+def _span(values: Iterable[Any], *, log: bool = False, **more: Any) -> Callable[[], Axis]:
+    """An axis for all of these values, made anew for each drawing."""
+    every = np.concatenate([np.asarray(v, dtype=float).ravel() for v in values] or [np.array([0.0, 1.0])])
+    every = every[np.isfinite(every) & ((every > 0) | (not log))]
+    low, high = (float(every.min()), float(every.max())) if every.size else (0.1, 1.0)
+    pad = 0.0 if log else 0.04 * (high - low)
+    return lambda: Axis(low - pad, high + pad, log=log, **more)
+
+
+def drift(models: Sequence[ModelRecord]) -> Drawn:
+    """Norm of the hidden state over time: median, band of 80 %, proved bound, and where the sequence ends."""
+    known = {m.name: _last(m.frames["norms"]) for m in _known(models, "norms")}
+    models = [m for m in models if m.name in known]
+    shown = [frame[["q10", "q90"]] for frame in known.values()]
+    y, x = _span(shown, log=True, title="‖h‖"), _span([f["t"] for f in known.values()], title="time step")
+    out = []
+    for m in models:
+        frame, color = _thinned(known[m.name]), color_of(m.place - 1)
+        plot = Plot(m.title, x(), y(), WIDTH, HEIGHT)
+        plot.band(frame["t"], frame["q10"], frame["q90"], color, "measured")
+        plot.line(frame["t"], frame["q50"], color, "measured")
+        if "envelope" in frame:
+            plot.line(frame["t"], frame["envelope"], color, "proved", width=1.1, dash=DOTTED)
+        if m.length is not None:
+            plot.upright(float(m.length))
+        first, last = (number(float(frame["q50"].iloc[k])) for k in (0, -1))
+        out.append((m, plot.svg(f"Norm of the hidden state of {m.title}: median {first} at first, {last} at last")))
+    return out
+
+
+def _last(frame: pd.DataFrame) -> pd.DataFrame:
+    return select(frame, layer=frame["layer"].max())
+
+
+def exponents(models: Sequence[ModelRecord]) -> Drawn:
+    """Lyapunov exponents in falling order."""
+    models = _known(models, "lyapunov")
+    frames = {m.name: m.frames["lyapunov"][np.isfinite(m.frames["lyapunov"]["per_step"])] for m in models}
+    y = _span([np.maximum(f["per_step"], LOWEST) for f in frames.values()] + [np.zeros(1)], title="exponent per step")
+    x, out = _span([f["index"] for f in frames.values()], title="index"), []
+    for m in models:
+        frame, plot = frames[m.name], Plot(m.title, x(), y(), WIDTH, HEIGHT)
+        plot.level(0.0, INK)
+        plot.line(frame["index"], frame["per_step"], color_of(m.place - 1), "measured")
+        top = number(float(frame["per_step"].max())) if len(frame) else "unknown"
+        positive = int((frame["per_step"] > 0).sum())
+        out.append((m, plot.svg(f"Lyapunov exponents of {m.title}: the largest is {top}, {positive} lie above 0")))
+    return out
+
+
+def density(models: Sequence[ModelRecord]) -> Drawn:
+    """Spectral density of the Hessian, each with its own horizontal axis."""
+    out = []
+    for m in _known(models, "density"):
+        frame = m.frames["density"]
+        height = frame["density"].clip(lower=float(frame["density"].max()) * 1e-6)
+        x = _span([frame["eigenvalue"]], title="eigenvalue")
+        plot = Plot(m.title, x(), _span([height], log=True, title="density")(), WIDTH, HEIGHT)
+        keep = slice(None, None, max(1, len(frame) // _POINTS))
+        plot.band(
+            frame["eigenvalue"][keep],
+            np.full(len(height[keep]), height.min()),
+            height[keep],
+            color_of(m.place - 1),
+            "measured",
+        )
+        plot.line(frame["eigenvalue"][keep], height[keep], color_of(m.place - 1), "measured", width=1.2)
+        ends = " to ".join(number(float(frame["eigenvalue"].iloc[k])) for k in (0, -1))
+        out.append((m, plot.svg(f"Spectral density of the Hessian of {m.title}, eigenvalues from {ends}")))
+    return out
+
+
+def training(models: Sequence[ModelRecord], column: str, metric: str | None = None) -> Drawn:
+    """One column of the metrics over epochs; ``metric``: of which task's metric it holds values."""
+    models = [m for m in _known(models, "metrics") if column in m.frames["metrics"] and metric in (None, m.metric)]
+    models = [m for m in models if m.frames["metrics"][column].notna().any()]
+    share = metric == "accuracy"
+    words = "loss" if metric is None else metric_word(metric)
+    y = (
+        (lambda: Axis(0.0, 1.0, percent=True, title=words))
+        if share
+        else _span([m.frames["metrics"][column] for m in models], title=words)
+    )
+    x, out = _span([m.frames["metrics"]["epoch"] for m in models], title="epoch"), []
+    for m in models:
+        frame, plot = m.frames["metrics"], Plot(m.title, x(), y(), WIDTH, HEIGHT)
+        plot.line(frame["epoch"], frame[column], color_of(m.place - 1), "measured")
+        end = float(frame[column].dropna().iloc[-1])
+        last = percent(end) if share else number(end)
+        out.append((m, plot.svg(f"{words.capitalize()} of {m.title} over epochs of training: {last} at the end")))
+    return out
+
+
+def sandwich(models: Sequence[ModelRecord]) -> Drawn:
+    """Share of inputs that is certified within a radius, and that attacks leave; between them it is not known."""
+    out = []
+    for m in models:
+        found = radii(m)
+        if found is None:
+            continue
+        correct, radius, attacked = found
+        finite = attacked[np.isfinite(attacked)]
+        end = 1.05 * max([*finite, *radius, 1e-12])
+        grid = np.repeat(np.unique([0.0, *radius, *finite, end]), 2)
+        at, right = grid[:-1], np.repeat(np.unique(grid), 2)[1:]
+        low = np.array([(correct & (radius > r)).mean() for r in at])
+        high = np.array([(correct & (attacked > r)).mean() for r in at])
+        plot = Plot(
+            m.title, Axis(0.0, end, title="radius"), Axis(0.0, 1.0, percent=True, title="accuracy"), WIDTH, HEIGHT
+        )
+        color = color_of(m.place - 1)
+        plot.band(right, low, high, color, "measured", opacity=0.25)
+        plot.line(right, high, color, "measured", dash=DASHED)
+        plot.line(right, low, color, "proved", width=2.4)
+        middle = [number(float(np.median(r[correct]))) if correct.any() else "–" for r in (radius, attacked)]
+        said = f"half are certified up to {middle[0]} and attacked from {middle[1]} on"
+        said = f"{m.title}: of the inputs classified correctly {said}"
+        out.append((m, plot.svg(said)))
+    return out
+
+
+def cloud(model: ModelRecord, matrix: str, region: Region | None) -> str | None:
+    """Eigenvalues of one matrix at a few moments of training, pale to strong, with the border of the map that runs."""
+    stored = model.frames.get("eigenvalues")
+    frame = None if stored is None else select(stored, matrix=matrix).dropna(subset=["real", "imag"])
+    if frame is None or frame.empty:
+        return None
+    steps = sorted(frame["step"].unique())
+    chosen = [steps[k] for k in np.unique(np.linspace(0, len(steps) - 1, SNAPSHOTS).round().astype(int))]
+    frame = frame[frame["step"].isin(chosen)]
+    around = [-1.0, 1.0] if region is not None and region.kind == "map" else [0.0]
+    ends = [(min(v.min(), *around), max(v.max(), *around)) for v in (frame["real"], frame["imag"])]
+    reach = 0.55 * max(max(high - low for low, high in ends), 0.1)
+    (a, b), (c, d) = ends
+    wide = reach * 1.45  # the frame is wider than high: equal units on both axes
+    x, y = Axis((a + b) / 2 - wide, (a + b) / 2 + wide), Axis((c + d) / 2 - reach, (c + d) / 2 + reach)
+    plot = Plot(f"{model.title}: {called(matrix)}", x, y, WIDTH, 180.0)
+    _square(plot)
+    if region is not None:
+        border = region.border(240)
+        inside = (np.abs(border.real - (a + b) / 2) <= wide) & (np.abs(border.imag - (c + d) / 2) <= reach)
+        plot.line(np.where(inside, border.real, np.nan), border.imag, INK, width=1.0)
+    for rank, at in enumerate(chosen):
+        rows, last = select(frame, step=at), rank == len(chosen) - 1
+        strength = {"size": 4.0 if last else 2.4, "opacity": 1.0 if last else 0.2 + 0.15 * rank}
+        plot.dots(rows["real"], rows["imag"], color_of(model.place - 1), "heuristic", **strength)
+    last = select(frame, step=chosen[-1])
+    values = last["real"].to_numpy() + 1j * last["imag"].to_numpy()
+    count = (
+        ""
+        if region is None
+        else f": at the end {int(region.holds(values).sum())} of {len(values)} lie inside the border"
+    )
+    return plot.svg(f"Eigenvalues of {matrix} of {model.title} in the complex plane{count}")
+
+
+def _square(plot: Plot) -> None:
+    """Equal units on both axes: the horizontal one is widened or narrowed about its middle."""
+    wide, high = plot.inner
+    middle, half = 0.5 * (plot.x.low + plot.x.high), 0.5 * (plot.y.high - plot.y.low) * wide / high
+    plot.x.low, plot.x.high = middle - half, middle + half
+
+
+def along(model: ModelRecord, series: Sequence[tuple[str, pd.DataFrame]], title: str) -> str | None:
+    """Quantities of one model over training steps, told apart by their dashes, named at their ends."""
+    series = [(legend, frame) for legend, frame in series if not frame.empty]
+    if not series:
+        return None
+    y = _span([*(f["value"] for _, f in series), np.zeros(1)])
+    plot = Plot(
+        f"{model.title}: {title}", _span([f["step"] for _, f in series], title="training step")(), y(), WIDTH, HEIGHT
+    )
+    plot.level(0.0, INK)
+    for (legend, frame), dash in zip(series, ("", DASHED, DOTTED)):
+        keep = _thinned(frame)
+        plot.line(keep["step"], keep["value"], color_of(model.place - 1), "heuristic", dash=dash)
+        plot.say(
+            plot.x.high, float(keep["value"].iloc[-1]), legend, MUTED, "heuristic", anchor="end", shift=(0.0, -3.0)
+        )
+    ends = ", ".join(f"{legend} {number(float(f['value'].iloc[-1]))}" for legend, f in series)
+    return plot.svg(f"{title} of {model.title} along training; at the end {ends}")

@@ -1,0 +1,149 @@
+"""The page for those who print it, who enlarge it, who are read to, and who compare many models."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import unicodedata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stability.reports import render
+from stability.reports.page.layout import FEW
+
+from ..browser import BROWSER, visit
+from ..conftest import make_report_dir
+from .test_html import Page
+from .test_numbers import Tables
+
+pypdf = pytest.importorskip("pypdf", reason="the extra `test` brings it")
+AXE = find_spec("axe_playwright_python")
+RUN = """axe.run(document, {runOnly: {type: '%s', values: %s}}).then(r => JSON.stringify([
+r.passes.reduce((sum, p) => sum + p.nodes.length, 0),
+r.violations.map(v => [v.id, v.nodes.length, v.nodes.slice(0, 3).map(n => n.html.slice(0, 160))])]))"""
+LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+def needs_browser(test: Any) -> Any:
+    """The marks of a test that opens the page."""
+    why = "no Chromium on this machine; `.ci/run` installs one"
+    return pytest.mark.page(pytest.mark.skipif(BROWSER is None, reason=why)(test))
+
+
+LONG = "a network with a name of many letters that somebody gave it on a long afternoon, the seventh of them"
+
+
+def copies(folder: Path, many: int) -> Path:
+    """One certified and one refuted model, so often that there are so many, each with a name of its own."""
+    folder = make_report_dir(folder, ("contracting", "lstm"))
+    names = []
+    for k in range(many):
+        base, name = ("contracting", "lstm")[k % 2], f"net-{k:02d}"
+        shutil.copytree(folder / "models" / base, folder / "models" / name)
+        path = folder / "models" / name / "analysis.json"
+        title = LONG if k == 3 else f"Network no {k:02d}"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "title": title}))
+        names.append(name)
+    settings = folder / "report-settings.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "models": names}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of more models than share a panel."""
+    folder = copies(tmp_path_factory.mktemp("many") / "report", FEW + 2)
+    render(folder)
+    return folder
+
+
+def titles(folder: Path) -> list[str]:
+    return [m["title"] for m in json.loads((folder / "report.json").read_text())["models"]]
+
+
+def test_of_many_models_each_has_a_row_and_a_drawing_of_its_own(many: Path) -> None:
+    text = (many / "report.html").read_text(encoding="utf-8")
+    read = Tables(text)
+    (white,) = [rows for caption, rows in read.tables.items() if caption.startswith("White noise")]
+    stored = {t: many / "models" / f"net-{k:02d}" / "noise.csv" for k, t in enumerate(titles(many))}
+    assert [row[0] for row in white[1:]] == list(stored)
+    rows = [line.split(",") for line in stored[white[2][0]].read_text().splitlines()]
+    kept = {float(r[1]): float(r[2]) for r in rows[1:] if r[0] == "white"}
+    assert white[2][1:] == [f"{100 * v:.1f} %" for _, v in sorted(kept.items())]
+    for words in (
+        "two trajectories under one input",
+        "Norm of the hidden state of",
+        "Spectral density of the Hessian of",
+    ):
+        labels = [label for label in re.findall(r'aria-label="([^"]*)"', text) if words in label]
+        assert len(labels) >= len(titles(many)) // 2
+        assert all(re.search(r"\d", label) for label in labels), labels
+    assert Page(text).faults == []
+    grown = len(text.encode()) / len(titles(many)) * 50
+    assert grown < 5_000_000
+
+
+@pytest.mark.slow
+def test_a_page_of_fifty_models_is_small(tmp_path: Path) -> None:
+    page = render(copies(tmp_path / "report", 50))
+    assert page.stat().st_size < 5_000_000
+    assert len([c for c in Tables(page.read_text(encoding="utf-8")).tables if c.startswith("Files of")]) == 50
+
+
+def squeezed(text: str) -> str:
+    """Without spaces and ligatures, which a print has of its own."""
+    return re.sub(r"\s+", "", unicodedata.normalize("NFKC", text))
+
+
+@pytest.fixture(scope="module")
+def pages(many: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The text of the printed pages; the reader prefers dark ones."""
+    folder = tmp_path_factory.mktemp("print")
+    visit(many / "report.html", folder / "profile", pdf=folder / "page.pdf", scheme="dark")
+    return [page.extract_text() for page in pypdf.PdfReader(folder / "page.pdf").pages]
+
+
+@needs_browser
+def test_every_model_stands_in_every_table(many: Path, pages: list[str]) -> None:
+    digest = hashlib.sha256((many / "report.json").read_bytes()).hexdigest()
+    assert all(digest in page for page in pages)
+    whole = "".join(squeezed(re.sub(rf"\d+ / {len(pages)}|report\.json, SHA-256 {digest}", "", p)) for p in pages)
+    read = Tables((many / "report.html").read_text(encoding="utf-8"))
+    shown = {c: rows for c, rows in read.tables.items() if rows[0][0] == "model"}
+    assert len(shown) > 10
+    for caption, rows in shown.items():
+        start = whole.index(squeezed(caption))
+        for row in rows[1:]:
+            start = whole.index(squeezed(row[0]), start) + 1
+    for title in titles(many):  # folded blocks are unfolded on paper
+        assert squeezed(f"Files of {title}") in whole
+
+
+@needs_browser
+def test_headings_of_long_tables_are_repeated(many: Path, pages: list[str]) -> None:
+    heads = sum(squeezed(page).count(squeezed("SHA-256made by")) for page in pages)
+    assert heads >= len(titles(many))
+
+
+@needs_browser
+@pytest.mark.skipif(AXE is None, reason="the extra `test` brings axe-playwright-python")
+@pytest.mark.parametrize(("size", "scheme"), [((1280, 900), "light"), ((390, 800), "dark")])
+def test_axe_finds_nothing_at_levels_a_and_aa_and_text_has_the_contrast_of_aaa(
+    many: Path, tmp_path: Path, size: tuple[int, int], scheme: str
+) -> None:
+    assert AXE is not None, "the extra `test` brings axe-playwright-python, whose axe.min.js this reads"
+    assert AXE.origin is not None
+    script = Path(AXE.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+    opened = "document.querySelectorAll('details').forEach(d => { d.open = true; })"
+    for kind, names in (("tag", LEVELS), ("rule", ["color-contrast-enhanced"])):
+        asked = (script, opened, RUN % (kind, json.dumps(names)))
+        seen = visit(many / "report.html", tmp_path / kind, size=size, scheme=scheme, scripts=asked)
+        looked, found = json.loads(seen.answer)
+        assert found == []
+        assert looked > 100
+        assert seen.console == []
