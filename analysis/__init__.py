@@ -12,6 +12,7 @@ from .curvature.hessian import HessianSummary, hessian_summary
 from .dynamics.lyapunov import LyapunovSpectrum, certified_bound, lyapunov_exponents
 from .dynamics.norms import NormDrift, norm_drift
 from .dynamics.recovery import MeasuredRecovery, measured_recovery
+from .dynamics.rounding import RoundingDistance, rounding_distance
 from .radius.certified import CertifiedRadius, certified_radius
 from .radius.local import LocalRadius, local_radius
 from .tasks import TASKS, Task, make_task, task_from_arrays
@@ -39,6 +40,7 @@ __all__ = [
     "NormDrift",
     "Progress",
     "Readout",
+    "RoundingDistance",
     "Run",
     "ScoreSweep",
     "SpectralDensity",
@@ -75,6 +77,7 @@ __all__ = [
     "preset_training",
     "read_run",
     "resume_run",
+    "rounding_distance",
     "spectral_density",
     "task_from_arrays",
     "train",

@@ -12,6 +12,7 @@ from .contracting import ContractingRNN
 from .counting import free_parameters
 from .deep import DeepNetwork
 from .elman import ElmanRNN
+from .exported import export_step, exported_step
 from .factorizations import LQ, QR, PivotedQR, lq, lstsq, pivoted_qr, qr
 from .files import build, describe, load, save
 from .gated import GRU, LSTM
@@ -22,6 +23,7 @@ from .lru import LRU
 from .lure import rnn_subject
 from .network import SequenceModel
 from .neural_ode import NeuralODERNN
+from .onnx.writing import export_onnx
 from .parametrizations.householder import Householder, make_orthogonal
 from .parametrizations.planes import Rotation
 from .parametrizations.reflections import householder_apply, householder_matrix
@@ -78,6 +80,9 @@ __all__ = [
     "describe",
     "diagonal_convolution",
     "diagonal_scan",
+    "export_onnx",
+    "export_step",
+    "exported_step",
     "free_parameters",
     "from_rows",
     "householder_apply",

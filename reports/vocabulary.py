@@ -337,7 +337,25 @@ def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:
     witness = meta.get("witness")
     if isinstance(witness, Mapping) and state(summary) in ("refuted", "replayed"):
         out += _witness(witness)
+    rounding = meta.get("rounding")
+    if isinstance(rounding, Mapping) and state(summary) == "certified":
+        out += _rounded(rounding)
     return out
+
+
+def _rounded(rounding: Mapping[str, Any]) -> list[str]:
+    """How far the network that runs was seen from the map that the claim is about."""
+    if not all(isinstance(rounding.get(key), (int, float)) for key in ("relative", "steps", "sequences")):
+        return []
+    kind = rounding["dtype"] if rounding.get("dtype") in _PRECISIONS else "its precision"
+    return [
+        f"The claim is about exact arithmetic. A run in {kind} was seen at most "
+        f"{number(rounding['relative'])} of the state's size away from one in float64, over {rounding['steps']} steps "
+        f"of {rounding['sequences']} sequences (measured)."
+    ]
+
+
+_PRECISIONS = ("float32", "float16", "bfloat16")
 
 
 def _witness(witness: Mapping[str, Any]) -> list[str]:

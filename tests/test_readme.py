@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 import shlex
+import statistics
 from pathlib import Path
 
 import pytest
@@ -45,3 +48,27 @@ def test_commands_of_the_start_are_real(tmp_path: Path, monkeypatch: pytest.Monk
     small = ["--task-set", "size=7", "--task-set", "limit=50", "--task-set", "test_limit=20", "--epochs", "1"]
     for line in lines:
         assert run([*line, *(small if line[0] == "train" else []), "--quiet"]) == 0
+
+
+def test_the_table_of_layers_has_the_numbers_of_its_rows() -> None:
+    table = TEXT[TEXT.index("## Which layer") : TEXT.index("## Start")]
+    with (ROOT / "benchmarks/results/studies/certified-robustness/table.csv").open(encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+
+    def mean(model: str, variant: str, column: str) -> float:
+        return statistics.mean(float(r[column]) for r in rows if (r["model"], r["variant"]) == (model, variant))
+
+    aimed, plain = ("bounded gain", "radius 0.3"), ("bounded gain", "temperature 5")
+    for row, column in ((aimed, "test_metric"), (aimed, "certified at 0.5"), (plain, "test_metric")):
+        assert f"{100 * mean(*row, column):.1f} %" in table
+    assert f"{100 * mean(*plain, 'certified at 0.5'):.1f} % within 0.5" in table
+    assert f"median {mean(*aimed, 'median radius'):.2f}" in table
+    for model in ("LSTM", "Lipschitz RNN"):
+        assert f"{100 * mean(model, 'temperature 1', 'test_metric'):.1f} % clean" in table
+    kept = json.loads((ROOT / "benchmarks/results/local.json").read_text(encoding="utf-8"))
+    single = {r["name"]: r for r in kept if r["kind"] == "default"}
+    ratios = [f"{single[name]['median_ratio']:.2f}"[1:] for name in ("lipschitz", "antisymmetric", "neural_ode")]
+    assert ", ".join(ratios) in table
+    assert f"median {single['contracting']['median_radius']:.2f}"[7:].lstrip("0") in table
+    speed = json.loads((ROOT / "benchmarks/results/bounded_gain.json").read_text(encoding="utf-8"))["rows"]
+    assert f"{next(r for r in speed if r['hidden'] == 128)['of_elman']['maxmin']:.2f} times" in table

@@ -7,6 +7,7 @@ overridden ``forward``, no hook that changes what comes out, no weight that is r
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -185,7 +186,9 @@ def twin(module: nn.Module) -> Any:
                 if isinstance(tensor, Tensor) and not tensor.is_leaf:  # torch copies no computed tensors
                     memo[id(tensor)] = tensor.detach().clone()
     try:
-        return copy.deepcopy(module, memo)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch's about its own copies of exported programs
+            return copy.deepcopy(module, memo)
     except Exception as error:
         raise UnsupportedError(
             f"{type(module).__name__} cannot be copied, so that it cannot be run beside its system: "

@@ -137,6 +137,7 @@ def certify(
     if parts and not known:
         _by_parts(model, _each_part(parts, asked, output), out, output)
     subject = open_subject(model, continuous=continuous, cell=cell)
+    output.note(_warning(model, subject, asked))
     output.status(f"certifying {model} ...")
     certificate = prove(subject, **asked)
     answers = _each_part(parts, asked, output)
@@ -240,6 +241,18 @@ def _opinions(subject: Any, output: Output) -> dict[str, Any]:
 def _alone(cross_check: bool) -> None:
     if cross_check:
         raise ConfigurationError("--cross-check is about one model, without --require and --min-rate")
+
+
+def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
+    """What a long certificate will cost, before it begins; empty for small ones."""
+    from stability.cost import LARGE, worth_a_word
+    from stability.systems.subjects import as_subject
+
+    sizes = [p.shape[-1] for p in subject.parameters() if p.dim() == 2] if hasattr(subject, "parameters") else []
+    if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # a module is not read twice for nothing
+        return ""
+    said = worth_a_word(as_subject(subject), asked["rate"], asked["time_limit"])
+    return f"{model}: {said}" if said else ""
 
 
 def _rate(text: str) -> str | float:

@@ -13,6 +13,7 @@ import typer
 
 from stability.storage.folder import claim, refuse
 
+from ..names import printable
 from . import console
 
 
@@ -124,6 +125,12 @@ class Output:
     def line(self, text: str) -> None:
         """A line of progress on standard error, where that is no terminal: for logs that are read later."""
         console.logged(text, self.quiet or self.as_json)
+
+    def note(self, text: str) -> None:
+        """A line on standard error that stays, terminal or not: what is said before something long begins."""
+        if text and not (self.quiet or self.as_json):
+            self.status()
+            typer.echo(printable(text), err=True)
 
     def show(self, document: Mapping[str, Any], text: str) -> None:
         """Print the answer as JSON or as text."""

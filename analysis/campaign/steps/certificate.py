@@ -17,9 +17,12 @@ from stability.claims.driven import driven_contraction
 from stability.errors import StabilityError
 from stability.systems import DrivenSystem
 
+from ...dynamics.rounding import rounding_distance
 from ..work import Work
 from . import step
 
+SEQUENCES = 20
+"""On which the distance of the network's own precision from float64 is measured."""
 MARGIN = 0.05
 """By what share of its width the range of the data is widened on both sides."""
 
@@ -32,8 +35,19 @@ def _certificate_step(work: Work) -> None:
     found = certify(work.subject, seed=work.seed, time_limit=work.budget.seconds, **use)
     if work.input_range is not None:
         found = like_data(found, work.input_range, seconds=work.budget.box_seconds)
-    work.certificate = found
+    work.certificate = replace(found, meta={**found.meta, **_rounding(work)})
     work.certificate.save(work.file("certificate.json"))
+
+
+def _rounding(work: Work) -> dict[str, Any]:
+    """What ``meta`` says of the distance between the network that runs and the map of the claim, if it can be run."""
+    try:
+        model, x = work.whole_sequences(SEQUENCES)
+        found = rounding_distance(model, x)
+    except StabilityError:
+        return {}
+    told = {name: getattr(found, name) for name in ("largest", "relative", "steps", "sequences", "dtype")}
+    return {} if found.dtype == "float64" else {"rounding": told}
 
 
 def like_data(certificate: Certificate, seen: Any, *, margin: float = MARGIN, seconds: float = 2.0) -> Certificate:

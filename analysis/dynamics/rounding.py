@@ -1,0 +1,82 @@
+"""How far a network that runs in its own precision is from the map that a certificate is about.
+
+A certificate is about the stored weights in exact arithmetic. A run in float32 rounds at every step; how far that leads
+is measured here, beside a run in float64, and proved nowhere. Where the map contracts, errors are forgotten as fast as
+they come, and the distance stays small for as long as one likes.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stability.errors import NonFiniteError
+
+from ...models.tensors import check_sequence
+from ..guard import check_batch, check_model, untouched
+from ..results import Record
+from ..unroll import flat_state, layer_inputs, only_layer
+
+
+@dataclass(frozen=True, eq=False)
+class RoundingDistance(Record):
+    """Distances between the states of a run in the model's precision and of one in float64, under the same inputs.
+
+    Attributes:
+        distance: ``(time,)``, the largest Euclidean distance over the sequences, after each step.
+        largest: of all steps.
+        relative: ``largest`` in units of the largest norm of a state.
+        steps: how many.
+        sequences: how many.
+        dtype: the model's precision.
+    """
+
+    distance: np.ndarray = field(repr=False)
+    largest: float
+    relative: float
+    steps: int
+    sequences: int
+    dtype: str
+
+
+def rounding_distance(model: nn.Module, x: Tensor) -> RoundingDistance:
+    """Run a model's recurrent layer in its own precision and in float64, and follow how far the states are apart.
+
+    Args:
+        model: a recurrent layer, or a model that holds one.
+        x: ``(batch, time, features)``, what the model takes.
+
+    Returns:
+        The distances; zero for a model in float64.
+
+    Raises:
+        ConfigurationError: a bad tensor.
+        DimensionError: a wrong shape.
+        NonFiniteError: weights, input or states that are not finite.
+        UnsupportedError: a model without exactly one recurrent layer.
+
+    Example:
+        >>> from stability.models import ElmanRNN
+        >>> _ = torch.manual_seed(0)
+        >>> found = rounding_distance(ElmanRNN(2, 4), torch.ones(3, 8, 2))
+        >>> found.dtype, 0 < found.relative < 1e-5
+        ('float32', True)
+    """
+    layer = only_layer(check_model(model))
+    x = check_sequence(check_batch(layer, layer_inputs(model, x)), layer.input_size)
+    finer = copy.deepcopy(layer).double().eval()
+    apart, size = [], 0.0
+    with untouched(layer), torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+        for own, exact in zip(layer.walk(x), finer.walk(x.double())):
+            ours, theirs = flat_state(own.after).double(), flat_state(exact.after)
+            apart.append(float((ours - theirs).norm(dim=1).max()))
+            size = max(size, float(theirs.norm(dim=1).max()))
+    if not np.isfinite([*apart, size]).all():
+        raise NonFiniteError("a hidden state", "the network diverges on this input")
+    largest = max(apart)
+    kind = str(x.dtype).removeprefix("torch.")
+    return RoundingDistance(np.array(apart), largest, largest / size if size else 0.0, len(apart), len(x), kind)

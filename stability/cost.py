@@ -1,0 +1,135 @@
+"""What a certificate will cost, before it is begun: memory, and time in units of what this machine does in a moment."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky
+
+from stability.solve.deadline import Deadline, TimeLimit
+from stability.solve.threads import threads_for
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.subjects import as_subject
+
+LARGE = 512
+"""States from which a certificate is worth a word beforehand."""
+DOUBLES = 35.0
+"""Peak memory of a proof in units of ``n^2`` doubles, the interpreter included, measured at 2,048 states."""
+FACTORISATIONS = 16.0
+"""Time of a proof in units of one Cholesky factorisation of a ``2n`` matrix, measured at 1,024 states."""
+ATTEMPTS = 20
+"""Proofs that the best rate takes, about, at 256 states."""
+_PROBE = 400
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the multiplier inequality of a system takes.
+
+    Attributes:
+        states: ``n``, with the channels where there are more of them.
+        memory: bytes of one proof.
+        available: bytes that are free on this machine; ``None`` where it does not tell.
+        seconds: of one proof (``rate="any"``), extrapolated from a small factorisation done now.
+        best: of the best rate.
+    """
+
+    states: int
+    memory: int
+    available: int | None
+    seconds: float
+    best: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the memory is there, as far as is known."""
+        return self.available is None or self.memory <= self.available
+
+    @property
+    def advice(self) -> str:
+        """What to do, in a sentence: where memory or time will not do, and else nothing."""
+        if not self.fits:
+            return (
+                "that is more than is free: certify the parts of a stack one by one (FILE#part), take fewer units or "
+                "a machine with more; no option of a single proof needs much less"
+            )
+        if self.best > 60.0:
+            return "rate any asks for existence alone, a time limit keeps the best rate so far"
+        return ""
+
+
+def certification_cost(subject: Any) -> Cost | None:
+    """What ``certify`` will take for a Lur'e system or a network with one, before anything is begun.
+
+    Args:
+        subject: a system, or anything with one.
+
+    Returns:
+        The estimate; ``None`` for subjects whose proofs are other ones (gated cells, stacks, pairs).
+
+    Example:
+        >>> cost = certification_cost(LureSystem.recurrent(-2.0 * np.eye(600), np.zeros((600, 600))))
+        >>> cost.states, round(cost.memory / 2**20), cost.fits
+        (600, 96, True)
+    """
+    target = as_subject(subject)
+    if not isinstance(target, (LureSystem, DrivenSystem)):
+        return None
+    system = target.system
+    n = max(system.states, system.channels)
+    probe = np.eye(_PROBE) + 1e-3
+    with threads_for(n):
+        began = time.perf_counter()
+        cholesky(probe, check_finite=False)
+        unit = time.perf_counter() - began
+    once = FACTORISATIONS * unit * (2.0 * n / _PROBE) ** 3
+    return Cost(n, int(8 * DOUBLES * n * n), free_memory(), once, ATTEMPTS * once)
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that are free, by what the operating system says; ``None`` where it says nothing."""
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+    try:
+        with open("/proc/meminfo", encoding="ascii") as handle:
+            for line in handle:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return int(free) if free > 0 else None
+
+
+def worth_a_word(subject: Any, rate: Any = "best", time_limit: TimeLimit = None) -> str:
+    """What is said before a long certificate begins; empty for small systems.
+
+    Args:
+        subject: as for ``certify``, a system already.
+        rate: that is asked for.
+        time_limit: that was given.
+
+    Example:
+        >>> worth_a_word(LureSystem.linear([[-1.0]]))
+        ''
+    """
+    states = max(getattr(subject, "states", 0), getattr(getattr(subject, "system", None), "channels", 0))
+    if states < LARGE:
+        return ""
+    cost = certification_cost(subject)
+    if cost is None:
+        return ""
+    seconds = cost.seconds if rate == "any" else cost.best
+    limit = Deadline.after(time_limit).seconds
+    within = "" if limit is None else f", stopped after {limit:.0f} s"
+    words = f"{cost.states} states: about {_span(seconds)}{within}, {cost.memory / 2**30:.2g} GiB"
+    return f"{words}; {cost.advice}" if cost.advice else words
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,100 @@
+"""Layers written as ONNX: what runs is what was certified, and the file is certified with the same verdict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from stability.certificate import Verdict
+from stability.certify import certify
+from stability.errors import ConfigurationError, UnsupportedError
+from stability.models import (
+    GRU,
+    LSTM,
+    ContractingRNN,
+    ElmanRNN,
+    LipschitzRNN,
+    RotRNN,
+    SequenceModel,
+    export_onnx,
+    export_step,
+    exported_step,
+)
+from stability.models.sources import load_subject
+from stability.reports import cli
+from stability.verify import verify
+
+onnx = pytest.importorskip("onnx")
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+
+def contracting() -> ContractingRNN:
+    return ContractingRNN(3, 5)
+
+
+def lipschitz() -> LipschitzRNN:
+    return LipschitzRNN(3, 5, beta=0.75, gamma=1.0, dt=0.1)
+
+
+@pytest.mark.parametrize("make", [contracting, lipschitz, lambda: ElmanRNN(3, 5, activation="sigmoid")])
+def test_the_file_runs_as_the_model_and_is_certified_with_its_verdict(make, tmp_path, capsys) -> None:
+    torch.manual_seed(0)
+    model = SequenceModel(make(), 2)
+    path = export_onnx(model, tmp_path / "net.onnx")
+    x = torch.randn(4, 9, 3)
+    feeds = {"x": x.double().transpose(0, 1).numpy(), "h0": np.zeros((4, 5))}
+    answer, states = ReferenceEvaluator(str(path)).run(None, feeds)
+    np.testing.assert_allclose(answer, model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(states[-1], model.layer(x)[0][:, -1].detach().numpy(), rtol=1e-4, atol=1e-5)
+    mine, theirs = (certify(each, rate="any") for each in (model, load_subject(path).subject))
+    assert mine.verdict is theirs.verdict is Verdict.CERTIFIED
+    assert verify(theirs).valid
+    read = load_subject(path).subject
+    for name in "ABC":
+        np.testing.assert_array_equal(getattr(read.system, name), getattr(mine.subject.system, name))
+    assert cli.run(["certify", str(path), "--rate", "any"]) == 0
+    assert "CERTIFIED" in capsys.readouterr().out
+
+
+def test_a_refuted_layer_stays_refuted(tmp_path) -> None:
+    layer = ElmanRNN(2, 3)
+    with torch.no_grad():
+        layer.weight_hh.copy_(3 * torch.eye(3))
+    assert certify(load_subject(export_onnx(layer, tmp_path / "r.onnx")).subject).verdict is Verdict.REFUTED
+
+
+def test_what_has_no_such_form_is_refused(tmp_path) -> None:
+    refused = (
+        GRU(2, 3),
+        RotRNN(2, 4, heads=2),
+        LipschitzRNN(2, 3, integrator="midpoint"),
+        SequenceModel(ElmanRNN(2, 3), 2, reduction="mean"),
+    )
+    for layer in refused:
+        with pytest.raises(UnsupportedError):
+            export_onnx(layer, tmp_path / "no.onnx")
+    assert not (tmp_path / "no.onnx").exists()
+
+
+@pytest.mark.parametrize("make", [contracting, lipschitz])
+def test_a_step_of_torch_export_is_certified_as_the_layer(make, tmp_path) -> None:
+    torch.manual_seed(0)
+    layer = make()
+    again = exported_step(export_step(layer, tmp_path / "step.pt2"))
+    mine, theirs = certify(layer, rate="any"), certify(again, rate="any")
+    assert mine.verdict is theirs.verdict is Verdict.CERTIFIED
+    np.testing.assert_allclose(theirs.subject.system.A, mine.subject.system.A, rtol=1e-6, atol=1e-9)
+    x = torch.randn(4, 6, 3)
+    np.testing.assert_allclose(
+        again(x.double())[0].detach().numpy(), layer(x)[0].detach().numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_what_is_no_step_is_refused_by_torch_export_too(tmp_path) -> None:
+    with pytest.raises(UnsupportedError, match="no one real tensor"):
+        export_step(LSTM(2, 4), tmp_path / "a.pt2")
+    (tmp_path / "b.pt2").write_bytes(b"nothing")
+    for wrong in (tmp_path / "b.pt2", 3):
+        with pytest.raises(ConfigurationError):
+            exported_step(wrong)
