@@ -40,6 +40,13 @@ def export_step(layer: RecurrentLayer, path: str | Path) -> Path:
 
     Raises:
         UnsupportedError: a state of several tensors or of complex numbers, or a layer that ``torch.export`` refuses.
+
+    Example:
+        >>> from stability.models import LSTM
+        >>> export_step(LSTM(2, 3), "unused.pt2")
+        Traceback (most recent call last):
+        ...
+        stability.errors.UnsupportedError: the state of a LSTM is no one real tensor (batch, n)
     """
     layer = twin(layer).to(device="cpu", dtype=torch.float64).eval()
     like = next(layer.parameters())
