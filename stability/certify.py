@@ -32,6 +32,7 @@ from stability.rules.multiplier_lmi import check_lmi
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.rates import Rate, parse_rate
 from stability.stacks.residual import ResidualStack
+from stability.stacks.skewed import takes_box
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.checks import as_choice
@@ -47,6 +48,8 @@ ALIASES = {"small_gain": "circle", "positive_real": "kyp"}
 """Criteria as books name them. ``circle`` is the circle criterion of the sector [-M, M], the small gain theorem; that
 of the sector [alpha, beta] itself, which most books mean by the name, is ``kyp``.
 """
+FASTER = 1.05
+"""How much more a claim about inputs in a box must say than the one about every input to stand beside it."""
 CRITERIA = ("auto", *_OF_SYSTEMS, "interval", "pairwise", "cascade")
 
 
@@ -100,9 +103,10 @@ def certify(
             evaluated for their margins; ``"all"``: each searches for its own best rate as well.
         seed: of the searches.
         input_box: ``(low, high)``, numbers or ``(p,)``, that every input stays in: the claim is about those inputs.
-            A network that contracts under every input keeps that claim; for another one sets of states are computed
-            that it enters under such inputs, and the claim is ``driven_contraction``, with what was found about every
-            input (a refutation, say) among the further claims. Gated cells take the box into all their claims.
+            A network that contracts under every input keeps that claim, with a faster rate under those inputs beside
+            it where one is proved; for another one sets of states are computed that it enters under such inputs, and
+            the claim is ``driven_contraction``, with what was found about every input (a refutation, say) among the
+            further claims. Gated cells take the box into all their claims.
         input_range: ``(low, high)``, the range of the data's inputs: witnesses against are looked for there first. The
             claim stays one about every input. With it, or with a horizon, ``certificate.meta["witness"]`` says whether
             the witness can happen: ``input_in_data_range``, ``states_reachable`` (``None``: not known).
@@ -170,29 +174,24 @@ def boxed(subject: Any, input_box: Any) -> Any:
     return subject if with_inputs is None else with_inputs(box.low, box.high)
 
 
-def takes_box(subject: Any) -> bool:
-    """Whether what is claimed of it under inputs in a box is more than what is claimed under every input."""
-    if isinstance(subject, LayerStack):
-        from stability.stacks.skewed import skewed
-
-        return isinstance(skewed(subject), DrivenSystem)
-    return isinstance(subject, DrivenSystem)
-
-
 def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificate:
-    """What holds of a network under inputs in a box, where contraction under every input is not certified."""
+    """What holds of a network under inputs in a box: what is certified under every input stays the main claim."""
     box = checked_range(input_box, bare.subject.inputs)
     meta = {**bare.meta, "input_box": [box.low.tolist(), box.high.tolist()]}
     inside = bare.verdict is Verdict.REFUTED and (bare.meta.get("witness") or {}).get("input_in_data_range") is True
-    if bare.verdict is Verdict.CERTIFIED or inside:
+    certified = bare.verdict is Verdict.CERTIFIED
+    if inside or (certified and (question.rate != "best" or question.deadline.stops("driven"))):
         return replace(bare, meta=meta)
     from stability.claims.driven import driven_contraction  # with zonotopes
 
     claim, finding = driven_contraction(
         bare.subject, input_box, rate=question.rate, tol=question.tol, time_limit=question.deadline
     )
-    claims = tuple(c for c in (bare.claim, *bare.claims) if c.verdict is not Verdict.INCONCLUSIVE)
     proved = claim.verdict is Verdict.CERTIFIED
+    if certified:
+        faster = proved and 1.0 - (claim.value or 1.0) > FASTER * (1.0 - (bare.rate or 0.0))
+        return replace(bare, claims=(*bare.claims, claim) if faster else bare.claims, meta=meta)
+    claims = tuple(c for c in (bare.claim, *bare.claims) if c.verdict is not Verdict.INCONCLUSIVE)
     if (
         proved
         and isinstance(bare.subject, DrivenSystem)

@@ -9,6 +9,8 @@ there.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from stability.stacks.stack import LayerStack
@@ -53,3 +55,13 @@ def skewed(stack: LayerStack) -> DrivenSystem | str:
     whole = LureSystem(np.zeros((ends[-1], ends[-1])), B, C, None, slope, systems[0].dt)
     bias = np.concatenate([layer.b for layer in layers])
     return DrivenSystem(whole, layers[0].activation, E, bias, name=stack.name)
+
+
+def takes_box(subject: Any) -> bool:
+    """Whether what is claimed of a subject under inputs in a box may be more than what is claimed under every input.
+
+    Example:
+        >>> takes_box(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[2.0]]))
+        True
+    """
+    return isinstance(skewed(subject) if isinstance(subject, LayerStack) else subject, DrivenSystem)

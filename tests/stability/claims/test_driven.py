@@ -280,6 +280,18 @@ def test_boxes_that_are_none():
         driven_contraction(driven, None)
 
 
+def test_a_network_that_contracts_anyway_has_a_faster_rate_in_a_box_beside_it():
+    driven = reservoir(6, 0.6, 1.0, 0)
+    found = certify(driven, input_box=(-0.5, 0.5), tol=1e-2)
+    assert (found.verdict, found.claim.name) == (Verdict.CERTIFIED, "contraction")
+    assert verify(found).valid
+    faster = next(c for c in found.claims if c.name == "driven_contraction")
+    assert 1 - faster.value > 1.05 * (1 - found.rate)
+    assert holds_on_trajectories(driven, faster, 0) <= 1.0
+    assert found.recovery_time(1.0, 1e-3).time >= np.log(1e-3) / np.log(found.rate)  # not by the rate of the box
+    assert "driven_contraction" not in [c.name for c in certify(driven, tol=1e-2).claims]
+
+
 def test_a_gated_cell_takes_the_box_into_its_own_claims():
     cell = GatedCell("gru", 0.1 * np.ones((9, 1)), 0.1 * np.ones((9, 3)))
     found = certify(cell, input_box=(-1.0, 1.0))
