@@ -54,7 +54,7 @@ class JobList:
     """Jobs of one's own: a kind for ``package.module:function``, and options for each.
 
     Args:
-        name: of the list; with the code of its kinds it decides which jobs there are.
+        name: of the list: another name for other jobs.
         make: gives the jobs, each time anew, so that a million of them take no memory.
         files: where files lie that jobs name by their digests.
 

@@ -40,9 +40,15 @@ class Entry:
 class Place(Protocol):
     """Named files below one location; names have ``/`` between their parts."""
 
-    location: str
-    shared: bool
-    """Whether other processes can see it."""
+    @property
+    def location(self) -> str:
+        """By which it is found again."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes can see it."""
+        ...
 
     def read(self, name: str) -> bytes | None:
         """A whole file; ``None`` where there is none."""
@@ -106,7 +112,7 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.location = str(self.path)
+        self.location: str = str(self.path)
         self._made: set[Path] = set()
 
     def read(self, name: str) -> bytes | None:

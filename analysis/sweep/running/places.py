@@ -35,7 +35,10 @@ Answer = dict[str, Any] | Lost | str
 class Runner(Protocol):
     """A place where jobs run; a context manager, which stops them when it is left."""
 
-    workers: int
+    @property
+    def workers(self) -> int:
+        """Jobs at a time."""
+        ...
 
     @property
     def running(self) -> int:

@@ -88,8 +88,9 @@ class SweepOutcome(Record):
 
 
 def plan_digest(sweep: Description) -> str:
-    """By what an index knows that it has the plan of a sweep: the description and the code."""
-    return f"{sweep.digest} {code_version()}"
+    """By what an index knows that it has the plan of a sweep: the description and the code, that of one's own too."""
+    first = next(sweep.jobs(), None)
+    return f"{sweep.digest} {'' if first is None else first.id} {code_version()}"
 
 
 def opened_plan(sweep: Description, index: Index, file: str = "") -> int:

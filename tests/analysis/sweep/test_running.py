@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stability.analysis.sweep import job as jobs
 from stability.analysis.sweep.description import Sweep
 from stability.analysis.sweep.job import Job
 from stability.analysis.sweep.rows import JobList
@@ -135,11 +136,11 @@ def test_a_torn_file_is_found_and_its_job_done_again(tmp_path: Path) -> None:
 def test_failures_are_kept_and_tried_again_when_asked(tmp_path: Path) -> None:
     trouble, out = tmp_path / "trouble", tmp_path / "store"
     trouble.touch()
-    jobs = [
+    mixed = [
         Job("benchmarks.naps:stumble", {"number": 1, "while": str(trouble)}), *naps(tmp_path, 1).jobs(),
         Job("benchmarks.naps:nap", {}),
     ]  # fmt: skip
-    sweep = JobList("mixed", lambda: iter(jobs))
+    sweep = JobList("mixed", lambda: iter(mixed))
     outcome = run_sweep(sweep, out)
     assert (outcome.done, outcome.failed) == (1, 2)
     assert outcome.table[0]["error"] == "UnsupportedError: there is 1"
@@ -151,6 +152,19 @@ def test_failures_are_kept_and_tried_again_when_asked(tmp_path: Path) -> None:
     assert outcome.table[0]["number"] == 1
     assert "error" not in outcome.table[0]
     assert sweep_state(sweep, out)["failed"] == 1
+
+
+def test_the_plan_follows_the_code_of_ones_own_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = naps(tmp_path, 3)
+    run_sweep(sweep, tmp_path / "store")
+    monkeypatch.setattr("stability.analysis.sweep.job.module_version", lambda name: "changed")
+    jobs.code_of.cache_clear()
+    try:
+        assert sweep_state(sweep, tmp_path / "store")["left"] == 3
+        assert run_sweep(sweep, tmp_path / "store").done == 3
+    finally:
+        jobs.code_of.cache_clear()
+    assert done(tmp_path) == Counter({"0": 2, "1": 2, "2": 2})
 
 
 def test_another_code_is_refused_by_who_would_compute(tmp_path: Path) -> None:
