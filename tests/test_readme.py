@@ -9,8 +9,10 @@ import shlex
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from stability.analysis.sweep import Sweep
 from stability.reports.cli import COMMANDS, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +32,19 @@ def test_python_runs_and_prints_what_its_comments_say(
     printed = capsys.readouterr().out.splitlines()
     promised = [c.strip() for c in re.findall(r"^print\(.*\) +# (.*)$", code, flags=re.MULTILINE)]
     assert [line for line in printed if line in promised] == promised
+
+
+def test_sweeps_that_are_shown_are_sweeps(tmp_path: Path) -> None:
+    (tmp_path / "trained").mkdir()
+    np.savez(tmp_path / "trained" / "net.npz", A=-np.eye(2), W=np.eye(2))
+    np.savez(tmp_path / "own.npz", x=np.zeros((10, 3, 1)), y=np.arange(10) % 2)
+    jobs = []
+    for text in (TEXT, (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")):
+        (shown,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+        (tmp_path / "sweep.toml").write_text(shown)
+        jobs.append(len({job.id for job in Sweep.read(tmp_path / "sweep.toml").jobs()}))
+    assert f": {jobs[0]} jobs, one table" in TEXT
+    assert jobs[1] == 2 * 3 * 4 * 5 * (1 + 5 + 10) + 1
 
 
 def test_every_command_is_told() -> None:
