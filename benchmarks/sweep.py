@@ -134,6 +134,7 @@ def plan(number: int) -> dict[str, Any]:
         description = Path(folder) / "sweep.toml"
         description.write_text(
             f'models = ["elman", "lipschitz"]\ntasks = ["digits", "adding"]\nseeds = {number // 4}\n'
+            "[train]\nhidden = 32\n[task]\ndigits = {limit = 1000}\nadding = {steps = 100, train = 1000, test = 100}\n"
         )
         command = [sys.executable, "-m", "stability", "sweep", str(description), "--plan", "--json", "--workers", "64"]
         begun = time.perf_counter()
