@@ -11,9 +11,9 @@ import numpy as np
 from scipy.linalg import cholesky
 
 from stability.solve.deadline import Deadline, TimeLimit
-from stability.solve.threads import threads_for
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.subjects import as_subject
+from stability.threads import threads_for
 
 LARGE = 512
 """States from which a certificate is worth a word beforehand."""
