@@ -75,19 +75,19 @@ def row(n: int, wanted: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print and keep: rows of other sizes stay in the file as they are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--systems", type=int, default=10, help="open systems of each size")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "band.json")
     options = parser.parse_args()
-    rows = []
     for n in options.sizes:
-        rows.append(row(n, options.systems))
-        print(json.dumps(rows[-1]), flush=True)
-    total = {key: sum(r[key] for r in rows) for key in ("open", "decided")}
-    print(json.dumps(total))
-    options.out.write_text(json.dumps({"rows": rows, "all": total}, indent=1) + "\n")
+        new = row(n, options.systems)
+        print(json.dumps(new), flush=True)
+        kept = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+        rows = sorted([r for r in kept if r["n"] != n] + [new], key=lambda r: r["n"])
+        total = {key: sum(r[key] for r in rows) for key in ("open", "decided")}
+        options.out.write_text(json.dumps({"rows": rows, "all": total}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -82,36 +82,39 @@ def is_inside(certificate: Certificate) -> bool:
     return certificate.subject.input_low is not None or known.get("input_in_data_range") is True
 
 
-def row(kind: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
-    """Counts and medians of one kind."""
+def answer(kind: str, task: Task, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """One network: which answers it has, its accuracy, the proved rate and the growth that was seen."""
     x = task.train[0]
     box = (x.amin((0, 1)).double().numpy(), x.amax((0, 1)).double().numpy())
-    counts, found = dict.fromkeys(("every_input", "box", "refuted"), 0), {key: [] for key in MEDIANS}
-    for seed in range(options.seeds):
-        model, accuracy = trained(kind, task, seed, options)
-        certificate = certify(model.rnn, input_box=box, tol=1e-2, time_limit=options.limit)
-        if certificate.verdict is not Verdict.INCONCLUSIVE and not verify(certificate).valid:
-            raise SystemExit(f"{kind}, seed {seed}: an answer does not verify")
-        found["seconds"].append(certificate.meta["seconds"])
-        found["accuracy"].append(accuracy)
-        found["exponent"].append(seen_exponent(as_subject(model.rnn), task.test[0][:8].double().numpy()))
-        counts["every_input"] += certify(model.rnn, rate="any", refute=False).verdict is Verdict.CERTIFIED
-        if certificate.verdict is Verdict.CERTIFIED:
-            counts["box"] += 1
-            found["rate"].append(certificate.rate)
-        elif certificate.verdict is Verdict.REFUTED:
-            counts["refuted"] += is_inside(certificate)
-        print(kind, seed, f"{accuracy:.3f}", certificate.verdict, certificate.criterion, file=sys.stderr, flush=True)
-    medians = {k: float(np.median(found[k])) if found[k] else None for k in MEDIANS}
+    model, accuracy = trained(kind, task, seed, options)
+    certificate = certify(model.rnn, input_box=box, tol=1e-2, time_limit=options.limit)
+    if certificate.verdict is not Verdict.INCONCLUSIVE and not verify(certificate).valid:
+        raise SystemExit(f"{kind}, seed {seed}: an answer does not verify")
+    found = {
+        "every_input": certify(model.rnn, rate="any", refute=False).verdict is Verdict.CERTIFIED,
+        "box": certificate.verdict is Verdict.CERTIFIED,
+        "refuted": certificate.verdict is Verdict.REFUTED and is_inside(certificate),
+        "accuracy": accuracy,
+        "rate": certificate.rate if certificate.verdict is Verdict.CERTIFIED else None,
+        "exponent": seen_exponent(as_subject(model.rnn), task.test[0][:8].double().numpy()),
+        "seconds": certificate.meta["seconds"],
+    }
+    print(kind, seed, json.dumps(found), file=sys.stderr, flush=True)
+    return found
+
+
+def row(kind: str, found: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """Counts and medians of one kind."""
+    known = {key: [one[key] for one in found if one[key] is not None] for key in MEDIANS}
     return {
         "kind": kind,
         "hidden": options.hidden,
         "weight_decay": options.decay,
         "epochs": options.epochs,
         "lr": options.lr,
-        "seeds": options.seeds,
-        **counts,
-        **medians,
+        "seeds": len(found),
+        **{key: sum(one[key] for one in found) for key in ("every_input", "box", "refuted")},
+        **{key: float(np.median(values)) if values else None for key, values in known.items()},
     }
 
 
@@ -130,7 +133,7 @@ def main() -> None:
     torch.set_num_threads(1)
     task = make_task("digits")
     for kind in options.kinds:
-        new = row(kind, task, options)
+        new = row(kind, [answer(kind, task, seed, options) for seed in range(options.seeds)], options)
         print(json.dumps(new), flush=True)
         kept = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
         same = ("kind", "hidden", "weight_decay", "epochs", "lr")
