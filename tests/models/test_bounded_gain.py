@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 import stability
 from stability.analysis import certified_radius, make_task, train
 from stability.errors import ConfigurationError, DimensionError, RankError
-from stability.models import BoundedGainRNN, SequenceModel, orthonormal
+from stability.models import BoundedGainRNN, SequenceModel, load, orthonormal, save
 from stability.models.activations import NORM_PRESERVING, householder
 from stability.verify import verify_claim
 
@@ -164,6 +164,20 @@ def test_from_matrices_gives_the_weights_back(options):
     near = BoundedGainRNN.from_matrices(torch.eye(6, dtype=torch.float64), K[:, :3])
     retracted = orthonormal(torch.cat([torch.eye(6, dtype=torch.float64), K[:, :3]], 1))
     torch.testing.assert_close(near.frame(), (1 - 1e-5) * retracted, atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize(("n", "p"), [(6, 1), (6, 2), (4, 7)])
+def test_a_delay_line_holds_the_last_inputs_and_is_saved(tmp_path, n, p):
+    layer = BoundedGainRNN(p, n, activation="abs", start="delay_line")
+    x = torch.rand(3, 9, p, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(layer(x)[1], x.flatten(1)[:, -n:], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(BoundedGainRNN(p, n, activation="tanh", start="delay_line")(x[:, :1])[1][:, -1:],
+                               torch.tanh(x[:, 0, -1:]), rtol=1e-4, atol=1e-6)  # fmt: skip
+    again = load(save(layer, tmp_path / "layer.safetensors"))
+    assert torch.equal(again(x)[1], layer(x)[1])
+    assert again.start == "delay_line"
+    with pytest.raises(ConfigurationError, match="start"):
+        BoundedGainRNN(p, n, start="shift")
 
 
 def test_what_is_no_such_layer_is_refused():

@@ -97,22 +97,33 @@ def test_the_gain_is_reached_where_every_bound_is():
     moved = network.run(np.array([[1.0, 0.0]])) - network.run(np.zeros((1, 2)))
     np.testing.assert_allclose(moved, [[6.0, 0.0]])  # (1 + 2 / 2) (1 + 4 / 2)
     assert 6.0 <= claim.value <= 6.0 * (1 + 1e-6)
+    steep = PairwiseSystem(0.0 * np.eye(2), 0.5 * np.eye(2), np.full(2, np.sqrt(2.0)), "abs")  # where GELU is steepest
+    network = ResidualStack([steep], np.eye(2), [2.0 * np.eye(2)], between="gelu")
+    moved = network.run(np.array([[1e-5, 0.0]])) - network.run(np.array([[-1e-5, 0.0]]))
+    reached = moved[0, 0] / 2e-5
+    assert reached == pytest.approx(1.0 + 1.1289, abs=1e-4)
+    assert reached <= stack_gain(network, measure="final").value <= reached + 2e-4
 
 
 @pytest.mark.parametrize("between", ["identity", "gelu"])
 def test_the_blocks_contract_as_their_certificate_says(between):
     network, rng = drawn(2, between), np.random.default_rng(0)
+    network = ResidualStack(**{**vars(network), "mixing": [4.0 * M for M in network.mixing]})
     certificate = certify(network)
     assert certificate.verdict == "certified"
     assert [claim.name for claim in certificate.claims] == ["gain"]
     assert certificate.claims[0].value <= stack_gain(network, measure="final").value * 10
     first, second = (3.0 * rng.normal(size=(100, network.states)) for _ in range(2))
-    start = np.linalg.norm(first - second, axis=1)
+    lowest = network.layers[0].states
+    second[:50, lowest:] = first[:50, lowest:]  # what differs in the lowest layer alone spreads to those above
+    start, grown = np.linalg.norm(first - second, axis=1), 0.0
     for k in range(40):
         u = rng.normal(size=2)
         first, second = network.advance(first, u), network.advance(second, u)
         gap = np.linalg.norm(first - second, axis=1)
         assert (gap <= certificate.overshoot * certificate.rate ** (k + 1) * start).all()
+        grown = max(grown, float((gap / certificate.rate ** (k + 1) / start).max()))
+    assert grown > 1.0
     again = decode(encode(network))
     assert encode(again) == encode(network)
     assert verify_claim(again, certificate.claim).valid
