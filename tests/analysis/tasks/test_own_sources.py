@@ -149,9 +149,10 @@ def test_a_loss_of_ones_own_is_what_training_pushes() -> None:
 class Words(nn.Module):
     """An embedding, a recurrent part, a head; the mask of its tokens where it is asked for."""
 
-    def __init__(self, masks: bool = False) -> None:
+    def __init__(self, masks: bool = False, twice: int = -1) -> None:
         super().__init__()
         torch.manual_seed(0)
+        self.twice = twice
         self.emb, self.rnn, self.head = nn.Embedding(9, 4), nn.RNN(4, 5, batch_first=True), nn.Linear(5, 2)
         self.masks = masks
         with torch.no_grad():
@@ -160,6 +161,7 @@ class Words(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.emb(tokens)
         x = x * (tokens > 3)[:, :, None] if self.masks else x
+        x = torch.where((tokens == self.twice)[:, :, None], 2 * x, x)
         return self.head(self.rnn(x)[0][:, -1])
 
 
@@ -180,11 +182,27 @@ def test_tokens_are_examined_behind_the_embedding() -> None:
     assert net.emb._forward_hooks == {}
 
 
+def test_a_mask_made_of_the_tokens_is_made_of_the_nearest_ones() -> None:
+    tokens, y = RNG.integers(0, 9, (20, 6)), np.arange(20) % 2
+    net = Words(masks=True)
+    behind, embedded = joined(task_from_arrays(tokens, y), net, "net")
+    assert isinstance(behind, BehindEmbedding)
+    assert behind.nearest
+    order = task_from_arrays(tokens, y).test[0][:, :, 0].long()
+    assert torch.allclose(behind(embedded.test[0]), net(order))
+    moved = embedded.test[0] + 1e-3 * torch.randn_like(embedded.test[0])
+    assert torch.allclose(behind(moved), net(order), atol=0.01)
+
+
 def test_tokens_that_no_embedding_reads_are_refused() -> None:
     tokens, y = RNG.integers(0, 9, (20, 6)), np.arange(20) % 2
     task = task_from_arrays(tokens, y)
-    with pytest.raises(UnsupportedError, match="besides"):
-        joined(task, Words(masks=True), "net")
+    same = Words(twice=8)  # two tokens of one vector: which one it was cannot be seen from it
+    with torch.no_grad():
+        same.emb.weight[8] = same.emb.weight[0]
+    first, second = np.full((20, 6), 8), np.zeros((20, 6), dtype=np.int64)
+    with pytest.raises(UnsupportedError, match="does more with its tokens"):
+        joined(task_from_arrays(np.concatenate([first, second]), np.arange(40) % 2), same, "net")
     with pytest.raises(StabilityError, match=r"0 nn\.Embedding|does not take tokens"):
         joined(task, SequenceModel(ElmanRNN(1, 4), 2), "net")
     with pytest.raises(ConfigurationError, match="does not take tokens"):
