@@ -109,14 +109,16 @@ def _search(
 def _searched(
     task: Task, run: list[Nominal], worth: list[Array], some: Array, upper: Array, tolerance: float, deadline: Deadline
 ) -> tuple[Array, Array, Array]:
-    """``_search`` for some of the samples, whose weights it betters."""
-    if len(some) == len(upper):
-        return _search(task, run, worth, upper, tolerance, deadline)
+    """``_search`` for some of the samples, whose weights it betters; radii of the others are zero."""
     own = [W[some] for W in worth]
     found = _search(task.only(some), [of_samples(at, some) for at in run], own, upper[some], tolerance, deadline)
+    out = tuple(np.zeros((len(upper), *part.shape[1:])) for part in found)
+    for whole, part in zip(out, found):
+        whole[some] = part
     for W, better in zip(worth, own):
         W[some] = better
-    return found
+    radius, T, tau = out
+    return radius, T, tau
 
 
 def linear_radius(task: Task, run: list[Nominal]) -> Array:
@@ -167,28 +169,19 @@ def proved(asked: Request) -> list[Claim | None]:
         run = nominal_run(net, task.x)
         worth = weights(net, run, task.y, task.margins)
         fine, limit = work < _SMALL, asked.upper[part]
-        gated = is_gated(task)
-        away = linear_distances(task, run)
-        width = sum(len(stage.C) for stage in net.stages)
-        radius, T, tau = (
-            np.zeros(len(part)),
-            np.zeros((len(part), x.shape[1], width)),
-            np.zeros((len(part), x.shape[1])),
-        )
+        gated, away = is_gated(task), linear_distances(task, run)
         begun: list[Ball | None] = [None] * len(part)
+        shares = np.zeros(len(part))
         if epsilon is not None:
             radius, T, tau = _decide(task, run, worth, np.full(len(part), epsilon))
         else:
-            shares = np.zeros(len(part))
             if not fine and asked.budget == "total":
                 begun, shares = ahead(task, run, worth, limit, away.argmin(axis=1), deadline)
-            open_ = np.array([ball is None for ball in begun])
+            left = np.array([ball is None for ball in begun])
             if gated and not fine:  # a tube that ends early is no use, and the one of bends costs as much
-                open_ &= shares < _ENDED
-            some = np.flatnonzero(open_)
-            radius[some], T[some], tau[some] = _searched(
-                task, run, worth, some, limit, _FINE if fine else _TOLERANCE, deadline
-            )
+                left &= shares < _ENDED
+            tolerance = _FINE if fine else _TOLERANCE
+            radius, T, tau = _searched(task, run, worth, np.flatnonzero(left), limit, tolerance, deadline)
         far = np.minimum(limit, 1.5 * away.min(axis=1))
         for i, sample in enumerate(part):
             first = ball = Ball(float(radius[i]), T[i], [])
@@ -200,7 +193,8 @@ def proved(asked: Request) -> list[Claim | None]:
                 ball = here
             elif asked.budget == "total":
                 one = one_of(task, run, worth, i)
-                ball = (_of_gates if gated else _larger)(one, ball, epsilon, float(far[i]), deadline, fine)
+                told_of = (ball, epsilon, float(far[i]), deadline, fine)
+                ball = _of_gates(one, shares[i] < _ENDED, *told_of) if gated else _larger(one, *told_of)
             for given in (ball, first) if ball is not first else (ball,):
                 told = (classifier, task.x[i], int(y[sample]), given, more, epsilon is None)
                 claims[sample] = claims[sample] or _accepted(*told)
@@ -232,6 +226,7 @@ def _asked(decide: Callable[[float], Trial], ball: Ball, epsilon: float, deadlin
 
 def _of_gates(
     one: tuple[Task, list[Nominal], list[Array]],
+    lasts: bool,
     ball: Ball,
     epsilon: float | None,
     far: float,
@@ -239,7 +234,7 @@ def _of_gates(
     fine: bool,
 ) -> Ball:
     """The same for a network of gates."""
-    made = Growing.of(*one)
+    made = Growing.of(*one, lasts)
     if epsilon is not None:
         return _asked(made.decided, ball, epsilon, deadline)
     found = made.largest(far, deadline)

@@ -15,7 +15,7 @@ from stability.solve.deadline import Deadline
 Array = np.ndarray
 _FIRST = 0.07
 """Of the distance of an attack, tried first."""
-_TRIALS, _NARROW = 8, 0.02
+_TRIALS, _NARROW = 7, 0.03
 _AIMED = 0.9
 """The share of a margin that is gone for: beyond it a tube soon leaves all bounds."""
 
@@ -30,6 +30,7 @@ class Growing:
         worth: what every stage is worth to it.
         stages: the linear part.
         weights: ``(T, k)`` for the proof.
+        lasts: whether the tube of multipliers gets far, so that it is tried, too.
     """
 
     task: Task
@@ -37,15 +38,16 @@ class Growing:
     worth: list[Array]
     stages: list[Linear]
     weights: Array
+    lasts: bool
 
     @classmethod
-    def of(cls, task: Task, run: list[Nominal], worth: list[Array]) -> Growing:
+    def of(cls, task: Task, run: list[Nominal], worth: list[Array], lasts: bool) -> Growing:
         """One sample."""
         single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
         sizes, count = [np.maximum(np.einsum("bii->i", W), 0.0) for W in worth], len(task.net.stages)
         stages = linear_part(task.net, task.x[0], single, task.free, sizes)
         rows = [np.concatenate(sizes[k : k + count]) for k in range(0, len(sizes), count)]
-        return cls(task, run, worth, stages, np.stack(rows))
+        return cls(task, run, worth, stages, np.stack(rows), lasts)
 
     def share(self, radius: float) -> float:
         """The largest share of a margin that the tube alone uses up; infinite where there is none."""
@@ -57,7 +59,9 @@ class Growing:
 
     def decided(self, radius: float) -> Trial:
         """Whether a ball is safe: by the tube of multipliers or by this one, classes closed from their end."""
-        first = decided(self.task, self.run, self.worth, radius)
+        first = Trial(np.inf, None, None)
+        if self.lasts:
+            first = decided(self.task, self.run, self.worth, radius)
         tube = bent_tube(self.task.net, self.stages, radius) if first.closed is None else None
         if tube is None:
             return first
