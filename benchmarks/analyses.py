@@ -1,16 +1,19 @@
 """What analysing the five default models of an earlier commit costs now, step by step, at the same budgets.
 
-    OMP_NUM_THREADS=1 python benchmarks/analyses.py                 # about four minutes, most of it steps that are new
+    OMP_NUM_THREADS=1 python benchmarks/analyses.py                 # about ten minutes, most of it steps that are new
     OMP_NUM_THREADS=1 python benchmarks/analyses.py --only contracting lstm --common
 
 Processor seconds of every step, in units of four products of two 512 x 512 matrices, measured beside it: so stand
 the figures of commit ca9b877, taken with the same weights, in ``results/analyses_before.json``, and the ratios of both
-can be repeated without that commit. Steps that it did not have are listed apart (``--common`` leaves them out).
+can be repeated without that commit. Steps that it did not have are listed apart (``--common`` leaves them out), and so
+is what a step measures today and did not then (``NEW``): the ratio is about the same measurements, with the same
+samples, probes, steps and restarts; ``ratio_with_new`` has in it whatever these steps measure now.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import platform
 import tempfile
@@ -29,10 +32,54 @@ from stability.analysis.campaign.pipeline import STEPS
 from stability.analysis.campaign.work import Work
 from stability.analysis.tasks import Task
 from stability.analysis.training.presets import train_preset
+from stability.certificate import Verdict
 from stability.errors import StabilityError
 
 MODELS = ("contracting", "lipschitz", "antisymmetric", "neural_ode", "lstm")
 RESULTS = Path(__file__).parent / "results"
+NEW: tuple[tuple[str, str, Callable[[dict[str, Any]], bool]], ...] = (
+    ("stability.analysis.campaign.steps.certificate", "like_data", lambda told: True),
+    ("stability.analysis.curvature.density", "opinion_on", lambda told: True),  # PyHessian's
+    ("stability.analysis.attacks.steps", "parameter_noise_sweep", lambda told: True),
+    ("stability.analysis.radius.certified", "logit_gain", lambda told: not APART.certified),
+    (
+        "stability.analysis.attacks.steps",
+        "attack_sweep",
+        lambda t: (t.get("attack"), t.get("norm")) == ("deepfool", "linf"),
+    ),
+)
+"""What steps of that commit had not: file, function, and of which of its calls that is so."""
+
+
+class Apart:
+    """Processor seconds of what is new, while it runs inside the steps."""
+
+    def __init__(self) -> None:
+        self.seconds, self.certified = 0.0, True
+
+    def watch(self) -> None:
+        """Put a clock around every function of ``NEW``."""
+        for place, name, is_new in NEW:
+            module = importlib.import_module(place)
+            setattr(module, name, self._timed(getattr(module, name), is_new))
+
+    def _timed(self, function: Callable[..., Any], is_new: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
+        def timed(*args: Any, **told: Any) -> Any:
+            start = time.process_time()
+            try:
+                return function(*args, **told)
+            finally:
+                self.seconds += time.process_time() - start if is_new(told) else 0.0
+
+        return timed
+
+    def taken(self) -> float:
+        """The seconds since the last call."""
+        found, self.seconds = self.seconds, 0.0
+        return found
+
+
+APART = Apart()
 
 
 def processor(function: Callable[[], Any]) -> float:
@@ -48,6 +95,13 @@ def floor(repeats: int = 12) -> float:
     return min(processor(lambda: [a @ a for _ in range(4)]) for _ in range(repeats))
 
 
+def typical(name: str, task: Task, repeats: int, *told: Any) -> list[dict[str, Any]]:
+    """The rows of each step's median run: both the step and its unit are measured beside other work."""
+    runs = [steps_of(name, task, *told) for _ in range(repeats)]
+    middle = (repeats - 1) // 2
+    return [sorted(same, key=lambda row: row["in_floors"] - row["new_in_floors"])[middle] for same in zip(*runs)]
+
+
 def steps_of(name: str, task: Task, common: frozenset[str] | None, weights: Path | None) -> list[dict[str, Any]]:
     """One row a step of a model, trained here or given."""
     model, _ = train_preset(name, task, **({} if weights is None else {"epochs": 1}))
@@ -61,13 +115,23 @@ def steps_of(name: str, task: Task, common: frozenset[str] | None, weights: Path
             if common is not None and step not in common:
                 continue
             work.begin(step)
-            before, outcome, start = floor(), "done", time.process_time()
+            before, outcome = floor(), "done"
+            APART.taken()
+            APART.certified = work.certificate is None or work.certificate.verdict is Verdict.CERTIFIED
+            start = time.process_time()
             try:
                 carry_out(work)
             except StabilityError as error:
                 outcome = str(error)
             taken = time.process_time() - start
-            row = {"model": name, "step": step, "seconds": taken, "in_floors": taken / min(before, floor())}
+            unit, new = min(before, floor()), APART.taken()
+            row = {
+                "model": name,
+                "step": step,
+                "seconds": taken,
+                "in_floors": taken / unit,
+                "new_in_floors": new / unit,
+            }
             rows.append({**row, "outcome": outcome})
             print(json.dumps({k: (float(f"{v:.4g}") if isinstance(v, float) else v) for k, v in rows[-1].items()}))
     return rows
@@ -79,9 +143,11 @@ def compared(rows: list[dict[str, Any]], before: dict[tuple[str, str], float]) -
     for name in dict.fromkeys(row["model"] for row in rows):
         own = {row["step"]: row["in_floors"] for row in rows if row["model"] == name}
         old = {step: before[name, step] for step in own if (name, step) in before}
-        both, new = sum(own[step] for step in old), sum(own.values())
-        row = {"model": name, "in_floors": both, "before": sum(old.values()), "new_steps": new - both}
-        found.append({**row, "ratio": row["in_floors"] / row["before"]})
+        parts = sum(row.get("new_in_floors", 0.0) for row in rows if row["model"] == name and row["step"] in old)
+        both, every = sum(own[step] for step in old), sum(own.values())
+        row = {"model": name, "in_floors": both - parts, "before": sum(old.values()), "new_in_steps": parts}
+        ratios = {"ratio": row["in_floors"] / row["before"], "ratio_with_new": both / row["before"]}
+        found.append({**row, "new_steps": every - both, **ratios})
         print(json.dumps({k: (float(f"{v:.4g}") if isinstance(v, float) else v) for k, v in found[-1].items()}))
     return found
 
@@ -92,15 +158,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--common", action="store_true", help="only the steps that the earlier commit had")
     parser.add_argument("--weights", type=Path, help="a folder of state dicts (MODEL.pt) instead of trainings")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RESULTS / "analyses.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    APART.watch()
     stored = json.loads((RESULTS / "analyses_before.json").read_text())
     before = {(row["model"], row["step"]): row["in_floors"] for row in stored["rows"]}
     kept = json.loads(options.out.read_text()) if options.out.is_file() else {"rows": []}
     task, common = make_task("digits"), frozenset(step for _, step in before) if options.common else None
     rows = [row for row in kept["rows"] if row["model"] not in options.only]
-    rows += [row for name in options.only for row in steps_of(name, task, common, options.weights)]
+    rows += [row for name in options.only for row in typical(name, task, options.repeats, common, options.weights)]
     machine = {"processor": platform.processor() or platform.machine(), "numpy": np.__version__}
     document = {"machine": machine, "rows": rows, "models": compared(rows, before)}
     options.out.write_text(json.dumps(document, indent=1) + "\n")

@@ -18,12 +18,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stability import LureSystem, Verdict, certify
 from stability.rules.multiplier_lmi import check_lmi
+from stability.solve.deadline import Deadline
 
+SOLVERS = ("CLARABEL", "SCS")
 PARTS = ("sdp", "chol", "growth", "memory", "best", "default", "beside", "bisection")
 
 
@@ -147,7 +150,7 @@ def euler(system: LureSystem, dt: float = 0.1) -> LureSystem:
     return LureSystem(np.eye(system.states) + dt * system.A, dt * system.B, system.C, dt=dt)
 
 
-def processor(function) -> tuple[float, object]:
+def processor(function) -> tuple[float, Any]:
     """Processor seconds of one call, and what came of it."""
     start = time.process_time()
     found = function()
@@ -198,23 +201,38 @@ def beside(n: int = 64) -> list[dict]:
     return rows
 
 
-def bisection(sizes: tuple[int, ...] = (16, 32)) -> list[dict]:
-    """The best rate against bisection with a semidefinite solver, each step of which is a proof or none."""
-    from stability.criteria.multiplier import multiplier_criterion
+def by_solver(system: LureSystem, solver: str, top: float, limit: float) -> tuple[float, float, bool]:
+    """Processor seconds of a bisection below ``top``, the last rate with a proof, and whether it was done in time."""
     from stability.solve.multiplier import multiplier_lmi
     from stability.solve.rates import bisect
+
+    until = Deadline.after(limit)
+
+    def holds(rate: float) -> bool:
+        return multiplier_lmi(system, rate, solver=solver, time_limit=until).P is not None
+
+    taken, rate = processor(lambda: bisect(holds, 0.0, top, 1e-6 * top, until))
+    return taken, rate, not until.over
+
+
+def bisection(
+    sizes: tuple[int, ...] = (16, 32), solvers: tuple[str, ...] = SOLVERS, limit: float = 240.0
+) -> list[dict]:
+    """The best rate against bisection with a semidefinite solver, each step of which is a proof or none.
+
+    A bisection that is not done within ``limit`` seconds of a clock is stopped: ``done`` says so, ``solver_rate`` is
+    what it has proved until then, and ``times_faster`` is a lower bound.
+    """
+    from stability.criteria.multiplier import multiplier_criterion
 
     rows = []
     for n in sizes:
         system = instance(n)
         ours, found = min((processor(lambda s=system: multiplier_criterion(s)) for _ in range(3)), key=lambda x: x[0])
-        for solver in ("CLARABEL", "SCS"):
-            theirs, rate = processor(
-                lambda s=system, solver=solver, top=2.0 * found.rate: bisect(
-                    lambda r: multiplier_lmi(s, r, solver=solver).P is not None, 0.0, top, 1e-6 * top
-                )
-            )
+        for solver in solvers:
+            theirs, rate, done = by_solver(system, solver, 2.0 * found.rate, limit)
             row = {"part": "bisection", "n": n, "solver": solver, "rate": found.rate, "solver_rate": rate}
+            row |= {"done": done, "limit_s": limit, "solver_seconds": theirs}
             rows.append({**row, "seconds": ours, "times_faster": theirs / ours})
             report(rows[-1])
     return rows
@@ -224,9 +242,10 @@ def report(row: dict) -> None:
     print(json.dumps({k: (float(f"{v:.4g}") if isinstance(v, float) else v) for k, v in row.items()}), flush=True)
 
 
-def stays(row: dict, sizes: list[int] | None) -> bool:
-    """Whether a kept row of a part that is measured again is about a size that is not."""
-    return sizes is not None and row["part"] in ("default", "bisection") and row["n"] not in sizes
+def stays(row: dict, sizes: list[int] | None, solvers: list[str]) -> bool:
+    """Whether a kept row of a part that is measured again is about a size or a solver that is not."""
+    other = row["part"] == "bisection" and row["solver"] not in solvers
+    return other or (sizes is not None and row["part"] in ("default", "bisection") and row["n"] not in sizes)
 
 
 def machine() -> dict:
@@ -243,12 +262,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--sizes", nargs="+", type=int, help="of the parts default and bisection; rows of others stay")
+    parser.add_argument("--solvers", nargs="+", choices=SOLVERS, default=list(SOLVERS), help="of the part bisection")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds that one bisection may take")
     parser.add_argument("--sdp-sizes", nargs="+", type=int, default=[64, 128, 256])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "certify.json")
     options = parser.parse_args()
     kept = json.loads(options.out.read_text())["rows"] if options.out.is_file() else []
     sized = {} if options.sizes is None else {"sizes": tuple(options.sizes)}
-    rows: list[dict] = [row for row in kept if row["part"] not in options.only or stays(row, options.sizes)]
+    rows: list[dict] = [
+        row for row in kept if row["part"] not in options.only or stays(row, options.sizes, options.solvers)
+    ]
     for part in options.only:
         rows += {
             "sdp": lambda: against_sdp(options.sdp_sizes),
@@ -258,7 +281,7 @@ def main() -> None:
             "best": best_rate,
             "default": lambda: default(**sized),
             "beside": beside,
-            "bisection": lambda: bisection(**sized),
+            "bisection": lambda: bisection(**sized, solvers=tuple(options.solvers), limit=options.limit),
         }[part]()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")

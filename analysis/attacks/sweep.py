@@ -162,7 +162,10 @@ def attack_sweep(
         if not len(standing):
             break
         part = threat.take(standing)
-        z = found(part, epsilon=epsilon) if smallest is None else smallest[standing]
+        if smallest is not None:
+            z = smallest[standing]
+        else:  # in a ball of radius 0 there is nothing to look for
+            z = found(part, epsilon=epsilon) if epsilon else part.x
         with untouched(model):
             fallen = part.wrong(part.inside(z, epsilon))
         broken[standing[fallen].cpu()] = epsilon
