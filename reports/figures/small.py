@@ -232,12 +232,14 @@ class Plot:
             Markup; nothing in it is an identifier, so that any number of drawings share a page.
 
         Example:
-            >>> Plot("a < b", Axis(0, 1), Axis(0, 1)).svg("nothing")[:60]
-            '<svg viewBox="0 0 300 190" role="img" aria-label="nothing"><'
+            >>> Plot("a < b", Axis(0, 1), Axis(0, 1)).svg("nothing")[:58]
+            '<svg viewBox="0 0 300 190" role="img" aria-label="nothing"'
         """
         view = f"0 0 {self.width:g} {self.height:g}"
-        root = ET.Element("svg", {"viewBox": view, "role": "img", "aria-label": printable(description)})
         left, top, right, bottom = self._frame
+        axes = (left, top, right, bottom, self.x.low, self.x.high, self.x.log, self.y.low, self.y.high, self.y.log)
+        root = ET.Element("svg", {"viewBox": view, "role": "img", "aria-label": printable(description)})
+        root.set("data-axes", " ".join(f"{float(v):.6g}" for v in axes))
         shown = shorten(printable(self.title), int((self.width - 12) / 6.0))
         head = _text(root, 4.0, 13.0, shown, **{"font-size": "11px", "font-weight": "bold", "fill": INK})
         if shown != printable(self.title):

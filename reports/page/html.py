@@ -93,6 +93,7 @@ def render(run_dir: str | Path, *, overwrite: bool = False, processes: int = 1) 
 def _page(report: Report, processes: int, changed: tuple[Table, ...], digest: str) -> str:
     env = environment()
     css = str((env.loader.get_source(env, "report.css"))[0]) + footer(digest)  # type: ignore[union-attr]
+    script = str((env.loader.get_source(env, "report.js"))[0])  # type: ignore[union-attr]
     return env.get_template("report.html.j2").render(
         report=report,
         title=cut(str(report.settings.get("title", "Stability report")), LETTERS),
@@ -106,16 +107,18 @@ def _page(report: Report, processes: int, changed: tuple[Table, ...], digest: st
         marks=MARKS,
         digest=digest,
         css=Markup(css),
-        policy=policy(css),
+        script=Markup(script),
+        policy=policy(css, script),
         version=version("rnn-stability"),
     )
 
 
-def policy(css: str) -> str:
-    """The page's content security policy: nothing is loaded, run or sent; this one style sheet is used.
+def policy(css: str, script: str = "") -> str:
+    """The page's content security policy: nothing is loaded or sent; this style sheet is used, this script runs.
 
     Args:
         css: the content of the page's ``<style>`` element, to the letter.
+        script: the content of its ``<script>`` element; empty for a page without one.
 
     Returns:
         The policy.
@@ -123,9 +126,16 @@ def policy(css: str) -> str:
     Example:
         >>> policy("p {}")[:34]
         "default-src 'none'; style-src 'sha"
+        >>> "script-src" in policy("p {}"), "script-src 'sha256-" in policy("p {}", "let x;")
+        (False, True)
     """
-    digest = base64.b64encode(hashlib.sha256(css.encode("utf-8")).digest()).decode("ascii")
-    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    runs = f"; script-src {_hash(script)}" if script else ""
+    return f"default-src 'none'; style-src {_hash(css)}{runs}; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def _hash(content: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")
+    return f"'sha256-{digest}'"
 
 
 def footer(digest: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -37,14 +38,14 @@ ELEMENTS = re.findall(
     """
 html head meta title style body header main section footer nav h1 h2 h3 h4 small details
 summary caption label input p span wbr ul li a table thead tbody tr th td
-dl dt dd div figure figcaption pre code svg g path defs use text clippath rect
+dl dt dd script div figure figcaption pre code svg g path defs use text clippath rect
 """,
 )
 FILES = r"report\.json|tables/[a-z_]+\.csv|models/[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*/[a-z_]+\.(json|csv|safetensors)"
 ATTRIBUTES = re.findall(
     r"\S+",
     """
-lang charset http-equiv content name id class href role tabindex scope open type
+lang charset http-equiv content name id class href role data-axes tabindex scope open type
 aria-label aria-labelledby aria-hidden viewbox d x y width height
 fill fill-opacity fill-rule stroke stroke-width stroke-linecap stroke-linejoin stroke-dasharray stroke-dashoffset
 stroke-miterlimit stroke-opacity opacity transform clip-path text-anchor font-size font-weight font-style
@@ -67,7 +68,7 @@ class Reader(HTMLParser):
             self.faults.append(f"<{tag}>")
         for name, value in attrs:
             value = value or ""
-            if name not in ATTRIBUTES:
+            if name not in ATTRIBUTES or tag == "script":
                 self.faults.append(f"{tag} {name}={value!r}")
             if name == "href" and not re.fullmatch(rf"#[a-z][a-z0-9-]*|{FILES}", value):
                 self.faults.append(f"{tag} href={value!r}")
@@ -154,8 +155,12 @@ def test_the_policy_lets_nothing_load_but_the_page_s_own_style(hostile: Path) ->
     text = (hostile / "report.html").read_text(encoding="utf-8")
     (style,) = re.findall(r"<style>(.*?)</style>", text, flags=re.DOTALL)
     (found,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
-    assert found.replace("&#39;", "'") == policy(style)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    assert text.count("<script") == 1
+    assert found.replace("&#39;", "'") == policy(style, script)
+    assert script == resources.files("stability.reports.page.templates").joinpath("report.js").read_text("utf-8")
     assert "unsafe" not in found
+    assert not re.search(r"\b(fetch|eval|import|XMLHttpRequest|innerHTML|document\.write)\b", script)
     assert "default-src 'none'" in policy(style)
     assert text.index("Content-Security-Policy") < text.index("<style>")
 

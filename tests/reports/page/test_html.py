@@ -31,6 +31,7 @@ class Page(HTMLParser):
         self.references: list[str] = []
         self.loads: list[str] = []
         self.links: list[str] = []
+        self.policy = ""
         self.words: list[str] = []
         self.open: list[str] = []
         self.faults: list[str] = []
@@ -57,8 +58,10 @@ class Page(HTMLParser):
                 (self.links if tag == "a" else self.loads).append(target)
         for value in values.values():
             self.references += re.findall(r"url\(#([^)]+)\)", value or "")
-        if tag == "script":
-            self.faults.append("a script")
+        if tag == "script" and (values or "script-src 'sha256-" not in self.policy):
+            self.faults.append("a script from elsewhere, or one that the policy does not name")
+        if values.get("http-equiv") == "Content-Security-Policy":
+            self.policy = str(values["content"])
 
     def handle_endtag(self, tag: str) -> None:
         if not self.open or self.open.pop() != tag:

@@ -147,3 +147,28 @@ def test_axe_finds_nothing_at_levels_a_and_aa_and_text_has_the_contrast_of_aaa(
         assert found == []
         assert looked > 100
         assert seen.console == []
+
+
+@needs_browser
+def test_tables_are_sorted_by_their_numbers_and_drawings_tell_values(many: Path, tmp_path: Path) -> None:
+    """The script that the policy names runs, and says nothing to the console."""
+    click = """(() => {
+      const table = [...document.querySelectorAll('table')].find(t => t.caption.textContent.startsWith('Hessian of'));
+      const head = [...table.tHead.rows[0].cells].findIndex(h => h.textContent.startsWith('parameters'));
+      const rows = [...table.tBodies[0].rows];
+      rows.forEach((row, k) => { row.cells[head].textContent = ['9', '\u2212' + '1.5', '–', '2×10³'][k]; });
+      const button = table.tHead.rows[0].cells[head].querySelector('button');
+      const read = () => [...table.tBodies[0].rows].map(r => r.cells[head].textContent);
+      button.click(); const up = read(); button.click();
+      const svg = document.querySelector('svg[data-axes]'), box = svg.getBoundingClientRect();
+      for (let a = 0; a < 1; a += 0.02) for (let b = 0; b < 1 && !svg.querySelector('.under').textContent; b += 0.02)
+        svg.dispatchEvent(new PointerEvent('pointermove',
+          {clientX: box.left + a * box.width, clientY: box.top + b * box.height}));
+      return JSON.stringify([up, read(), svg.querySelector('.under').textContent]);
+    })()"""
+    seen = visit(many / "report.html", tmp_path / "profile", scripts=(click,))
+    up, down, value = json.loads(seen.answer)
+    assert up == ["\u22121.5", "9", "2×10³", "–"]
+    assert down == ["2×10³", "9", "\u22121.5", "–"]
+    assert re.fullmatch(r"\S+, \S+", value)
+    assert seen.console == []
