@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from stability.analysis.campaign.budgets import BUDGETS
+from stability.models import ElmanRNN, SequenceModel, save
 from stability.models.sources import load_module
 from stability.reports import cli
 from stability.reports.stored.collect import collect
@@ -252,3 +253,22 @@ def test_training_on_own_data_holds_a_fifth_out_and_goes_on(own_nets: Path, caps
     assert cli.run(["train", "--resume", "run", "--epochs", "3", "--data", "moved.npz", "-q"]) == 2
     assert "is not the data" in capsys.readouterr().err
     assert len(pd.read_csv(own_nets / "run" / "metrics.csv")) == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["radius"], ["noise"], ["attack"], ["hessian"], ["report", "--quick", "--out", "r"], ["compare", "m.safetensors"],
+     ["certify", "--input-box", "data"], ["train", "--until-certified", "--from"]],
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_another_number_of_features_is_said_in_both_numbers(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(SequenceModel(ElmanRNN(3, 4), 2), "m.safetensors")
+    np.savez("two.npz", x=np.random.default_rng(0).random((6, 5, 2)), y=np.arange(6) % 2)
+    assert cli.run([*command, "m.safetensors", "--data", "two.npz"]) == 2
+    err = capsys.readouterr().err
+    assert "the data have 2 features a step, " in err
+    assert "takes 3" in err
+    assert err.count("\n") == 1
