@@ -11,6 +11,7 @@ from typing import Any
 from stability.certificate import Verdict
 from stability.errors import StabilityError, UnsupportedError
 from stability.loop_margin import GainMargin, gain_margin, step_margin
+from stability.storage.artifacts import artifact
 
 from ..work import Work
 from . import step
@@ -25,7 +26,7 @@ def _margin_step(work: Work) -> None:
     certificate = work.certificate
     if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
         raise UnsupportedError("a margin is about how far a proof is from failing: this model has none")
-    found: dict[str, Any] = {"tol": TOL}
+    found: dict[str, Any] = dict.fromkeys(artifact("margin.json").fields) | {"tol": TOL}
     why = ""
     for kind, search in KINDS.items():
         try:
@@ -40,6 +41,6 @@ def _margin_step(work: Work) -> None:
             if proof is not None:
                 found[f"{kind}_{end}"] = value
                 proof.save(work.file(f"margin_{kind}_{end}.json"))
-    if len(found) == 1:
+    if not any(value is not None for name, value in found.items() if name != "tol"):
         raise UnsupportedError(why or "no factor was found within the time of the search")
     work.write_json("margin.json", found)
