@@ -8,6 +8,7 @@ number of cores.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,8 +17,12 @@ from threadpoolctl import ThreadpoolController
 _SMALL = 256
 
 
+_CARRIERS = ("scipy.linalg", "torch", "slycot")
+"""What brings a BLAS of its own beside numpy's: a controller knows those that were loaded when it was made."""
+
+
 @functools.cache
-def _controller() -> ThreadpoolController:
+def _controller(loaded: tuple[str, ...]) -> ThreadpoolController:
     return ThreadpoolController()
 
 
@@ -35,5 +40,6 @@ def threads_for(states: int) -> Iterator[None]:
     if states > _SMALL:
         yield
         return
-    with _controller().limit(limits=1, user_api="blas"):
+    loaded = tuple(name for name in _CARRIERS if name in sys.modules)
+    with _controller(loaded).limit(limits=1, user_api="blas"):
         yield

@@ -230,7 +230,10 @@ def _reaches(
     if gain is None and isinstance(model, SequenceModel) and is_stack_of_pairs(model):
         bounds.append(stack_reach(model, horizon))
     elif gain is None and is_residual(model):
-        bounds.append(residual_reach(model, horizon))
+        try:
+            bounds.append(residual_reach(model, horizon))
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{error}{GIVEN}") from error
     elif is_affine(model, every_step):
         bounds.append((affine_gains_at_steps if every_step else affine_gains)(model, horizon, features))
     elif gain is None and (own := _carried(model)) is not None:

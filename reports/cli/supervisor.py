@@ -19,6 +19,7 @@ from pathlib import Path
 
 import typer
 
+from stability.errors import StabilityError
 from stability.foreign import WATCHERS
 
 from ..cli import console
@@ -164,8 +165,12 @@ def _watch(child: int, reads: int, heard: set[signal.Signals], limit: float) -> 
 
 
 def _say(text: str) -> None:
+    """One line on standard error; where JSON was asked for, the same as an object on standard output."""
     with contextlib.suppress(OSError, AttributeError):
         typer.echo(f"stability: error: {printable(text)}", err=True)
+    if "--json" in sys.argv[1:]:
+        with contextlib.suppress(OSError, ValueError, StabilityError):
+            console.show_json({"error": printable(text), "exit_code": 2})
 
 
 def _control(option: int, value: int) -> None:

@@ -146,7 +146,9 @@ def test_no_model_is_one_line_and_exit_code_two(name, here):
     faults = [f for f in answer.faults() if not (name == "leaves_later" and f.startswith("a traceback"))]
     assert not faults
     assert answer.code == 2
-    assert answer.out == ""
+    told = json.loads(answer.out)  # one object, nothing else
+    assert told.keys() == {"error", "exit_code"}
+    assert told["exit_code"] == 2
     assert BAD[name] in answer.err
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 
 import pytest
@@ -70,8 +72,11 @@ def test_a_factory_that_gives_no_model(name, text, here, capsys):
     assert sys.path == before
     assert run(["certify", name, "--json"]) == 2
     captured = capsys.readouterr()
-    assert captured.out == ""
     assert captured.err.startswith("stability: error: ")
+    told = json.loads(captured.out)
+    assert told.keys() == {"error", "exit_code"}
+    assert told["exit_code"] == 2
+    assert re.search(f"{name} cannot be used as a factory: .*{text}", told["error"])
 
 
 def test_an_interrupt_is_an_interrupt(here):

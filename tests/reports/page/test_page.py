@@ -27,11 +27,11 @@ frame.onload = () => {{
     const out = box.width > 0 && (box.right > w + 1 || box.left < -1);
     if (out) wide.push(e.tagName + '.' + e.getAttribute('class'));
   }}
-  const text = [...d.querySelectorAll('svg text')].map(e => e.getBoundingClientRect().height);
+  const text = [...d.querySelectorAll('svg text')].map(e => e.getBoundingClientRect().height).filter(h => h > 0);
   document.getElementById('out').textContent = JSON.stringify({{
     scroll: d.documentElement.scrollWidth, wide: wide.slice(0, 8),
     figures: d.querySelectorAll('figure svg').length, cards: d.querySelectorAll('.card').length,
-    smallest: Math.min(...text), text: d.body.innerText.slice(0, 3000),
+    smallest: Math.min(...text), shown: text.length, text: d.body.innerText.slice(0, 3000),
     clipped: [...d.querySelectorAll('figure svg')].flatMap(s => [...s.querySelectorAll('text')].filter(t => {{
       const a = t.getBoundingClientRect(), b = s.getBoundingClientRect();
       return a.left < b.left - 2 || a.right > b.right + 2 || a.top < b.top - 2 || a.bottom > b.bottom + 2;
@@ -73,6 +73,7 @@ def test_nothing_sticks_out_and_the_verdicts_are_there(drawn: Path, tmp_path: Pa
     assert seen["cards"] == 3
     assert seen["figures"] > 15
     assert seen["clipped"] == []
+    assert seen["shown"] > 50
     assert seen["smallest"] >= 9
     for words in (
         "Stability of three networks",
