@@ -168,7 +168,8 @@ def _beside(subject: Any, state: Array, inputs: Array, period: int) -> Array:
         product, at = subject.jacobian(at, u) @ product, subject.advance(at, u)
     values, vectors = np.linalg.eig(product)
     direction = vectors[:, np.argmax(np.abs(values))]
-    direction = direction.real if np.linalg.norm(direction.real) > np.linalg.norm(direction.imag) else direction.imag
+    real, imag = np.real(direction), np.imag(direction)
+    direction = real if np.linalg.norm(real) > np.linalg.norm(imag) else imag
     return state + NUDGE * (1.0 + float(np.linalg.norm(state))) * direction / np.linalg.norm(direction)
 
 

@@ -6,7 +6,7 @@ What ``panels``, ``eigenvalues`` and ``local`` draw of a few models; each functi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -78,8 +78,8 @@ def exponents(models: Sequence[ModelRecord]) -> Drawn:
         frame, plot = frames[m.name], Plot(m.title, x(), y(), WIDTH, HEIGHT)
         plot.level(0.0, INK)
         plot.line(frame["index"], frame["per_step"], color_of(m.place - 1), "measured")
-        top = number(float(frame["per_step"].max())) if len(frame) else "unknown"
-        positive = int((frame["per_step"] > 0).sum())
+        top = number(float(np.max(frame["per_step"]))) if len(frame) else "unknown"
+        positive = int(np.count_nonzero(frame["per_step"] > 0))
         out.append((m, plot.svg(f"Lyapunov exponents of {m.title}: the largest is {top}, {positive} lie above 0")))
     return out
 
@@ -89,7 +89,7 @@ def density(models: Sequence[ModelRecord]) -> Drawn:
     out = []
     for m in _known(models, "density"):
         frame = m.frames["density"]
-        height = frame["density"].clip(lower=float(frame["density"].max()) * 1e-6)
+        height = frame["density"].clip(lower=float(cast(Any, frame["density"]).max()) * 1e-6)
         x = _span([frame["eigenvalue"]], title="eigenvalue")
         plot = Plot(m.title, x(), _span([height], log=True, title="density")(), WIDTH, HEIGHT)
         keep = slice(None, None, max(1, len(frame) // _POINTS))
@@ -109,7 +109,7 @@ def density(models: Sequence[ModelRecord]) -> Drawn:
 def training(models: Sequence[ModelRecord], column: str, metric: str | None = None) -> Drawn:
     """One column of the metrics over epochs; ``metric``: of which task's metric it holds values."""
     models = [m for m in _known(models, "metrics") if column in m.frames["metrics"] and metric in (None, m.metric)]
-    models = [m for m in models if m.frames["metrics"][column].notna().any()]
+    models = [m for m in models if m.frames["metrics"][column].notna().to_numpy().any()]
     share = metric == "accuracy"
     words = "loss" if metric is None else metric_word(metric)
     y = (
@@ -163,9 +163,9 @@ def cloud(model: ModelRecord, matrix: str, region: Region | None) -> str | None:
         return None
     steps = sorted(frame["step"].unique())
     chosen = [steps[k] for k in np.unique(np.linspace(0, len(steps) - 1, SNAPSHOTS).round().astype(int))]
-    frame = frame[frame["step"].isin(chosen)]
+    frame = cast(pd.DataFrame, frame[frame["step"].isin(chosen)])
     around = [-1.0, 1.0] if region is not None and region.kind == "map" else [0.0]
-    ends = [(min(v.min(), *around), max(v.max(), *around)) for v in (frame["real"], frame["imag"])]
+    ends = [(min(float(np.min(v)), *around), max(float(np.max(v)), *around)) for v in (frame["real"], frame["imag"])]
     reach = 0.55 * max(max(high - low for low, high in ends), 0.1)
     (a, b), (c, d) = ends
     wide = reach * 1.45  # the frame is wider than high: equal units on both axes
@@ -174,8 +174,9 @@ def cloud(model: ModelRecord, matrix: str, region: Region | None) -> str | None:
     _square(plot)
     if region is not None:
         border = region.border(240)
-        inside = (np.abs(border.real - (a + b) / 2) <= wide) & (np.abs(border.imag - (c + d) / 2) <= reach)
-        plot.line(np.where(inside, border.real, np.nan), border.imag, INK, width=1.0)
+        real, imag = np.real(border), np.imag(border)
+        inside = (np.abs(real - (a + b) / 2) <= wide) & (np.abs(imag - (c + d) / 2) <= reach)
+        plot.line(np.where(inside, real, np.nan), imag, INK, width=1.0)
     for rank, at in enumerate(chosen):
         rows, last = select(frame, step=at), rank == len(chosen) - 1
         strength = {"size": 4.0 if last else 2.4, "opacity": 1.0 if last else 0.2 + 0.15 * rank}

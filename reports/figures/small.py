@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..formatting import number
 from ..names import printable, shorten
@@ -142,8 +143,8 @@ class Plot:
 
     def line(
         self,
-        xs: Sequence[float],
-        ys: Sequence[float],
+        xs: ArrayLike,
+        ys: ArrayLike,
         color: str,
         mark: str = "",
         *,
@@ -164,9 +165,9 @@ class Plot:
 
     def band(
         self,
-        xs: Sequence[float],
-        low: Sequence[float],
-        high: Sequence[float],
+        xs: ArrayLike,
+        low: ArrayLike,
+        high: ArrayLike,
         color: str,
         mark: str = "",
         *,
@@ -182,8 +183,8 @@ class Plot:
 
     def dots(
         self,
-        xs: Sequence[float],
-        ys: Sequence[float],
+        xs: ArrayLike,
+        ys: ArrayLike,
         color: str,
         mark: str = "",
         *,
@@ -191,7 +192,7 @@ class Plot:
         opacity: float = 1.0,
     ) -> None:
         """Dots as one path of points with round ends."""
-        points = np.round(self._at(xs, ys), 1)
+        points = np.round(self._at(np.asarray(xs, dtype=float), np.asarray(ys, dtype=float)), 1)
         if len(points):
             d = "".join(f"M{a:g} {b:g}h0" for a, b in points)
             look = {"d": d, "fill": "none", "stroke": color, "stroke-width": f"{size:g}", "stroke-linecap": "round"}

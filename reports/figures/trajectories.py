@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,7 @@ def envelope(model: ModelRecord, steps: np.ndarray) -> np.ndarray | None:
 
 
 def _horizon(models: Sequence[ModelRecord]) -> int:
-    known = [int(m.frames["pairs"]["t"].max()) for m in models if "pairs" in m.frames]
+    known = [int(cast(Any, m.frames["pairs"]["t"]).max()) for m in models if "pairs" in m.frames]
     lengths = [3 * m.length for m in models if m.length is not None]
     return max(1, min(1000, max(known or lengths or [100])))
 
@@ -103,7 +104,7 @@ def _drawn(plot: Plot, model: ModelRecord, last: int) -> str:
 def finding(model: ModelRecord) -> str:
     """What the drawing shows, in words and numbers."""
     data, counter = distances(model, "data"), distances(model, "counter")
-    when = model.length if model.length is not None else (int(data["t"].max()) if len(data) else None)
+    when = model.length if model.length is not None else (int(cast(Any, data["t"]).max()) if len(data) else None)
     said = []
     if len(data) and when is not None:
         row = data.iloc[(data["t"] - when).abs().argsort().iloc[0]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard, cast
 from urllib.parse import quote
 
 import pandas as pd
@@ -53,10 +53,15 @@ def accuracy(model: ModelRecord) -> tuple[float, float, float] | None:
     """The one accuracy of a model on its data, undisturbed, with its 95 % interval; ``None`` for another metric."""
     found, task = score(model), model.analysis.get("task")
     n = model.performance.get("sequences") or (task.get("test") if isinstance(task, Mapping) else None)
-    real = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (found.value, n)) if found else False
-    if found is None or found.metric != "accuracy" or not real or not 0 <= found.value <= 1 or not n >= 1:
+    if found is None or found.metric != "accuracy" or not _real(found.value) or not _real(n):
+        return None
+    if not 0 <= found.value <= 1 or not n >= 1:
         return None
     return (float(found.value), *wilson(float(found.value), int(n)))
+
+
+def _real(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _accuracy(model: ModelRecord) -> str:
@@ -121,7 +126,7 @@ def _certified(model: ModelRecord, size: float) -> str:
     frame = model.frames.get("robustness")
     if frame is None:
         return "–"
-    above = frame[frame["radius"] >= size * (1 - 1e-12)]
+    above = cast(pd.DataFrame, frame[frame["radius"] >= size * (1 - 1e-12)])
     return percent(0.0 if above.empty else float(above.sort_values("radius")["certified_accuracy"].iloc[0]))
 
 
@@ -137,7 +142,7 @@ def answer(report: Report) -> tuple[Table, ...]:
         report: what ``collect`` read.
     """
     models, size = ranked(report.models), _radius(report.models)
-    lengths = {m.length for m in models if m.state == "certified"} - {None}
+    lengths = {m.length for m in models if m.state == "certified" and m.length is not None}
     steps = f"{count(min(lengths))} steps, the trained length" if len(lengths) == 1 else "the trained length"
     labels = dict.fromkeys(s.label for m in models if (s := score(m)) is not None)
     columns: list[Column] = [

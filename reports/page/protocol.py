@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..boxes import interval
 from ..formatting import count
@@ -47,7 +47,7 @@ def _n(model: ModelRecord, *frames: str) -> str:
     for name in frames:
         frame = model.frames.get(name)
         if frame is not None and "n" in frame:
-            return _first(float(frame["n"].max()), model)
+            return _first(float(cast(Any, frame["n"]).max()), model)
     return ""
 
 
@@ -93,7 +93,7 @@ def _norms(model: ModelRecord) -> str:
     if not found:
         return ""
     frame, length = model.frames.get("norms"), found.get("trained_length")
-    last = None if frame is None else float(frame["t"].max())
+    last = None if frame is None else float(cast(Any, frame["t"]).max())
     way = {"repeat": "by repeating them"}.get(str(found.get("extension")), "")
     horizon = _some("followed for ", last, " steps")
     beyond = f"beyond the {count(length)} that were trained on {way}".strip() if length is not None else ""

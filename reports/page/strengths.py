@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..figures.panels import rows_of
 from ..formatting import metric, number
-from ..stored.collect import ModelRecord
+from ..stored.collect import ModelRecord, select
 from .layout import NAMED, Cell, Column, Table, tabulate
 from .marks import MEASURED
 
@@ -48,8 +48,7 @@ def strengths(
 
     def column(level: float) -> Column:
         def show(model: ModelRecord) -> Cell:
-            rows = found[model.name]
-            here = rows[rows[at] == level][value]
+            here = select(found[model.name], **{at: level})[value]
             if here.empty or pd.isna(here.iloc[0]):
                 return Cell("–", "quiet")
             left = float(here.iloc[0])
