@@ -92,7 +92,7 @@ class RecurrentLayer(nn.Module, ABC):
         bidirectional: whether the layer also runs from the end.
     """
 
-    layer_name: ClassVar[str] = ""
+    layer_name: str = ""
     input_size: int
     hidden_size: int
     output_size: int

@@ -67,7 +67,7 @@ class Nyquist:
 
         axes: Any = pyplot.subplots()[1] if ax is None else ax
         low, high = self.slope
-        seen = self.values[np.abs(self.values) < 20 * (1.0 + 1.0 / high)]
+        seen: Any = self.values[np.abs(self.values) < 20 * (1.0 + 1.0 / high)]
         axes.plot(seen.real, seen.imag, label="L")
         axes.plot(seen.real, -seen.imag, linestyle="--", color=axes.lines[-1].get_color(), linewidth=1)
         reach = float(np.abs(seen).max(initial=1.0)) + 1.0 / high
@@ -111,7 +111,7 @@ def nyquist(subject: Any, frequencies: Any = None) -> Nyquist:
         >>> curve.holds, round(curve.clearance, 3)
         (True, 1.0)
     """
-    system = getattr(as_subject(subject), "system", None)
+    system: Any = getattr(as_subject(subject), "system", None)
     if not isinstance(system, LureSystem) or system.channels != 1:
         raise UnsupportedError("a Nyquist curve is of a loop with one nonlinearity: give a LureSystem of one channel")
     low, high = float(system.alpha[0]), float(system.beta[0])
@@ -122,7 +122,7 @@ def nyquist(subject: Any, frequencies: Any = None) -> Nyquist:
     if not len(omega) or not np.isfinite(omega).all():
         raise ConfigurationError("frequencies must be finite numbers")
     values = response.values(np.asarray(response.point(omega)))[:, 0, 0]
-    finite = values[np.isfinite(values)]
+    finite: Any = values[np.isfinite(values)]
     if low == 0:
         clearance = float((finite.real + 1.0 / high).min(initial=np.inf))
     else:

@@ -196,14 +196,14 @@ def _last_state(model: SequenceModel, copies: int) -> Callable[[Tensor], Tensor 
 
         return of_layer
     if type(layer) is LSTM and layer.num_layers == 1 and "forward" not in vars(layer) and not _watched(layer.rnn):
-        rnn = layer.rnn
+        rnn: Any = layer.rnn
         weights = rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0 + rnn.bias_hh_l0
 
         def of_cells(x: Tensor) -> Tensor | None:
             if len(x) < _FEW:
                 return None
             layer.begin(x, None)
-            return cast(Tensor, _LastOfCells.apply(x, cast(Any, weights), copies))
+            return cast(Tensor, _LastOfCells.apply(x, weights, copies))
 
         return of_cells
     return None

@@ -70,7 +70,7 @@ def certify_file(options: Mapping[str, Any], given: Given) -> Found:
         StabilityError: as ``load_subject`` and ``certify``.
     """
     subject = open_file(given.file(options["file"]))
-    asked = {k: tuple(v) if k == "input_box" else v for k, v in options["certificate"].items()}
+    asked: dict[str, Any] = {k: tuple(v) if k == "input_box" else v for k, v in options["certificate"].items()}
     found = certify(subject, seed=options["seed"], **asked)
     with tempfile.TemporaryDirectory(prefix="stability-job-") as folder:
         found.save(Path(folder) / "certificate.json")

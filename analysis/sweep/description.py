@@ -181,15 +181,15 @@ class Sweep:
 
     def _model(self, model: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Name and what is asked of one model; of a file its digest and the size of its state."""
-        said = {"model": model} if isinstance(model, str) else dict(model)
+        said: dict[str, Any] = {"model": model} if isinstance(model, str) else dict(model)
         kind = said.pop("model", None)
         if isinstance(kind, str) and kind.endswith(MODEL_FILES):
             path = self._path(kind)
             _known(f"model {kind}", said, ("name", "states"))
             digest = file_digest(path)
             return said.get("name", path.stem), {"file": digest, "path": str(path), "states": said.get("states")}
+        kind = check_layer(kind)
         name = said.pop("name", kind)
-        check_layer(kind)  # type: ignore[arg-type]
         own = self.train.get(kind, {}) if isinstance(self.train.get(kind), Mapping) and kind != "set" else {}
         common = {k: v for k, v in self.train.items() if not (isinstance(v, Mapping) and k not in ("set", "group_lr"))}
         whole = {**common, **own, **said, "set": {**common.get("set", {}), **own.get("set", {}), **said.get("set", {})}}
@@ -198,13 +198,13 @@ class Sweep:
 
     def _task(self, task: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Name and options of a task; of a file of one's own its digest."""
-        said = {"task": task} if isinstance(task, str) else dict(task)
+        said: dict[str, Any] = {"task": task} if isinstance(task, str) else dict(task)
         kind, name = said.pop("task", None), said.get("name")
         said.pop("name", None)
         if isinstance(kind, str) and kind.endswith(".npz"):
             options = {**data_options(self._path(kind), 0.2), **said}
             return name or Path(kind).stem, {"task": "data", "options": options}
-        as_choice("task", kind, TASKS)
+        kind = as_choice("task", kind, TASKS)
         own = self.task.get(kind, {}) if isinstance(self.task.get(kind), Mapping) else {}
         common = {k: v for k, v in self.task.items() if not (isinstance(v, Mapping) and k in TASKS)}
         options = {**common, **own, **said}

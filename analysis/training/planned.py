@@ -38,7 +38,7 @@ NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
 """Options that only have an effect beside some values of another one."""
 
 
-def check_layer(model: str) -> str:
+def check_layer(model: Any) -> str:
     """Refuse what is neither a registered layer nor ``deep``; returns the name."""
     return as_choice("model", model, (*LAYERS, DEEP))
 

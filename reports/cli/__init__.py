@@ -96,7 +96,7 @@ app = typer.Typer(
         "with nothing missing; 2 bad input, or no answer (about one of several models, too); 130 interrupted."
     ),
     no_args_is_help=True,
-    **(SETTINGS | {"add_completion": True}),
+    **dict(SETTINGS, add_completion=True),
 )
 
 

@@ -61,7 +61,7 @@ def norm_above(M: Array) -> float:
     least = float(np.linalg.norm(scaled, 2))
     for slack in _SLACK:
         bound = least * (1.0 + slack)
-        if prove_above(np.full(M.shape[1], bound * bound * (1.0 - 4e-16)), scaled).holds:
+        if prove_above(np.full(int(M.shape[1]), bound * bound * (1.0 - 4e-16)), scaled).holds:
             return up(math.ldexp(up(bound), power))
     raise Refused("the norm of a matrix between the layers is not proved")
 
@@ -72,7 +72,8 @@ def proved_parts(network: ResidualStack, parts: Parts, kinds: tuple[str, ...], n
     Raises:
         Refused: another number of parts than of layers, or one that proves nothing of the kind.
     """
-    count, claims = len(network.layers), []
+    count = len(network.layers)
+    claims: list[Claim] = []
     require(len(parts) == count, f"the proof must hold one part for each of the {count} layers")
     for k, (layer, part) in enumerate(zip(network.layers, parts)):
         problem = part_problem(part)
