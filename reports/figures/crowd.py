@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..formatting import metric_word, number, percent
 from ..stored.collect import ModelRecord, select
-from .eigenvalues import Region, called
+from .eigenvalues import NARROW, Region, called
 from .local import radii
 from .small import DASHED, DOTTED, INK, MUTED, Axis, Plot, color_of
 
@@ -198,17 +198,22 @@ def _square(plot: Plot) -> None:
     plot.x.low, plot.x.high = middle - half, middle + half
 
 
-def along(model: ModelRecord, series: Sequence[tuple[str, pd.DataFrame]], title: str) -> str | None:
-    """Quantities of one model over training steps, told apart by their dashes, named at their ends."""
+def along(
+    model: ModelRecord, series: Sequence[tuple[str, pd.DataFrame]], title: str, border: float = 0.0
+) -> str | None:
+    """Quantities of one model over training steps with their border, told apart by dashes, named at their ends."""
     series = [(legend, frame) for legend, frame in series if not frame.empty]
     if not series:
         return None
-    y = _span([*(f["value"] for _, f in series), np.zeros(1)])
+    values = np.concatenate([*(f["value"].to_numpy(dtype=float) for _, f in series), np.full(1, border)])
+    if float(np.ptp(values)) < NARROW:  # rounding is not drawn as a curve
+        values = np.append(values, [border - NARROW / 2, border + NARROW / 2])
+    y = _span([values])
     plot = Plot(
         f"{model.title}: {title}", _span([f["step"] for _, f in series], title="training step")(), y(), WIDTH, HEIGHT
     )
-    plot.level(0.0, INK)
-    for (legend, frame), dash in zip(series, ("", DASHED, DOTTED)):
+    plot.level(border, INK)
+    for (legend, frame), dash in zip(series, ("", DASHED, DOTTED, DOTTED)):
         keep = _thinned(frame)
         plot.line(keep["step"], keep["value"], color_of(model.place - 1), "heuristic", dash=dash)
         plot.say(

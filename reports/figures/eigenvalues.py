@@ -18,7 +18,7 @@ from ..stored.collect import ModelRecord, select
 from .svg import INK, MUTED, label, panel, series_color, to_svg
 
 SNAPSHOTS = 7
-_NARROW = 1e-3
+NARROW = 1e-3
 """Of the values on an axis: differences below it are rounding."""
 NAMES = {"map": "the unit circle", "euler": "the border of Euler steps", "midpoint": "the border of midpoint steps"}
 
@@ -190,8 +190,8 @@ def extremes(
         axes.set(xlabel="training step", ylabel=words)
         axes.ticklabel_format(axis="y", useOffset=False)
         low, high = axes.get_ylim()
-        if high - low < _NARROW:  # rounding is not drawn as a curve
-            axes.set_ylim(0.5 * (low + high - _NARROW), 0.5 * (low + high + _NARROW))
+        if high - low < NARROW:  # rounding is not drawn as a curve
+            axes.set_ylim(0.5 * (low + high - NARROW), 0.5 * (low + high + NARROW))
         if region.kind != "map":
             figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         last = f"{curves[quantity]['value'].iloc[-1]:.4g}"

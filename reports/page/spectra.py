@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..figures import crowd
 from ..figures import panels as figures
-from ..figures.eigenvalues import Region, cloud, extremes
+from ..figures.eigenvalues import Region, called, cloud, extremes
 from ..stored.collect import ModelRecord, Report, select
 from .layout import FEW, Section, draw
 from .marks import HEURISTIC
@@ -73,6 +73,17 @@ def _bounds(model: ModelRecord, matrix: str) -> tuple[float, float] | None:
     return None if low.empty or high.empty else (float(low["value"].iloc[-1]), float(high["value"].iloc[-1]))
 
 
+def _outermost(model: ModelRecord, matrix: str, region: Region) -> str | None:
+    """``extremes`` as a small drawing."""
+    if region.kind == "map":
+        lines = [("spectral radius", series(model, matrix, "spectral_radius"))]
+        return crowd.along(model, lines, f"ρ({called(matrix)})", 1.0)
+    names = ("largest", "smallest", "Proposition 1", "Proposition 1")
+    quantities = ("max_real", "min_real", *BOUNDS)
+    lines = [(name, series(model, matrix, quantity)) for name, quantity in zip(names, quantities)]
+    return crowd.along(model, lines, f"Re λ({called(matrix)})")
+
+
 def clouds(report: Report) -> Section | None:
     """Every recorded matrix of every model in the complex plane."""
     drawn, gated, many = [], False, len(report.models) > FEW
@@ -85,6 +96,8 @@ def clouds(report: Report) -> Section | None:
             gated = gated or region is None
             if many:
                 drawn.append((crowd.cloud(m, str(matrix), region), ""))
+                if region is not None:
+                    drawn.append((_outermost(m, str(matrix), region), ""))
                 continue
             bounds = _bounds(m, str(matrix))
             drawn.append((cloud(m, str(matrix), i, f"cloud-{i}-{k}", region=region, bounds=bounds), ""))
@@ -101,7 +114,7 @@ def clouds(report: Report) -> Section | None:
         "|1 + dt λ + (dt λ)²/2| = 1 (midpoint); inside it a linear part with these eigenvalues would decay. For a "
         "matrix inside the activation it speaks of slope 1 alone. The shaded band is where the form of A puts "
         "the real parts (symmetric-skew); the published interval is too narrow by a factor of two and is not shown."
-        + _OUTERMOST * (not many)
+        + _OUTERMOST
         + first_only(report)
         + " Matrices of the gates of LSTM and GRU have no such border." * gated,
         (),

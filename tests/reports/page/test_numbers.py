@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from stability.reports import render
+from stability.reports.figures import crowd
 from stability.reports.figures.eigenvalues import Region, extremes
 from stability.reports.figures.panels import scores, sweep
 from stability.reports.formatting import metric
@@ -160,6 +161,22 @@ def test_several_trainings_are_drawn_and_told_by_their_mean_and_interval(small_d
     page = render(small_dir).read_text(encoding="utf-8")
     assert "40 ± 2.5" not in page
     assert "other results than those of contracting-seed-1" in page
+
+
+def test_beside_many_models_the_outermost_eigenvalues_are_small_drawings_with_their_border(small_dir: Path) -> None:
+    """The record's last numbers are told, and rounding around the border is not drawn as a curve."""
+    model = collect(small_dir).models[0]
+    steps = pd.DataFrame({"step": [0, 50, 100], "value": [0.5, 0.75, 0.875]})
+    drawn = str(crowd.along(model, [("spectral radius", steps)], "\u03c1(A)", 1.0))
+    assert "at the end spectral radius 0.875" in drawn
+    assert ">1</text>" in drawn  # the border lies within the axis
+    ends = [("largest", steps), ("smallest", steps), ("Proposition 1", steps), ("Proposition 1", steps)]
+    assert str(crowd.along(model, ends, "Re")).count(">Proposition 1<") == 2
+    flat = crowd.along(model, [("radius", steps.assign(value=[1.0, 1.0 + 1e-9, 1.0]))], "flat", 1.0)
+    (curve,) = [d for d in re.findall(r'(?:d|points)="([^"]*)"', str(flat)) if len(re.findall(r"[\d.]+", d)) == 6]
+    heights = [float(y) for y in re.findall(r"[\d.]+", curve)[1::2]]
+    assert max(heights) - min(heights) < 0.5
+    assert crowd.along(model, [("radius", steps[:0])], "none", 1.0) is None
 
 
 def test_eigenvalues_along_training_are_drawn_from_the_record(small_dir: Path) -> None:
