@@ -208,10 +208,11 @@ def layer_inputs(model: nn.Module, x: Any) -> Any:
         x: what the model takes, ``(batch, time, features)``; token numbers for a model that embeds them.
 
     Returns:
-        ``(batch, time, layer's input_size)``; ``x`` itself where nothing stands before the layer.
+        ``(batch, time, layer's input_size)``; ``x`` itself where nothing stands before the layer. Packed sequences of
+        several lengths are continued by their own last step.
 
     Raises:
-        UnsupportedError: a layer that is not reached, more than once, or with sequences of several lengths.
+        UnsupportedError: a layer that is not reached, or more than once.
         ConfigurationError: a model that does not take ``x``.
 
     Example:
@@ -233,15 +234,20 @@ def layer_inputs(model: nn.Module, x: Any) -> Any:
     u = seen[0] if len(seen) == 1 else None
     if isinstance(u, PackedSequence):
         u, lengths = pad_packed_sequence(u, batch_first=True)
-        u = u if int(lengths.min()) == int(lengths.max()) else None
+        own = torch.minimum(torch.arange(u.shape[1]), lengths[:, None] - 1).to(u.device)
+        u = u.gather(1, own[:, :, None].expand_as(u))
     elif isinstance(u, Tensor) and u.dim() == 3 and not getattr(module, "batch_first", True):
         u = u.transpose(0, 1)
     if not isinstance(u, Tensor) or u.dim() != 3:
         raise UnsupportedError(
-            f"{type(model).__name__} runs its recurrent layer {found[0][0]} {len(seen)} times, or on sequences of "
-            "several lengths: measure the layer itself, on the sequences that it reads"
+            f"{type(model).__name__} runs its recurrent layer {found[0][0]} {_times(len(seen))}, or on something else "
+            "than sequences (batch, time, features): measure the layer itself, on the sequences that it reads"
         )
     return u.detach()
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
 
 
 def _rebuild(template: Any, parts: list[Tensor]) -> Any:

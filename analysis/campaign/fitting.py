@@ -176,6 +176,8 @@ def _classes(task: Task, shape: tuple[int, ...], name: str) -> Task:
     want = (rows, task.steps, "classes") if per_step else (rows, "classes")
     if shape[:-1] != want[:-1]:
         hint = "one row of logits " + ("a step" if per_step else "a sequence: give those of the last step")
+        if per_step and shape == (rows, shape[-1]):
+            hint += ". A network that finds each sequence's end itself takes the data as they are: leave lengths out"
         raise DimensionError(f"what {name} answers", want, shape, hint)
     if shape[-1] < 2:
         raise DimensionError(f"what {name} answers", want, shape, "two classes need two logits")

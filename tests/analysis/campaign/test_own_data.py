@@ -167,10 +167,17 @@ class TestParts:
         norms = [norm_drift(*pair, factor=3).mean for pair in ((net, x), (net.rnn, u))]
         np.testing.assert_allclose(norms[0], norms[1], rtol=1e-6)
 
-    @pytest.mark.parametrize("how", ["ragged", "twice"])
-    def test_what_cannot_be_told_is_refused(self, how):
-        with pytest.raises(UnsupportedError, match="measure the layer itself"):
-            norm_drift(Net(how), torch.randn(6, 5, 3))
+    def test_what_cannot_be_told_is_refused(self):
+        with pytest.raises(UnsupportedError, match="layer rnn 2 times, .* measure the layer itself"):
+            norm_drift(Net("twice"), torch.randn(6, 5, 3))
+
+    def test_packed_sequences_go_on_with_their_own_last_step(self):
+        net, x = Net("ragged"), torch.randn(7, 5, 3)
+        u, lengths = net.scale(x).detach(), [1, 2, 3, 4, 5, 1, 2]
+        for row, length in zip(u, lengths):
+            row[length:] = row[length - 1]
+        torch.testing.assert_close(layer_inputs(net, x), u)
+        np.testing.assert_allclose(norm_drift(net, x).mean, norm_drift(net.rnn, u).mean, rtol=1e-6)
 
     def test_nothing_before_the_layer_changes_nothing(self):
         x = torch.randn(2, 3, 4)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
-from stability.analysis import pgd, task_from_arrays, train
+from stability.analysis import norm_drift, pgd, task_from_arrays, train
 from stability.analysis.campaign.fitting import joined
 from stability.analysis.tasks import make_task
 from stability.analysis.tasks.own_sources import in_memory, read_source
@@ -192,6 +193,27 @@ def test_a_mask_made_of_the_tokens_is_made_of_the_nearest_ones() -> None:
     assert torch.allclose(behind(embedded.test[0]), net(order))
     moved = embedded.test[0] + 1e-3 * torch.randn_like(embedded.test[0])
     assert torch.allclose(behind(moved), net(order), atol=0.01)
+
+
+class Packed(Words):
+    """As text is mostly classified: the padding token 0 tells the lengths, and no length may be 0."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        lengths = (tokens != 0).sum(1).cpu()
+        packed = pack_padded_sequence(self.emb(tokens), lengths, batch_first=True, enforce_sorted=False)
+        return self.head(self.rnn(packed)[1][-1])
+
+
+def test_a_network_that_packs_by_its_padding_is_run_as_it_is() -> None:
+    tokens, y = RNG.integers(1, 9, (20, 6)), np.arange(20) % 2
+    tokens[~MASK] = 0
+    task, net = task_from_arrays(tokens, y), Packed()
+    behind, embedded = joined(task, net, "net")
+    order = task.test[0][:, :, 0].long()
+    assert torch.allclose(behind(embedded.test[0]), net(order))
+    assert norm_drift(behind, embedded.test[0]).mean.shape == (1, 6)
+    with pytest.raises(StabilityError, match="leave lengths"):
+        joined(task_from_arrays(tokens, y, lengths=LENGTHS), net, "net")
 
 
 def test_tokens_that_no_embedding_reads_are_refused() -> None:
