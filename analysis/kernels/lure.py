@@ -16,8 +16,8 @@ the tangent of the states is
 .. math:: (a_t; u_t) = M p_{t-1} + \Omega h_{t-1} + (0; \omega_t), \qquad
           p_t = \kappa p_{t-1} + a_t + B (\phi'(z_t) \odot u_t) + \Omega_B c_t .
 
-A Hessian-vector product is this recurrence forward and the gradient's once more backward. Of its six products a step
-with ``M`` two run step by step; the others take all times at once. The states are kept, and no graph.
+A Hessian-vector product is this recurrence forward and the gradient's once more backward, driven by
+:math:`\Omega^T e_{t+1}` too. The states are kept, and no graph; sequences that begin alike are one until they part.
 
 Source: B. Pearlmutter, "Fast exact multiplication by the Hessian", Neural Computation 6 (1994), section 4.
 """
@@ -25,7 +25,7 @@ Source: B. Pearlmutter, "Fast exact multiplication by the Hessian", Neural Compu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,7 +33,8 @@ from torch import Tensor
 from stability.systems.activations import ACTIVATIONS
 
 from ...models.scans.unrolled import FUSED
-from .products import Source, earlier_product, no_third, rows
+from .prefixes import Prefixes, apart
+from .products import no_third
 
 LEAK = ACTIVATIONS["leaky_relu"].slope[0]
 
@@ -82,177 +83,293 @@ def _stepped(kind: Map, M: Tensor, m: int) -> tuple[Tensor, bool]:
 
 
 class _Steps(torch.autograd.Function):
-    """States and pre-activations ``z``."""
+    """States, the last of them, pre-activations ``z``, and zeros in the shape of ``M``.
+
+    A cotangent of those zeros is the change of ``M`` that the gradient was differentiated along: what it sends to the
+    states is not written down for all times, but taken step by step on the way back.
+    """
 
     @staticmethod
-    def forward(ctx: Any, kind: Map, drive: Tensor, h0: Tensor, M: Tensor, B: Tensor | None) -> tuple[Tensor, Tensor]:
-        n, m = h0.shape[1], drive.shape[2]
+    def forward(
+        ctx: Any, kind: Map, tree: Prefixes, drive: Tensor, h0: Tensor | None, M: Tensor, B: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        n, m = M.shape[1], drive.shape[1]
         phi_ = FUSED[kind.activation].phi_
-        states, z = drive.new_empty(*drive.shape[:2], n), torch.empty_like(drive)
-        channels = torch.empty_like(drive)
-        h, M_t, image = h0, M.mT.contiguous(), drive.new_empty(len(h0), len(M))
-        for d, z_t, c, out in zip(drive, z, channels, states):
-            torch.mm(h, M_t, out=image)
-            torch.add(image[:, -m:], d, out=z_t)
+        states, z, channels = drive.new_empty(len(drive), n), torch.empty_like(drive), torch.empty_like(drive)
+        h, M_t = h0, M.mT.contiguous()
+        for t, (d, z_t, c, out) in enumerate(zip(*(tree.cut(part) for part in (drive, z, channels, states)))):
+            image = None if h is None else tree.grown(t, h @ M_t)
+            z_t.copy_(d) if image is None else torch.add(image[:, -m:], d, out=z_t)
             phi_(c.copy_(z_t), None)  # of these activations the way back needs no marks
             if B is None:
                 torch.mul(c, kind.length, out=out)
             else:
                 torch.mm(c, B.mT, out=out)
-            if len(M) > m:
+            if image is not None and len(M) > m:
                 out.add_(image[:, :n])
-            if kind.keep:  # last: a small damping is not rounded away
-                out.add_(h)
+            if kind.keep and h is not None:  # last: a small damping is not rounded away
+                out.add_(tree.grown(t, h))
             h = out
         ctx.set_materialize_grads(False)
-        ctx.kind = kind
-        ctx.save_for_backward(states, z, channels, _slope(kind.activation, channels), h0, M, B)
-        return states, z
+        ctx.kind, ctx.tree, ctx.differentiated = kind, tree, []
+        still = torch.zeros_like(M)
+        ctx.save_for_backward(states, z, still, channels, _slope(kind.activation, channels), h0, M, B)
+        return states, states[-tree.sizes[-1] :].clone(), z, still
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        states, z, channels, slope, h0, M, B = ctx.saved_tensors
-        g, g_z = grads
-        g = torch.zeros_like(states) if g is None else g
-        wanted = ctx.needs_input_grad[3:]
-        return None, *_Adjoint.apply(ctx.kind, wanted, channels, slope, g, g_z, states, z, h0, M, B)
+        states, z, still, channels, slope, h0, M, B = ctx.saved_tensors
+        g, g_last, g_z, turned = grads
+        wanted = ctx.needs_input_grad[4:]
+        if torch.is_grad_enabled():
+            if g_z is not None or turned is not None:
+                no_third(first_order=False)
+            fixed = (ctx.kind, ctx.tree, wanted, ctx.differentiated)
+            return None, None, *_Adjoint.apply(fixed, channels, slope, g, g_last, states, z, still, h0, M, B)
+        also = None if turned is None else (ctx.differentiated[0], turned)
+        back = _back(ctx.kind, ctx.tree, slope, (g, g_last, g_z), (h0 is not None, M, B), also)
+        by_M = ctx.tree.product(back.e, back.later, states, h0) if wanted[0] else None
+        by_B = back.lam.mT @ channels if wanted[1] and B is not None else None
+        return None, None, back.e[:, -z.shape[1] :], back.first, by_M, by_B
+
+
+class _Back(NamedTuple):
+    """Of a way back: ``e``, ``lambda``, ``B^T lambda``; ``e_{t+1}`` on the rows of ``t``; cotangents at the start.
+
+    The last two are ``e_1`` on the rows of ``h_0``, and the cotangent of ``h_0``, where there is one.
+    """
+
+    e: Tensor
+    lam: Tensor
+    steep: Tensor
+    later: list[Tensor]
+    start: Tensor | None
+    first: Tensor | None
+
+
+def _pull(out: Tensor, after: tuple[Tensor, Tensor], before: tuple[Any, Any] | None, behind: Tensor | None) -> None:
+    """Write the sum of one or two products, and ``behind``."""
+    torch.mm(*after, out=out)
+    if before is not None:
+        out.addmm_(*before)
+    if behind is not None:
+        out.add_(behind)
+
+
+def _back(
+    kind: Map,
+    tree: Prefixes,
+    slope: Tensor,
+    grads: tuple[Tensor | None, Tensor | None, Tensor | None],
+    matrices: tuple[bool, Tensor, Tensor | None],
+    also: tuple[_Back, Tensor] | None = None,
+) -> _Back:
+    """The gradient's recurrence from cotangents of all states, of the last ones and of ``z``.
+
+    Args:
+        kind: of the step.
+        tree: rows of each time.
+        slope: ``phi'(z)``.
+        grads: any of them may be none.
+        matrices: whether there is an ``h_0``, ``M``, ``B``.
+        also: an earlier way back, and ``Omega``: ``Omega^T e_{t+1}`` of that one is added to ``lambda_t``.
+    """
+    g, g_last, g_z = grads
+    has_start, M, B = matrices
+    earlier, turn = also or (None, None)
+    n, m = M.shape[1], slope.shape[1]
+    e = slope.new_empty(len(slope), len(M))
+    lam = e[:, :n] if len(M) > m else slope.new_empty(len(slope), n)
+    steep = lam if B is None else torch.empty_like(slope)
+    stepped, keep = _stepped(kind, M, m)
+    factor = kind.length if B is None else 1.0
+    of_g, of_z = (None if part is None else tree.cut(part) for part in (g, g_z))
+    later: list[Tensor] = []
+
+    behind = None
+    for t, l, e_t, s_t, mu in reversed([*zip(range(len(tree.sizes)), *map(tree.cut, (lam, e, slope, steep)))]):
+        if later:
+            _pull(l, (later[-1], stepped), earlier and (earlier.later[t], turn), behind)
+        else:
+            l.zero_() if g_last is None else l.copy_(g_last)
+        if of_g is not None:
+            l.add_(of_g[t])
+        if B is not None:
+            torch.mm(l, B, out=mu)
+        if of_z is None:
+            torch.mul(mu, s_t, out=e_t[:, -m:]).mul_(factor)
+        else:
+            torch.addcmul(of_z[t], mu, s_t, value=factor, out=e_t[:, -m:])
+        if t or has_start:
+            later.append(tree.gathered(t, e_t))
+            behind = tree.gathered(t, l) if keep else None
+    if not has_start:
+        return _Back(e, lam, steep, later[::-1], None, None)
+    start = later.pop()
+    first = start.new_empty(len(start), n)
+    _pull(first, (start, stepped), earlier and (earlier.start, turn), behind)
+    return _Back(e, lam, steep, later[::-1], start, first)
 
 
 class _Adjoint(torch.autograd.Function):
-    """The gradient as a function of ``g``, the states, ``z`` and the matrices; channels and slopes belong to ``z``."""
+    """The gradient as a function of its cotangents, ``z``, ``h_0`` and the matrices; channels and slopes belong to z.
+
+    The states are held: what a change of ``M`` sends to them goes back as a cotangent of the zeros beside them.
+    """
 
     @staticmethod
-    def forward(ctx: Any, kind: Map, wanted: tuple[bool, ...], *tensors: Any) -> tuple[Tensor | None, ...]:
-        channels, slope, g, g_z, states, z, h0, M, B = tensors
-        n, m = h0.shape[1], z.shape[2]
-        e = g.new_empty(*g.shape[:2], len(M))
-        lam = e[..., :n] if len(M) > m else torch.empty_like(states)
-        steep = lam if B is None else torch.empty_like(z)
-        stepped, keep = _stepped(kind, M, m)
-        factor = kind.length if B is None else 1.0
-        for t, l, g_t, e_t, s_t in reversed([*zip(range(len(g)), lam, g, e, slope)]):
-            if t + 1 == len(g):
-                l.copy_(g_t)
-            else:
-                torch.addmm(g_t, e[t + 1], stepped, out=l)
-                if keep:
-                    l.add_(lam[t + 1])
-            mu = l if B is None else torch.mm(l, B, out=steep[t])
-            if g_z is None:
-                torch.mul(mu, s_t, out=e_t[:, -m:]).mul_(factor)
-            else:
-                torch.addcmul(g_z[t], mu, s_t, value=factor, out=e_t[:, -m:])
-        first = torch.mm(e[0], stepped)
-        if keep:
-            first.add_(lam[0])
+    def forward(ctx: Any, fixed: tuple[Any, ...], *tensors: Any) -> tuple[Tensor | None, ...]:
+        kind, tree, wanted, differentiated = fixed
+        channels, slope, g, g_last, states, _, _, h0, M, B = tensors
+        if differentiated:
+            raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
+        back = _back(kind, tree, slope, (g, g_last, None), (h0 is not None, M, B))
+        differentiated.append(back)
         ctx.set_materialize_grads(False)
-        ctx.kind, ctx.first_order, ctx.curve = kind, g_z is None, None
-        ctx.save_for_backward(e, lam, steep, channels, slope, states, h0, M, B)
-        by_M = earlier_product(e, states, h0) if wanted[0] else None
-        by_B = rows(lam).mT @ rows(channels) if wanted[1] and B is not None else None
+        ctx.kind, ctx.tree, ctx.back, ctx.curve, ctx.read = kind, tree, back, None, (g is not None, g_last is not None)
+        ctx.save_for_backward(channels, slope, states, h0, M, B)
+        by_M = tree.product(back.e, back.later, states, h0) if wanted[0] else None
+        by_B = back.lam.mT @ channels if wanted[1] and B is not None else None
         # of a view, whoever is to differentiate this would get products laid out the other way round
-        delta = e[..., -m:].contiguous() if ctx.first_order else e[..., -m:]
-        return delta, first, by_M, by_B
+        return back.e[:, -slope.shape[1] :].contiguous(), back.first, by_M, by_B
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         kind: Map = ctx.kind
-        e, lam, steep, channels, slope, states, h0, M, B = ctx.saved_tensors
-        no_third(ctx.first_order)
+        tree: Prefixes = ctx.tree
+        back: _Back = ctx.back
+        channels, slope, states, h0, M, B = ctx.saved_tensors
+        no_third(first_order=True)
         by_drive, by_first, by_M, by_B = cotangents
         if ctx.curve is None and (bend := _bend(kind.activation, channels)) is not None:
-            ctx.curve = bend.mul_(steep).mul_(kind.length if B is None else 1.0)
-        source = Source(states, h0, by_M, None)
-        tangent, turned, to_z = _tangent(
-            kind, source, by_drive, (slope, ctx.curve), by_first, M, B, None if by_B is None else (channels, by_B)
-        )
+            ctx.curve = bend.mul_(back.steep).mul_(kind.length if B is None else 1.0)
+        moved = Moved(by_drive, by_first, by_M, None if by_B is None else (channels, by_B))
+        tangent, turned, to_z = _tangent(kind, tree, (states, h0), moved, (slope, ctx.curve), M, B)
         if by_B is not None:
-            pulled = lam @ by_B
+            pulled = back.lam @ by_B
             to_z = pulled.mul_(slope) if to_z is None else to_z.addcmul_(pulled, slope)
-        to_states = to_first = None
-        if by_M is not None:
-            to_states = torch.empty_like(states)
-            torch.mm(rows(e[1:]), by_M, out=rows(to_states[:-1]))
-            to_states[-1], to_first = 0.0, e[0] @ by_M
-        to_B = None if turned is None else rows(lam).mT @ rows(turned)
-        to_M = earlier_product(e, tangent, torch.zeros_like(h0) if by_first is None else by_first)
-        return None, None, None, None, tangent, None, to_states, to_z, to_first, to_M, to_B
+        to_B = None if turned is None else back.lam.mT @ turned
+        to_M = tree.product(back.e, back.later, tangent, by_first)
+        to_g, to_last = (part if read else None for part, read in zip((tangent, tree.cut(tangent)[-1]), ctx.read))
+        return None, None, None, to_g, to_last, None, to_z, by_M, None, to_M, to_B
+
+
+class Moved(NamedTuple):
+    """What a gradient is differentiated along.
+
+    Attributes:
+        pulse: ``omega``, ``(rows, m)``; or none.
+        start: change of ``h_0``; or none.
+        of_M: ``Omega``; or none.
+        of_B: the channels, and the change of ``B``; or none.
+    """
+
+    pulse: Tensor | None
+    start: Tensor | None
+    of_M: Tensor | None
+    of_B: tuple[Tensor, Tensor] | None
 
 
 def _tangent(
     kind: Map,
-    source: Source,
-    pulse: Tensor | None,
+    tree: Prefixes,
+    seen: tuple[Tensor, Tensor | None],
+    moved: Moved,
     factors: tuple[Tensor, Tensor | None],
-    start: Tensor | None,
     M: Tensor,
     B: Tensor | None,
-    of_B: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """``p_t`` for all t; ``phi' u`` where there is a ``B``; and what the activation's curvature sends to ``z``.
 
-    ``u_t`` is at hand during its step alone. ``pulse`` (``omega``) is added to the channels' part of it; the channels
-    times the change of ``B`` to ``p``, by way of the part of ``A`` where there is one.
+    ``u_t`` is at hand during its step alone. The channels times the change of ``B`` are added to ``p`` by way of the
+    part of ``A`` where there is one.
     """
     slope, curve = factors
-    m, n = slope.shape[2], M.shape[1]
+    m, n = slope.shape[1], M.shape[1]
     stepped, keep = _stepped(kind, M, m)
-    M_t, p = stepped.mT.contiguous(), start
-    tangent, turned = slope.new_empty(*slope.shape[:2], n), None if B is None else torch.empty_like(slope)
+    M_t, turn = stepped.mT.contiguous(), None if moved.of_M is None else moved.of_M.mT.contiguous()
+    tangent, turned = slope.new_empty(len(slope), n), None if B is None else torch.empty_like(slope)
     to_z = None if curve is None else torch.empty_like(curve)
-    u, moved, slanted = (slope.new_empty(slope.shape[1], k) for k in (len(M), n, m))
-    linear = u[:, :n] if len(M) > m else None
-    seen = u[:, -m:]
-    for t, (s_t, out) in enumerate(zip(slope, tangent)):
-        source.into(t, u)
-        if p is not None:
-            u.addmm_(p, M_t)
-        if pulse is not None:
-            seen.add_(pulse[t])
-        offset = linear
-        if of_B is not None:
-            channels, by_B = of_B
-            offset = (
-                torch.mm(channels[t], by_B.mT, out=moved) if offset is None else offset.addmm_(channels[t], by_B.mT)
-            )
-        scaled = torch.mul(seen, s_t, out=slanted if turned is None else turned[t])
+    states, pulses, channels, curves, turneds, to_zs = (
+        None if part is None else tree.cut(part)
+        for part in (seen[0], moved.pulse, None if moved.of_B is None else moved.of_B[0], curve, turned, to_z)
+    )
+    assert states is not None
+    room = slope.new_empty(max(tree.sizes), len(M))
+    h, p = seen[1], moved.start
+    for t, (s_t, out) in enumerate(zip(tree.cut(slope), tree.cut(tangent))):
+        u = _image(h, turn, p, M_t, room)
+        u = slope.new_zeros(len(s_t), len(M)) if u is None else tree.grown(t, u)
+        linear, v = u[:, :n] if len(M) > m else None, u[:, -m:]
+        if pulses is not None:
+            v.add_(pulses[t])
+        if channels is not None and moved.of_B is not None:
+            by_B = moved.of_B[1].mT
+            linear = channels[t] @ by_B if linear is None else linear.addmm_(channels[t], by_B)
         if B is None:
-            torch.mul(scaled, kind.length, out=out) if offset is None else torch.add(
-                offset, scaled, alpha=kind.length, out=out
-            )
-        else:
-            torch.mm(scaled, B.mT, out=out) if offset is None else torch.addmm(offset, scaled, B.mT, out=out)
-        if curve is not None and to_z is not None:
-            torch.mul(curve[t], seen, out=to_z[t])
+            if linear is None:
+                torch.mul(v, s_t, out=out).mul_(kind.length)
+            else:
+                torch.addcmul(linear, v, s_t, value=kind.length, out=out)
+        elif turneds is not None:
+            scaled = torch.mul(v, s_t, out=turneds[t])
+            torch.mm(scaled, B.mT, out=out) if linear is None else torch.addmm(linear, scaled, B.mT, out=out)
+        if curves is not None and to_zs is not None:
+            torch.mul(curves[t], v, out=to_zs[t])
         if keep and p is not None:
-            out.add_(p)
-        p = out
+            out.add_(tree.grown(t, p))
+        h, p = states[t], out
     return tangent, turned, to_z
 
 
+def _image(h: Tensor | None, turn: Tensor | None, p: Tensor | None, M_t: Tensor, room: Tensor) -> Tensor | None:
+    """``Omega h + M p`` for rows, written into ``room``; ``None`` for zero."""
+    parts = [(a, b) for a, b in ((h, turn), (p, M_t)) if a is not None and b is not None]
+    if not parts:
+        return None
+    out = room[: len(parts[0][0])]
+    torch.mm(*parts[0], out=out)
+    for a, b in parts[1:]:
+        out.addmm_(a, b)
+    return out
+
+
 def lure_states(
-    kind: Map, drive: Tensor, h0: Tensor, W: Tensor, A: Tensor | None = None, B: Tensor | None = None
-) -> Tensor:
-    """All states of the recurrence, differentiable twice and no further.
+    kind: Map,
+    drive: Tensor,
+    h0: Tensor | None,
+    W: Tensor,
+    A: Tensor | None = None,
+    B: Tensor | None = None,
+    tree: Prefixes | None = None,
+) -> tuple[Tensor, Tensor]:
+    """All states of the recurrence, and the last ones, differentiable twice and no further.
 
     Args:
         kind: activation, and how a step enters the state.
-        drive: ``(time, batch, m)``.
-        h0: ``(batch, n)``.
+        drive: ``(time, batch, m)``; with a tree ``(rows, m)``.
+        h0: ``(rows of the start, n)``; ``None`` for zero.
         W: ``(m, n)``.
         A: ``(n, n)``, or none.
         B: ``(n, m)``, or none: ``kind.length`` times the identity.
+        tree: which sequences are one, and for how long; ``None``: each for itself.
 
     Returns:
-        ``(time, batch, n)``.
+        Like ``drive``: ``(time, batch, n)`` and ``(batch, n)``; with a tree ``(rows, n)`` and the rows of the last
+        time.
 
     Example:
         >>> W = torch.full((1, 1), 0.5, dtype=torch.float64, requires_grad=True)
         >>> drive = torch.zeros(2, 1, 1, dtype=torch.float64)
-        >>> h = lure_states(Map("relu"), drive, torch.ones(1, 1, dtype=torch.float64), W)[-1].sum()  # W^2
+        >>> h = lure_states(Map("relu"), drive, torch.ones(1, 1, dtype=torch.float64), W)[1].sum()  # W^2
         >>> (g,) = torch.autograd.grad(h, W, create_graph=True)
         >>> g.item(), torch.autograd.grad(g.sum(), W)[0].item()
         (1.0, 2.0)
     """
     M = W if A is None else torch.cat([A, W])
-    return _Steps.apply(kind, drive, h0, M, B)[0]
+    if tree is None:
+        tree = apart(*drive.shape[:2])
+        states, last, *_ = _Steps.apply(kind, tree, drive.flatten(0, 1), h0, M, B)
+        return tree.everywhere(states), last
+    states, last, *_ = _Steps.apply(kind, tree, drive, h0, M, B)
+    return states, last

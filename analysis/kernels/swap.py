@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from ...models.tensors import check_sequence
 from .convolution import Window, convolution
 from .lstm import lstm_states
 from .lure import Map, lure_states
+from .prefixes import Prefixes, apart, joined
+from .products import rows
 
 _STEPPED = (
     "forward",
@@ -43,10 +45,9 @@ def plain_layer(layer: LureLayer) -> bool:
     return base and (layer.time_step is None or layer.integrator == "euler") and "forward" not in vars(layer)
 
 
-def _read_through_B(model: SequenceModel) -> bool:
-    """Whether a model is its layer, one output of it or their mean, and a head, and the layer has a kernel and a B."""
-    layer = model.layer
-    return plainly_read(model) and isinstance(layer, LureLayer) and plain_layer(layer) and "B" in layer.matrices()
+def _read_by_a_head(model: SequenceModel) -> bool:
+    """Whether a model is its layer, one output of it or their mean, and a head, and the layer has a kernel."""
+    return plainly_read(model) and isinstance(model.layer, LureLayer) and plain_layer(model.layer)
 
 
 def plainly_read(model: SequenceModel) -> bool:
@@ -56,27 +57,48 @@ def plainly_read(model: SequenceModel) -> bool:
     return own and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
 
 
-def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
-    """States ``(time, batch, n)`` of a layer on the kernel, and the matrix that they are still to be multiplied with.
+class _Run(NamedTuple):
+    """States of a layer on the kernel by rows, those of the last time, and the matrix still to be multiplied with."""
+
+    tree: Prefixes
+    states: Tensor
+    last: Tensor
+    B: Tensor | None
+
+    def read(self, h: Tensor) -> Tensor:
+        """The layer's state for ``h`` of the kernel's."""
+        return h if self.B is None else h @ self.B.mT
+
+
+def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> _Run:
+    """A layer on the kernel.
 
     In the coordinates ``h = B g`` the step has no ``B``: ``g+ = B^-1 A B g + phi(W B g + drive)``, a third fewer
     products. Where they would cost digits, the step stays as it is.
     """
     mode.used = True
     prepared, start = layer.begin(x, state)
-    drive = layer.drive(x.transpose(0, 1).contiguous(), prepared)
+    at_rest = not start.requires_grad and not start.any()
+    tree, given = joined(x) if at_rest and not x.requires_grad else (apart(x.shape[1], len(x)), rows(x.transpose(0, 1)))
+    drive, start = _drive(layer, given), None if at_rest else start
     A, B, W = (cast(Any, None if M is None else M.mT) for M in prepared)
     kind = Map(layer.activation)
     if layer.time_step is not None:
         kind = Map(layer.activation, 1, layer.dt)
         A, B = (None if M is None else layer.dt * M for M in (A, B))
     if B is None or not _is_well_conditioned(B):
-        return lure_states(kind, drive, start, W, A, B), None
+        return _Run(tree, *lure_states(kind, drive, start, W, A, B, tree), None)
     wide = B.double()
     back = torch.linalg.inv(wide)
     A = None if A is None else (back @ A.double() @ wide).to(B.dtype)
     W = (W.double() @ wide).to(B.dtype)
-    return lure_states(Map(kind.activation, kind.keep), drive, start @ back.mT.to(B.dtype), W, A), B
+    start = None if start is None else start @ back.mT.to(B.dtype)
+    return _Run(tree, *lure_states(Map(kind.activation, kind.keep), drive, start, W, A, None, tree), B)
+
+
+def _drive(layer: LureLayer, x: Tensor) -> Tensor:
+    """``U x + b`` for rows: one product, also where it is differentiated, with the bias as a column of ``U``."""
+    return torch.cat([x, x.new_ones(len(x), 1)], 1) @ torch.cat([layer.weight_ih, layer.bias[:, None]], 1).mT
 
 
 def _is_well_conditioned(B: Tensor) -> bool:
@@ -91,25 +113,24 @@ def _lure_forward(layer: LureLayer, mode: _Swapped) -> Callable[..., tuple[Tenso
         check_sequence(x, layer.input_size)
         if torch.is_autocast_enabled(x.device.type):
             return RecurrentLayer.forward(layer, x, state)
-        states, B = _run(layer, mode, x, state)
-        if B is not None:
-            states = states @ B.mT
-        return states.transpose(0, 1), states[-1]
+        run = _run(layer, mode, x, state)
+        return run.tree.everywhere(run.read(run.states)).transpose(0, 1), run.tree.last(run.read(run.last))
 
     return forward
 
 
 def _model_forward(model: SequenceModel, mode: _Swapped) -> Callable[[Tensor], Tensor]:
-    """``model.forward`` with a layer on the kernel, of whose states only what the head reads is multiplied with B."""
+    """``model.forward`` with a layer on the kernel, of whose states only what the head reads is looked at."""
 
     def forward(x: Tensor) -> Tensor:
         layer = cast(LureLayer, model.layer)
         check_sequence(x, layer.input_size)
         if torch.is_autocast_enabled(x.device.type):
             return SequenceModel.forward(model, x)
-        states, B = _run(layer, mode, x, None)
-        read = over_time(states.transpose(0, 1), model.reduction)
-        return model.head(read if B is None else read @ B.mT)
+        run = _run(layer, mode, x, None)
+        if model.reduction == "last":
+            return model.head(run.read(run.tree.last(run.last)))
+        return model.head(run.read(over_time(run.tree.everywhere(run.states).transpose(0, 1), model.reduction)))
 
     return forward
 
@@ -197,7 +218,7 @@ def written_out(model: nn.Module) -> Iterator[_Swapped]:
     """
     mode = _Swapped()
     forwards: dict[nn.Module, Any] = {
-        m: _model_forward(m, mode) for m in model.modules() if isinstance(m, SequenceModel) and _read_through_B(m)
+        m: _model_forward(m, mode) for m in model.modules() if isinstance(m, SequenceModel) and _read_by_a_head(m)
     }
     forwards |= {m: _lure_forward(m, mode) for m in model.modules() if isinstance(m, LureLayer) and plain_layer(m)}
     try:
