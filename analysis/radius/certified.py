@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +20,13 @@ from stability.gains.lure import incremental_gain
 from stability.rules.gain_steps import last_storage
 from stability.rules.pairwise import metric
 from stability.solve.deadline import TimeLimit
-from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.threads import threads_for
 from stability.verify import verify_claim
 from stability.wire import digest_of
 
 from ...models.bounded_gain import BoundedGainRNN
-from ...models.deep import DeepNetwork
-from ...models.deep_gain import why_without_gain
 from ...models.network import SequenceModel
-from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
 from ..campaign.inputs import width
 from ..campaign.steps import step
@@ -41,6 +36,7 @@ from ..results import Record
 from ..tasks.scores import counted
 from .affine import affine_gains, affine_gains_at_steps, is_affine
 from .answers import by_row, check_step_labelled, step_logits
+from .networks import GIVEN, network_of
 from .stacks import is_residual, is_stack_of_pairs, residual_reach, stack_reach
 
 if TYPE_CHECKING:
@@ -48,7 +44,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 MOST_PAIRS = 2**24  # of classes, over all steps: words as classes have more
-GIVEN = "; a gain from the input to the logits that was proved otherwise can be given in Python as gain="
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,36 +95,6 @@ class CertifiedRadius(Record):
         return pd.DataFrame({**dict(zip(("sample", "step"), there)), **values})
 
 
-def _witness(model: SequenceModel, certificate: Any) -> Mapping[str, Any] | None:
-    if certificate is None:
-        return model.layer.witness()
-    if not isinstance(certificate, Certificate):
-        raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
-    proof = certificate.claim.proof
-    if certificate.verdict is not Verdict.CERTIFIED or proof is None:
-        return None
-    return proof.data if proof.kind == "multiplier_lmi" else model.layer.witness()  # other proofs have no metric
-
-
-def _network(model: nn.Module, every_step: bool = False) -> tuple[SequenceModel, DrivenSystem | PairwiseSystem]:
-    if isinstance(model, DeepNetwork):
-        raise UnsupportedError((why_without_gain(model) or "a deep network has its gain from its blocks alone") + GIVEN)
-    if not isinstance(model, SequenceModel) or not isinstance(model.layer, RecurrentLayer):
-        what = f"{type(model).__name__} is no SequenceModel: where the logits come from is not known here"
-        raise UnsupportedError(what + GIVEN)
-    subject = model.layer.driven()
-    if not isinstance(subject, (DrivenSystem, PairwiseSystem)):
-        what = f"{type(model.layer).__name__} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
-        if isinstance(subject, LayerStack):
-            what = (
-                "gains of layers on top of each other are not combined here (`stability radius` follows single inputs)"
-            )
-        raise UnsupportedError(what + GIVEN)
-    if (model.reduction == "all") is not every_step or not model.layer.outputs_hidden:
-        raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
-    return model, subject
-
-
 def _logits(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Logits in float64: the radius is about the stored weights, not about their rounding in a pass."""
     with untouched(model), torch.no_grad():
@@ -143,8 +108,8 @@ def _from_gain(gain: Any, model: nn.Module, horizon: int) -> tuple[float, Array 
         return check_number("gain", getattr(gain, "value", gain), strict=True), None, "given gain"
     if gain.proof is None:
         return math.inf, None, "no gain was proved"
-    network, subject = _network(model, getattr(model, "reduction", "") == "all")
-    proof, head = gain.proof.data, to_numpy(network.head.weight)
+    network = network_of(model, getattr(model, "reduction", "") == "all")
+    subject, proof, head = network.subject, gain.proof.data, network.head
     if not _same(gain.subject, subject):
         raise ConfigurationError("the gain is about another network than this model")
     if not np.array_equal(proof["H"], head):
@@ -187,11 +152,12 @@ def _same(one: Any, other: DrivenSystem | PairwiseSystem) -> bool:
 
 def _from_steps(model: nn.Module, certificate: Any, horizon: int, every_step: bool = False) -> tuple[float, Array, str]:
     """The same three by bounds of one step: with a proof of contraction and without, whichever is smaller."""
-    network, subject = _network(model, every_step)
-    witness, n = _witness(network, certificate), subject.states
+    network = network_of(model, every_step)
+    subject, witness = network.subject, network.witness(certificate)
+    n = subject.states
     if witness is not None and np.shape(witness["P"]) != (n, n):
         raise DimensionError("the certificate's P", (n, n), np.shape(witness["P"]))
-    head, mean = to_numpy(network.head.weight), network.reduction == "mean"
+    head, mean = network.head, network.reduction == "mean"
     bounds: list[StepBound] = [step_bound(subject), *([] if witness is None else [step_bound(subject, witness)])]
     joint = joint_bound(subject, horizon, mean) if isinstance(subject, PairwiseSystem) else None
     bounds += [] if joint is None else [joint]
@@ -263,8 +229,9 @@ def certified_radius(
     Under one perturbation all those answers hold at once whose radii exceed it.
 
     Args:
-        model: a ``SequenceModel`` with logits at the last step, of the mean output, or at every step; any model when
-            ``gain`` is given.
+        model: a ``SequenceModel`` with logits at the last step, of the mean output, or at every step; a module of one's
+            own in which there is one recurrent part (``torch.nn.RNN``, a registered cell) and one linear head on its
+            last or mean output; any model when ``gain`` is given.
         x: ``(batch, time, features)``.
         y: ``(batch,)`` class labels; or ``(batch, time)``, -100 where no class is asked for, for logits at every step.
         gain: from ``logit_gain`` or :func:`stability.incremental_gain` of the model's layer, with ``output`` the
@@ -328,7 +295,8 @@ def logit_gain(model: nn.Module, horizon: int, *, worth: float = math.inf, time_
     """The proved gain behind the radii: from input sequences to the logits, with what pairs of them differ by small.
 
     Args:
-        model: a ``SequenceModel`` on a Lur'e network, or on one with an activation on pairs.
+        model: a ``SequenceModel`` on a Lur'e network or on one with an activation on pairs, or a module of one's own
+            with such a part and a linear head, see :func:`stability.models.classifier.classifier`.
         horizon: time steps.
         worth: a gain above which the radii say little: a search that begins above it is short.
         time_limit: seconds.
@@ -339,7 +307,7 @@ def logit_gain(model: nn.Module, horizon: int, *, worth: float = math.inf, time_
     Raises:
         UnsupportedError: another kind of model.
     """
-    network, subject = _network(model, getattr(model, "reduction", "") == "all")
+    network = network_of(model, getattr(model, "reduction", "") == "all")
     options: dict[str, Any] = {
         "horizon": horizon,
         "measure": "final",
@@ -347,7 +315,7 @@ def logit_gain(model: nn.Module, horizon: int, *, worth: float = math.inf, time_
         "worth": worth,
         "time_limit": time_limit,
     }
-    return incremental_gain(subject, output=to_numpy(network.head.weight), **options)
+    return incremental_gain(network.subject, output=network.head, **options)
 
 
 def _worth(result: CertifiedRadius, attacked: list[float]) -> float:

@@ -39,6 +39,8 @@ _NEAR = 0.3
 """The share of the margin from which on a tube is taken as the one that better weights are made of."""
 _ENDED = 1e3
 """Of a margin: the share from which on a tube has as good as left all bounds."""
+_FAR = 1e3
+"""Where the search begins for an input at which no attack succeeded and every derivative is zero (dead ReLUs)."""
 _BATCH = 2**24
 """Bytes of ellipsoids and their costs at a time."""
 _STEPS_BACK = (2e-8, 1e-6, 1e-4, 1e-2, 0.1)
@@ -70,6 +72,7 @@ def _search(
     of the logarithms go for that, kept between the largest radius that held and the least that did not.
     """
     high = np.minimum(upper, 8.0 * linear_radius(task, run))
+    high = np.where(np.isposinf(high), _FAR, high)
     low, top, better = np.zeros(len(high)), high.copy(), np.zeros(len(high), dtype=int)
     trial = np.minimum(np.where(np.isfinite(upper), 0.5 * high, 0.08 * high), 0.9 * high)
     found = np.zeros((len(high), len(task.free), sum(len(stage.C) for stage in task.net.stages)))

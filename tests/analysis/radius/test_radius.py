@@ -363,7 +363,7 @@ def test_model_is_left_as_found_and_tables_are_made():
 
 def test_questions_without_an_answer_and_bad_input():
     model, x, y = network("elman")
-    with pytest.raises(UnsupportedError, match="no SequenceModel"):
+    with pytest.raises(UnsupportedError, match="no recurrent part"):
         certified_radius(nn.Sequential(nn.Flatten(), nn.Linear(T * F, C)).double(), x, y)
     with pytest.raises(UnsupportedError, match="no gain of LSTM, GRU .* as gain="):
         certified_radius(SequenceModel(LSTM(F, 4), C).double(), x, y)

@@ -1,0 +1,107 @@
+"""Which part of a model moves its logits: the recurrent part and the linear head that bounds of slopes are about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from stability.certificate import Certificate, Verdict
+from stability.errors import ConfigurationError, DisagreementError, UnsupportedError
+from stability.stacks.stack import LayerStack
+from stability.systems import DrivenSystem, PairwiseSystem
+
+from ...models.classifier import classifier
+from ...models.deep import DeepNetwork
+from ...models.deep_gain import why_without_gain
+from ...models.network import SequenceModel
+from ...models.recurrent import RecurrentLayer
+from ...models.tensors import to_numpy
+
+Array = NDArray[np.float64]
+GIVEN = "; a gain from the input to the logits that was proved otherwise can be given in Python as gain="
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A network as bounds are about it: its recurrent part, and the head on the last or mean state.
+
+    Attributes:
+        subject: the recurrent part.
+        head: ``(k, n)``.
+        reduction: ``last``, ``mean`` or ``all``.
+        layer: the toolkit's layer that runs it, where there is one.
+    """
+
+    subject: DrivenSystem | PairwiseSystem
+    head: Array
+    reduction: str
+    layer: RecurrentLayer | None = None
+
+    def witness(self, certificate: Any) -> Mapping[str, Any] | None:
+        """A metric and a rate: of the certificate, or of the proof that a layer carries."""
+        own = None if self.layer is None else self.layer.witness()
+        if certificate is None:
+            return own
+        if not isinstance(certificate, Certificate):
+            raise ConfigurationError(f"certificate must be a Certificate, got {type(certificate).__name__}")
+        proof = certificate.claim.proof
+        if certificate.verdict is not Verdict.CERTIFIED or proof is None:
+            return None
+        return proof.data if proof.kind == "multiplier_lmi" else own  # other proofs have no metric
+
+
+def network_of(model: nn.Module, every_step: bool = False) -> Network:
+    """The network behind logits that bounds of slopes follow.
+
+    Args:
+        model: a ``SequenceModel``, or a module of one's own in which one recurrent part and one linear head are found.
+        every_step: whether it answers at every step.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        UnsupportedError: another kind of model.
+
+    Example:
+        >>> from stability.models import ElmanRNN
+        >>> network_of(SequenceModel(ElmanRNN(2, 4), 3, reduction="mean")).reduction
+        'mean'
+    """
+    if isinstance(model, DeepNetwork):
+        raise UnsupportedError((why_without_gain(model) or "a deep network has its gain from its blocks alone") + GIVEN)
+    if not isinstance(model, SequenceModel):
+        return _of_ones_own(model, every_step)
+    name = type(model.layer).__name__
+    if not isinstance(model.layer, RecurrentLayer):
+        raise UnsupportedError(f"the layer of this model, {name}, is no recurrent layer known here{GIVEN}")
+    subject = _with_slopes(model.layer.driven(), name)
+    if (model.reduction == "all") is not every_step or not model.layer.outputs_hidden:
+        raise UnsupportedError(f"the logits are no linear function of the last (or mean) state{GIVEN}")
+    return Network(subject, to_numpy(model.head.weight), model.reduction, model.layer)
+
+
+def _of_ones_own(model: nn.Module, every_step: bool) -> Network:
+    """A module in which one recurrent part and a linear head behind it were found, and run beside it."""
+    name = type(model).__name__
+    if every_step:
+        raise UnsupportedError(f"{name} is no SequenceModel: its logits at every step are not read here{GIVEN}")
+    try:
+        read = classifier(model)
+    except (UnsupportedError, DisagreementError) as error:
+        raise UnsupportedError(f"{error}{GIVEN}") from error
+    return Network(_with_slopes(read.recurrent, f"the recurrent part of {name}"), read.weight, read.reduction)
+
+
+def _with_slopes(subject: Any, name: str) -> DrivenSystem | PairwiseSystem:
+    if isinstance(subject, (DrivenSystem, PairwiseSystem)):
+        return subject
+    what = f"{name} is no Lur'e system: no gain of LSTM, GRU and the like is proved here"
+    if isinstance(subject, LayerStack):
+        what = "gains of layers on top of each other are not combined here (`stability radius` follows single inputs)"
+    raise UnsupportedError(what + GIVEN)
