@@ -17,6 +17,7 @@ from ...models.tensors import check_sequence
 from .convolution import Window, convolution
 from .lstm import lstm_states
 from .lure import Map, lure_states
+from .pieces import pooled, rectified
 from .prefixes import Prefixes, apart, joined
 from .products import rows
 
@@ -176,12 +177,33 @@ def _convolution(original: Callable[..., Any], *args: Any, **options: Any) -> An
     return convolution(x, w, given["bias"], Window(stride, padding, dilation, given["groups"]))
 
 
+def _relu(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """ReLU of images in floating point, unless it overwrites what it is given; not of a state, step by step."""
+    inplace = options.get("inplace", len(args) > 1 and args[1])
+    given = args[0] if args else options.get("input")
+    if inplace or not isinstance(given, Tensor) or not given.is_floating_point() or given.dim() < 3:
+        return original(*args, **options)
+    return rectified(given)
+
+
+def _max_pool(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Pooling of floating-point images by the largest, where nobody asks for its place."""
+    names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+    given = {"stride": None, **dict(zip(names, args)), **options}
+    x, wide = given["input"], given.pop("return_indices", False)
+    if wide or not x.is_floating_point() or set(given) - set(names) or given["stride"] in ([], ()):
+        return original(*args, **options)
+    return pooled(x, *(given[name] for name in names[1:6] if name in given))
+
+
 class _Swapped(TorchFunctionMode):
     """Calls of ``torch`` for which there is a kernel go to it."""
 
     kernels: ClassVar[dict[Any, Callable[..., Any]]] = {
         torch.lstm: _lstm,
         **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), _convolution),
+        **dict.fromkeys((torch.relu, Tensor.relu, nn.functional.relu), _relu),
+        **dict.fromkeys((torch.max_pool2d, nn.functional.max_pool2d), _max_pool),
     }
 
     def __init__(self) -> None:
@@ -200,7 +222,8 @@ class _Swapped(TorchFunctionMode):
 def written_out(model: nn.Module) -> Iterator[_Swapped]:
     """Inside, what has a kernel of its own runs on it: equal to rounding, twice differentiable, without a graph a step.
 
-    Kernels stand for the layers ``phi(W h + U x + b)`` (maps and forward Euler), ``torch.nn.LSTM`` and convolutions.
+    Kernels stand for the layers ``phi(W h + U x + b)`` (maps and forward Euler), ``torch.nn.LSTM``, convolutions, and
+    ReLU and pooling of images by the largest.
 
     Args:
         model: any module, which is left as it was.

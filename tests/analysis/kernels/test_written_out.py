@@ -35,6 +35,22 @@ class Images(nn.Module):
         return self.third(z.flatten(2)).mean(2)
 
 
+class Pooled(nn.Module):
+    """ReLU and pooling in both orders; what ReLU leaves is read besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 6, 3, padding=1)
+        self.rectify, self.pool = nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = self.first(x[:, None])
+        y = self.rectify(z)
+        pooled = self.pool(y)
+        a = nn.functional.max_pool2d(self.second(pooled), (3, 2), stride=1, padding=1).relu()
+        return a.mean((2, 3))[:, :3] + y.square().mean((2, 3))[:, 1:]
+
+
 class Directions(nn.Module):
     """``torch.nn.LSTM`` with two layers both ways, all states read, from a learned start."""
 
@@ -74,13 +90,14 @@ MODELS = {
     "lstm both ways": Directions,
     "lstm without bias": lambda: Directions(bias=False),
     "images": Images,
+    "pooled images": Pooled,
 }
 
 
 def problem(kind: str, time: int = 6):
     torch.manual_seed(5)
     model = MODELS[kind]().double()
-    return model, torch.randn(7, time, 2 if kind != "images" else 5, dtype=torch.float64), torch.arange(7) % 3
+    return model, torch.randn(7, time, 2 if "images" not in kind else 5, dtype=torch.float64), torch.arange(7) % 3
 
 
 def product(gradient, at, directions):
@@ -103,7 +120,7 @@ def assert_equal(found, expected):
 @pytest.mark.parametrize("time", [1, 6])
 @pytest.mark.parametrize("kind", sorted(MODELS))
 def test_loss_gradient_and_products_are_those_of_the_recorded_graph(kind, time):
-    model, x, y = problem(kind, time if kind != "images" else 6)
+    model, x, y = problem(kind, time if "images" not in kind else 6)
     x.requires_grad_(time > 1)  # images that are data keep their patches
     at = [*model.parameters(), *([x] if x.requires_grad else [])]
     directions = [torch.randn_like(p) for p in at]
@@ -118,7 +135,7 @@ def test_loss_gradient_and_products_are_those_of_the_recorded_graph(kind, time):
     assert not [module for module in model.modules() if "forward" in vars(module)]
 
 
-@pytest.mark.parametrize("kind", ["lipschitz", "contracting", "lstm both ways", "images"])
+@pytest.mark.parametrize("kind", ["lipschitz", "contracting", "lstm both ways", "images", "pooled images"])
 def test_a_gradient_by_the_input_alone_is_the_same(kind):
     model, x, y = problem(kind)
     for p in model.parameters():
@@ -131,7 +148,7 @@ def test_a_gradient_by_the_input_alone_is_the_same(kind):
     assert_equal(product(own, [x], [x]), product(gradient, [x], [x]))
 
 
-ALIKE = [kind for kind in MODELS if kind != "images" and not kind.startswith("lstm")]
+ALIKE = [kind for kind in MODELS if "images" not in kind and not kind.startswith("lstm")]
 
 
 @pytest.mark.parametrize("kind", ALIKE)
@@ -163,6 +180,33 @@ def test_a_second_gradient_of_one_pass_is_not_differentiated():
     torch.autograd.grad(loss, at, retain_graph=True)
     with pytest.raises(NotImplementedError, match="one gradient of each pass"):
         torch.autograd.grad(loss, at, create_graph=True)
+
+
+def test_pooling_of_what_relu_leaves_is_exact_with_its_derivative():
+    """Where all of a window is negative, too, and from images without a batch.
+
+    What is written to after ReLU is pooled as it then is; ReLU in place, whole numbers and places stay torch's.
+    """
+    torch.manual_seed(0)
+    x = torch.randn(3, 6, 6, requires_grad=True)
+    found = []
+    for inside in (False, True):
+        with written_out(nn.Identity()) if inside else nullcontext() as kernels:
+            y = nn.functional.max_pool2d(torch.relu(x - 1.0), 2)
+        found.append([y, *torch.autograd.grad(y.square().sum(), x)])
+    assert kernels is not None
+    assert kernels.used
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+    with written_out(nn.Identity()), torch.no_grad():
+        lowered = torch.relu(x)
+        lowered -= 5.0
+        assert nn.functional.max_pool2d(lowered, 2).max() < 0
+        kept = x.detach().clone()
+        assert nn.functional.relu(kept, inplace=True) is kept
+        largest, places = nn.functional.max_pool2d(x, 2, return_indices=True)
+        assert places.shape == largest.shape
+        assert torch.equal(torch.relu(torch.tensor([-2, 3])), torch.tensor([0, 3]))
 
 
 class Damped(LipschitzRNN):
