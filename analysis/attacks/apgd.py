@@ -82,8 +82,10 @@ def ascend_loss(
     objective: Callable[[Tensor, Tensor], Tensor],
     generator: torch.Generator,
     rival: Tensor | None = None,
+    start: Tensor | None = None,
+    stride: float = 2.0,
 ) -> tuple[Tensor, int]:
-    """One run from a random start; the first misclassified point visited, else that of highest loss.
+    """One run from a start; the first misclassified point visited, else that of highest loss.
 
     A sequence that has a misclassified point takes part in no further step.
 
@@ -91,8 +93,10 @@ def ascend_loss(
         threat: the problem.
         steps: gradient steps.
         objective: logits ``(batch, classes)`` and labels to losses ``(batch,)``.
-        generator: of the start.
+        generator: of a random start.
         rival: classes ``(batch,)`` whose lead over the true ones is the loss in place of the objective.
+        start: points ``(batch, time, features)`` to begin at, pulled into ball and bounds; ``None``: random ones.
+        stride: length of the first step, in radii.
 
     Returns:
         Points ``(batch, time, features)``, and the steps taken.
@@ -102,9 +106,11 @@ def ascend_loss(
     def loss(logits: Tensor, y: Tensor) -> Tensor:
         return objective(logits, y) if rival is None else _lead(logits, y, rival)
 
-    z = threat.inside(threat.x + shape.random(threat.x, threat.reach, generator))
+    if start is None:
+        start = threat.x + shape.random(threat.x, threat.reach, generator)
+    z = threat.inside(start)
     value, gradient, logits = threat.ascend(z, loss)
-    length, none = torch.zeros_like(value) + 2 * threat.reach, torch.zeros_like(value)
+    length, none = (torch.zeros_like(value) + stride * threat.reach).to(value.dtype), torch.zeros_like(value)
     at = _Climb(z, z, value, gradient, z, value, gradient, length, none, none.bool(), value)
     answer, rows = z.clone(), torch.arange(len(z), device=z.device)
     reviews, last_review = checkpoints(steps), 0

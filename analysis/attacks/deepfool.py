@@ -73,7 +73,7 @@ def search_boundary(threat: Threat, steps: int, overshoot: float, candidates: in
     return z, steps
 
 
-def _draw_back(threat: Threat, z: Tensor, halvings: int) -> Tensor:
+def draw_back(threat: Threat, z: Tensor, halvings: int) -> Tensor:
     """A misclassified point of the segment from ``x`` to each misclassified ``z``, close to where the class changes.
 
     The last step of the search may be long: where entries stand at a bound, the rest has to make up for them.
@@ -168,5 +168,5 @@ def deepfool(
         raise ConfigurationError(f"overshoot must be at most 1, got {overshoot!r}")
     with untouched(model), kept_memory():
         z, taken = search_boundary(threat, steps, overshoot, candidates)
-        z = _draw_back(threat, z, halvings)
+        z = draw_back(threat, z, halvings)
         return threat.judge("deepfool", z, taken)

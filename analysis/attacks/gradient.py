@@ -13,6 +13,7 @@ from stability.errors import ConfigurationError
 from ..guard import check_int, check_number
 from .apgd import apgd
 from .deepfool import deepfool
+from .strong import strong
 from .threat import LOSSES, AttackResult, Bounds, Threat, check_loss, margins, open_threat
 
 CLEAR = 1e-3
@@ -164,5 +165,11 @@ def pgd(
     return threat.attacked("pgd", lambda part: climb(part, steps, length, loss, generator), restarts)
 
 
-ATTACKS: dict[str, Callable[..., Any]] = {"fgsm": fgsm, "pgd": pgd, "apgd": apgd, "deepfool": deepfool}
-SMALLEST = frozenset({"deepfool"})  # those that look for the smallest perturbation whatever the radius
+ATTACKS: dict[str, Callable[..., Any]] = {
+    "fgsm": fgsm,
+    "pgd": pgd,
+    "apgd": apgd,
+    "deepfool": deepfool,
+    "strong": strong,
+}
+SMALLEST = frozenset({"deepfool", "strong"})  # those whose one answer is pulled back to every radius

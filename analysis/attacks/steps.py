@@ -14,6 +14,7 @@ from ..campaign.inputs import width
 from ..campaign.steps import step
 from ..memory import kept_memory
 from ..tasks import Task
+from .deepfool import deepfool
 from .noise import noise_sweep, parameter_noise_sweep
 from .scores import ScoreSweep, attack_scores, noise_scores
 from .sweep import SweepResult, attack_sweep
@@ -51,19 +52,16 @@ def _on_weights(model: nn.Module, task: Task, x: Tensor, y: Tensor, told: dict[s
 def _attacks_step(work: Work) -> None:
     model, task, x, y, bounds = work.disturbed(work.budget.attacked)
     span, budget = width(bounds), work.budget
-    plans: list[tuple[str, str, tuple[float, ...], dict[str, Any]]] = [
-        ("pgd", "linf", budget.epsilons_linf, {"steps": budget.steps}),
-        ("pgd", "l2", budget.epsilons_l2, {"steps": budget.steps}),
-    ]
     whole = task.labels_sequences
-    if whole:
-        plans += [("deepfool", "linf", budget.epsilons_linf, {}), ("deepfool", "l2", budget.epsilons_l2, {})]
     common: dict[str, Any] = {"bounds": bounds, "seed": work.seed}
     frames = []
-    for attack, norm, sizes, options in plans:
-        told = {"epsilons": [e * span for e in sizes], "norm": norm, **common, **options}
+    for norm, sizes in (("linf", budget.epsilons_linf), ("l2", budget.epsilons_l2)):
+        told = {"epsilons": [e * span for e in sizes], "norm": norm, **common}
         if whole:
-            frames.append(attack_sweep(model, x, y, attack=attack, **told).frame())
+            near = deepfool(model, x, y, norm=norm, **common)
+            tried = {"steps": budget.steps, "starts": budget.starts}
+            frames.append(attack_sweep(model, x, y, attack="strong", near=near, **tried, **told).frame())
+            frames.append(attack_sweep(model, x, y, attack="deepfool", near=near, **told).frame())
         else:
-            frames.append(attack_scores(model, x, y, task=task, **told).frame())
+            frames.append(attack_scores(model, x, y, task=task, attack="pgd", steps=budget.steps, **told).frame())
     work.write_table("attacks.csv" if whole else "attack_scores.csv", pd.concat(frames, ignore_index=True))

@@ -20,7 +20,7 @@ from ..guard import check_number, untouched
 from ..intervals import check_confidence, over_seeds, wilson
 from ..results import Record
 from .gradient import ATTACKS, SMALLEST
-from .threat import Bounds, Threat, open_threat
+from .threat import AttackResult, Bounds, Threat, open_threat
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +104,7 @@ def attack_sweep(
     mask: Tensor | None = None,
     seed: int = 0,
     confidence: float = 0.95,
+    near: AttackResult | None = None,
     **options: Any,
 ) -> SweepResult:
     """Worst-case accuracy over a grid of radii.
@@ -118,12 +119,15 @@ def attack_sweep(
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         epsilons: radii; 0 gives the clean accuracy.
-        attack: ``"fgsm"``, ``"pgd"``, ``"apgd"`` or ``"deepfool"``.
+        attack: ``"fgsm"``, ``"pgd"``, ``"apgd"``, ``"deepfool"`` or ``"strong"`` (the last two and APGD in turns, from
+            the largest radius down).
         norm: ``"linf"`` or ``"l2"`` over the whole sequence.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
         mask: boolean, broadcasts to ``x``: true where the attack may change something.
         seed: of random starts.
         confidence: of the intervals.
+        near: what ``deepfool`` gave for the same sequences, norm, bounds and mask, if it was run: ``"deepfool"`` takes
+            its points, ``"strong"`` begins at them.
         **options: handed to the attack, such as ``steps=7, step_size=0.01``.
 
     Returns:
@@ -144,18 +148,23 @@ def attack_sweep(
         raise ConfigurationError(f"attack must be one of {sorted(ATTACKS)}, got {attack!r}")
     run = ATTACKS[attack]
     unknown = sorted(set(options) - set(inspect.signature(run).parameters) | ({"epsilon"} & set(options)))
+    if near is not None and attack not in SMALLEST:
+        raise ConfigurationError(f"near= is for {' and '.join(sorted(SMALLEST))}: {attack} has no use for it")
     if unknown:
         raise ConfigurationError(f"{attack} has no option {', '.join(unknown)} in a sweep")
     sizes, confidence = check_levels("epsilons", epsilons), check_confidence(confidence)
     threat = open_threat(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
     x = threat.x
 
-    def found(part: Threat, **radius: float) -> Tensor:
+    def found(part: Threat, **radius: Any) -> Tensor:
         box = (part.box.lower, part.box.upper)  # equal where the mask forbids a change
         return run(model, part.x, part.y, norm=norm, bounds=box, seed=threat.seed, **radius, **options).adversarial
 
     # an attack that does not depend on the radius searches once, and is pulled back to each
-    smallest = found(threat) if attack in SMALLEST else None
+    smallest = None
+    if attack in SMALLEST:
+        own: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
+        smallest = near.adversarial if near is not None and not own else found(threat, **own)
     broken = torch.full((len(x),), math.inf, dtype=torch.float64)
     for epsilon in sizes:
         standing = torch.isinf(broken).nonzero()[:, 0].to(x.device)

@@ -20,7 +20,8 @@ class Budget:
         levels: standard deviations of white noise and shares of salt and pepper, within inputs in [0, 1].
         epsilons_linf: radii of attacks in the largest change of an entry.
         epsilons_l2: radii of attacks in the Euclidean norm of the whole sequence's change.
-        steps: of PGD.
+        steps: of each run of APGD, where every sequence has one class, else of PGD.
+        starts: of APGD, for each sequence at each radius that it is attacked with.
         stretch: how many times longer than the task's sequences the hidden state is followed.
         iterations: Lanczos iterations for the Hessian's ends.
         probes: random vectors for the Hessian's trace and density.
@@ -44,7 +45,8 @@ class Budget:
     levels: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
     epsilons_linf: tuple[float, ...] = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08)
     epsilons_l2: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
-    steps: int = 7
+    steps: int = 10
+    starts: int = 2
     stretch: int = 10
     iterations: int = 32
     probes: int = 4

@@ -91,7 +91,15 @@ def attack(
     context: typer.Context,
     model: Model,
     *,
-    attack: Annotated[str, choice("The adversary.", ("pgd", "apgd", "fgsm", "deepfool"), "--attack")] = "pgd",
+    attack: Annotated[
+        str | None,
+        choice(
+            "The adversary; strong: DeepFool and APGD, as in the report. By default strong, with --step-size and for "
+            "targets that are not one class a sequence pgd.",
+            ("strong", "pgd", "apgd", "fgsm", "deepfool"),
+            "--attack",
+        ),
+    ] = None,
     norm: Annotated[str, choice("Over the whole sequence.", ("linf", "l2"), "--norm")] = "linf",
     epsilons: Annotated[
         str | None,
@@ -117,6 +125,7 @@ def attack(
     subject = open_with_task(model, data, compute)
     x, y, bounds = test_part(subject, samples)
     whole = subject.task.labels_sequences
+    attack = attack or ("strong" if whole and step_size is None else "pgd")
     if not whole and attack not in DRIVEN:
         said = f"--attack {attack} needs one class label per sequence; {' and '.join(DRIVEN)} drive up any loss"
         raise ConfigurationError(said)

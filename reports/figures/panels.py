@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..formatting import metric_word, number
-from ..stored.collect import ModelRecord, select
+from ..stored.collect import STRONGEST, ModelRecord, select
 from ..vocabulary import NAMES
 from .svg import INK, MUTED, label, legend_below, panel, series_color, to_svg
 
@@ -184,7 +184,13 @@ def rows_of(model: ModelRecord, frame: str, keys: Mapping[str, str]) -> pd.DataF
 
 
 def sweep(
-    models: Sequence[ModelRecord], frame: str, keys: Mapping[str, str], title: str, axis: str, name: str
+    models: Sequence[ModelRecord],
+    frame: str,
+    keys: Mapping[str, str],
+    title: str,
+    axis: str,
+    name: str,
+    clean: Mapping[str, float],
 ) -> str | None:
     """Accuracy with its confidence band against the strength of a perturbation.
 
@@ -195,6 +201,7 @@ def sweep(
         title: the panel's title.
         axis: the horizontal axis in words.
         name: identifier in the page.
+        clean: the accuracy of models by name, undisturbed; it stands at 0 in place of that of the curve's sequences.
     """
     strength = "level" if frame == "noise" else "epsilon"
     found = [(i, m, rows) for i, m in enumerate(models) if (rows := rows_of(m, frame, keys)) is not None]
@@ -202,6 +209,9 @@ def sweep(
         return None
     with panel(title) as (figure, axes):
         for i, m, rows in found:
+            if m.name in clean:
+                rows = rows[rows[strength] > 0]
+                axes.plot([0.0], [clean[m.name]], "_", color=series_color(i), markersize=9, markeredgewidth=1.8)
             _band(axes, rows[strength], rows["ci_low"], rows["ci_high"], i, alpha=_faint(found))
             axes.plot(rows[strength], rows["accuracy"], label=label(m.title), **look(i))
         _percent_axis(axes, _chance(models))
@@ -266,12 +276,16 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
 
 
 def _attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
-    """Accuracy under attack, of whole sequences or over the answers of each; ``None`` where that is not the metric."""
-    rows = rows_of(model, "attacks", keys)
-    if rows is None and "attack_scores" in model.frames:
-        scored = rows_of(model, "attack_scores", {**keys, "metric": "accuracy"})
-        return None if scored is None else scored.rename(columns={"score": "accuracy"})
-    return rows
+    """Accuracy under the strongest attack, of whole sequences or over the answers of each; ``None`` if neither."""
+    for attack in STRONGEST:
+        told = {"attack": attack, **keys}
+        rows = rows_of(model, "attacks", told)
+        if rows is None and "attack_scores" in model.frames:
+            rows = rows_of(model, "attack_scores", {**told, "metric": "accuracy"})
+            rows = None if rows is None else rows.rename(columns={"score": "accuracy"})
+        if rows is not None:
+            return rows
+    return None
 
 
 def density(model: ModelRecord, index: int, name: str) -> str | None:

@@ -23,7 +23,7 @@ from ..formatting import (
     verdict_word,
     wilson,
 )
-from ..stored.collect import ModelRecord, Report, select
+from ..stored.collect import ModelRecord, Report, worst
 from .layout import NAMED, Cell, Column, Table, tabulate, text
 from .marks import HEURISTIC, MEASURED, PROVED
 from .performance import score
@@ -106,9 +106,7 @@ def _exponent(model: ModelRecord) -> str:
 
 def _radius(models: Sequence[ModelRecord]) -> float | None:
     """The one size of perturbations at which models are compared: the second smallest that all were attacked with."""
-    sizes = [
-        set(select(m.frames["attacks"], attack="pgd", norm="l2")["epsilon"]) for m in models if "attacks" in m.frames
-    ]
+    sizes = [set(worst(m.frames["attacks"], norm="l2")["epsilon"]) for m in models if "attacks" in m.frames]
     common = sorted(e for e in set.intersection(*sizes) if e > 0) if sizes else []
     return float(common[min(1, len(common) - 1)]) if common else None
 
@@ -117,7 +115,7 @@ def _attacked(model: ModelRecord, size: float) -> str:
     frame = model.frames.get("attacks")
     if frame is None:
         return "–"
-    rows = select(frame, attack="pgd", norm="l2", epsilon=size)
+    rows = worst(frame, norm="l2", epsilon=size)
     return "–" if rows.empty else percent(float(rows["accuracy"].iloc[0]))
 
 

@@ -9,7 +9,7 @@ from ..boxes import interval
 from ..formatting import count
 from ..stored.collect import ModelRecord
 
-STRONG = 20  # steps of PGD below which benchmarks of robustness call an attack weak
+ENOUGH = 20  # steps of PGD below which benchmarks of robustness call an attack weak
 _BAND = "bands: 95 % intervals for the sampling of sequences"
 
 
@@ -71,10 +71,24 @@ def _noise(model: ModelRecord) -> str:
 
 def _attacks(model: ModelRecord) -> str:
     n = _n(model, "attacks", "attack_scores")
+    frame = model.frames.get("attacks")
+    if frame is not None and "strong" in set(frame["attack"]):
+        return _list(n, _strong(model), _clipped(model), _BAND)
     steps = _budget(model, "steps")
-    pgd = _some("PGD ", steps, " steps from one random start, cross entropy")
-    weak = "a weak attack: stronger ones find more" if isinstance(steps, int) and steps < STRONG else ""
+    loss = "cross entropy" if frame is not None else "the loss of the task"
+    pgd = _some("PGD ", steps, f" steps from one random start, {loss}")
+    weak = "a weak attack: stronger ones find more" if isinstance(steps, int) and steps < ENOUGH else ""
     return n and _list(n, pgd, weak, _clipped(model), _BAND)
+
+
+def _strong(model: ModelRecord) -> str:
+    """DeepFool and APGD in turns, see ``stability.analysis.attacks.strong``."""
+    steps, starts = _budget(model, "steps"), _budget(model, "starts")
+    known = isinstance(starts, int) and starts > 1
+    others = f", {count(starts - 1)} at random (cross entropy{', margin' if starts > 2 else ''})" if known else ""
+    apgd = _some("APGD of ", steps, " steps on what DeepFool leaves")
+    begun = _some("", starts, f" starts: DeepFool's point (margin loss){others}") if starts else ""
+    return "strong attack: DeepFool, then " + "; ".join(filter(None, (apgd, begun)))
 
 
 def _robustness(model: ModelRecord) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..boxes import interval
 from ..figures import panels as figures
 from ..formatting import METRICS, count, number
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
+from .answer import accuracy
 from .layout import FEW, NAMED, Panel, Section, Table, draw, field, tabulate
 from .marks import HEURISTIC, MEASURED
 from .protocol import protocol
@@ -30,10 +32,21 @@ def _ranges(models: Sequence[ModelRecord]) -> str:
     return f" Inputs lie in {' or '.join(ranges)}; sizes are in their unit, attacks stay in that range."
 
 
+def _beginning(models: Sequence[ModelRecord], many: bool) -> str:
+    """How undisturbed sequences stand in curves and tables."""
+    curved = [m for m in models if {"noise", "attacks"} & set(m.frames)]
+    if curved and _clean(models).keys() >= {m.name for m in curved}:
+        where = "stands in the first table" if many else "is the tick at 0, as in the first table"
+        return f" Accuracy without any disturbance {where}; curves are of part of its sequences."
+    return " They begin at what is measured on their own sequences, part of those of the first table."
+
+
 PLANS = (
     ("noise", {"noise": "white"}, "White noise", "standard deviation of the noise"),
     ("noise", {"noise": "salt_pepper"}, "Salt-and-pepper noise", "share of entries replaced"),
     ("noise", {"noise": "parameters"}, "Noise on the weights", WEIGHTS),
+    ("attacks", {"attack": "strong", "norm": "linf"}, "Strong attack, any entry", LINF),
+    ("attacks", {"attack": "strong", "norm": "l2"}, "Strong attack, Euclidean", L2),
     ("attacks", {"attack": "pgd", "norm": "linf"}, "PGD attack, any entry", LINF),
     ("attacks", {"attack": "pgd", "norm": "l2"}, "PGD attack, Euclidean", L2),
     ("attacks", {"attack": "deepfool", "norm": "linf"}, "DeepFool attack, any entry", LINF),
@@ -43,10 +56,16 @@ PLANS = (
 SCORED = tuple(
     (step, {**keys, "metric": name}, f"{title}: {words}", axis)
     for step, keys, title, axis in PLANS
-    if keys.get("attack") != "deepfool"
+    if keys.get("attack") not in ("deepfool", "strong")
     for name, words in METRICS.items()
 )
 """The same of tasks with a value, or with a target at every step."""
+
+
+def _clean(models: Sequence[ModelRecord]) -> dict[str, float]:
+    """The one undisturbed accuracy of each model, which the answer shows; none where curves are over trainings."""
+    found = ((m.name, accuracy(m)) for m in models if not m.trainings.several)
+    return {name: known[0] for name, known in found if known is not None}
 
 
 def _curves(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Panel, ...]:
@@ -54,7 +73,7 @@ def _curves(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Pan
     out: tuple[Panel, ...] = ()
     for step, keys, title, axis in PLANS:
         name = "-".join((step, *keys.values())).replace("_", "-")
-        svg = figures.sweep(models, step, keys, title, axis, name)
+        svg = figures.sweep(models, step, keys, title, axis, name, _clean(models))
         out += draw((svg, ""), marks=(MEASURED,), protocol=said[step], made=(step,))
     for step, keys, title, axis in SCORED:
         frame = SCORES[step]
@@ -62,9 +81,9 @@ def _curves(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Pan
         svg = figures.scores(models, frame, keys, title, axis, name)
         out += draw((svg, ""), marks=(MEASURED,), protocol=said[step], made=(step,))
     between = "Thick lines without markers: accuracy that is proved up to this radius. Lines with "
-    svg = figures.proved(models, {"attack": "pgd", "norm": "l2"}, "Proved and attacked", "proved-l2")
+    svg = figures.proved(models, {"norm": "l2"}, "Proved and attacked", "proved-l2")
     return out + draw(
-        (svg, between + "markers: accuracy that PGD leaves. The truth lies between them."),
+        (svg, between + "markers: accuracy that the strongest attack here leaves. The truth lies between them."),
         marks=(HEURISTIC, MEASURED),
         protocol=f"Certified: {said['robustness']}. Attacked: {said['attacks']}",
         made=("robustness", "attacks"),
@@ -73,11 +92,13 @@ def _curves(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Pan
 
 def _rows(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Table, ...]:
     """A row a model in a table for every kind of perturbation."""
+    clean = _clean(models)
+    told: dict[str, dict[str, Any]] = {s: {"protocol": line, "step": s, "clean": clean} for s, line in said.items()}
     out: tuple[Table, ...] = ()
     for step, keys, title, axis in PLANS:
-        out += strengths(models, step, keys, f"{title}: accuracy by {axis}", protocol=said[step], step=step)
+        out += strengths(models, step, keys, f"{title}: accuracy by {axis}", **told[step])
     for step, keys, title, axis in SCORED:
-        out += strengths(models, SCORES[step], keys, f"{title} by {axis}", protocol=said[step], step=step)
+        out += strengths(models, SCORES[step], keys, f"{title} by {axis}", **told[step] | {"clean": {}})
     return out
 
 
@@ -110,7 +131,7 @@ def robustness(report: Report) -> Section | None:
         "disturbed on purpose, with full knowledge of the network. "
         + bands(report)
         + _ranges(models)
-        + " They begin at what is measured on their own sequences, part of those of the first table."
+        + _beginning(models, many)
         + " A network with values to give has no curve where noise on its weights makes it diverge." * other,
         tables,
         panels,

@@ -28,7 +28,14 @@ def shade(share: float) -> str:
 
 
 def strengths(
-    models: Sequence[ModelRecord], frame: str, keys: Mapping[str, str], caption: str, *, protocol: str, step: str
+    models: Sequence[ModelRecord],
+    frame: str,
+    keys: Mapping[str, str],
+    caption: str,
+    *,
+    protocol: str,
+    step: str,
+    clean: Mapping[str, float],
 ) -> tuple[Table, ...]:
     """The table of one perturbation; none where it was not measured.
 
@@ -39,10 +46,11 @@ def strengths(
         caption: what is shown against what.
         protocol: how it was measured.
         step: that it is from.
+        clean: accuracies of models by name, undisturbed; the table begins above 0 where those of all stand elsewhere.
     """
     at, value = "level" if frame.startswith("noise") else "epsilon", "score" if frame.endswith("scores") else "accuracy"
     found = {m.name: rows for m in models if (rows := rows_of(m, frame, keys)) is not None}
-    every = sorted({float(v) for rows in found.values() for v in rows[at]})
+    every = sorted({float(v) for rows in found.values() for v in rows[at] if v > 0 or not clean.keys() >= found.keys()})
     levels = [every[k * (len(every) - 1) // (MOST - 1)] for k in range(MOST)] if len(every) > MOST else every
     name = keys.get("metric", "accuracy")
 

@@ -195,7 +195,7 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
     )
     attacks = [
         (a, n, e, accuracy * np.exp(-9 * e))
-        for a, n in (("pgd", "linf"), ("pgd", "l2"), ("deepfool", "linf"), ("deepfool", "l2"))
+        for a, n in (("strong", "linf"), ("strong", "l2"), ("deepfool", "linf"), ("deepfool", "l2"))
         for e in np.linspace(0, 0.3, 7)
     ]
     frame = pd.DataFrame(attacks, columns=["attack", "norm", "epsilon", "accuracy"])

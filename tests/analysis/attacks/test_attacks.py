@@ -235,7 +235,7 @@ def test_the_judge_puts_back_what_was_wrong_already(network):
     assert (result.norms[2:] > 0.04).any()
 
 
-@pytest.mark.parametrize("attack", ["fgsm", "pgd", "apgd", "deepfool"])
+@pytest.mark.parametrize("attack", sorted(ATTACKS))
 def test_radius_zero_leaves_everything_in_place(network, attack):
     model, x, y = network
     result = ATTACKS[attack](model, x, y, epsilon=0)

@@ -123,7 +123,9 @@ def test_every_kind_of_noise_and_attack_of_the_tables_is_there(analysed: Path) -
     noise, attacks = pd.read_csv(analysed / "noise.csv"), pd.read_csv(analysed / "attacks.csv")
     assert set(noise["noise"]) == {"white", "salt_pepper", "parameters"}
     kinds = set(zip(attacks["attack"], attacks["norm"]))
-    assert kinds == {(attack, norm) for attack in ("pgd", "deepfool") for norm in ("linf", "l2")}
+    assert kinds == {(attack, norm) for attack in ("strong", "deepfool") for norm in ("linf", "l2")}
+    left = attacks.pivot_table(index=["norm", "epsilon"], columns="attack", values="accuracy")
+    assert (left["strong"] <= left["deepfool"]).all()
     for frame in (noise[noise["level"] == 0], attacks[attacks["epsilon"] == 0]):
         assert frame["accuracy"].nunique() == 1
 

@@ -120,7 +120,7 @@ def test_a_table_that_was_changed_is_left_out_and_named(small_dir: Path) -> None
     assert "noise" in record.frames
     text = page(small_dir)
     assert "changed after the analysis wrote it" in text
-    assert "PGD attack" not in text
+    assert "Strong attack" not in text
 
 
 def replay() -> Certificate:

@@ -284,7 +284,7 @@ def answers(folder: Path) -> list[list[str]]:
         share = result.get("test_metric", documents["performance"].get(title, {}).get("value"))
         n = documents["performance"].get(title, {}).get("sequences")
         low, high = (percent(end) for end in wilson(share, n)) if n else ("", "")
-        attacked = pd.read_csv(m.folder / "attacks.csv").query("attack == 'pgd' and norm == 'l2'")
+        attacked = pd.read_csv(m.folder / "attacks.csv").query("attack == 'strong' and norm == 'l2'")
         attacked = attacked[(attacked.epsilon - 0.1).abs() < 1e-9]["accuracy"].item()
         stored = m.folder / "robustness.csv"
         kept = pd.read_csv(stored).query("radius >= 0.1")["certified_accuracy"].max() if stored.is_file() else None

@@ -17,7 +17,7 @@ from stability.reports import render
 from stability.reports.figures import crowd
 from stability.reports.figures.eigenvalues import Region, extremes
 from stability.reports.figures.panels import scores, sweep
-from stability.reports.formatting import metric
+from stability.reports.formatting import metric, percent
 from stability.reports.page.marks import MARKS
 from stability.reports.page.spectra import clouds
 from stability.reports.stored.collect import collect
@@ -108,7 +108,7 @@ def heights_of_the_curve(folder: Path) -> set[float]:
     if (folder / "models" / "contracting" / "noise_scores.csv").is_file():
         drawn = scores(models, "noise_scores", {"noise": "white", "metric": "mse"}, *more)
     else:
-        drawn = sweep(models, "noise", {"noise": "white"}, *more)
+        drawn = sweep(models, "noise", {"noise": "white"}, *more, {})
     strokes = re.findall(r'<path [^>]*?d="([^"]*)"[^>]*stroke-width="1.7"', str(drawn))
     return {float(y) for y in re.findall(r"[ML] \S+ (\S+)", max(strokes, key=lambda d: d.count("L")))}
 
@@ -256,3 +256,34 @@ def test_the_pictures_show_the_map_that_runs() -> None:
             np.testing.assert_allclose(np.abs(shrunk), 1.0, atol=1e-9)
     antisymmetric = np.array([-0.01 + 3j, -0.01 - 3j])  # decays in continuous time, grows under Euler
     assert not Region("euler", 0.1).holds(antisymmetric).any()
+
+
+def test_without_disturbance_the_page_has_one_accuracy(small_dir: Path) -> None:
+    """Curves are of part of the sequences: at 0 stands the accuracy of the first table, not that of the part."""
+    folder = small_dir / "models" / "contracting"
+    (folder / "performance.json").write_text(json.dumps({"metric": "accuracy", "value": 0.8125, "sequences": 1000}))
+    document = json.loads((folder / "run.json").read_text())
+    document["result"]["test_metric"] = 0.8125
+    (folder / "run.json").write_text(json.dumps(document))
+    models, more = collect(small_dir).models, ("White noise", "level", "noise-white")
+    own = sweep(models, "noise", {"noise": "white"}, *more, {})
+    one = sweep(models, "noise", {"noise": "white"}, *more, {"contracting": 0.8125})
+    assert own is not None
+    assert one is not None
+    points = [max(re.findall(r'<path [^>]*?d="([^"]*)"', s), key=lambda d: d.count("L")).count("L") for s in (own, one)]
+    assert points[1] < points[0]  # the curve's own value at 0 is not drawn
+    text = render(small_dir).read_text(encoding="utf-8")
+    assert "is the tick at 0, as in the first table" in text
+    assert "81.2 %" in text or "81.3 %" in text
+
+
+def test_reports_of_before_show_the_attack_that_they_have(small_dir: Path) -> None:
+    file = small_dir / "models" / "contracting" / "attacks.csv"
+    frame = pd.read_csv(file)
+    frame["attack"] = frame["attack"].replace("strong", "pgd")
+    frame.to_csv(file, index=False)
+    text = render(small_dir).read_text(encoding="utf-8")
+    assert "PGD attack, any entry" in text
+    assert "Strong attack, any entry" not in text
+    share = frame.query("attack == 'pgd' and norm == 'l2'").sort_values("epsilon")["accuracy"].iloc[2]
+    assert percent(float(share)) in text
