@@ -24,6 +24,7 @@ Source: B. Pearlmutter, "Fast exact multiplication by the Hessian", Neural Compu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -127,24 +128,77 @@ class _Steps(torch.autograd.Function):
             fixed = (ctx.kind, ctx.tree, wanted, ctx.differentiated)
             return None, None, *_Adjoint.apply(fixed, channels, slope, g, g_last, states, z, still, h0, M, B)
         also = None if turned is None else (ctx.differentiated[0], turned)
-        back = _back(ctx.kind, ctx.tree, slope, (g, g_last, g_z), (h0 is not None, M, B), also)
-        by_M = ctx.tree.product(back.e, back.later, states, h0) if wanted[0] else None
-        by_B = back.lam.mT @ channels if wanted[1] and B is not None else None
-        return None, None, back.e[:, -z.shape[1] :], back.first, by_M, by_B
+        sums = _Sums(states, h0, channels, M if wanted[0] else None, B if wanted[1] else None)
+        back = _back(ctx.kind, ctx.tree, slope, (g, g_last, g_z), (h0 is not None, M, B), sums, also)
+        return None, None, back.delta, back.first, sums.by_M, sums.by_B
+
+
+class _Sums:
+    """``sum_t e_t h_{t-1}^T`` and ``sum_t lambda_t c_t^T``, step by step while what is multiplied is at hand.
+
+    Args:
+        states: ``(rows, n)``.
+        h0: what is before them; ``None`` for zero.
+        channels: ``(rows, m)``.
+        M: whose gradient is wanted; or none.
+        B: likewise.
+    """
+
+    def __init__(self, states: Tensor, h0: Tensor | None, channels: Tensor, M: Tensor | None, B: Tensor | None) -> None:
+        self.states, self.h0, self.channels = states, h0, channels
+        self.by_M, self.by_B = (None if part is None else torch.zeros_like(part) for part in (M, B))
+
+    def add(self, tree: Prefixes, t: int, before: Tensor, l: Tensor) -> None:
+        """The terms of a time; ``before`` is ``e_t`` on the rows of the time before."""
+        h = tree.at(t - 1, self.states) if t else self.h0
+        if self.by_M is not None and h is not None:
+            self.by_M.addmm_(before.mT, h)
+        if self.by_B is not None:
+            self.by_B.addmm_(l.mT, tree.at(t, self.channels))
 
 
 class _Back(NamedTuple):
-    """Of a way back: ``e``, ``lambda``, ``B^T lambda``; ``e_{t+1}`` on the rows of ``t``; cotangents at the start.
+    """Of a way back: ``delta``; ``lambda`` and ``B^T lambda``, if they are kept; ``e`` where it is multiplied.
 
-    The last two are ``e_1`` on the rows of ``h_0``, and the cotangent of ``h_0``, where there is one.
+    ``later[t]`` is ``e_{t+1}`` on the rows of ``t``, ``start`` is ``e_1`` on those of ``h_0``, ``first`` its cotangent.
     """
 
-    e: Tensor
+    delta: Tensor
     lam: Tensor
     steep: Tensor
     later: list[Tensor]
-    start: Tensor | None
+    start: Tensor
     first: Tensor | None
+
+
+class _Rooms(NamedTuple):
+    """Where a way back writes, time by time: ``e``, ``lambda`` and ``B^T lambda``."""
+
+    e: Sequence[Tensor]
+    lam: Sequence[Tensor]
+    steep: Sequence[Tensor]
+    kept: tuple[Tensor, Tensor]
+
+
+def _rooms(tree: Prefixes, delta: Tensor, matrices: tuple[bool, Tensor, Tensor | None], kept: bool) -> _Rooms:
+    """For all times where ``lambda`` is kept, else for two times in turns."""
+    _, M, B = matrices
+    (k, n), m = M.shape, delta.shape[1]
+
+    def room(width: int) -> tuple[Tensor, Sequence[Tensor]]:
+        if kept:
+            whole = delta.new_empty(len(delta), width)
+            return whole, tree.cut(whole)
+        whole = delta.new_empty(2, max(tree.sizes), width)
+        return whole, [whole[t % 2, :size] for t, size in enumerate(tree.sizes)]
+
+    if k > m:
+        e, es = room(k)
+        lam, lams = e[..., :n], [part[:, :n] for part in es]
+    else:  # nothing but delta
+        (lam, lams), es = room(n), tree.cut(delta)
+    steep, steeps = (lam, lams) if B is None else room(m)
+    return _Rooms(es, lams, steeps, (lam, steep))
 
 
 def _pull(out: Tensor, after: tuple[Tensor, Tensor], before: tuple[Any, Any] | None, behind: Tensor | None) -> None:
@@ -162,7 +216,9 @@ def _back(
     slope: Tensor,
     grads: tuple[Tensor | None, Tensor | None, Tensor | None],
     matrices: tuple[bool, Tensor, Tensor | None],
+    sums: _Sums,
     also: tuple[_Back, Tensor] | None = None,
+    kept: bool = False,
 ) -> _Back:
     """The gradient's recurrence from cotangents of all states, of the last ones and of ``z``.
 
@@ -172,43 +228,49 @@ def _back(
         slope: ``phi'(z)``.
         grads: any of them may be none.
         matrices: whether there is an ``h_0``, ``M``, ``B``.
+        sums: the gradients by these, which are added to.
         also: an earlier way back, and ``Omega``: ``Omega^T e_{t+1}`` of that one is added to ``lambda_t``.
+        kept: whether ``lambda`` and ``e`` are kept for all times.
     """
-    g, g_last, g_z = grads
+    g_last = grads[1]
+    g, g_z = (None if part is None else tree.cut(part) for part in (grads[0], grads[2]))
     has_start, M, B = matrices
     earlier, turn = also or (None, None)
     n, m = M.shape[1], slope.shape[1]
-    e = slope.new_empty(len(slope), len(M))
-    lam = e[:, :n] if len(M) > m else slope.new_empty(len(slope), n)
-    steep = lam if B is None else torch.empty_like(slope)
+    delta = torch.empty_like(slope)
+    rooms = _rooms(tree, delta, matrices, kept)
     stepped, keep = _stepped(kind, M, m)
-    factor = kind.length if B is None else 1.0
-    of_g, of_z = (None if part is None else tree.cut(part) for part in (g, g_z))
     later: list[Tensor] = []
-
     behind = None
-    for t, l, e_t, s_t, mu in reversed([*zip(range(len(tree.sizes)), *map(tree.cut, (lam, e, slope, steep)))]):
+    parts = [*zip(range(len(tree.sizes)), rooms.lam, rooms.e, tree.cut(delta), tree.cut(slope), rooms.steep)]
+    for t, l, e_t, d_t, s_t, mu in reversed(parts):
         if later:
             _pull(l, (later[-1], stepped), earlier and (earlier.later[t], turn), behind)
         else:
             l.zero_() if g_last is None else l.copy_(g_last)
-        if of_g is not None:
-            l.add_(of_g[t])
+        if g is not None:
+            l.add_(g[t])
         if B is not None:
             torch.mm(l, B, out=mu)
-        if of_z is None:
-            torch.mul(mu, s_t, out=e_t[:, -m:]).mul_(factor)
-        else:
-            torch.addcmul(of_z[t], mu, s_t, value=factor, out=e_t[:, -m:])
-        if t or has_start:
-            later.append(tree.gathered(t, e_t))
-            behind = tree.gathered(t, l) if keep else None
-    if not has_start:
-        return _Back(e, lam, steep, later[::-1], None, None)
-    start = later.pop()
-    first = start.new_empty(len(start), n)
-    _pull(first, (start, stepped), earlier and (earlier.start, turn), behind)
-    return _Back(e, lam, steep, later[::-1], start, first)
+        _steepened(mu, s_t, 1.0 if B is not None else kind.length, None if g_z is None else g_z[t], d_t)
+        if e_t is not d_t:
+            e_t[:, -m:].copy_(d_t)
+        later.append(tree.gathered(t, e_t))
+        behind = tree.gathered(t, l) if keep else None
+        sums.add(tree, t, later[-1], l)
+    start, first = later.pop(), None
+    if has_start:
+        first = start.new_empty(len(start), n)
+        _pull(first, (start, stepped), earlier and (earlier.start, turn), behind)
+    return _Back(delta, *rooms.kept, later[::-1], start, first)
+
+
+def _steepened(mu: Tensor, slope: Tensor, factor: float, more: Tensor | None, out: Tensor) -> None:
+    """Write ``factor mu slope``, and ``more``."""
+    if more is None:
+        torch.mul(mu, slope, out=out).mul_(factor)
+    else:
+        torch.addcmul(more, mu, slope, value=factor, out=out)
 
 
 class _Adjoint(torch.autograd.Function):
@@ -223,15 +285,15 @@ class _Adjoint(torch.autograd.Function):
         channels, slope, g, g_last, states, _, _, h0, M, B = tensors
         if differentiated:
             raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
-        back = _back(kind, tree, slope, (g, g_last, None), (h0 is not None, M, B))
+        sums = _Sums(states, h0, channels, M if wanted[0] else None, B if wanted[1] else None)
+        back = _back(kind, tree, slope, (g, g_last, None), (h0 is not None, M, B), sums, kept=True)
+        delta = back.delta.clone() if len(M) == slope.shape[1] else back.delta  # what goes out is not kept: no cycle
+        back = back._replace(delta=delta.new_empty(0))
         differentiated.append(back)
         ctx.set_materialize_grads(False)
         ctx.kind, ctx.tree, ctx.back, ctx.curve, ctx.read = kind, tree, back, None, (g is not None, g_last is not None)
         ctx.save_for_backward(channels, slope, states, h0, M, B)
-        by_M = tree.product(back.e, back.later, states, h0) if wanted[0] else None
-        by_B = back.lam.mT @ channels if wanted[1] and B is not None else None
-        # of a view, whoever is to differentiate this would get products laid out the other way round
-        return back.e[:, -slope.shape[1] :].contiguous(), back.first, by_M, by_B
+        return delta, back.first, sums.by_M, sums.by_B
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -244,14 +306,17 @@ class _Adjoint(torch.autograd.Function):
         if ctx.curve is None and (bend := _bend(kind.activation, channels)) is not None:
             ctx.curve = bend.mul_(back.steep).mul_(kind.length if B is None else 1.0)
         moved = Moved(by_drive, by_first, by_M, None if by_B is None else (channels, by_B))
-        tangent, turned, to_z = _tangent(kind, tree, (states, h0), moved, (slope, ctx.curve), M, B)
+        to_M = torch.zeros_like(M)
+        room = slope.new_empty(2, max(tree.sizes), M.shape[1])  # where nobody asks for it but the next step
+        tangent = slope.new_empty(len(slope), M.shape[1]) if ctx.read[0] else None
+        ps = [room[t % 2, :size] for t, size in enumerate(tree.sizes)] if tangent is None else tree.cut(tangent)
+        turned, to_z = _tangent(kind, tree, (states, h0), moved, (slope, ctx.curve), (back, to_M), (M, B), ps)
         if by_B is not None:
             pulled = back.lam @ by_B
             to_z = pulled.mul_(slope) if to_z is None else to_z.addcmul_(pulled, slope)
         to_B = None if turned is None else back.lam.mT @ turned
-        to_M = tree.product(back.e, back.later, tangent, by_first)
-        to_g, to_last = (part if read else None for part, read in zip((tangent, tree.cut(tangent)[-1]), ctx.read))
-        return None, None, None, to_g, to_last, None, to_z, by_M, None, to_M, to_B
+        to_last = ps[-1] if ctx.read[1] else None
+        return None, None, None, tangent, to_last, None, to_z, by_M, None, to_M, to_B
 
 
 class Moved(NamedTuple):
@@ -276,19 +341,20 @@ def _tangent(
     seen: tuple[Tensor, Tensor | None],
     moved: Moved,
     factors: tuple[Tensor, Tensor | None],
-    M: Tensor,
-    B: Tensor | None,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """``p_t`` for all t; ``phi' u`` where there is a ``B``; and what the activation's curvature sends to ``z``.
+    onto: tuple[_Back, Tensor],
+    matrices: tuple[Tensor, Tensor | None],
+    ps: Sequence[Tensor],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Write ``p_t`` into ``ps``; ``phi' u`` where there is a ``B``, and what the activation's curvature sends to ``z``.
 
-    ``u_t`` is at hand during its step alone. The channels times the change of ``B`` are added to ``p`` by way of the
-    part of ``A`` where there is one.
+    ``u_t`` is at hand during its step alone; ``e_{t+1} p_t^T`` is added to the second part of ``onto``. The channels
+    times the change of ``B`` are added to ``p`` by way of the part of ``A`` where there is one.
     """
-    slope, curve = factors
+    (slope, curve), (M, B) = factors, matrices
     m, n = slope.shape[1], M.shape[1]
     stepped, keep = _stepped(kind, M, m)
     M_t, turn = stepped.mT.contiguous(), None if moved.of_M is None else moved.of_M.mT.contiguous()
-    tangent, turned = slope.new_empty(len(slope), n), None if B is None else torch.empty_like(slope)
+    turned = None if B is None else torch.empty_like(slope)
     to_z = None if curve is None else torch.empty_like(curve)
     states, pulses, channels, curves, turneds, to_zs = (
         None if part is None else tree.cut(part)
@@ -296,8 +362,10 @@ def _tangent(
     )
     assert states is not None
     room = slope.new_empty(max(tree.sizes), len(M))
-    h, p = seen[1], moved.start
-    for t, (s_t, out) in enumerate(zip(tree.cut(slope), tree.cut(tangent))):
+    h, p, earlier = seen[1], moved.start, [onto[0].start, *onto[0].later]
+    for t, (s_t, out) in enumerate(zip(tree.cut(slope), ps)):
+        if p is not None:
+            onto[1].addmm_(earlier[t].mT, p)
         u = _image(h, turn, p, M_t, room)
         u = slope.new_zeros(len(s_t), len(M)) if u is None else tree.grown(t, u)
         linear, v = u[:, :n] if len(M) > m else None, u[:, -m:]
@@ -319,7 +387,7 @@ def _tangent(
         if keep and p is not None:
             out.add_(tree.grown(t, p))
         h, p = states[t], out
-    return tangent, turned, to_z
+    return turned, to_z
 
 
 def _image(h: Tensor | None, turn: Tensor | None, p: Tensor | None, M_t: Tensor, room: Tensor) -> Tensor | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -44,6 +43,10 @@ class Prefixes:
         """Views of the rows of each time."""
         return rows.split(self.sizes)
 
+    def at(self, t: int, rows: Tensor) -> Tensor:
+        """The rows of time t."""
+        return rows[self.offsets[t] : self.offsets[t + 1]]
+
     def grown(self, t: int, rows: Tensor) -> Tensor:
         """Rows of the time before, as those of time t."""
         parents = self.parents[t]
@@ -66,31 +69,6 @@ class Prefixes:
         if self.lineage is None:
             return rows.unflatten(0, (len(self.sizes), -1))
         return rows.index_select(0, self.lineage.flatten()).unflatten(0, self.lineage.shape)
-
-    def product(self, later: Tensor, gathered: Sequence[Tensor], rows: Tensor, first: Tensor | None) -> Tensor:
-        """``sum_t later_t^T rows_{t-1}``, with ``first`` before all rows.
-
-        Args:
-            later: ``(rows, k)``.
-            gathered: of each time from the second on, ``later`` added up over what its rows come from.
-            rows: ``(rows, n)``.
-            first: ``(rows of the start, n)``; ``None`` for zero.
-
-        Returns:
-            ``(k, n)``.
-        """
-        if first is None:
-            found = later.new_zeros(later.shape[1], rows.shape[1])
-        else:
-            found = self.gathered(0, later[: self.sizes[0]]).mT @ first
-        parted = [t for t in range(1, len(self.sizes)) if self.parents[t] is not None]
-        at = self.offsets
-        for start, stop in pairwise([0, *parted, len(self.sizes)]):  # times in a row that lie one behind the other
-            if stop - start > 1:
-                found.addmm_(later[at[start + 1] : at[stop]].mT, rows[at[start] : at[stop - 1]])
-        for t in parted:
-            found.addmm_(gathered[t - 1].mT, rows[at[t - 1] : at[t]])
-        return found
 
 
 def apart(time: int, batch: int) -> Prefixes:

@@ -44,23 +44,6 @@ def test_rows_grow_from_their_parents_and_are_gathered_there(seed):
         torch.testing.assert_close((tree.grown(t, b) * a).sum(), (b * tree.gathered(t, a)).sum())
 
 
-@pytest.mark.parametrize("letters", [1, 2, 50])
-@pytest.mark.parametrize("first", [False, True])
-def test_the_product_over_all_times_is_the_sum_over_sequences(letters, first):
-    x = words(3, 12, 6, letters)
-    tree, _ = joined(x)
-    torch.manual_seed(0)
-    rows = torch.randn(sum(tree.sizes), 3, dtype=x.dtype)
-    later = torch.randn(sum(tree.sizes), 2, dtype=x.dtype)
-    start = torch.randn(1 if tree.parents[0] is not None else 12, 3, dtype=x.dtype) if first else None
-    parts = tree.cut(later)
-    found = tree.product(later, [tree.gathered(t, parts[t]) for t in range(1, 6)], rows, start)
-    expected = sum(parts[t].T @ tree.grown(t, tree.cut(rows)[t - 1]) for t in range(1, 6))
-    if start is not None:
-        expected = expected + parts[0].T @ tree.grown(0, start)
-    torch.testing.assert_close(found, expected)
-
-
 def test_nothing_is_joined_where_sequences_part_at_once():
     x = torch.randn(6, 4, 2)
     tree, rows = joined(x)
