@@ -106,7 +106,8 @@ def certify(
             A network that contracts under every input keeps that claim, with a faster rate under those inputs beside
             it where one is proved; for another one sets of states are computed that it enters under such inputs, and
             the claim is ``driven_contraction``, with what was found about every input (a refutation, say) among the
-            further claims. Gated cells take the box into all their claims.
+            further claims, as are where the states end and that each constant input has one equilibrium. Gated cells
+            take the box into all their claims.
         input_range: ``(low, high)``, the range of the data's inputs: witnesses against are looked for there first. The
             claim stays one about every input. With it, or with a horizon, ``certificate.meta["witness"]`` says whether
             the witness can happen: ``input_in_data_range``, ``states_reachable`` (``None``: not known).
@@ -183,15 +184,18 @@ def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificat
     if inside or (certified and (question.rate != "best" or question.deadline.stops("driven"))):
         return replace(bare, meta=meta)
     from stability.claims.driven import driven_contraction  # with zonotopes
+    from stability.claims.driven_ends import claims_in_box
 
     claim, finding = driven_contraction(
         bare.subject, input_box, rate=question.rate, tol=question.tol, time_limit=question.deadline
     )
     proved = claim.verdict is Verdict.CERTIFIED
-    if certified:
+    more = () if question.rate == "any" else claims_in_box(bare.subject, claim, finding, question.deadline)
+    if certified:  # with one equilibrium for every input
         faster = proved and 1.0 - (claim.value or 1.0) > FASTER * (1.0 - (bare.rate or 0.0))
-        return replace(bare, claims=(*bare.claims, claim) if faster else bare.claims, meta=meta)
-    claims = tuple(c for c in (bare.claim, *bare.claims) if c.verdict is not Verdict.INCONCLUSIVE)
+        more = tuple(c for c in more if c.name != "equilibrium_in_box")
+        return replace(bare, claims=(*bare.claims, *((claim,) if faster else ()), *more), meta=meta)
+    claims = tuple(c for c in (bare.claim, *bare.claims, *more) if c.verdict is not Verdict.INCONCLUSIVE)
     if (
         proved
         and isinstance(bare.subject, DrivenSystem)

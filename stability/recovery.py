@@ -13,7 +13,7 @@ less than ``tol``, which is the network's memory horizon.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,8 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3) -> Recovery | No
 
     Returns:
         The recovery time from a disturbance as large as the set in which all trajectories end: the ball of the claim
-        ``bounded``, or the box of a claim about inputs in a box. ``None`` where no rate is certified, or no such set.
+        ``bounded``, or of a claim about inputs in a box its box, or that of ``bounded_in_box``. ``None`` where no rate
+        is certified, or no such set.
 
     Raises:
         ConfigurationError: a tolerance that is no positive number.
@@ -172,6 +173,16 @@ def _diameters(certificate: Certificate) -> Iterator[float]:
     if certificate.claim.name == "driven_contraction" and proof is not None and "r" in proof.data:
         half = np.asarray(proof.data["r"], dtype=np.float64) * (1.0 + float(proof.data.get("room", 0.0)))
         yield 2.0 * float(np.linalg.norm(half)) * (1 + (half.size + 8) * EPS)
+        yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
+
+
+def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
+    """Whether a claim bounds the states from the step on from which a proof about the same inputs holds."""
+    if claim.name != "bounded_in_box" or str(claim.verdict) != "certified" or claim.proof is None:
+        return False
+    keys = ("low", "high", "r", "share", "room", "steps", "window", "backward")
+    own = claim.proof.data
+    return all((key in own) == (key in data) and np.array_equal(own.get(key), data.get(key)) for key in keys)
 
 
 def _positive(name: str, value: Any) -> float:

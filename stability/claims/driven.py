@@ -22,7 +22,8 @@ from stability.refute.inputs import input_range
 from stability.rigor.backward import BackwardBounds, Schedule
 from stability.rigor.spectrum import spectrum_bracket
 from stability.rigor.zonotopes import Tube
-from stability.rules.driven_lmi import MOST_STEPS, box_balance, no_tube, slopes_on
+from stability.rules.absorbed import MOST_STEPS, box_balance, no_tube
+from stability.rules.driven_lmi import slopes_on
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.solve.rates import Rate
@@ -50,6 +51,9 @@ _SAYS = 0.1
 """A rate that uses less of what the linear part alone would forget is looked for again on narrower sets."""
 _DEEPEST = 30
 """Steps that bounds are traced back where a linear part keeps what was longer than one step."""
+_WIDE = 0.75
+"""Where linear bounds leave more than this share of what all states give, inputs told apart do not help either: what
+keeps them wide is what units add to one another."""
 _PATIENCE = 4
 """Rounds that may bring less than that before the others are given up."""
 
@@ -73,7 +77,8 @@ def driven_contraction(
         time_limit: seconds.
 
     Returns:
-        The claim ``driven_contraction``, certified or open, and the outcome in words.
+        The claim ``driven_contraction``, certified or open, and the outcome in words; of an open one the witness holds
+        the data of the last sets (``claims_in_box`` says what they prove).
 
     Raises:
         ConfigurationError: no box, or an empty one.
@@ -105,14 +110,14 @@ def _searched(
     first = subject if isinstance(subject, str) else no_tube(subject) or _first_box(subject, low, high)
     if isinstance(first, str) or isinstance(subject, str):
         return _open(whole, str(first))
-    margin, width, best = None, math.inf, None
+    margin, width, best, made = None, math.inf, None, {}
     for sets in _narrowed(subject, low, high, *first, deadline):
-        width = sets.width
+        width, made = sets.width, sets.data
         try:
             inner = slopes_on(subject, sets.low, sets.high)
             finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
         except StabilityError as error:
-            return best or _open(whole, f"the slopes on the sets make no system: {error}", margin)
+            return best or _open(whole, f"the slopes on the sets make no system: {error}", margin, made)
         margin = finding.margin if margin is None else max(margin, finding.margin or margin)
         claim = _claim(whole, finding, sets)
         if claim is None and best is not None:
@@ -127,12 +132,14 @@ def _searched(
         elif "backward" in sets.data and finding.margin is not None and finding.margin < _HOPELESS:
             break
     words = "the time limit came first" if deadline.cut else f"it fails on sets of width {width:.3g} on average"
-    return best or _open(whole, words, margin)
+    return best or _open(whole, words, margin, made)
 
 
-def _open(subject: DrivenSystem | LayerStack, why: str, margin: float | None = None) -> tuple[Claim, Finding]:
+def _open(
+    subject: DrivenSystem | LayerStack, why: str, margin: float | None = None, sets: Mapping[str, Any] | None = None
+) -> tuple[Claim, Finding]:
     claim = Claim("driven_contraction", undecided_in_box(subject), Verdict.INCONCLUSIVE)
-    return claim, Finding("driven", False, margin, why)
+    return claim, Finding("driven", False, margin, why, witness=sets or {})
 
 
 def _first_box(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, float] | str:
@@ -179,8 +186,10 @@ def _narrowed(
         yield _Sets(tube.low, tube.high, tube.steps, data)
     bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), tube.states())
     made: list[Schedule] = []
+    widest = float(np.mean(tube.high - tube.low))
     for schedule in _schedules(share):
-        if schedule.histories(subject.inputs) > MOST_APART or deadline.over:
+        stuck = bool(made) and float(np.mean(bounds.high - bounds.low)) > _WIDE * widest
+        if schedule.histories(subject.inputs) > MOST_APART or stuck or deadline.over:
             continue
         rounds = _rounds(bounds, schedule, deadline)
         if not np.isfinite(bounds.high - bounds.low).all() or (made and rounds <= _PATIENCE):

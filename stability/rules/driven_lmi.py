@@ -1,57 +1,32 @@
 r"""Rule ``driven_lmi``: contraction under inputs in a box, on sets that every trajectory enters.
 
-The network ``x+ = A x + B phi(C x + E u + b) + F u`` has a bounded activation, :math:`|\phi| \le \bar\phi`, and inputs
-:math:`u_j \in [l_j, h_j]`. With :math:`s = |B| \bar\phi + |F| \max(|l|, |h|)` and ``r > 0``
+The sets are those of ``rules/absorbed.py``, computed again and rounded outwards. The multiplier inequality with the
+range of the *derivative* there proves the rate for any two trajectories from the step on from which they are in them:
+on the segment between them each difference quotient lies in that range.
 
-.. math:: |A| r \le q\, r, \qquad |A| r + s \le r
-
-make :math:`V = \max_i |x_i| / r_i` obey :math:`V^+ - 1 \le q (V - 1)` above one: the box
-:math:`|x_i| \le (1 + \eta) r_i` is never left, and entered from anywhere: after one step where ``A = 0``, else after
-:math:`\lceil \log((V_0 - 1) / \eta) / \log(1 / q) \rceil` steps. From there on zonotopes (``rigor/zonotopes.py``)
-enclose what the pre-activations can be ``steps`` steps later, and ever after; linear bounds traced back through several
-steps (``rigor/backward.py``), so often as ``backward`` says, make their ranges narrower. The multiplier inequality with
-the range of the *derivative* there proves the rate for any two trajectories from that step on: on the segment between
-them each difference quotient lies in that range. Sets and slopes are computed again here, rounded outwards.
+Rule ``driven_equilibrium``: the same data prove that for each constant input of the box there is one equilibrium, which
+attracts every trajectory: a trajectory and the same a step later are two under one input, so that the steps of each are
+summable from the known step on; the limit is a fixed point, and two fixed points are two trajectories whose difference
+does not decay.
 """
 
 from __future__ import annotations
-
-from typing import Annotated
 
 import numpy as np
 
 from stability.certificate import Claim
 from stability.errors import StabilityError
-from stability.rigor.backward import BackwardBounds, Schedule, steps_made
-from stability.rigor.balls import Ball, system_balls
 from stability.rigor.region import slope_range
-from stability.rigor.zonotopes import Tube, can_relax
-from stability.rules.fields import AnyArray, Count, Input, Number, Refused, State, require
+from stability.rules.absorbed import Absorbed, inputs_in_box, no_tube
+from stability.rules.fields import Refused, require
 from stability.rules.multiplier_lmi import Decay, check_lmi, no_decay
 from stability.rules.regional_lmi import regional_system
 from stability.rules.registry import certifies, reason_of
-from stability.statements import at_most, decay_factor, decays, interval_phrase, who
+from stability.statements import at_most, decay_factor, decays, who
 from stability.systems import DrivenSystem, LureSystem
-from stability.systems.activations import activation
-from stability.systems.parts import exactly
 
-MOST_STEPS, MOST_WINDOW = 2000, 200
-MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES = 1000, 64, 16, 256
-"""Of what a file may ask the checker to do."""
-ROWS = "backward must hold whole numbers, (rounds, depth, sweeps, cells, memory) in each row"
-BOX = "low and high must be vectors of {p} entries with low <= high"
 Array = np.ndarray
-
-
-def no_tube(subject: DrivenSystem) -> str | None:
-    """Why sets are not pushed through this network, or ``None`` where they are."""
-    if not subject.is_discrete:
-        return "this proof is about maps, not about flows"
-    if subject.system.D.any():
-        return "this proof is about networks without feedthrough (D = 0)"
-    if not can_relax(subject.activation):
-        return f"this proof needs a bounded smooth activation, which {subject.activation} is not"
-    return None
+SIZE = "r must be a positive vector of {n} entries"
 
 
 def slopes_on(subject: DrivenSystem, low: Array, high: Array) -> LureSystem:
@@ -61,135 +36,38 @@ def slopes_on(subject: DrivenSystem, low: Array, high: Array) -> LureSystem:
     return regional_system(subject.system, *slope_range(subject.activation, centre, reach))
 
 
-def inputs_in_box(low: Array, high: Array) -> str:
-    """Where a box holds every entry of an input.
-
-    Example:
-        >>> inputs_in_box(-np.ones(2), np.ones(2))
-        'entries in [-1, 1]'
-    """
-    if low.size and len(set(low.tolist())) == len(set(high.tolist())) == 1:
-        return f"entries in {interval_phrase(low.flat[0], high.flat[0])}"
-    ends = interval_phrase(float(low.min(initial=0.0)), float(high.max(initial=0.0)))
-    return f"entry j in [low_j, high_j] of the proof (all within {ends})"
-
-
-@certifies(
-    "driven_lmi",
-    subject=DrivenSystem,
-    claim="driven_contraction",
-    value="rate",
-    unfit=no_tube,
-    size="r must be a positive vector of {n} entries",
-)
-class DrivenLmi(Decay):
-    """``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the box of states; rows of
-    ``backward``: rounds, depth, sweeps, cells and memory of linear bounds.
-    """
-
-    low: Annotated[Input, BOX]
-    high: Annotated[Input, BOX]
-    r: State
-    share: Number
-    room: Number
-    steps: Count
-    window: Count
-    backward: AnyArray | None = None
-
-    @property
-    def settled(self) -> int:
-        """Steps from the first box to the last sets."""
-        return steps_made(self.steps, self.backward)
+@certifies("driven_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=no_tube, size=SIZE)
+class DrivenLmi(Absorbed, Decay):
+    """The metric ``P``, multipliers ``L`` and the rate on the sets that the other data make."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        later = f"{self.settled} steps after"
-        box = f"|h_i| <= {exactly(1.0 + self.room)} r_i"
-        if self.share == 0.0:
-            start = f"From step K = {self.settled + 1} on, wherever they start,"
-        else:
-            longest = f"ceil(log((V - 1) / {exactly(self.room)}) / log(1 / {at_most(self.share, near=1.0)}))"
-            start = (
-                f"From step K on, {later} both satisfy {box} for the r of the proof (which they do after at most "
-                f"{longest} steps, V the largest |h_i(0)| / r_i, and at once where V is smaller),"
-            )
         decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
         return (
             f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
-            f"{start[0].lower()}{start[1:]} the difference d of any two trajectories satisfies "
+            f"{self.since('both satisfy', 'they start', 'they do')} the difference d of any two trajectories satisfies "
             f"|d(k)| <= {at_most(self.overshoot)} * {decay} |d(K)|. "
             "Nothing is said about other inputs."
         )
 
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
-        require((self.low <= self.high).all(), BOX.format(p=subject.inputs))
         require(decays(self.rate, True), no_decay(self.rate))
-        require(self.steps <= MOST_STEPS and self.window <= MOST_WINDOW, "more steps than this checker makes")
-        self._absorbs(subject)
         self.require_metric()
-        low, high = self._enclosed(subject)
+        sets = self.enclosed(subject)
         try:
-            inner = slopes_on(subject, low, high)
+            inner = slopes_on(subject, sets.low, sets.high)
         except StabilityError as error:
             raise Refused(f"no system with the slopes of the sets: {error}") from error
         reason = reason_of(check_lmi(inner, self.P, self.L, self.rate))
-        width = float(np.mean(high - low))
+        width = float(np.mean(sets.high - sets.low))
         return f"pre-activations within {width:.3g} on average after {self.settled} steps; {reason}"
 
-    def _enclosed(self, subject: DrivenSystem) -> tuple[Array, Array]:
-        """Bounds of the pre-activations once the sets have settled.
 
-        Raises:
-            Refused: there are none.
-        """
-        tube = Tube(subject, self.low, self.high, self._box(), self.window)
-        for _ in range(self.steps):
-            tube.step()
-            require(np.isfinite(tube.low).all() and np.isfinite(tube.high).all(), "the sets have no finite bounds")
-        bounds = BackwardBounds(subject, self.low, self.high, (tube.low, tube.high), tube.states())
-        for schedule in self._schedules():
-            fits = schedule.histories(subject.inputs) <= MOST_HISTORIES and schedule.memory <= schedule.depth
-            require(fits, "more histories of inputs than this checker follows")
-            bounds.follow(schedule)
-        require((bounds.low <= bounds.high).all(), "the sets are empty: that cannot be")
-        return bounds.low, bounds.high
+@certifies("driven_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=no_tube, size=SIZE)
+class DrivenEquilibrium(DrivenLmi):
+    """The data of ``driven_lmi``."""
 
-    def _schedules(self) -> list[Schedule]:
-        """The rows of ``backward``.
-
-        Raises:
-            Refused: they are none, or ask for more than a checker does.
-        """
-        rows = np.zeros((0, 5)) if self.backward is None else self.backward
-        require(rows.ndim == 2 and rows.shape[1:] == (5,) and len(rows) <= 16, ROWS)
-        most = np.array([MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES, MOST_DEPTH])
-        require((rows == np.floor(rows)).all() and (rows >= (0, 1, 0, 1, 0)).all() and (rows <= most).all(), ROWS)
-        return [Schedule(*(int(entry) for entry in row)) for row in rows]
-
-    def _box(self) -> Array:
-        """Half widths of the box of the states, rounded up."""
-        return np.nextafter((1.0 + self.room) * self.r, np.inf) if self.room else self.r
-
-    def _absorbs(self, subject: DrivenSystem) -> None:
-        """Prove that every trajectory enters the box, and none leaves it.
-
-        Raises:
-            Refused: it is not proved.
-        """
-        r, q = self.r, self.share
-        require((r > 0).all(), "r must be positive")
-        words = "share must lie in [0, 1), room be positive (zero where share is) and at most 1"
-        require(0.0 <= q < 1.0 and 0.0 <= self.room <= 1.0 and (self.room > 0.0 or q == 0.0), words)
-        require((1.0 + self.room) - 1.0 == self.room, "room must be a number that stays itself when one is added")
-        kept, added = box_balance(subject, r, self.low, self.high)
-        require((kept <= q * r * (1 - 1e-15)).all() if q else not kept.any(), "|A| r is not proved within share r")
-        require((kept + added <= r * (1 - 1e-15)).all(), "a step may leave the box")
-
-
-def box_balance(subject: DrivenSystem, r: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Upper bounds of ``|A| r``, and of what activation and inputs add to each state."""
-    A, B, _, _ = system_balls(subject.system)
-    kept = (Ball.exact(A.upper()) @ r).upper() if A.mid.any() or A.rad.any() else np.zeros(subject.states)
-    bound = np.full(subject.system.channels, activation(subject.activation).bound)
-    largest = np.maximum(np.abs(low), np.abs(high))
-    added = Ball.exact(B.upper()) @ bound + Ball.exact(np.abs(subject.F)) @ largest
-    return kept, added.upper()
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        return (
+            f"For {who(subject)}: for every constant input with {inputs_in_box(self.low, self.high)} there is exactly "
+            "one equilibrium, and it attracts every trajectory under that input. Nothing is said about other inputs."
+        )

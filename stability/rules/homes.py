@@ -8,7 +8,8 @@ from pathlib import Path
 _KINDS = {
     "bounded": "ball box",
     "disjoint_boxes": "disjoint_boxes",
-    "driven_lmi": "driven_lmi",
+    "driven_bounds": "driven_bounds",
+    "driven_lmi": "driven_lmi driven_equilibrium",
     "equilibria": "two_equilibria unstable_equilibrium unstable_everywhere",
     "gain_lmi": "gain_lmi",
     "gain_steps": "gain_steps",

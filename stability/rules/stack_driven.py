@@ -8,7 +8,8 @@ it is in the box, and ``l`` steps after the sets of that proof have settled its 
 from __future__ import annotations
 
 from stability.certificate import Claim
-from stability.rules.driven_lmi import DrivenLmi, inputs_in_box
+from stability.rules.absorbed import inputs_in_box
+from stability.rules.driven_lmi import SIZE, DrivenLmi
 from stability.rules.fields import Count, Refused, require
 from stability.rules.registry import certifies
 from stability.stacks.skewed import skewed
@@ -28,7 +29,7 @@ def _no_skew(subject: LayerStack) -> str | None:
     claim="driven_contraction",
     value="rate",
     unfit=_no_skew,
-    size="r must be a positive vector of {n} entries",
+    size=SIZE,
 )
 class StackDriven(DrivenLmi):
     """``levels``: the layers, ``l``; all else as of ``driven_lmi``, about the skewed state; ``share`` is zero."""

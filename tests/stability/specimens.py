@@ -12,6 +12,7 @@ from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.certify import certify
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.driven import driven_contraction
+from stability.claims.driven_ends import claims_in_box
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
 from stability.criteria.interval import gated_proof, interval_lmi_criterion
@@ -22,6 +23,7 @@ from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, propose, worded
+from stability.solve.deadline import Deadline
 from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
 from stability.statements import undecided
@@ -161,6 +163,8 @@ def specimens() -> dict[str, Specimen]:
     spin = DrivenSystem(LureSystem.recurrent([[-0.2, 1.0], [-1.0, -0.2]], np.eye(2)), "tanh", np.eye(2))
     latch_of_tanh = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
     out["driven"] = latch_of_tanh, driven_contraction(latch_of_tanh, (-0.2, 0.2))[0]
+    ends = claims_in_box(latch_of_tanh, *driven_contraction(latch_of_tanh, (-0.2, 0.2)), Deadline())
+    out["driven equilibrium"], out["driven bounds"] = ((latch_of_tanh, claim) for claim in ends)
     doubled = LayerStack([latch_of_tanh_map(0.5), latch_of_tanh_map(0.1)])
     out["driven stack"] = doubled, driven_contraction(doubled, (-0.2, 0.2))[0]
     out["ball of a spiral"] = spin, bounded(spin)

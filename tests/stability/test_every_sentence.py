@@ -109,6 +109,11 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
         "driven_contraction",
         None,
     ),
+    "equilibria in a box": (MAP, "driven_equilibrium", DRIVEN, "equilibrium_in_box", None),
+    "where a map in a box ends": (MAP, "driven_bounds", {**DRIVEN, "diagonal": 1.23456}, "bounded_in_box", None),
+    "where a leaky map in a box ends": (
+        MAP, "driven_bounds", {**DRIVEN, "diagonal": 2.0, "share": 0.3, "room": 0.0625}, "bounded_in_box", None,
+    ),
     "a stack in a box": (PLAIN, "stack_driven", {**DRIVEN, "levels": 2}, "driven_contraction", None),
     "a region of a map, moved": (MAP, "regional_lmi", {**REGION, "input_bound": 0.56789}, "regional", None),
     "non-expansive": (MAP, "growth_lmi", {"factor": 1.0000001}, "nonexpansive", None),

@@ -1,0 +1,64 @@
+"""What else is true under inputs in a box: where trajectories end, and one equilibrium for each constant input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stability.certificate import Claim, Finding, Verdict
+from stability.rigor.constants import EPS
+from stability.rigor.intervals import length
+from stability.rules.absorbed import Absorbed
+from stability.rules.fields import Refused
+from stability.rules.registry import accepted, propose
+from stability.solve.deadline import Deadline
+from stability.systems import DrivenSystem
+
+SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward")
+_ROOM = 1e-9
+"""How much wider the box of states is than the sets, relative: other processors sum in another order."""
+
+
+def claims_in_box(subject: Any, claim: Claim, finding: Finding, deadline: Deadline) -> tuple[Claim, ...]:
+    """Claims beside one about contraction under inputs in a box, from the sets that were made for it.
+
+    Args:
+        subject: the network; of others (a stack in its skewed state) nothing more is said.
+        claim: of ``driven_contraction``, certified or open.
+        finding: its outcome; an open one's witness holds the data of the sets.
+        deadline: asked before the sets are made again.
+
+    Returns:
+        ``equilibrium_in_box`` where contraction is certified, ``bounded_in_box`` wherever there are sets.
+
+    Example:
+        >>> from stability.claims.driven import driven_contraction
+        >>> from stability.systems import LureSystem
+        >>> cell = LureSystem([[0.0]], [[1.0]], [[1.5]], dt=1.0)
+        >>> network = DrivenSystem(cell, "tanh", [[1.0]], [1.5])
+        >>> [c.name for c in claims_in_box(network, *driven_contraction(network, (-0.1, 0.1)), Deadline())]
+        ['equilibrium_in_box', 'bounded_in_box']
+    """
+    if not isinstance(subject, DrivenSystem):
+        return ()
+    proof = claim.proof if claim.verdict is Verdict.CERTIFIED else None
+    out = () if proof is None else (propose(subject, "driven_equilibrium", proof.data),)
+    data = finding.witness if proof is None else proof.data
+    if "r" not in data or deadline.stops("bounds in the box"):
+        return out
+    ends = _ends(subject, {key: data[key] for key in SETS if key in data})
+    return out if ends is None else (*out, ends)
+
+
+def _ends(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:
+    with np.errstate(all="ignore"):
+        try:
+            least, most = Absorbed.of(data).enclosed(subject).states
+        except Refused:
+            return None
+        room = _ROOM * (most - least) + 1e-12 * np.maximum(np.abs(least), np.abs(most)) + 1e-100
+        least, most = least - room, most + room
+        diagonal = float(length(np.nextafter(most - least, np.inf))) * (1 + (subject.states + 16) * EPS)
+        return accepted(subject, "driven_bounds", {**data, "least": least, "most": most, "diagonal": diagonal})

@@ -1,0 +1,152 @@
+r"""Sets that every trajectory enters under inputs in a box, made again by a checker: what such rules have in common.
+
+The network ``x+ = A x + B phi(C x + E u + b) + F u`` has a bounded activation, :math:`|\phi| \le \bar\phi`, and inputs
+:math:`u_j \in [l_j, h_j]`. With :math:`s = |B| \bar\phi + |F| \max(|l|, |h|)` and ``r > 0``
+
+.. math:: |A| r \le q\, r, \qquad |A| r + s \le r
+
+make :math:`V = \max_i |x_i| / r_i` obey :math:`V^+ - 1 \le q (V - 1)` above one: the box
+:math:`|x_i| \le (1 + \eta) r_i` is never left, and entered from anywhere: after one step where ``A = 0``, else after
+:math:`\lceil \log((V_0 - 1) / \eta) / \log(1 / q) \rceil` steps. From there on zonotopes (``rigor/zonotopes.py``)
+enclose what the pre-activations can be ``steps`` steps later, and ever after; linear bounds traced back through several
+steps (``rigor/backward.py``), so often as ``backward`` says, make their ranges narrower. All is rounded outwards.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from stability.rigor.backward import BackwardBounds, Schedule, steps_made
+from stability.rigor.balls import Ball, system_balls
+from stability.rigor.zonotopes import Tube, can_relax
+from stability.rules.fields import AnyArray, Count, Input, Number, ProofData, State, require
+from stability.statements import at_most, interval_phrase
+from stability.systems import DrivenSystem
+from stability.systems.activations import activation
+from stability.systems.parts import exactly
+
+MOST_STEPS, MOST_WINDOW = 2000, 200
+MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES = 1000, 64, 16, 256
+"""Of what a file may ask the checker to do."""
+ROWS = "backward must hold whole numbers, (rounds, depth, sweeps, cells, memory) in each row"
+BOX = "low and high must be vectors of {p} entries with low <= high"
+Array = np.ndarray
+
+
+def no_tube(subject: DrivenSystem) -> str | None:
+    """Why sets are not pushed through this network, or ``None`` where they are."""
+    if not subject.is_discrete:
+        return "this proof is about maps, not about flows"
+    if subject.system.D.any():
+        return "this proof is about networks without feedthrough (D = 0)"
+    if not can_relax(subject.activation):
+        return f"this proof needs a bounded smooth activation, which {subject.activation} is not"
+    return None
+
+
+def inputs_in_box(low: Array, high: Array) -> str:
+    """Where a box holds every entry of an input.
+
+    Example:
+        >>> inputs_in_box(-np.ones(2), np.ones(2))
+        'entries in [-1, 1]'
+    """
+    if low.size and len(set(low.tolist())) == len(set(high.tolist())) == 1:
+        return f"entries in {interval_phrase(low.flat[0], high.flat[0])}"
+    ends = interval_phrase(float(low.min(initial=0.0)), float(high.max(initial=0.0)))
+    return f"entry j in [low_j, high_j] of the proof (all within {ends})"
+
+
+class Absorbed(ProofData):
+    """``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the box of states; rows of
+    ``backward``: rounds, depth, sweeps, cells and memory of linear bounds.
+    """
+
+    low: Annotated[Input, BOX]
+    high: Annotated[Input, BOX]
+    r: State
+    share: Number
+    room: Number
+    steps: Count
+    window: Count
+    backward: AnyArray | None = None
+
+    @property
+    def settled(self) -> int:
+        """Steps from the first box to the last sets."""
+        return steps_made(self.steps, self.backward)
+
+    def since(self, satisfied: str, starts: str, does: str) -> str:
+        """From which step on something holds, in words about one trajectory or two."""
+        if self.share == 0.0:
+            return f"from step K = {self.settled + 1} on, wherever {starts},"
+        box = f"|h_i| <= {exactly(1.0 + self.room)} r_i"
+        longest = f"ceil(log((V - 1) / {exactly(self.room)}) / log(1 / {at_most(self.share, near=1.0)}))"
+        return (
+            f"from step K on, {self.settled} steps after {satisfied} {box} for the r of the proof (which {does} after "
+            f"at most {longest} steps, V the largest |h_i(0)| / r_i, and at once where V is smaller),"
+        )
+
+    def enclosed(self, subject: DrivenSystem) -> BackwardBounds:
+        """Bounds of pre-activations and states once the sets have settled.
+
+        Raises:
+            Refused: there are none, or the data ask for more than a checker does.
+        """
+        require((self.low <= self.high).all(), BOX.format(p=subject.inputs))
+        require(self.steps <= MOST_STEPS and self.window <= MOST_WINDOW, "more steps than this checker makes")
+        self._absorbs(subject)
+        tube = Tube(subject, self.low, self.high, self._box(), self.window)
+        for _ in range(self.steps):
+            tube.step()
+            require(np.isfinite(tube.low).all() and np.isfinite(tube.high).all(), "the sets have no finite bounds")
+        bounds = BackwardBounds(subject, self.low, self.high, (tube.low, tube.high), tube.states())
+        for schedule in self._schedules():
+            fits = schedule.histories(subject.inputs) <= MOST_HISTORIES and schedule.memory <= schedule.depth
+            require(fits, "more histories of inputs than this checker follows")
+            bounds.follow(schedule)
+        require((bounds.low <= bounds.high).all(), "the sets are empty: that cannot be")
+        return bounds
+
+    def _schedules(self) -> list[Schedule]:
+        """The rows of ``backward``.
+
+        Raises:
+            Refused: they are none, or ask for more than a checker does.
+        """
+        rows = np.zeros((0, 5)) if self.backward is None else self.backward
+        require(rows.ndim == 2 and rows.shape[1:] == (5,) and len(rows) <= 16, ROWS)
+        most = np.array([MOST_ROUNDS, MOST_DEPTH, MOST_SWEEPS, MOST_HISTORIES, MOST_DEPTH])
+        require((rows == np.floor(rows)).all() and (rows >= (0, 1, 0, 1, 0)).all() and (rows <= most).all(), ROWS)
+        return [Schedule(*(int(entry) for entry in row)) for row in rows]
+
+    def _box(self) -> Array:
+        """Half widths of the box of the states, rounded up."""
+        return np.nextafter((1.0 + self.room) * self.r, np.inf) if self.room else self.r
+
+    def _absorbs(self, subject: DrivenSystem) -> None:
+        """Prove that every trajectory enters the box, and none leaves it.
+
+        Raises:
+            Refused: it is not proved.
+        """
+        r, q = self.r, self.share
+        require((r > 0).all(), "r must be positive")
+        words = "share must lie in [0, 1), room be positive (zero where share is) and at most 1"
+        require(0.0 <= q < 1.0 and 0.0 <= self.room <= 1.0 and (self.room > 0.0 or q == 0.0), words)
+        require((1.0 + self.room) - 1.0 == self.room, "room must be a number that stays itself when one is added")
+        kept, added = box_balance(subject, r, self.low, self.high)
+        require((kept <= q * r * (1 - 1e-15)).all() if q else not kept.any(), "|A| r is not proved within share r")
+        require((kept + added <= r * (1 - 1e-15)).all(), "a step may leave the box")
+
+
+def box_balance(subject: DrivenSystem, r: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """Upper bounds of ``|A| r``, and of what activation and inputs add to each state."""
+    A, B, _, _ = system_balls(subject.system)
+    kept = (Ball.exact(A.upper()) @ r).upper() if A.mid.any() or A.rad.any() else np.zeros(subject.states)
+    bound = np.full(subject.system.channels, activation(subject.activation).bound)
+    largest = np.maximum(np.abs(low), np.abs(high))
+    added = Ball.exact(B.upper()) @ bound + Ball.exact(np.abs(subject.F)) @ largest
+    return kept, added.upper()

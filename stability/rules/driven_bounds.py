@@ -1,0 +1,49 @@
+r"""Rule ``driven_bounds``: where every trajectory ends under inputs in a box.
+
+The states lie in a box ``[least, most]`` from a known step on, inside of which the last of the sets of
+``rules/absorbed.py`` are: a zonotope's own ends, or what is left of them where linear bounds traced back say more. Its
+diagonal bounds how far apart any two states can be from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from stability.certificate import Claim
+from stability.rigor.constants import EPS
+from stability.rigor.intervals import length
+from stability.rules.absorbed import Absorbed, inputs_in_box, no_tube
+from stability.rules.driven_lmi import SIZE
+from stability.rules.fields import Number, State, require
+from stability.rules.registry import certifies
+from stability.statements import at_most, who
+from stability.systems import DrivenSystem
+
+ENDS = "least and most must be vectors of {n} entries with least <= most"
+
+
+@certifies("driven_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=no_tube, size=SIZE)
+class DrivenBounds(Absorbed):
+    """``least``, ``most`` (n,): the box of states; ``diagonal``: its length or more."""
+
+    least: Annotated[State, ENDS]
+    most: Annotated[State, ENDS]
+    diagonal: Number
+
+    def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
+        return (
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{self.since('it satisfies', 'it starts', 'it does')} every trajectory stays in the box least_i <= h_i <= "
+            f"most_i of the proof, whose diagonal is {at_most(self.diagonal)} long. Nothing is said about other inputs."
+        )
+
+    def check(self, subject: DrivenSystem, claim: Claim) -> str:
+        require((self.least <= self.most).all(), ENDS.format(n=subject.states))
+        low, high = self.enclosed(subject).states
+        require(bool((self.least <= low).all() and (high <= self.most).all()), "states may leave the box")
+        across = np.nextafter(self.most - self.least, np.inf)
+        size = float(length(across)) * (1 + (len(across) + 8) * EPS)
+        require(size <= self.diagonal, "the diagonal of the box is longer")
+        return f"states within {float(np.mean(across)):.3g} on average after {self.settled} steps"

@@ -1,0 +1,53 @@
+"""Reservoirs to be certified under inputs in a box, and runs of theirs that are held against the proved bound."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.certificate import Claim
+from stability.rules.driven_lmi import DrivenLmi
+from stability.systems import DrivenSystem, LureSystem
+
+ROUNDING = 1e-13
+"""Of a simulation: nothing is asserted about distances below it."""
+
+
+def reservoir(n: int, radius: float, leak: float, seed: int, name: str = "tanh") -> DrivenSystem:
+    """An echo state network; its state keeps the share ``1 - leak`` of itself."""
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(n, n)) * (4.0 if name == "sigmoid" else 1.0)
+    W *= radius * (4.0 if name == "sigmoid" else 1.0) / np.abs(np.linalg.eigvals(W)).max()
+    U, b = np.zeros((n, 1)), rng.choice([-1.0, 1.0], size=n)
+    U[rng.choice(n, max(1, n // 5), replace=False), 0] = 1.0
+    slope = (0.0, 1.0 if name == "tanh" else 0.25)
+    system = LureSystem((1 - leak) * np.eye(n), leak * np.eye(n), W, None, slope, 1.0)
+    return DrivenSystem(system, name, U, b)
+
+
+def holds_on_trajectories(driven: DrivenSystem, claim: Claim, seed: int, starts: float = 3.0) -> float:
+    """The largest share of the proved bound that pairs of trajectories reach, under inputs at the ends of the box.
+
+    Up to the first step of the claim each has inputs of its own, so that they are far apart there.
+    """
+    assert claim.proof is not None
+    data, rng = claim.proof.data, np.random.default_rng(seed)
+    settled = DrivenLmi.of(data).settled
+    x, y = starts * rng.normal(size=(2, 200, driven.states))
+    if data["share"] > 0.0:
+        largest = float(max(np.abs(v / data["r"]).max() for v in (x, y)))
+        wait = max(0, int(np.ceil(np.log(max(largest - 1, 1e-300) / data["room"]) / -np.log(data["share"]))))
+    else:
+        wait = 1
+    first = None
+    worst, k = 0.0, 0
+    for t in range(wait + settled + 40):
+        if t >= wait + settled:
+            d = np.linalg.norm(x - y, axis=1)
+            first = d if first is None else first
+            bound = data["overshoot"] * data["rate"] ** k * first
+            worst, k = max(worst, float(((d - ROUNDING) / bound).max())), k + 1
+        ends, others = (np.where(rng.random((200, driven.inputs)) < 0.5, data["low"], data["high"]) for _ in range(2))
+        x, y = driven.advance(x, ends), driven.advance(y, ends if k else others)
+    assert first is not None
+    assert first.max() > 1e6 * ROUNDING
+    return worst
