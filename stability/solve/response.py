@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs, schur
+from scipy.linalg import get_lapack_funcs, rsf2csf, schur
 
 from stability.errors import DimensionError, UnsupportedError
 from stability.solve.coordinates import balanced_states, power_of_two
@@ -21,6 +21,32 @@ _RESONANCES = 16
 _ENTRIES = 2**21  # of a part of many right-hand sides, 32 MB
 
 
+_BLOCKS = 48
+"""States from which the complex form is made of the real one: half the time, and less."""
+
+
+def complex_schur(A: Array) -> tuple[Array, Array]:
+    """``T`` upper triangular and ``U`` unitary with ``A = U T U*``.
+
+    Args:
+        A: ``(n, n)``, real or complex.
+
+    Returns:
+        ``T`` and ``U``, complex.
+
+    Source: G. Golub, C. Van Loan, Matrix Computations, 4th ed., sections 7.4 and 7.6: QR iterations in real
+    arithmetic, then a rotation for each pair of complex eigenvalues.
+
+    Example:
+        >>> T, U = complex_schur(np.array([[0.0, 1.0], [-1.0, 0.0]]))
+        >>> np.abs(np.diag(T)).round(6).tolist(), float(np.abs(T[1, 0]))
+        ([1.0, 1.0], 0.0)
+    """
+    if np.isrealobj(A) and len(A) >= _BLOCKS:
+        return rsf2csf(*schur(A, output="real")[:2])
+    return schur(A, output="complex")[:2]
+
+
 class Response:
     """Evaluates ``G(s) = C (s I - A)^{-1} B + D``: a Schur form once, then triangular solves, all points in one.
 
@@ -32,7 +58,7 @@ class Response:
 
     def __init__(self, system: StateSpace) -> None:
         self.system, self.discrete = system, system.is_discrete
-        self.T, U = schur(system.A, output="complex")[:2]
+        self.T, U = complex_schur(system.A)
         self.B, self.C, self.D = U.conj().T @ system.B, system.C @ U, system.D
         self.poles = np.diag(self.T).copy()
         self._diagonal = np.arange(system.states)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stability.solve.deadline import Deadline, TimeOverError
-from stability.solve.response import Response, state_space
+from stability.solve.response import Response, complex_schur, state_space
 from stability.solve.shifted import ShiftedTriangle
 
 
@@ -77,3 +77,24 @@ def test_parts_are_put_together_and_the_deadline_is_asked(monkeypatch):
     assert response.values(points[:0]).shape == (0, 2, 3)
     with pytest.raises(TimeOverError):
         response.values(points, Deadline.after(1e-9))
+
+
+@pytest.mark.parametrize("kind", ["random", "symmetric", "rotations", "blocks of one eigenvalue", "nearly defective"])
+@pytest.mark.parametrize("n", [5, 47, 48, 96])
+def test_both_ways_to_a_complex_schur_form_are_backward_stable(kind, n):
+    rng = np.random.default_rng(n)
+    A = rng.standard_normal((n, n))
+    if kind == "symmetric":
+        A = A + A.T
+    elif kind == "rotations":
+        A = np.linalg.qr(A)[0] * 3.0
+    elif kind == "blocks of one eigenvalue":
+        A = np.kron(np.eye(n // 2 + 1), [[0.0, 1.0], [-1.0, 0.0]])[:n, :n] + np.eye(n, k=2)
+    elif kind == "nearly defective":
+        A = np.eye(n, k=1) - 0.5 * np.eye(n)
+        A[-1, 0] = 1e-9
+    T, U = complex_schur(A)
+    size = np.linalg.norm(A, 2)
+    assert not np.tril(T, -1).any()
+    assert np.linalg.norm(U @ T @ U.conj().T - A, 2) <= 1e-13 * n * size
+    assert np.linalg.norm(U.conj().T @ U - np.eye(n), 2) <= 1e-14 * n
