@@ -25,7 +25,7 @@ class AntisymmetricRNN(ContinuousRNN):
         gamma: diffusion, >= 0.
         dt: step size.
         integrator: ``euler`` (the paper's) or ``midpoint``.
-        activation: ``tanh``, ``relu``, ``leaky_relu`` or ``sigmoid``.
+        activation: ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``, ``saturation`` or ``deadzone``.
         init_std: standard deviation of the entries of ``M``; ``None`` is ``1 / sqrt(hidden_size)``.
 
     Raises:

@@ -62,7 +62,8 @@ class BoundedGainRNN(RecurrentLayer):
         gain: ``g > 0``, from the input sequence to the state at any time, in the l2 norm.
         rate: ``rho`` in (0, 1], the factor by which differences shrink a step; ``None``: as little as rounding asks.
         activation: ``maxmin`` (sorts pairs ``2 i``, ``2 i + 1``; also called ``oplu``), ``abs``, or ``householder``
-            (reflects pairs at a learned angle); or ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``.
+            (reflects pairs at a learned angle); or ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``,
+            ``saturation``, ``deadzone``.
         start: which weights a new layer has: ``random`` ones, or a ``delay_line``, by which every step moves the state
             on by ``p`` units and puts the input into the last ``p``. With ``abs``, inputs that are not negative
             stand in the state as they were, the last ``n / p`` of them: for sequences of many small inputs, such as

@@ -21,7 +21,7 @@ class ContinuousRNN(LureLayer):
         hidden_size: size of ``h``.
         dt: step size.
         integrator: ``euler`` or ``midpoint``.
-        activation: ``tanh``, ``relu``, ``leaky_relu`` or ``sigmoid``.
+        activation: ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``, ``saturation`` or ``deadzone``.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, dt: float, integrator: str, activation: str) -> None:

@@ -55,7 +55,8 @@ class ContractingRNN(LureLayer):
         time: ``discrete`` or ``continuous``.
         dt: step of the continuous form; without meaning for the discrete one.
         integrator: ``euler`` or ``midpoint``, of the continuous form.
-        activation: ``tanh``, ``relu``, ``leaky_relu`` or ``sigmoid`` (slopes within [0, 1]).
+        activation: ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``, ``saturation`` or ``deadzone``
+            (slopes within [0, 1]).
         margin: relative strictness of the LMI.
 
     Raises:

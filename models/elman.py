@@ -20,7 +20,8 @@ class ElmanRNN(LureLayer):
     Args:
         input_size: features per time step.
         hidden_size: size of ``h``.
-        activation: ``tanh``, ``relu``, ``leaky_relu`` (slope 0.1) or ``sigmoid``.
+        activation: ``tanh``, ``relu``, ``leaky_relu`` (slope 0.1), ``sigmoid``, ``saturation`` (to
+            [-1, 1]) or ``deadzone`` (what that cuts off).
 
     Raises:
         ConfigurationError: an option out of its range.

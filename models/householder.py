@@ -29,7 +29,8 @@ class HouseholderRNN(OrthogonalLayer):
         reflections: ``m`` in 1 .. n; 16 by default (n, where n is smaller). ``m = n`` reaches every
             orthogonal matrix.
         activation: ``leaky_relu`` (slope 0.1, as in the paper), ``tanh``, ``relu``, ``sigmoid``,
-            ``identity``, ``modrelu`` (pairs ``i``, ``i + n/2``), ``oplu`` (sorts pairs ``2 i``, ``2 i + 1``).
+            ``saturation``, ``deadzone``, ``identity``, ``modrelu`` (pairs ``i``, ``i + n/2``), ``oplu`` (sorts pairs
+            ``2 i``, ``2 i + 1``).
 
     Attributes:
         U: ``(n, m)`` reflection vectors, lower trapezoidal.

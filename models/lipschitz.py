@@ -36,7 +36,7 @@ class LipschitzRNN(ContinuousRNN):
         dt: step size.
         integrator: ``euler`` or ``midpoint``.
         alpha: factor of the linear term (an ablation; 0 leaves a neural ODE with this ``W``).
-        activation: ``tanh`` (the paper's), ``relu``, ``leaky_relu`` or ``sigmoid``.
+        activation: ``tanh`` (the paper's), ``relu``, ``leaky_relu``, ``sigmoid``, ``saturation`` or ``deadzone``.
         init_std: standard deviation of the entries of ``M_A`` and ``M_W``; ``None`` is ``0.1 / hidden_size``
             as in the authors' code: so small that training starts near ``A = W = -gamma I``.
 

@@ -75,7 +75,7 @@ class LureLayer(RecurrentLayer):
     Args:
         input_size: features per time step.
         hidden_size: size of ``h``.
-        activation: ``tanh``, ``relu``, ``leaky_relu`` or ``sigmoid``.
+        activation: ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``, ``saturation`` or ``deadzone``.
     """
 
     weight_ih: nn.Parameter

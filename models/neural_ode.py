@@ -21,7 +21,7 @@ class NeuralODERNN(ContinuousRNN):
         hidden_size: size of ``h``.
         dt: step size.
         integrator: ``euler`` or ``midpoint``.
-        activation: ``tanh``, ``relu``, ``leaky_relu`` or ``sigmoid``.
+        activation: ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``, ``saturation`` or ``deadzone``.
         init_std: standard deviation of the entries of ``W``; ``None`` is ``1 / sqrt(hidden_size)``.
 
     Raises:

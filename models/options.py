@@ -20,6 +20,8 @@ TORCH_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "leaky_relu": lambda z: torch.nn.functional.leaky_relu(z, ACTIVATIONS["leaky_relu"].slope[0]),
     "sigmoid": torch.sigmoid,
+    "saturation": torch.nn.functional.hardtanh,
+    "deadzone": lambda z: torch.nn.functional.softshrink(z, 1.0),
 }
 
 

@@ -36,7 +36,7 @@ class EchoStateRNN(LureLayer):
         input_scale: entries of U are uniform in ``+- input_scale / sqrt(input_size)``.
         bias_scale: entries of b are uniform in ``+- bias_scale``.
         kind: ``orthogonal`` or ``gaussian``.
-        activation: ``tanh``, ``relu``, ``leaky_relu`` or ``sigmoid``.
+        activation: ``tanh``, ``relu``, ``leaky_relu``, ``sigmoid``, ``saturation`` or ``deadzone``.
 
     Raises:
         ConfigurationError: an option out of its range.

@@ -45,7 +45,7 @@ class Map:
     """What a step is besides its matrices.
 
     Attributes:
-        activation: ``tanh``, ``sigmoid``, ``relu`` or ``leaky_relu``.
+        activation: a name in ``stability.models.options.TORCH_ACTIVATIONS``.
         keep: ``kappa``, 0 or 1.
         length: the multiple of the identity that ``B`` is where none is given.
     """
@@ -57,6 +57,10 @@ class Map:
 
 def _slope(activation: str, c: Tensor) -> Tensor:
     """``phi'(z)`` as a function of ``c = phi(z)``."""
+    if activation == "saturation":
+        return (c.abs() < 1.0).to(c.dtype)
+    if activation == "deadzone":
+        return (c != 0.0).to(c.dtype)
     if activation in ("relu", "leaky_relu"):
         below = torch.full_like(c, 0.0 if activation == "relu" else LEAK)
         return below.masked_fill_(c > 0, 1.0)
@@ -65,7 +69,7 @@ def _slope(activation: str, c: Tensor) -> Tensor:
 
 def _bend(activation: str, c: Tensor) -> Tensor | None:
     """``phi''(z)`` as a function of ``c = phi(z)``; ``None`` for zero."""
-    if activation in ("relu", "leaky_relu"):
+    if ACTIVATIONS[activation].kinks:
         return None
     return _slope(activation, c).mul_(-2.0 * c if activation == "tanh" else 1.0 - 2.0 * c)
 

@@ -93,6 +93,8 @@ class _Follower(TorchDispatchMode):
             return [self.of(args[0])]
         if name in _CHANNELS or name == "leaky_relu":
             return [self._channel(name, *args)]
+        if name in ("hardtanh", "clamp", "softshrink"):
+            return [self._cut(name, *args, **kwargs)]
         if name == "_to_copy" and kwargs.get("dtype") in (None, torch.float64):
             return [self.of(args[0])]
         rule = _RULES.get(name)
@@ -104,10 +106,30 @@ class _Follower(TorchDispatchMode):
     def _channel(self, name: str, tensor: Tensor, slope: float = 0.01) -> Affine:
         if name == "leaky_relu" and slope != ACTIVATIONS["leaky_relu"].slope[0]:
             raise _Unread(f"it contains a leaky ReLU of slope {slope:g} instead of 0.1")
-        z = self.of(tensor)
+        return self._new(_CHANNELS.get(name, name), self.of(tensor))
+
+    def _new(self, kind: str, z: Affine) -> Affine:
         variable = f"w{len(self.channels)}"
-        self.channels.append((variable, _CHANNELS.get(name, name), z))
+        self.channels.append((variable, kind, z))
         return Affine(z.size, {variable: np.eye(z.size)})
+
+    def _cut(self, name: str, tensor: Tensor, *given: Any, **named: Any) -> Affine:
+        """``clip(z, a, b)`` is ``m + c sat((z - m) / c)``; a soft threshold is a dead zone, scaled."""
+        if name == "softshrink":
+            size = float([*given, *named.values(), 0.5][0])
+            ends: Any = (-size, size)
+        else:
+            first = {"hardtanh": (-1.0, 1.0), "clamp": (None, None)}[name]
+            ends = [named.get(key, at) for key, at in zip(("min", "max"), (*given, *first[len(given) :]))]
+            ends = [named.get(f"{key}_val", at) for key, at in zip(("min", "max"), ends)]
+        if not all(isinstance(end, (int, float)) for end in ends) or not ends[0] < ends[1]:
+            raise _Unread(f"it contains {name} with other bounds than two numbers")
+        middle, half = 0.5 * (ends[0] + ends[1]), 0.5 * (ends[1] - ends[0])
+        z = self.of(tensor)
+        if middle:
+            z = z.plus(Affine(z.size, {}, -middle))
+        out = self._new("deadzone" if name == "softshrink" else "saturation", z.scaled(1.0 / half)).scaled(half)
+        return out.plus(Affine(out.size, {}, middle)) if middle else out
 
 
 def _each(of: Callable[[Any], Any], value: Any) -> Any:

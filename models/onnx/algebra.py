@@ -17,9 +17,11 @@ from .sizes import RESHAPES
 
 Array = np.ndarray
 _CHANNELS = {"Tanh": "tanh", "Relu": "relu", "Sigmoid": "sigmoid"}
-_KNOWN = (*_CHANNELS, "LeakyRelu", "Add", "Sub", "Sum", "Neg", "Mul", "Div", "MatMul", "Gemm")
+_KNOWN = (*_CHANNELS, "LeakyRelu", "Clip", "Shrink", "Add", "Sub", "Sum", "Neg", "Mul", "Div", "MatMul", "Gemm")
 _ATTRIBUTES = {
     "LeakyRelu": {"alpha"},
+    "Clip": {"min", "max"},
+    "Shrink": {"bias", "lambd"},
     "Gemm": {"alpha", "beta", "transA", "transB"},
     "Cast": {"to", "saturate"},
     "Flatten": {"axis"},
@@ -46,7 +48,8 @@ class Body:
     def refuse(self, what: str) -> UnsupportedError:
         """The error that says what was met, and what is known."""
         return UnsupportedError(
-            f"{self.where}: {what}; only affine maps and tanh, ReLU or sigmoid are recognised in a loop"
+            f"{self.where}: {what}; only affine maps, tanh, ReLU, sigmoid, saturation and dead zone are recognised in "
+            "a loop"
         )
 
     def symbol(self, name: str, size: int) -> Affine:
@@ -124,7 +127,7 @@ class Body:
             refuse_rounding(self.graph, node, self.where)
             self.casts |= op == "Cast"
             return self.read(node.input[0])
-        if op in _CHANNELS or op == "LeakyRelu":
+        if op in _CHANNELS or op in ("LeakyRelu", "Clip", "Shrink"):
             return self._channel(node, op, options)
         parts = [self.read(k) for k in node.input]
         if op in ("Add", "Sub", "Sum"):
@@ -142,11 +145,27 @@ class Body:
         z = self.read(node.input[0])
         if not isinstance(z, Affine):
             raise self.refuse(f"{op} of a constant")
+        if op in ("Clip", "Shrink"):
+            return self._cut(z, node, op, options)
         if op == "LeakyRelu" and np.float32(options.get("alpha", 0.01)) != np.float32(0.1):
             raise self.refuse(f"LeakyRelu with slope {options.get('alpha', 0.01):g} instead of 0.1")
+        return self._new(_CHANNELS.get(op, "leaky_relu"), z)
+
+    def _new(self, kind: str, z: Affine) -> Affine:
         name = f"w{len(self.channels)}"
-        self.channels.append((name, _CHANNELS.get(op, "leaky_relu"), z))
+        self.channels.append((name, kind, z))
         return self.symbol(name, z.size)
+
+    def _cut(self, z: Affine, node: Any, op: str, options: dict[str, Any]) -> Affine:
+        """``clip(z, -1, 1)`` is the saturation, ``Shrink`` by one the dead zone; other bounds are not followed."""
+        if op == "Shrink":
+            ends = [-float(options.get("lambd", 0.5)), float(options.get("bias", 0.0))]
+        else:
+            stated = [np.squeeze(self.read(k)) if k else None for k in node.input[1:]]
+            ends = [*stated, *(options.get(key) for key in ("min", "max")[len(stated) :])]
+        if ends != [-1.0, 1.0]:
+            raise self.refuse(f"{op} with other bounds than -1 and 1")
+        return self._new("saturation" if op == "Clip" else "deadzone", z)
 
     def _negative(self, value: Affine | Array) -> Affine | Array:
         return value.scaled(-1.0) if isinstance(value, Affine) else -value

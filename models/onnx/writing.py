@@ -20,7 +20,13 @@ from stability.systems.subjects import as_subject
 from ..network import SequenceModel
 
 Array = np.ndarray
-_NODES = {"tanh": ("Tanh", {}), "relu": ("Relu", {}), "sigmoid": ("Sigmoid", {})}
+_NODES: dict[str, tuple[str, dict[str, Any]]] = {
+    "tanh": ("Tanh", {}),
+    "relu": ("Relu", {}),
+    "sigmoid": ("Sigmoid", {}),
+    "saturation": ("Clip", {}),
+    "deadzone": ("Shrink", {"bias": 1.0, "lambd": 1.0}),
+}
 OPSET = 17
 
 
@@ -28,9 +34,10 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
     """Write a layer, or a ``SequenceModel`` around one, as an ONNX file that ``certify`` reads as the same system.
 
     Args:
-        model: a layer whose map is ``h+ = A h + B phi(C h + E x + b) + F x`` with tanh, ReLU or sigmoid: Elman,
-            Lipschitz and contracting RNNs, neural ODEs, antisymmetric RNNs by Euler's rule, ``torch.nn.RNN``, cells of
-            one's own that are read so; or a model of the toolkit with a linear head on its last output.
+        model: a layer whose map is ``h+ = A h + B phi(C h + E x + b) + F x`` with tanh, ReLU, sigmoid, saturation
+            or dead zone: Elman, Lipschitz and contracting RNNs, neural ODEs, antisymmetric RNNs by Euler's rule,
+            ``torch.nn.RNN``, cells of one's own that are read so; or a model of the toolkit with a linear head on its
+            last output.
         path: of the file.
 
     Returns:
@@ -69,12 +76,14 @@ def export_onnx(model: nn.Module, path: str | Path) -> Path:
     held = [numpy_helper.from_array(np.ascontiguousarray(value.T), name) for name, value in terms.items()]
     held.append(numpy_helper.from_array(np.array(subject.b), "b"))
     kind, more = _NODES[subject.activation]
+    ends = ["lowest", "highest"] if kind == "Clip" else []
+    held += [numpy_helper.from_array(np.array(end), name) for name, end in zip(ends, (-1.0, 1.0))]
     body = helper.make_graph(
         [
             helper.make_node("MatMul", ["h", "C"], ["Ch"]),
             helper.make_node("MatMul", ["x_t", "E"], ["Ex"]),
             helper.make_node("Sum", ["Ch", "Ex", "b"], ["z"]),
-            helper.make_node(kind, ["z"], ["w"], **more),
+            helper.make_node(kind, ["z", *ends], ["w"], **more),
             helper.make_node("MatMul", ["h", "A"], ["Ah"]),
             helper.make_node("MatMul", ["w", "B"], ["Bw"]),
             helper.make_node("MatMul", ["x_t", "F"], ["Fx"]),

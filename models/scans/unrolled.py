@@ -73,6 +73,11 @@ FUSED: dict[str, Fused] = {
     "sigmoid": Fused(
         lambda z, _: torch.sigmoid_(z), lambda g, h, _: _aten.sigmoid_backward.grad_input(g, h, grad_input=g)
     ),
+    "saturation": Fused(
+        lambda z, _: torch.nn.functional.hardtanh_(z),
+        lambda g, h, _: _aten.hardtanh_backward.grad_input(g, h, -1.0, 1.0, grad_input=g),
+    ),
+    "deadzone": Fused(lambda z, _: z.sub_(z.clamp(-1.0, 1.0)), lambda g, h, _: g.mul_(h != 0)),
     "identity": Fused(lambda z, _: None, lambda g, h, _: None),
     "oplu": Fused(
         _sort_,

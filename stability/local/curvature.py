@@ -96,7 +96,8 @@ def curvature(stage: Stage, rows: Array, worth: Array, low: Array, high: Array) 
     """
     if isinstance(stage, Activated):
         none = np.zeros(0, dtype=int)
-        bend = _kink if activation(stage.name).width is None else _smooth
+        phi = activation(stage.name)
+        bend = _smooth if phi.width is not None else _kinks if any(phi.kinks) else _kink
         return Curvature(bend(stage.name, rows, worth, low, high), none, none, np.zeros((*rows.shape[:-1], 0)))
     return _products(stage, rows, worth, np.maximum(np.abs(low), np.abs(high)))
 
@@ -126,6 +127,26 @@ def _kink(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array:
         beyond = np.where(reach >= 2.0 * size, 0.25 / size, (reach - size) / (reach * reach))
     beyond = np.where(reach > size, beyond, 0.0)
     return np.where(worth < 0, (most - least) * np.abs(worth) * beyond * (1 + 16 * EPS), 0.0)
+
+
+def _kinks(name: str, z: Array, worth: Array, low: Array, high: Array) -> Array:
+    """Kinks elsewhere: ``(c + s v) / v^2`` of each piece is largest at its ends, or where ``v = -2 c / s``."""
+    phi, own = activation(name), activation(name).derivative(z)
+    out = np.zeros(np.broadcast(z, worth, low).shape)
+    tops = [low, high, *(kink - z for kink in phi.kinks)]
+    for piece, edge in zip((*phi.pieces[:-1], *phi.pieces[1:]), (*phi.kinks, *phi.kinks)):
+        rise = piece - own  # of what lies above the tangent along the piece: c + s v, through the kink at its edge
+        with np.errstate(divide="ignore", invalid="ignore"):
+            top = -2.0 * (phi.rise(z, edge - z) - own * (edge - z) - rise * (edge - z)) / rise
+        tops.append(np.where(np.isfinite(top), top, 0.0))
+    for v in tops:
+        v = np.clip(v, low, high)
+        above = phi.rise(z, v) - own * v
+        error = np.where(np.abs(v) > phi.to_kink(z), 16 * EPS * (1.0 + np.abs(z) + np.abs(v)), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            size = np.where(error > 0, (-worth * above + np.abs(worth) * error) / (v * v), 0.0)
+        out = np.maximum(out, np.where(np.isnan(size), 0.0, size))
+    return np.where((phi.to_kink(z) <= 0) & (worth != 0), np.inf, out * (1 + 16 * EPS))
 
 
 def _products(stage: Stage, rows: Array, worth: Array, reach: Array) -> Curvature:

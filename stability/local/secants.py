@@ -5,7 +5,7 @@ than the activation's own slopes where ``r`` is small. For tanh (and so for the 
 ``k`` has one peak: its least value is the secant to the end away from the origin; its largest is :math:`\phi'(w^*)` at
 the point of tangency, :math:`\phi'(w)(z - w) = \phi(z) - \phi(w)`, where the reach contains that, and else the secant
 to the end towards the origin. For a kink at zero the quotients run between the slope on the own side and the secant
-to the end on the other.
+to the end on the other; with several kinks the extremes are among the secants to these and to the ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from stability.errors import UnsupportedError
 from stability.rigor.constants import EPS
-from stability.systems.activations import TANH_ULPS, activation
+from stability.systems.activations import TANH_ULPS, Activation, activation
 
 Array = np.ndarray
 _ERROR = (2.0 * TANH_ULPS + 16.0) * EPS
@@ -53,8 +53,10 @@ def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tupl
     if phi.width is not None:
         low, high = _tanh(phi.width * np.abs(z), phi.width * near, phi.width * far)
         low, high = most * low, most * high
-    elif name in ("relu", "leaky_relu"):
+    elif phi.kinks == (0.0,):
         low, high = _kink(z, np.where(z == 0, np.maximum(near, far), near), least, most)
+    elif phi.kinks:
+        low, high = _pieces(phi, z, r, up)
     else:
         raise UnsupportedError(f"the secant slopes of the activation {name!r} are not known here")
     return np.clip(np.nextafter(low, -np.inf), least, most), np.clip(np.nextafter(high, np.inf), least, most)
@@ -69,6 +71,30 @@ def _kink(z: Array, r: Array, least: float, most: float) -> tuple[Array, Array]:
     low = np.where(z > 0, least + mixed, least)
     high = np.where(z < 0, most - mixed, most)
     return np.where(r < size, low, low - 4 * EPS), np.where(r < size, high, high + 4 * EPS)
+
+
+def _pieces(phi: Activation, z: Array, down: Array, up: Array) -> tuple[Array, Array]:
+    """Any piecewise linear one: along a piece a quotient changes one way, so that ends and kinks have the extremes."""
+    least, most = phi.slope
+    low, high = phi.slopes_near(z, 8 * EPS * (1.0 + np.abs(z)))  # at once beside z
+    ends = [(-np.minimum(down, 1e300), down > 0), (np.minimum(up, 1e300), up > 0)]
+    slack = 8 * EPS * (1.0 + np.abs(z))
+    ends += [(kink - z, (kink - z >= -down - slack) & (kink - z <= up + slack)) for kink in phi.kinks]
+    for way, there in ends:
+        there = there & (way != 0)
+        v = np.where(there, way, 1.0)
+        quotient = phi.rise(z, v) / v
+        with np.errstate(over="ignore"):
+            error = 16 * EPS * (1.0 + (1.0 + np.abs(z)) / np.abs(v))
+        low = np.where(there, np.minimum(low, quotient - error), low)
+        high = np.where(there, np.maximum(high, quotient + error), high)
+    endless = np.isinf(down) | np.isinf(up)
+    still = phi.to_kink(z) > np.maximum(down, up)  # on one piece, quotients are its slope, without rounding
+    own = phi.slopes_near(z, np.zeros_like(z))
+    return (
+        np.where(endless, least, np.where(still, own[0], low)),
+        np.where(endless, most, np.where(still, own[1], high)),
+    )
 
 
 def _tanh(z: Array, near: Array, far: Array) -> tuple[Array, Array]:

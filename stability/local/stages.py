@@ -123,7 +123,7 @@ class Activated(Stage):
         phi = activation(self.name)
         least, most = phi.slope
         if phi.width is None:
-            return phi.derivative(rows), np.where(np.abs(rows) > offset, 0.0, most - least)
+            return phi.derivative(rows), np.where(phi.to_kink(rows) > offset, 0.0, most - least)
         bend = 2.0 * most * phi.width  # above every second derivative
         return phi.derivative(rows), bend * offset + 4 * TANH_ULPS * EPS * (1.0 + most)
 

@@ -89,7 +89,7 @@ def rest(stage: Stage, rows: Array, offset: Array, reach: Array) -> Array:
     if isinstance(stage, Activated):
         phi = activation(stage.name)
         if phi.width is None:
-            beyond = np.maximum(reach + offset - np.abs(rows), 0.0) / np.maximum(reach, 1e-300)
+            beyond = np.maximum(reach + offset - phi.to_kink(rows), 0.0) / np.maximum(reach, 1e-300)
             return (phi.slope[1] - phi.slope[0]) * np.minimum(beyond * _SURE, 1.0)
         third = phi.slope[1] * phi.width**2 * _third_of_tanh(phi.width * rows, phi.width * (reach + offset))
         return third / 6.0 * reach * reach * _SURE

@@ -149,7 +149,7 @@ def least(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
         box: the arguments' intervals.
 
     Returns:
-        ``(m,)``, every rounding error inside; a kink is met from its three corners, where the bound is exact.
+        ``(m,)``, every rounding error inside; one with kinks is met at its corners, where the bound is exact.
     """
     if not unit.is_smooth:
         return _least_at_corners(unit, sign, below, box)
@@ -213,11 +213,11 @@ def _jet(unit: Unit, a: Array, b: Array, half_a: Array, half_b: Array) -> tuple:
 
 
 def _least_at_corners(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
-    """Of a piecewise linear activation, less a linear function: the ends of the interval and the kink."""
+    """Of a piecewise linear activation, less a linear function: the ends of the interval and the kinks."""
     if unit.gated or below.bb.any():
         raise ValueError("an activation with a kink is bounded by planes, without a gate")
-    kink = np.clip(0.0, box.b_low, box.b_high)
-    corners = np.stack([box.b_low, kink, box.b_high])
+    kinks = (np.clip(kink, box.b_low, box.b_high) for kink in activation(unit.inner).kinks)
+    corners = np.stack([box.b_low, *kinks, box.b_high])
     f = activation(unit.inner).function(corners)
     size = np.abs(f) + np.abs(below.beta * corners)
     return (sign * f - below.beta * corners - _SLACK * (size + 1e-290)).min(axis=0)

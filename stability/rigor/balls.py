@@ -155,14 +155,13 @@ def activation_slopes(name: str, z: Ball) -> Ball:
         UnsupportedError: for an activation without a known error bound.
     """
     phi = _known(name)
-    low, high = phi.slope
     if phi.width is not None:
+        high = phi.slope[1]
         t = np.tanh(phi.width * z.mid)
         rad = np.minimum(0.77 * phi.width * high * z.rad, high) + (2 * TANH_ULPS + 8) * EPS
         return Ball(high * (1.0 - t * t), rad * (1 + 8 * EPS))
-    decided = (np.abs(z.mid) > z.rad) | (low == high)
-    mid = np.where(decided, np.where(z.mid > 0, high, low), 0.5 * (high + low))
-    return Ball(mid, np.where(decided, 0.0, 0.5 * (high - low) + EPS))
+    low, high = phi.slopes_near(z.mid, z.rad)
+    return Ball(np.where(low == high, low, 0.5 * (high + low)), np.where(low == high, 0.0, 0.5 * (high - low) + EPS))
 
 
 def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:

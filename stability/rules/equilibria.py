@@ -28,6 +28,7 @@ from stability.rules.named_eigenvalue import Unstable
 from stability.rules.registry import refutes
 from stability.statements import describe
 from stability.systems import DrivenSystem
+from stability.systems.activations import activation
 
 
 @refutes(
@@ -70,7 +71,7 @@ def smooth_slopes(name: str, channels: Ball) -> Ball:
         Refused: there may be no Jacobian.
     """
     slopes = activation_slopes(name, channels)
-    smooth = name not in ("relu", "leaky_relu") or not slopes.rad.any()
+    smooth = not activation(name).kinks or not slopes.rad.any()
     require(smooth, "the orbit may pass a kink of the activation, where there is no Jacobian")
     return slopes
 

@@ -19,9 +19,10 @@ from stability.rules.gated_orbits import UNPROVED, OrbitsApart, UnstableOrbit, i
 from stability.rules.registry import refutes
 from stability.stacks.orbits import enclose_stack_orbit
 from stability.stacks.stack import LayerStack
+from stability.systems.activations import ACTIVATIONS
 
 Array = np.ndarray
-KINKED = ("relu", "leaky_relu")
+KINKED = tuple(name for name, phi in ACTIVATIONS.items() if phi.kinks)
 
 
 def _not_one_way(subject: LayerStack) -> str | None:
