@@ -46,6 +46,11 @@ STEPS = {
     "joined": lambda m, x, h: torch.relu(0.2 * m.both(torch.cat([x, h], dim=-1))),
     "two layers": lambda m, x, h: torch.tanh(0.5 * torch.tanh(h @ m.W + m.U(x)) @ m.V.T / 2 + (1 - h) * 0.1),
     "halves": lambda m, x, h: torch.sigmoid(torch.cat([h[:, N // 2 :], h[:, : N // 2]], 1) @ m.W + m.U(x)),
+    "clipped": lambda m, x, h: torch.clamp(h @ m.W + m.U(x), -0.5, 0.5),
+    "hard tanh": lambda m, x, h: torch.nn.functional.hardtanh(h @ m.W + m.U(x)),
+    "soft threshold": lambda m, x, h: torch.nn.functional.softshrink(h @ m.W + m.U(x), 0.25),
+    "between": lambda m, x, h: torch.nn.functional.hardtanh(h @ m.W + m.U(x), -0.25, max_val=0.75),
+    "open": lambda m, x, h: torch.clamp(h @ m.W + m.U(x), min=-1.0),
     "mixed": lambda m, x, h: 0.5 * torch.tanh(h @ m.W) + 0.1 * torch.relu(m.U(x)),
     "offset": lambda m, x, h: torch.tanh(h @ m.W + m.U(x)) + 1.0,
     "norm": lambda m, x, h: torch.tanh(m.norm(h @ m.W + m.U(x))),
@@ -57,7 +62,8 @@ STEPS = {
     "single": lambda m, x, h: torch.tanh(h @ m.W).float().double(),
 }
 READ = {"plain": "tanh", "leaky": "tanh", "joined": "relu", "two layers": "tanh", "halves": "sigmoid"}
-BARE = ("mixed", "offset")
+READ |= {"clipped": "saturation", "hard tanh": "saturation", "soft threshold": "deadzone"}
+BARE = ("mixed", "offset", "between")
 REASONS = {
     "norm": "native_layer_norm",
     "gate": "a gate",
@@ -66,6 +72,7 @@ REASONS = {
     "batch": "mean",
     "in place": "writes into",
     "single": "_to_copy",
+    "open": "other bounds than two numbers",
 }
 
 

@@ -81,7 +81,7 @@ def test_lmi_holds_for_any_parameters(case, seed):
 
 
 @pytest.mark.parametrize("case", ["discrete", "discrete .9", "discrete .2"])
-@pytest.mark.parametrize("activation", ["tanh", "relu", "leaky_relu", "sigmoid"])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "leaky_relu", "sigmoid", "saturation", "deadzone"])
 def test_trajectories_of_the_layer_approach_each_other_at_the_rate(case, activation):
     layer = ContractingRNN(3, 10, activation=activation, **CASES[case]).double()
     with torch.no_grad():

@@ -57,7 +57,7 @@ def test_bad_inputs_are_refused_at_the_front():
         model(torch.zeros(1, 5, 2, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu", "leaky_relu", "sigmoid"])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "leaky_relu", "sigmoid", "saturation", "deadzone"])
 def test_elman_follows_its_formula(activation, rng):
     layer = ElmanRNN(3, 5, activation=activation).double()
     phi = {
@@ -65,6 +65,8 @@ def test_elman_follows_its_formula(activation, rng):
         "relu": lambda z: np.maximum(z, 0),
         "leaky_relu": lambda z: np.maximum(z, 0.1 * z),
         "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
+        "saturation": lambda z: np.sign(z) * np.minimum(np.abs(z), 1),
+        "deadzone": lambda z: np.sign(z) * np.maximum(np.abs(z) - 1, 0),
     }[activation]
     W, U, b = (p.detach().numpy() for p in (layer.weight_hh, layer.weight_ih, layer.bias))
     x, h = rng.normal(size=(6, 3)), np.zeros(5)

@@ -200,7 +200,7 @@ def test_vectors_keep_their_zeros_and_their_unit_length_at_the_start():
     assert orthogonality_error(layer.weight()) < 90 * 1.2e-7
 
 
-@pytest.mark.parametrize("activation", ["tanh", "leaky_relu", "relu", "sigmoid", "identity"])
+@pytest.mark.parametrize("activation", ["tanh", "leaky_relu", "relu", "sigmoid", "identity", "saturation", "deadzone"])
 def test_thin_and_full_form_run_alike(activation):
     V, X = torch.randn(6, 2, dtype=F64), torch.randn(2, 6, dtype=F64) * 0.2
     drive, h0 = torch.randn(5, 3, 6, dtype=F64), torch.randn(3, 6, dtype=F64)

@@ -24,6 +24,8 @@ KNOWN = {
     "contracting": lambda: ContractingRNN(2, 4, rate=0.95),
     "contracting flow": lambda: ContractingRNN(2, 4, time="continuous", activation="leaky_relu"),
     "elman": lambda: ElmanRNN(2, 4),
+    "saturation": lambda: ElmanRNN(2, 4, activation="saturation"),
+    "dead zone": lambda: LipschitzRNN(2, 4, dt=0.4, init_std=0.6, activation="deadzone"),
     "lstm": lambda: LSTM(2, 4),
 }
 OTHERS = {

@@ -85,6 +85,8 @@ MODELS = {
     "contracting all": lambda: nn.Sequential(sequences(ContractingRNN(2, 4, rate=0.95), "all"), Mean()),
     "contracting flow": lambda: sequences(ContractingRNN(2, 4, time="continuous", activation="sigmoid")),
     "elman": lambda: sequences(ElmanRNN(2, 4, activation="leaky_relu"), "mean"),
+    "saturation": lambda: sequences(ElmanRNN(2, 4, activation="saturation"), "mean"),
+    "dead zone": lambda: sequences(LipschitzRNN(2, 4, dt=0.4, init_std=0.6, activation="deadzone")),
     "stack": lambda: sequences([ElmanRNN(2, 4), LipschitzRNN(4, 3, dt=0.4, init_std=0.6)]),
     "lstm": lambda: sequences(LSTM(2, 4)),
     "lstm both ways": Directions,

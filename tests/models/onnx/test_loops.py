@@ -74,6 +74,7 @@ PLAIN = [node("MatMul", "h W", "hw"), node("MatMul", "x U", "xu"), node("Add", "
         ("Relu", "relu", (0, 1), {}),
         ("Sigmoid", "sigmoid", (0, 0.25), {}),
         ("LeakyRelu", "leaky_relu", (0.1, 1), {"alpha": 0.1}),
+        ("Shrink", "deadzone", (0, 1), {"lambd": 1.0, "bias": 1.0}),
     ],
 )
 def test_one_activation_to_the_last_bit(op, name, slope, options, w, tmp_path):

@@ -37,7 +37,14 @@ def lipschitz() -> LipschitzRNN:
     return LipschitzRNN(3, 5, beta=0.75, gamma=1.0, dt=0.1)
 
 
-@pytest.mark.parametrize("make", [contracting, lipschitz, lambda: ElmanRNN(3, 5, activation="sigmoid")])
+def cut(name: str) -> ElmanRNN:
+    return ElmanRNN(3, 5, activation=name)
+
+
+MADE = [contracting, lipschitz, *(lambda name=name: cut(name) for name in ("sigmoid", "saturation", "deadzone"))]
+
+
+@pytest.mark.parametrize("make", MADE)
 def test_the_file_runs_as_the_model_and_is_certified_with_its_verdict(make, tmp_path, capsys) -> None:
     torch.manual_seed(0)
     model = SequenceModel(make(), 2)

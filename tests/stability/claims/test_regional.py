@@ -120,7 +120,7 @@ def test_where_the_input_puts_the_equilibrium(rng):
     assert np.array_equal(claim.proof.data["input"], u)
 
 
-@pytest.mark.parametrize("name", ["tanh", "sigmoid", "relu", "leaky_relu", "identity"])
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "relu", "leaky_relu", "identity", "saturation", "deadzone"])
 def test_slope_ranges_contain_difference_quotients(rng, name):
     from stability.systems.activations import activation
 

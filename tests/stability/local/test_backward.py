@@ -20,6 +20,7 @@ KINDS = {
     **{name: plain(RNG, name) for name in ("tanh", "sigmoid", "relu", "leaky_relu")},
     "lstm": gated(RNG, "lstm"),
     "gru": gated(RNG, "gru"),
+    **{name: plain(RNG, name) for name in ("saturation", "deadzone")},
 }
 
 

@@ -27,7 +27,7 @@ from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray
 largest_balls = partial(balls.largest_balls, norm="linf")
-UNITS = [Unit(name) for name in ("tanh", "sigmoid", "relu", "leaky_relu")]
+UNITS = [Unit(name) for name in ("tanh", "sigmoid", "relu", "leaky_relu", "saturation", "deadzone")]
 GATED = [Unit("tanh", gated=True), Unit("identity", gated=True)]
 
 

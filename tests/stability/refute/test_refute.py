@@ -247,7 +247,7 @@ class TestNetworks:
         assert answer.found
         assert replayed(driven, answer).valid
 
-    @pytest.mark.parametrize("name", ["relu", "sigmoid", "leaky_relu", "identity"])
+    @pytest.mark.parametrize("name", ["relu", "sigmoid", "leaky_relu", "identity", "saturation", "deadzone"])
     def test_every_activation(self, name):
         slope = {"identity": (1.0, 1.0), "sigmoid": (0.0, 0.25)}.get(name, (0.0, 1.0))
         W = np.array([[8.0, -1.0], [2.0, -3.0]])

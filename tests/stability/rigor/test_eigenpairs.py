@@ -41,7 +41,7 @@ class TestBalls:
         x = rng.normal(size=(6, 6))
         assert row_sum_norm(Ball.exact(x)) >= float(max(sum(Fraction(abs(v)) for v in row) for row in x))
 
-    @pytest.mark.parametrize("name", ["tanh", "sigmoid", "relu", "leaky_relu", "identity"])
+    @pytest.mark.parametrize("name", ["tanh", "sigmoid", "relu", "leaky_relu", "identity", "saturation", "deadzone"])
     def test_activations(self, rng, name):
         exact = {
             "tanh": mpmath.tanh,
@@ -49,6 +49,8 @@ class TestBalls:
             "relu": lambda v: max(v, mpmath.mpf(0)),
             "leaky_relu": lambda v: v if v > 0 else mpmath.mpf(0.1) * v,
             "identity": lambda v: v,
+            "saturation": lambda v: max(min(v, mpmath.mpf(1)), mpmath.mpf(-1)),
+            "deadzone": lambda v: v - max(min(v, mpmath.mpf(1)), mpmath.mpf(-1)),
         }[name]
         z = np.concatenate([rng.normal(size=40) * 10.0 ** rng.uniform(-8, 2, size=40), [0.0, 19.1, -750.0]])
         rad = np.abs(rng.normal(size=len(z))) * 10.0 ** rng.uniform(-12, 0.5, size=len(z))

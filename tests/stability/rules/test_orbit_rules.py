@@ -216,7 +216,7 @@ class TestDisjointBoxes:
                 assert is_left_nowhere(flow, -np.ones(3), np.ones(3), np.array([0.9]))
                 assert not is_left_nowhere(flow, -np.ones(3), np.ones(3), np.array([1.0]))
 
-    @pytest.mark.parametrize("name", ["tanh", "sigmoid", "relu", "leaky_relu", "identity"])
+    @pytest.mark.parametrize("name", ["tanh", "sigmoid", "relu", "leaky_relu", "identity", "saturation", "deadzone"])
     @pytest.mark.parametrize("with_d", [False, True])
     def test_images_hold_what_is_sampled(self, rng, name, with_d):
         slope = {"sigmoid": (0.0, 0.25), "identity": (1.0, 1.0)}.get(name, (0.0, 1.0))
@@ -232,7 +232,7 @@ class TestDisjointBoxes:
             low = rng.normal(size=n)
             high, u = low + 10.0 ** rng.uniform(-3, 0, size=n), rng.normal(size=2)
             image = box_image(driven, low, high, u)
-            if with_d and name in ("relu", "leaky_relu", "identity"):
+            if with_d and name in ("relu", "leaky_relu", "identity", "deadzone"):
                 assert image is None
                 continue
             corners = np.array(np.meshgrid(*zip(low, high))).reshape(n, -1).T

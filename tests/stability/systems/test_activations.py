@@ -11,13 +11,15 @@ POINTS = np.concatenate([np.linspace(-6, 6, 241), [-1e-3, 1e-3]])
 
 
 def is_of_a_known_kind(phi: Activation) -> bool:
-    """Smooth with ``phi' = beta (1 - tanh(w z)^2)``, or one kink at zero between the slopes ``alpha`` and ``beta``."""
+    """Smooth with ``phi' = beta (1 - tanh(w z)^2)``, or linear between the kinks that it names, with their slopes."""
     low, high = phi.slope
+    if phi.width is None and (min(phi.pieces, default=0), max(phi.pieces, default=0)) != (low, high):
+        return False
     if phi.width is None:
-        known = np.where(POINTS > 0, high, low)
+        known = np.array(phi.pieces)[np.searchsorted(phi.kinks, POINTS)]
     else:
         known = high * (1 - np.tanh(phi.width * POINTS) ** 2)
-    away = np.abs(POINTS) > 1e-9
+    away = phi.to_kink(POINTS) > 1e-9
     return bool(np.allclose(phi.derivative(POINTS)[away], known[away], atol=1e-12))
 
 
@@ -31,7 +33,38 @@ def test_slopes_are_those_that_enclosures_and_proofs_compute_with(name: str) -> 
     assert (np.abs(phi.function(POINTS)) <= phi.bound).all()
 
 
-def test_a_function_with_two_kinks_is_of_neither_kind() -> None:
+def test_what_names_other_kinks_or_slopes_is_of_neither_kind() -> None:
     """Its slope falls to zero again above 1, where a proof would compute with ``beta``."""
-    clipped = Activation("hard", lambda z: np.clip(z, -1, 1), lambda z: (np.abs(z) < 1) * 1.0, (0.0, 1.0), 1.0)
-    assert not is_of_a_known_kind(clipped)
+    clip, slope = (lambda z: np.clip(z, -1, 1)), (lambda z: (np.abs(z) < 1) * 1.0)
+    for told in ({}, {"kinks": (0.0,), "pieces": (0.0, 1.0)}, {"kinks": (-1.0, 1.0), "pieces": (0.0, 1.0, 0.5)}):
+        assert not is_of_a_known_kind(Activation("hard", clip, slope, (0.0, 1.0), 1.0, **told))
+
+
+KINKED = [name for name, phi in ACTIVATIONS.items() if phi.kinks]
+
+
+@pytest.mark.parametrize("name", KINKED)
+def test_pieces_tell_slopes_near_rises_and_steep_places(name: str) -> None:
+    phi, rng = ACTIVATIONS[name], np.random.default_rng(3)
+    z, reach = rng.normal(size=400) * 2, np.abs(rng.normal(size=400)) * 10.0 ** rng.uniform(-3, 0.5, 400)
+    low, high = phi.slopes_near(z, reach)
+    inside = z[:, None] + reach[:, None] * np.linspace(-1, 1, 4001)
+    seen = phi.derivative(inside)
+    assert (low <= seen.min(axis=1)).all()
+    assert (high >= seen.max(axis=1)).all()
+    assert (low == seen.min(axis=1)).mean() > 0.95
+    assert (high == seen.max(axis=1)).mean() > 0.95
+    np.testing.assert_allclose(phi.rise(z, reach), phi.function(z + reach) - phi.function(z), atol=1e-14)
+    K = np.array([*phi.slope] * 2)
+    steep = phi.steep_at(K, np.array([1.0, 1.0, -1.0, -1.0]))
+    assert (phi.derivative(steep) == K).all()
+    assert (phi.to_kink(steep) > 0.5).all()
+
+
+def test_on_both_sides_of_a_saturation_signs_choose() -> None:
+    assert ACTIVATIONS["saturation"].steep_at(np.zeros(2), np.array([1.0, -1.0])).tolist() == [2.0, -2.0]
+    assert ACTIVATIONS["deadzone"].steep_at(np.array([1.0, 1.0, 0.0]), np.array([1.0, -1.0, 1.0])).tolist() == [
+        2,
+        -2,
+        0,
+    ]

@@ -30,7 +30,7 @@ def test_the_known_fixed_point():
     assert network.advance(np.zeros(2), np.zeros(1)) == pytest.approx([100.0, 100.0], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "leaky_relu"])
+@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "leaky_relu", "saturation", "deadzone"])
 @pytest.mark.parametrize("radius", [0.3, 0.95, 0.998])
 def test_the_residual_is_at_its_rounding_errors(name, radius):
     phi = ACTIVATIONS[name]
