@@ -19,7 +19,21 @@ _SAME = (*RESHAPES, "Transpose", "Slice", "Split", "Neg")
 FOLDED = (*_SAME, *_BROADCAST[:4], "Concat", "Gather", "Shape", "ConstantOfShape", "Expand")
 """Operators that exporters put between the constants of a graph."""
 _CELLS = ("RNN", "LSTM", "GRU")
-RUN = (*FOLDED, *_CELLS, "Sum", "Tanh", "Relu", "Sigmoid", "LeakyRelu", "Clip", "Shrink", "MatMul", "Gemm", "Constant", "ReduceMean")
+RUN = (
+    *FOLDED,
+    *_CELLS,
+    "Sum",
+    "Tanh",
+    "Relu",
+    "Sigmoid",
+    "LeakyRelu",
+    "Clip",
+    "Shrink",
+    "MatMul",
+    "Gemm",
+    "Constant",
+    "ReduceMean",
+)
 """Operators that are run beside a system; of each the size of the result is known before."""
 
 
