@@ -29,6 +29,14 @@ CELLS = ("rnn_tanh", "rnn_relu", "lstm", "gru")
 EXIT = {"certified": 0, "inconclusive": 1, "refuted": 3}
 
 
+def _look_first(models: Sequence[str]) -> None:
+    """Refuse a path that is not there before anything is loaded that takes time; of several each has its line."""
+    from .sources import there
+
+    if len(models) == 1:
+        there(models[0])
+
+
 def certify(
     models: Annotated[
         list[str],
@@ -99,6 +107,7 @@ def certify(
     A rate that was asked for and is not reached ends with 1, and the proof of the best one is kept. With several
     models, --require or --min-rate: a line each (with --json a JSON object a line), and the worst exit code.
     """
+    _look_first(models)
     from stability.certify import certify as prove
     from stability.storage.writing import reserve
 

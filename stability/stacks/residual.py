@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from stability.errors import ConfigurationError, DimensionError
 from stability.systems import DrivenSystem, PairwiseSystem, as_matrix
@@ -21,6 +20,12 @@ Block = DrivenSystem | PairwiseSystem
 STRETCH = {"identity": 1.0, "gelu": 1.129}
 r"""What stands between a layer and its mixing, and how far it stretches a difference: the slope of GELU is largest
 where :math:`\varphi(z) (2 - z^2) = 0`, and :math:`\Phi(\sqrt 2) + \sqrt 2\, \varphi(\sqrt 2) = 1.12890...`."""
+
+
+def _gelu(values: Array) -> Array:
+    from scipy.special import ndtr  # loaded for it alone: a command's help is about a subject, too
+
+    return values * ndtr(values)
 
 
 @subject("residual")
@@ -159,5 +164,5 @@ class ResidualStack(Subject):
             at += layer.states
             after.append(new)
             seen = layer.output(new)
-            signal = signal + (seen * ndtr(seen) if self.between == "gelu" else seen) @ M.T + m
+            signal = signal + (_gelu(seen) if self.between == "gelu" else seen) @ M.T + m
         return np.concatenate(after, axis=-1), signal
