@@ -10,6 +10,7 @@ from stability.local import ellipsoids, planes
 from stability.local.classifier import Classifier
 from stability.local.request import Request, request
 from stability.systems.checks import as_choice
+from stability.threads import threads_for
 
 ENGINES: dict[str, Callable[[Request], list[Claim | None]]] = {"l2": ellipsoids.proved, "linf": planes.proved}
 """The search of each norm; what it gives was accepted by the checker's rules."""
@@ -39,8 +40,8 @@ def largest_balls(
         upper: ``(B,)`` radii at which an attack succeeds, infinite where none is known: no ball is looked for beyond.
         epsilon: only decide whether a ball of this radius is safe; ``None``: find the largest.
         mask: ``(T, p)`` true where an input may change; ``None``: everywhere.
-        bounds: ``(low, high)`` between which perturbed inputs stay. In l2 they are not made use of: what holds
-            without clipping holds with it.
+        bounds: ``(low, high)`` between which perturbed inputs stay. In l2 only pieces of balls make use of
+            them; what holds without clipping holds with it.
         budget: in l2, ``total``: the perturbation of the whole sequence has norm ``epsilon`` at most; ``step``: that
             of every step has. In l_inf both are the same.
         time_limit: seconds a sample for the search, proofs not counted; ``None``: no limit.
@@ -66,4 +67,5 @@ def largest_balls(
     """
     as_choice("norm", norm, NORMS)
     told: dict[str, Any] = {"upper": upper, "epsilon": epsilon, "mask": mask, "bounds": bounds, "budget": budget}
-    return ENGINES[norm](request(classifier, x, y, **told, time_limit=time_limit))
+    with threads_for(max(layer.states for layer in classifier.layers)):
+        return ENGINES[norm](request(classifier, x, y, **told, time_limit=time_limit))

@@ -20,6 +20,7 @@ from stability.local.ahead import ahead
 from stability.local.build import stages_of
 from stability.local.classifier import Classifier
 from stability.local.costs import nominal_slopes, refined, weights
+from stability.local.cutting import larger, pays
 from stability.local.ending import differences
 from stability.local.growing import Growing, is_gated
 from stability.local.request import Request
@@ -146,7 +147,7 @@ def linear_distances(task: Task, run: list[Nominal]) -> Array:
 
 
 def proved(asked: Request) -> list[Claim | None]:
-    """The claims about balls in l2.
+    """The claims about balls in l2: by tubes, then by pieces of balls where these pay.
 
     Args:
         asked: the inputs.
@@ -154,11 +155,23 @@ def proved(asked: Request) -> list[Claim | None]:
     Raises:
         UnsupportedError: a network for which no local certificate is known.
     """
+    whole = Deadline.after(None if asked.time_limit is None else asked.time_limit * len(asked.right))
+    claims, guesses = _by_tubes(asked)
+    if pays(asked):
+        for done, k in enumerate(asked.right):
+            deadline = whole.share(1.0 / (len(asked.right) - done))
+            claims[k] = larger(asked, int(k), claims[k], float(guesses[k]), deadline)
+    return claims
+
+
+def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array]:
+    """The claims by ellipsoids, and radii of the right size, of all inputs."""
     classifier, x, y, free, epsilon = asked.classifier, asked.x, asked.y, asked.free, asked.epsilon
     net = stages_of(classifier)
     steps = x.shape[1] if classifier.reduction == "mean" else 1  # of a mean the tube carries the sum
     right = asked.right if free.any() or epsilon is not None else asked.right[:0]
     claims: list[Claim | None] = [None] * len(y)
+    guesses = np.zeros(len(y))
     k = max(stage.A.shape[1] for stage in net.stages)
     size, work = (
         8 * x.shape[1] * len(net.stages) * k * k,
@@ -201,7 +214,8 @@ def proved(asked: Request) -> list[Claim | None]:
             for given in (ball, first) if ball is not first else (ball,):
                 told = (classifier, task.x[i], int(y[sample]), given, more, epsilon is None)
                 claims[sample] = claims[sample] or _accepted(*told)
-    return claims
+        guesses[part] = far
+    return claims, guesses
 
 
 def _larger(

@@ -18,6 +18,7 @@ _KINDS = {
     "interval": "interval_jacobian interval_lmi",
     "linear": "destabilising_slopes unstable_linear",
     "local_ellipsoids": "local_ellipsoids",
+    "local_pieces": "local_pieces",
     "local_planes": "local_planes",
     "multiplier_lmi": "multiplier_lmi attracting_equilibrium growth_lmi",
     "norm_gain": "norm_gain",

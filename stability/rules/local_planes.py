@@ -23,7 +23,7 @@ from stability.errors import UnsupportedError
 from stability.local.classifier import Classifier
 from stability.local.forms import Form, Tube
 from stability.local.leaves import entries, input_box, touched
-from stability.local.parabolas import quadratic
+from stability.local.parabolas import Quadratic, quadratic
 from stability.local.runs import margins, steps_of
 from stability.rules.fields import Inner, Pair, is_float64, require
 from stability.rules.local_ball import LocalBall
@@ -52,6 +52,8 @@ class LocalPlanes(LocalBall):
     bounds: Pair | None = None
 
     measure: ClassVar[str] = "l_inf"
+    closing: ClassVar[tuple[str, ...]] = ("class", "point", "multipliers")
+    """What a leaf says of a class that planes leave open."""
 
     def sentence(self, subject: Classifier, claim: Claim) -> str:
         if self.bounds is None:
@@ -65,10 +67,10 @@ class LocalPlanes(LocalBall):
         if self.bounds is not None:
             low, high = self.bounds
             require(low <= float(x.min()) and float(x.max()) <= high, "the input itself is not within the bounds")
-        leaves = self._node(subject, *input_box(x, self.radius, self.mask, self.bounds), self.tree, 0)
+        leaves = self.node(subject, *input_box(x, self.radius, self.mask, self.bounds), self.tree, 0)
         return f"the margins of all inputs in {leaves} box{'es' * (leaves > 1)} that cover the ball are positive"
 
-    def _node(self, subject: Classifier, low: Array, high: Array, tree: Any, depth: int) -> int:
+    def node(self, subject: Classifier, low: Array, high: Array, tree: Any, depth: int) -> int:
         """Proves a box; returns the number of leaves."""
         require(isinstance(tree, Mapping) and depth <= DEEPEST, "a node of the tree must be a mapping, not too deep")
         node = cast(Mapping[str, Any], tree)
@@ -85,19 +87,20 @@ class LocalPlanes(LocalBall):
         require(len(parts) == 2, "parts must be the two halves")
         upper, lower = high.copy(), low.copy()
         upper.flat[entry] = lower.flat[entry] = at
-        below = self._node(subject, low, upper, parts[0], depth + 1)
-        return below + self._node(subject, lower, high, parts[1], depth + 1)
+        below = self.node(subject, low, upper, parts[0], depth + 1)
+        return below + self.node(subject, lower, high, parts[1], depth + 1)
 
     def _leaf(self, subject: Classifier, low: Array, high: Array, classes: Any) -> None:
         require(isinstance(classes, (list, tuple)), "classes must be a list")
-        tube = Tube()
+        tube = self.tube()
         margin = margins(subject, tube, low, high, self.label)
         others = [k for k in range(subject.classes) if k != self.label]
         named: dict[int, Mapping[str, Any]] = {}
         for entry in cast(Sequence[Any], classes):
-            require(isinstance(entry, Mapping), "a class has class, point and multipliers")
+            keys = f"{', '.join(self.closing[:-1])} and {self.closing[-1]}"
+            require(isinstance(entry, Mapping), f"a class has {keys}")
             part = cast(Mapping[str, Any], entry)
-            require(set(part) == {"class", "point", "multipliers"}, "a class has class, point and multipliers")
+            require(set(part) == set(self.closing), f"a class has {keys}")
             require(type(part["class"]) is int and part["class"] not in named, "a class is a number, and named once")
             named[part["class"]] = part
         require(set(named) <= set(others), "a named class is none of the other classes")
@@ -117,4 +120,12 @@ class LocalPlanes(LocalBall):
         fits = multipliers.shape == (tube.symbols,) and bool((multipliers >= 0.0).all())
         require(fits, f"multipliers must be {tube.symbols} numbers from zero")
         met, _ = touched(subject, tube, point, self.label)
-        return quadratic(tube, margin, row, met).least(multipliers)
+        return self.bounded(quadratic(tube, margin, row, met), tube, part).least(multipliers)
+
+    def tube(self) -> Tube:
+        """An empty tube."""
+        return Tube()
+
+    def bounded(self, F: Quadratic, tube: Tube, part: Mapping[str, Any]) -> Quadratic:
+        """A function below the margin, nowhere above one that the ball's inputs do not exceed."""
+        return F

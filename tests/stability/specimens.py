@@ -204,6 +204,10 @@ def specimens() -> dict[str, Specimen]:
         decider(),
         largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.193, norm="linf")[0],
     )
+    out["ball of inputs in l2, in pieces"] = (
+        decider(),
+        largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.32)[0],
+    )
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]

@@ -230,6 +230,9 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "replayed, a cell": (
         FREE, "gated_trajectories", {**RUNS, "input": np.array([0.123456, -0.654321])}, "contraction", None,
     ),
+    "one decision, in pieces": (
+        DECIDER, "local_pieces", {**DECISION, "bounds": (0.0, 1.0)}, "local_robustness", 0.123456,
+    ),
     "one decision": (CLASSES, "local_ellipsoids", DECISION, "local_robustness", 0.123456),
     "one decision, some entries": (MEAN, "local_ellipsoids", {**DECISION, "mask": ONE}, "local_robustness", 0.123456),
     "one decision, step by step": (CLASSES, "local_ellipsoids", {**DECISION, "tau": ONE}, "local_robustness", 0.123456),
