@@ -25,12 +25,13 @@ from stability.gated.cell import GatedCell
 from stability.stacks.stack import LayerStack
 from stability.storage.archives import members_of
 from stability.storage.arrays import is_state_dict, npz_subject, read_npz
+from stability.storage.documents import read_json
 from stability.storage.failures import in_short, reading
 from stability.systems.subjects import as_subject
 from stability.wire import is_utf8
 
 from .adapters.modules import refuse_altered_layer
-from .adapters.state_dicts import shown, state_dict_subject
+from .adapters.state_dicts import CELLS, shown, state_dict_subject
 from .factories import from_factory, is_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.pickles import check_pickle
@@ -163,9 +164,25 @@ def _from_path(path: Path, cell: str | None, part: str | None) -> Source:
         if not weights.is_file():
             raise FileFormatError(f"{path} is a directory without a {MODEL_FILE}: not a run directory")
         if "format" not in read_metadata(weights) and (path / "run.json").is_file():  # a network of one's own, trained
-            return _state_dict(read_tensors(weights), weights, cell, part, "run directory")
+            return _own_run(path, weights, cell, part)
         return _source("run directory", path, load(path))
     return _reader(path)(path, cell, part)
+
+
+def _own_run(path: Path, weights: Path, cell: str | None, part: str | None) -> Source:
+    """The recurrent part of a network of one's own that was trained here; its code is not in the folder."""
+    document = read_json(path / "run.json")
+    said = document.get("model") if isinstance(document, dict) else None
+    told = said if isinstance(said, dict) else {}
+    if cell is None and told.get("cell") in CELLS:
+        cell = told["cell"]
+    source = _state_dict(read_tensors(weights), weights, cell, part, "run directory")
+    name = shown([str(told.get("class"))])[1:-1] if "class" in told else "a network"
+    why = (
+        f"it was trained from a network of your own, {name}, whose code is not in it. Name a function that makes the "
+        f"network and loads {weights} into it, package.module:function"
+    )
+    return replace(source, info={**source.info, "no_network": why})
 
 
 def _reader(path: Path) -> Callable[[Path, str | None, str | None], Source]:

@@ -262,11 +262,16 @@ def read_marks(state: Mapping[str, Any], path: Path) -> dict[str, Mark]:
 
 
 def model_description(model: nn.Module) -> dict[str, Any]:
-    """What ``run.json`` says about a model: enough to build it again, or its class where that cannot be."""
+    """What ``run.json`` says about a model: enough to build it again, or its class where that cannot be.
+
+    Of a network of one's own the activation of its ``torch.nn`` RNN stands there too, which weights do not tell.
+    """
     try:
         return describe(model)
     except ConfigurationError:
-        return {"layer": None, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
+        kinds = {f"rnn_{part.nonlinearity}" for part in model.modules() if isinstance(part, (nn.RNN, nn.RNNCell))}
+        cell = {"cell": kinds.pop()} if len(kinds) == 1 else {}
+        return {"layer": None, "class": f"{type(model).__module__}.{type(model).__qualname__}", **cell}
 
 
 def write_run(

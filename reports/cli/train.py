@@ -214,7 +214,7 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
 
     network, task, _ = prepare(plan, 0, compute)
     network = network.to("cpu")
-    found: dict[str, Any] = {"from": plan.source, "metric": task.metric_name, "cell": _cell_of(network)}
+    found: dict[str, Any] = {"from": plan.source, "metric": task.metric_name}
     target = plan.training.get("gain_target")
     for moment in ("before", "after"):
         if moment == "after":
@@ -231,18 +231,6 @@ def _repaired(plan: Plan, folder: Path, compute: Compute) -> dict[str, Any]:
     return found
 
 
-def _cell_of(network: Any) -> str | None:
-    """What weights of a network of one's own do not tell: the activation of a ``torch.nn`` RNN in it, if it has one."""
-    from torch import nn
-
-    from ...analysis.training.runs import model_description
-
-    if model_description(network)["layer"] is not None:
-        return None
-    kinds = {part.nonlinearity for part in network.modules() if isinstance(part, (nn.RNN, nn.RNNCell))}
-    return f"rnn_{kinds.pop()}" if len(kinds) == 1 else None
-
-
 def _finish(folder: Path, result: Any, output: Output, repaired: Mapping[str, Any]) -> None:
     """Say what a training came to."""
     if result.interrupted:
@@ -250,8 +238,7 @@ def _finish(folder: Path, result: Any, output: Output, repaired: Mapping[str, An
             f"{result.epochs} finished epochs are kept in {folder}; go on with: stability train --resume {folder}"
         )
     more = {"repaired": repaired} if repaired else {}
-    own = f" --cell {repaired['cell']}" if repaired.get("cell") else ""
-    output.show({"out": folder, **result.to_dict(), **more}, _summary(folder, result, own) + _repair_text(repaired))
+    output.show({"out": folder, **result.to_dict(), **more}, _summary(folder, result) + _repair_text(repaired))
     if result.stopped == "diverged":
         raise ConfigurationError(f"training diverged: {result.detail}; {folder} holds the last good epoch")
 
@@ -268,7 +255,7 @@ def _repair_text(repaired: Mapping[str, Any]) -> str:
     return "\n" + "\n".join(lines)
 
 
-def _summary(folder: Path, result: Any, options: str = "") -> str:
+def _summary(folder: Path, result: Any) -> str:
     if result.test_metric is None:
         return f"no epoch was finished ({result.detail}); the run is in {folder}"
     shown = {k: metric(getattr(result, k), result.metric) for k in ("test_metric", "train_metric", "chance")}
@@ -277,5 +264,5 @@ def _summary(folder: Path, result: Any, options: str = "") -> str:
         f"  held-out {metric_word(result.metric)} {shown['test_metric']}, training {shown['train_metric']}, "
         f"guessing {shown['chance']}; {count(result.parameters)} parameters\n"
         f"  run: {folder}\n"
-        f"  next: stability certify {folder}{options}"
+        f"  next: stability certify {folder}"
     )
