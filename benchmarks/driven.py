@@ -102,11 +102,12 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=900.0, help="seconds a network, by the clock")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 500])
     parser.add_argument("--radii", type=float, nargs="+", default=[0.9, 1.0, 1.1])
+    parser.add_argument("--leaks", type=float, nargs="+", default=[1.0, 0.3])
     parser.add_argument("--processes", type=int, default=1, help="networks at a time; seconds are of the processor")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "driven.json")
     options = parser.parse_args()
     for case in CASES:
-        if case[0] in options.sizes and case[1] in options.radii:
+        if case[0] in options.sizes and case[1] in options.radii and case[2] in options.leaks:
             seeds = options.seeds if case[0] <= 100 else max(1, options.seeds // 4)
             row = rows(case, seeds, options.limit, options.processes)
             print(json.dumps(row), flush=True)

@@ -30,7 +30,7 @@ from stability.storage.failures import in_short, reading
 from stability.systems.subjects import as_subject
 from stability.wire import is_utf8
 
-from .adapters.modules import refuse_altered_layer
+from .adapters.modules import recurrent_parts, refuse_altered_layer
 from .adapters.state_dicts import CELLS, shown, state_dict_subject
 from .factories import from_factory, is_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
@@ -79,7 +79,7 @@ def load_subject(
 
     A run directory; a ``.safetensors`` file of this toolkit; a state dict of ``torch.nn.RNN``, ``LSTM`` or ``GRU``
     (``.safetensors``, or a ``.pt`` file of tensors); a ``.npz`` with ``A`` and ``W``; an ``.onnx`` file; or
-    ``package.module:factory``. ``FILE#path`` takes one recurrent part of several.
+    ``package.module:factory``. ``FILE#path`` (``package.module:factory#path``) takes one recurrent part of several.
 
     Args:
         spec: the name.
@@ -153,9 +153,27 @@ def _find(spec: str | Path, cell: str | None) -> Source:
                 f"{path} is read as a whole ({source.info['form']}): leave #{shown([part])[1:-1]} out"
             )
         return source
+    if part and is_factory(path):
+        return _part_of_factory(path, part)
     if is_factory(name):
         return _source("factory", name, from_factory(name))
     raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
+
+
+def _part_of_factory(name: str, part: str) -> Source:
+    """One recurrent part of what a factory makes.
+
+    Raises:
+        ConfigurationError: no module, or one without such a part.
+    """
+    made = from_factory(name)
+    with users_code(name, "gives a model that cannot be read"):
+        parts = recurrent_parts(made) if isinstance(made, nn.Module) else {}
+    if part not in parts:
+        has = f"its recurrent parts are {shown(parts)}" if parts else "it has no recurrent parts"
+        alone = "it is one recurrent layer itself" if "" in parts else has
+        raise ConfigurationError(f"{name} has no part {shown([part])}: {alone}")
+    return Source(parts[part], None, {"form": "factory", "path": name, "part": part})
 
 
 def _from_path(path: Path, cell: str | None, part: str | None) -> Source:

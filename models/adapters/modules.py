@@ -371,7 +371,7 @@ def _container(module: nn.Module) -> Subject:
         raise UnsupportedError(
             f"{type(module).__name__} has {len(parts)} recurrent parts ({', '.join(parts)}), and how they are "
             f"connected is not known: certify each with stability.models.certify_all(model), or one with "
-            f"certify(model.get_submodule({next(iter(parts))!r}))"
+            f"certify(model.get_submodule({next(iter(parts))!r})); on the command line it is MODEL#{next(iter(parts))}"
         )
     return next(iter(parts.values()))
 

@@ -42,7 +42,7 @@ def certify(
         list[str],
         typer.Argument(
             help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W, .onnx, "
-            "or package.module:factory; FILE#part takes one recurrent part of several. Of several models, a line each.",
+            "or package.module:factory; MODEL#part takes one recurrent part. Of several models, a line each.",
             metavar="MODEL...",
         ),
     ],

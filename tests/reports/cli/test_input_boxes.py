@@ -57,6 +57,15 @@ def layer():
 def elman():
     torch.manual_seed(2)
     return nn.RNN(3, 4, batch_first=True)
+
+
+def two():
+    torch.manual_seed(2)
+    first, second = nn.RNN(3, 4, batch_first=True), nn.LSTM(4, 3, batch_first=True)
+    with torch.no_grad():
+        for p in (*first.parameters(), *second.parameters()):
+            p.mul_(0.2)
+    return nn.ModuleDict({"first": first, "second": second})
 """
 LOW, HIGH = [-30.0, -40.0, -50.0], [35.0, 45.0, 55.0]
 
@@ -276,6 +285,35 @@ def test_what_is_no_box_is_said_in_one_line(nets, latch, words, why, capsys):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(nets)
         assert cli.run(["certify", latch, *words]) == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "about"), [("first", "the part `first` of ModuleDict"), ("second", "the part `second` of ModuleDict")]
+)
+def test_the_box_of_a_part_of_what_a_factory_makes(nets, part, about, capsys):
+    code, found = certified(nets, f"boxnets:two#{part}", "--input-box", "-1", "1", capsys=capsys)
+    assert code == 0
+    assert about in found["statement"]
+    assert found["meta"]["part"].startswith(part)
+    if part == "second":
+        assert "[-1, 1]" in found["statement"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("boxnets:two", "on the command line it is MODEL#first"),
+        ("boxnets:two#third", "its recurrent parts are 'first', 'second'"),
+        ("boxnets:elman#third", "it is one recurrent layer itself"),
+    ],
+)
+def test_a_box_for_several_parts_at_once_says_how_to_name_one(nets, name, why, capsys):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(nets)
+        assert cli.run(["certify", name, "--input-box", "-1", "1"]) == 2
     said = capsys.readouterr().err
     assert why in said
     assert said.count("\n") == 1

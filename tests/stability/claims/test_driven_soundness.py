@@ -103,7 +103,7 @@ def run(driven: DrivenSystem, x: Array, u: Array) -> Array:
 def gradient(driven: DrivenSystem, x: Array, u: Array, d: Array, gaps: Array, at: int) -> Array:
     """Of ``log |d(BEFORE + at)| - log |d(BEFORE)|`` by the inputs of one run; ``d`` points from the other to it."""
     system, out = driven.system, np.zeros_like(u)
-    scale = np.maximum(gaps, 1e-200)[..., None] ** 2
+    scale = np.maximum(gaps**2, 1e-200)[..., None]
     back = d[BEFORE + at] / scale[BEFORE + at]
     for t in range(BEFORE + at - 1, -1, -1):
         slope = 1.0 - np.tanh(driven.channel(x[t], u[t])) ** 2
