@@ -98,7 +98,7 @@ def lanczos(
         basis[k] = q
         w = matvec(q)
         if not np.isfinite(w).all():
-            raise NonFiniteError("a Hessian-vector product", "the loss overflows at these parameters")
+            raise NonFiniteError("a Hessian-vector product", "the loss overflows here, or has no second derivative")
         diagonal.append(float(q @ w))
         scale = max(scale, float(np.linalg.norm(w)))
         w = _orthogonalise(w, basis[: k + 1])

@@ -29,8 +29,8 @@ from stability.certificate import Claim
 from stability.rigor.definite import up
 from stability.rules.fields import AnyArray, Number, NumberOrNull, Parts, ProofData, Refused, Text, given, require
 from stability.rules.norm_gain import is_horizon, prove_above
-from stability.rules.registry import RULES, certifies
-from stability.rules.stack_contraction import CONTRACTING, GAINS, GROW, Norm, layer_claim, layer_norm, part_problem
+from stability.rules.registry import certifies
+from stability.rules.stack_contraction import CONTRACTING, GAINS, GROW, Norm, layer_norm, proved_layers
 from stability.rules.stack_gain import Span, layer_gain
 from stability.stacks.residual import STRETCH, ResidualStack
 from stability.statements import at_most, contraction, decays, who
@@ -64,25 +64,6 @@ def norm_above(M: Array) -> float:
         if prove_above(np.full(int(M.shape[1]), bound * bound * (1.0 - 4e-16)), scaled).holds:
             return up(math.ldexp(up(bound), power))
     raise Refused("the norm of a matrix between the layers is not proved")
-
-
-def proved_parts(network: ResidualStack, parts: Parts, kinds: tuple[str, ...], nothing: str) -> list[Claim]:
-    """The layers' claims, each proved by its own rule.
-
-    Raises:
-        Refused: another number of parts than of layers, or one that proves nothing of the kind.
-    """
-    count = len(network.layers)
-    claims: list[Claim] = []
-    require(len(parts) == count, f"the proof must hold one part for each of the {count} layers")
-    for k, (layer, part) in enumerate(zip(network.layers, parts)):
-        problem = part_problem(part)
-        require(problem is None, f"layer {k}: {problem}")
-        require(part["kind"] in kinds, f"layer {k}: no {nothing} by a {part['kind'][:60]}")
-        claims.append(layer_claim(layer, part))
-        valid, reason = RULES[part["kind"]](layer, claims[-1])
-        require(valid, f"layer {k}: {reason}")
-    return claims
 
 
 def branches(network: ResidualStack) -> list[tuple[float, float]]:
@@ -200,7 +181,7 @@ class ResidualGain(ProofData):
         require(fits, f"head must be a finite matrix with {subject.outputs} columns")
         require(self.measure in ("l2", "final"), f"unknown measure {self.measure[:20]!r}")
         require(is_horizon(self.horizon), "the horizon must be null or a whole number of steps")
-        claims = proved_parts(subject, self.layers, (*CONTRACTING, *GAINS), "gain is proved")
+        claims = proved_layers(subject.layers, self.layers, (*CONTRACTING, *GAINS), "gain is proved")
         bound = given(residual_bound(subject, claims, head, Span(self.measure, self.horizon)))
         require(self.gain >= bound, f"the blocks give the gain {bound}, more than {self.gain}")
         return f"the gains of {len(claims)} residual blocks, each proved, give at most {self.gain:.6g}"
@@ -224,7 +205,7 @@ class ResidualContraction(ProofData):
         require(w.shape == (len(subject.layers),), "weights must hold one number a layer")
         require(bool((w > 0.0).all()), "a weight is not positive")
         require(bool((w >= 1e-100).all() and (w <= 1e100).all()), "a weight is too small or too large")
-        claims = proved_parts(subject, self.layers, CONTRACTING, "layer is proved to contract")
+        claims = proved_layers(subject.layers, self.layers, CONTRACTING, "layer is proved to contract")
         norms = given(norms_of(subject, claims))
         into, out = comparison(subject, norms)
         below = 0.0

@@ -255,10 +255,10 @@ class StackContraction(ProofData):
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
         rate, overshoot, tolerance = self.rate, self.overshoot, self.tolerance
-        require_parts(self.layers, subject)
+        require_parts(self.layers, subject.layers)
         inside = 0.0 < tolerance < 1.0 and decays(rate, subject.is_discrete)
         require(inside, "the tolerance must lie in (0, 1), and the rate be one of exponential decay")
-        claims = proved_layers(subject, self.layers, CONTRACTING, "layer is proved to contract")
+        claims = proved_stack(subject, self.layers, CONTRACTING, "layer is proved to contract")
         slowest, least = given(compose(subject, claims, tolerance))
         enough = rate >= slowest if subject.is_discrete else rate <= slowest
         require(enough, f"the layers give the rate {slowest}, not {rate}")
@@ -266,32 +266,43 @@ class StackContraction(ProofData):
         return f"all {len(subject.layers)} layers are proved to contract, and so does the stack"
 
 
-def require_parts(parts: Sequence[Any], stack: LayerStack) -> None:
+def require_parts(parts: Sequence[Any], layers: Sequence[Any]) -> None:
     """Refuse another number of parts than of layers."""
-    count = len(stack.layers)
+    count = len(layers)
     require(len(parts) == count, f"the proof must hold one part for each of the {count} layers")
 
 
-def proved_layers(stack: LayerStack, parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim]:
-    """The layers' claims, each proved by its own rule and about inputs that the level below may put out.
+def proved_layers(layers: Sequence[Any], parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim]:
+    """The layers' claims, each proved by its own rule.
 
     Args:
-        stack: the stack.
+        layers: of a stack, or between the blocks of a residual network.
         parts: one packed proof a layer.
         kinds: of proofs that are admitted.
         nothing: what no other kind of proof shows: ``layer is proved to contract``.
 
     Raises:
-        Refused: a part is no such proof.
+        Refused: another number of parts than of layers, or one that is no such proof.
     """
+    require_parts(parts, layers)
     claims: list[Claim] = []
-    for k, (layer, part) in enumerate(zip(stack.layers, parts)):
+    for k, (layer, part) in enumerate(zip(layers, parts)):
         problem = part_problem(part)
         require(problem is None, f"layer {k}: {problem}")
         require(part["kind"] in kinds, f"layer {k}: no {nothing} by a {part['kind'][:60]}")
         claims.append(layer_claim(layer, part))
         valid, reason = RULES[part["kind"]](layer, claims[-1])
         require(valid, f"layer {k}: {reason}")
+    return claims
+
+
+def proved_stack(stack: LayerStack, parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim]:
+    """``proved_layers`` of a stack, about inputs that the level below may put out.
+
+    Raises:
+        Refused: a part is no such proof, or is about other inputs.
+    """
+    claims = proved_layers(stack.layers, parts, kinds, nothing)
     misfit = boxes_fit(stack, claims)
     require(misfit is None, str(misfit))
     return claims

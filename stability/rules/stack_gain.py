@@ -25,7 +25,7 @@ from stability.rigor.intervals import length, upper_product
 from stability.rules.fields import AnyArray, Number, NumberOrNull, Parts, ProofData, Text, given, require
 from stability.rules.norm_gain import is_horizon
 from stability.rules.registry import certifies
-from stability.rules.stack_contraction import CONTRACTING, GAINS, GROW, layer_norm, proved_layers, require_parts
+from stability.rules.stack_contraction import CONTRACTING, GAINS, GROW, layer_norm, proved_stack, require_parts
 from stability.stacks.stack import Layer, LayerStack
 from stability.statements import at_most, inputs_phrase, who
 
@@ -131,7 +131,7 @@ class StackGain(ProofData):
 
     def check(self, subject: GatedCell | LayerStack, claim: Claim) -> str:
         stack, head = as_stack(subject), self.head
-        require_parts(self.layers, stack)
+        require_parts(self.layers, stack.layers)
         width = sum(layer.outputs for layer in stack.layers[-stack.directions :])
         fits = head is None or head.shape[1:] == (width,)
         require(fits, f"head must be a finite matrix with {width} columns")
@@ -140,7 +140,7 @@ class StackGain(ProofData):
         plain = (self.measure, self.horizon) == ("l2", None)
         one_way = stack.directions == 1 and stack.is_discrete
         require(plain or one_way, "the last of some steps is known of discrete stacks with one direction")
-        claims = proved_layers(stack, self.layers, (*CONTRACTING, *GAINS), "gain is proved")
+        claims = proved_stack(stack, self.layers, (*CONTRACTING, *GAINS), "gain is proved")
         bound = given(combined(stack, claims, head, Span(self.measure, self.horizon)))
         require(self.gain >= bound, f"the layers give the gain {bound}, more than {self.gain}")
         return f"the gains of {len(claims)} layers, each proved, give at most {self.gain:.6g}"
