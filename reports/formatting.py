@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 MISSING = "–"
@@ -279,13 +281,16 @@ def verdict_sign(state: Any) -> str:
     return SIGNS.get(str(state), MISSING)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), most: int | None = None
+) -> str:
     """A table of plain text, columns two spaces apart.
 
     Args:
         header: names of the columns.
         rows: the cells.
         right: indices of the columns that are aligned to the right.
+        most: letters beside each other in a cell; longer ones go on below, and nothing is cut.
 
     Returns:
         Lines without a final newline.
@@ -295,14 +300,24 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
         name   x
         a      1
         bcd   10
+        >>> print(table(("name", "x"), (("a longer name", "1"),), most=8))
+        name      x
+        a longer  1
+        name
     """
-    grid = [list(header), *(list(r) for r in rows)]
-    widths = [max(len(line[i]) for line in grid) for i in range(len(header))]
+    grid = [[_pieces(cell, most) for cell in line] for line in (header, *rows)]
+    widths = [max(len(piece) for line in grid for piece in line[i]) for i in range(len(header))]
     lines = []
     for line in grid:
-        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))]
-        lines.append("  ".join(cells).rstrip())
+        for pieces in zip_longest(*line, fillvalue=""):
+            cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(pieces, widths))]
+            lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def _pieces(cell: str, most: int | None) -> list[str]:
+    """The lines of a cell; a word that is longer than a line is broken."""
+    return [cell] if most is None or len(cell) <= most else textwrap.wrap(cell, most, break_on_hyphens=False)
 
 
 _SHOWN = (number, signed, percent, count, duration, metric, rate, half_life, time_unit, metric_word)

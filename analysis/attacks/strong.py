@@ -86,8 +86,8 @@ def strong(
         near = deepfool(model, x, y, norm=norm, bounds=bounds, mask=mask, seed=seed)
     if near.adversarial.shape != threat.x.shape:
         raise DimensionError("near.adversarial", tuple(threat.x.shape), tuple(near.adversarial.shape))
-    several = isinstance(epsilon, Sequence) and not isinstance(epsilon, str)
-    radii = [check_number("epsilon", e) for e in (epsilon if several else [epsilon])]
+    several = isinstance(epsilon, Sequence)
+    radii = [check_number("epsilon", e) for e in (epsilon if isinstance(epsilon, Sequence) else [epsilon])]
     grid = torch.tensor(sorted(e for e in radii if e > 0), dtype=torch.float64, device=threat.x.device)
     with untouched(model), kept_memory():
         for parameter in model.parameters():
@@ -122,7 +122,8 @@ def _descend(
             return points, longest
         for start in tried[waiting].unique().tolist():
             rows = waiting[tried[waiting] == start]
-            part = replace(threat.take(rows), radii=grid[rung[rows] - 1])
+            radii = grid[rung[rows] - 1]
+            part = replace(threat.take(rows), radii=radii)
             loss = LOSSES["cross_entropy" if start % 2 else "margin"]
             known: dict[str, Any] = {} if start else {"start": points[rows], "stride": NEARBY}
             found, taken = ascend_loss(part, steps, loss, generator, **known)
@@ -135,7 +136,7 @@ def _descend(
             where, found = rows[fallen], found[fallen]
             back = draw_back(threat.take(where), found, HALVINGS)
             own = _sizes(threat.take(where), back)
-            lower = own <= part.radii[fallen]
+            lower = own <= radii[fallen]
             points[where[lower]], sizes[where[lower]], tried[where[lower]] = back[lower], own[lower], 0
 
 

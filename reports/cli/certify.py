@@ -14,7 +14,7 @@ import typer
 from stability.errors import ConfigurationError
 
 from ..formatting import half_life, signed, table, time_to, verdict_word
-from ..names import printable, shorten
+from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
 from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
@@ -326,8 +326,7 @@ def screen(
         lines += [wrap(f"{name.replace('_', ' ')}: {answer}. {statement}", 4, 2) for name, answer, statement in claims]
     if opinions is not None:
         lines += ["", "  second opinions: the criteria as semidefinite programs, by cvxpy"]
-        rows = [[shorten(cell, 24) for cell in opinion_cells(o)] for o in opinions["opinions"]]
-        grid = table(SHORT, rows, right=NUMERIC)
+        grid = table(SHORT, [opinion_cells(o) for o in opinions["opinions"]], right=NUMERIC, most=24)
         lines += [f"  {line}" for line in grid.splitlines()]
         lines += [wrap(opinion_count(opinions["asked"], opinions["wrong"]))]
     lines.append("")

@@ -171,7 +171,7 @@ def cloud(model: ModelRecord, matrix: str, region: Region | None) -> str | None:
     wide = reach * 1.45  # the frame is wider than high: equal units on both axes
     x, y = Axis((a + b) / 2 - wide, (a + b) / 2 + wide), Axis((c + d) / 2 - reach, (c + d) / 2 + reach)
     plot = Plot(f"{model.title}: {called(matrix)}", x, y, WIDTH, 180.0)
-    _square(plot)
+    square(plot)
     if region is not None:
         border = region.border(240)
         real, imag = np.real(border), np.imag(border)
@@ -191,7 +191,7 @@ def cloud(model: ModelRecord, matrix: str, region: Region | None) -> str | None:
     return plot.svg(f"Eigenvalues of {matrix} of {model.title} in the complex plane{count}")
 
 
-def _square(plot: Plot) -> None:
+def square(plot: Plot) -> None:
     """Equal units on both axes: the horizontal one is widened or narrowed about its middle."""
     wide, high = plot.inner
     middle, half = 0.5 * (plot.x.low + plot.x.high), 0.5 * (plot.y.high - plot.y.low) * wide / high

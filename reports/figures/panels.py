@@ -277,15 +277,9 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
 
 def _attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
     """Accuracy under the strongest attack, of whole sequences or over the answers of each; ``None`` if neither."""
-    for attack in STRONGEST:
-        told = {"attack": attack, **keys}
-        rows = rows_of(model, "attacks", told)
-        if rows is None and "attack_scores" in model.frames:
-            rows = rows_of(model, "attack_scores", {**told, "metric": "accuracy"})
-            rows = None if rows is None else rows.rename(columns={"score": "accuracy"})
-        if rows is not None:
-            return rows
-    return None
+    frames: tuple[tuple[str, dict[str, str]], ...] = (("attacks", {}), ("attack_scores", {"metric": "accuracy"}))
+    every = (rows_of(model, name, {"attack": a, **keys, **more}) for a in STRONGEST for name, more in frames)
+    return next((rows.rename(columns={"score": "accuracy"}) for rows in every if rows is not None), None)
 
 
 def density(model: ModelRecord, index: int, name: str) -> str | None:

@@ -198,6 +198,27 @@ class Plot:
             look = {"d": d, "fill": "none", "stroke": color, "stroke-width": f"{size:g}", "stroke-linecap": "round"}
             self._marks.append((mark, ET.Element("path", look | ({"opacity": f"{opacity:g}"} if opacity < 1 else {}))))
 
+    def cells(
+        self,
+        boxes: Sequence[tuple[float, float, float, float]],
+        color: str,
+        mark: str = "",
+        *,
+        opacity: float = 1.0,
+    ) -> None:
+        """Rectangles of one colour: left, right, bottom and top of each."""
+        if boxes:
+            left, right, bottom, top = np.asarray(boxes, dtype=float).T
+            corners = zip(np.round(self._at(left, top), 1), np.round(self._at(right, bottom), 1))
+            d = "".join(f"M{a:g} {b:g}H{c:g}V{e:g}H{a:g}z" for (a, b), (c, e) in corners)
+            self._marks.append((mark, ET.Element("path", {"d": d, "fill": color, "opacity": f"{opacity:g}"})))
+
+    def ring(self, x: float, y: float, color: str, mark: str = "") -> None:
+        """A circle around a point."""
+        a, b = self.at(x, y)
+        d = f"M{a - 5:.1f} {b:.1f}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z"
+        self._marks.append((mark, ET.Element("path", {"d": d, "fill": "none", "stroke": color, "stroke-width": "1.6"})))
+
     def say(
         self,
         x: float,

@@ -14,6 +14,7 @@ from ..stored.collect import ModelRecord
 from ..stored.reasons import missing, model_advice
 from ..vocabulary import like_data, meaning, notes, reason, sentence, weaker
 from .assumptions import assumptions
+from .growth import pictures, unstable
 from .layout import Cell, Table, tabulate, text
 from .marks import MEASURED, PROVED
 from .next_step import next_step
@@ -41,10 +42,13 @@ def block(model: ModelRecord, total: int) -> dict[str, Any]:
         total: models of the report.
     """
     mark = PROVED if model.state in SETTLED else ""
+    panels = pictures(model)
     facts = [
         *((label, value, PROVED) for label, value in meaning(model.certificate, model.is_discrete, model.length)),
         *((label, value, _mark(value)) for label, value in like_data(model.certificate, model.is_discrete)),
         *((label, value, PROVED) for label, value in _margins(model)),
+        *((label, value, "") for label, value in _no_margin(model)),
+        *((label, value, MEASURED) for label, value in unstable(model)),
         *((label, value, MEASURED) for label, value in _trainings(model)),
     ]
     return {
@@ -60,8 +64,10 @@ def block(model: ModelRecord, total: int) -> dict[str, Any]:
         "next": next_step(model),
         "facts": facts,
         "weaker": [(name, said, _mark(said)) for name, said, _ in weaker(model.certificate)],
-        "missing": missing(model),
+        "missing": missing(model, [s for s in STEPS if s != "margin" or not _no_margin(model)]),
         "score": score(model),
+        "panels": panels,
+        "kept": any(PROVED in p.marks for p in panels),
         "files": _files(model),
     }
 
@@ -88,6 +94,14 @@ def _margins(model: ModelRecord) -> list[tuple[str, str]]:
         found += [] if kept is None else [(held, f"× {at_least(kept)}")]
         found += [] if lost is None else [(broken, f"× {at_most(lost)}")]
     return found
+
+
+def _no_margin(model: ModelRecord) -> list[tuple[str, str]]:
+    """Why a model that was asked for a margin has none, where that is no failure of a search."""
+    if model.step("margin")["status"] in ("done", "missing") or model.state == "certified":
+        return []
+    found = "it is refuted" if model.state == "refuted" else "stability is not proved of this model"
+    return [("stability margin", f"none: it would say how far a proof of stability is from failing, and {found}")]
 
 
 def _files(model: ModelRecord) -> tuple[Table, ...]:

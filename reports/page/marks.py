@@ -18,7 +18,7 @@ MARKS = {
 """The marks, and what each says."""
 
 MARK_OF = {
-    **dict.fromkeys(("drift", "exponents", "recovery", "hessian", "local", "performance", "run"), MEASURED),
+    **dict.fromkeys(("drift", "exponents", "growth", "recovery", "hessian", "local", "performance", "run"), MEASURED),
     "radius": HEURISTIC,
     "cross_check": HEURISTIC,
 }

@@ -125,6 +125,14 @@ def _lyapunov(model: ModelRecord) -> str:
     )
 
 
+def _growth(model: ModelRecord) -> str:
+    found = model.documents.get("growth")
+    if not found:
+        return ""
+    steps = _some("every one of their ", found.get("steps"), " steps")
+    return _list(_first(found.get("sequences"), model), steps, "from the layer's initial state, in double precision")
+
+
 def _recovery(model: ModelRecord) -> str:
     found = model.documents.get("recovery")
     return (
@@ -174,6 +182,7 @@ _LINES: dict[str, Callable[[ModelRecord], str]] = {
     "local": _local,
     "norms": _norms,
     "lyapunov": _lyapunov,
+    "growth": _growth,
     "recovery": _recovery,
     "hessian": _hessian,
     "pairs": _pairs,

@@ -98,7 +98,7 @@ def _rows(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Table
     for step, keys, title, axis in PLANS:
         out += strengths(models, step, keys, f"{title}: accuracy by {axis}", **told[step])
     for step, keys, title, axis in SCORED:
-        out += strengths(models, SCORES[step], keys, f"{title} by {axis}", **told[step] | {"clean": {}})
+        out += strengths(models, SCORES[step], keys, f"{title} by {axis}", **{**told[step], "clean": {}})
     return out
 
 

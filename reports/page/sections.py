@@ -14,6 +14,7 @@ from ..stored.trainings import Trainings
 from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .abreast import abreast
 from .curvature import curvature
+from .growth import growths
 from .layout import FEW, NAMED, Cell, Column, Section, Table, averaged, crowded, draw, field, named, tabulate, text
 from .local import local
 from .marks import HEURISTIC, MEASURED, PROVED
@@ -170,7 +171,7 @@ def _dynamics(report: Report) -> Section | None:
         protocol=f"Norms: {norms}. Exponents: {lyapunov}",
         made=("norms", "lyapunov"),
     )
-    tables += _recoveries(report)
+    tables += _recoveries(report) + growths(report)
     return Section(
         "dynamics",
         "Hidden state over time",
@@ -181,7 +182,7 @@ def _dynamics(report: Report) -> Section | None:
         "certified pairs: no exponent of so many steps can lie above it.",
         tables,
         panels,
-        _lines_of_theory(report.models) + reasons_for(report.models, "norms", "lyapunov", "recovery"),
+        _lines_of_theory(report.models) + reasons_for(report.models, "norms", "lyapunov", "recovery", "growth"),
         small=many,
     ).kept
 

@@ -48,7 +48,7 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
 
     Returns:
         ``Certificate.summary()``, all texts printable, with ``pairs``: every certified ``(rate, overshoot)`` of the
-        main claim's kind of contraction, ``modulus``: of the eigenvalue that a refutation names, or ``None``,
+        main claim's kind of contraction, ``eigenvalue`` and ``modulus``: of what a refutation names, or ``None``,
         ``needs_box``: whether it is about gated cells under every input, which no criterion certifies, and ``driven``:
         for a claim about inputs in a box its ends and the step from which on it holds wherever trajectories start
         (``None`` where that depends on the start), else ``None``; ``rate_limit``: the rate below which no proof can
@@ -72,7 +72,9 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
     summary = clean(certificate.summary())
     if misfit(summary["meta"], SHAPES["meta"]) is not None:  # nothing in it is proved
         summary["meta"] = {}
-    more = {"modulus": _modulus(certificate), "needs_box": _needs_box(certificate.subject)}
+    named = _eigenvalue(certificate)
+    modulus = None if named is None else math.hypot(*named)
+    more: dict[str, Any] = {"modulus": modulus, "eigenvalue": named, "needs_box": _needs_box(certificate.subject)}
     more["driven"] = _driven(certificate)
     limits = [c.value for c in certificate.claims if c.name == "rate_limit" and c.verdict is Verdict.CERTIFIED]
     more["rate_limit"] = max((v for v in limits if v is not None), default=None)
@@ -116,14 +118,14 @@ def _needs_box(subject: Any) -> bool:
     return any(isinstance(part, GatedCell) and part.input_low is None for part in parts)
 
 
-def _modulus(certificate: Certificate) -> float | None:
-    """Modulus of the eigenvalue that a proof names, for systems that advance in steps."""
+def _eigenvalue(certificate: Certificate) -> tuple[float, float] | None:
+    """Real and imaginary part of the eigenvalue that a proof names, for systems that advance in steps."""
     proof = certificate.proof
     value = None if proof is None else proof.data.get("eigenvalue")
     system = getattr(certificate.subject, "system", certificate.subject)
     if value is None or len(value) != 2 or not getattr(system, "is_discrete", True):
         return None
-    return math.hypot(float(value[0]), float(value[1]))
+    return float(value[0]), float(value[1])
 
 
 def check_file(path: Path) -> Checked:

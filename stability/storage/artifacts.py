@@ -74,6 +74,7 @@ STEPS = {
     "local": "single inputs",
     "norms": "norm drift",
     "lyapunov": "Lyapunov exponents",
+    "growth": "growth along the data",
     "recovery": "recovery from disturbances",
     "pairs": "two trajectories under one input",
     "margin": "stability margin",
@@ -163,6 +164,12 @@ ARTIFACTS = (
     }),
     Artifact("exponents.json", "lyapunov", fields={
         **_all(NUMBER, "largest kaplan_yorke steps"), **_all(ANY, "skipped trajectories"), "bound": NUMBER,
+    }),
+    Artifact("growth.csv", "growth", columns=_all(EVERY, "sequence t stretch") | _all(SOME, "exponent")),
+    Artifact("jacobians.csv", "growth", columns={"what": NAME, **_all(EVERY, "real imag")}),
+    Artifact("growth.json", "growth", fields={
+        **_all(NUMBER, "stretching growing grown largest sequences steps"),
+        "worst": Each(list, _all(NUMBER, "sequence mean step stretch")),
     }),
     Artifact("recovery.json", "recovery", fields=_all(NUMBER, "size tol median worst recovered runs limit")),
     Artifact("pairs.csv", "pairs", columns={"what": NAME, "t": EVERY, **_all(SOME, "q10 q50 q90")}),

@@ -217,6 +217,19 @@ def _write_model(folder: Path, name: str, title: str, verdict: Verdict, rng: np.
         folder / "lyapunov.csv", index=False
     )
     (folder / "exponents.json").write_text(json.dumps({"largest": -0.05, "bound": math.log(0.97)}))
+    row, t = (grid.ravel() for grid in np.indices((6, 28)))
+    local = rng.normal(-0.02, 0.15, 168)
+    table = {"sequence": row, "t": t + 1, "stretch": np.exp(local) + 0.1, "exponent": local}
+    pd.DataFrame(table).to_csv(folder / "growth.csv", index=False)
+    around = np.exp(2j * np.pi * rng.random(400)) * rng.random(400) * 1.3
+    what = np.where(np.arange(400) < 368, "data", "slope")
+    pd.DataFrame({"what": what, "real": around.real, "imag": around.imag}).to_csv(folder / "jacobians.csv", index=False)
+    worst = [
+        {"sequence": 4 + k, "mean": 0.0123 * accuracy - 0.01 * k, "step": 7 + k, "stretch": 1.45 - 0.1 * k}
+        for k in (0, 1)
+    ]
+    told = {"stretching": 0.7 * accuracy, "growing": 0.4 * accuracy, "grown": 0.2 * accuracy, "largest": 1.6 * accuracy}
+    (folder / "growth.json").write_text(json.dumps({**told, "sequences": 6, "steps": 28, "worst": worst}))
     attacked = 0.5 + rng.random(12)
     share = rng.random(12)
     single = {"index": np.arange(12), "label": np.arange(12) % 3, "correct": 1 * (np.arange(12) != 4)}

@@ -118,6 +118,21 @@ def dynamics(folder: Path) -> list[list[str]]:
     return [header, *body]
 
 
+def growth(folder: Path) -> list[list[str]]:
+    header = [
+        "model", "steps that stretch some difference", "by at most", "steps in which the fastest direction grows",
+        "sequences over which it has grown", "largest mean exponent, its sequence and steepest step",
+    ]  # fmt: skip
+    there = files(folder, "growth.json")
+    body = []
+    for title in order(folder, there):
+        told, worst = there[title], there[title]["worst"][0]
+        said = f"no. 4: {signed(worst['mean'])} a step; step 7 stretches most, by × 1.45"
+        shares = [percent(told[k]) for k in ("stretching", "growing", "grown")]
+        body.append([title, shares[0], number(told["largest"]), *shares[1:], said])
+    return [header, *body]
+
+
 def training(folder: Path) -> list[list[str]]:
     runs, analyses = files(folder, "run.json"), files(folder, "analysis.json")
     header = [
@@ -357,6 +372,7 @@ EXPECTED = {
         ("time an input", "seconds", duration),
     ),
     "Norm drift": dynamics,
+    "Where on the data it is unstable": growth,
     "Outcome of training": training,
     "Performance on the data": performance,
     "Accuracy by class": classes,
