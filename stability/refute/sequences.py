@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,7 @@ def search_sequences(
     Returns:
         The best slopes found.
     """
-    best = _at(system, np.asarray(first, dtype=np.float64)[None])
+    best = _at(system, np.asarray(first, dtype=np.float64)[None]).found
     for q in periods:
         for K in _starts(system, best.K, q, starts, rng):
             if deadline.over or best.radius > enough:
@@ -91,10 +91,21 @@ def _starts(system: LureSystem, best: Array, q: int, count: int, rng: np.random.
             yield np.where(rng.random((q, m)) < 0.15, flipped, near)
 
 
-def _at(system: LureSystem, K: Array) -> SequenceSearch:
-    value, q = _leading(_product([system.jacobian(k) for k in K])), len(K)
+class _Point(NamedTuple):
+    """A sequence, its steps, their product, and the leading eigenvalue of that."""
+
+    found: SequenceSearch
+    steps: list[Array]
+    product: Array
+    value: complex
+
+
+def _at(system: LureSystem, K: Array) -> _Point:
+    steps = [system.jacobian(k) for k in K]
+    product = _product(steps)
+    value, q = _leading(product), len(K)
     root = value ** (1.0 / q) if value.imag or value.real >= 0 else complex(value) ** (1.0 / q)
-    return SequenceSearch(K, abs(value) ** (1.0 / q), complex(root))
+    return _Point(SequenceSearch(K, abs(value) ** (1.0 / q), complex(root)), steps, product, value)
 
 
 def _product(steps: list[Array]) -> Array:
@@ -112,9 +123,10 @@ def _leading(product: Array) -> complex:
 
 
 def _ascend(system: LureSystem, start: Array, deadline: Deadline, steps: int = 40) -> SequenceSearch:
-    here = _at(system, start)
+    point = _at(system, start)
     for _ in range(steps):
-        gradient = None if deadline.over else _gradient(system, here.K)
+        here = point.found
+        gradient = None if deadline.over else _gradient(system, point)
         if gradient is None:
             break
         target = np.where(gradient > 0, system.beta, np.where(gradient < 0, system.alpha, here.K))
@@ -126,21 +138,19 @@ def _ascend(system: LureSystem, start: Array, deadline: Deadline, steps: int = 4
             trial = here.K.ravel().copy()
             some = order[: max(1, int(share * useful))]
             trial[some] = target.ravel()[some]
-            found = _at(system, trial.reshape(here.K.shape))
-            if found.radius > here.radius * (1 + 1e-9):
-                moved = found
+            tried = _at(system, trial.reshape(here.K.shape))
+            if tried.found.radius > here.radius * (1 + 1e-9):
+                moved = tried
                 break
         if moved is None:
             break
-        here = moved
-    return here
+        point = moved
+    return point.found
 
 
-def _gradient(system: LureSystem, K: Array) -> Array | None:
+def _gradient(system: LureSystem, point: _Point) -> Array | None:
     """Derivative of the modulus of the product's leading eigenvalue by all slopes, ``(q, m)``, but for its scale."""
-    steps = [system.jacobian(k) for k in K]
-    product = _product(steps)
-    value = _leading(product)
+    steps, product, value, K = point.steps, point.product, point.value, point.found.K
     pair = eigenvectors(product, value) if value else None
     if pair is None:
         return None

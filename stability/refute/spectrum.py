@@ -7,14 +7,15 @@ With right and left eigenvectors ``x``, ``y`` (``y^H x = 1``),
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs, lu_solve
+from scipy.linalg import get_lapack_funcs
 
 from stability.systems import LureSystem
 
 Array = np.ndarray
-_GETRF = {kind: get_lapack_funcs(("getrf",), dtype=kind)[0] for kind in (float, complex)}
+_LAPACK = {kind: get_lapack_funcs(("getrf", "getrs"), dtype=kind) for kind in (float, complex)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,32 +39,47 @@ def excess(eigenvalues: Array, discrete: bool) -> Array:
     return np.abs(eigenvalues) - 1.0 if discrete else np.real(eigenvalues)
 
 
+class Spectrum(NamedTuple):
+    """The matrix at some slopes and its eigenvalues, none where it overflows."""
+
+    matrix: Array
+    values: Array
+
+    @classmethod
+    def at(cls, system: LureSystem, K: Array) -> Spectrum:
+        """That of ``A + B K (I - D K)^{-1} C``."""
+        matrix = system.jacobian(K)
+        return cls(matrix, np.linalg.eigvals(matrix) if np.isfinite(matrix).all() else np.empty(0))
+
+    def largest(self, discrete: bool) -> tuple[float, complex]:
+        """The largest excess and its eigenvalue; minus infinity where the matrix overflows."""
+        if not len(self.values):
+            return -np.inf, complex(0.0)
+        size = excess(self.values, discrete)
+        i = int(np.argmax(size))
+        return float(size[i]), complex(self.values[i])
+
+
 def leading_value(system: LureSystem, K: Array) -> tuple[float, complex]:
     """The largest excess and its eigenvalue; minus infinity where the matrix overflows."""
-    matrix = system.jacobian(K)
-    if not np.isfinite(matrix).all():
-        return -np.inf, complex(0.0)
-    values = np.linalg.eigvals(matrix)
-    size = excess(values, system.is_discrete)
-    i = int(np.argmax(size))
-    return float(size[i]), complex(values[i])
+    return Spectrum.at(system, K).largest(system.is_discrete)
 
 
-def leading(system: LureSystem, K: Array, rank: int = 0) -> Leading:
+def leading(system: LureSystem, K: Array, rank: int = 0, known: Spectrum | None = None) -> Leading:
     """The eigenvalue of the ``rank``-th largest excess with the gradient of that excess.
 
     Args:
         system: the system.
         K: ``(m,)`` slopes.
         rank: 0 for the leading one; complex pairs count once.
+        known: the spectrum there, where it has been computed.
 
     Returns:
         The eigenvalue and its gradient.
     """
-    matrix = system.jacobian(K)
-    if not np.isfinite(matrix).all():
+    matrix, values = known or Spectrum.at(system, K)
+    if not len(values):
         return Leading(-np.inf, complex(0.0), None)
-    values = np.linalg.eigvals(matrix)
     size = excess(values, system.is_discrete)
     upper = np.flatnonzero(values.imag >= 0)
     order = upper[np.argsort(-size[upper])]
@@ -92,12 +108,13 @@ def eigenvectors(matrix: Array, value: complex, sweeps: int = 2) -> tuple[Array,
     n = matrix.shape[0]
     nudge = 1e-9 * (abs(value) + float(np.abs(matrix).max()) + 1e-100)
     shift = value + nudge * (1 + 1j) if value.imag else value.real + nudge
-    factors, pivots, info = _GETRF[complex if value.imag else float](matrix - shift * np.eye(n))
+    kind = complex if value.imag else float
+    factor, solve = _LAPACK[kind]
+    factors, pivots, info = factor(matrix - shift * np.eye(n))
     if info != 0:
         return None
-    x = y = np.cos(np.arange(1.0, n + 1.0))
+    x = y = np.cos(np.arange(1.0, n + 1.0)).astype(kind)
     for _ in range(sweeps):
-        x = lu_solve((factors, pivots), x, check_finite=False)
-        y = lu_solve((factors, pivots), y, trans=1, check_finite=False)
+        x, y = solve(factors, pivots, x)[0], solve(factors, pivots, y, trans=1)[0]
         x, y = x / np.abs(x).max(), y / np.abs(y).max()
     return (x, y) if np.isfinite(x).all() and np.isfinite(y).all() else None
