@@ -6,6 +6,7 @@ Every analyzer of hidden states goes through here, so that what one measures is 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,8 +23,8 @@ from ..models.elman import ElmanRNN
 from ..models.gated import GRU, LSTM
 from ..models.network import SequenceModel
 from ..models.recurrent import RecurrentLayer
-from ..models.tensors import state_leaves
-from .guard import answer
+from ..models.tensors import check_sequence, state_leaves
+from .guard import answer, check_model
 
 GATE_LETTERS = {3: "rzn", 4: "ifgo"}  # the order of the blocks in torch.nn's weight_hh
 
@@ -152,22 +153,64 @@ def _lend(module: nn.Module, name: str, value: Tensor | None, shared: bool) -> N
     setattr(module, name, value if shared else nn.Parameter(value.detach().clone()))
 
 
-def only_layer(model: nn.Module) -> RecurrentLayer:
+def only_layer(model: nn.Module, part: str | None = None) -> RecurrentLayer:
     """The one recurrent layer of a model, as a ``RecurrentLayer``; of a deep network all of its layers as one.
 
+    Args:
+        model: any module.
+        part: the path of the layer, where there are several.
+
     Raises:
-        ConfigurationError: no module at all.
-        UnsupportedError: no recurrent layer inside, or several.
+        ConfigurationError: no module at all, or no recurrent layer at that path.
+        UnsupportedError: no recurrent layer inside, or several and none named.
     """
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    if isinstance(model, DeepNetwork):
+    if isinstance(model, DeepNetwork) and part is None:
         return model.recurrence()
+    return as_layer(_named(model, part)[1])
+
+
+def _named(model: nn.Module, part: str | None) -> tuple[str, nn.Module]:
     found = recurrent_layers(model)
+    names = ", ".join(name for name, _ in found) or "none"
+    if part is not None:
+        if part not in dict(found):
+            raise ConfigurationError(f"{type(model).__name__} has no recurrent layer {part!r}; it has {names}")
+        return part, dict(found)[part]
     if len(found) != 1:
-        names = ", ".join(name for name, _ in found) or "none"
-        raise UnsupportedError(f"{type(model).__name__} must hold one recurrent layer, found {len(found)}: {names}")
-    return as_layer(found[0][1])
+        one = f"; name one with part={found[0][0]!r} in Python" if found else ""
+        raise UnsupportedError(
+            f"{type(model).__name__} must hold one recurrent layer, found {len(found)}: {names}{one}"
+        )
+    return found[0]
+
+
+def after_sequences(model: nn.Module, x: Any, part: str | None = None) -> tuple[RecurrentLayer, Any, list[Tensor], Any]:
+    """A copy of a layer in float64 that has run through what it reads; call it without gradients.
+
+    Args:
+        model: a recurrent layer, or a model that holds one.
+        x: ``(batch, time, features)``, what the model takes.
+        part: the path of the layer, where there are several.
+
+    Returns:
+        The layer, what ``prepare`` returned, the drive of every step, and the state after the last.
+
+    Example:
+        >>> with torch.no_grad():
+        ...     layer, _, drives, state = after_sequences(nn.GRU(2, 3, batch_first=True), torch.zeros(4, 5, 2))
+        >>> len(drives), flat_state(state).shape
+        (5, torch.Size([4, 3]))
+    """
+    layer = copy.deepcopy(only_layer(check_model(model), part)).double().eval()
+    x = check_sequence(layer_inputs(model, x, part).detach().double(), layer.input_size)
+    with torch.backends.cudnn.flags(enabled=False):
+        prepared, state = layer.begin(x)
+        drives = list(layer.drive(x, prepared).unbind(1))
+        for drive in drives:
+            state = layer.transition(drive, state, prepared)
+    return layer, prepared, drives, state
 
 
 def watch(model: nn.Module, part: nn.Module, see: Callable[[Any], Any], batches: Iterable[Tensor]) -> None:
@@ -200,12 +243,13 @@ def watch(model: nn.Module, part: nn.Module, see: Callable[[Any], Any], batches:
         vars(part).pop(method, None)
 
 
-def layer_inputs(model: nn.Module, x: Any) -> Any:
+def layer_inputs(model: nn.Module, x: Any, part: str | None = None) -> Any:
     """The sequences that ``only_layer`` of a model reads when the model runs on ``x``.
 
     Args:
         model: a recurrent layer, or a model that holds one.
         x: what the model takes, ``(batch, time, features)``; token numbers for a model that embeds them.
+        part: the path of the layer, where there are several.
 
     Returns:
         ``(batch, time, layer's input_size)``; ``x`` itself where nothing stands before the layer. Packed sequences of
@@ -220,10 +264,12 @@ def layer_inputs(model: nn.Module, x: Any) -> Any:
         >>> layer_inputs(model, torch.zeros(5, 7, 2)).shape
         torch.Size([5, 7, 3])
     """
-    found = recurrent_layers(model)
-    if isinstance(model, SequenceModel | DeepNetwork) or len(found) != 1 or not found[0][0]:
+    if part is None and (isinstance(model, SequenceModel | DeepNetwork) or len(recurrent_layers(model)) != 1):
         return x
-    module, seen = found[0][1], []
+    path, module = _named(model, part)
+    if not path:
+        return x
+    seen: list[Any] = []
     watch(model, module, seen.append, [x])
     if (
         (isinstance(module, nn.RNNCellBase) or is_foreign_cell(module))
@@ -240,7 +286,7 @@ def layer_inputs(model: nn.Module, x: Any) -> Any:
         u = u.transpose(0, 1)
     if not isinstance(u, Tensor) or u.dim() != 3:
         raise UnsupportedError(
-            f"{type(model).__name__} runs its recurrent layer {found[0][0]} {_times(len(seen))}, or on something else "
+            f"{type(model).__name__} runs its recurrent layer {path} {_times(len(seen))}, or on something else "
             "than sequences (batch, time, features): measure the layer itself, on the sequences that it reads"
         )
     return u.detach()

@@ -171,7 +171,13 @@ def _rate_and_overshoot(subject: Any, claim: Claim) -> tuple[float, float] | Non
 
 
 def lyapunov_exponents(
-    model: nn.Module, x: Tensor, k: int | None = None, *, skip: int | None = None, seed: int = 0
+    model: nn.Module,
+    x: Tensor,
+    k: int | None = None,
+    *,
+    skip: int | None = None,
+    seed: int = 0,
+    part: str | None = None,
 ) -> LyapunovSpectrum:
     """Finite-time Lyapunov exponents of a recurrent layer along the trajectories that given sequences drive.
 
@@ -185,6 +191,7 @@ def lyapunov_exponents(
         k: how many exponents, the largest ones; ``None`` for all.
         skip: steps at the beginning that do not count, while the frame finds its directions; by default a tenth.
         seed: of the initial frame.
+        part: the path of the layer, where the model holds several.
 
     Returns:
         The exponents, per step and per unit of time.
@@ -202,8 +209,8 @@ def lyapunov_exponents(
         >>> spectrum.exponents.shape, spectrum.steps, spectrum.skipped
         ((3,), 45, 5)
     """
-    layer = copy.deepcopy(only_layer(check_model(model))).double().eval()
-    x = layer_inputs(model, x)
+    layer = copy.deepcopy(only_layer(check_model(model), part)).double().eval()
+    x = layer_inputs(model, x, part)
     if not isinstance(x, Tensor) or x.is_complex() or x.dim() != 3 or 0 in x.shape:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise DimensionError("x", "(batch, time, features)", got, "no axis may be empty")

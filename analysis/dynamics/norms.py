@@ -160,6 +160,7 @@ def norm_drift(
     gradients: bool = True,
     name: str | None = None,
     seed: int = 0,
+    part: str | None = None,
 ) -> NormDrift:
     """Hidden-state and gradient norms over time; the model is left as it was found.
 
@@ -177,6 +178,7 @@ def norm_drift(
             grown on its way back.
         name: for tables; by default the layer's name.
         seed: of noise and random vectors.
+        part: the path of the layer, where the model holds several.
 
     Returns:
         The norms.
@@ -193,12 +195,14 @@ def norm_drift(
         >>> result.mean.shape, result.length, result.frame().columns[0]
         ((1, 16), 8, 'model')
     """
-    deep = isinstance(check_model(model), DeepNetwork)
-    layer: Any = model if deep else only_layer(model)
+    deep = isinstance(check_model(model), DeepNetwork) and part is None
+    layer: Any = model if deep else only_layer(model, part)
+    if part is not None and y is not None:
+        raise ConfigurationError("gradient norms of one part have no targets: leave them out")
     if deep and y is not None:
         raise ConfigurationError("gradient norms are not for deep networks: leave the targets out")
     gradients = gradients and not deep
-    x = check_sequence(check_batch(layer, x if deep else layer_inputs(model, x)), layer.input_size)
+    x = check_sequence(check_batch(layer, x if deep else layer_inputs(model, x, part)), layer.input_size)
     if y is not None and (loss is None or not hasattr(model, "head")):
         raise ConfigurationError("targets need loss= (such as task.loss) and a SequenceModel with a head")
     if y is not None and len(y) != len(x):

@@ -7,7 +7,6 @@ proof gives, or begins beside the unstable state of it. What is proved of every 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,11 +20,10 @@ from torch import Tensor, nn
 from stability.certificate import Certificate, Verdict
 from stability.errors import NonFiniteError, UnsupportedError
 
-from ...models.tensors import check_sequence
 from ..campaign.steps import step
-from ..guard import check_int, check_model
+from ..guard import check_int
 from ..results import Record
-from ..unroll import flat_state, layer_inputs, only_layer, shaped_state
+from ..unroll import after_sequences, flat_state, shaped_state
 
 if TYPE_CHECKING:
     from ..campaign.work import Work
@@ -60,7 +58,7 @@ class PairDistances(Record):
         return len(self.distance) - 1
 
 
-def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0) -> PairDistances:
+def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0, part: str | None = None) -> PairDistances:
     """Distances of two states that read the same sequence, in float64 on a copy of the layer.
 
     Args:
@@ -69,6 +67,7 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0) ->
             after sequence ``i`` and after another one, and both read sequence ``i`` over and over.
         steps: how long.
         seed: of who is paired with whom.
+        part: the path of the layer, where the model holds several.
 
     Returns:
         The distances; pairs that begin at the same state are left out.
@@ -87,17 +86,12 @@ def pair_distances(model: nn.Module, x: Tensor, *, steps: int, seed: int = 0) ->
         True
     """
     steps = check_int("steps", steps)
-    layer = copy.deepcopy(only_layer(check_model(model))).double().eval()
-    x = check_sequence(layer_inputs(model, x).detach().double(), layer.input_size)
-    if len(x) < 2:
-        raise UnsupportedError("pairs of trajectories take two sequences or more")
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
-        prepared, state = layer.begin(x)
-        drives = layer.drive(x, prepared).unbind(1)
-        for drive in drives:
-            state = layer.transition(drive, state, prepared)
+        layer, prepared, drives, state = after_sequences(model, x, part)
         flat = flat_state(state)
-        shift = 1 + int(np.random.default_rng(check_int("seed", seed, 0)).integers(len(x) - 1))
+        if len(flat) < 2:
+            raise UnsupportedError("pairs of trajectories take two sequences or more")
+        shift = 1 + int(np.random.default_rng(check_int("seed", seed, 0)).integers(len(flat) - 1))
         state = shaped_state(torch.cat([flat, flat.roll(shift, 0)]), state)
         drives = [d.repeat(2, *[1] * (d.dim() - 1)) for d in drives]
         gaps = []

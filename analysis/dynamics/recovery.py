@@ -7,7 +7,6 @@ about it for every state, disturbance and input is ``stability.recovery.recovery
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,10 @@ from torch import Tensor, nn
 
 from stability.errors import NonFiniteError
 
-from ...models.tensors import check_sequence
 from ..campaign.steps import step
-from ..guard import check_int, check_model, check_number
+from ..guard import check_int, check_number
 from ..results import Record
-from ..unroll import flat_state, layer_inputs, only_layer, shaped_state
+from ..unroll import after_sequences, flat_state, shaped_state
 
 if TYPE_CHECKING:
     from ..campaign.work import Work
@@ -73,6 +71,7 @@ def measured_recovery(
     directions: int = 4,
     limit: int = LIMIT,
     seed: int = 0,
+    part: str | None = None,
 ) -> MeasuredRecovery:
     """Steps after which a disturbance of the state is forgotten along given sequences; in float64 on a copy.
 
@@ -84,6 +83,7 @@ def measured_recovery(
         directions: random disturbances of each sequence's state.
         limit: steps at most.
         seed: of the directions.
+        part: the path of the layer, where the model holds several.
 
     Returns:
         The steps of every run.
@@ -101,13 +101,8 @@ def measured_recovery(
     """
     size, tol = check_number("size", size, strict=True), check_number("tol", tol, strict=True)
     directions, limit = check_int("directions", directions), check_int("limit", limit)
-    layer = copy.deepcopy(only_layer(check_model(model))).double().eval()
-    x = check_sequence(layer_inputs(model, x).detach().double(), layer.input_size)
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
-        prepared, state = layer.begin(x)
-        drives = layer.drive(x, prepared).unbind(1)
-        for drive in drives:
-            state = layer.transition(drive, state, prepared)
+        layer, prepared, drives, state = after_sequences(model, x, part)
         flat = flat_state(state)
         batch, n = flat.shape
         generator = torch.Generator().manual_seed(check_int("seed", seed, 0))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from stability.analysis import lyapunov_exponents, norm_drift, task_from_arrays
+from stability.analysis import lyapunov_exponents, measured_recovery, norm_drift, task_from_arrays
 from stability.analysis.campaign.campaign import Campaign, Given
 from stability.analysis.campaign.fitting import fitted
 from stability.analysis.campaign.inputs import boxed, part_range
@@ -178,6 +178,33 @@ class TestParts:
             row[length:] = row[length - 1]
         torch.testing.assert_close(layer_inputs(net, x), u)
         np.testing.assert_allclose(norm_drift(net, x).mean, norm_drift(net.rnn, u).mean, rtol=1e-6)
+
+    def test_of_several_layers_one_is_named(self):
+        class Two(Net):
+            def __init__(self) -> None:
+                super().__init__()
+                self.above = nn.RNN(4, 3, batch_first=True)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.above(self.rnn(self.scale(x))[0])[0][:, -1]
+
+        net, x = Two(), torch.randn(6, 5, 3)
+        below = net.scale(x).detach()
+        between = net.rnn(below)[0].detach()
+        for part, layer, u in (("rnn", net.rnn, below), ("above", net.above, between)):
+            torch.testing.assert_close(layer_inputs(net, x, part), u)
+            for measure, told in (
+                (norm_drift, lambda found: found.mean),
+                (lyapunov_exponents, lambda found: found.exponents),
+                (measured_recovery, lambda found: found.steps),
+            ):
+                np.testing.assert_allclose(told(measure(net, x, part=part)), told(measure(layer, u)), rtol=1e-6)
+        with pytest.raises(UnsupportedError, match="found 2: rnn, above; name one with part='rnn'"):
+            norm_drift(net, x)
+        with pytest.raises(ConfigurationError, match="no recurrent layer 'head'; it has rnn, above"):
+            lyapunov_exponents(net, x, part="head")
+        with pytest.raises(ConfigurationError, match="leave them out"):
+            norm_drift(net, x, torch.zeros(6), part="rnn")
 
     def test_nothing_before_the_layer_changes_nothing(self):
         x = torch.randn(2, 3, 4)
