@@ -49,6 +49,11 @@ class _Follower(TorchDispatchMode):
         self.channels: list[tuple[str, str, Affine]] = []
         self.spent = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here: without this torch would import its compiler first, for a second and a half."""
+        return False
+
     def begin(self, tensor: Tensor, name: str) -> None:
         """A tensor ``(batch, size)`` is a new variable."""
         self.keep(tensor, Affine(tensor.shape[-1], {name: np.eye(tensor.shape[-1])}))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -238,3 +241,15 @@ def test_a_layer_made_of_a_function_trains_its_weights():
     model = SequenceModel(StepLayer(lambda m, x, h: torch.tanh(m.U(x) + h), P, N, held={"U": nn.Linear(P, N)}), 2)
     model(torch.randn(4, 5, P)).sum().backward()
     assert model.layer.held.U.weight.grad.abs().sum() > 0
+
+
+def test_reading_a_step_brings_no_compiler_in() -> None:
+    code = (
+        "import sys, torch\n"
+        "from stability.models import StepLayer\n"
+        "layer = StepLayer(lambda m, x, h: torch.tanh(x + h @ m.W), 2, 2, held={'W': torch.eye(2) / 2})\n"
+        "assert layer.driven().activation == 'tanh'\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert out.strip() == "False"
