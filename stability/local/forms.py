@@ -8,12 +8,12 @@ after it ``eta = 0``. Beside each form stands an interval, which may be smaller 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stability.local.units import Box, Parabola, Unit, chords, image, least
+from stability.local.units import Box, Corners, Parabola, Unit, chords, image, least
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval
 
@@ -36,6 +36,7 @@ class Form:
         err: ``(m,)``.
         low: ``(m,)``.
         high: ``(m,)``.
+        numbers: ``(m,)`` those of the values among all that a tube made, in their order; -1 for others.
     """
 
     c: Array
@@ -43,6 +44,7 @@ class Form:
     err: Array
     low: Array
     high: Array
+    numbers: Array | None = None
 
     @property
     def size(self) -> Array:
@@ -51,10 +53,11 @@ class Form:
 
     def rows(self, keep: Array) -> Form:
         """Some of the values."""
-        return Form(self.c[keep], self.L[keep], self.err[keep], self.low[keep], self.high[keep])
+        numbers = None if self.numbers is None else self.numbers[keep]
+        return Form(self.c[keep], self.L[keep], self.err[keep], self.low[keep], self.high[keep], numbers)
 
     def __neg__(self) -> Form:
-        return Form(-self.c, -self.L, self.err, -self.high, -self.low)
+        return Form(-self.c, -self.L, self.err, -self.high, -self.low, self.numbers)
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,13 @@ class Term:
     unit: Unit
     a: Form | None
     b: Form
+    corners: Corners | None = None
 
     @property
     def box(self) -> Box:
         """The intervals of the arguments."""
         a = self.a or self.b
-        return Box(a.low, a.high, self.b.low, self.b.high)
+        return Box(a.low, a.high, self.b.low, self.b.high, self.corners)
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,16 @@ class Tube:
     inputs: list[tuple[Array, Array, int]] = field(default_factory=list)
     """Of each step: the centre, which features move, and their first symbol."""
     merged: bool = False
+    cuts: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """Values, by their numbers, that are known to lie between two numbers."""
+    made: int = 0
+    """How many values were made so far."""
+    met: dict[int, Form] = field(default_factory=dict)
+    """The values that were cut, each a form of one row."""
+    empty: bool = False
+    """Whether no run at all keeps the cuts."""
+    spans: list[tuple[Array, Array]] = field(default_factory=list)
+    """Between which numbers the values that were made lie, one pair of arrays for each form."""
 
     @property
     def symbols(self) -> int:
@@ -105,7 +119,17 @@ class Tube:
         lower, upper = c - reach - slack, c + reach + slack
         if low is not None and high is not None:
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
-        return Form(c, L, err, lower, np.maximum(upper, lower))
+        numbers = np.arange(self.made, self.made + len(c))
+        self.made += len(c)
+        here = [(number - int(numbers[0]), number) for number in self.cuts if number in numbers] if self.cuts else []
+        for row, number in here:
+            least_, most = self.cuts[number]
+            self.empty = self.empty or lower[row] > most or upper[row] < least_
+            lower[row], upper[row] = max(lower[row], least_), min(upper[row], most)
+        out = Form(c, L, err, lower, np.maximum(upper, lower), numbers)
+        self.spans.append((out.low, out.high))
+        self.met.update({number: out.rows(np.array([row])) for row, number in here})
+        return out
 
     def reach(self, L: Array) -> Array:
         """Upper bound of ``|L v|``, ``(m,)``."""
@@ -156,8 +180,29 @@ class Tube:
         low, high = np.nextafter(left.low + right.low, -np.inf), np.nextafter(left.high + right.high, np.inf)
         return self.form(left.c + right.c, L, err * UP + TINY, low, high)
 
+    def _corners(self, term: Term) -> Term:
+        """The term with what its arguments' forms know of their sum and difference."""
+        a, b, width = term.a, term.b, len(self.radius)
+        if a is None:
+            return term
+        middle, far, rows, loose = [], [], [], []
+        for y in (a, b):
+            wide = np.maximum(0.5 * y.high - 0.5 * y.low, 1e-290)
+            middle.append((y.c - (0.5 * y.low + 0.5 * y.high)) / wide)
+            rows.append(np.zeros((len(y.c), width)))
+            rows[-1][:, : y.L.shape[1]] = y.L / wide[:, None]
+            loose.append((y.err + gamma(8) * (np.abs(y.c) + np.abs(y.low) + np.abs(y.high)) + TINY) / wide)
+            far.append(self.reach(rows[-1]))
+        slack = (loose[0] + loose[1] + gamma(width) * (far[0] + far[1])) * UP
+        ends = []
+        for sign in (1.0, -1.0):
+            centre, reach = middle[0] + sign * middle[1], self.reach(rows[0] + sign * rows[1]) + slack
+            ends.append((centre - reach, centre + reach))
+        return replace(term, corners=Corners(*ends[0], *ends[1]))
+
     def units(self, *terms: Term, within: Interval | None = None) -> Form:
         """The sum of units, known to lie ``within``: its planes, and a new symbol for what they leave."""
+        terms = tuple(self._corners(term) for term in terms)
         m, n = len(terms[0].b.c), self.symbols
         if all(term.unit == Unit("identity") for term in terms) and len(terms) == 1:
             return terms[0].b
@@ -222,4 +267,5 @@ class Tube:
         firsts = np.cumsum([0] + [len(moves) for _, moves, _ in self.inputs])
         self.inputs = [(c, moves, int(first)) for (c, moves, _), first in zip(self.inputs, firsts)]
         self.radius, self.groups, self.merged = np.concatenate([self.radius[kept], *radii]), [], True
+        self.met = {}
         return out

@@ -46,6 +46,11 @@ def entries(tube: Tube) -> int:
     return sum(len(moves) for _, moves, _ in tube.inputs)
 
 
+def inputs_of(tube: Tube) -> Array:
+    """The symbols of the entries of the input that move."""
+    return np.concatenate([np.arange(first, first + len(moves)) for _, moves, first in tube.inputs])
+
+
 def touched(
     classifier: Classifier, tube: Tube, point: Array, label: int
 ) -> tuple[list[list[tuple[Array, Array]]], Array]:

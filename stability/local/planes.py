@@ -22,6 +22,7 @@ from stability.local.multipliers import best_multipliers
 from stability.local.parabolas import quadratic
 from stability.local.request import Request
 from stability.local.runs import margins, steps_of
+from stability.local.splitting import Splitting
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
 
@@ -43,6 +44,10 @@ _PARABOLAS = 3000
 """Symbols up to which there are parabolas: each costs some inverses of matrices of that size."""
 
 
+_SPLITS = (100, 1_000_000)
+"""Nodes of a tree of cuts inside the network for one class, without a time limit and with one."""
+
+
 @dataclass(frozen=True, eq=False)
 class Question:
     """One input, what may be done to it, and how long that may be thought about."""
@@ -53,6 +58,8 @@ class Question:
     mask: Array | None
     bounds: tuple[float, float] | None
     deadline: Deadline
+    splits: int = 0
+    """Nodes of a tree of cuts inside the network that may be looked at for one class."""
 
     def box(self, radius: float) -> tuple[Array, Array]:
         """The ball as a box."""
@@ -120,6 +127,8 @@ def _box(question: Question, low: Array, high: Array) -> Outcome:
     margin = margins(question.classifier, tube, low, high, question.label)
     others = np.delete(np.arange(question.classifier.classes), question.label)
     classes: list[dict[str, Any]] = []
+    open_: list[int] = []
+    few = int((high > low).sum()) <= _FEW  # then the box itself is cut
     for row in np.argsort(margin.low):
         if margin.low[row] > 0.0:
             break
@@ -127,8 +136,19 @@ def _box(question: Question, low: Array, high: Array) -> Outcome:
             return Outcome(cut=_widest(tube, np.abs(margin.L[row]) * tube.radius))
         found = _parabolas(question, tube, margin, int(row))
         if found.leaf is None:
-            return found
-        classes.append({"class": int(others[row]), **found.leaf})
+            if few or question.splits <= 0 or found.cut is None:
+                return found
+            open_.append(int(row))
+        else:
+            classes.append({"class": int(others[row]), **found.leaf})
+    for row in open_:
+        if question.deadline.over:
+            return Outcome()
+        search = Splitting(question.classifier, low, high, question.label, row, question.deadline, question.splits)
+        tree = search.tree()
+        if tree is None:
+            return Outcome()
+        classes.append({"class": int(others[row]), "cuts": tree})
     return Outcome({"classes": classes})
 
 
@@ -277,9 +297,10 @@ def proved(asked: Request) -> list[Claim | None]:
     steps_of(asked.classifier)
     mask = None if asked.mask is None else asked.free
     claims: list[Claim | None] = [None] * len(asked.x)
+    splits = 0 if asked.epsilon is None else _SPLITS[asked.time_limit is not None]
     for k in asked.right:
         deadline = Deadline.after(asked.time_limit)
-        question = Question(asked.classifier, asked.x[k], int(asked.y[k]), mask, asked.bounds, deadline)
+        question = Question(asked.classifier, asked.x[k], int(asked.y[k]), mask, asked.bounds, deadline, splits)
         claims[k] = _answer(question, float(asked.upper[k]), asked.epsilon)
     return claims
 

@@ -77,6 +77,28 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Corners:
+    """Ends of the sum and of the difference of two arguments, each measured from its interval's middle in its half.
+
+    Arguments that depend on many inputs reach the corners of their box seldom: these ends cut them off.
+    """
+
+    sum_low: Array
+    sum_high: Array
+    difference_low: Array
+    difference_high: Array
+
+    def outside(self, a: Array, b: Array, half: float) -> Array:
+        """Which squares ``|a' - a| <= half, |b' - b| <= half`` lie outside, ``(m, k, k)``; none where all do."""
+        total, less = a + b, a - b
+        column = (slice(None), None, None)
+        half = 2.0 * half * (1.0 + 1e-9) + 1e-9
+        out = (total - half > self.sum_high[column]) | (total + half < self.sum_low[column])
+        out |= (less - half > self.difference_high[column]) | (less + half < self.difference_low[column])
+        return out & ~out.all(axis=(1, 2), keepdims=True)
+
+
+@dataclass(frozen=True)
 class Box:
     """Ends of the arguments' intervals, each ``(m,)``; without a gate those of ``a`` mean nothing."""
 
@@ -84,6 +106,13 @@ class Box:
     a_high: Array
     b_low: Array
     b_high: Array
+    corners: Corners | None = None
+
+    def outside(self, points: Array, half: float) -> Array | None:
+        """Which squares around ``grid(points)`` of a half width, relative to the box, no run meets."""
+        if self.corners is None:
+            return None
+        return self.corners.outside(points[None, :, None], points[None, None, :], half)
 
     def grid(self, points: Array) -> tuple[Array, Array]:
         """The arguments at relative positions ``points (k,)`` in [-1, 1]: ``(m, k, 1)`` and ``(m, 1, k)``."""
@@ -154,7 +183,8 @@ def least(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
     if not unit.is_smooth:
         return _least_at_corners(unit, sign, below, box)
     count = CELLS[2 if unit.gated else 1]
-    a, b = box.grid((2.0 * np.arange(count) + 1.0) / count - 1.0)
+    points = (2.0 * np.arange(count) + 1.0) / count - 1.0
+    a, b = box.grid(points)
     if not unit.gated:
         a = np.zeros((len(sign), 1, 1))
     grow = 1.0 + 2.0**-40  # the cells overlap, whatever their centres' roundings
@@ -180,7 +210,8 @@ def least(unit: Unit, sign: Array, below: Parabola, box: Box) -> Array:
     moved = (np.abs(slope_a) + np.abs(bend_a) * half_a) * half_a + (np.abs(slope_b) + np.abs(bend_b) * half_b) * half_b
     # a gate near zero errs absolutely, so that the error of f is one of psi
     scale = np.abs(activation(unit.inner).function(b)) * (1.0 + half_a) + half_a * half_a + half_b * (1.0 + half_b)
-    out = (value - _SLACK * (size + moved + scale + 1e-290)).min(axis=(1, 2))
+    out, none = value - _SLACK * (size + moved + scale + 1e-290), box.outside(points, 1.0 / count)
+    out = (out if none is None or not unit.gated else np.where(none, np.inf, out)).min(axis=(1, 2))
     return np.where(np.isnan(out), -np.inf, out)
 
 

@@ -31,6 +31,7 @@ class LocalPieces(LocalPlanes):
 
     measure: ClassVar[str] = "l2"
     closing: ClassVar[tuple[str, ...]] = (*LocalPlanes.closing, "price")
+    inside: ClassVar[bool] = False
 
     def node(self, subject: Classifier, low: Array, high: Array, tree: Any, depth: int) -> int:
         if isinstance(tree, Mapping) and not tree:
