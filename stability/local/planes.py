@@ -17,12 +17,12 @@ import numpy as np
 from stability.certificate import Claim
 from stability.local.classifier import Classifier
 from stability.local.forms import Form, Tube
-from stability.local.leaves import input_box, touched
+from stability.local.leaves import input_box, inputs_of, touched
 from stability.local.multipliers import best_multipliers
 from stability.local.parabolas import quadratic
 from stability.local.request import Request
 from stability.local.runs import margins, steps_of
-from stability.local.splitting import Splitting
+from stability.local.splitting import Splitting, worst_input
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
 
@@ -153,10 +153,12 @@ def _box(question: Question, low: Array, high: Array) -> Outcome:
 
 
 def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcome:
-    """One class by parabolas: they touch at the corner that the forms name, then where the bound was least."""
-    first = [np.arange(start, start + len(moves)) for _, moves, start in tube.inputs]
-    inputs = np.concatenate(first)
-    point, tries = -np.sign(margin.L[row][inputs]), 3
+    """One class by parabolas: they touch at the worst input that is found, then where the bound was least."""
+    inputs = inputs_of(tube)
+    first, value = worst_input(question.classifier, tube, margin, question.label, row, -np.sign(margin.L[row][inputs]))
+    point, tries = first, 3
+    if not value > 0.0:
+        return Outcome()
     curved = np.zeros(tube.symbols)
     for _ in range(tries):
         met, values = touched(question.classifier, tube, point, question.label)

@@ -44,6 +44,44 @@ _STEPS = 6
 """Steps towards the worst input of a node."""
 
 
+def worst_input(
+    classifier: Classifier, tube: Tube, margin: Form, label: int, row: int, point: Array, price: float = 0.0
+) -> tuple[Array, float]:
+    """An input of a small margin, by steps along the signs of its gradient.
+
+    Args:
+        classifier: the network.
+        tube: the tube, with its cuts.
+        margin: its margins.
+        label: the class.
+        row: which margin.
+        point: where to begin, from -1 to 1 in each entry that moves.
+        price: of leaving the range of a cut by half its width, squared.
+
+    Returns:
+        The point, and its margin: infinite where it does not keep the cuts.
+    """
+    inputs, best = inputs_of(tube), (np.inf, point, np.inf)
+    kept = [tube.met[number] for number in sorted(tube.met)]
+    rows, middle, half = np.zeros((len(kept), len(inputs))), np.zeros(len(kept)), np.zeros(len(kept))
+    for k, y in enumerate(kept):
+        inside = inputs < y.L.shape[1]
+        rows[k, inside] = y.L[0][inputs[inside]] * tube.radius[inputs[inside]]
+        low, high = float(y.low[0]), float(y.high[0])
+        middle[k], half[k] = float(y.c[0]) - 0.5 * (low + high), max(0.5 * (high - low), 1e-12)
+    for k in range(_STEPS):
+        met, values = touched(classifier, tube, point, label)
+        value, slope = float(values[row]), gradient(tube, margin, row, met)[inputs]
+        y = (middle + rows @ point) / half
+        beyond = np.maximum(np.abs(y) - 1.0, 0.0)
+        cost = value + price * float(beyond @ beyond)
+        slope = slope + 2.0 * price * rows.T @ (np.sign(y) * beyond / half)
+        if cost < best[0]:
+            best = (cost, point, value if not beyond.any() else np.inf)
+        point = np.clip(point - (1.0 if k < _STEPS // 2 else 0.4) * np.sign(slope), -1.0, 1.0)
+    return best[1], best[2]
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """What is known of the runs that keep some cuts.
@@ -99,7 +137,8 @@ class Splitting:
             point = -np.sign(margin.L[self.row][inputs])
         if not cuts:
             self.ranges = _ranges(tube)
-        point, value = self._worst(tube, margin, point, PRICE * (1.0 if parent is None else abs(parent.bound)))
+        price = PRICE * (1.0 if parent is None else abs(parent.bound))
+        point, value = worst_input(self.classifier, tube, margin, self.label, self.row, point, price)
         if not value > 0.0:
             return Node(cuts, -np.inf, point, None, False, misclassified=True)
         start = None if parent is None or parent.found is None else self._start(parent, cuts, tube)
@@ -131,28 +170,6 @@ class Splitting:
             fresh = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
             own.append(old.get(number, fresh))
         return np.concatenate([parent.found.D[:n], own])
-
-    def _worst(self, tube: Tube, margin: Form, point: Array, price: float) -> tuple[Array, float]:
-        """An input of a small margin that keeps the cuts, at a price for what it does not, and its margin."""
-        inputs, best = inputs_of(tube), (np.inf, point, np.inf)
-        kept = [tube.met[number] for number in sorted(tube.met)]
-        rows, middle, half = np.zeros((len(kept), len(inputs))), np.zeros(len(kept)), np.zeros(len(kept))
-        for k, y in enumerate(kept):
-            inside = inputs < y.L.shape[1]
-            rows[k, inside] = y.L[0][inputs[inside]] * tube.radius[inputs[inside]]
-            low, high = float(y.low[0]), float(y.high[0])
-            middle[k], half[k] = float(y.c[0]) - 0.5 * (low + high), max(0.5 * (high - low), 1e-12)
-        for k in range(_STEPS):
-            met, values = touched(self.classifier, tube, point, self.label)
-            value, slope = float(values[self.row]), gradient(tube, margin, self.row, met)[inputs]
-            y = (middle + rows @ point) / half
-            beyond = np.maximum(np.abs(y) - 1.0, 0.0)
-            cost = value + price * float(beyond @ beyond)
-            slope = slope + 2.0 * price * rows.T @ (np.sign(y) * beyond / half)
-            if cost < best[0]:
-                best = (cost, point, value if not beyond.any() else np.inf)
-            point = np.clip(point - (1.0 if k < _STEPS // 2 else 0.4) * np.sign(slope), -1.0, 1.0)
-        return best[1], best[2]
 
     def _rank(self, tube: Tube, F: Quadratic, found: Multipliers) -> None:
         """The values in the order of what they may be worth: curvature times the squared reach."""
