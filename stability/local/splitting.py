@@ -133,12 +133,11 @@ class Splitting:
         inputs = inputs_of(tube)
         if tube.empty or margin.low[self.row] > 0.0:
             return Node(cuts, float(margin.low[self.row]), np.zeros(len(inputs)), None, True)
-        if point is None:
-            point = -np.sign(margin.L[self.row][inputs])
+        begun = -np.sign(margin.L[self.row][inputs]) if point is None else point
         if not cuts:
             self.ranges = _ranges(tube)
         price = PRICE * (1.0 if parent is None else abs(parent.bound))
-        point, value = worst_input(self.classifier, tube, margin, self.label, self.row, point, price)
+        point, value = worst_input(self.classifier, tube, margin, self.label, self.row, begun, price)
         if not value > 0.0:
             return Node(cuts, -np.inf, point, None, False, misclassified=True)
         start = None if parent is None or parent.found is None else self._start(parent, cuts, tube)
