@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
 from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import file_digest
 from stability.storage.folder import claim, is_inner, is_listed, listed
@@ -27,6 +27,9 @@ from stability.systems.checks import as_choice
 
 from ...models.recurrent import LAYERS
 from ..results import plain_value
+from ..running.jobs import run_jobs
+from ..running.places import Runner
+from ..running.pool import Outcome
 from ..tasks import identity, make_task
 from ..training.front import resume_run
 from ..training.outcome import Progress
@@ -34,8 +37,8 @@ from ..training.presets import PRESETS, known_presets, train_preset
 from ..training.runs import RUN_FILE, read_run
 from .budgets import BUDGETS, AnalysisSettings
 from .digests import file_digests, model_digest
+from .far import Errand, files_in, put_files, run_errand
 from .fitting import examined_on, joined
-from .jobs import Outcome, run_jobs
 from .owned import recorded
 from .pipeline import analyse
 from .record import (
@@ -158,7 +161,7 @@ class Campaign:
 
 
 @dataclass(frozen=True)
-class _Job:
+class RunJob:
     """One run of a campaign; what is given of others does not travel with it.
 
     Attributes:
@@ -177,7 +180,12 @@ class _Job:
 
     @property
     def folder(self) -> Path:
+        """Its run directory."""
         return self.campaign.folder / "models" / self.run
+
+    def in_folder(self, folder: Path) -> RunJob:
+        """The same job in another report directory."""
+        return replace(self, campaign=replace(self.campaign, folder=folder))
 
 
 @contextmanager
@@ -276,12 +284,15 @@ def run_campaign(
     news: Callable[[str, str], Any] | None = None,
     command: str | None = None,
     overwrite: bool = False,
+    place: Runner | None = None,
 ) -> list[Outcome]:
     """Train and analyse what is not finished yet; ``plan`` comes first.
 
     Args:
         campaign: what is to be done.
         processes: models at a time, each in a process with one thread.
+        place: the workers of a cluster (``stability.analysis.running.jobs.on_cluster``) in place of processes: each
+            model's files are sent there and back. What is named by a path has to be there, too.
         news: called with a model's name and what is being done; in the end with ``FINISHED``.
         command: the command line, for the record.
         overwrite: whether files in the way of the models' own may be replaced.
@@ -292,13 +303,14 @@ def run_campaign(
     Raises:
         FileFormatError: a directory that cannot be written to.
         FolderInUseError: another process writes there.
+        SchedulerGoneError: a cluster's scheduler is gone; finished models are kept.
         KeyboardInterrupt: finished models and finished epochs are kept.
     """
     with claim(campaign.folder, "report") as own:
         done = finished(campaign)
         settings = replace(campaign.settings, overwrite=overwrite)
         jobs = {
-            run: _Job(
+            run: RunJob(
                 replace(campaign, given=tuple(g for g in campaign.given if g.name == name)),
                 run,
                 name,
@@ -309,23 +321,26 @@ def run_campaign(
             if run not in done
         }
 
+        outcomes: list[Outcome] = []
+
         def note(outcome: Outcome) -> None:
-            session.note(outcome)
+            outcomes.append(outcome if place is None else _brought(outcome, jobs[outcome.name].folder, overwrite))
+            session.note(outcomes[-1])
             if news is not None:
                 news(outcome.name, FINISHED)
 
-        session = Session(campaign, min(processes, len(campaign.runs)), command, bool(jobs))
+        at_a_time = min(processes if place is None else place.workers, len(campaign.runs))
+        session = Session(campaign, at_a_time, command, bool(jobs))
+        told: dict[str, Any] = {"news": news, "done": note}
         try:
-            outcomes = run_jobs(
-                _work,
-                jobs,
-                processes=processes,
-                news=news,
-                done=note,
-                descriptor=own.descriptor,
-                alone=len(campaign.runs) > 1,
-                modules=IMPORTED,
-            )
+            if place is not None:
+                errands = {run: Errand(_work, job, files_in(job.folder)) for run, job in jobs.items()}
+                run_jobs(run_errand, errands, place=place, gpus=int(campaign.device.startswith("cuda")), **told)
+            else:
+                alone = len(campaign.runs) > 1
+                run_jobs(
+                    _work, jobs, processes=processes, descriptor=own.descriptor, alone=alone, modules=IMPORTED, **told
+                )
             if campaign.seeds > 1:
                 whole = finished(campaign)
                 kept = {name: [run for run in runs if run in whole] for name, runs in campaign.trainings.items()}
@@ -336,17 +351,28 @@ def run_campaign(
         return outcomes
 
 
+def _brought(outcome: Outcome, folder: Path, overwrite: bool) -> Outcome:
+    """The files of a model that was examined elsewhere, in its folder."""
+    if outcome.error is not None:
+        return outcome
+    try:
+        put_files(outcome.value, folder, overwrite=overwrite)
+    except StabilityError as error:
+        return Outcome(outcome.name, str(error))
+    return Outcome(outcome.name)
+
+
 def _home(name: str) -> str:
     """The module of a registered layer that is trained under its own name; empty where none is."""
     layer = None if name in PRESETS else LAYERS.get(name)
     return "" if layer is None or layer.__module__ == "__main__" else layer.__module__
 
 
-def _work(job: _Job, tell: Callable[[str], None]) -> None:
+def _work(job: RunJob, tell: Callable[[str], None]) -> None:
     (_examine if job.campaign.given else _train)(job, tell)
 
 
-def _train(job: _Job, tell: Callable[[str], None]) -> None:
+def _train(job: RunJob, tell: Callable[[str], None]) -> None:
     """Train a preset, or go on with its training, then analyse."""
     campaign, folder = job.campaign, job.folder
     if job.module:
@@ -378,7 +404,7 @@ def _train(job: _Job, tell: Callable[[str], None]) -> None:
     analyse(folder, model, job.settings, model=model, task=task, progress=tell, **about)
 
 
-def _examine(job: _Job, tell: Callable[[str], None]) -> None:
+def _examine(job: RunJob, tell: Callable[[str], None]) -> None:
     """Analyse a model that was given; its run directory's files are taken over."""
     campaign, (given,) = job.campaign, job.campaign.given
     source = Path(given.path)

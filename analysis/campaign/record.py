@@ -23,9 +23,9 @@ from stability.storage.writing import write_bytes, write_text
 
 from ..environment import environment
 from ..results import plain_value
+from ..running.pool import Outcome
 from ..training.runs import ANALYSIS, RUN_FILE, RUN_FILES, TRAINING, check_run
 from .digests import file_digests
-from .jobs import Outcome
 from .owned import INPUTS, RESULTS, recorded
 
 if TYPE_CHECKING:

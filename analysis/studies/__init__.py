@@ -24,7 +24,8 @@ from . import (
     rotrnn_norms,
     speech_frames,
 )
-from .base import STUDIES, Job, Study, Training, keep_part, register_study, run_study
+from .base import STUDIES, Job, Study, Training, register_study, run_study
+from .parts import Part, keep_part
 from .result import Compared, Figure, StudyResult
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "certified_robustness",
     "contracting",
     "errata",
+    "Part",
     "keep_part",
     "linear_recurrences",
     "long_sequences",

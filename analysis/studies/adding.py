@@ -15,16 +15,17 @@ the end. With a peak of 0.005 the LSTM is too slow to leave the baseline.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 from ...models import LSTM, ElmanRNN, HouseholderRNN, SequenceModel
-from ..tasks import Task, make_task
+from ..tasks import make_task
 from ..training.outcome import Progress
-from .base import Job, Training, by_iterations, keep_part, register_study, write_table
+from .base import Job, Training, by_iterations, register_study, write_table
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Adding problem: mean squared error of oRNN, LSTM and Elman at equal parameter counts"
@@ -95,8 +96,19 @@ def _models(settings: dict[str, Any]) -> dict[str, tuple[str, Callable[[], nn.Mo
     }
 
 
-def _train(job: Job, model: nn.Module, task: Task, chosen: dict[str, Any]) -> dict[str, Any]:
+def _parts(job: Job, settings: dict[str, Any]) -> Iterator[Part]:
+    for label, (size, make) in _models(settings).items():
+        for seed in (job.seed, job.seed + 1):
+            rate = LEARNING_RATES[label]
+            chosen = {**settings, "learning_rate": rate, "seed": seed, "model": label, "size": size}
+            yield Part(f"{label.lower()}-seed{seed}", chosen, functools.partial(_train, job, make, settings, chosen))
+
+
+def _train(job: Job, make: Callable[[], nn.Module], sizes: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     """Adam on fresh batches; the curve of the error on a fixed test set."""
+    torch.manual_seed(chosen["seed"])
+    model = make()
+    task = make_task("adding", seed=chosen["seed"], **_task(sizes))
     more = {"schedule": "cosine", **{name: chosen[name] for name in ("warm_up", "clip")}}
     settings = by_iterations(chosen, chosen["every"], **more)
 
@@ -134,16 +146,11 @@ def run_adding(job: Job) -> StudyResult:
         One row a run: best and last test error, and the first iteration below a fifth of the baseline.
     """
     settings = {**(QUICK if job.quick else FULL), "learning_rate": LEARNING_RATES, "warm_up": WARM_UP, "clip": CLIP}
-    rows, curves = [], []
+    rows, curves, parts = [], [], job.parts(_parts(job, settings))
     for label, (size, make) in _models(settings).items():
+        parameters = sum(p.numel() for p in make().parameters())
         for seed in (job.seed, job.seed + 1):
-            rate = LEARNING_RATES[label]
-            chosen = {**settings, "learning_rate": rate, "seed": seed, "model": label, "size": size}
-            torch.manual_seed(seed)
-            model = make()
-            task = make_task("adding", seed=seed, **_task(settings))
-            train = functools.partial(_train, job, model, task, chosen)
-            part = keep_part(job.out, f"{label.lower()}-seed{seed}", chosen, train)
+            part = next(parts)
             head = {"model": label, "seed": seed}
             curves += [{**head, "iteration": i, "train_mse": a, "test_mse": b} for i, a, b in part["curve"]]
             write_table(job.out / "curves.csv", curves)
@@ -152,7 +159,7 @@ def run_adding(job: Job) -> StudyResult:
                 {
                     "model": label,
                     "size": size,
-                    "parameters": sum(p.numel() for p in model.parameters()),
+                    "parameters": parameters,
                     "seed": seed,
                     "best_test_mse": min(errors),
                     "last_test_mse": errors[-1],

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,28 +18,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from stability.errors import FileFormatError, UnsupportedError
-from stability.storage.documents import read_json
+from stability.errors import UnsupportedError
 from stability.storage.folder import claim, is_listed, listed, refuse
-from stability.storage.writing import make_folder, write_text
+from stability.storage.writing import write_text
 from stability.systems.checks import as_choice
-from stability.wire import digest_of
 
 from ..environment import environment
 from ..guard import check_int
-from ..results import plain_value
+from ..running.places import Runner
 from ..tables import csv_text
 from ..tasks import Task
 from ..training.front import train
 from ..training.outcome import Progress, TrainResult
 from ..training.settings import Settings
 from ..training.spectra import SpectrumTracker
+from .parts import EARLIER, STUDY, Elsewhere, Part, do_elsewhere, keep_part, kept_part, only
 from .result import StudyResult
 
-STUDY = "study"
-_EARLIER: ContextVar[list[float | None] | None] = ContextVar(
-    "seconds of the parts that a running study found", default=None
-)
 FILES = ("study.json", "table.csv", "curves.csv")
 
 
@@ -55,6 +49,8 @@ class Job:
         data_dir: folder with data, for the studies that read any; ``None`` for what is embedded.
         device: where to train.
         progress: told one line of news now and then.
+        elsewhere: where parts are done; ``None`` for here, one by one.
+        only: the one part that is wanted, by its key; ``None`` for all, and what is made of them.
     """
 
     out: Path
@@ -63,6 +59,28 @@ class Job:
     data_dir: str | Path | None
     device: torch.device
     progress: Callable[[str], None]
+    elsewhere: Elsewhere | None = None
+    only: str | None = None
+
+    def parts(self, parts: Iterable[Part]) -> Iterator[Any]:
+        """The outcomes of a study's parts, in their order; those that are kept already are not computed again.
+
+        Args:
+            parts: all that the study has.
+
+        Yields:
+            JSON values.
+
+        Raises:
+            UnsupportedError: some have no outcome; the others are kept.
+        """
+        parts = list(parts)
+        if self.only is not None:
+            only(self.only, parts)
+        if self.elsewhere is not None:
+            do_elsewhere(self.out, parts, self.elsewhere, self.progress)
+        for part in parts:
+            yield keep_part(self.out, part.key, part.settings, part.compute)
 
     def train(
         self,
@@ -149,7 +167,7 @@ class Study:
     plan: Callable[[bool], Sequence[Training]]
 
 
-Runner = Callable[[Job], StudyResult]
+Run = Callable[[Job], StudyResult]
 STUDIES: dict[str, Study] = {}
 
 
@@ -160,7 +178,7 @@ def no_trainings(quick: bool) -> Sequence[Training]:
 
 def register_study(
     name: str, summary: str, plan: Callable[[bool], Sequence[Training]] = no_trainings
-) -> Callable[[Runner], Runner]:
+) -> Callable[[Run], Run]:
     """Function decorator: the study becomes known to ``run_study`` and to the command line as ``name``.
 
     Args:
@@ -169,7 +187,7 @@ def register_study(
         plan: its trainings, see ``Study``.
     """
 
-    def register(run: Runner) -> Runner:
+    def register(run: Run) -> Run:
         STUDIES[name] = Study(name, summary, run, plan)
         return run
 
@@ -186,6 +204,8 @@ def run_study(
     device: str | torch.device = "cpu",
     progress: Callable[[str], None] | None = None,
     overwrite: bool = False,
+    processes: int = 1,
+    place: Runner | None = None,
 ) -> StudyResult:
     """Run a study and write ``study.json`` and ``table.csv`` into a folder.
 
@@ -198,6 +218,8 @@ def run_study(
         device: where to train.
         progress: called with one line of news now and then.
         overwrite: whether files of the names that a study writes may be replaced where no study made them.
+        processes: parts at a time, each in a process with one thread; 1 stays in this process.
+        place: the workers of a cluster (``stability.analysis.running.jobs.on_cluster``) in place of processes.
 
     Returns:
         The result.
@@ -209,10 +231,14 @@ def run_study(
     """
     as_choice("study", name, STUDIES)
     check_int("seed", seed, 0)
+    check_int("processes", processes, 1)
     out = Path(out)
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     device = torch.device(device)
-    job = Job(out, seed, quick, data_dir, device, progress or (lambda text: None))
+    asked = {"seed": seed, "quick": quick, "data_dir": None if data_dir is None else str(data_dir)}
+    ticket = {"study": name, "module": STUDIES[name].run.__module__, "device": str(device), **asked}
+    elsewhere = Elsewhere(ticket, processes, place) if processes > 1 or place is not None else None
+    job = Job(out, seed, quick, data_dir, device, progress or (lambda text: None), elsewhere)
     if out.is_dir():
         refuse(out, FILES, STUDY, overwrite, _before(out))
     with claim(out, f"study {name}") as own:
@@ -226,14 +252,14 @@ def run_study(
     return result
 
 
-def _timed(run: Runner, job: Job) -> tuple[StudyResult, float | None]:
+def _timed(run: Run, job: Job) -> tuple[StudyResult, float | None]:
     """The result, and the seconds of its parts from earlier sessions; ``None`` where one of them has no time."""
     found: list[float | None] = []
-    token = _EARLIER.set(found)
+    token = EARLIER.set(found)
     try:
         result = run(job)
     finally:
-        _EARLIER.reset(token)
+        EARLIER.reset(token)
     known = [seconds for seconds in found if seconds is not None]
     return result, float(sum(known)) if len(known) == len(found) else None
 
@@ -242,8 +268,8 @@ def _before(out: Path) -> dict[str, str]:
     """The list of a study's folder; for one of an earlier release, which has none, what a study made there."""
     if is_listed(out) or not out.is_dir():
         return listed(out)
-    made = [p.relative_to(out).as_posix() for p in out.glob("parts/*.json") if "outcome" in _kept(p)]
-    if (out / "study.json").is_file() and _kept(out / "study.json").get("study") in STUDIES:
+    made = [p.relative_to(out).as_posix() for p in out.glob("parts/*.json") if "outcome" in kept_part(p)]
+    if (out / "study.json").is_file() and kept_part(out / "study.json").get("study") in STUDIES:
         made += [name for name in FILES if (out / name).is_file()]
     return dict.fromkeys(made, STUDY)
 
@@ -252,64 +278,3 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Rows as CSV, written aside and renamed into place; where a row lacks a column of another, the cell is empty."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return write_text(path, csv_text(columns, [[row.get(c) for c in columns] for row in rows]))
-
-
-def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-    """A part of a study: computed once for these settings, then read from ``parts/<key>.json``.
-
-    What it took is kept with it and counts in the time of the study that reads it.
-
-    Args:
-        out: folder of the study.
-        key: name of the part, usable as a file name.
-        settings: everything that decides the outcome; a part kept for other settings is computed again.
-        compute: makes the outcome, JSON values.
-
-    Returns:
-        The outcome as JSON values.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> keep_part(folder, "one", {"seed": 0}, lambda: [1.0]), keep_part(folder, "one", {"seed": 0}, list)
-        ([1.0], [1.0])
-    """
-    name = f"parts/{key}.json"
-    path = out / name
-    settings = plain_value(dict(settings))
-    with claim(out, "study") as own:
-        own.reserve([name], STUDY)
-        if path.exists():
-            kept = _kept(path)
-            if kept.get("settings") == settings and "outcome" in kept:
-                if (found := _EARLIER.get()) is not None:
-                    found.append(_seconds(kept))
-                return kept["outcome"]
-        clock = time.perf_counter()
-        part: dict[str, Any] = {"settings": settings, "outcome": plain_value(compute())}
-        part["seconds"] = time.perf_counter() - clock
-        make_folder(path.parent)
-        write_text(path, json.dumps({**part, "digest": digest_of(_text(part))}, allow_nan=False) + "\n")
-    return part["outcome"]
-
-
-def _kept(path: Path) -> dict[str, Any]:
-    """A kept part; nothing where the file was torn or changed (earlier releases gave no digest)."""
-    try:
-        kept = read_json(path)
-    except FileFormatError:
-        return {}
-    if not isinstance(kept, dict):
-        return {}
-    digest = kept.pop("digest", None)
-    return kept if digest is None or digest == digest_of(_text(kept)) else {}
-
-
-def _seconds(kept: Mapping[str, Any]) -> float | None:
-    """What a kept part took; ``None`` for one of an earlier release, which does not say."""
-    seconds = kept.get("seconds")
-    return float(seconds) if isinstance(seconds, int | float) else None
-
-
-def _text(part: Mapping[str, Any]) -> str:
-    return json.dumps(part, sort_keys=True, allow_nan=False)

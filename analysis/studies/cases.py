@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,8 @@ from ...models.counting import free_parameters
 from ..tasks import Task, make_task
 from ..training.outcome import Progress
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, write_table
+from .base import Job, Training, write_table
+from .parts import Part
 
 Measure = Callable[[nn.Module, Task], Mapping[str, Any]]
 
@@ -122,14 +122,12 @@ def run_cases(
     """
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
-    made: dict[str, Task] = {}
+    last = _Last(job)
+    outcomes = job.parts(_part(job, case, last, seed, measure) for case in cases for seed in seeds)
     for case in cases:
-        where = {} if case.reads is None else {"data_dir": data_place(job.data_dir, case.reads)}
         for seed in seeds:
-            name = repr((case.task, dict(case.options), seed))
-            task = made[name] if name in made else make_task(case.task, seed=seed, **where, **case.options)
-            made = {name: task}
-            part = _part(job, case, task, seed, measure)
+            part = next(outcomes)
+            task = last.task(case, seed)
             head = {"model": case.model, "variant": case.variant, "seed": seed}
             names = ("step", "train_loss", "test_loss", "test_metric")
             curves += [{**head, **dict(zip(names, point, strict=True))} for point in part["curve"]]
@@ -152,7 +150,22 @@ def run_cases(
     return rows
 
 
-def _part(job: Job, case: Case, task: Task, seed: int, measure: Measure | None) -> dict[str, Any]:
+class _Last:
+    """The tasks of cases; the last one is kept, for others are often on the same."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._name = job, ""
+
+    def task(self, case: Case, seed: int) -> Task:
+        name = repr((case.task, dict(case.options), seed))
+        if name != self._name:
+            where = {} if case.reads is None else {"data_dir": data_place(self._job.data_dir, case.reads)}
+            self._task, self._name = make_task(case.task, seed=seed, **where, **case.options), name
+        return self._task
+
+
+def _part(job: Job, case: Case, last: _Last, seed: int, measure: Measure | None) -> Part:
+    task = last.task(case, seed)
     described = task.describe()
     source = {k: v for k, v in described["data"].items() if k != "folder"}
     decided = {
@@ -164,7 +177,7 @@ def _part(job: Job, case: Case, task: Task, seed: int, measure: Measure | None) 
     }
     words = f"{case.model} {case.variant} {case.size}"
     key = "-".join("".join(c if c.isalnum() else " " for c in words.lower()).split()) + f"-seed{seed}"
-    return keep_part(job.out, key, decided, functools.partial(_trained, job, case, task, seed, measure))
+    return Part(key, decided, lambda: _trained(job, case, last.task(case, seed), seed, measure))
 
 
 def _trained(job: Job, case: Case, task: Task, seed: int, measure: Measure | None) -> dict[str, Any]:

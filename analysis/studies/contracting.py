@@ -8,7 +8,7 @@ training every model is put to ``certify``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from stability.verify import verify
 from ...models import ContractingRNN, LipschitzRNN, SequenceModel
 from ..tasks import Task, make_task
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, register_study, write_table
+from .base import Job, Training, register_study, write_table
+from .parts import Part
 from .result import Figure, StudyResult
 
 TITLE = "MNIST as 98 steps of 8: test accuracy of contracting and unconstrained networks"
@@ -74,6 +75,17 @@ def _plan(quick: bool) -> list[Training]:
     ]
 
 
+def _parts(job: Job, settings: dict[str, Any], task: Task) -> Iterator[Part]:
+    for hidden in settings["hidden"]:
+        for label, make in _models(task.input_size, hidden).items():
+            for seed in range(job.seed, job.seed + settings["seeds"]):
+                chosen = Settings(epochs=settings["epochs"], seed=seed, **TRAINING)
+                decided = {"label": label, "hidden": hidden, "seed": seed, "epochs": chosen.epochs, "rate": RATE}
+                decided = {**decided, "data": task.describe(), **TRAINING}
+                key = f"{label.split()[0].lower()}-{hidden}-{seed}"
+                yield Part(key, decided, functools.partial(_run, job, make, task, chosen))
+
+
 WHAT = "test accuracy of networks that carry a proof against unconstrained ones, five seeds"
 
 
@@ -89,16 +101,12 @@ def run_contracting(job: Job) -> StudyResult:
     """
     settings = QUICK if job.quick else FULL
     task = make_task("digits", data_dir=job.data_dir, **_options(settings))
-    rows, curves = [], []
+    rows, curves, outcomes = [], [], job.parts(_parts(job, settings, task))
     for hidden in settings["hidden"]:
-        for label, make in _models(task.input_size, hidden).items():
+        for label in _models(task.input_size, hidden):
             parts = []
             for seed in range(job.seed, job.seed + settings["seeds"]):
-                chosen = Settings(epochs=settings["epochs"], seed=seed, **TRAINING)
-                decided = {"label": label, "hidden": hidden, "seed": seed, "epochs": chosen.epochs, "rate": RATE}
-                decided = {**decided, "data": task.describe(), **TRAINING}
-                key = f"{label.split()[0].lower()}-{hidden}-{seed}"
-                part = keep_part(job.out, key, decided, functools.partial(_run, job, make, task, chosen))
+                part = next(outcomes)
                 parts.append(part)
                 curves.append({"model": label, "hidden": hidden, "seed": seed, **part})
                 write_table(job.out / "curves.csv", curves)

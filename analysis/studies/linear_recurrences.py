@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from ...models import DeepNetwork
 from ..tasks import Task, make_task
 from ..training.outcome import Progress
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, register_study, write_table
+from .base import Job, Training, register_study, write_table
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "RotRNN and LRU on short ListOps and on digits"
@@ -75,17 +77,14 @@ def run_linear_recurrences(job: Job) -> StudyResult:
     chosen = Settings(epochs=3 if job.quick else 12, seed=job.seed, **TRAINING)
     epochs = {"epochs": chosen.epochs}
     settings = {"tasks": tasks, "network": NETWORK, "layers": LAYERS, "training": {**TRAINING, **epochs}}
-    rows, curves = [], []
+    made = {}
     for task_name, options in tasks.items():
         where = {"data_dir": job.data_dir} if task_name == "digits" and job.data_dir is not None else {}
-        task = make_task(task_name, seed=job.seed, **where, **options)
-        for kind, own in LAYERS.items():
-            torch.manual_seed(job.seed)
-            model = _network(kind, task)
-            decided = {"seed": job.seed, "model": kind, "task": task.describe(), **epochs, **own, **NETWORK, **TRAINING}
-            decided["recorded"] = "every epoch"
-            fit = functools.partial(_fit, job, model, task, chosen, kind)
-            part = keep_part(job.out, f"{kind}-{task_name}", decided, fit)
+        made[task_name] = make_task(task_name, seed=job.seed, **where, **options)
+    rows, curves, parts = [], [], job.parts(_parts(job, made, chosen))
+    for task_name, task in made.items():
+        for kind in LAYERS:
+            part, model = next(parts), _network(kind, task)
             names = ("epoch", "train_loss", "test_accuracy")
             curves += [{"model": kind, "task": task_name, **dict(zip(names, point))} for point in part["curve"]]
             write_table(job.out / "curves.csv", curves)
@@ -119,7 +118,18 @@ def _conclusion(rows: list[dict[str, Any]]) -> str:
     return f"{'All four networks learn, one seed each' if above else 'Not every network learns'} ({told})."
 
 
-def _fit(job: Job, model: DeepNetwork, task: Task, settings: Settings, kind: str) -> dict[str, Any]:
+def _parts(job: Job, tasks: dict[str, Task], chosen: Settings) -> Iterator[Part]:
+    for task_name, task in tasks.items():
+        for kind, own in LAYERS.items():
+            decided = {"seed": job.seed, "model": kind, "task": task.describe(), "epochs": chosen.epochs}
+            decided |= {**own, **NETWORK, **TRAINING, "recorded": "every epoch"}
+            yield Part(f"{kind}-{task_name}", decided, functools.partial(_fit, job, task, chosen, kind))
+
+
+def _fit(job: Job, task: Task, settings: Settings, kind: str) -> dict[str, Any]:
+    torch.manual_seed(job.seed)
+    model = _network(kind, task)
+
     def news(now: Progress) -> str:
         return f"epoch {now.epoch} of {now.epochs}: accuracy {now.finished.test_metric:.3f}"  # type: ignore[union-attr]
 

@@ -7,7 +7,7 @@ equation 12 and figure 3: alpha scales the linear term (0 is a neural ODE), beta
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,8 +15,9 @@ import torch
 from ...models import LipschitzRNN, SequenceModel
 from ..tasks import Task, make_task
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, register_study, write_table
+from .base import Job, Training, register_study, write_table
 from .networks import LIPSCHITZ, mean
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Ablation of the Lipschitz RNN: the linear term (alpha) and the skew-symmetric share (beta)"
@@ -74,6 +75,16 @@ def _trained(job: Job, task: Task, settings: Mapping[str, Any], alpha: float, be
     return {"accuracy": result.test_metric, "train_loss": result.train_loss, "seconds": result.seconds}
 
 
+def _parts(job: Job, settings: dict[str, Any], tasks: dict[str, Task]) -> Iterator[Part]:
+    for _, order, alpha, beta in _grid(settings):
+        for seed in range(job.seed, job.seed + settings["seeds"]):
+            decided = {**settings, **TRAINING, "alpha": alpha, "beta": beta, "seed": seed, "order": order}
+            decided = {k: v for k, v in decided.items() if k not in ("alphas", "betas", "seeds")}
+            train = functools.partial(_trained, job, tasks[order], settings, alpha, beta, seed)
+            key = f"{order}-alpha{alpha:g}-beta{beta:g}-{seed}"
+            yield Part(key, {**decided, "data": tasks[order].describe()}, train)
+
+
 @register_study("lrnn-ablation", "accuracy over alpha and over beta (Lipschitz RNN, figure 3)", _plan)
 def run_lrnn_ablation(job: Job) -> StudyResult:
     """Train over both grids on both tasks.
@@ -87,15 +98,11 @@ def run_lrnn_ablation(job: Job) -> StudyResult:
     settings = QUICK if job.quick else FULL
     tasks = {order: make_task("digits", data_dir=job.data_dir, **_options(settings, order)) for order in ORDERS}
     seeds = range(job.seed, job.seed + settings["seeds"])
-    rows, curves = [], []
+    rows, curves, outcomes = [], [], job.parts(_parts(job, settings, tasks))
     for varied, order, alpha, beta in _grid(settings):
         parts = []
         for seed in seeds:
-            decided = {**settings, **TRAINING, "alpha": alpha, "beta": beta, "seed": seed, "order": order}
-            decided = {k: v for k, v in decided.items() if k not in ("alphas", "betas", "seeds")}
-            train = functools.partial(_trained, job, tasks[order], settings, alpha, beta, seed)
-            key = f"{order}-alpha{alpha:g}-beta{beta:g}-{seed}"
-            parts.append(keep_part(job.out, key, {**decided, "data": tasks[order].describe()}, train))
+            parts.append(next(outcomes))
             curves.append({"varied": varied, "task": order, "alpha": alpha, "beta": beta, "seed": seed, **parts[-1]})
             write_table(job.out / "curves.csv", curves)
         accuracy, loss = mean([p["accuracy"] for p in parts]), mean([p["train_loss"] for p in parts])

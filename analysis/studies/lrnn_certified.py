@@ -8,7 +8,7 @@ inequality of the differential equation, and the verdict on the map that runs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,8 +18,9 @@ from stability.certify import certify
 from ...models import LipschitzRNN, SequenceModel
 from ..tasks import Task, make_task
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, register_study, write_table
+from .base import Job, Training, register_study, write_table
 from .networks import LIPSCHITZ, counted, mean, verdict
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Trained Lipschitz RNNs against theorem 1, circle, KYP and multiplier criteria"
@@ -112,6 +113,13 @@ def _trained(job: Job, task: Task, settings: Mapping[str, Any], name: str, seed:
     }
 
 
+def _parts(job: Job, settings: dict[str, Any], task: Task) -> Iterator[Part]:
+    for index, (name, (options, more)) in enumerate(RECIPES.items()):
+        for seed in range(job.seed, job.seed + settings["seeds"]):
+            decided = {**settings, **TRAINING, **options, **more, "seed": seed, "data": task.describe()}
+            yield Part(f"recipe{index}-{seed}", decided, functools.partial(_trained, job, task, settings, name, seed))
+
+
 @register_study("lrnn-certified", "which trained networks meet which condition (Lipschitz RNN, theorem 1)", _plan)
 def run_lrnn_certified(job: Job) -> StudyResult:
     """Train by every recipe and ask every criterion, before and after.
@@ -126,13 +134,11 @@ def run_lrnn_certified(job: Job) -> StudyResult:
     settings = QUICK if job.quick else FULL
     task = make_task("digits", data_dir=job.data_dir, **_options(settings))
     seeds = range(job.seed, job.seed + settings["seeds"])
-    rows, curves = [], []
-    for index, (name, (options, more)) in enumerate(RECIPES.items()):
+    rows, curves, outcomes = [], [], job.parts(_parts(job, settings, task))
+    for name in RECIPES:
         parts = []
         for seed in seeds:
-            decided = {**settings, **TRAINING, **options, **more, "seed": seed, "data": task.describe()}
-            train = functools.partial(_trained, job, task, settings, name, seed)
-            parts.append(keep_part(job.out, f"recipe{index}-{seed}", decided, train))
+            parts.append(next(outcomes))
             curves += [
                 {"recipe": name, "seed": seed, "moment": moment, "criterion": words, **parts[-1][moment][criterion]}
                 for moment in ("before", "after")

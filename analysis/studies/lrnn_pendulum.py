@@ -7,7 +7,7 @@ fields of an unstable model, of two with an attracting equilibrium, and of a ske
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from stability.certify import certify
 from ...models import LipschitzRNN, SequenceModel
 from ..tasks import Task, make_task
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, register_study, write_table
+from .base import Job, Training, register_study, write_table
 from .networks import LIPSCHITZ, confirmed
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Vector fields of two-unit Lipschitz RNNs trained on the pendulum"
@@ -130,6 +131,13 @@ def _trained(job: Job, task: Task, settings: Mapping[str, Any], name: str) -> di
     }
 
 
+def _parts(job: Job, settings: dict[str, Any], task: Task) -> Iterator[Part]:
+    for name, (beta, gamma, _) in MODELS.items():
+        decided = {**settings, **TRAINING, "model": name, "beta": beta, "gamma": gamma, "dt": DT, "seed": job.seed}
+        decided["target"] = TARGET
+        yield Part(name[1], decided, functools.partial(_trained, job, task, settings, name))
+
+
 @register_study(
     "lrnn-pendulum", "vector fields and verdicts of four two-unit networks (Lipschitz RNN, figure 1)", _plan
 )
@@ -144,11 +152,9 @@ def run_lrnn_pendulum(job: Job) -> StudyResult:
     """
     settings = QUICK if job.quick else FULL
     task = make_task("pendulum", seed=job.seed, **_options(settings))
-    rows, curves = [], []
+    rows, curves, parts = [], [], job.parts(_parts(job, settings, task))
     for name, (beta, gamma, shown) in MODELS.items():
-        decided = {**settings, **TRAINING, "model": name, "beta": beta, "gamma": gamma, "dt": DT, "seed": job.seed}
-        decided["target"] = TARGET
-        part = keep_part(job.out, name[1], decided, functools.partial(_trained, job, task, settings, name))
+        part = next(parts)
         curves += [{"model": name, "h1": a, "h2": b, "u": u, "v": v} for a, b, u, v in part["field"]]
         curves += [{"model": name, "path": k, "h1": a, "h2": b} for k, p in enumerate(part["paths"]) for a, b in p]
         numbers = {k: v for k, v in part.items() if k not in ("field", "paths", "verdict", "seconds")}

@@ -8,7 +8,7 @@ has these sizes; on a processor it reads images of 7 x 7.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,8 +17,9 @@ from ...models import LSTM, AntisymmetricRNN, ElmanRNN, LipschitzRNN, SequenceMo
 from ..tasks import Task, make_task
 from ..training.outcome import Progress
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, register_study, write_table
+from .base import Job, Training, register_study, write_table
 from .networks import LIPSCHITZ, mean
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Digits pixel by pixel, ordered and permuted"
@@ -91,6 +92,17 @@ def _trained(job: Job, task: Task, make: Any, training: Mapping[str, Any], what:
     return {**head, "history": history}
 
 
+def _parts(job: Job, settings: dict[str, Any]) -> Iterator[Part]:
+    for order in RATES:
+        task = make_task("digits", data_dir=job.data_dir, **_options(settings, order))
+        training = _training(settings, order)
+        for name, make in _layers(order, settings).items():
+            for seed in range(job.seed, job.seed + settings["seeds"]):
+                decided = {**settings, **training, "model": name, "order": order, "seed": seed, "data": task.describe()}
+                train = functools.partial(_trained, job, task, make, training, f"{name}, {order}", seed)
+                yield Part(f"{order}-{name.replace(', ', '-').lower()}-{seed}", decided, train)
+
+
 @register_study("lrnn-pixels", "digits by pixels, ordered and permuted, with seeds (Lipschitz RNN, tables 1, 4)", _plan)
 def run_lrnn_pixels(job: Job) -> StudyResult:
     """Train every network on both orders with every seed.
@@ -105,17 +117,12 @@ def run_lrnn_pixels(job: Job) -> StudyResult:
     paper_size = job.device.type == "cuda" and job.data_dir is not None
     settings = QUICK if job.quick else PAPER if paper_size else FULL
     seeds = range(job.seed, job.seed + settings["seeds"])
-    rows, curves = [], []
+    rows, curves, outcomes = [], [], job.parts(_parts(job, settings))
     for order in RATES:
-        task = make_task("digits", data_dir=job.data_dir, **_options(settings, order))
-        training = _training(settings, order)
-        for name, make in _layers(order, settings).items():
+        for name in _layers(order, settings):
             parts = []
             for seed in seeds:
-                decided = {**settings, **training, "model": name, "order": order, "seed": seed, "data": task.describe()}
-                train = functools.partial(_trained, job, task, make, training, f"{name}, {order}", seed)
-                key = f"{order}-{name.replace(', ', '-').lower()}-{seed}"
-                parts.append(keep_part(job.out, key, decided, train))
+                parts.append(next(outcomes))
                 curves += [
                     {"task": order, "model": name, "seed": seed, "epoch": e, "train_loss": loss, "accuracy": accuracy}
                     for e, loss, accuracy in parts[-1]["history"]

@@ -9,7 +9,7 @@ the input, and noise on the parameters, which the section speaks of and does not
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,8 +21,9 @@ from ..attacks.noise import noise_sweep, parameter_noise_sweep
 from ..curvature.hessian import hessian_summary
 from ..tasks import Task, make_task
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, register_study, write_table
+from .base import Job, Training, register_study, write_table
 from .networks import LIPSCHITZ, Make, counted, mean, median, networks, verdict
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Robustness of recurrent networks: Hessian, attacks, noise"
@@ -136,6 +137,15 @@ def _part(job: Job, task: Task, make: Any, settings: Mapping[str, Any], name: st
     return {**head, **found, "verdict": verdict(model.layer, seed)}
 
 
+def _parts(job: Job, settings: dict[str, Any], task: Task) -> Iterator[Part]:
+    for name, make in _networks(settings["hidden"]).items():
+        for seed in range(job.seed, job.seed + settings["seeds"]):
+            decided = {**settings, **_training(name, settings), "model": name, "seed": seed, "dt": DT}
+            decided |= {"data": task.describe(), **({"gain": GAIN} if name == BOUNDED else {})}
+            part = functools.partial(_part, job, task, make, settings, name, seed)
+            yield Part(f"{name.replace(', ', '-').replace(' ', '-')}-{seed}", decided, part)
+
+
 @register_study(
     "lrnn-robustness", "Hessian, PGD, DeepFool and noise of eight networks (Lipschitz RNN, table 3, figure 2)", _plan
 )
@@ -152,21 +162,11 @@ def run_lrnn_robustness(job: Job) -> StudyResult:
     settings = QUICK if job.quick else FULL
     task = make_task("digits", data_dir=job.data_dir, **_options(settings))
     seeds = range(job.seed, job.seed + settings["seeds"])
-    rows, curves = [], []
-    for name, make in _networks(settings["hidden"]).items():
+    rows, curves, outcomes = [], [], job.parts(_parts(job, settings, task))
+    for name in _networks(settings["hidden"]):
         parts = []
         for seed in seeds:
-            decided = {
-                **settings,
-                **_training(name, settings),
-                "model": name,
-                "seed": seed,
-                "dt": DT,
-                "data": task.describe(),
-                **({"gain": GAIN} if name == BOUNDED else {}),
-            }
-            part = functools.partial(_part, job, task, make, settings, name, seed)
-            parts.append(keep_part(job.out, f"{name.replace(', ', '-').replace(' ', '-')}-{seed}", decided, part))
+            parts.append(next(outcomes))
             job.progress(f"{name}, seed {seed}: {parts[-1]['accuracy']:.3f}, {parts[-1]['verdict']}")
             curves += _curves(name, seed, parts[-1])
             write_table(job.out / "curves.csv", curves)

@@ -21,8 +21,9 @@ from ...models.parametrizations import proposition1_bounds, published_propositio
 from ..tasks import Task, make_task
 from ..training.settings import Settings
 from ..training.spectra import SpectrumTracker
-from .base import Job, Training, keep_part, register_study, write_table
+from .base import Job, Training, register_study, write_table
 from .networks import LIPSCHITZ
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Eigenvalues of symmetric-skew matrices: bounds, training, one step"
@@ -178,6 +179,13 @@ def _trained(job: Job, task: Task, settings: Mapping[str, Any], beta: float, see
     return {"paths": paths, "inside": inside, "accuracy": result.test_metric, "seconds": result.seconds}
 
 
+def _parts(job: Job, settings: dict[str, Any], task: Task) -> Iterator[Part]:
+    for beta in settings["trained_betas"]:
+        for seed in range(job.seed, job.seed + settings["seeds"]):
+            decided = {**settings, **TRAINING, "beta": beta, "seed": seed, "data": task.describe()}
+            yield Part(f"beta{beta:g}-{seed}", decided, functools.partial(_trained, job, task, settings, beta, seed))
+
+
 @register_study(
     "lrnn-spectra", "eigenvalues against beta, along training, lemma 2 (Lipschitz RNN, figures 4, 5)", _plan
 )
@@ -193,17 +201,16 @@ def run_lrnn_spectra(job: Job) -> StudyResult:
         went, share of the records at which a condition of theorem 1 held), one an optimizer (the power in lemma 2).
     """
     settings = QUICK if job.quick else FULL
+    task = make_task("digits", data_dir=job.data_dir, **_options(settings))
+    seeds = tuple(range(job.seed, job.seed + settings["seeds"]))
+    outcomes = iter(list(job.parts(_parts(job, settings, task))))
     found = list(_bounds(settings, job.seed))
     curves = [row for key, values in found for row in _curve(key, values)]
     rows = _bound_rows(found)
-    task = make_task("digits", data_dir=job.data_dir, **_options(settings))
-    seeds = tuple(range(job.seed, job.seed + settings["seeds"]))
     for beta in settings["trained_betas"]:
         parts = []
         for seed in seeds:
-            decided = {**settings, **TRAINING, "beta": beta, "seed": seed, "data": task.describe()}
-            train = functools.partial(_trained, job, task, settings, beta, seed)
-            parts.append(keep_part(job.out, f"beta{beta:g}-{seed}", decided, train))
+            parts.append(next(outcomes))
             curves += [
                 {"what": f"training {matrix}", "beta": beta, "seed": seed, "step": step, "value": value}
                 for matrix, path in parts[-1]["paths"].items()

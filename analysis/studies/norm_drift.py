@@ -8,7 +8,7 @@ Dolga, Cunningham and Barber's (RotRNN, 2024), asked of every layer; bounds come
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from ...models import GRU, LRU, LSTM, ElmanRNN, RotRNN, SequenceModel
 from ..dynamics.norms import norm_drift
 from ..tasks import Task, make_task
 from ..training.settings import Settings
-from .base import Job, Training, keep_part, register_study, write_table
+from .base import Job, Training, register_study, write_table
 from .networks import mean, networks
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Norms of hidden states over ten times the trained length"
@@ -110,6 +111,14 @@ def _thinned(frame: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
+def _parts(job: Job, settings: dict[str, Any], task: Task) -> Iterator[Part]:
+    for name, make in _networks(settings["hidden"]).items():
+        for seed in range(job.seed, job.seed + settings["seeds"]):
+            decided = {**settings, **TRAINING, "model": name, "seed": seed, "dt": DT, "data": task.describe()}
+            part = functools.partial(_measured, job, task, make, settings, name, seed)
+            yield Part(f"{name.replace(', ', '-').replace(' ', '-').lower()}-{seed}", decided, part)
+
+
 @register_study("norm-drift", "norms of hidden states of all architectures over ten times the length", _plan)
 def run_norm_drift(job: Job) -> StudyResult:
     """Train every architecture, run it ten times as long.
@@ -124,15 +133,11 @@ def run_norm_drift(job: Job) -> StudyResult:
     settings = QUICK if job.quick else FULL
     task = make_task("digits", data_dir=job.data_dir, **OPTIONS, limit=settings["limit"])
     seeds = range(job.seed, job.seed + settings["seeds"])
-    rows, curves = [], []
-    for name, make in _networks(settings["hidden"]).items():
+    rows, curves, outcomes = [], [], job.parts(_parts(job, settings, task))
+    for name in _networks(settings["hidden"]):
         parts = []
         for seed in seeds:
-            decided = {**settings, **TRAINING, "model": name, "seed": seed, "dt": DT, "data": task.describe()}
-            part = functools.partial(_measured, job, task, make, settings, name, seed)
-            parts.append(
-                keep_part(job.out, f"{name.replace(', ', '-').replace(' ', '-').lower()}-{seed}", decided, part)
-            )
+            parts.append(next(outcomes))
             for kind in INPUTS:
                 curves += _curve(name, seed, kind, parts[-1][kind]["curve"])
             write_table(job.out / "curves.csv", curves)

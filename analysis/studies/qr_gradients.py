@@ -8,7 +8,7 @@ Schmidt's, twice, on dual numbers (a value and its derivative along a direction)
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ from torch import Tensor
 from stability.errors import RankError
 
 from ...models.factorizations import lq, pivoted_qr, qr
-from .base import Job, keep_part, register_study, write_table
+from .base import Job, register_study, write_table
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Gradients of QR and LQ: accuracy by shape and condition number"
@@ -184,6 +185,16 @@ def _against(
     return tuple(float(np.sqrt(np.mean(np.square(np.subtract(v, exact)))) / scale) for v in (ours, differences))  # type: ignore[return-value]
 
 
+def _parts(job: Job, settings: dict[str, Any]) -> Iterator[Part]:
+    for kind in KINDS:
+        for shape, (a, b) in SHAPES.items():
+            m, n = a * settings["size"], b * settings["size"]
+            for method in METHODS:
+                decided = {**settings, "kind": kind, "m": m, "n": n, "method": method, "seed": job.seed}
+                column = functools.partial(_column, method, m, n, kind, settings, job.seed)
+                yield Part(f"{method.replace('.', '-')}-{kind}-{shape}", decided, column)
+
+
 @register_study("qr-gradients", "accuracy of the gradients of QR, LQ and pivoted QR in every shape (QR/LQ paper)")
 def run_gradients(job: Job) -> StudyResult:
     """Compare gradients with a reference in extended precision over condition numbers.
@@ -195,16 +206,12 @@ def run_gradients(job: Job) -> StudyResult:
         One row a factorisation, kind, shape and condition number.
     """
     settings = QUICK if job.quick else FULL
-    rows = []
+    rows, parts = [], job.parts(_parts(job, settings))
     for kind in KINDS:
         for shape, (a, b) in SHAPES.items():
             m, n = a * settings["size"], b * settings["size"]
             for method in METHODS:
-                decided = {**settings, "kind": kind, "m": m, "n": n, "method": method, "seed": job.seed}
-                part = keep_part(
-                    job.out, f"{method.replace('.', '-')}-{kind}-{shape}", decided,
-                    functools.partial(_column, method, m, n, kind, settings, job.seed),
-                )  # fmt: skip
+                part = next(parts)
                 rows += [
                     {"method": method, "kind": kind, "shape": f"{shape} ({m} x {n})", "condition": condition,
                      **{name: found.get(name) for name in ("error", "differences", "refused")}}

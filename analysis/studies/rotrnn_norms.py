@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,8 @@ from torch import Tensor, nn
 from ...models import DeepNetwork
 from ..tasks import Task, make_task
 from ..training.outcome import Progress
-from .base import Job, Training, by_iterations, keep_part, register_study, write_table
+from .base import Job, Training, by_iterations, register_study, write_table
+from .parts import Part
 from .result import Compared, Figure, StudyResult
 
 TITLE = "Mean squared norm of hidden states along training on ListOps, RotRNN and LRU"
@@ -52,8 +54,19 @@ def _network(kind: str, depth: int, settings: dict[str, Any], task: Task) -> Dee
     return DeepNetwork(task.input_size, task.output_size, layer=kind, depth=depth, options=options, **shape)
 
 
-def _train(job: Job, model: DeepNetwork, task: Task, chosen: dict[str, Any]) -> dict[str, Any]:
+def _parts(job: Job, settings: dict[str, Any], task: Task) -> Iterator[Part]:
+    for depth in settings["depths"]:
+        for kind in ("rotrnn", "lru"):
+            for seed in range(job.seed, job.seed + settings["seeds"]):
+                chosen = {**settings, "seed": seed, "model": kind, "depth": depth, "data_seed": job.seed}
+                train = functools.partial(_train, job, task, chosen)
+                yield Part(f"{kind}-depth{depth}-seed{seed}", chosen, train)
+
+
+def _train(job: Job, task: Task, chosen: dict[str, Any]) -> dict[str, Any]:
     """AdamW on sequences drawn with replacement; every now and then the norms on a fixed test batch."""
+    torch.manual_seed(chosen["seed"])
+    model = _network(chosen["model"], chosen["depth"], chosen, task)
     every = max(1, chosen["iterations"] // RECORDED)
     settings = by_iterations(chosen, every, optimizer="adamw", weight_decay=chosen["weight_decay"])
     (x, y), probe = task.train, task.test[0][: chosen["batch"]].to(job.device)
@@ -112,15 +125,11 @@ def run_rotrnn_norms(job: Job) -> StudyResult:
     sizes = QUICK if job.quick else PAPER if job.device.type == "cuda" else SMALL
     settings = {**sizes, **TRAINING, "theta_max": THETA_MAX}
     task = make_task("listops", seed=job.seed, **{key: settings[key] for key in DATA})
-    rows, curves = [], []
+    rows, curves, parts = [], [], job.parts(_parts(job, settings, task))
     for depth in settings["depths"]:
         for kind in ("rotrnn", "lru"):
             for seed in range(job.seed, job.seed + settings["seeds"]):
-                chosen = {**settings, "seed": seed, "model": kind, "depth": depth, "data_seed": job.seed}
-                torch.manual_seed(seed)
-                model = _network(kind, depth, settings, task)
-                train = functools.partial(_train, job, model, task, chosen)
-                part = keep_part(job.out, f"{kind}-depth{depth}-seed{seed}", chosen, train)
+                part, model = next(parts), _network(kind, depth, settings, task)
                 curves += [
                     {"model": kind, "depth": depth, "seed": seed, "iteration": i, "layer": k, "norm": value}
                     for i, *norms in part["curve"]

@@ -15,11 +15,11 @@ from stability.storage.documents import file_digest
 from stability.storage.results import identity
 from stability.storage.sources import code_version, module_version
 
+from ..running.needs import PROCESS
+
 Found = tuple[Mapping[str, Any], Mapping[str, bytes]]
 """What a job gives: values for the table, and files."""
 Tell = Callable[[str], Any]
-PROCESS = 500 * 2**20
-"""Bytes that a process has before it does anything: Python, torch, SciPy."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from ..formatting import duration, metric, verdict_word
 from .console import Interrupted, time_left
 from .data import HELD_OUT, check_data_dir, check_device, chosen
-from .options import Compute, DataOptions, InputBox, Output, no_default
+from .options import ClusterOptions, Compute, DataOptions, InputBox, Output, no_default
 from .sources import open_model, open_subject, there
 from .stores import draw_store, refuse_beside_stores, stores_among
 
@@ -50,7 +50,7 @@ def report(
         typer.Option("--overwrite", help="Replace a report made with other settings, and files in the way of its own."),
     ] = False,
     redraw: Annotated[Path | None, no_default("Only draw the page of this directory again, from its files.")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Models at a time.")] = 2,
+    processes: Annotated[int, typer.Option(min=1, help="Models at a time on this machine.")] = 2,
     seeds: Annotated[
         int,
         typer.Option(min=1, max=100, help="Trainings of each model, with --seed and the numbers after it: intervals."),
@@ -58,6 +58,7 @@ def report(
     *,
     data: DataOptions,
     input_box: InputBox = None,
+    cluster: ClusterOptions,
     compute: Compute,
     output: Output,
 ) -> None:
@@ -69,7 +70,7 @@ def report(
         asked = {
             "MODEL": models, "--models": train_models, "--out": out, "--task": data.task,
             "--task-set": data.settings, "--data": data.file, "--input-box": input_box, "--data-dir": compute.data_dir,
-             "--quick": quick or None, "--seeds": seeds - 1,
+             "--quick": quick or None, "--seeds": seeds - 1, "--scheduler": cluster.scheduler,
         }  # fmt: skip
         unread = [name for name, value in asked.items() if value]
         if unread:
@@ -83,6 +84,7 @@ def report(
             {
                 "--models": train_models, "--quick": quick, "--task": data.task, "--task-set": data.settings,
                 "--data": data.file, "--input-box": input_box, "--data-dir": compute.data_dir, "--seeds": seeds - 1,
+                "--scheduler": cluster.scheduler,
             }
         )  # fmt: skip
         draw_store(models, out, overwrite, output)
@@ -111,8 +113,10 @@ def report(
 
     command = shlex.join(["stability", *sys.argv[1:]])
     try:
-        with opened(campaign, overwrite=overwrite, pages=page_files()) as done:
-            outcomes = run_campaign(campaign, processes=processes, news=news, command=command, overwrite=overwrite)
+        with cluster.place() as place, opened(campaign, overwrite=overwrite, pages=page_files()) as done:
+            outcomes = run_campaign(
+                campaign, processes=processes, place=place, news=news, command=command, overwrite=overwrite
+            )
             output.status("drawing the report ...")
             failed = {o.name: o.error for o in outcomes if o.error is not None}
             if len(failed) == len(campaign.runs):

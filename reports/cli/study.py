@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from stability.errors import ConfigurationError, StabilityError
 
 from ..formatting import duration, table
 from .console import Interrupted, status
-from .options import Compute, Output, no_default
+from .options import ClusterOptions, Compute, Output, no_default
 from .stores import draw_store, refuse_beside_stores, stores_among
 
 
@@ -33,7 +33,9 @@ def study(
     redraw: Annotated[
         Path | None, no_default("Only draw the pages of this folder again: of a study, or of several.", "--redraw")
     ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Parts at a time on this machine, one thread each.")] = 1,
     *,
+    cluster: ClusterOptions,
     compute: Compute,
     output: Output,
 ) -> None:
@@ -42,13 +44,16 @@ def study(
     Exit code 2 where a training diverged; with --all, where a study failed: the others go on.
     """
     if name is not None and not every and redraw is None and stores_among([name]):
-        refuse_beside_stores({"--list": listing, "--quick": quick, "--data-dir": compute.data_dir})
+        refuse_beside_stores(
+            {"--list": listing, "--quick": quick, "--data-dir": compute.data_dir, "--scheduler": cluster.scheduler}
+        )
         draw_store([name], out, overwrite, output)
         return
     from ...analysis.studies import STUDIES
 
     if redraw is not None:
         given = {"NAME": name, "--all": every, "--quick": quick, "--out": out, "--data-dir": compute.data_dir}
+        given["--scheduler"] = cluster.scheduler
         if unread := [k for k, value in given.items() if value]:
             raise ConfigurationError(f"--redraw computes nothing: leave out {', '.join(unread)}")
         _redraw(redraw, overwrite, output)
@@ -59,21 +64,41 @@ def study(
         known = {name: s.summary for name, s in STUDIES.items()}
         output.show({"studies": known}, table(("study", "reruns"), list(known.items())))
     elif every:
-        _every(out or Path("runs") / "studies", quick, overwrite, compute, output)
+        _every(out or Path("runs") / "studies", quick, overwrite, compute, output, Places(processes, cluster))
     elif name is None:
         raise ConfigurationError(
             f"name a study: {', '.join(STUDIES)}; `stability study --list` says what they are, --all runs every one"
         )
     else:
         folder = out or Path("runs") / f"study-{name}"
-        result, page = _one(name, folder, quick, overwrite, compute, output)
+        result, page = _one(name, folder, quick, overwrite, compute, output, Places(processes, cluster))
         status("", output.quiet)
         document = {"study": name, "out": folder, "page": page, **result.to_dict()}
         output.show(document, f"{result.text()}\n\nPage: {page}")
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the parts of studies are done.
+
+    Attributes:
+        processes: at a time, on this machine.
+        cluster: whose workers do them in place of it.
+    """
+
+    processes: int
+    cluster: ClusterOptions
+
+
 def _one(
-    name: str, folder: Path, quick: bool, overwrite: bool, compute: Compute, output: Output, index: str = ""
+    name: str,
+    folder: Path,
+    quick: bool,
+    overwrite: bool,
+    compute: Compute,
+    output: Output,
+    places: Places,
+    index: str = "",
 ) -> tuple[Any, Path]:
     """Run a study and draw its page.
 
@@ -84,20 +109,23 @@ def _one(
     from ..page.study import render_study
 
     try:
-        result = run_study(
-            name,
-            out=folder,
-            quick=quick,
-            **asdict(compute),
-            overwrite=overwrite,
-            progress=lambda text: status(f"{name}: {text}", output.quiet),
-        )
+        with places.cluster.place() as place:
+            result = run_study(
+                name,
+                out=folder,
+                quick=quick,
+                **asdict(compute),
+                overwrite=overwrite,
+                processes=places.processes,
+                place=place,
+                progress=lambda text: status(f"{name}: {text}", output.quiet),
+            )
     except KeyboardInterrupt as stop:
         raise Interrupted(f"finished parts are kept in {folder}; the same command goes on from there") from stop
     return result, render_study(folder, overwrite=overwrite, index=index)
 
 
-def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output: Output) -> None:
+def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output: Output, places: Places) -> None:
     """Run all studies, one after the other; the index is drawn after each.
 
     Raises:
@@ -111,7 +139,7 @@ def _every(folder: Path, quick: bool, overwrite: bool, compute: Compute, output:
     index = folder / "index.html"
     for name in STUDIES:
         try:
-            result, page = _one(name, folder / name, quick, overwrite, compute, output, "../index.html")
+            result, page = _one(name, folder / name, quick, overwrite, compute, output, places, "../index.html")
             done[name] = None
             shown[name] = {"page": page, "seconds": result.seconds, "conclusion": result.conclusion}
         except StabilityError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,28 +14,11 @@ from stability.errors import ConfigurationError
 
 from ..formatting import count, duration, number, table
 from .console import Interrupted
-from .options import Output, no_default
+from .options import ClusterOptions, Output, no_default
 from .stores import group_table
 
 SHOWN = 40
 """Rows of a table that are printed; all are in the JSON."""
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """Whose workers do the jobs, where it is not this machine."""
-
-    scheduler: Annotated[
-        str | None, no_default("Dask scheduler whose workers do the jobs: tcp://HOST:PORT, tls://HOST:PORT.")
-    ] = None
-    tls_ca: Annotated[Path | None, no_default("For tls://: certificate of the authority (PEM).")] = None
-    tls_cert: Annotated[Path | None, no_default("For tls://: certificate of this client (PEM).")] = None
-    tls_key: Annotated[Path | None, no_default("For tls://: its key (PEM).")] = None
-
-    def security(self) -> dict[str, str]:
-        """The files for TLS, as Dask calls them."""
-        named = {"tls_ca_file": self.tls_ca, "tls_client_cert": self.tls_cert, "tls_client_key": self.tls_key}
-        return {name: str(path) for name, path in named.items() if path is not None}
 
 
 def sweep(

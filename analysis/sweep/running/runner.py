@@ -23,11 +23,11 @@ from stability.storage.sources import code_version
 from stability.storage.store import ResultStore, name_of
 
 from ...results import Record
+from ...running.places import Answer, Here, Lost, Processes, Runner
 from ..job import Job
 from ..rows import Description
-from .places import Answer, Here, Lost, Processes, Runner
 from .table import table_of
-from .worker import BLIND, CARRIED, KEPT, Ticket
+from .worker import BLIND, CARRIED, KEPT, Ticket, carry_out
 
 PUBLISHED = 30.0
 """Seconds between two publications of the index while jobs run."""
@@ -177,14 +177,14 @@ def _place(
     workers: int | None, scheduler: str | None, client: Any, security: Mapping[str, str] | None, store: ResultStore
 ) -> Runner:
     if scheduler is not None or client is not None:
-        from .cluster import Cluster
+        from ...running.cluster import Cluster
 
-        return Cluster(scheduler, client, security or {}, workers)
+        return Cluster(scheduler, client, security or {}, carry_out, workers)
     if security:
         raise ConfigurationError("TLS is for the connection to a scheduler, and none is named")
     if workers is not None and workers > 1 and store.place.shared:
-        return Processes(workers)
-    return Here()
+        return Processes(carry_out, workers, [f"{__package__}.warm"])
+    return Here(carry_out)
 
 
 @dataclass

@@ -10,23 +10,19 @@ import functools
 import os
 import platform
 import socket
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-
-import torch
-from threadpoolctl import ThreadpoolController
 
 from stability.errors import FileFormatError, StabilityError
 from stability.foreign import in_words, raised_at
 from stability.storage.results import DONE, FAILED, Result, identity
 from stability.storage.store import ResultStore, described
 
-from ...campaign.jobs import Tell
+from ...running.pool import Tell
+from ...running.threads import ONE, with_threads
 from ..job import Given, code_of, kind_of
 
 try:
@@ -37,8 +33,6 @@ except ImportError:  # not POSIX
 KEPT, CARRIED, BLIND, REFUSED = "kept", "carried", "blind", "refused"
 """How a job ends: its result is in the store; it is in the answer; the worker lacks the files that the job builds on;
 the worker has other code."""
-_ONE = threading.RLock()
-"""Jobs set the seeds and the threads of their process: threads of one process take turns."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +74,8 @@ def carry_out(ticket: Mapping[str, Any], tell: Tell = lambda text: None) -> dict
         FileFormatError: the store cannot be written to.
         KeyboardInterrupt: it was interrupted.
     """
-    with _ONE:
+    with ONE:
         return _carry_out(Ticket(**ticket), tell)
-
-
-def pooled(ticket: Mapping[str, Any], tell: Any) -> None:
-    """``carry_out`` as the pool of the report takes it: the answer is told like the news."""
-    tell(carry_out(ticket, tell))
 
 
 def _carry_out(ticket: Ticket, tell: Tell) -> dict[str, Any]:
@@ -140,7 +129,7 @@ def _computed(job: str, spec: Mapping[str, Any], given: Given) -> Result:
     error = None
     try:
         work = kind_of(str(spec["kind"])).work
-        with _threads(int(spec["threads"])):
+        with with_threads(int(spec["threads"])):
             values, members = work(spec["options"], given)
             Result(job, spec, DONE, values).packed()  # what JSON has no place for is the job's fault
     except (StabilityError, MemoryError) as fault:
@@ -161,22 +150,3 @@ def _computed(job: str, spec: Mapping[str, Any], given: Given) -> Result:
     if error is not None:
         return Result(job, spec, FAILED, {}, error, about)
     return Result(job, spec, DONE, values, None, about, members)
-
-
-@functools.cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """So many threads for torch and BLAS, whatever the process was told: sums are in the same order everywhere."""
-    before = torch.get_num_threads()
-    if before != number:
-        torch.set_num_threads(number)
-    try:
-        with _controller().limit(limits=number):
-            yield
-    finally:
-        if before != number:
-            torch.set_num_threads(before)

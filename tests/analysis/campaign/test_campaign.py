@@ -15,9 +15,9 @@ import torch
 
 from stability.analysis.campaign import campaign as c
 from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budget
-from stability.analysis.campaign.jobs import run_jobs
 from stability.analysis.campaign.pipeline import STEPS, analyse
 from stability.analysis.campaign.work import Work
+from stability.analysis.running.jobs import run_jobs
 from stability.analysis.tasks import make_task
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
 from stability.models import ElmanRNN, SequenceModel

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from stability.analysis.running import cluster as module
+from stability.analysis.running.cluster import Cluster
+from stability.analysis.running.places import Lost
 from stability.analysis.sweep.description import Sweep
 from stability.analysis.sweep.job import Job
 from stability.analysis.sweep.rows import JobList
-from stability.analysis.sweep.running import cluster as module
-from stability.analysis.sweep.running.cluster import Cluster
-from stability.analysis.sweep.running.places import Lost
 from stability.analysis.sweep.running.runner import run_sweep, sweep_state
+from stability.analysis.sweep.running.worker import carry_out
 from stability.errors import ConfigurationError, StabilityError
 from stability.storage.store import ResultStore
 
@@ -150,7 +151,7 @@ class Around:
 def test_large_jobs_go_to_the_workers_with_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = {"memory_limit": 64 * 2**30, "resources": {"GPU": 1.0}}
     around = Around({"small": {"memory_limit": 2**30}, "large": {"memory_limit": 64 * 2**30}, "gpu": gpu})
-    place = Cluster(None, around, {})
+    place = Cluster(None, around, {}, carry_out)
     for asked in (job(memory=2**20), job(memory=20 * 2**30), job(memory=2**20, gpus=1)):
         place.submit(asked, {})
         place._futures.clear()
@@ -171,7 +172,7 @@ def test_large_jobs_go_to_the_workers_with_the_memory(monkeypatch: pytest.Monkey
 def test_a_job_whose_worker_is_gone_goes_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOKED", 0.0)
     around = Around({"a": {"memory_limit": 8 * 2**30}, "b": {"memory_limit": 2**20}})
-    place = Cluster(None, around, {})
+    place = Cluster(None, around, {}, carry_out)
     place.submit(job(memory=2**30), {})
     around.workers = {"c": {"memory_limit": 8 * 2**30}, "b": {"memory_limit": 2**20}}
     place.wait(0.0)
@@ -183,7 +184,7 @@ def test_an_answer_whose_worker_died_is_asked_for_again() -> None:
         raise TimeoutError
 
     around = Around({"a": {"memory_limit": 0}})
-    place = Cluster(None, around, {})
+    place = Cluster(None, around, {}, carry_out)
     place.submit(job(), {})
     place._futures[job().id].status, place._futures[job().id].result = "finished", late
     place._answers.put((job().id, place._futures[job().id]))

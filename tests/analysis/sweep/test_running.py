@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from stability.analysis.running.places import Processes
 from stability.analysis.sweep import job as jobs
 from stability.analysis.sweep.description import Sweep
 from stability.analysis.sweep.job import Job
 from stability.analysis.sweep.rows import JobList
-from stability.analysis.sweep.running.places import Processes
 from stability.analysis.sweep.running.runner import SweepOutcome, SweepProgress, run_sweep, sweep_state
 from stability.analysis.sweep.running.table import over_trainings, store_frame
 from stability.analysis.sweep.running.worker import REFUSED, Ticket, carry_out
@@ -81,7 +81,7 @@ def test_a_pool_finds_the_same_bits(here: tuple[Path, SweepOutcome], tmp_path: P
 
 def test_a_store_that_is_there_is_not_computed_again(here: tuple[Path, SweepOutcome], monkeypatch) -> None:
     out, outcome = here
-    monkeypatch.setattr("stability.analysis.sweep.running.places.carry_out", None)
+    monkeypatch.setattr("stability.analysis.sweep.running.runner.carry_out", None)
     assert run_sweep(SWEEP, out).table == outcome.table
     more = Sweep(**{**vars(SWEEP), "seeds": [1]})  # a part of it is there, too
     assert run_sweep(more, out).table == tuple(row for row in outcome.table if row["seed"] == 1)
@@ -188,7 +188,7 @@ def test_who_does_not_see_the_store_sends_results_back(
         seen.append(answer["how"])
         return answer
 
-    monkeypatch.setattr("stability.analysis.sweep.running.places.carry_out", far_away)
+    monkeypatch.setattr("stability.analysis.sweep.running.runner.carry_out", far_away)
     outcome = run_sweep(SWEEP, tmp_path / "store")
     assert json.dumps(outcome.table) == json.dumps(here[1].table)
     assert Counter(seen) == {"carried": 12, "blind": 8}  # attacks are told at first without their network
@@ -204,7 +204,7 @@ def test_another_store_at_the_same_place_is_not_taken_for_it(tmp_path: Path) -> 
 
 
 def test_what_does_not_fit_into_memory_together_runs_one_after_the_other() -> None:
-    with Processes(4) as place:
+    with Processes(carry_out, 4) as place:
         small = [Job("benchmarks.naps:nap", {"number": k}, memory=1) for k in range(2)]
         large = Job("benchmarks.naps:nap", {"number": 9}, memory=2**60)
         wide = Job("benchmarks.naps:nap", {"number": 9}, threads=2**10)

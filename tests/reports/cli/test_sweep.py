@@ -130,7 +130,7 @@ def test_mistakes_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch, text: str, words: list[str], line: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("stability.analysis.sweep.running.cluster.PATIENCE", 0.2)
+    monkeypatch.setattr("stability.analysis.running.cluster.PATIENCE", 0.2)
     Path("s.toml").write_text(text)
     assert cli.run(["sweep", "s.toml", *words]) == 2
     told = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Several long jobs at once, each in a process of its own with one thread, with news on the way.
+"""Processes that do jobs, each job in one of its own with one thread, with news on the way.
 
 Workers are spawned, so that nothing is inherited by accident. On Linux a worker imports everything once and forks a
 process for each of its jobs, which costs nothing; elsewhere it does one job and ends. Processes leave interruptions to
@@ -17,8 +17,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from multiprocessing import reduction
 from multiprocessing.connection import wait
 from types import TracebackType
@@ -29,7 +29,9 @@ from stability.foreign import in_words, raised_at
 
 from ...models.factories import PATHS
 
-Tell = Callable[[str], None]
+Tell = Callable[[str], Any]
+Work = Callable[[Any, Tell], Any]
+"""``work(job, tell)``, importable by name."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,28 @@ class Outcome:
     Attributes:
         name: the job.
         error: ``None`` when all went well, else what went wrong: a mistake in the input, or how its process ended.
+        value: what its work returned.
     """
 
     name: str
     error: str | None = None
+    value: Any = field(default=None, repr=False)
 
 
-def _carry_out(work: Callable[[Any, Tell], None], name: str, job: Any, tell: Tell) -> Outcome:
+def carried_out(work: Work, name: str, job: Any, tell: Tell) -> Outcome:
+    """Do a job, and say how it ended.
+
+    Args:
+        work: ``work(job, tell)``.
+        name: of the job.
+        job: what it is.
+        tell: gets its news.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+    """
     try:
-        work(job, tell)
+        value = work(job, tell)
     except StabilityError as error:
         return Outcome(name, str(error))
     except Exception as error:
@@ -56,7 +71,7 @@ def _carry_out(work: Callable[[Any, Tell], None], name: str, job: Any, tell: Tel
         return Outcome(name, f"unexpected {in_words(error)} (at {raised_at(error)})")
     except SystemExit as error:
         return Outcome(name, f"the model's code ended the program (sys.exit({error.code!r:.80}))")
-    return Outcome(name)
+    return Outcome(name, None, value)
 
 
 def _end_with_the_parent() -> None:
@@ -76,7 +91,7 @@ def _killed_with_the_parent() -> None:
         os._exit(1)
 
 
-class _Held:
+class Held:
     """A descriptor that a process inherits as it is started: what it locks stays locked until that one ends, too."""
 
     def __init__(self, descriptor: int | None) -> None:
@@ -86,16 +101,15 @@ class _Held:
         return _hold, (None if self.descriptor is None else reduction.DupFd(self.descriptor),)
 
 
-def _hold(inherited: Any) -> _Held:
+def _hold(inherited: Any) -> Held:
     descriptor = None if inherited is None else inherited.detach()
     if descriptor is not None:
         os.set_inheritable(descriptor, False)  # by this process, not by those that it starts
-    return _Held(descriptor)
+    return Held(descriptor)
 
 
 FORKS = sys.platform == "linux"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-Work = Callable[[Any, Tell], None]
 
 
 @contextlib.contextmanager
@@ -110,7 +124,7 @@ def _one_thread() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _worker(work: Work, folders: list[str], pipe: Any, held: _Held, modules: Sequence[str] = ()) -> None:
+def _worker(work: Work, folders: list[str], pipe: Any, held: Held, modules: Sequence[str] = ()) -> None:
     """Jobs from a pipe, one by one, until there is none or one has ended badly: then this process does, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _killed_with_the_parent()
@@ -178,100 +192,25 @@ def _do(work: Work, name: str, packed: bytes, folders: list[str], pipe: Any) -> 
     os.dup2(2, 1)  # what a model's code prints is no result
     sys.path[:0] = [f for f in folders if f not in sys.path]  # classes of the user's own, from where they came
 
-    def unpacked(data: bytes, tell: Tell) -> None:
-        work(pickle.loads(data), tell)
+    def unpacked(data: bytes, tell: Tell) -> Any:
+        return work(pickle.loads(data), tell)
 
-    pipe.send(_carry_out(unpacked, name, packed, pipe.send))
-
-
-def run_jobs(
-    work: Work,
-    jobs: Mapping[str, Any],
-    *,
-    processes: int = 2,
-    news: Callable[[str, str], Any] | None = None,
-    done: Callable[[Outcome], Any] | None = None,
-    descriptor: int | None = None,
-    alone: bool = False,
-    modules: Sequence[str] = (),
-) -> list[Outcome]:
-    """Carry jobs out, at most ``processes`` at a time, in the order given.
-
-    Args:
-        work: ``work(job, tell)``, importable by name; ``tell(text)`` reports progress.
-        jobs: by name; each is pickled to its process, and one that cannot be is done in this process.
-        processes: at most so many at a time; 1 stays in this process.
-        news: called with a job's name and its progress.
-        done: called with each outcome, as soon as it is there.
-        descriptor: an open file that the processes hold open with this one, such as the lock of a folder.
-        alone: whether a single job is given a process, too: what is left of several is then computed as all of them
-            would have been, with one thread, to the same last bit.
-        modules: what jobs import on their way: a worker that forks its jobs imports it once for all of them.
-
-    Returns:
-        One outcome a job, in the order in which they ended.
-
-    Raises:
-        KeyboardInterrupt: after the running processes were stopped.
-    """
-    tell, ended = news or (lambda name, text: None), done or (lambda outcome: None)
-    least = 1 if alone else 2  # so many jobs are worth a process each
-    packed = {name: _packed(job) for name, job in jobs.items()} if processes > 1 and len(jobs) >= least else {}
-    apart = {name: data for name, data in packed.items() if data is not None}
-    outcomes = _apart(work, apart, processes, tell, ended, _Held(descriptor), modules) if len(apart) >= least else []
-    known = {o.name for o in outcomes}
-    for name, job in jobs.items():
-        if name not in known:
-            outcomes.append(_carry_out(work, name, job, lambda text, name=name: tell(name, text)))
-            ended(outcomes[-1])
-    return outcomes
-
-
-def _packed(job: Any) -> bytes | None:
-    """The job as bytes; ``None`` where it holds something that has no name in a module."""
-    try:
-        return pickle.dumps(job)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return None
-
-
-def _apart(
-    work: Work,
-    jobs: Mapping[str, bytes],
-    processes: int,
-    tell: Callable[[str, str], Any],
-    done: Callable[[Outcome], Any],
-    held: _Held,
-    modules: Sequence[str],
-) -> list[Outcome]:
-    """Each job in a process of its own."""
-    waiting, outcomes = list(jobs), []
-    with Pool(work, processes, held, modules) as pool:
-        while waiting or pool.running:
-            while waiting and pool.has_room:
-                name = waiting.pop(0)
-                pool.submit(name, jobs[name])
-            for name, item in pool.wait():
-                if isinstance(item, Outcome):
-                    outcomes.append(item)
-                    done(item)
-                else:
-                    tell(name, item)
-    return outcomes
+    pipe.send(carried_out(unpacked, name, packed, pipe.send))
 
 
 class Pool:
     """Processes that do jobs, a pipe for each: one that is killed can leave no other waiting.
 
     Args:
-        work: ``work(job, tell)``, importable by name; what is told comes out of ``wait``.
+        work: ``work(job, tell)``, importable by name; what is told comes out of ``wait``, and what it returns in the
+            outcome.
         processes: at most so many jobs at a time.
         held: a descriptor that the processes hold open with this one.
         modules: imported once in every process, before its first job.
     """
 
-    def __init__(self, work: Work, processes: int, held: _Held | None = None, modules: Sequence[str] = ()) -> None:
-        self._work, self._processes, self._held, self._modules = work, processes, held or _Held(None), modules
+    def __init__(self, work: Work, processes: int, held: Held | None = None, modules: Sequence[str] = ()) -> None:
+        self._work, self._processes, self._held, self._modules = work, processes, held or Held(None), modules
         self._running: dict[Any, tuple[str, Any]] = {}
         self._idle: list[tuple[Any, Any]] = []
 
@@ -335,7 +274,7 @@ class Pool:
         return found
 
 
-def _started(work: Work, held: _Held, modules: Sequence[str]) -> tuple[Any, Any]:
+def _started(work: Work, held: Held, modules: Sequence[str]) -> tuple[Any, Any]:
     """A new worker, and the pipe to it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()

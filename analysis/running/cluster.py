@@ -19,9 +19,9 @@ from typing import Any
 from stability.errors import ConfigurationError, StabilityError
 from stability.foreign import in_words
 
-from ..job import Job
+from .needs import Needs
 from .places import Answer, Lost
-from .worker import carry_out
+from .pool import Tell, Work
 
 LOOKED = 2.0
 """Seconds between two looks at who works there."""
@@ -36,9 +36,18 @@ class SchedulerGoneError(StabilityError):
     """The scheduler ended, or cannot be reached any more; what is done is kept."""
 
 
-def _work(ticket: Mapping[str, Any]) -> dict[str, Any]:
-    """``carry_out`` on a worker of the cluster."""
-    return carry_out(ticket)
+def _there(work: Work, ticket: Any, name: str, topic: str) -> Any:
+    """A job on a worker of the cluster; its news go by way of the scheduler where somebody listens."""
+    tell: Tell = lambda text: None  # noqa: E731
+    if topic:
+        from distributed import get_worker
+
+        worker = get_worker()
+
+        def tell(text: str) -> None:
+            worker.log_event(topic, {"job": name, "text": text})
+
+    return work(ticket, tell)
 
 
 class Cluster:
@@ -48,29 +57,37 @@ class Cluster:
         address: of the scheduler, such as ``tcp://10.0.0.1:8786`` or ``tls://...``.
         client: a ``distributed.Client``, in place of an address; it stays open.
         security: files for TLS: ``tls_ca_file``, ``tls_client_cert``, ``tls_client_key``.
+        work: ``work(ticket, tell)``, importable by name on the workers.
         most: jobs at a time; ``None``: as many as there are workers.
+        listens: whether the jobs' news are wanted: each goes by way of the scheduler.
 
     Raises:
         ConfigurationError: no ``distributed``, no scheduler at the address, or no worker there.
     """
 
-    def __init__(self, address: str | None, client: Any, security: Mapping[str, str], most: int | None = None) -> None:
-        self._own, self._most = client is None, most
+    def __init__(
+        self, address: str | None, client: Any, security: Mapping[str, str], work: Work, most: int | None = None,
+        *, listens: bool = False,
+    ) -> None:  # fmt: skip
+        self._own, self._most, self._work = client is None, most, work
         self._client = _connected(str(address), security) if client is None else client
         self._answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._futures: dict[str, Any] = {}
-        self._jobs: dict[str, tuple[Job, Mapping[str, Any], frozenset[str]]] = {}
+        self._jobs: dict[str, tuple[Needs, Any, frozenset[str]]] = {}
         self._silence = contextlib.ExitStack()
         self._session = secrets.token_hex(4)
         self._count = 0
         self._members: dict[str, Mapping[str, Any]] = {}
         self._looked = 0.0
         self._alone: dict[str, float] = {}
+        self._topic = f"stability-{self._session}" if listens else ""
         self._await_workers()
 
     def __enter__(self) -> Cluster:
         if self._own:
             self._silence.enter_context(_quiet())
+        if self._topic:
+            self._client.subscribe_topic(self._topic, self._heard)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -78,6 +95,9 @@ class Cluster:
         with contextlib.suppress(Exception), _quiet():
             for future in filter(None, self._futures.values()):
                 future.cancel()
+        if self._topic:
+            with contextlib.suppress(Exception), _quiet():
+                self._client.unsubscribe_topic(self._topic)
         if self._own:
             with contextlib.suppress(Exception), _quiet():
                 self._client.close(timeout=5)
@@ -93,12 +113,12 @@ class Cluster:
         """Jobs that were sent and not answered."""
         return len(self._futures)
 
-    def has_room(self, job: Job) -> bool:
+    def has_room(self, job: Needs) -> bool:
         """Whether the workers have so few jobs that they might run out of them."""
         self._look()
         return len(self._futures) < ((1 + AHEAD) * self.workers if self._most is None else self._most)
 
-    def submit(self, job: Job, ticket: Mapping[str, Any]) -> None:
+    def submit(self, job: Needs, ticket: Any) -> None:
         """Send a job to the workers that have the memory and the GPU for it."""
         able = self._able(job)
         self._jobs[job.id] = (job, ticket, able)
@@ -114,7 +134,7 @@ class Cluster:
             where["resources"] = {"GPU": job.gpus}
         key = f"stability-{job.id}-{self._session}-{self._count}"
         with self._told():
-            future = self._client.submit(_work, dict(ticket), key=key, pure=False, **where)
+            future = self._client.submit(_there, self._work, ticket, job.id, self._topic, key=key, pure=False, **where)
         self._futures[job.id] = future
         future.add_done_callback(lambda done, name=job.id: self._answers.put((name, done)))
 
@@ -133,7 +153,15 @@ class Cluster:
         self._look()
         return found
 
+    def _heard(self, event: tuple[float, Any]) -> None:
+        """News of a job, from whichever thread."""
+        told = event[1]
+        if isinstance(told, dict):
+            self._answers.put((str(told.get("job")), str(told.get("text"))))
+
     def _answered(self, name: str, future: Any) -> list[tuple[str, Answer]]:
+        if isinstance(future, str):
+            return [(name, future)] if name in self._futures else []
         if self._futures.get(name) is not future:  # it was sent again since
             return []
         del self._futures[name]
@@ -175,7 +203,7 @@ class Cluster:
             if self._futures.get(name) is None or not able & self._members.keys():
                 self._send_again(name, job, ticket)
 
-    def _send_again(self, name: str, job: Job, ticket: Mapping[str, Any]) -> None:
+    def _send_again(self, name: str, job: Needs, ticket: Any) -> None:
         """Whom a job was meant for is gone: it goes to others, or waits for one that is large enough."""
         if self._able(job):
             if self._futures.get(name) is not None:
@@ -185,11 +213,11 @@ class Cluster:
             self._futures[name] = _Refused(self._too_small(job))
             self._answers.put((name, self._futures[name]))
 
-    def _able(self, job: Job) -> frozenset[str]:
+    def _able(self, job: Needs) -> frozenset[str]:
         """Addresses of the workers that a job fits on."""
         return frozenset(a for a, w in self._members.items() if _fits(job, w))
 
-    def _too_small(self, job: Job) -> str:
+    def _too_small(self, job: Needs) -> str:
         most = max((float(w.get("memory_limit") or 0) for w in self._members.values()), default=0.0)
         return (
             f"it needs about {job.memory / 2**30:.1f} GB{f' and {job.gpus} GPU' * bool(job.gpus)}, and no worker has "
@@ -237,7 +265,7 @@ class _Refused:
         pass
 
 
-def _fits(job: Job, worker: Mapping[str, Any]) -> bool:
+def _fits(job: Needs, worker: Mapping[str, Any]) -> bool:
     limit = float(worker.get("memory_limit") or 0)
     has = worker.get("resources") or {}
     return (not limit or job.memory <= limit) and float(has.get("GPU", 0)) >= job.gpus

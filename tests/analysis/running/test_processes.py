@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stability.analysis.campaign.jobs import FORKS, run_jobs
+from stability.analysis.running.jobs import run_jobs
+from stability.analysis.running.pool import FORKS
 
 
 def _silent(job: str, tell) -> None:

@@ -1,17 +1,19 @@
-"""Where jobs run on one machine: in this process, or in a pool of processes with one job each."""
+"""Where jobs run on one machine: in this process, or in a pool of processes with one job each.
+
+What a job is, is its own affair: a place is given a function, ``work(ticket, tell)``, and tickets for it.
+"""
 
 from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
-from ...campaign.jobs import Outcome, Pool, Tell
-from ..job import Job
-from .worker import carry_out, pooled
+from .needs import Needs
+from .pool import Held, Outcome, Pool, Tell, Work
 
 RESERVE = 0.85
 """Share of the machine's memory that jobs may take together."""
@@ -28,8 +30,8 @@ class Lost:
     why: str
 
 
-Answer = dict[str, Any] | Lost | str
-"""How a job ended, see ``carry_out``; or news of it, a line of text."""
+Answer = Any
+"""What came of a job: what its work returned (no text), ``Lost``; or news of it, a line of text."""
 
 
 class Runner(Protocol):
@@ -45,11 +47,11 @@ class Runner(Protocol):
         """Jobs submitted that have not been answered."""
         ...
 
-    def has_room(self, job: Job) -> bool:
+    def has_room(self, job: Needs) -> bool:
         """Whether a job may be submitted now."""
         ...
 
-    def submit(self, job: Job, ticket: Mapping[str, Any]) -> None:
+    def submit(self, job: Needs, ticket: Any) -> None:
         """Begin, or queue, a job."""
         ...
 
@@ -65,15 +67,19 @@ class Runner(Protocol):
 class Here:
     """This process: a job is done when it is waited for.
 
+    Args:
+        work: ``work(ticket, tell)``; what it raises is raised.
+
     Attributes:
         tell: gets its news.
     """
 
     workers = 1
 
-    def __init__(self) -> None:
+    def __init__(self, work: Work) -> None:
+        self._work = work
         self.tell: Tell = lambda text: None
-        self._next: tuple[Job, Mapping[str, Any]] | None = None
+        self._next: tuple[Needs, Any] | None = None
 
     def __enter__(self) -> Here:
         return self
@@ -86,11 +92,11 @@ class Here:
         """One, or none."""
         return int(self._next is not None)
 
-    def has_room(self, job: Job) -> bool:
+    def has_room(self, job: Needs) -> bool:
         """Whether there is nothing to do."""
         return self._next is None
 
-    def submit(self, job: Job, ticket: Mapping[str, Any]) -> None:
+    def submit(self, job: Needs, ticket: Any) -> None:
         """Remember a job."""
         self._next = job, ticket
 
@@ -99,23 +105,25 @@ class Here:
         assert self._next is not None
         job, ticket = self._next
         self._next = None
-        return [(job.id, carry_out(ticket, self.tell))]
+        return [(job.id, self._work(ticket, self.tell))]
 
 
 class Processes:
-    """A pool of processes, the one of reports: each job has a process with the threads that it asks for.
+    """A pool of processes: each job has a process with the threads that it asks for.
 
     Jobs that would not fit into the machine's memory together run one after the other, and so do those on a GPU.
 
     Args:
+        work: ``work(ticket, tell)``, importable by name.
         workers: jobs at a time.
+        modules: imported once by every process, before its first job.
+        held: a descriptor that the processes hold open with this one.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, work: Work, workers: int, modules: Sequence[str] = (), held: Held | None = None) -> None:
         self.workers = workers
-        self._pool = Pool(pooled, workers, modules=[f"{__package__}.warm"])
-        self._jobs: dict[str, Job] = {}
-        self._answers: dict[str, Answer] = {}
+        self._pool = Pool(work, workers, held, modules)
+        self._jobs: dict[str, Needs] = {}
         self._memory = RESERVE * _machine_memory()
 
     def __enter__(self) -> Processes:
@@ -130,7 +138,7 @@ class Processes:
         """Jobs that run."""
         return self._pool.running
 
-    def has_room(self, job: Job) -> bool:
+    def has_room(self, job: Needs) -> bool:
         """Whether a process is free, and memory for the job, as far as estimates go."""
         if not self._jobs:
             return True
@@ -140,24 +148,35 @@ class Processes:
         threads = sum(other.threads for other in self._jobs.values()) + job.threads
         return self._pool.has_room and memory <= self._memory and threads <= max(self.workers, os.cpu_count() or 1)
 
-    def submit(self, job: Job, ticket: Mapping[str, Any]) -> None:
-        """Give a job to a process."""
+    def submit(self, job: Needs, ticket: Any) -> None:
+        """Give a job to a process.
+
+        Raises:
+            pickle.PicklingError, AttributeError, TypeError: the ticket cannot travel, see ``can_travel``.
+        """
+        packed = pickle.dumps(ticket)
         self._jobs[job.id] = job
-        self._pool.submit(job.id, pickle.dumps(dict(ticket)))
+        self._pool.submit(job.id, packed)
 
     def wait(self, timeout: float) -> list[tuple[str, Answer]]:
         """News and answers."""
         found: list[tuple[str, Answer]] = []
         for name, item in self._pool.wait(timeout):
-            if isinstance(item, dict):
-                self._answers[name] = item
-            elif isinstance(item, Outcome):
+            if isinstance(item, Outcome):
                 del self._jobs[name]
-                answer = self._answers.pop(name, None)
-                found.append((name, answer if answer is not None else Lost(item.error or "it gave no answer")))
+                found.append((name, item.value if item.error is None else Lost(item.error)))
             else:
                 found.append((name, str(item)))
         return found
+
+
+def can_travel(ticket: Any) -> bool:
+    """Whether another process can be given a ticket: not where it holds something that has no name in a module."""
+    try:
+        pickle.dumps(ticket)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
 
 
 def _machine_memory() -> float:
