@@ -21,7 +21,7 @@ from stability.foreign import in_words
 
 from .needs import Needs
 from .places import Answer, Lost
-from .pool import Tell, Work
+from .pool import Work
 
 LOOKED = 2.0
 """Seconds between two looks at who works there."""
@@ -38,16 +38,12 @@ class SchedulerGoneError(StabilityError):
 
 def _there(work: Work, ticket: Any, name: str, topic: str) -> Any:
     """A job on a worker of the cluster; its news go by way of the scheduler where somebody listens."""
-    tell: Tell = lambda text: None  # noqa: E731
-    if topic:
-        from distributed import get_worker
+    if not topic:
+        return work(ticket, lambda text: None)
+    from distributed import get_worker
 
-        worker = get_worker()
-
-        def tell(text: str) -> None:
-            worker.log_event(topic, {"job": name, "text": text})
-
-    return work(ticket, tell)
+    worker = get_worker()
+    return work(ticket, lambda text: worker.log_event(topic, {"job": name, "text": text}))
 
 
 class Cluster:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 PROCESS = 500 * 2**20
 """Bytes that a process has before it does anything: Python, torch, SciPy."""
@@ -13,7 +13,7 @@ class Needs(Protocol):
     """A job, as far as a place has to know it."""
 
     @property
-    def id(self) -> str:
+    def id(self) -> Any:  # text; a cached property would be none of declared type
         """Its name, one of a kind."""
         ...
 

@@ -200,12 +200,21 @@ class TestAHundredDeaths:
         [
             (TRAIN, "parent", 35),
             (STUDY, "parent", 20),
+            ([*STUDY[:-2], "--processes", "2", "--out", "s"], "parent", 8),
             ([*REPORT[:-2], "--processes", "1", "--out", "r"], "parent", 15),
             ([*TRAINED[:-2], "--processes", "1", "--out", "r"], "parent", 14),
             (REPORT, "parent", 9),
             (REPORT, "child", 7),
         ],
-        ids=["train", "study", "report", "training-report", "two-processes-parent", "two-processes-child"],
+        ids=[
+            "train",
+            "study",
+            "study-processes",
+            "report",
+            "training-report",
+            "two-processes-parent",
+            "two-processes-child",
+        ],
     )
     def test_until_finished(
         self, server: Server, tmp_path: Path, tally: Counter, argv: list[str], victim: str, kills: int

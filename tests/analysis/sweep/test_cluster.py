@@ -143,7 +143,7 @@ class Around:
     def scheduler_info(self, n_workers: int) -> dict[str, Any]:
         return {"workers": self.workers}
 
-    def submit(self, work: Any, ticket: Any, **how: Any) -> Any:
+    def submit(self, act: Any, *what: Any, **how: Any) -> Any:
         self.sent.append(how)
         return SimpleNamespace(status="pending", cancel=lambda: None, add_done_callback=lambda act: None)
 

@@ -150,3 +150,25 @@ def test_what_fails_is_told_and_the_others_are_shown(tmp_path: Path, capsys, mon
 def test_an_address_is_no_code_of_the_users() -> None:
     assert not needs_a_watcher(["sweep", "s.toml", "--scheduler", "tcp://127.0.0.1:8786"])
     assert needs_a_watcher(["certify", "mymodel:load"])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["report", "--quick", "--scheduler", "nowhere"], "no Dask scheduler answers at nowhere"),
+        (["report", "--quick", "--tls-key", "k.pem"], "name one with --scheduler"),
+        (["report", "--redraw", "runs/s", "--scheduler", "nowhere"], "leave out --scheduler"),
+        (["study", "qr-gradients", "--quick", "--scheduler", "nowhere"], "no Dask scheduler answers at nowhere"),
+        (["study", "--redraw", "runs/s", "--scheduler", "nowhere"], "leave out --scheduler"),
+    ],
+)
+def test_reports_and_studies_refuse_a_scheduler_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch, words: list[str], line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("stability.analysis.running.cluster.PATIENCE", 0.2)
+    assert cli.run(words) == 2
+    told = capsys.readouterr().err
+    assert line in told
+    assert len(told.strip().splitlines()) == 1
+    assert not any(tmp_path.iterdir())  # nothing was begun
