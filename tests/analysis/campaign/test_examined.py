@@ -227,5 +227,5 @@ def test_a_run_on_a_generated_task_leaves_the_folder_of_data_to_others(
     given = c.Given("adding", str(tmp_path / "run"), model)
     campaign = c.Campaign(tmp_path / "report", ("adding",), (given,), data_dir=str(tmp_path))
     monkeypatch.setattr(c, "analyse", lambda *_, task, **__: seen.append(task))
-    c._examine(c._Job(campaign, "adding", "adding", AnalysisSettings(SMALL)), print)
+    c._examine(c.RunJob(campaign, "adding", "adding", AnalysisSettings(SMALL)), print)
     assert [(task.name, task.steps, len(task.test[0])) for task in seen] == [("adding", 5, 4)]
