@@ -9,20 +9,16 @@ belong to the weights that they were computed from: a model that changed since t
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from stability.errors import ConfigurationError, FileFormatError, StabilityError, UnsupportedError
+from stability.errors import ConfigurationError, FileFormatError, StabilityError
 from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.documents import file_digest
 from stability.storage.folder import claim, is_inner, is_listed, listed
-from stability.storage.writing import make_folder
 from stability.systems.checks import as_choice
 
 from ...models.recurrent import LAYERS
@@ -30,29 +26,23 @@ from ..results import plain_value
 from ..running.jobs import run_jobs
 from ..running.places import Runner
 from ..running.pool import Outcome
-from ..tasks import identity, make_task
-from ..training.front import resume_run
-from ..training.outcome import Progress
-from ..training.presets import PRESETS, known_presets, train_preset
-from ..training.runs import RUN_FILE, read_run
+from ..tasks import identity
+from ..training.presets import PRESETS, known_presets
+from ..training.runs import RUN_FILE
 from .budgets import BUDGETS, AnalysisSettings
 from .digests import file_digests, model_digest
+from .each import RunJob, examine_one
 from .far import Errand, files_in, put_files, run_errand
-from .fitting import examined_on, joined
 from .owned import recorded
-from .pipeline import analyse
 from .record import (
     REPORT,
     SETTINGS_FILE,
     Session,
     adopt_models,
-    can_go_on,
     clear,
     is_complete,
-    is_whole,
     planned,
     refuse_model,
-    take_over,
     write_settings,
 )
 from .trainings import TRAININGS_FILE, write_trainings
@@ -158,34 +148,6 @@ class Campaign:
         """How its models are analysed: what an earlier analysis did is kept."""
         budget = BUDGETS["quick" if self.quick else "full"]
         return AnalysisSettings(budget, self.seed, self.input_box, keep=True)
-
-
-@dataclass(frozen=True)
-class RunJob:
-    """One run of a campaign; what is given of others does not travel with it.
-
-    Attributes:
-        campaign: what is to be done.
-        run: name of the run directory.
-        name: of the model.
-        settings: of its analysis, and with its seed.
-        module: where a user's own layer is registered, which a process of its own has to import.
-    """
-
-    campaign: Campaign
-    run: str
-    name: str
-    settings: AnalysisSettings
-    module: str = ""
-
-    @property
-    def folder(self) -> Path:
-        """Its run directory."""
-        return self.campaign.folder / "models" / self.run
-
-    def in_folder(self, folder: Path) -> RunJob:
-        """The same job in another report directory."""
-        return replace(self, campaign=replace(self.campaign, folder=folder))
 
 
 @contextmanager
@@ -334,12 +296,18 @@ def run_campaign(
         told: dict[str, Any] = {"news": news, "done": note}
         try:
             if place is not None:
-                errands = {run: Errand(_work, job, files_in(job.folder)) for run, job in jobs.items()}
+                errands = {run: Errand(examine_one, job, files_in(job.folder)) for run, job in jobs.items()}
                 run_jobs(run_errand, errands, place=place, gpus=int(campaign.device.startswith("cuda")), **told)
             else:
                 alone = len(campaign.runs) > 1
                 run_jobs(
-                    _work, jobs, processes=processes, descriptor=own.descriptor, alone=alone, modules=IMPORTED, **told
+                    examine_one,
+                    jobs,
+                    processes=processes,
+                    descriptor=own.descriptor,
+                    alone=alone,
+                    modules=IMPORTED,
+                    **told,
                 )
             if campaign.seeds > 1:
                 whole = finished(campaign)
@@ -366,58 +334,3 @@ def _home(name: str) -> str:
     """The module of a registered layer that is trained under its own name; empty where none is."""
     layer = None if name in PRESETS else LAYERS.get(name)
     return "" if layer is None or layer.__module__ == "__main__" else layer.__module__
-
-
-def _work(job: RunJob, tell: Callable[[str], None]) -> None:
-    (_examine if job.campaign.given else _train)(job, tell)
-
-
-def _train(job: RunJob, tell: Callable[[str], None]) -> None:
-    """Train a preset, or go on with its training, then analyse."""
-    campaign, folder = job.campaign, job.folder
-    if job.module:
-        importlib.import_module(job.module)
-    name, options = campaign.task
-    task = make_task(name, data_dir=campaign.data_dir, seed=campaign.seed, **options)
-
-    def progress(news: Progress) -> None:
-        if news.finished is not None:
-            tell(f"epoch {news.epoch} of {news.epochs}, held-out {task.metric_name} {news.finished.test_metric:.3f}")
-
-    more: dict[str, Any] = {"progress": progress, "time_limit": campaign.train_seconds, "device": campaign.device}
-    if is_whole(folder):
-        model = read_run(folder).model().to(campaign.device)
-    else:
-        if can_go_on(folder, tell):
-            model, result = resume_run(folder, data_dir=campaign.data_dir, **more)
-        else:
-            tell("training")
-            more |= {"quick": campaign.quick, "seed": job.settings.seed, "out": folder}
-            more |= {"overwrite": job.settings.overwrite}
-            model, result = train_preset(job.name, task, **more)
-        if result.interrupted:
-            raise KeyboardInterrupt
-        if result.epochs == 0:
-            raise UnsupportedError(f"training finished no epoch ({result.detail})")
-    preset = known_presets()[job.name]
-    about = {"title": preset.title or job.name, "source": f"trained here: {preset.why}"}
-    analyse(folder, model, job.settings, model=model, task=task, progress=tell, **about)
-
-
-def _examine(job: RunJob, tell: Callable[[str], None]) -> None:
-    """Analyse a model that was given; its run directory's files are taken over."""
-    campaign, (given,) = job.campaign, job.campaign.given
-    source = Path(given.path)
-    make_folder(job.folder)
-    task = None if given.task is None else examined_on(given.task, source, campaign.data_dir, campaign.seed)
-    if (source / RUN_FILE).is_file():
-        take_over(source, job.folder, job.settings.overwrite)
-        if task is None:
-            run = read_run(source)  # a generated task reads nothing from the folder that others read
-            task = run.task(campaign.data_dir if run.reads_data else None)
-    model = given.subject.to(campaign.device) if isinstance(given.subject, nn.Module) else None
-    if task is not None and model is not None:
-        model, task = joined(task, model, given.path)
-    subject = given.subject if model is None else model
-    about = {"title": given.title or given.name, "source": given.path, "given": given.digest}
-    analyse(job.folder, subject, job.settings, model=model, task=task, progress=tell, **about)

@@ -16,7 +16,7 @@ from ..running.pool import Tell, Work
 from ..running.threads import ONE, with_threads
 
 if TYPE_CHECKING:
-    from .campaign import RunJob
+    from .each import RunJob
 
 Files = Mapping[str, tuple[str, bytes]]
 """Of every file that work of ours made in a folder, which work that was, and its content."""

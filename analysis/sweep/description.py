@@ -17,6 +17,7 @@ from stability.systems.checks import as_choice
 
 from ..guard import check_int
 from ..results import plain_value
+from ..running.needs import PROCESS
 from ..tasks import TASKS
 from ..tasks.archive import data_options
 from ..tasks.base import reads_data
@@ -24,7 +25,7 @@ from ..training.planned import DEFAULTS as TRAINING
 from ..training.planned import check_layer
 from ..training.settings import Settings
 from .analyses import DEFAULTS, parts_of
-from .job import PROCESS, Job, kind_of
+from .job import Job, kind_of
 from .rows import Row
 
 CERTIFICATE = ("criterion", "solver", "rate", "tol", "time_limit", "refute", "criteria", "input_box")

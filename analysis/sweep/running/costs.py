@@ -22,11 +22,12 @@ from stability.errors import StabilityError
 
 from ....models.counting import free_parameters
 from ....models.files import save
+from ...running.needs import PROCESS
 from ...tasks import Task
 from ...training.planned import make_network, settings_for
 from ...training.settings import Settings
 from ..certificates import certificate_memory
-from ..job import PROCESS, Given, kind_of
+from ..job import Given, kind_of
 from ..training import certified, task_of
 
 SIZES = (8, 32)

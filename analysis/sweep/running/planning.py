@@ -12,9 +12,9 @@ from stability.storage.index import Index
 from stability.storage.store import ResultStore, is_store
 
 from ...results import Record
+from ...running.needs import PROCESS
 from ..certificates import certificate_memory
 from ..description import Sweep
-from ..job import PROCESS
 from ..rows import Row
 from .costs import Cost, measured
 

@@ -18,7 +18,8 @@ from stability.storage.store import ResultStore
 from stability.storage.writing import make_folder, write_bytes, write_text
 
 from ...environment import environment
-from ...studies.base import FILES, STUDY, write_table
+from ...studies.base import FILES, write_table
+from ...studies.parts import STUDY
 from ...studies.result import Figure, StudyResult
 from .table import Stored, read_store
 

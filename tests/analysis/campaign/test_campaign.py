@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from stability.analysis.campaign import campaign as c
+from stability.analysis.campaign import each
 from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budget
 from stability.analysis.campaign.pipeline import STEPS, analyse
 from stability.analysis.campaign.work import Work
@@ -239,7 +240,7 @@ def test_unknown_models_are_refused_before_anything_is_made(tmp_path: Path) -> N
 
 def test_a_preset_is_trained_and_analysed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        c, "train_preset", lambda name, task, **k: _train_briefly(name, task, **k)
+        each, "train_preset", lambda name, task, **k: _train_briefly(name, task, **k)
     )  # two epochs on small images
     campaign = c.Campaign(tmp_path / "report", ("elman",), quick=True, task=("digits", DIGITS))
     c.plan(campaign)

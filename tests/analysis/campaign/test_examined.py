@@ -16,6 +16,7 @@ import torch
 
 from stability.analysis.attacks.noise import noise_sweep
 from stability.analysis.campaign import campaign as c
+from stability.analysis.campaign import each
 from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings, Budget
 from stability.analysis.campaign.digests import model_digest
 from stability.analysis.campaign.labels import names_for, titles_for
@@ -168,7 +169,7 @@ def test_a_preset_is_examined_with_the_seed_of_the_campaign(tmp_path: Path, monk
     def briefly(name, task, **options):
         return train_preset(name, task, epochs=2, milestones=(), **options)
 
-    monkeypatch.setattr(c, "train_preset", briefly)
+    monkeypatch.setattr(each, "train_preset", briefly)
     campaign = c.Campaign(tmp_path / "report", ("elman",), quick=True, seed=3, task=("digits", DIGITS))
     c.plan(campaign)
     news: list[str] = []
@@ -226,6 +227,6 @@ def test_a_run_on_a_generated_task_leaves_the_folder_of_data_to_others(
     train(model, make_task("adding", steps=5, train=8, test=4, seed=1), epochs=1, seed=1, out=tmp_path / "run")
     given = c.Given("adding", str(tmp_path / "run"), model)
     campaign = c.Campaign(tmp_path / "report", ("adding",), (given,), data_dir=str(tmp_path))
-    monkeypatch.setattr(c, "analyse", lambda *_, task, **__: seen.append(task))
-    c._examine(c.RunJob(campaign, "adding", "adding", AnalysisSettings(SMALL)), print)
+    monkeypatch.setattr(each, "analyse", lambda *_, task, **__: seen.append(task))
+    each.examine_one(each.RunJob(campaign, "adding", "adding", AnalysisSettings(SMALL)), print)
     assert [(task.name, task.steps, len(task.test[0])) for task in seen] == [("adding", 5, 4)]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from stability.analysis.campaign import campaign as c
+from stability.analysis.campaign import each
 from stability.analysis.campaign.budgets import BUDGETS, Budget
 from stability.analysis.campaign.pipeline import STEPS
 from stability.errors import ConfigurationError
@@ -154,7 +155,7 @@ def test_a_report_of_an_earlier_release_goes_on(systems: c.Campaign) -> None:
 def test_models_are_trained_again_where_their_spectra_were_edited(tmp_path: Path, monkeypatch) -> None:
     from stability.analysis.training.presets import train_preset
 
-    monkeypatch.setattr(c, "train_preset", lambda *a, **k: train_preset(*a, epochs=2, milestones=(), **k))
+    monkeypatch.setattr(each, "train_preset", lambda *a, **k: train_preset(*a, epochs=2, milestones=(), **k))
     campaign = c.Campaign(tmp_path / "r", ("elman",), quick=True, task=DIGITS)
     c.plan(campaign)
     c.run_campaign(campaign, processes=1)

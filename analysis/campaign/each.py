@@ -1,0 +1,119 @@
+"""One model of a campaign: trained, or taken as it is, and analysed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from stability.errors import UnsupportedError
+from stability.storage.writing import make_folder
+
+from ..tasks import make_task
+from ..training.front import resume_run
+from ..training.outcome import Progress
+from ..training.presets import known_presets, train_preset
+from ..training.runs import RUN_FILE, read_run
+from .budgets import AnalysisSettings
+from .fitting import examined_on, joined
+from .pipeline import analyse
+from .record import can_go_on, is_whole, take_over
+
+if TYPE_CHECKING:
+    from .campaign import Campaign
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """One run of a campaign; what is given of others does not travel with it.
+
+    Attributes:
+        campaign: what is to be done.
+        run: name of the run directory.
+        name: of the model.
+        settings: of its analysis, and with its seed.
+        module: where a user's own layer is registered, which a process of its own has to import.
+    """
+
+    campaign: Campaign
+    run: str
+    name: str
+    settings: AnalysisSettings
+    module: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Its run directory."""
+        return self.campaign.folder / "models" / self.run
+
+    def in_folder(self, folder: Path) -> RunJob:
+        """The same job in another report directory."""
+        return replace(self, campaign=replace(self.campaign, folder=folder))
+
+
+def examine_one(job: RunJob, tell: Callable[[str], None]) -> None:
+    """Train a model, or take it as it is, and analyse it.
+
+    Args:
+        job: of the model.
+        tell: gets its news.
+
+    Raises:
+        StabilityError: of whatever cannot be done.
+    """
+    (_examine if job.campaign.given else _train)(job, tell)
+
+
+def _train(job: RunJob, tell: Callable[[str], None]) -> None:
+    """Train a preset, or go on with its training, then analyse."""
+    campaign, folder = job.campaign, job.folder
+    if job.module:
+        importlib.import_module(job.module)
+    name, options = campaign.task
+    task = make_task(name, data_dir=campaign.data_dir, seed=campaign.seed, **options)
+
+    def progress(news: Progress) -> None:
+        if news.finished is not None:
+            tell(f"epoch {news.epoch} of {news.epochs}, held-out {task.metric_name} {news.finished.test_metric:.3f}")
+
+    more: dict[str, Any] = {"progress": progress, "time_limit": campaign.train_seconds, "device": campaign.device}
+    if is_whole(folder):
+        model = read_run(folder).model().to(campaign.device)
+    else:
+        if can_go_on(folder, tell):
+            model, result = resume_run(folder, data_dir=campaign.data_dir, **more)
+        else:
+            tell("training")
+            more |= {"quick": campaign.quick, "seed": job.settings.seed, "out": folder}
+            more |= {"overwrite": job.settings.overwrite}
+            model, result = train_preset(job.name, task, **more)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        if result.epochs == 0:
+            raise UnsupportedError(f"training finished no epoch ({result.detail})")
+    preset = known_presets()[job.name]
+    about = {"title": preset.title or job.name, "source": f"trained here: {preset.why}"}
+    analyse(folder, model, job.settings, model=model, task=task, progress=tell, **about)
+
+
+def _examine(job: RunJob, tell: Callable[[str], None]) -> None:
+    """Analyse a model that was given; its run directory's files are taken over."""
+    campaign, (given,) = job.campaign, job.campaign.given
+    source = Path(given.path)
+    make_folder(job.folder)
+    task = None if given.task is None else examined_on(given.task, source, campaign.data_dir, campaign.seed)
+    if (source / RUN_FILE).is_file():
+        take_over(source, job.folder, job.settings.overwrite)
+        if task is None:
+            run = read_run(source)  # a generated task reads nothing from the folder that others read
+            task = run.task(campaign.data_dir if run.reads_data else None)
+    model = given.subject.to(campaign.device) if isinstance(given.subject, nn.Module) else None
+    if task is not None and model is not None:
+        model, task = joined(task, model, given.path)
+    subject = given.subject if model is None else model
+    about = {"title": given.title or given.name, "source": given.path, "given": given.digest}
+    analyse(job.folder, subject, job.settings, model=model, task=task, progress=tell, **about)
