@@ -11,7 +11,7 @@ from stability.refute.inputs import ANYWHERE, input_range
 from stability.refute.orbits import leading_of_orbit, named_value
 from stability.refute.periodic_inputs import PeriodicInput, slow_inputs
 from stability.refute.sequences import search_sequences, sequence_data
-from stability.refute.slopes import search_slopes
+from stability.refute.slopes import affordable, search_slopes
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.systems import DrivenSystem, LureSystem
@@ -65,7 +65,8 @@ def rate_limit(
 
 def _by_slopes(system: LureSystem, rng: np.random.Generator, deadline: Deadline) -> Claim | None:
     constant = search_slopes(system, rng=rng, deadline=deadline.share(0.5), enough=np.inf, starts=4)
-    found = search_sequences(system, rng=rng, deadline=deadline, first=constant.K, starts=2, periods=(2, 3, 4))
+    told: dict[str, Any] = {"starts": 2, "periods": (2, 3, 4), "most": affordable(system)}
+    found = search_sequences(system, rng=rng, deadline=deadline, first=constant.K, **told)
     data = sequence_data(system, found)
     return _stepping_back(system, "slope_sequence_rate", data, data.pop("rate", found.radius))
 

@@ -54,6 +54,7 @@ def search_sequences(
     enough: float = np.inf,
     starts: int = 3,
     periods: tuple[int, ...] = PERIODS,
+    most: int = 10**9,
 ) -> SequenceSearch:
     """Maximise the growth a step over periodic slopes of a map.
 
@@ -65,16 +66,21 @@ def search_sequences(
         enough: stop at the end of the first ascent whose radius is above this.
         starts: ascents a period.
         periods: the periods to try, in order; each begins at what the shorter ones found, too.
+        most: eigenvalue problems that it may solve; each period has an equal share of what is left.
 
     Returns:
         The best slopes found.
     """
     best = _at(system, np.asarray(first, dtype=np.float64)[None]).found
-    for q in periods:
+    for k, q in enumerate(periods):
+        share = most // (len(periods) - k)
         for K in _starts(system, best.K, q, starts, rng):
             if deadline.over or best.radius > enough:
                 return best
-            found = _ascend(system, K, deadline)
+            if share < 1:
+                break
+            found, used = _ascend(system, K, deadline, share)
+            share, most = share - used, most - used
             best = found if found.radius > best.radius * (1 + 1e-12) else best
     return best
 
@@ -122,11 +128,14 @@ def _leading(product: Array) -> complex:
     return complex(values[int(np.argmax(np.abs(values)))])
 
 
-def _ascend(system: LureSystem, start: Array, deadline: Deadline, steps: int = 40) -> SequenceSearch:
-    point = _at(system, start)
+def _ascend(
+    system: LureSystem, start: Array, deadline: Deadline, most: int, steps: int = 40
+) -> tuple[SequenceSearch, int]:
+    """The end of one ascent, and the eigenvalue problems that it took."""
+    point, count = _at(system, start), 1
     for _ in range(steps):
         here = point.found
-        gradient = None if deadline.over else _gradient(system, point)
+        gradient = None if deadline.over or count >= most else _gradient(system, point)
         if gradient is None:
             break
         target = np.where(gradient > 0, system.beta, np.where(gradient < 0, system.alpha, here.K))
@@ -135,6 +144,9 @@ def _ascend(system: LureSystem, start: Array, deadline: Deadline, steps: int = 4
         useful = int((promise > 0).sum())
         moved = None
         for share in SHARES if useful else ():
+            if count >= most:
+                break
+            count += 1
             trial = here.K.ravel().copy()
             some = order[: max(1, int(share * useful))]
             trial[some] = target.ravel()[some]
@@ -145,7 +157,7 @@ def _ascend(system: LureSystem, start: Array, deadline: Deadline, steps: int = 4
         if moved is None:
             break
         point = moved
-    return point.found
+    return point.found, count
 
 
 def _gradient(system: LureSystem, point: _Point) -> Array | None:

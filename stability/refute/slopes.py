@@ -61,7 +61,7 @@ def search_slopes(
         The best slopes found, stable or not.
     """
     low, high = system.alpha, system.beta
-    scale, most = max(1.0, float(np.abs(system.A).max())), _most(system)
+    scale, most = max(1.0, float(np.abs(system.A).max())), affordable(system)
     fixed = _fixed_starts(system, hint)
     tried = sorted((SlopeSearch(K, *leading_value(system, K)) for K in fixed), key=lambda point: -point.excess)
     best, count, stale = tried[0], len(tried), 0
@@ -100,7 +100,7 @@ def _random_starts(system: LureSystem, rng: np.random.Generator, count: int) -> 
         yield np.where(rng.random(len(low)) < share, high, low)
 
 
-def _most(system: LureSystem) -> int:
+def affordable(system: LureSystem) -> int:
     """Eigenvalue problems that one search may solve."""
     return int(min(2000.0, max(24.0, 6e8 / (system.states + system.channels) ** 3)))
 

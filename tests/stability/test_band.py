@@ -13,6 +13,7 @@ from stability.certificate import Verdict
 from stability.claims.limit import rate_limit
 from stability.criteria.multiplier import multiplier_criterion
 from stability.criteria.vertices import vertices_criterion
+from stability.refute import sequences
 from stability.refute.sequences import search_sequences
 from stability.refute.slopes import search_slopes
 from stability.rules.registry import RULES, accepted, propose
@@ -138,3 +139,17 @@ def test_a_network_forgets_no_faster_than_along_an_orbit() -> None:
     boxed = rate_limit(network, inputs=(-0.2, 0.2))
     assert np.abs(boxed.proof.data["input"]).max() <= 0.2
     assert boxed.value < claim.value
+
+
+def test_a_search_over_sequences_solves_no_more_eigenvalue_problems_than_it_may(monkeypatch) -> None:
+    system, leading, radii, counts = gaussian(20, 2, 1.0), sequences._leading, [], []
+    for most in (0, 1, 7, 40, 10**9):
+        solved: list[int] = []
+        monkeypatch.setattr(sequences, "_leading", lambda product, solved=solved: solved.append(1) or leading(product))
+        told = {"deadline": Deadline(), "first": np.ones(20), "starts": 2, "periods": (2, 3), "most": most}
+        radii.append(search_sequences(system, rng=np.random.default_rng(0), **told).radius)
+        counts.append(len(solved))
+        assert len(solved) <= 1 + most  # one is that of the slopes given
+    assert radii == sorted(radii)
+    assert counts == sorted(counts)
+    assert counts[-1] > 41
