@@ -180,7 +180,7 @@ def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
     """Whether a claim bounds the states from the step on from which a proof about the same inputs holds."""
     if claim.name != "bounded_in_box" or str(claim.verdict) != "certified" or claim.proof is None:
         return False
-    keys = ("low", "high", "r", "share", "room", "steps", "window", "backward")
+    keys = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau")
     own = claim.proof.data
     return all((key in own) == (key in data) and np.array_equal(own.get(key), data.get(key)) for key in keys)
 

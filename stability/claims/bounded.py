@@ -96,7 +96,7 @@ def _bounded(driven: DrivenSystem, input_bound: float | None, deadline: Deadline
     if driven.F.any():
         extra["input_bound"] = 1.0 if input_bound is None else float(input_bound)
     push, bounds = push_bounds(driven, extra.get("input_bound"))
-    candidates = [_box(driven, push.mid, bounds), *_ellipsoids(driven, push.mid, bounds, deadline)]
+    candidates = [_box(driven, push.mid, bounds), *ellipsoids(driven, push.mid, bounds, deadline)]
     found = [(kind, {**data, **extra}) for kind, data in (c for c in candidates if c is not None)]
     for kind, data in sorted(found, key=lambda item: item[1]["radius"]):
         claim = accepted(driven, kind, data)
@@ -126,8 +126,10 @@ def _box(driven: DrivenSystem, push: Array, bounds: Array) -> Candidate | None:
     return "box", {"r": r, "radius": float(np.linalg.norm(r)) * (1 + 1e-10)}
 
 
-def _ellipsoids(driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline) -> list[Candidate]:
-    """The best few ellipsoids over a line search in ``mu``: five shares of the largest, then four beside the best."""
+def ellipsoids(driven: DrivenSystem, push: Array, bounds: Array, deadline: Deadline) -> list[Candidate]:
+    """Data of rule ``ball``: the best few over a line search in ``mu``, five shares of the largest, then four
+    beside the best.
+    """
     active = np.flatnonzero(np.any(push != 0, axis=0) & (bounds > 0))
     edge = _largest_mu(driven.system)
     if not edge > 0 or len(active) == 0:

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Finding, Verdict
+from stability.claims.bounded import ellipsoids
 from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError, StabilityError
 from stability.refute.inputs import input_range
 from stability.rigor.backward import BackwardBounds, Schedule
 from stability.rigor.spectrum import spectrum_bracket
 from stability.rigor.zonotopes import Tube
-from stability.rules.absorbed import MOST_STEPS, box_balance, no_tube
+from stability.rules.absorbed import MOST_STEPS, box_balance, kept_in, no_tube, pushed, wide_box
 from stability.rules.driven_lmi import slopes_on
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline, TimeLimit
@@ -107,11 +108,11 @@ def _searched(
     whole: DrivenSystem | LayerStack, low: Array, high: Array, rate: Rate, tol: float | None, deadline: Deadline
 ) -> tuple[Claim, Finding]:
     subject = skewed(whole) if isinstance(whole, LayerStack) else whole
-    first = subject if isinstance(subject, str) else no_tube(subject) or _first_box(subject, low, high)
+    first = subject if isinstance(subject, str) else no_tube(subject) or _first_box(subject, low, high, deadline)
     if isinstance(first, str) or isinstance(subject, str):
         return _open(whole, str(first))
     margin, width, best, made = None, math.inf, None, {}
-    for sets in _narrowed(subject, low, high, *first, deadline):
+    for sets in _narrowed(subject, low, high, first, deadline):
         width, made = sets.width, sets.data
         try:
             inner = slopes_on(subject, sets.low, sets.high)
@@ -127,7 +128,7 @@ def _searched(
             before, reached = 0.0 if best is None else best[1].margin or 0.0, finding.margin or 0.0
             if reached > before:
                 best = claim, Finding("driven", True, finding.margin, words, finding.rate)
-            if rate != "best" or reached >= _SAYS * (1.0 - first[1]) or reached < 1.1 * before:
+            if rate != "best" or reached >= _SAYS * (1.0 - first["share"]) or reached < 1.1 * before:
                 break
         elif "backward" in sets.data and finding.margin is not None and finding.margin < _HOPELESS:
             break
@@ -142,20 +143,33 @@ def _open(
     return claim, Finding("driven", False, margin, why, witness=sets or {})
 
 
-def _first_box(subject: DrivenSystem, low: Array, high: Array) -> tuple[Array, float] | str:
-    """Half widths ``r`` of a box that no step leaves, and ``q`` with ``|A| r <= q r``; or why there is none."""
+def _first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
+    """Half widths ``r`` of a box that no step leaves, and ``q`` with ``|A| r <= q r``; or those of the box around an
+    ellipsoid ``Y``; or why there is none.
+    """
     n = subject.states
     _, added = box_balance(subject, np.ones(n), low, high)
     kept = np.abs(subject.system.A)
     if not kept.any():
-        return np.maximum(added * (1 + 1e-12), 1e-200), 0.0
+        return {"r": np.maximum(added * (1 + 1e-12), 1e-200), "share": 0.0, "room": 0.0}
     if not float(np.abs(np.linalg.eigvals(kept)).max()) < 1.0 - 1e-9:
-        return "no box of states is known that every trajectory enters: |A| has an eigenvalue of one or more"
+        return _ellipsoid(subject, low, high, deadline)
     lift = np.linalg.solve(np.eye(n) - kept, np.ones(n))
     r = np.linalg.solve(np.eye(n) - kept, added)
     r = r * (1 + 1e-9) + 1e-9 * float(r.max(initial=1e-100)) / float(lift.max()) * lift
     share = float(((kept @ r) / r).max()) * (1 + 1e-12)
-    return (r, share) if share < 1.0 and (r > 0).all() else "no box of states is known that every trajectory enters"
+    if not (share < 1.0 and (r > 0).all()):
+        return "no box of states is known that every trajectory enters"
+    return {"r": r, "share": share, "room": ROOM}
+
+
+def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
+    push, bounds = pushed(subject, low, high)
+    for _, data in ellipsoids(subject, push.mid, bounds, deadline):
+        Y = np.ascontiguousarray(data["Y"])
+        r = np.sqrt(np.diagonal(Y)) * (1 + 1e-12)
+        return {"r": r, "share": 1.0 - float(data["mu"]), "room": ROOM, "Y": Y, "tau": data["tau"]}
+    return "no box of states is known that every trajectory enters: A has an eigenvalue of modulus one or more"
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,17 +188,18 @@ class _Sets:
 
 
 def _narrowed(
-    subject: DrivenSystem, low: Array, high: Array, r: Array, share: float, deadline: Deadline
+    subject: DrivenSystem, low: Array, high: Array, first: Mapping[str, Any], deadline: Deadline
 ) -> Iterator[_Sets]:
     """Bounds that become narrower from one to the next, until they do not."""
+    r, share = first["r"], first["share"]
     tube = _settled(subject, low, high, r, share, deadline)
     if tube is None:
         return
-    data = {"low": low, "high": high, "r": r, "share": share, "room": ROOM if share else 0.0}
-    data |= {"steps": tube.steps, "window": WINDOW}
+    data = {"low": low, "high": high, **first, "steps": tube.steps, "window": WINDOW}
     if share:
         yield _Sets(tube.low, tube.high, tube.steps, data)
-    bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), tube.states())
+    states = kept_in(wide_box(r, ROOM if share else 0.0), tube.states())
+    bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), states)
     made: list[Schedule] = []
     widest = float(np.mean(tube.high - tube.low))
     for schedule in _schedules(share):
@@ -229,7 +244,7 @@ def _settled(subject: DrivenSystem, low: Array, high: Array, r: Array, share: fl
     the largest number of columns allows.
     """
     beat = _beat(share)
-    tube = Tube(subject, low, high, np.nextafter((1 + ROOM) * r, np.inf) if share else r, WINDOW)
+    tube = Tube(subject, low, high, wide_box(r, ROOM if share else 0.0), WINDOW)
     last = math.inf
     for k in range(min(WAITS * beat, MOST_STEPS) if share else FIRST):
         if deadline.over:

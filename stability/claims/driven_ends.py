@@ -16,7 +16,7 @@ from stability.rules.registry import accepted, propose
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem
 
-SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward")
+SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau")
 _ROOM = 1e-9
 """How much wider the box of states is than the sets, relative: other processors sum in another order."""
 

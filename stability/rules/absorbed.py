@@ -7,9 +7,16 @@ The network ``x+ = A x + B phi(C x + E u + b) + F u`` has a bounded activation, 
 
 make :math:`V = \max_i |x_i| / r_i` obey :math:`V^+ - 1 \le q (V - 1)` above one: the box
 :math:`|x_i| \le (1 + \eta) r_i` is never left, and entered from anywhere: after one step where ``A = 0``, else after
-:math:`\lceil \log((V_0 - 1) / \eta) / \log(1 / q) \rceil` steps. From there on zonotopes (``rigor/zonotopes.py``)
-enclose what the pre-activations can be ``steps`` steps later, and ever after; linear bounds traced back through several
-steps (``rigor/backward.py``), so often as ``backward`` says, make their ranges narrower. All is rounded outwards.
+:math:`\lceil \log((V_0 - 1) / \eta) / \log(1 / q) \rceil` steps. Where ``|A|`` does not shrink but ``A`` does, an
+ellipsoid takes the place of that box: with :math:`\sum_j \tau_j b_j^2 \le 1`, ``b`` the bounds of what ``G = [B, F]``
+multiplies, and
+
+.. math:: q^{-1} A Y A^T + (1 - q)^{-1} G \operatorname{diag}(\tau)^{-1} G^T < Y
+
+:math:`V = x^T Y^{-1} x` obeys :math:`V^+ - 1 \le q (V - 1)`, and the box is the one around ``V <= 1``. From there on
+zonotopes (``rigor/zonotopes.py``) enclose what the pre-activations can be ``steps`` steps later, and ever after; linear
+bounds traced back through several steps (``rigor/backward.py``), so often as ``backward`` says, make their ranges
+narrower. All is rounded outwards.
 """
 
 from __future__ import annotations
@@ -20,8 +27,11 @@ import numpy as np
 
 from stability.rigor.backward import BackwardBounds, Schedule, steps_made
 from stability.rigor.balls import Ball, system_balls
+from stability.rigor.constants import EPS
+from stability.rigor.definite import prove_positive_definite
 from stability.rigor.zonotopes import Tube, can_relax
-from stability.rules.fields import AnyArray, Count, Input, Number, ProofData, State, require
+from stability.rules.bounded import prove_ball_positive
+from stability.rules.fields import LIMIT, AnyArray, Count, Input, Metric, Number, ProofData, Refused, State, require
 from stability.statements import at_most, interval_phrase
 from stability.systems import DrivenSystem
 from stability.systems.activations import activation
@@ -61,7 +71,8 @@ def inputs_in_box(low: Array, high: Array) -> str:
 
 class Absorbed(ProofData):
     """``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the box of states; rows of
-    ``backward``: rounds, depth, sweeps, cells and memory of linear bounds.
+    ``backward``: rounds, depth, sweeps, cells and memory of linear bounds. With ``Y`` (n, n) and ``tau`` (m or m + p,)
+    the box is that around an ellipsoid.
     """
 
     low: Annotated[Input, BOX]
@@ -72,6 +83,8 @@ class Absorbed(ProofData):
     steps: Count
     window: Count
     backward: AnyArray | None = None
+    Y: Metric | None = None
+    tau: AnyArray | None = None
 
     @property
     def settled(self) -> int:
@@ -82,8 +95,15 @@ class Absorbed(ProofData):
         """From which step on something holds, in words about one trajectory or two."""
         if self.share == 0.0:
             return f"from step K = {self.settled + 1} on, wherever {starts},"
-        box = f"|h_i| <= {exactly(1.0 + self.room)} r_i"
+        limit = exactly(1.0 + self.room)
         longest = f"ceil(log((V - 1) / {exactly(self.room)}) / log(1 / {at_most(self.share, near=1.0)}))"
+        if self.Y is not None:
+            return (
+                f"from step K on, {self.settled} steps after {satisfied} h^T Y^-1 h <= {limit} for the Y of the proof "
+                f"(which {does} after at most {longest} steps, V the largest h(0)^T Y^-1 h(0), and at once where V is "
+                "smaller),"
+            )
+        box = f"|h_i| <= {limit} r_i"
         return (
             f"from step K on, {self.settled} steps after {satisfied} {box} for the r of the proof (which {does} after "
             f"at most {longest} steps, V the largest |h_i(0)| / r_i, and at once where V is smaller),"
@@ -98,11 +118,12 @@ class Absorbed(ProofData):
         require((self.low <= self.high).all(), BOX.format(p=subject.inputs))
         require(self.steps <= MOST_STEPS and self.window <= MOST_WINDOW, "more steps than this checker makes")
         self._absorbs(subject)
-        tube = Tube(subject, self.low, self.high, self._box(), self.window)
+        tube = Tube(subject, self.low, self.high, wide_box(self.r, self.room), self.window)
         for _ in range(self.steps):
             tube.step()
             require(np.isfinite(tube.low).all() and np.isfinite(tube.high).all(), "the sets have no finite bounds")
-        bounds = BackwardBounds(subject, self.low, self.high, (tube.low, tube.high), tube.states())
+        states = kept_in(wide_box(self.r, self.room), tube.states())
+        bounds = BackwardBounds(subject, self.low, self.high, (tube.low, tube.high), states)
         for schedule in self._schedules():
             fits = schedule.histories(subject.inputs) <= MOST_HISTORIES and schedule.memory <= schedule.depth
             require(fits, "more histories of inputs than this checker follows")
@@ -122,10 +143,6 @@ class Absorbed(ProofData):
         require((rows == np.floor(rows)).all() and (rows >= (0, 1, 0, 1, 0)).all() and (rows <= most).all(), ROWS)
         return [Schedule(*(int(entry) for entry in row)) for row in rows]
 
-    def _box(self) -> Array:
-        """Half widths of the box of the states, rounded up."""
-        return np.nextafter((1.0 + self.room) * self.r, np.inf) if self.room else self.r
-
     def _absorbs(self, subject: DrivenSystem) -> None:
         """Prove that every trajectory enters the box, and none leaves it.
 
@@ -137,9 +154,56 @@ class Absorbed(ProofData):
         words = "share must lie in [0, 1), room be positive (zero where share is) and at most 1"
         require(0.0 <= q < 1.0 and 0.0 <= self.room <= 1.0 and (self.room > 0.0 or q == 0.0), words)
         require((1.0 + self.room) - 1.0 == self.room, "room must be a number that stays itself when one is added")
+        if self.Y is not None or self.tau is not None:
+            self._in_ellipsoid(subject)
+            return
         kept, added = box_balance(subject, r, self.low, self.high)
         require((kept <= q * r * (1 - 1e-15)).all() if q else not kept.any(), "|A| r is not proved within share r")
         require((kept + added <= r * (1 - 1e-15)).all(), "a step may leave the box")
+
+    def _in_ellipsoid(self, subject: DrivenSystem) -> None:
+        """Prove that every trajectory enters ``x^T Y^-1 x <= 1 + room``, and that the box is around it.
+
+        Raises:
+            Refused: it is not proved.
+        """
+        Y, tau, q = self.Y, self.tau, self.share
+        if Y is None or tau is None:
+            raise Refused("Y and tau belong together")
+        push, bounds = pushed(subject, self.low, self.high)
+        require(
+            tau.shape == bounds.shape and (tau > 0).all() and (tau <= LIMIT).all(), "tau must be positive, one a push"
+        )
+        require(q > 1e-30, "share must be positive where there is an ellipsoid")
+        admitted = float((tau * bounds * bounds).sum()) * (1 + (len(tau) + 8) * EPS) <= 1.0
+        require(admitted, "the weights tau do not admit every value of the activation and input")
+        require(prove_positive_definite(Y).holds, "Y is not proved positive definite")
+        A = system_balls(subject.system)[0]
+        reach = (push * Ball(1.0 / tau, 4 * EPS / tau)[None, :]) @ push.T
+        keep, over = (Ball(np.array(1.0 / v), np.array(8 * EPS / v)) for v in (q, 1.0 - q))
+        slack = Y - keep * (A @ (Y @ A.T)) - over * reach
+        require(prove_ball_positive(slack), "a step may leave the ellipsoid: its inequality is not proved")
+        require((self.r * self.r * (1 - 4 * EPS) >= np.diagonal(Y)).all(), "the box is not around the ellipsoid")
+
+
+def wide_box(r: Array, room: float) -> Array:
+    """Half widths of the box of the states, rounded up."""
+    return np.nextafter((1.0 + room) * r, np.inf) if room else r
+
+
+def kept_in(box: Array, states: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Bounds of states that never leave a box."""
+    return np.maximum(states[0], -box), np.minimum(states[1], box)
+
+
+def pushed(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, Array]:
+    """``G = [B, F]`` and bounds of what it multiplies: activations first, then inputs that enter the state."""
+    _, B, _, _ = system_balls(subject.system)
+    bounds = np.full(subject.system.channels, activation(subject.activation).bound)
+    if not subject.F.any():
+        return B, bounds
+    largest = np.maximum(np.abs(low), np.abs(high))
+    return Ball.stack([[B, Ball.exact(subject.F)]]), np.concatenate([bounds, largest])
 
 
 def box_balance(subject: DrivenSystem, r: Array, low: Array, high: Array) -> tuple[Array, Array]:

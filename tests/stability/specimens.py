@@ -165,6 +165,9 @@ def specimens() -> dict[str, Specimen]:
     out["driven"] = latch_of_tanh, driven_contraction(latch_of_tanh, (-0.2, 0.2))[0]
     ends = claims_in_box(latch_of_tanh, *driven_contraction(latch_of_tanh, (-0.2, 0.2)), Deadline())
     out["driven equilibrium"], out["driven bounds"] = ((latch_of_tanh, claim) for claim in ends)
+    turned = LureSystem([[0.6, 0.5], [-0.5, 0.6]], 0.2 * np.eye(2), 0.3 * np.eye(2), dt=1.0)  # |A| does not shrink
+    spiral = DrivenSystem(turned, "tanh", np.eye(2), [1.0, -1.0])
+    out["driven, from an ellipsoid"] = spiral, driven_contraction(spiral, (-0.2, 0.2))[0]
     doubled = LayerStack([latch_of_tanh_map(0.5), latch_of_tanh_map(0.1)])
     out["driven stack"] = doubled, driven_contraction(doubled, (-0.2, 0.2))[0]
     out["ball of a spiral"] = spin, bounded(spin)

@@ -11,7 +11,7 @@ import pytest
 from stability import certify, verify
 from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
 from stability.claims.driven import ROOM, driven_contraction
-from stability.claims.driven_ends import claims_in_box
+from stability.claims.driven_ends import SETS, claims_in_box
 from stability.errors import ConfigurationError, DimensionError
 from stability.gated.cell import GatedCell
 from stability.rules.absorbed import Absorbed
@@ -283,6 +283,67 @@ def test_bent_ends_are_refused(proved, bend):
     for name, change in bend.items():
         data[name] = change(data[name])
     assert not rule(driven, replace(ends, proof=Proof("driven_bounds", data), value=data["diagonal"]))[0]
+
+
+@pytest.fixture(scope="module")
+def turning() -> tuple[DrivenSystem, Claim]:
+    """A linear part that shrinks in an ellipsoid and in no box, inputs that enter the state, too."""
+    rng = np.random.default_rng(5)
+    S, W = rng.normal(size=(2, 6, 6))
+    A = 0.8 * np.eye(6) + 0.08 * (S - S.T)
+    assert np.abs(np.linalg.eigvals(np.abs(A))).max() > 1.05
+    system = LureSystem(A, 0.2 * np.eye(6), W / np.abs(np.linalg.eigvals(W)).max(), None, (0.0, 1.0), 1.0)
+    driven = DrivenSystem(system, "tanh", 0.3 * rng.normal(size=(6, 1)), rng.choice([-1.5, 1.5], size=6), np.eye(6, 1))
+    claim, _ = driven_contraction(driven, (-0.1, 0.2), tol=1e-2)
+    assert claim.verdict is Verdict.CERTIFIED
+    return driven, claim
+
+
+def test_an_ellipsoid_takes_in_every_start_in_the_time_that_is_told(turning):
+    driven, claim = turning
+    data, rng = claim.proof.data, np.random.default_rng(0)
+    assert "h^T Y^-1 h" in claim.statement
+    x, y = 30.0 * rng.normal(size=(2, 100, 6))
+    inverse, limit = np.linalg.inv(data["Y"]), 1.0 + data["room"]
+    largest = max(float(np.einsum("ri,ij,rj->r", v, inverse, v).max()) for v in (x, y))
+    wait = int(np.ceil(np.log((largest - 1) / data["room"]) / -np.log(data["share"])))
+    settled, first = Absorbed.of({k: data[k] for k in SETS if k in data}).settled, None
+    for t in range(wait + settled + 40):
+        if t >= wait:
+            assert np.einsum("ri,ij,rj->r", x, inverse, x).max() <= limit
+            assert (np.abs(x) <= limit * data["r"]).all()
+        if t >= wait + settled:
+            d = np.linalg.norm(x - y, axis=1)
+            first = d if first is None else first
+            assert (d <= data["overshoot"] * data["rate"] ** (t - wait - settled) * first + 1e-12).all()
+        u, v = rng.choice([-0.1, 0.2], size=(2, 100, 1))
+        x, y = driven.advance(x, u), driven.advance(y, u if t >= wait + settled else v)
+
+
+BENT_ELLIPSOIDS = {
+    "a smaller ellipsoid": {"Y": lambda v: 0.5 * v},
+    "no ellipsoid": {"Y": lambda v: -v},
+    "a smaller box": {"r": lambda v: 0.99 * v},
+    "faster entry": {"share": lambda v: 0.9 * v},
+    "entry at once": {"share": lambda v: 0.0},
+    "weights that leave values out": {"tau": lambda v: 1.01 * v},
+    "weights below zero": {"tau": lambda v: -v},
+    "too few weights": {"tau": lambda v: v[:-1]},
+    "larger inputs": {"high": lambda v: v + 3.0},
+    "no weights": {"tau": None},
+    "no inequality": {"Y": None},
+}
+
+
+@pytest.mark.parametrize("bend", BENT_ELLIPSOIDS.values(), ids=BENT_ELLIPSOIDS)
+def test_bent_ellipsoids_are_refused(turning, bend):
+    driven, claim = turning
+    rule, data = RULES["driven_lmi"], dict(claim.proof.data)
+    assert rule(driven, claim)[0]
+    for name, change in bend.items():
+        data[name] = None if change is None else change(data[name])
+    data = {name: value for name, value in data.items() if value is not None}
+    assert not rule(driven, replace(claim, proof=Proof("driven_lmi", data)))[0]
 
 
 def test_where_trajectories_end_is_known_though_contraction_is_open():
