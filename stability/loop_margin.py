@@ -13,6 +13,7 @@ from stability.certify import certify
 from stability.errors import ConfigurationError, IllPosedError, UnsupportedError
 from stability.refute import refute as search
 from stability.solve.deadline import Deadline, TimeLimit
+from stability.statements import NO_SLOPES
 from stability.systems import LureSystem
 from stability.systems.subjects import as_subject
 
@@ -163,7 +164,9 @@ def loop_of(subject: Any) -> LureSystem:
         UnsupportedError: it has none, or one without channels.
     """
     system: Any = getattr(subject, "system", None)
-    if not isinstance(system, LureSystem) or not system.channels:
+    if isinstance(system, LureSystem) and not system.channels:
+        raise UnsupportedError(NO_SLOPES)
+    if not isinstance(system, LureSystem):
         raise UnsupportedError(f"a gain margin is about the slopes of a Lur'e system; {subject!r} has none")
     return system
 

@@ -15,6 +15,9 @@ from stability.systems.parts import exactly
 
 DIGITS = 4
 
+NO_SLOPES = "a linear system has no activation whose slopes could grow"
+"""Why such a system has no gain margin."""
+
 
 def at_most(value: Any, near: float | None = None) -> str:
     """An upper bound in words: the next larger number of four digits.

@@ -65,7 +65,7 @@ def growth(model: ModelRecord) -> str | None:
     count = len(order)
     names = {count - 0.5 - k: f"no. {order[k]}" for k in sorted({0, count // 2, count - 1})}
     axis = Rows(0.0, float(count), title="test sequences", names=names)
-    plot = Plot(f"{model.title}: growth along the data", Axis(0.0, float(steps), title="step"), axis, WIDTH, HEIGHT)
+    plot = Plot("Growth along the data", Axis(0.0, float(steps), title="step"), axis, WIDTH, HEIGHT)
     starts = [low for low, _, _ in LEVELS]
     levels = np.searchsorted(starts, shown, side="right") - 1
     levels = np.where(shown > 0, np.maximum(levels, 2), np.minimum(levels, 1))
@@ -102,7 +102,7 @@ def map_eigenvalues(model: ModelRecord) -> str | None:
     reach = 0.54 * float((high - low).max())
     (a, b), color = (low + high) / 2, color_of(model.place - 1)
     x, y = Axis(a - reach, a + reach, title="real part"), Axis(b - reach, b + reach, title="imaginary part")
-    plot = Plot(f"{model.title}: eigenvalues of the map that runs", x, y, WIDTH, 250.0)
+    plot = Plot("Eigenvalues of the map that runs", x, y, WIDTH, 250.0)
     square(plot)
     turn = np.linspace(0, 2 * np.pi, 181)
     plot.line(np.cos(turn), np.sin(turn), INK, width=1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from stability.statements import at_least, at_most
+from stability.statements import NO_SLOPES, at_least, at_most
 from stability.storage.artifacts import ARTIFACTS, STEPS, artifact
 
 from ..boxes import box_note
@@ -98,8 +98,10 @@ def _margins(model: ModelRecord) -> list[tuple[str, str]]:
 
 def _no_margin(model: ModelRecord) -> list[tuple[str, str]]:
     """Why a model that was asked for a margin has none, where that is no failure of a search."""
-    if model.step("margin")["status"] in ("done", "missing") or model.state == "certified":
+    if model.step("margin")["status"] in ("done", "missing"):
         return []
+    if model.state == "certified":
+        return [("stability margin", f"none: {NO_SLOPES}")] if model.step("margin")["reason"] == NO_SLOPES else []
     found = "it is refuted" if model.state == "refuted" else "stability is not proved of this model"
     return [("stability margin", f"none: it would say how far a proof of stability is from failing, and {found}")]
 

@@ -66,7 +66,7 @@ def visit(
     Args:
         page: the file.
         profile: an empty folder for the browser.
-        size: of the window.
+        size: of the page in its window.
         picture: where a picture of the whole page goes, if wanted.
         scheme: ``light`` or ``dark``, what the reader prefers.
         scripts: run in the page after that, one after the other; what the last one gives is ``answer``.
@@ -112,6 +112,10 @@ def visit(
         session = ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             ask(f"{domain}.enable", session)
+        width, height = size  # of the page itself: a window is never narrower than 500
+        ask(
+            "Emulation.setDeviceMetricsOverride", session, width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
         asked = [{"name": "prefers-color-scheme", "value": scheme}]
         ask("Emulation.setEmulatedMedia", session, features=asked)
         seen.requests.clear()

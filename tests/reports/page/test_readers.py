@@ -149,6 +149,42 @@ def test_axe_finds_nothing_at_levels_a_and_aa_and_text_has_the_contrast_of_aaa(
         assert seen.console == []
 
 
+ENLARGED = """(() => {
+  document.querySelectorAll('details').forEach(d => { d.open = true; });
+  document.documentElement.style.fontSize = '%d%%';
+  const w = window.innerWidth, wide = [], torn = [];
+  for (const e of document.body.querySelectorAll('*')) {
+    if (e.closest('.scroll, pre, svg') && !e.matches('.scroll, pre, svg')) continue;
+    const box = e.getBoundingClientRect();
+    if (box.width > 0 && (box.right > w + 1 || box.left < -1)) wide.push(e.outerHTML.slice(0, 120));
+  }
+  for (const e of document.querySelectorAll('dl.facts dt, dl.facts dd, .card p, h2, h3, h4, figcaption')) {
+    const look = getComputedStyle(e);
+    const high = e.clientHeight - parseFloat(look.paddingTop) - parseFloat(look.paddingBottom);
+    const lines = high / parseFloat(look.lineHeight || '1'), words = e.innerText.split(/\\s+/).length;
+    const long = Math.max(0, ...e.innerText.split(/\\s+/).map(word => word.length));
+    if (long < 24 && lines > words + 1.5) torn.push([e.innerText.slice(0, 80), lines, words]);
+  }
+  const body = parseFloat(getComputedStyle(document.body).fontSize);
+  return JSON.stringify([w, document.documentElement.scrollWidth, wide.slice(0, 5), torn.slice(0, 5), body]);
+})()"""
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "text"), [(390, 100), (390, 200), (1280, 200), (1920, 100)])
+def test_nothing_sticks_out_or_is_torn_whatever_the_width_and_the_size_of_text(
+    many: Path, tmp_path: Path, width: int, text: int
+) -> None:
+    seen = visit(many / "report.html", tmp_path / "profile", size=(width, 900), scripts=(ENLARGED % text,))
+    inner, scroll, wide, torn, body = json.loads(seen.answer)
+    assert inner == width
+    assert scroll <= width
+    assert wide == []
+    assert torn == []
+    assert body >= 0.15 * text
+    assert seen.console == []
+
+
 @needs_browser
 def test_tables_are_sorted_by_their_numbers_and_drawings_tell_values(many: Path, tmp_path: Path) -> None:
     """The script that the policy names runs, and says nothing to the console."""
