@@ -5,7 +5,6 @@ A criterion that holds proposes a witness; the rule that ``verify`` uses decides
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -191,9 +190,7 @@ def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificat
         bare.subject, input_box, rate=question.rate, tol=question.tol, time_limit=question.deadline
     )
     proved = claim.verdict is Verdict.CERTIFIED
-    more = () if question.rate == "any" else claims_in_box(bare.subject, claim, finding, question.deadline)
-    ball = min((c.value for c in bare.claims if c.name == "bounded" and c.value is not None), default=math.inf)
-    more = tuple(c for c in more if c.value is None or c.value < 2.0 * ball)  # a box wider than the ball says nothing
+    more = () if question.rate == "any" else claims_in_box(bare.subject, claim, finding, question.deadline, bare.claims)
     if certified:  # with one equilibrium for every input
         faster = proved and 1.0 - (claim.value or 1.0) > FASTER * (1.0 - (bare.rate or 0.0))
         more = tuple(c for c in more if c.name != "equilibrium_in_box")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ _ROOM = 1e-9
 """How much wider the box of states is than the sets, relative: other processors sum in another order."""
 
 
-def claims_in_box(subject: Any, claim: Claim, finding: Finding, deadline: Deadline) -> tuple[Claim, ...]:
+def claims_in_box(
+    subject: Any, claim: Claim, finding: Finding, deadline: Deadline, beside: Sequence[Claim] = ()
+) -> tuple[Claim, ...]:
     """Claims beside one about contraction under inputs in a box, from the sets that were made for it.
 
     Args:
@@ -29,9 +32,11 @@ def claims_in_box(subject: Any, claim: Claim, finding: Finding, deadline: Deadli
         claim: of ``driven_contraction``, certified or open.
         finding: its outcome; an open one's witness holds the data of the sets.
         deadline: asked before the sets are made again.
+        beside: what is claimed of every input.
 
     Returns:
-        ``equilibrium_in_box`` where contraction is certified, ``bounded_in_box`` wherever there are sets.
+        ``equilibrium_in_box`` where contraction is certified, ``bounded_in_box`` where there are sets and they say more
+        than ``bounded`` does.
 
     Example:
         >>> from stability.claims.driven import driven_contraction
@@ -49,7 +54,8 @@ def claims_in_box(subject: Any, claim: Claim, finding: Finding, deadline: Deadli
     if "r" not in data or deadline.stops("bounds in the box"):
         return out
     ends = _ends(subject, {key: data[key] for key in SETS if key in data})
-    return out if ends is None else (*out, ends)
+    ball = min((c.value for c in beside if c.name == "bounded" and c.value is not None), default=math.inf)
+    return out if ends is None or ends.value is None or ends.value >= 2.0 * ball else (*out, ends)
 
 
 def _ends(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:

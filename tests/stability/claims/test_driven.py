@@ -355,6 +355,10 @@ def test_where_trajectories_end_is_known_though_contraction_is_open():
     assert RULES["driven_bounds"](driven, ends)[0]
     assert ends.value < 2 * np.sqrt(8)
     assert claims_in_box(driven, claim, replace(finding, witness={}), Deadline()) == ()
+    for radius, said in ((0.1, ()), (10.0, (ends,))):  # a box wider than the ball says nothing new
+        ball = Claim("bounded", "", Verdict.CERTIFIED, value=radius)
+        found = claims_in_box(driven, claim, finding, Deadline(), (ball,))
+        assert [c.value for c in found] == [c.value for c in said]
 
 
 def test_a_network_that_contracts_anyway_has_a_faster_rate_in_a_box_beside_it():
