@@ -81,7 +81,7 @@ def leading(system: LureSystem, K: Array, rank: int = 0, known: Spectrum | None 
     if not len(values):
         return Leading(-np.inf, complex(0.0), None)
     size = excess(values, system.is_discrete)
-    upper = np.flatnonzero(values.imag >= 0)
+    upper = np.flatnonzero(np.imag(values) >= 0)
     order = upper[np.argsort(-size[upper])]
     i = int(order[min(rank, len(order) - 1)])
     value = complex(values[i])
