@@ -19,6 +19,8 @@ from stability.systems.activations import TANH_ULPS, Activation, activation
 Array = np.ndarray
 _ERROR = (2.0 * TANH_ULPS + 16.0) * EPS
 """Absolute, of anything below that is made of values of tanh in a few operations."""
+_STEPS = 4
+"""Of Newton's method, for points of tangency."""
 
 
 def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tuple[Array, Array]:
@@ -127,9 +129,26 @@ def _tanh(z: Array, near: Array, far: Array) -> tuple[Array, Array]:
 def _tangent(z: Array, t: Array) -> Array:
     """An upper bound of all quotients from ``z >= 0``: ``phi'(w)`` at a ``w`` between the point of tangency and zero.
 
-    Seen from the far side, ``tanh(w) = tanh(z) - phi'(w) (z - w)``; the bisection keeps the end for which
-    ``phi'(w) (z - w) >= tanh(z) - tanh(w)`` was seen with room for the roundings, and zero always has that.
+    Seen from the far side, ``tanh(w) = tanh(z) - phi'(w) (z - w)``; what counts is that
+    ``phi'(w) (z - w) >= tanh(z) - tanh(w)`` was seen with room for the roundings. Newton's steps end a little on that
+    side; where it is not seen there, a bisection keeps the end for which it was, and zero always has that.
     """
+    w = -np.minimum(0.5 * z, 0.5 * np.log1p(2.0 * z))
+    for _ in range(_STEPS):
+        s = np.tanh(w)
+        steep, across = 1.0 - s * s, z - w
+        w = np.clip(w + (steep * across - (t - s)) / (2.0 * s * steep * across - 1e-300), -0.5 * z, 0.0)
+    w = w * (1.0 - 1e-6)
+    s = np.tanh(w)
+    out = 1.0 - s * s + _ERROR
+    unseen = ~((1.0 - s * s) * (z - w) - (t - s) >= _ERROR * (1.0 + z - w))
+    if unseen.any():
+        out[unseen] = _bisected(z[unseen], t[unseen])
+    return out
+
+
+def _bisected(z: Array, t: Array) -> Array:
+    """The same by bisection."""
     low, high = -0.5 * z - 1e-300, np.zeros_like(z)  # the point of tangency lies between -z/2 and 0
     for _ in range(18):
         w = 0.5 * (low + high)

@@ -106,6 +106,7 @@ class LocalEllipsoids(LocalBall):
         room = ROOM * self.radius**2 / (4.0 * len(self.x) * len(net.stages))  # of the squares, for each stage
         y, shape = net.start, np.zeros((net.states, net.states))
         last: Any = None
+        raised = 0  # of the inflations: what one stage needs, the next one needs, too
         missed, ways = np.zeros(net.states), list[Passage]()
         for t, u in enumerate(self.x):
             at = 0
@@ -119,7 +120,7 @@ class LocalEllipsoids(LocalBall):
                 nominal = stage.nominal(y)
                 T = multipliers[t, at : at + len(stage.C)]
                 at += len(stage.C)
-                local, after, missed = self._stage(stage, nominal, shape, T, room, f"step {t}")
+                local, after, missed, raised = self._stage(stage, nominal, shape, T, room, f"step {t}", raised)
                 last = (stage, nominal.rows, shape, local)
                 ways.append(Passage(stage, y, sides(self.radius, shape), nominal.rows, local.reach, shape))
                 y, shape = nominal.out, after
@@ -193,9 +194,9 @@ class LocalEllipsoids(LocalBall):
         return float(left + bias - error) if left > -np.inf else -np.inf
 
     def _stage(
-        self, stage: Stage, at: Nominal, Y: Array, T: Array, room: float, where: str
-    ) -> tuple[Local, Array, Array]:
-        """The slopes of a stage, the ellipsoid after it, proved, and what its floats miss."""
+        self, stage: Stage, at: Nominal, Y: Array, T: Array, room: float, where: str, raised: int
+    ) -> tuple[Local, Array, Array, int]:
+        """The slopes of a stage, the ellipsoid after it, proved, what its floats miss, and which inflation served."""
         CY, size = spread(stage, Y)
         local = local_slopes(stage, at, size, self.radius)
         of, active = products(stage, CY, local.m), local.rho > 0
@@ -207,7 +208,7 @@ class LocalEllipsoids(LocalBall):
         sides = np.sqrt(np.maximum(np.einsum("ii->i", Y), 0.0))
         size = np.maximum(np.einsum("ii->i", out), (np.abs(G) @ sides) ** 2)
         proved = self._inequality(stage, Y, G, local.rho, T, active)
-        for inflation in _INFLATIONS:
+        for number, inflation in enumerate(_INFLATIONS[raised:], raised):
             trial = out.copy()
             trial[range(k), range(k)] += inflation * size + 1e-16 * size.max(initial=0.0) + 1e-40
             if proved(trial):
@@ -215,7 +216,7 @@ class LocalEllipsoids(LocalBall):
                     trial *= 1.0 + _THETA
                 _raise_diagonal(trial, 4 * k * EPS)  # more than what is rounded in the line above and the one below
                 trial[range(k), range(k)] += added
-                return local, trial, missed
+                return local, trial, missed, number
         raise Refused(f"{where}: the multipliers do not prove the next ellipsoid")
 
     def _missed(self, stage: Stage, at: Nominal, G: Array, Y: Array, local: Local) -> Array:
