@@ -1,6 +1,6 @@
 """Small multiples: panels of many models beside each other, one a model on the same axes, instead of on each other.
 
-What ``panels``, ``eigenvalues`` and ``local`` draw of a few models; each function gives a drawing a model with data.
+What ``panels`` and ``eigenvalues`` draw of a few models; each function gives a drawing a model with data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pandas as pd
 from ..formatting import metric_word, number, percent
 from ..stored.collect import ModelRecord, select
 from .eigenvalues import NARROW, Region, called
-from .local import radii
 from .small import DASHED, DOTTED, INK, MUTED, Axis, Plot, color_of
 
 WIDTH, HEIGHT = 240.0, 150.0
@@ -124,34 +123,6 @@ def training(models: Sequence[ModelRecord], column: str, metric: str | None = No
         end = float(frame[column].dropna().iloc[-1])
         last = percent(end) if share else number(end)
         out.append((m, plot.svg(f"{words.capitalize()} of {m.title} over epochs of training: {last} at the end")))
-    return out
-
-
-def sandwich(models: Sequence[ModelRecord]) -> Drawn:
-    """Share of inputs that is certified within a radius, and that attacks leave; between them it is not known."""
-    out = []
-    for m in models:
-        found = radii(m)
-        if found is None:
-            continue
-        correct, radius, attacked = found
-        finite = attacked[np.isfinite(attacked)]
-        end = 1.05 * max([*finite, *radius, 1e-12])
-        grid = np.repeat(np.unique([0.0, *radius, *finite, end]), 2)
-        at, right = grid[:-1], np.repeat(np.unique(grid), 2)[1:]
-        low = np.array([(correct & (radius > r)).mean() for r in at])
-        high = np.array([(correct & (attacked > r)).mean() for r in at])
-        plot = Plot(
-            m.title, Axis(0.0, end, title="radius"), Axis(0.0, 1.0, percent=True, title="accuracy"), WIDTH, HEIGHT
-        )
-        color = color_of(m.place - 1)
-        plot.band(right, low, high, color, "measured", opacity=0.25)
-        plot.line(right, high, color, "measured", dash=DASHED)
-        plot.line(right, low, color, "proved", width=2.4)
-        middle = [number(float(np.median(r[correct]))) if correct.any() else "–" for r in (radius, attacked)]
-        said = f"half are certified up to {middle[0]} and attacked from {middle[1]} on"
-        said = f"{m.title}: of the inputs classified correctly {said}"
-        out.append((m, plot.svg(said)))
     return out
 
 

@@ -103,7 +103,7 @@ def inputs(model: ModelRecord, index: int, name: str) -> str | None:
         figure.suptitle(label(model.title, 36), x=0.02, ha="left", fontsize=10.5, fontweight="bold")
         places = figure.subplots(len(groups), 2, squeeze=False)
         for row, group in zip(places, groups):
-            values, change = (_matrix(group, column) for column in ("value", "change"))
+            values, change = (matrix_of(group, column) for column in ("value", "change"))
             (_picture if values.shape[1] >= WIDE else _lines)(row, values, change, index)
             row[0].set_title(f"input {int(group['sample'].iloc[0])}", fontsize=9)
             row[1].set_title(f"change of norm {number(float(np.sqrt((change**2).sum())), 2)}", fontsize=9)
@@ -111,7 +111,7 @@ def inputs(model: ModelRecord, index: int, name: str) -> str | None:
         return to_svg(figure, name, text, [model.title])
 
 
-def _matrix(group: pd.DataFrame, column: str) -> np.ndarray:
+def matrix_of(group: pd.DataFrame, column: str) -> np.ndarray:
     """``(time, features)`` of one input; entries that are not in the table are zero."""
     t, feature = (group[key].to_numpy(dtype=int) for key in ("t", "feature"))
     out = np.zeros((int(min(max(t.max(), 0), 10**4)) + 1, int(min(max(feature.max(), 0), 10**4)) + 1))
@@ -122,12 +122,7 @@ def _matrix(group: pd.DataFrame, column: str) -> np.ndarray:
 
 def _picture(row: Sequence[Axes], values: np.ndarray, change: np.ndarray, index: int) -> None:
     """Shades of one colour for the input, of two for more and less."""
-    height, width = values.shape
-    if height * width and width / height > 8:  # a few frames of many numbers: as one line they would not be seen
-        side = int(np.ceil(np.sqrt(values.size)))
-        flat = np.zeros((2, side * side))
-        flat[0, : values.size], flat[1, : values.size] = values.ravel(), change.ravel()
-        values, change = flat.reshape(2, side, side)
+    values, change = shaded(values), shaded(change)
     span = float(np.ptp(values)) or 1.0
     _shades(row[0], (values - values.min()) / span, INK)
     largest = float(np.abs(change).max()) or 1.0
@@ -136,6 +131,17 @@ def _picture(row: Sequence[Axes], values: np.ndarray, change: np.ndarray, index:
     for axes in row:
         axes.set(xlim=(0, values.shape[1]), ylim=(values.shape[0], 0), xticks=[], yticks=[], aspect="equal")
         axes.grid(False)
+
+
+def shaded(values: np.ndarray) -> np.ndarray:
+    """What is drawn of an input: a few frames of many numbers as a square, for as one line they would not be seen."""
+    height, width = values.shape
+    if not height or width <= 8 * height:
+        return values
+    side = int(np.ceil(np.sqrt(values.size)))
+    flat = np.zeros(side * side)
+    flat[: values.size] = values.ravel()
+    return flat.reshape(side, side)
 
 
 def _shades(axes: Axes, shares: np.ndarray, color: str) -> None:

@@ -259,7 +259,7 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
                 frame = over.rename(columns={"at": "radius", "mean": "certified_accuracy"}).query("radius > 0")
                 _band(axes, frame["radius"], frame["low"], frame["high"], i)
             axes.plot(frame["radius"], frame["certified_accuracy"], color=series_color(i), linewidth=3.4, alpha=0.6)
-            rows = _attacked(m, keys)
+            rows = attacked(m, keys)
             if rows is None:
                 axes.plot([], [], color=series_color(i), linewidth=3.4, alpha=0.6, label=label(m.title))
             else:
@@ -275,7 +275,7 @@ def proved(models: Sequence[ModelRecord], keys: Mapping[str, str], title: str, n
         return to_svg(figure, name, f"{title}: {text}", titles(m for _, m, _ in known))
 
 
-def _attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
+def attacked(model: ModelRecord, keys: Mapping[str, str]) -> pd.DataFrame | None:
     """Accuracy under the strongest attack, of whole sequences or over the answers of each; ``None`` if neither."""
     frames: tuple[tuple[str, dict[str, str]], ...] = (("attacks", {}), ("attack_scores", {"metric": "accuracy"}))
     every = (rows_of(model, name, {"attack": a, **keys, **more}) for a in STRONGEST for name, more in frames)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..figures import crowd
 from ..figures import local as figures
+from ..figures import strips
 from ..formatting import count, duration, number
-from ..stored.collect import Report
+from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
-from .layout import FEW, NAMED, Section, crowded, draw, each, field, tabulate
+from .layout import FEW, NAMED, Panel, Section, crowded, draw, each, field, tabulate
 from .marks import MEASURED, PROVED
 from .protocol import protocol
+
+_SMALL = (
+    " Drawn of each model: the share of the inputs whose class is certified within a radius (thick) and that no attack "
+    "changed (dashed), with the width of the shaded strip, where the truth lies, in words; then how many inputs have "
+    "which share of their attacked radius certified; then the input that gives way first, with the change that an "
+    "attack found."
+)
+
+
+def _small(models: Sequence[ModelRecord]) -> tuple[Panel, ...]:
+    """Three small drawings of each model."""
+    both = ((strips.sandwich, (PROVED, MEASURED)), (strips.ratios, (PROVED, MEASURED)), (strips.inputs, (MEASURED,)))
+    return tuple(replace(p, made=(), marks=marks) for drawn, marks in both for p in crowded(drawn(models), "local"))
 
 
 def local(report: Report) -> Section | None:
@@ -19,9 +33,8 @@ def local(report: Report) -> Section | None:
     models = report.models
     known = [(m, i) for i, m in enumerate(models) if "local" in m.frames]
     many, said = len(models) > FEW, protocol(models, "local")
-    small = tuple(replace(p, marks=(PROVED, MEASURED)) for p in crowded(crowd.sandwich(models), "local", said))
     panels = (
-        small
+        _small(models)
         if many
         else draw(
             *each(
@@ -68,9 +81,11 @@ def local(report: Report) -> Section | None:
         "For single test inputs: a radius within which no perturbation changes the network's answer, for the stored "
         "weights in exact arithmetic (each was accepted by the checker; stability radius MODEL --proofs DIR writes the "
         "proofs), and the size of the smallest perturbation that attacks found. A certificate is about one input and "
-        "one decision: it says nothing about other inputs, nor whether the answer is right.",
+        "one decision: it says nothing about other inputs, nor whether the answer is right." + _SMALL * many,
         tables,
         panels,
         reasons_for(models, "local"),
         small=many,
+        protocol=said if many else "",
+        made=("local",) if many else (),
     ).kept

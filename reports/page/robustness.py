@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..boxes import interval
 from ..figures import panels as figures
+from ..figures import strips
 from ..formatting import METRICS, count, number
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from .answer import accuracy
-from .layout import FEW, NAMED, Panel, Section, Table, draw, field, tabulate
+from .layout import FEW, NAMED, Panel, Section, Table, crowded, draw, field, tabulate
 from .marks import HEURISTIC, MEASURED
 from .protocol import protocol
 from .strengths import strengths
@@ -90,6 +92,18 @@ def _curves(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Pan
     )
 
 
+_STRIPS = (
+    " Drawn of each model that has both: accuracy that a certified gain proves up to a radius (thick), and that the "
+    "strongest attack leaves (dashed). The truth lies in the shaded strip; its width is the mean over the radii."
+)
+
+
+def _strips(models: Sequence[ModelRecord]) -> tuple[Panel, ...]:
+    """What is proved and what attacks leave, a small drawing a model."""
+    drawn = crowded(strips.proved(models), "attacks")
+    return tuple(replace(p, made=(), marks=(HEURISTIC, MEASURED)) for p in drawn)
+
+
 def _rows(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Table, ...]:
     """A row a model in a table for every kind of perturbation."""
     clean = _clean(models)
@@ -107,7 +121,7 @@ def robustness(report: Report) -> Section | None:
     models, many = report.models, len(report.models) > FEW
     said = {step: protocol(models, step) for step in ("noise", "attacks", "robustness")}
     radii = said["robustness"]
-    panels = () if many else _curves(models, said)
+    panels = _strips(models) if many else _curves(models, said)
     tables = tabulate(
         "Certified radius: changes of the whole sequence up to this Euclidean norm do not change the "
         "answer (where there are several, each has a radius), by a certified gain (computed in double precision)",
@@ -132,8 +146,12 @@ def robustness(report: Report) -> Section | None:
         + bands(report)
         + _ranges(models)
         + _beginning(models, many)
+        + _STRIPS * bool(many and panels)
         + " A network with values to give has no curve where noise on its weights makes it diverge." * other,
         tables,
         panels,
         reasons_for(models, "noise", "attacks", "robustness"),
+        small=many,
+        protocol=f"Certified: {radii}. Attacked: {said['attacks']}" if many and panels else "",
+        made=("robustness", "attacks") if many and panels else (),
     ).kept

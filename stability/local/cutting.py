@@ -29,10 +29,12 @@ from stability.solve.deadline import Deadline
 Array = np.ndarray
 Tree = Mapping[str, Any]
 KIND = "local_pieces"
-FEW = 4
+FEW = 3
 """Numbers that may change, up to which balls are cut whether there is a time limit or not."""
 _NODES, _DEEP = 400, 24
 """Pieces tried for one radius, and cuts one below the other."""
+_ONE, _ALL = 120, 360
+"""Pieces tried for one radius, and for all together, where no time limit says how long."""
 _SYMBOLS = 1500
 """Symbols up to which pieces are tried: each costs some factorisations of that size."""
 _NEAR = (0.99, 0.95)
@@ -240,14 +242,16 @@ def from_above(question: Piecewise, low: float, high: float, guess: float) -> tu
     """
     best: tuple[float, Tree] | None = None
     trials = [high * part for part in _NEAR] if np.isfinite(high) else [max(1.2 * low, guess)]
+    unlimited, left = question.deadline.seconds is None, _ALL
     for _ in range(_TRIALS):
-        if (high <= low * (1.0 + _TOLERANCE) and not trials) or question.deadline.over:
+        if (high <= low * (1.0 + _TOLERANCE) and not trials) or question.deadline.over or left <= 0:
             break
         middle = 0.5 * (low + high) if np.isfinite(high) else 2.0 * max(low, guess)
         radius = trials.pop(0) if trials else middle
         if not low < radius < high:
             continue
-        found = question.decide(radius)
+        found = question.decide(radius, min(_ONE, left) if unlimited else _NODES)
+        left -= found.pieces if unlimited else 0
         if found.tree is not None:
             low, best = radius, (radius, found.tree)
             if found.pieces <= _CHEAP and low < _NEARER * high < np.inf:

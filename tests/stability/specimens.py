@@ -209,7 +209,7 @@ def specimens() -> dict[str, Specimen]:
     )
     out["ball of inputs in l2, in pieces"] = (
         decider(),
-        largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.32)[0],
+        largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.32, time_limit=60.0)[0],
     )
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(_witnesses())
