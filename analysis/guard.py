@@ -110,18 +110,32 @@ def check_model(model: Any) -> nn.Module:
     return model
 
 
+def as_tensor(model: nn.Module, x: Any) -> Any:
+    """A floating array of numpy as a tensor of the model's dtype and device; anything else as it is.
+
+    >>> as_tensor(nn.Linear(2, 2), np.zeros(2)).dtype
+    torch.float32
+    """
+    if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
+        return x
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    kind = {} if parameter is None else {"dtype": parameter.dtype, "device": parameter.device}
+    return torch.tensor(x, **kind)
+
+
 def check_batch(model: nn.Module, x: Any) -> Tensor:
     """Refuse an input that the model cannot take; returns ``x`` without a graph.
 
     Args:
         model: gives dtype and device.
-        x: ``(batch, time, features)``.
+        x: ``(batch, time, features)``; an array of numpy is taken in the model's dtype.
 
     Raises:
         ConfigurationError: no floating-point tensor, or one of another dtype or device than the model's.
         DimensionError: not three axes, or an empty one.
         NonFiniteError: NaN or an infinity inside.
     """
+    x = as_tensor(model, x)
     if not isinstance(x, Tensor) or not x.is_floating_point():
         got = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise ConfigurationError(f"x must be a floating-point tensor (batch, time, features), got {got}")
@@ -158,6 +172,8 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
         ConfigurationError: no integer tensor, or on another device.
         DimensionError: another shape than ``(batch,)``.
     """
+    if isinstance(y, np.ndarray) and y.dtype.kind in "iu":
+        y = torch.tensor(y.astype(np.int64), device=device)
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         got = y.dtype if isinstance(y, Tensor) else type(y).__name__
         raise ConfigurationError(f"y must be an integer tensor of class labels (batch,), got {got}")

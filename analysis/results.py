@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 import os
 import re
@@ -53,8 +54,50 @@ def named_path(text: Any) -> Any:
         return text
 
 
+ROWS = 20
+"""Rows of a table in a notebook."""
+LETTERS = 60
+"""Of a value at a prompt; of longer ones the shape or the number of entries is shown."""
+
+
+def _briefly(value: Any) -> str:
+    if isinstance(value, Tensor | np.ndarray) and value.ndim:
+        return f"{tuple(value.shape)}"
+    text = f"{value:.6g}" if isinstance(value, float) else repr(value)
+    return text if len(text) <= LETTERS else f"{len(value)} entries" if hasattr(value, "__len__") else "…"
+
+
 class Record:
-    """Base of result dataclasses: ``to_dict()`` for JSON and ``frame()`` for pandas."""
+    """Base of result dataclasses: ``to_dict()`` for JSON, ``frame()`` for pandas, a prompt's line, a notebook's table.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Found(Record):
+        ...     value: float
+        ...     curve: np.ndarray
+        >>> Found(0.1 + 0.2, np.zeros((2, 3)))
+        <Found: value 0.3, curve (2, 3)>
+        >>> "<td>0.3</td>" in Found(0.3, np.zeros(2))._repr_html_()
+        True
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__repr__" not in vars(cls):  # before a dataclass writes one that prints whole arrays
+            cls.__repr__ = Record._line
+
+    def _line(self) -> str:
+        named = [f for f in dataclasses.fields(self) if f.repr]  # type: ignore[arg-type]
+        said = (f"{f.name} {_briefly(getattr(self, f.name))}" for f in named)
+        return f"<{type(self).__name__}: {', '.join(said)}>"
+
+    def _repr_html_(self) -> str:
+        """The table that Jupyter shows: the beginning of ``frame()``; every text in it is escaped."""
+        table = self.frame()
+        more = len(table) - ROWS
+        shown = table.head(ROWS).to_html(index=False, border=0, escape=True)
+        left = f"<p>and {more} more rows in .frame()</p>" if more > 0 else ""
+        return f"<div><p>{html.escape(type(self).__name__)}</p>{shown}{left}</div>"
 
     def to_dict(self) -> dict[str, Any]:
         """All fields in JSON's own types."""

@@ -24,7 +24,7 @@ from ..models.gated import GRU, LSTM
 from ..models.network import SequenceModel
 from ..models.recurrent import RecurrentLayer
 from ..models.tensors import check_sequence, state_leaves
-from .guard import answer, check_model
+from .guard import answer, as_tensor, check_model
 
 GATE_LETTERS = {3: "rzn", 4: "ifgo"}  # the order of the blocks in torch.nn's weight_hh
 
@@ -264,6 +264,7 @@ def layer_inputs(model: nn.Module, x: Any, part: str | None = None) -> Any:
         >>> layer_inputs(model, torch.zeros(5, 7, 2)).shape
         torch.Size([5, 7, 3])
     """
+    x = as_tensor(model, x)
     if part is None and (isinstance(model, SequenceModel | DeepNetwork) or len(recurrent_layers(model)) != 1):
         return x
     path, module = _named(model, part)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
-from ..guard import check_int, check_kind, check_model, untouched
+from ..guard import as_tensor, check_int, check_kind, check_model, untouched
 from ..kernels.swap import written_out
 from ..memory import kept_memory
 from .lanczos import Krylov, lanczos, random_direction
@@ -305,6 +305,7 @@ def hessian_of(
     Yields:
         The operator.
     """
+    x, y = as_tensor(model, x), torch.from_numpy(y) if isinstance(y, np.ndarray) and y.dtype.kind in "iuf" else y
     batches = batches_of(x, y, batch_size)
     with untouched(check_model(model)), kept_memory():
         yield HessianOperator(model, batches, loss or cross_entropy, select_parameters(model, parameters))

@@ -144,6 +144,8 @@ class SpectrumTracker:
             raise ConfigurationError(f"every must be a positive integer, got {every!r}")
         if margins is not None and (isinstance(margins, str) or any(name not in MARGINS for name in margins)):
             raise ConfigurationError(f"margins must be a list of names from {', '.join(MARGINS)}, got {margins!r}")
+        if not isinstance(model, nn.Module):
+            raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         self.model = model
         self.every = every
         self.probe = probe

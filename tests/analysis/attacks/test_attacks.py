@@ -349,7 +349,7 @@ X, Y = torch.full((4, T, F), 0.5, dtype=torch.float64), torch.zeros(4, dtype=tor
         (X[0], Y, {}, DimensionError, "batch, time, features"),
         (X[:0], Y[:0], {}, DimensionError, "empty"),
         (X.float(), Y, {}, ConfigurationError, "convert x"),
-        (X.numpy(), Y, {}, ConfigurationError, "ndarray"),
+        (X.tolist(), Y, {}, ConfigurationError, "list"),
         (X * float("nan"), Y, {}, NonFiniteError, "x holds"),
         (X, Y[:2], {}, DimensionError, "one label"),
         (X, Y.double(), {}, ConfigurationError, "integer tensor"),
