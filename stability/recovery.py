@@ -182,7 +182,8 @@ def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
         return False
     keys = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau")
     own = claim.proof.data
-    return all((key in own) == (key in data) and np.array_equal(own.get(key), data.get(key)) for key in keys)
+    same = (key for key in keys if key in own or key in data)
+    return all(key in own and key in data and np.array_equal(own[key], data[key]) for key in same)
 
 
 def _positive(name: str, value: Any) -> float:
