@@ -27,7 +27,7 @@ def nominal_slopes(stage: Stage, at: Nominal) -> Array:
     return stage.tangents(at.rows, at.offset)[0]
 
 
-def weights(net: Stages, run: list[Nominal], y: Array, margins: Array) -> list[Array]:
+def weights(net: Stages, run: list[Nominal], y: Array, margins: Array, regular: float = 1.0) -> list[Array]:
     """``W`` of every stage: what its output is worth.
 
     Args:
@@ -35,6 +35,7 @@ def weights(net: Stages, run: list[Nominal], y: Array, margins: Array) -> list[A
         run: the nominal run of ``B`` samples.
         y: ``(B,)`` their classes.
         margins: ``(B, k)`` logit of the class less the others'; those of the class itself are infinite.
+        regular: the part of what all rows see, beside what the margins see.
 
     Returns:
         For every stage of every step ``(B, k2, k2)``, of trace 2 at most.
@@ -46,7 +47,7 @@ def weights(net: Stages, run: list[Nominal], y: Array, margins: Array) -> list[A
     out: list[Array] = []
     for index in range(len(run) - 1, -1, -1):
         stage, at = net.stages[index % per_step], run[index]
-        out.append(_unit(turned(marks) @ marks) + _unit(seen))
+        out.append(_unit(turned(marks) @ marks) + regular * _unit(seen))
         G = gain(stage, nominal_slopes(stage, at))
         marks, seen = marks @ G, turned(G) @ seen @ G + stage.C.T @ stage.C
         if stage.fresh:

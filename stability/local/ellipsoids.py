@@ -34,6 +34,8 @@ from stability.solve.deadline import Deadline
 Array = np.ndarray
 _EVALUATIONS, _REFINED = 18, 3
 _TOLERANCE, _FINE = 1e-3, 1e-8
+_ALONE = 1e-9
+"""The part of all rows in the weights, where one class is looked at alone."""
 _SMALL = 3e6
 """Operations of one evaluation of a sample, roughly, below which the radius is found to ``_FINE``."""
 _NEAR = 0.3
@@ -65,7 +67,13 @@ def _traces(W: Array) -> Array:
 
 
 def _search(
-    task: Task, run: list[Nominal], worth: list[Array], upper: Array, tolerance: float, deadline: Deadline
+    task: Task,
+    run: list[Nominal],
+    worth: list[Array],
+    upper: Array,
+    tolerance: float,
+    deadline: Deadline,
+    refine: int | None = None,
 ) -> tuple[Array, Array, Array]:
     """Radii ``(B,)`` that hold, with their multipliers and shares; zero where none was found.
 
@@ -89,7 +97,7 @@ def _search(
         share, good = made.share, made.share < 1.0
         held, failed = left[good], left[~good]
         low[held], found[held], shares[held], high[failed] = e[good], made.T[good], made.tau[good], e[~good]
-        now = good & (share >= _NEAR) & (better[left] < _REFINED)
+        now = good & (share >= _NEAR) & (better[left] < (_REFINED if refine is None else refine))
         if now.any():
             _refine(part, made, worth, now, left[now])
             again = left[now]
@@ -122,6 +130,30 @@ def _searched(
     for W, better in zip(worth, own):
         W[some] = better
     radius, T, tau = out
+    return radius, T, tau
+
+
+def _nearest_alone(
+    task: Task,
+    run: list[Nominal],
+    away: Array,
+    upper: Array,
+    tolerance: float,
+    deadline: Deadline,
+    found: tuple[Array, Array, Array],
+) -> tuple[Array, Array, Array]:
+    """What was found, or better: the shares of the steps made for the nearest class alone.
+
+    Sums of ellipsoids touch what they stand for in one direction; where the other classes are far enough, that of the
+    nearest one is all that counts, and an affine network's radius is met.
+    """
+    rows = np.arange(len(away))
+    alone = np.full(task.margins.shape, np.inf)
+    alone[rows, away.argmin(axis=1)] = task.margins[rows, away.argmin(axis=1)]
+    worth = weights(task.net, run, task.y, alone, _ALONE)
+    other = _search(task, run, worth, upper, tolerance, deadline, refine=0)
+    larger = other[0] > found[0]
+    radius, T, tau = (np.where(larger.reshape(-1, *[1] * (new.ndim - 1)), new, old) for new, old in zip(other, found))
     return radius, T, tau
 
 
@@ -198,6 +230,8 @@ def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array]:
                 left &= shares < _ENDED
             tolerance = _FINE if fine else _TOLERANCE
             radius, T, tau = _searched(task, run, worth, np.flatnonzero(left), limit, tolerance, deadline)
+            if fine and asked.budget == "step":
+                radius, T, tau = _nearest_alone(task, run, away, limit, tolerance, deadline, (radius, T, tau))
         far = np.minimum(limit, 1.5 * away.min(axis=1))
         for i, sample in enumerate(part):
             first = ball = Ball(float(radius[i]), T[i], [])

@@ -193,3 +193,20 @@ def test_inputs_are_checked():
     ):  # fmt: skip
         with pytest.raises(StabilityError):
             largest_balls(made, **arguments)
+
+
+def test_with_a_budget_for_each_step_affine_networks_are_exact() -> None:
+    rng = np.random.default_rng(9)
+    system = LureSystem(0.5 * np.eye(3), np.eye(3), rng.normal(size=(3, 3)) / 2, dt=1.0, slope=(1.0, 1.0))
+    network = Classifier(DrivenSystem(system, "identity", rng.normal(size=(3, 2))), rng.normal(size=(3, 3)))
+    x = rng.normal(size=(4, 4, 2))
+    labels = network.logits(x).argmax(axis=1)
+    zero = network.logits(np.zeros((1, 4, 2)))[0]
+    rows = np.stack([network.logits(unit.reshape(1, 4, 2))[0] - zero for unit in np.eye(8)])  # (8, k)
+    for k, claim in enumerate(largest_balls(network, x, labels, norm="l2", budget="step")):
+        margin = network.logits(x[k])[labels[k]] - network.logits(x[k])
+        steep = np.linalg.norm((rows - rows[:, [labels[k]]]).reshape(4, 2, 3), axis=1).sum(axis=0)
+        truth = min(margin[j] / steep[j] for j in range(3) if j != labels[k])
+        assert claim is not None
+        assert abs(claim.value / truth - 1.0) < 1e-6
+        assert claim.value <= truth
