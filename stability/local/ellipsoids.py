@@ -145,8 +145,10 @@ def _nearest_alone(
     """What was found, or better: the shares of the steps made for the nearest class alone.
 
     Sums of ellipsoids touch what they stand for in one direction; where the other classes are far enough, that of the
-    nearest one is all that counts, and an affine network's radius is met.
+    nearest one is all that counts, and an affine network's radius is met. Tried on small problems alone.
     """
+    if task.budget != "step" or tolerance > _FINE:
+        return found
     rows = np.arange(len(away))
     alone = np.full(task.margins.shape, np.inf)
     alone[rows, away.argmin(axis=1)] = task.margins[rows, away.argmin(axis=1)]
@@ -230,8 +232,7 @@ def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array]:
                 left &= shares < _ENDED
             tolerance = _FINE if fine else _TOLERANCE
             radius, T, tau = _searched(task, run, worth, np.flatnonzero(left), limit, tolerance, deadline)
-            if fine and asked.budget == "step":
-                radius, T, tau = _nearest_alone(task, run, away, limit, tolerance, deadline, (radius, T, tau))
+            radius, T, tau = _nearest_alone(task, run, away, limit, tolerance, deadline, (radius, T, tau))
         far = np.minimum(limit, 1.5 * away.min(axis=1))
         for i, sample in enumerate(part):
             first = ball = Ball(float(radius[i]), T[i], [])
