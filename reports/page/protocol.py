@@ -18,7 +18,7 @@ def protocol(models: Sequence[ModelRecord], step: str) -> str:
 
     Args:
         models: the records.
-        step: a key of ``stability.storage.artifacts.STEPS``.
+        step: a key of ``stability.storage.artifacts.STEPS``, or ``deepfool``, one of the attacks of its step.
 
     Returns:
         A line; where models differ, one after the other; empty where nothing was recorded.
@@ -79,6 +79,11 @@ def _attacks(model: ModelRecord) -> str:
     pgd = _some("PGD ", steps, f" steps from one random start, {loss}")
     weak = "a weak attack: stronger ones find more" if isinstance(steps, int) and steps < ENOUGH else ""
     return n and _list(n, pgd, weak, _clipped(model), _BAND)
+
+
+def _deepfool(model: ModelRecord) -> str:
+    n = _n(model, "attacks")
+    return n and _list(n, "DeepFool, drawn back to where the class changes", _clipped(model), _BAND)
 
 
 def _strong(model: ModelRecord) -> str:
@@ -178,6 +183,7 @@ _LINES: dict[str, Callable[[ModelRecord], str]] = {
     "performance": _performance,
     "noise": _noise,
     "attacks": _attacks,
+    "deepfool": _deepfool,
     "robustness": _robustness,
     "local": _local,
     "norms": _norms,

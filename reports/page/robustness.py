@@ -70,13 +70,18 @@ def _clean(models: Sequence[ModelRecord]) -> dict[str, float]:
     return {name: known[0] for name, known in found if known is not None}
 
 
+def _asked(step: str, keys: Mapping[str, str]) -> str:
+    """Whose protocol it is."""
+    return "deepfool" if keys.get("attack") == "deepfool" else step
+
+
 def _curves(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Panel, ...]:
     """All models in a panel for every kind of perturbation."""
     out: tuple[Panel, ...] = ()
     for step, keys, title, axis in PLANS:
         name = "-".join((step, *keys.values())).replace("_", "-")
         svg = figures.sweep(models, step, keys, title, axis, name, _clean(models))
-        out += draw((svg, ""), marks=(MEASURED,), protocol=said[step], made=(step,))
+        out += draw((svg, ""), marks=(MEASURED,), protocol=said[_asked(step, keys)], made=(step,))
     for step, keys, title, axis in SCORED:
         frame = SCORES[step]
         name = "-".join((frame, *keys.values())).replace("_", "-")
@@ -107,10 +112,12 @@ def _strips(models: Sequence[ModelRecord]) -> tuple[Panel, ...]:
 def _rows(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Table, ...]:
     """A row a model in a table for every kind of perturbation."""
     clean = _clean(models)
-    told: dict[str, dict[str, Any]] = {s: {"protocol": line, "step": s, "clean": clean} for s, line in said.items()}
+    told: dict[str, dict[str, Any]] = {
+        s: {"protocol": line, "step": "attacks" if s == "deepfool" else s, "clean": clean} for s, line in said.items()
+    }
     out: tuple[Table, ...] = ()
     for step, keys, title, axis in PLANS:
-        out += strengths(models, step, keys, f"{title}: accuracy by {axis}", **told[step])
+        out += strengths(models, step, keys, f"{title}: accuracy by {axis}", **told[_asked(step, keys)])
     for step, keys, title, axis in SCORED:
         out += strengths(models, SCORES[step], keys, f"{title} by {axis}", **{**told[step], "clean": {}})
     return out
@@ -119,7 +126,7 @@ def _rows(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Table
 def robustness(report: Report) -> Section | None:
     """Accuracy, or what else a task is measured by, under noise and attack, and what is proved of it."""
     models, many = report.models, len(report.models) > FEW
-    said = {step: protocol(models, step) for step in ("noise", "attacks", "robustness")}
+    said = {step: protocol(models, step) for step in ("noise", "attacks", "deepfool", "robustness")}
     radii = said["robustness"]
     panels = _strips(models) if many else _curves(models, said)
     tables = tabulate(
