@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
+from stability.storage.artifacts import STEPS
 
 from ..formatting import duration, metric, verdict_word
 from .console import Interrupted, time_left
@@ -247,7 +248,12 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
             lines.append(f"  {len(m.trainings.runs)} trainings: {verdict_counts(m)}")
         lines += [f"  {note}" for note in notes(m.certificate, box_note(m.analysis))]
         lines += [f"  {hint}: {command}" for hint, command in model_advice(m, base)]
-        lines += [f"  not run: {', '.join(i.steps)} ({i.text})" for i in missing(m, base=base) if i.reason != why]
+        none = (STEPS["margin"],)  # what a model without a proof cannot have was not left out
+        lines += [
+            f"  {'none' if i.steps == none else 'not run'}: {', '.join(i.steps)} ({i.text})"
+            for i in missing(m, base=base)
+            if i.reason != why
+        ]
     lines += [f"{name}: failed ({why})" for name, why in lost.items()]
     seconds = result.settings.get("seconds")
     took = f" (in {duration(seconds)})" if seconds is not None else ""
