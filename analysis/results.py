@@ -7,6 +7,7 @@ import html
 import math
 import os
 import re
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,9 @@ def _briefly(value: Any) -> str:
     if isinstance(value, Tensor | np.ndarray) and value.ndim:
         return f"{tuple(value.shape)}"
     text = f"{value:.6g}" if isinstance(value, float) else repr(value)
-    return text if len(text) <= LETTERS else f"{len(value)} entries" if hasattr(value, "__len__") else "…"
+    if len(text) <= LETTERS:
+        return text
+    return f"{len(value)} entries" if isinstance(value, Sized) else "…"
 
 
 class Record:

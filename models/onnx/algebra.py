@@ -161,9 +161,9 @@ class Body:
         if op == "Shrink":
             ends = [-float(options.get("lambd", 0.5)), float(options.get("bias", 0.0))]
         else:
-            stated = [np.squeeze(self.read(k)) if k else None for k in node.input[1:]]
+            stated = [self.read(k) if k else None for k in node.input[1:]]
             ends = [*stated, *(options.get(key) for key in ("min", "max")[len(stated) :])]
-        if ends != [-1.0, 1.0]:
+        if any(isinstance(end, Affine) or np.size(end) != 1 for end in ends) or [*map(np.squeeze, ends)] != [-1.0, 1.0]:
             raise self.refuse(f"{op} with other bounds than -1 and 1")
         return self._new("saturation" if op == "Clip" else "deadzone", z)
 

@@ -91,10 +91,10 @@ class Activation:
     def rise(self, z: Array, v: Array) -> Array:
         """``phi(z + v) - phi(z)`` of a piecewise linear one, from the lengths of its pieces in between."""
         edges = (-np.inf, *self.kinks, np.inf)
-        parts = (
-            slope * (np.clip(z + v, *ends) - np.clip(z, *ends)) for slope, *ends in zip(self.pieces, edges, edges[1:])
-        )
-        return np.asarray(sum(parts))
+        out = np.zeros(np.broadcast(z, v).shape)
+        for slope, low, high in zip(self.pieces, edges, edges[1:]):
+            out = out + slope * (np.clip(z + v, low, high) - np.clip(z, low, high))
+        return out
 
 
 def _sigmoid(z: Array) -> Array:

@@ -91,6 +91,13 @@ def test_one_activation_to_the_last_bit(op, name, slope, options, w, tmp_path):
     assert subject.system.slope == slope
 
 
+@pytest.mark.parametrize("bounds", ["one low", "low low", "low", "low z", "low two"])
+def test_other_bounds_of_a_clip_are_refused(bounds, w, tmp_path):
+    ends = {"low": np.array(-1.0), "one": np.array(1.0), "two": np.array(2.0)}
+    with pytest.raises(UnsupportedError, match="other bounds than -1 and 1"):
+        read(tmp_path / "m.onnx", [*PLAIN, node("Clip", f"z {bounds}", "next")], **w, **ends)
+
+
 def test_every_affine_operator_to_the_last_bit(w, tmp_path):
     """next = 2 (V h) - (h / 4) + [-(x U)] + tanh(...) * g, with a bias of Gemm and a sum of three."""
     g, V = np.array([[0.5, -1.0, 2.0]]), np.arange(9.0).reshape(N, N) / 8
