@@ -25,66 +25,15 @@ Source: B. Pearlmutter, "Fast exact multiplication by the Hessian", Neural Compu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from stability.systems.activations import ACTIVATIONS
-
 from ...models.scans.unrolled import FUSED
+from .back import Back, Map, Sums, bend_of, slope_of, stepped_by, way_back
 from .prefixes import Prefixes, apart
 from .products import no_third
-
-LEAK = ACTIVATIONS["leaky_relu"].slope[0]
-
-
-@dataclass(frozen=True)
-class Map:
-    """What a step is besides its matrices.
-
-    Attributes:
-        activation: a name in ``stability.models.options.TORCH_ACTIVATIONS``.
-        keep: ``kappa``, 0 or 1.
-        length: the multiple of the identity that ``B`` is where none is given.
-    """
-
-    activation: str
-    keep: int = 0
-    length: float = 1.0
-
-
-def _slope(activation: str, c: Tensor) -> Tensor:
-    """``phi'(z)`` as a function of ``c = phi(z)``."""
-    if activation == "saturation":
-        return (c.abs() < 1.0).to(c.dtype)
-    if activation == "deadzone":
-        return (c != 0.0).to(c.dtype)
-    if activation in ("relu", "leaky_relu"):
-        below = torch.full_like(c, 0.0 if activation == "relu" else LEAK)
-        return below.masked_fill_(c > 0, 1.0)
-    return 1.0 - c * c if activation == "tanh" else c * (1.0 - c)
-
-
-def _bend(activation: str, c: Tensor) -> Tensor | None:
-    """``phi''(z)`` as a function of ``c = phi(z)``; ``None`` for zero."""
-    if ACTIVATIONS[activation].kinks:
-        return None
-    return _slope(activation, c).mul_(-2.0 * c if activation == "tanh" else 1.0 - 2.0 * c)
-
-
-def _stepped(kind: Map, M: Tensor, m: int) -> tuple[Tensor, bool]:
-    """``M`` with ``kappa`` added to ``A``, and whether ``kappa`` is still to be added, for want of an ``A``.
-
-    The sum rounds as much as the addition of states does that it stands for.
-    """
-    n = M.shape[1]
-    if not kind.keep or len(M) == m:
-        return M, bool(kind.keep)
-    M = M.clone()
-    M[:n].diagonal().add_(1.0)
-    return M, False
 
 
 class _Steps(torch.autograd.Function):
@@ -118,7 +67,7 @@ class _Steps(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.kind, ctx.tree, ctx.differentiated = kind, tree, []
         still = torch.zeros_like(M)
-        ctx.save_for_backward(states, z, still, channels, _slope(kind.activation, channels), h0, M, B)
+        ctx.save_for_backward(states, z, still, channels, slope_of(kind.activation, channels), h0, M, B)
         return states, states[-tree.sizes[-1] :].clone(), z, still
 
     @staticmethod
@@ -132,149 +81,9 @@ class _Steps(torch.autograd.Function):
             fixed = (ctx.kind, ctx.tree, wanted, ctx.differentiated)
             return None, None, *_Adjoint.apply(fixed, channels, slope, g, g_last, states, z, still, h0, M, B)
         also = None if turned is None else (ctx.differentiated[0], turned)
-        sums = _Sums(states, h0, channels, M if wanted[0] else None, B if wanted[1] else None)
-        back = _back(ctx.kind, ctx.tree, slope, (g, g_last, g_z), (h0 is not None, M, B), sums, also)
+        sums = Sums(states, h0, channels, M if wanted[0] else None, B if wanted[1] else None)
+        back = way_back(ctx.kind, ctx.tree, slope, (g, g_last, g_z), (h0 is not None, M, B), sums, also)
         return None, None, back.delta, back.first, sums.by_M, sums.by_B
-
-
-class _Sums:
-    """``sum_t e_t h_{t-1}^T`` and ``sum_t lambda_t c_t^T``, step by step while what is multiplied is at hand.
-
-    Args:
-        states: ``(rows, n)``.
-        h0: what is before them; ``None`` for zero.
-        channels: ``(rows, m)``.
-        M: whose gradient is wanted; or none.
-        B: likewise.
-    """
-
-    def __init__(self, states: Tensor, h0: Tensor | None, channels: Tensor, M: Tensor | None, B: Tensor | None) -> None:
-        self.states, self.h0, self.channels = states, h0, channels
-        self.by_M, self.by_B = (None if part is None else torch.zeros_like(part) for part in (M, B))
-
-    def add(self, tree: Prefixes, t: int, before: Tensor, l: Tensor) -> None:
-        """The terms of a time; ``before`` is ``e_t`` on the rows of the time before."""
-        h = tree.at(t - 1, self.states) if t else self.h0
-        if self.by_M is not None and h is not None:
-            self.by_M.addmm_(before.mT, h)
-        if self.by_B is not None:
-            self.by_B.addmm_(l.mT, tree.at(t, self.channels))
-
-
-class _Back(NamedTuple):
-    """Of a way back: ``delta``; ``lambda`` and ``B^T lambda``, if they are kept; ``e`` where it is multiplied.
-
-    ``later[t]`` is ``e_{t+1}`` on the rows of ``t``, ``start`` is ``e_1`` on those of ``h_0``, ``first`` its cotangent.
-    """
-
-    delta: Tensor
-    lam: Tensor
-    steep: Tensor
-    later: list[Tensor]
-    start: Tensor
-    first: Tensor | None
-
-
-class _Rooms(NamedTuple):
-    """Where a way back writes, time by time: ``e``, ``lambda`` and ``B^T lambda``."""
-
-    e: Sequence[Tensor]
-    lam: Sequence[Tensor]
-    steep: Sequence[Tensor]
-    kept: tuple[Tensor, Tensor]
-
-
-def _rooms(tree: Prefixes, delta: Tensor, matrices: tuple[bool, Tensor, Tensor | None], kept: bool) -> _Rooms:
-    """For all times where ``lambda`` is kept, else for two times in turns."""
-    _, M, B = matrices
-    (k, n), m = M.shape, delta.shape[1]
-
-    def room(width: int) -> tuple[Tensor, Sequence[Tensor]]:
-        if kept:
-            whole = delta.new_empty(len(delta), width)
-            return whole, tree.cut(whole)
-        whole = delta.new_empty(2, max(tree.sizes), width)
-        return whole, [whole[t % 2, :size] for t, size in enumerate(tree.sizes)]
-
-    if k > m:
-        e, es = room(k)
-        lam, lams = e[..., :n], [part[:, :n] for part in es]
-    else:  # nothing but delta
-        (lam, lams), es = room(n), tree.cut(delta)
-    steep, steeps = (lam, lams) if B is None else room(m)
-    return _Rooms(es, lams, steeps, (lam, steep))
-
-
-def _pull(out: Tensor, after: tuple[Tensor, Tensor], before: tuple[Any, Any] | None, behind: Tensor | None) -> None:
-    """Write the sum of one or two products, and ``behind``."""
-    torch.mm(*after, out=out)
-    if before is not None:
-        out.addmm_(*before)
-    if behind is not None:
-        out.add_(behind)
-
-
-def _back(
-    kind: Map,
-    tree: Prefixes,
-    slope: Tensor,
-    grads: tuple[Tensor | None, Tensor | None, Tensor | None],
-    matrices: tuple[bool, Tensor, Tensor | None],
-    sums: _Sums,
-    also: tuple[_Back, Tensor] | None = None,
-    kept: bool = False,
-) -> _Back:
-    """The gradient's recurrence from cotangents of all states, of the last ones and of ``z``.
-
-    Args:
-        kind: of the step.
-        tree: rows of each time.
-        slope: ``phi'(z)``.
-        grads: any of them may be none.
-        matrices: whether there is an ``h_0``, ``M``, ``B``.
-        sums: the gradients by these, which are added to.
-        also: an earlier way back, and ``Omega``: ``Omega^T e_{t+1}`` of that one is added to ``lambda_t``.
-        kept: whether ``lambda`` and ``e`` are kept for all times.
-    """
-    g_last = grads[1]
-    g, g_z = (None if part is None else tree.cut(part) for part in (grads[0], grads[2]))
-    has_start, M, B = matrices
-    earlier, turn = also or (None, None)
-    n, m = M.shape[1], slope.shape[1]
-    delta = torch.empty_like(slope)
-    rooms = _rooms(tree, delta, matrices, kept)
-    stepped, keep = _stepped(kind, M, m)
-    later: list[Tensor] = []
-    behind = None
-    parts = [*zip(range(len(tree.sizes)), rooms.lam, rooms.e, tree.cut(delta), tree.cut(slope), rooms.steep)]
-    for t, l, e_t, d_t, s_t, mu in reversed(parts):
-        if later:
-            _pull(l, (later[-1], stepped), earlier and (earlier.later[t], turn), behind)
-        else:
-            l.zero_() if g_last is None else l.copy_(g_last)
-        if g is not None:
-            l.add_(g[t])
-        if B is not None:
-            torch.mm(l, B, out=mu)
-        _steepened(mu, s_t, 1.0 if B is not None else kind.length, None if g_z is None else g_z[t], d_t)
-        if e_t is not d_t:
-            e_t[:, -m:].copy_(d_t)
-        later.append(tree.gathered(t, e_t))
-        behind = tree.gathered(t, l) if keep else None
-        sums.add(tree, t, later[-1], l)
-    start, first = later.pop(), None
-    if has_start:
-        first = start.new_empty(len(start), n)
-        _pull(first, (start, stepped), earlier and (earlier.start, turn), behind)
-    return _Back(delta, *rooms.kept, later[::-1], start, first)
-
-
-def _steepened(mu: Tensor, slope: Tensor, factor: float, more: Tensor | None, out: Tensor) -> None:
-    """Write ``factor mu slope``, and ``more``."""
-    if more is None:
-        torch.mul(mu, slope, out=out).mul_(factor)
-    else:
-        torch.addcmul(more, mu, slope, value=factor, out=out)
 
 
 class _Adjoint(torch.autograd.Function):
@@ -289,8 +98,8 @@ class _Adjoint(torch.autograd.Function):
         channels, slope, g, g_last, states, _, _, h0, M, B = tensors
         if differentiated:
             raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
-        sums = _Sums(states, h0, channels, M if wanted[0] else None, B if wanted[1] else None)
-        back = _back(kind, tree, slope, (g, g_last, None), (h0 is not None, M, B), sums, kept=True)
+        sums = Sums(states, h0, channels, M if wanted[0] else None, B if wanted[1] else None)
+        back = way_back(kind, tree, slope, (g, g_last, None), (h0 is not None, M, B), sums, kept=True)
         delta = back.delta.clone() if len(M) == slope.shape[1] else back.delta  # what goes out is not kept: no cycle
         back = back._replace(delta=delta.new_empty(0))
         differentiated.append(back)
@@ -303,11 +112,11 @@ class _Adjoint(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         kind: Map = ctx.kind
         tree: Prefixes = ctx.tree
-        back: _Back = ctx.back
+        back: Back = ctx.back
         channels, slope, states, h0, M, B = ctx.saved_tensors
         no_third(first_order=True)
         by_drive, by_first, by_M, by_B = cotangents
-        if ctx.curve is None and (bend := _bend(kind.activation, channels)) is not None:
+        if ctx.curve is None and (bend := bend_of(kind.activation, channels)) is not None:
             ctx.curve = bend.mul_(back.steep).mul_(kind.length if B is None else 1.0)
         moved = Moved(by_drive, by_first, by_M, None if by_B is None else (channels, by_B))
         to_M = torch.zeros_like(M)
@@ -345,7 +154,7 @@ def _tangent(
     seen: tuple[Tensor, Tensor | None],
     moved: Moved,
     factors: tuple[Tensor, Tensor | None],
-    onto: tuple[_Back, Tensor],
+    onto: tuple[Back, Tensor],
     matrices: tuple[Tensor, Tensor | None],
     ps: Sequence[Tensor],
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -356,7 +165,7 @@ def _tangent(
     """
     (slope, curve), (M, B) = factors, matrices
     m, n = slope.shape[1], M.shape[1]
-    stepped, keep = _stepped(kind, M, m)
+    stepped, keep = stepped_by(kind, M, m)
     M_t, turn = stepped.mT.contiguous(), None if moved.of_M is None else moved.of_M.mT.contiguous()
     turned = None if B is None else torch.empty_like(slope)
     to_z = None if curve is None else torch.empty_like(curve)

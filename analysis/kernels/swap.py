@@ -14,9 +14,10 @@ from ...models.lure import LureLayer
 from ...models.network import SequenceModel, over_time
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import check_sequence
+from .back import Map
 from .convolution import Window, convolution
 from .lstm import lstm_states
-from .lure import Map, lure_states
+from .lure import lure_states
 from .pieces import pooled, rectified
 from .prefixes import Prefixes, apart, joined
 from .products import rows

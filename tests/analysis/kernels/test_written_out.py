@@ -10,7 +10,8 @@ from torch import nn
 
 from stability.analysis.curvature.products import HessianOperator, cross_entropy, select_parameters
 from stability.analysis.kernels import swap
-from stability.analysis.kernels.lure import Map, lure_states
+from stability.analysis.kernels.back import Map
+from stability.analysis.kernels.lure import lure_states
 from stability.analysis.kernels.swap import written_out
 from stability.models.contracting import ContractingRNN
 from stability.models.elman import ElmanRNN
