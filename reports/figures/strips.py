@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from ..formatting import number, percent
-from ..stored.collect import ModelRecord
+from ..stored.collect import ModelRecord, select
 from .crowd import HEIGHT, WIDTH, Drawn
 from .local import LEVELS, WIDE, matrix_of, radii, shaded
 from .panels import attacked
@@ -86,10 +86,11 @@ def inputs(models: Sequence[ModelRecord]) -> Drawn:
         frame = m.frames.get("local_inputs")
         if frame is None or frame.empty:
             continue
-        group = frame[frame["sample"] == frame["sample"].iloc[0]]
+        sample = frame["sample"].to_numpy()[0]
+        group = select(frame, sample=sample)
         values, change = (matrix_of(group, column) for column in ("value", "change"))
         size = number(float(np.sqrt((change**2).sum())), 2)
-        said = f"Input {int(group['sample'].iloc[0])} of {m.title} and the change of norm {size} that misclassifies it"
+        said = f"Input {int(sample)} of {m.title} and the change of norm {size} that misclassifies it"
         words = f"changed by {size}"
         out.append((m, (_picture if values.shape[1] >= WIDE else _lines)(m, values, change, words, said)))
     return out
