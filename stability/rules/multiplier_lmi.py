@@ -30,7 +30,7 @@ from stability.certificate import Claim
 from stability.rigor.definite import LARGEST, gamma, is_symmetric, prove_positive_definite, spectral_bounds
 from stability.rules.fields import AnyArray, Number, ProofData, require
 from stability.rules.registry import Outcome, certifies, reason_of
-from stability.statements import at_most, contraction, decays, subject_phrase, whom
+from stability.statements import at_least, at_most, contraction, decays, subject_phrase, whom
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.discretisation import step_matrices
 from stability.systems.statespace import LureMatrices
@@ -214,7 +214,7 @@ class Decay(ProofData):
         reason = reason_of(check_lmi(system, self.P, self.L, self.rate))
         require(0.0 < self.p_min <= self.p_max, "p_min and p_max must satisfy 0 < p_min <= p_max")
         self.require_metric()
-        return f"{reason}; {self.p_min:.3g} I < P < {self.p_max:.3g} I"
+        return f"{reason}; {at_least(self.p_min)} I < P < {at_most(self.p_max)} I"
 
     def require_metric(self) -> None:
         """Prove that ``p_min`` and ``p_max`` are bounds of ``P``, and the overshoot is that of the two.

@@ -24,7 +24,7 @@ from stability.rules.fields import AnyArray, require
 from stability.rules.multiplier_lmi import Decay, check_lmi, no_decay
 from stability.rules.regional_lmi import regional_system
 from stability.rules.registry import certifies
-from stability.statements import contraction, decays
+from stability.statements import at_least, at_most, contraction, decays
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray
@@ -76,4 +76,5 @@ class VertexLmi(Decay):
             require(valid, f"at a vertex of the slopes: {reason}")
         require(0.0 < self.p_min <= self.p_max, "p_min and p_max must satisfy 0 < p_min <= p_max")
         self.require_metric()
-        return f"the matrix inequality holds at {len(vertices)} vertices; {self.p_min:.3g} I < P < {self.p_max:.3g} I"
+        metric = f"{at_least(self.p_min)} I < P < {at_most(self.p_max)} I"
+        return f"the matrix inequality holds at {len(vertices)} vertices; {metric}"

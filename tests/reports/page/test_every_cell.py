@@ -21,10 +21,8 @@ from ..conftest import MODELS, make_report_dir
 from .test_numbers import Tables
 
 DIGEST = "ab" * 32
-CLASSES = [
-    {"name": "walk", "accuracy": 0.25, "sequences": 1200, "taken_for": "run"},
-    {"name": "run", "accuracy": 1.0, "sequences": 7, "taken_for": None},
-]
+WALK = {"name": "walk", "accuracy": 0.25, "sequences": 1200, "taken_for": "run"}
+CLASSES = [WALK, {"name": "run", "accuracy": 1.0, "sequences": 7, "taken_for": None}]
 PERFORMANCE = {"metric": "accuracy", "value": 0.813, "chance": 0.31, "sequences": 1207, "by_class": CLASSES}
 TASK = {
     "name": "data", "test": 1207, "train": 5000, "steps": 40, "input_size": 3,
