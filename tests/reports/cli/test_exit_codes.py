@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from stability.analysis.campaign import campaign
+from stability.analysis.campaign import each
 from stability.analysis.campaign.budgets import BUDGETS
 from stability.analysis.studies import adding, base
 from stability.analysis.training.settings import Settings
@@ -42,7 +42,7 @@ def line(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
 @pytest.mark.parametrize("how", [[], ["--quiet"], ["--json"]])
 def test_a_report_that_lacks_a_model(here: Path, monkeypatch, capsys, how: list[str]) -> None:
     command = ["report", "good.npz", "bad.npz", "--quick", "--processes", "1", "--out", "r", *how]
-    whole = campaign.analyse
+    whole = each.analyse
 
     def fails(folder: Path, *args, **kwargs):
         if kwargs["title"] == "bad":
@@ -50,7 +50,7 @@ def test_a_report_that_lacks_a_model(here: Path, monkeypatch, capsys, how: list[
         return whole(folder, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(campaign, "analyse", fails)
+        patch.setattr(each, "analyse", fails)
         assert cli.run(command) == 2
     out, err = line(capsys)
     assert "lacks results of 1 of its models: bad: no such luck" in err

@@ -225,7 +225,8 @@ class TestCommand:
         assert "certified" in text[text.rindex("}") :].lower()
 
     def test_a_folder_is_refused_before_the_work(self, model: Path, tmp_path: Path) -> None:
-        done = stability("certify", str(tmp_path / "no-such-model.npz"), "-o", str(tmp_path))
+        model.write_bytes(b"no model")  # which only a reader of it finds out
+        done = stability("certify", str(model), "-o", str(tmp_path))
         assert done.returncode == 2
         assert "it is a directory" in done.stderr
         assert done.stderr.count("\n") == 1
