@@ -146,9 +146,9 @@ class Splitting:
             met, _ = touched(self.classifier, tube, at, self.label)
             F = quadratic(tube, margin, self.row, met)
             found = best_multipliers(F, rounds=rounds, deadline=self.deadline, start=start)
-            if best is None or found.bound > best[0].bound:
-                best = found, at, F
             proved = found.bound > 0.0 and F.least(found.D) > 0.0
+            if proved or best is None or found.bound > best[0].bound:  # what is proved is what the leaf has to say
+                best = found, at, F
             if proved or parent is None or found.bound > parent.bound + 0.02 * abs(parent.bound):
                 break
         assert best is not None
@@ -165,7 +165,7 @@ class Splitting:
         old = dict(zip(parent.numbers, parent.found.D[n:]))
         mean, own = float(parent.found.D[:n].mean()), []
         for number in sorted(tube.met):
-            low, high = cuts[number]
+            low, high = self._ends(cuts, number)
             fresh = 0.01 * mean / max(0.5 * (high - low), 1e-9) ** 2
             own.append(old.get(number, fresh))
         return np.concatenate([parent.found.D[:n], own])
@@ -188,8 +188,9 @@ class Splitting:
 
     def halves(self, node: Node, number: int, rounds: int) -> tuple[float, list[Node]]:
         """The two halves of a node."""
-        low, high = node.cuts.get(number, self.ranges[number])
+        low, high = self._ends(node.cuts, number)
         at = 0.5 * (low + high)
+        low, high = node.cuts.get(number, (-np.inf, np.inf))  # as the rule will have them
         parts = [{**node.cuts, number: ends} for ends in ((low, at), (at, high))]
         return at, [self.node(part, node.point, node, rounds) for part in parts]
 
@@ -199,8 +200,13 @@ class Splitting:
         low, high = sorted(min(max(half.bound - node.bound, 1e-3), -2.0 * node.bound) / left for half in halves)
         return low, high
 
+    def _ends(self, cuts: Cuts, number: int) -> tuple[float, float]:
+        """The interval of a value, within what it was without any cut."""
+        low, high = cuts.get(number, self.ranges[number])
+        return max(low, self.ranges[number][0]), min(high, self.ranges[number][1])
+
     def _left(self, node: Node, number: int) -> float:
-        low, high = node.cuts.get(number, self.ranges[number])
+        low, high = self._ends(node.cuts, number)
         first = self.ranges[number]
         return ((high - low) / (first[1] - first[0])) ** 2
 
