@@ -28,6 +28,7 @@ TABLES = (
     "CREATE TABLE results (id TEXT, status TEXT, kind TEXT, seconds REAL, size INTEGER, stamp TEXT, spec TEXT, "
     "found TEXT, error TEXT, PRIMARY KEY (id, status)) WITHOUT ROWID",
     "CREATE TABLE plan (id TEXT PRIMARY KEY, kind TEXT) WITHOUT ROWID",
+    "CREATE INDEX failures ON results (id) WHERE status = 'failed'",
 )
 _SEAL = 64
 
@@ -174,25 +175,20 @@ class Index:
 
         A job that has a result is done, whatever failed before it.
         """
-        jobs = self._one("SELECT COUNT(*) FROM plan")
-        done = self._one("SELECT COUNT(*) FROM plan JOIN results USING (id) WHERE status = 'done'")
-        failed = self._one(
-            "SELECT COUNT(*) FROM plan JOIN results AS r USING (id) WHERE status = 'failed' AND NOT EXISTS "
-            "(SELECT 1 FROM results AS d WHERE d.id = r.id AND d.status = 'done')"
-        )
-        spent = self._one("SELECT COALESCE(SUM(seconds), 0) FROM plan JOIN results USING (id)")
-        kinds = {
-            kind: {"jobs": n, "done": d, "seconds": s}
-            for kind, n, d, s in self._base.execute(
-                "SELECT plan.kind, COUNT(*), COUNT(results.id), COALESCE(AVG(seconds), 0) FROM plan LEFT JOIN results "
-                "ON plan.id = results.id AND status = 'done' GROUP BY plan.kind ORDER BY plan.kind"
-            )
-        }
+        found = self._base.execute(
+            "SELECT plan.kind, COUNT(*), COUNT(results.id), COALESCE(AVG(seconds), 0), COALESCE(SUM(seconds), 0) "
+            "FROM plan LEFT JOIN results ON plan.id = results.id AND status = 'done' "
+            "GROUP BY plan.kind ORDER BY plan.kind"
+        ).fetchall()
+        failed, lost = self._base.execute(
+            "SELECT COALESCE(SUM(NOT EXISTS (SELECT 1 FROM results AS d WHERE d.id = r.id AND d.status = 'done')), 0), "
+            "COALESCE(SUM(seconds), 0) FROM results AS r JOIN plan USING (id) WHERE status = 'failed'"
+        ).fetchone()
+        kinds = {kind: {"jobs": n, "done": d, "seconds": mean} for kind, n, d, mean, _ in found}
+        jobs, done = sum(row[1] for row in found), sum(row[2] for row in found)
+        spent = float(sum(row[4] for row in found)) + float(lost)
         left = jobs - done - failed
         return {"jobs": jobs, "done": done, "failed": failed, "left": left, "seconds": spent, "kinds": kinds}
-
-    def _one(self, query: str, *values: Any) -> Any:
-        return self._base.execute(query, values).fetchone()[0]
 
     def has(self, job: str, status: str = DONE) -> bool:
         """Whether a job has a result (or, for ``failed``, failed)."""

@@ -10,9 +10,8 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stability.errors import ConfigurationError, FileFormatError
 from stability.storage.limits import DOCUMENT_BYTES
@@ -22,8 +21,7 @@ STALE = 24 * 3600.0
 """Seconds after which a file that was being written aside is nobody's: its writer was killed."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A file of a place.
 
     Attributes:
@@ -164,14 +162,18 @@ class Directory:
         Raises:
             FileFormatError: the folder cannot be read.
         """
+        path = self.path / folder
         try:
-            with os.scandir(self.path / folder) as found:
+            with _looked_through(path) as found:
                 for item in found:
-                    with contextlib.suppress(FileNotFoundError):  # renamed or taken away meanwhile
-                        if is_partial(item.name):
-                            _drop_stale(item)
+                    name = item.name
+                    try:
+                        if name[0] == "." and is_partial(name):
+                            _drop_stale(item, path / name)
                         elif item.is_file(follow_symlinks=False):
-                            yield _entry(item.name, item.stat())
+                            yield _entry(name, item.stat())
+                    except FileNotFoundError:  # renamed or taken away meanwhile
+                        continue
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -189,10 +191,25 @@ class Directory:
             raise FileFormatError(f"cannot remove {self.path / name}: {error.strerror or error}") from error
 
 
-def _drop_stale(item: os.DirEntry[str]) -> None:
+@contextlib.contextmanager
+def _looked_through(path: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """What is in a folder; by its descriptor where that can be, so that no look at a file walks its whole path."""
+    if os.scandir not in os.supports_fd:
+        with os.scandir(path) as found:
+            yield found
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with os.scandir(descriptor) as found:
+            yield found
+    finally:
+        os.close(descriptor)
+
+
+def _drop_stale(item: os.DirEntry[str], path: Path) -> None:
     if time.time() - item.stat().st_mtime > STALE:
         with contextlib.suppress(OSError):
-            os.unlink(item.path)
+            path.unlink()
 
 
 class Objects:

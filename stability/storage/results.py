@@ -47,6 +47,9 @@ def identity(spec: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
+_IDENTITY = re.compile(r"[0-9a-f]{40}").fullmatch
+
+
 def is_identity(text: str) -> bool:
     """Whether a text is the name of a job.
 
@@ -54,7 +57,7 @@ def is_identity(text: str) -> bool:
         >>> is_identity("0" * 40), is_identity("results")
         (True, False)
     """
-    return re.fullmatch(r"[0-9a-f]{40}", text) is not None
+    return _IDENTITY(text) is not None
 
 
 @dataclass(frozen=True)
