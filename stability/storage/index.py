@@ -28,7 +28,7 @@ TABLES = (
     "CREATE TABLE results (id TEXT, status TEXT, kind TEXT, seconds REAL, size INTEGER, stamp TEXT, spec TEXT, "
     "found TEXT, error TEXT, PRIMARY KEY (id, status)) WITHOUT ROWID",
     "CREATE TABLE plan (id TEXT PRIMARY KEY, kind TEXT) WITHOUT ROWID",
-    "CREATE INDEX failures ON results (id) WHERE status = 'failed'",
+    "CREATE INDEX looks ON results (status, id, size, stamp, seconds)",
 )
 _SEAL = 64
 
@@ -45,8 +45,9 @@ class Index:
         self._folder = tempfile.TemporaryDirectory(prefix="stability-index-")
         self._path = Path(self._folder.name) / INDEX
         raw = store.place.read(INDEX)
-        if raw is not None and raw[-_SEAL:] == hashlib.sha256(raw[:-_SEAL]).hexdigest().encode():
-            self._path.write_bytes(raw[:-_SEAL])
+        body = memoryview(raw or b"")[:-_SEAL]  # no copy: it may have a hundred megabytes
+        if raw is not None and raw[-_SEAL:] == hashlib.sha256(body).hexdigest().encode():
+            self._path.write_bytes(body)
         self._base = self._opened()
         self.torn: list[str] = []
 
@@ -102,7 +103,8 @@ class Index:
 
     def _refresh_shard(self, status: str, first: str) -> int:
         rows = self._base.execute(
-            "SELECT id, size, stamp FROM results WHERE id >= ? AND id < ? AND status = ?", (first, first + "g", status)
+            "SELECT id, size, stamp FROM results INDEXED BY looks WHERE status = ? AND id >= ? AND id < ?",
+            (status, first, first + "g"),
         )
         known = {job: (size, stamp) for job, size, stamp in rows}
         added = 0
@@ -177,7 +179,7 @@ class Index:
         """
         found = self._base.execute(
             "SELECT plan.kind, COUNT(*), COUNT(results.id), COALESCE(AVG(seconds), 0), COALESCE(SUM(seconds), 0) "
-            "FROM plan LEFT JOIN results ON plan.id = results.id AND status = 'done' "
+            "FROM plan LEFT JOIN results INDEXED BY looks ON plan.id = results.id AND status = 'done' "
             "GROUP BY plan.kind ORDER BY plan.kind"
         ).fetchall()
         failed, lost = self._base.execute(
