@@ -43,14 +43,14 @@ def price(
         return None
     low, high = min(times), max(times)
     right = high * max(high / low, 10.0) ** 0.45  # where those without a proof stand
-    x = Axis(
-        low / 1.6, right * max(high / low, 10.0) ** 0.2, log=True, title=f"{unit} until certainly half as far apart"
-    )
+    border = high * (right / high) ** 0.45
+    words = f"{unit} until certainly half as far apart"
+    x = Axis(low / 1.6, right * max(high / low, 10.0) ** 0.2, log=True, title=words, last=border)
     ends = [v for m in known for v in accuracies[m.name]]
     pad = 0.08 * (max(ends) - min(ends)) or 0.01
     y = Axis(max(0.0, min(ends) - pad), min(1.0, max(ends) + pad), title="accuracy", percent=True)
     plot = Plot("What stability costs", x, y, width=width, height=0.5 * width)
-    plot.upright(high * (right / high) ** 0.45, dash="2 3")
+    plot.upright(border, dash="2 3")
     plot.say(right, y.high, "no proof", anchor="middle", shift=(0.0, 9.0))
     places = {m.name: (max(halved[m.name], low / 1.5) if m.name in halved else right) for m in known}
     loose = [m for m in known if m.name not in halved]

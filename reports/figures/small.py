@@ -19,7 +19,7 @@ from ..names import printable, shorten
 
 INK, MUTED, RULE, GOOD, BAD = "var(--ink)", "var(--muted)", "var(--rule)", "var(--good)", "var(--bad)"
 DOTTED, DASHED = "1.2 2.2", "4 2.5"
-_LETTER = 5.2  # width of one at 10 units, about
+_LETTER, _BOLD = 5.2, 6.9  # width of one at 10 units, and of one of a title, about
 
 
 def color_of(index: int) -> str:
@@ -37,6 +37,7 @@ class Axis:
         log: whether it is logarithmic; both ends are positive then.
         title: what is on it.
         percent: whether ticks are shares, written as per cent.
+        last: where its ticks end: what is drawn beyond has no place of its own on it.
     """
 
     low: float
@@ -44,6 +45,7 @@ class Axis:
     log: bool = False
     title: str = ""
     percent: bool = False
+    last: float = math.inf
 
     def __post_init__(self) -> None:
         if self.log:
@@ -62,26 +64,37 @@ class Axis:
         return (x - low) / (high - low)
 
     def ticks(self, most: int = 5) -> list[float]:
-        """Round values on it, at most so many.
+        """Round values on it, at most so many, and none beyond ``last``.
 
         Example:
             >>> Axis(0.0, 1.0).ticks(), Axis(1e-3, 10.0, log=True).ticks(3)
             ([0.0, 0.25, 0.5, 0.75, 1.0], [0.001, 0.1, 10.0])
         """
+        end = min(self.high, self.last)
         if self.log:
-            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(end) + 1e-9)
             every = max(1, -(-(last - first + 1) // most))
             found = [10.0**k for k in range(first, last + 1, every)]
-            return found if len(found) > 1 else [self.low, self.high]
-        raw = (self.high - self.low) / (most - 1)
+            return found if len(found) > 1 else [self.low, end]
+        raw = (end - self.low) / (most - 1)
         unit = 10.0 ** math.floor(math.log10(raw))
         step = next(s * unit for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * unit >= raw * (1 - 1e-9))
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(end / step + 1e-9)
         return [round(k * step, 12) for k in range(first, last + 1)]
 
     def word(self, value: float) -> str:
-        """A tick's label."""
-        return f"{100 * value:.0f} %" if self.percent else number(value)
+        """A tick's label, with as many digits as tell the ticks apart.
+
+        Example:
+            >>> Axis(0.9995, 1.0005).word(1.0), Axis(0.0, 1.0).word(0.5)
+            ('1.00000', '0.5')
+        """
+        if self.percent:
+            return f"{100 * value:.0f} %"
+        ticks = self.ticks()
+        if self.log or len({number(tick) for tick in ticks}) == len(ticks):
+            return number(value)
+        return f"{value:.{max(0, 1 - math.floor(math.log10(ticks[1] - ticks[0])))}f}"
 
 
 def _text(parent: ET.Element, x: float, y: float, text: str, **more: str) -> ET.Element:
@@ -262,7 +275,7 @@ class Plot:
         axes = (left, top, right, bottom, self.x.low, self.x.high, self.x.log, self.y.low, self.y.high, self.y.log)
         root = ET.Element("svg", {"viewBox": view, "role": "img", "aria-label": printable(description)})
         root.set("data-axes", " ".join(f"{float(v):.6g}" for v in axes))
-        shown = shorten(printable(self.title), int((self.width - 12) / 6.0))
+        shown = shorten(printable(self.title), int((self.width - 12) / _BOLD))
         head = _text(root, 4.0, 13.0, shown, **{"font-size": "11px", "font-weight": "bold", "fill": INK})
         if shown != printable(self.title):
             ET.SubElement(head, "title").text = printable(self.title)
