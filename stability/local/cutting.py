@@ -7,7 +7,6 @@ where the rule ``local_pieces`` accepts it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.errors import UnsupportedError
-from stability.local.classifier import Classifier
 from stability.local.forms import Form
 from stability.local.leaves import input_box, touched
 from stability.local.multipliers import best_multipliers
@@ -23,16 +21,15 @@ from stability.local.parabolas import Quadratic, quadratic
 from stability.local.pieces import PieceTube, beyond, priced
 from stability.local.request import Request
 from stability.local.runs import margins, steps_of
-from stability.rules.registry import accepted
+from stability.local.trees import About, Outcome, Tree, tree_of
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
-Tree = Mapping[str, Any]
 KIND = "local_pieces"
 FEW = 3
 """Numbers that may change, up to which balls are cut whether there is a time limit or not."""
-_NODES, _DEEP = 400, 24
-"""Pieces tried for one radius, and cuts one below the other."""
+_NODES = 400
+"""Pieces tried for one radius."""
 _ONE, _ALL = 120, 360
 """Pieces tried for one radius, and for all together, where no time limit says how long."""
 _SYMBOLS = 1500
@@ -47,54 +44,29 @@ _ROOMS = ((1, 0.05), (12, 0.1), (100, 0.1), (_NODES, 0.05))
 _PRICES, _ROUNDS, _TOUCHES = 7, 40, 3
 
 
-@dataclass(frozen=True, eq=False)
-class Piecewise:
-    """One input, what may be done to it, and how long that may be thought about."""
-
-    classifier: Classifier
-    x: Array
-    label: int
-    mask: Array | None
-    bounds: tuple[float, float] | None
-    deadline: Deadline
+class Piecewise(About):
+    """The question of an l2 ball."""
 
     def decide(self, radius: float, room: int = _NODES) -> Trial:
         """Whether a tree was found that proves a radius."""
-        left, nearest = room, np.inf
+        nearest, outside = np.inf, 0
 
-        def node(low: Array, high: Array, depth: int) -> Tree | None:
-            nonlocal left, nearest
+        def look(low: Array, high: Array) -> Outcome:
+            nonlocal nearest, outside
             if beyond(self.x, radius, low, high):
-                return {}
-            if left <= 0 or depth > _DEEP or self.deadline.over:
-                return None
-            left -= 1
+                outside += 1
+                return Outcome({})
             found = self._piece(radius, low, high)
             nearest = min(nearest, found.broken)
-            if found.leaf is not None or found.cut is None:
-                return found.leaf
-            at = float(0.5 * low.flat[found.cut] + 0.5 * high.flat[found.cut])
-            upper, lower = high.copy(), low.copy()
-            upper.flat[found.cut] = lower.flat[found.cut] = at
-            parts: list[Tree] = []
-            for ends in ((low, upper), (lower, high)):
-                part = node(*ends, depth + 1)
-                if part is None:
-                    return None
-                parts.append(part)
-            return {"entry": found.cut, "at": at, "parts": parts}
+            return found
 
-        tree = node(*input_box(self.x, radius, self.mask, self.bounds), 0)
-        return Trial(tree, nearest, room - left)
+        box = input_box(self.x, radius, self.mask, self.bounds)
+        tree, looked = tree_of(box, look, room, self.deadline)
+        return Trial(tree, nearest, looked - outside)
 
     def claim(self, radius: float, tree: Tree) -> Claim | None:
         """The claim, where the rule accepts it."""
-        data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": "l2", "radius": radius, "tree": tree}
-        if self.mask is not None:
-            data["mask"] = self.mask
-        if self.bounds is not None:
-            data["bounds"] = self.bounds
-        return accepted(self.classifier, KIND, data)
+        return self.claimed(KIND, "l2", radius, tree)
 
     def _piece(self, radius: float, low: Array, high: Array) -> Outcome:
         """One piece: the classes that planes leave open by parabolas, the most doubtful one first."""
@@ -163,15 +135,6 @@ class Trial:
     tree: Tree | None
     broken: float
     pieces: int
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of one piece: its leaf, or the entry at which to cut it; how far a point of another class is."""
-
-    leaf: Tree | None = None
-    cut: int | None = None
-    broken: float = np.inf
 
 
 def _entries(tube: PieceTube) -> list[int]:

@@ -8,14 +8,12 @@ few entries of the input move, boxes are cut in two until that is enough. What i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stability.certificate import Claim
-from stability.local.classifier import Classifier
 from stability.local.forms import Form, Tube
 from stability.local.leaves import input_box, inputs_of, touched
 from stability.local.multipliers import best_multipliers
@@ -23,16 +21,15 @@ from stability.local.parabolas import quadratic
 from stability.local.request import Request
 from stability.local.runs import margins, steps_of
 from stability.local.splitting import Splitting, worst_input
-from stability.rules.registry import accepted
+from stability.local.trees import About, Outcome, Tree, tree_of
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
-Tree = Mapping[str, Any]
 KIND = "local_planes"
 _FEW = 12
 """Entries of the input that move, up to which boxes are cut."""
-_NODES, DEEP = 256, 24
-"""Boxes tried for one radius, and cuts one below the other: a file is not read where it is nested more than 64 deep."""
+_NODES = 256
+"""Boxes tried for one radius."""
 _SMALL = 60
 """Symbols up to which radii are found to ``_FINE``."""
 _FINE, _TOLERANCE = 1e-7, 4e-3
@@ -49,15 +46,9 @@ _SPLITS = (100, 1_000_000)
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """One input, what may be done to it, and how long that may be thought about."""
+class Question(About):
+    """The question of an l_inf ball."""
 
-    classifier: Classifier
-    x: Array
-    label: int
-    mask: Array | None
-    bounds: tuple[float, float] | None
-    deadline: Deadline
     splits: int = 0
     """Nodes of a tree of cuts inside the network that may be looked at for one class."""
 
@@ -73,47 +64,14 @@ class Question:
 
     def claim(self, radius: float, tree: Tree) -> Claim | None:
         """The claim, where the rule accepts it."""
-        data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": "linf", "radius": radius, "tree": tree}
-        if self.mask is not None:
-            data["mask"] = self.mask
-        if self.bounds is not None:
-            data["bounds"] = self.bounds
-        return accepted(self.classifier, KIND, data)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of one box: its leaf, or the entry at which to cut it; neither where an input is misclassified."""
-
-    leaf: Tree | None = None
-    cut: int | None = None
+        return self.claimed(KIND, "linf", radius, tree)
 
 
 def decide(question: Question, radius: float, room: int = _NODES) -> Tree | None:
     """A tree of at most ``room`` nodes that proves the radius, or ``None`` where none was found."""
     low, high = question.box(radius)
-    left = room if int((high > low).sum()) <= _FEW else 1
-
-    def node(low: Array, high: Array, depth: int) -> Tree | None:
-        nonlocal left
-        if left <= 0 or depth > DEEP or question.deadline.over:
-            return None
-        left -= 1
-        found = _box(question, low, high)
-        if found.leaf is not None or found.cut is None:
-            return found.leaf
-        at = float(0.5 * low.flat[found.cut] + 0.5 * high.flat[found.cut])
-        upper, lower = high.copy(), low.copy()
-        upper.flat[found.cut] = lower.flat[found.cut] = at
-        parts: list[Tree] = []
-        for ends in ((low, upper), (lower, high)):
-            part = node(*ends, depth + 1)
-            if part is None:
-                return None
-            parts.append(part)
-        return {"entry": found.cut, "at": at, "parts": parts}
-
-    return node(low, high, 0)
+    few = int((high > low).sum()) <= _FEW
+    return tree_of((low, high), lambda *ends: _box(question, *ends), room if few else 1, question.deadline)[0]
 
 
 def nodes(tree: Tree) -> int:

@@ -21,8 +21,8 @@ from stability.local.files import (
     write_network,
     write_sample,
 )
-from stability.local.planes import DEEP
 from stability.local.request import request
+from stability.local.trees import DEEP
 from stability.rules.registry import propose
 from stability.storage.folder import claim
 from stability.wire import encode, seal

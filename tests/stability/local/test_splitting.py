@@ -17,6 +17,7 @@ from stability.local.multipliers import best_multipliers
 from stability.local.parabolas import gradient, quadratic
 from stability.local.planes import Question, decide
 from stability.local.runs import margins
+from stability.local.splitting import Splitting
 from stability.local.units import Parabola, Unit, least
 from stability.rules.registry import RULES, accepted, propose
 from stability.solve.deadline import Deadline
@@ -77,6 +78,24 @@ def test_cuts_prove_what_the_parabolas_of_a_box_leave_open(proved):
     valid, words = RULES["local_planes"](subject, claim)
     assert valid
     assert "positive" in words
+
+
+def test_the_cuts_of_the_search_are_those_that_the_rule_makes_of_its_tree(monkeypatch):
+    """Ends that the tree does not say, such as a value's range before any cut, are not the rule's."""
+    asked: list[dict[int, tuple[float, float]]] = []
+    node = Splitting.node
+
+    def noted(self: Splitting, cuts: Any, *more: Any) -> Any:
+        asked.append(dict(cuts))
+        return node(self, cuts, *more)
+
+    monkeypatch.setattr(Splitting, "node", noted)
+    tree = decide(question(network("lstm", 2), 2, 200), RADIUS)
+    assert tree is not None
+    (named,) = [part for part in tree["classes"] if "cuts" in part]
+    told = list(leaves(named["cuts"], {}))
+    assert len(told) > 1
+    assert all(cuts in asked for cuts, _ in told)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
