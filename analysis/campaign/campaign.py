@@ -296,7 +296,7 @@ def run_campaign(
         told: dict[str, Any] = {"news": news, "done": note}
         try:
             if place is not None:
-                errands = {run: Errand(examine_one, job, files_in(job.folder)) for run, job in jobs.items()}
+                errands = {run: Errand(job, files_in(job.folder)) for run, job in jobs.items()}
                 run_jobs(run_errand, errands, place=place, gpus=int(campaign.device.startswith("cuda")), **told)
             else:
                 alone = len(campaign.runs) > 1

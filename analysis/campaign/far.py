@@ -6,17 +6,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stability.storage.artifacts import ANALYSIS_FILE
 from stability.storage.folder import claim, listed
 from stability.storage.writing import make_folder, write_bytes
 
-from ..running.pool import Tell, Work
+from ..running.pool import Tell
 from ..running.threads import ONE, with_threads
-
-if TYPE_CHECKING:
-    from .each import RunJob
+from .each import RunJob, examine_one
 
 Files = Mapping[str, tuple[str, bytes]]
 """Of every file that work of ours made in a folder, which work that was, and its content."""
@@ -27,12 +24,10 @@ class Errand:
     """A job with what is there of its files already.
 
     Attributes:
-        work: does the job.
         job: of one model.
         files: of its folder: a training that was broken off goes on, steps that are done are kept.
     """
 
-    work: Work
     job: RunJob
     files: Files
 
@@ -53,7 +48,7 @@ def run_errand(errand: Errand, tell: Tell) -> Files:
     with ONE, with_threads(1), tempfile.TemporaryDirectory(prefix="stability-report-") as folder:
         job = errand.job.in_folder(Path(folder))
         put_files(errand.files, job.folder)
-        errand.work(job, tell)
+        examine_one(job, tell)
         return files_in(job.folder)
 
 

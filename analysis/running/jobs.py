@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .needs import Task
-from .places import Lost, Processes, Runner, can_travel
+from .places import Lost, Processes, Runner
 from .pool import Held, Outcome, Tell, Work, carried_out
 
 LOOKED = 1.0
@@ -54,12 +55,12 @@ def run_jobs(
         [2, 4]
     """
     tell, ended = news or (lambda name, text: None), done or (lambda outcome: None)
-    tickets = {name: (work, name, job) for name, job in jobs.items()}
     least = 1 if alone or place is not None else 2  # so many jobs are worth a process each
     there = processes > 1 or place is not None
-    apart = {name: t for name, t in tickets.items() if can_travel(t)} if there and len(jobs) >= least else {}
-    outcomes: list[Outcome] = []
+    packed = {name: _packed((work, job)) for name, job in jobs.items()} if there and len(jobs) >= least else {}
+    apart = {name: (name, data) for name, data in packed.items() if data is not None}
     apart = apart if len(apart) >= least else {}
+    outcomes: list[Outcome] = []
     if apart:
         if place is not None:
             outcomes = _apart(place, apart, tell, ended, gpus)
@@ -92,9 +93,23 @@ def on_cluster(
     return Cluster(scheduler, client, security or {}, doing, most, listens=True)
 
 
-def doing(ticket: tuple[Work, str, Any], tell: Tell) -> Outcome:
-    """The work of the places that ``run_jobs`` takes."""
-    return carried_out(*ticket, tell)
+def doing(ticket: tuple[str, bytes], tell: Tell) -> Outcome:
+    """The work of the places that ``run_jobs`` takes: a ticket is a name, and its work and job, pickled once."""
+    name, packed = ticket
+
+    def unpacked(data: bytes, tell: Tell) -> Any:
+        work, job = pickle.loads(data)
+        return work(job, tell)
+
+    return carried_out(unpacked, name, packed, tell)
+
+
+def _packed(job: Any) -> bytes | None:
+    """The job as bytes; ``None`` where it holds something that has no name in a module."""
+    try:
+        return pickle.dumps(job)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
 
 
 def _apart(

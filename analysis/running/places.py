@@ -152,7 +152,7 @@ class Processes:
         """Give a job to a process.
 
         Raises:
-            pickle.PicklingError, AttributeError, TypeError: the ticket cannot travel, see ``can_travel``.
+            pickle.PicklingError, AttributeError, TypeError: it holds something that has no name in a module.
         """
         packed = pickle.dumps(ticket)
         self._jobs[job.id] = job
@@ -168,15 +168,6 @@ class Processes:
             else:
                 found.append((name, str(item)))
         return found
-
-
-def can_travel(ticket: Any) -> bool:
-    """Whether another process can be given a ticket: not where it holds something that has no name in a module."""
-    try:
-        pickle.dumps(ticket)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False
-    return True
 
 
 def _machine_memory() -> float:

@@ -97,7 +97,7 @@ def keep_part(out: Path, key: str, settings: Mapping[str, Any], compute: Callabl
         >>> keep_part(folder, "one", {"seed": 0}, lambda: [1.0]), keep_part(folder, "one", {"seed": 0}, list)
         ([1.0], [1.0])
     """
-    part = Part(key, plain_value(dict(settings)), compute)
+    part = Part(key, settings, compute)
     with claim(out, "study") as own:
         own.reserve([_name(key)], STUDY)
         found = _found(out, part)
