@@ -135,7 +135,7 @@ def _rooms(tree: Prefixes, delta: Tensor, matrices: tuple[bool, Tensor, Tensor |
     return _Rooms(es, lams, steeps, (lam, steep))
 
 
-def _pull(out: Tensor, after: tuple[Tensor, Tensor], before: tuple[Any, Any] | None, behind: Tensor | None) -> None:
+def pull(out: Tensor, after: tuple[Tensor, Tensor], before: tuple[Any, Any] | None, behind: Tensor | None) -> None:
     """Write the sum of one or two products, and ``behind``."""
     torch.mm(*after, out=out)
     if before is not None:
@@ -179,7 +179,7 @@ def way_back(
     parts = [*zip(range(len(tree.sizes)), rooms.lam, rooms.e, tree.cut(delta), tree.cut(slope), rooms.steep)]
     for t, l, e_t, d_t, s_t, mu in reversed(parts):
         if later:
-            _pull(l, (later[-1], stepped), earlier and (earlier.later[t], turn), behind)
+            pull(l, (later[-1], stepped), earlier and (earlier.later[t], turn), behind)
         else:
             l.zero_() if g_last is None else l.copy_(g_last)
         if g is not None:
@@ -195,7 +195,7 @@ def way_back(
     start, first = later.pop(), None
     if has_start:
         first = start.new_empty(len(start), n)
-        _pull(first, (start, stepped), earlier and (earlier.start, turn), behind)
+        pull(first, (start, stepped), earlier and (earlier.start, turn), behind)
     return Back(delta, *rooms.kept, later[::-1], start, first)
 
 

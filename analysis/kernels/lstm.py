@@ -12,8 +12,9 @@ the gradient is the recurrence backward in time
           \nabla_R = \sum_t \delta_t h_{t-1}^T .
 
 Its adjoint is the tangent of the states, :math:`u_t = R p_{t-1} + \Omega h_{t-1} + \omega_t`,
-:math:`q_t = f_t q_{t-1} + (K u)_i + (K u)_f + (K u)_g`, :math:`p_t = (K u)_o + E_t q_t`. As for ``lure`` two of the six
-products with ``R`` run step by step and the others take all times at once; the states and gates are kept, and no graph.
+:math:`q_t = f_t q_{t-1} + (K u)_i + (K u)_f + (K u)_g`, :math:`p_t = (K u)_o + E_t q_t`. As for ``lure`` all products
+with ``R`` run step by step, while what is multiplied is at hand; the states and gates are kept, and no graph; sequences
+that begin alike are one until they part.
 
 Source: S. Hochreiter, J. Schmidhuber (1997), with forget gates; B. Pearlmutter (1994), section 4.
 """
@@ -25,187 +26,110 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .products import Source, earlier_product, no_third, rows
-
-
-def _quarters(t: Tensor) -> tuple[Tensor, ...]:
-    """Input, forget, candidate and output parts."""
-    return t.chunk(4, dim=-1)
+from .lstm_back import curves_of, factors_of, quarters, tangent_of, way_back
+from .prefixes import Prefixes, apart
+from .products import no_third
 
 
 class _Cells(torch.autograd.Function):
-    """``h``, ``c`` and the pre-activations of all times."""
+    """``h``, ``c`` and the pre-activations of all rows, and zeros in the shape of ``R``.
+
+    A cotangent of those zeros is the change of ``R`` that the gradient was differentiated along: what it sends to the
+    states is not written down for all times, but taken step by step on the way back.
+    """
 
     @staticmethod
-    def forward(ctx: Any, drive: Tensor, h0: Tensor, c0: Tensor, R: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        z = torch.empty_like(drive)
-        states, memory = (h0.new_empty(len(drive), *h0.shape) for _ in range(2))
-        gates, tau = torch.empty_like(drive), torch.empty_like(memory)
+    def forward(
+        ctx: Any, tree: Prefixes, drive: Tensor, h0: Tensor | None, c0: Tensor | None, R: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        states, memory, tau = (drive.new_empty(len(drive), R.shape[1]) for _ in range(3))
+        z, gates = torch.empty_like(drive), torch.empty_like(drive)
         h, c, R_t = h0, c0, R.mT.contiguous()
-        for d, z_t, a, h_t, c_t, tau_t in zip(drive, z, gates, states, memory, tau):
-            torch.addmm(d, h, R_t, out=z_t)
+        parts = (drive, z, gates, states, memory, tau)
+        for t, (d, z_t, a, h_t, c_t, tau_t) in enumerate(zip(*(tree.cut(part) for part in parts))):
+            z_t.copy_(d) if h is None else torch.add(tree.grown(t, h @ R_t), d, out=z_t)
             torch.sigmoid(z_t, out=a)
-            i, f, g, o = _quarters(a)
-            torch.tanh(_quarters(z_t)[2], out=g)
-            torch.mul(f, c, out=c_t).addcmul_(i, g)
+            i, f, g, o = quarters(a)
+            torch.tanh(quarters(z_t)[2], out=g)
+            torch.mul(i, g, out=c_t)
+            if c is not None:
+                c_t.addcmul_(f, tree.grown(t, c))
             torch.tanh(c_t, out=tau_t)
             torch.mul(o, tau_t, out=h_t)
             h, c = h_t, c_t
         ctx.set_materialize_grads(False)
-        ctx.factors = None
-        ctx.save_for_backward(states, memory, z, gates, tau, h0, c0, R)
-        return states, memory, z
+        ctx.tree, ctx.differentiated, ctx.factors = tree, [], None
+        still = torch.zeros_like(R)
+        ctx.save_for_backward(states, memory, z, still, gates, tau, h0, c0, R)
+        return states, memory, z, still
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        states, memory, z, gates, tau, h0, c0, R = ctx.saved_tensors
-        g_h, g_c, g_z = grads
-        g_h = torch.zeros_like(states) if g_h is None else g_h
+        states, memory, z, still, gates, tau, h0, c0, R = ctx.saved_tensors
+        g_h, g_c, g_z, turned = grads
+        tree: Prefixes = ctx.tree
         if ctx.factors is None:  # once, for all products
-            ctx.factors = _factors(gates, tau, memory, c0)
-        constant = (bool(ctx.needs_input_grad[3]), ctx.factors, gates, tau)
-        return _Adjoint.apply(constant, g_h, g_c, g_z, states, memory, z, h0, c0, R)
-
-
-@torch.no_grad()
-def _factors(gates: Tensor, tau: Tensor, memory: Tensor, c0: Tensor) -> tuple[Tensor, Tensor]:
-    """``K (time, batch, 4 n)`` and ``E (time, batch, n)``."""
-    i, _, g, o = _quarters(gates)
-    K = gates - gates * gates
-    k_i, k_f, k_g, k_o = _quarters(K)
-    k_i.mul_(g)
-    k_f[0].mul_(c0)
-    k_f[1:].mul_(memory[:-1])
-    torch.mul(i, 1.0 - g * g, out=k_g)
-    k_o.mul_(tau)
-    return K, (1.0 - tau * tau).mul_(o)
+            ctx.factors = factors_of(tree, gates, tau, memory, c0)
+        wanted = bool(ctx.needs_input_grad[4])
+        if torch.is_grad_enabled():
+            if g_z is not None or turned is not None:
+                no_third(first_order=False)
+            fixed = (tree, wanted, ctx.factors, gates, tau, ctx.differentiated)
+            return None, *_Adjoint.apply(fixed, g_h, g_c, states, memory, z, still, h0, c0, R)
+        also = None if turned is None else (ctx.differentiated[0], turned)
+        back = way_back(tree, ctx.factors, (g_h, g_c, g_z), (states, h0), (R, wanted), also)
+        return None, back.delta, back.first, back.first_c, back.by_R
 
 
 class _Adjoint(torch.autograd.Function):
-    """The gradient as a function of ``g``, ``h``, ``c``, ``z``, ``R``; gates and ``tau`` belong to ``z`` and ``c``."""
+    """The gradient as a function of its cotangents, ``c``, ``z``, the start and ``R``; what was kept belongs to them.
+
+    The states are held: what a change of ``R`` sends to them goes back as a cotangent of the zeros beside them.
+    """
 
     @staticmethod
-    def forward(ctx: Any, constant: tuple[Any, ...], g_h: Tensor, *tensors: Any) -> tuple[Any, ...]:
-        wanted, (K, E), gates, tau = constant
-        g_c, g_z, states, memory, z, h0, c0, R = tensors
-        forget = _quarters(gates)[1]
-        delta, lam, mu = torch.empty_like(z), torch.empty_like(states), torch.empty_like(states)
-        split = (4, states.shape[2])
-        after = None
-        parts = [*zip(lam, mu, delta, delta.unflatten(2, split), K.unflatten(2, split), E, g_h, forget)]
-        for t, (l, m, d, by_gate, k, e_t, g_t, f_t) in reversed([*enumerate(parts)]):
-            if after is None:
-                l.copy_(g_t)
-                torch.mul(e_t, l, out=m)
-            else:
-                torch.addmm(g_t, after[0], R, out=l)
-                torch.mul(e_t, l, out=m).addcmul_(*after[1:])
-            if g_c is not None:
-                m.add_(g_c[t])
-            torch.mul(k[:, :3], m[:, None], out=by_gate[:, :3])
-            torch.mul(k[:, 3], l, out=by_gate[:, 3])
-            if g_z is not None:
-                d.add_(g_z[t])
-            after = d, f_t, m
+    def forward(ctx: Any, fixed: tuple[Any, ...], *tensors: Any) -> tuple[Tensor | None, ...]:
+        tree, wanted, factors, gates, tau, differentiated = fixed
+        g_h, g_c, states, _, _, _, h0, _, R = tensors
+        if differentiated:
+            raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
+        back = way_back(tree, factors, (g_h, g_c, None), (states, h0), (R, wanted), kept=True)
+        out = back.delta.clone()  # what goes out is not kept: no cycle
+        differentiated.append(back)
         ctx.set_materialize_grads(False)
-        ctx.first_order, ctx.read_c, ctx.curves = g_z is None, g_c is not None, None
-        ctx.save_for_backward(delta, lam, mu, K, E, gates, tau, states, memory, h0, c0, R)
-        by_R = earlier_product(delta, states, h0) if wanted else None
-        return delta, delta[0] @ R, mu[0] * forget[0], by_R
+        ctx.tree, ctx.back, ctx.factors, ctx.curves = tree, back, factors, None
+        ctx.read = (g_h is not None, g_c is not None)
+        ctx.save_for_backward(gates, tau, states, h0, R)
+        return out, back.first, back.first_c, back.by_R
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        delta, lam, mu, K, E, gates, tau, states, memory, h0, c0, R = ctx.saved_tensors
-        no_third(ctx.first_order)
-        by_drive, by_h0, by_c0, by_R = cotangents
+        gates, tau, states, h0, R = ctx.saved_tensors
+        no_third(first_order=True)
+        tree, back, factors = ctx.tree, ctx.back, ctx.factors
         if ctx.curves is None:
-            ctx.curves = _curves(gates, tau, lam, mu, memory, c0)
-        source = Source(states, h0, by_R, by_drive)
-        tangent, inner, bent = _tangent(source, (K, E, _quarters(gates)[1]), ctx.curves, R, by_h0, by_c0)
-        to_z, to_memory, to_c0 = bent
-        to_states = to_h0 = None
-        if by_R is not None:
-            to_states = torch.empty_like(states)
-            torch.mm(rows(delta[1:]), by_R, out=rows(to_states[:-1]))
-            to_states[-1], to_h0 = 0.0, delta[0] @ by_R
-        to_R = earlier_product(delta, tangent, torch.zeros_like(h0) if by_h0 is None else by_h0)
-        return None, tangent, inner if ctx.read_c else None, None, to_states, to_memory, to_z, to_h0, to_c0, to_R
+            ctx.curves = curves_of(tree, gates, tau, back, factors)
+        moved = tangent_of(tree, cotangents, (states, h0), factors, ctx.curves, back, R, ctx.read)
+        read_h, read_c = ctx.read
+        to_g = moved.p if read_h else None, moved.q if read_c else None
+        return None, *to_g, None, moved.to_memory, moved.to_z, cotangents[3], None, moved.to_c0, moved.to_R
 
 
-def _tangent(
-    source: Source,
-    factors: tuple[Tensor, Tensor, Tensor],
-    curves: tuple[Tensor, Tensor, Tensor],
-    R: Tensor,
-    h: Tensor | None,
-    c: Tensor | None,
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """``p_t`` and ``q_t`` for all t, and what the curvature of gates and ``tau`` sends to ``z``, ``c`` and ``c0``.
-
-    ``u_t`` is at hand during its step alone.
-    """
-    (K, E, forget), (own, other, of_tau) = factors, curves
-    tangent, inner, to_z, to_memory = (torch.empty_like(like) for like in (E, E, K, E))
-    to_c0 = torch.empty_like(E[0])
-    R_t, scaled, u = R.mT.contiguous(), torch.empty_like(K[0]), torch.empty_like(K[0])
-    k_i, k_f, k_g, k_o = _quarters(scaled)
-    u_i, u_f, u_g, u_o = _quarters(u)
-    for t, (p, q, k, e_t, f_t, z, m) in enumerate(zip(tangent, inner, K, E, forget, to_z, to_memory)):
-        source.into(t, u)
-        if h is not None:
-            u.addmm_(h, R_t)
-        torch.mul(u, k, out=scaled)
-        torch.add(k_i, k_f, out=q).add_(k_g)
-        if c is not None:
-            q.addcmul_(f_t, c)
-        torch.addcmul(k_o, e_t, q, out=p)
-        torch.mul(own[t], u, out=z)
-        z_i, z_f, z_g, z_o = _quarters(z)
-        o_i, o_f, _, o_o = _quarters(other[t])
-        z_i.addcmul_(o_i, u_g)
-        z_g.addcmul_(o_i, u_i)
-        z_o.addcmul_(o_o, q)
-        if c is not None:
-            z_f.addcmul_(o_f, c)
-        torch.mul(of_tau[t], q, out=m).addcmul_(o_o, u_o)
-        if t:
-            to_memory[t - 1].addcmul_(o_f, u_f)
-        else:
-            torch.mul(o_f, u_f, out=to_c0)
-        h, c = p, q
-    return tangent, inner, (to_z, to_memory, to_c0)
-
-
-def _curves(
-    gates: Tensor, tau: Tensor, lam: Tensor, mu: Tensor, memory: Tensor, c0: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Factors of the curvature: of ``z`` with its gate's ``u``; of ``z`` and ``c`` with others; of ``c`` with ``q``."""
-    i, f, g, o = _quarters(gates)
-    own, other = torch.empty_like(gates), torch.empty_like(gates)
-    slopes = gates - gates * gates
-    di, df, _, do = _quarters(slopes)
-    dg, dtau, before = 1.0 - g * g, 1.0 - tau * tau, torch.cat([c0[None], memory[:-1]])
-    for out, value in zip(
-        _quarters(own),
-        (mu * g * di * (1 - 2 * i), mu * before * df * (1 - 2 * f), -2 * mu * i * g * dg, lam * tau * do * (1 - 2 * o)),
-    ):
-        out.copy_(value)
-    for out, value in zip(_quarters(other), (mu * di * dg, mu * df, mu * di * dg, lam * dtau * do)):
-        out.copy_(value)
-    return own, other, -2 * lam * o * tau * dtau
-
-
-def lstm_states(drive: Tensor, h0: Tensor, c0: Tensor, R: Tensor) -> tuple[Tensor, Tensor]:
+def lstm_states(
+    drive: Tensor, h0: Tensor | None, c0: Tensor | None, R: Tensor, tree: Prefixes | None = None
+) -> tuple[Tensor, Tensor]:
     """All states of the cell, differentiable twice and no further.
 
     Args:
-        drive: ``(time, batch, 4 n)``: input, forget, candidate and output gate, in ``torch.nn``'s order.
-        h0: ``(batch, n)``.
-        c0: ``(batch, n)``.
+        drive: ``(time, batch, 4 n)``: input, forget, candidate and output gate, in ``torch.nn``'s order; with a tree
+            ``(rows, 4 n)``.
+        h0: ``(rows of the start, n)``; ``None`` for zero.
+        c0: likewise.
         R: ``(4 n, n)``.
+        tree: which sequences are one, and for how long; ``None``: each for itself.
 
     Returns:
-        ``h`` and ``c``, ``(time, batch, n)``.
+        ``h`` and ``c``, ``(time, batch, n)``; with a tree ``(rows, n)``.
 
     Example:
         >>> drive = torch.zeros(3, 1, 4)
@@ -213,5 +137,9 @@ def lstm_states(drive: Tensor, h0: Tensor, c0: Tensor, R: Tensor) -> tuple[Tenso
         >>> c.flatten()
         tensor([0.5000, 0.2500, 0.1250])
     """
-    h, c, _ = _Cells.apply(drive, h0, c0, R)
+    if tree is None:
+        tree = apart(*drive.shape[:2])
+        h, c, *_ = _Cells.apply(tree, drive.flatten(0, 1), h0, c0, R)
+        return tree.everywhere(h), tree.everywhere(c)
+    h, c, *_ = _Cells.apply(tree, drive, h0, c0, R)
     return h, c

@@ -33,7 +33,7 @@ from torch import Tensor
 from ...models.scans.unrolled import FUSED
 from .back import Back, Map, Sums, bend_of, slope_of, stepped_by, way_back
 from .prefixes import Prefixes, apart
-from .products import no_third
+from .products import image_of, no_third
 
 
 class _Steps(torch.autograd.Function):
@@ -179,7 +179,7 @@ def _tangent(
     for t, (s_t, out) in enumerate(zip(tree.cut(slope), ps)):
         if p is not None:
             onto[1].addmm_(earlier[t].mT, p)
-        u = _image(h, turn, p, M_t, room)
+        u = image_of(h, turn, p, M_t, room)
         u = slope.new_zeros(len(s_t), len(M)) if u is None else tree.grown(t, u)
         linear, v = u[:, :n] if len(M) > m else None, u[:, -m:]
         if pulses is not None:
@@ -201,18 +201,6 @@ def _tangent(
             out.add_(tree.grown(t, p))
         h, p = states[t], out
     return turned, to_z
-
-
-def _image(h: Tensor | None, turn: Tensor | None, p: Tensor | None, M_t: Tensor, room: Tensor) -> Tensor | None:
-    """``Omega h + M p`` for rows, written into ``room``; ``None`` for zero."""
-    parts = [(a, b) for a, b in ((h, turn), (p, M_t)) if a is not None and b is not None]
-    if not parts:
-        return None
-    out = room[: len(parts[0][0])]
-    torch.mm(*parts[0], out=out)
-    for a, b in parts[1:]:
-        out.addmm_(a, b)
-    return out
 
 
 def lure_states(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -13,49 +11,16 @@ def rows(t: Tensor) -> Tensor:
     return t.flatten(0, 1)
 
 
-def earlier_product(later: Tensor, states: Tensor, first: Tensor) -> Tensor:
-    """``sum_t later_t^T states_{t-1}``, with ``first`` before all states.
-
-    Args:
-        later: ``(time, batch, k)``.
-        states: ``(time, batch, n)``.
-        first: ``(batch, n)``.
-
-    Returns:
-        ``(k, n)``.
-
-    Example:
-        >>> earlier_product(torch.ones(2, 1, 1), torch.tensor([[[3.0]], [[9.0]]]), torch.tensor([[4.0]])).item()
-        7.0
-    """
-    return (later[0].mT @ first).addmm_(rows(later[1:]).mT, rows(states[:-1]))
-
-
-class Source(NamedTuple):
-    """What drives a tangent: a change of the matrix, and of what is added to its products.
-
-    Attributes:
-        states: ``(time, batch, n)``.
-        first: ``(batch, n)``, before them.
-        turned: ``(k, n)``, the change of the matrix; or none.
-        pulse: ``(time, batch, k)``; or none.
-    """
-
-    states: Tensor
-    first: Tensor
-    turned: Tensor | None
-    pulse: Tensor | None
-
-    def into(self, t: int, out: Tensor) -> None:
-        """Write ``turned h_{t-1} + pulse_t`` for rows: a step at a time, while it is at hand (memory is the limit)."""
-        if self.turned is not None:
-            torch.mm(self.states[t - 1] if t else self.first, self.turned.mT, out=out)
-            if self.pulse is not None:
-                out.add_(self.pulse[t])
-        elif self.pulse is not None:
-            out.copy_(self.pulse[t])
-        else:
-            out.zero_()
+def image_of(h: Tensor | None, turn: Tensor | None, p: Tensor | None, M_t: Tensor, room: Tensor) -> Tensor | None:
+    """``h turn + p M_t`` for rows, written into ``room``; ``None`` for zero, where a factor of each is none."""
+    parts = [(a, b) for a, b in ((h, turn), (p, M_t)) if a is not None and b is not None]
+    if not parts:
+        return None
+    out = room[: len(parts[0][0])]
+    torch.mm(*parts[0], out=out)
+    for a, b in parts[1:]:
+        out.addmm_(a, b)
+    return out
 
 
 def no_third(first_order: bool) -> None:

@@ -80,9 +80,8 @@ def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> _Run:
     """
     mode.used = True
     prepared, start = layer.begin(x, state)
-    at_rest = not start.requires_grad and not start.any()
-    tree, given = joined(x) if at_rest and not x.requires_grad else (apart(x.shape[1], len(x)), rows(x.transpose(0, 1)))
-    drive, start = _drive(layer, given), None if at_rest else start
+    tree, given, (start,) = _rows_of(x, start)
+    drive = _driven(given, layer.weight_ih, layer.bias)
     A, B, W = (cast(Any, None if M is None else M.mT) for M in prepared)
     kind = Map(layer.activation)
     if layer.time_step is not None:
@@ -98,9 +97,19 @@ def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> _Run:
     return _Run(tree, *lure_states(Map(kind.activation, kind.keep), drive, start, W, A, None, tree), B)
 
 
-def _drive(layer: LureLayer, x: Tensor) -> Tensor:
+def _rows_of(x: Tensor, *start: Tensor) -> tuple[Prefixes, Tensor, list[Tensor | None]]:
+    """Sequences as rows, those that begin alike from a zero start joined, and the start; ``None`` for zero."""
+    at_rest = not any(part.requires_grad or part.any() for part in start)
+    if at_rest and not x.requires_grad:
+        return *joined(x), [None] * len(start)
+    return apart(x.shape[1], len(x)), rows(x.transpose(0, 1)), [None if at_rest else part for part in start]
+
+
+def _driven(x: Tensor, U: Tensor, b: Tensor | None) -> Tensor:
     """``U x + b`` for rows: one product, also where it is differentiated, with the bias as a column of ``U``."""
-    return torch.cat([x, x.new_ones(len(x), 1)], 1) @ torch.cat([layer.weight_ih, layer.bias[:, None]], 1).mT
+    if b is None:
+        return x @ U.mT
+    return torch.cat([x, x.new_ones(len(x), 1)], 1) @ torch.cat([U, b[:, None]], 1).mT
 
 
 def _is_well_conditioned(B: Tensor) -> bool:
@@ -154,10 +163,12 @@ def _lstm(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         for k in range(layer * directions, (layer + 1) * directions):
             w, R, *biases = weights[size * k : size * (k + 1)]
             source = x.flip(0) if k % directions else x
-            drive = nn.functional.linear(source, w, biases[0] + biases[1] if biases else None)
-            h, c = lstm_states(drive, h0[k], c0[k], R)
-            last_h.append(h[-1])
-            last_c.append(c[-1])
+            tree, given, starts = _rows_of(source.transpose(0, 1), h0[k], c0[k])
+            drive = _driven(given, w, biases[0] + biases[1] if biases else None)
+            h, c = lstm_states(drive, *starts, R, tree)
+            last_h.append(tree.last(h[-tree.sizes[-1] :]))
+            last_c.append(tree.last(c[-tree.sizes[-1] :]))
+            h = tree.everywhere(h)
             outputs.append(h.flip(0) if k % directions else h)
         x = torch.cat(outputs, dim=2) if both else outputs[0]
     return (x.transpose(0, 1) if batch_first else x), torch.stack(last_h), torch.stack(last_c)

@@ -11,6 +11,7 @@ from torch import nn
 from stability.analysis.curvature.products import HessianOperator, cross_entropy, select_parameters
 from stability.analysis.kernels import swap
 from stability.analysis.kernels.back import Map
+from stability.analysis.kernels.lstm import lstm_states
 from stability.analysis.kernels.lure import lure_states
 from stability.analysis.kernels.swap import written_out
 from stability.models.contracting import ContractingRNN
@@ -66,6 +67,18 @@ class Directions(nn.Module):
         return outputs.mean(0)[:, :3] + (outputs.square().mean(0)[:, 3:] + h[0] * c[3])
 
 
+class AtRest(nn.Module):
+    """``torch.nn.LSTM`` both ways from zero; its last ``h`` and ``c`` are read besides, and every other output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(2, 3, bidirectional=True, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs, (h, c) = self.rnn(x)
+        return outputs[:, ::2].square().sum(1)[:, 1:4] + h[0] * c[1] + c[0].sin()
+
+
 class Mean(nn.Module):
     """The mean over time."""
 
@@ -91,6 +104,7 @@ MODELS = {
     "stack": lambda: sequences([ElmanRNN(2, 4), LipschitzRNN(4, 3, dt=0.4, init_std=0.6)]),
     "lstm": lambda: sequences(LSTM(2, 4)),
     "lstm both ways": Directions,
+    "lstm at rest": AtRest,
     "lstm without bias": lambda: Directions(bias=False),
     "images": Images,
     "pooled images": Pooled,
@@ -151,7 +165,7 @@ def test_a_gradient_by_the_input_alone_is_the_same(kind):
     assert_equal(product(own, [x], [x]), product(gradient, [x], [x]))
 
 
-ALIKE = [kind for kind in MODELS if "images" not in kind and not kind.startswith("lstm")]
+ALIKE = [kind for kind in MODELS if "images" not in kind]
 
 
 @pytest.mark.parametrize("kind", ALIKE)
@@ -174,8 +188,9 @@ def test_sequences_that_begin_alike_have_the_products_of_sequences_each_for_itse
         assert_equal(product(own, at, directions), product(gradient, at, directions))
 
 
-def test_a_second_gradient_of_one_pass_is_not_differentiated():
-    model, x, y = problem("lipschitz")
+@pytest.mark.parametrize("kind", ["lipschitz", "lstm"])
+def test_a_second_gradient_of_one_pass_is_not_differentiated(kind):
+    model, x, y = problem(kind)
     at = list(model.parameters())
     with written_out(model):
         loss = nn.functional.cross_entropy(model(x), y)
@@ -265,6 +280,18 @@ def test_a_kernel_that_computes_something_else_is_not_taken(monkeypatch):
     assert not wary.written_out
     v = torch.randn(wary.size, dtype=torch.float64).numpy()
     torch.testing.assert_close(wary.matvec(v), honest.matvec(v), rtol=1e-9, atol=1e-12)
+
+
+def test_lstms_of_sequences_that_begin_alike_take_fewer_rows(monkeypatch):
+    """A learned start, and an input that is differentiated by, keep each sequence for itself."""
+    seen = []
+    monkeypatch.setattr(swap, "lstm_states", lambda *given: seen.append(sum(given[4].sizes)) or lstm_states(*given))
+    model, x, _ = problem("lstm at rest")
+    x[:6, :3] = 0.0
+    with written_out(model):
+        model(x)
+        model(x.requires_grad_())
+    assert seen == [7 * 6 - 3 * 5, 7 * 6, 7 * 6, 7 * 6]
 
 
 def test_a_loss_with_a_derivative_inside_has_its_hessian_all_the_same():

@@ -1,0 +1,235 @@
+"""The LSTM cell's gradient backward in time, and its tangent forward: the recurrences of ``lstm.py``, row by row.
+
+Formulas, and what the letters mean, stand there. What is multiplied is multiplied while it is at hand: only the first
+way back, which products differentiate, is kept for all times.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .back import pull
+from .prefixes import Prefixes
+from .products import image_of
+
+
+def quarters(t: Tensor) -> tuple[Tensor, ...]:
+    """Input, forget, candidate and output parts."""
+    return t.chunk(4, dim=-1)
+
+
+class Factors(NamedTuple):
+    """``K (rows, 4 n)``, ``E (rows, n)``, the forget gate, and the memory of the time before (none at a zero start)."""
+
+    K: Tensor
+    E: Tensor
+    forget: Tensor
+    before: list[Tensor | None]
+
+
+@torch.no_grad()
+def factors_of(tree: Prefixes, gates: Tensor, tau: Tensor, memory: Tensor, c0: Tensor | None) -> Factors:
+    """What a step multiplies with, as of its gates and ``tau``."""
+    i, f, g, o = quarters(gates)
+    K = gates - gates * gates
+    k_i, k_f, k_g, k_o = quarters(K)
+    k_i.mul_(g)
+    cut = tree.cut(memory)
+    before = [None if c is None else tree.grown(t, c) for t, c in enumerate([c0, *cut[:-1]])]
+    for part, c in zip(tree.cut(k_f), before):
+        part.zero_() if c is None else part.mul_(c)
+    torch.mul(i, 1.0 - g * g, out=k_g)
+    k_o.mul_(tau)
+    return Factors(K, (1.0 - tau * tau).mul_(o), f, before)
+
+
+class GatedBack(NamedTuple):
+    """Of a way back: ``delta``; ``lambda`` and ``mu``, if they are kept; ``later[t]``, ``delta_{t+1}`` on rows of t.
+
+    ``start`` is ``delta_1`` on the rows of ``h_0``; ``first`` and ``first_c`` are cotangents of the start.
+    """
+
+    delta: Tensor
+    lam: Tensor
+    mu: Tensor
+    later: list[Tensor]
+    start: Tensor
+    first: Tensor | None
+    first_c: Tensor | None
+    by_R: Tensor | None
+
+
+def way_back(
+    tree: Prefixes,
+    factors: Factors,
+    grads: tuple[Tensor | None, Tensor | None, Tensor | None],
+    seen: tuple[Tensor, Tensor | None],
+    R: tuple[Tensor, bool],
+    also: tuple[GatedBack, Tensor] | None = None,
+    kept: bool = False,
+) -> GatedBack:
+    """The gradient's recurrence from cotangents of ``h``, ``c`` and ``z``, any of which may be none.
+
+    Args:
+        tree: rows of each time.
+        factors: of the steps.
+        grads: the cotangents.
+        seen: the states, and ``h_0``.
+        R: the matrix, and whether its gradient is wanted.
+        also: an earlier way back, and ``Omega``: ``Omega^T delta_{t+1}`` of that one is added to ``lambda_t``.
+        kept: whether ``lambda`` and ``mu`` are kept for all times.
+    """
+    g_h, g_c, g_z = (None if part is None else tree.cut(part) for part in grads)
+    K, (states, h0) = factors.K, seen
+    delta, (lam, lams), (mu, mus) = torch.empty_like(K), *(_room(tree, factors.E, kept) for _ in range(2))
+    by_R = torch.zeros_like(R[0]) if R[1] else None
+    split = (4, R[0].shape[1])
+    later: list[Tensor] = []
+    behind, (earlier, turn) = None, also or (None, None)
+    cuts = [tree.cut(part) for part in (delta, delta.unflatten(1, split), K.unflatten(1, split))]
+    cuts += [tree.cut(part) for part in (factors.E, factors.forget)]
+    for t, l, m, d, by_gate, k, e_t, f_t in reversed([*zip(range(len(tree.sizes)), lams, mus, *cuts)]):
+        if later:
+            pull(l, (later[-1], R[0]), earlier and (earlier.later[t], turn), None)
+        else:
+            l.zero_()
+        _add(l, t, g_h)
+        torch.mul(e_t, l, out=m)
+        if behind is not None:
+            m.add_(behind)
+        _add(m, t, g_c)
+        torch.mul(k[:, :3], m[:, None], out=by_gate[:, :3])
+        torch.mul(k[:, 3], l, out=by_gate[:, 3])
+        _add(d, t, g_z)
+        later.append(tree.gathered(t, d))
+        behind = tree.gathered(t, f_t * m)
+        h = tree.at(t - 1, states) if t else h0
+        if by_R is not None and h is not None:
+            by_R.addmm_(later[-1].mT, h)
+    start, first = later.pop(), None
+    if h0 is not None:
+        first = torch.empty_like(h0)
+        pull(first, (start, R[0]), earlier and (earlier.start, turn), None)
+    return GatedBack(delta, lam, mu, later[::-1], start, first, None if factors.before[0] is None else behind, by_R)
+
+
+def _room(tree: Prefixes, like: Tensor, kept: bool) -> tuple[Tensor, list[Tensor]]:
+    """Where a recurrence writes: for all times, or for two in turns."""
+    if kept:
+        whole = torch.empty_like(like)
+        return whole, [*tree.cut(whole)]
+    whole = like.new_empty(2, max(tree.sizes), like.shape[1])
+    return whole, [whole[t % 2, :size] for t, size in enumerate(tree.sizes)]
+
+
+def _add(out: Tensor, t: int, parts: object) -> None:
+    """Add the part of a time, if there are any."""
+    if isinstance(parts, tuple | list):
+        out.add_(parts[t])
+
+
+class Tangent(NamedTuple):
+    """``p`` and ``q``, if they are kept, and what the curvature of gates and ``tau`` sends to ``z``, ``c``, ``c0``.
+
+    ``by_R`` is what the change of the start and the states sends to ``R``.
+    """
+
+    p: Tensor
+    q: Tensor
+    to_z: Tensor
+    to_memory: Tensor
+    to_c0: Tensor | None
+    to_R: Tensor
+
+
+class Curves(NamedTuple):
+    """Factors of the curvature, by rows: of ``z`` with its gate's ``u``; of input gate and candidate with each other.
+
+    Then of the forget gate with the memory, of the output gate with ``c``, and of ``c`` with ``q``.
+    """
+
+    own: Tensor
+    gate: Tensor
+    memory: Tensor
+    output: Tensor
+    of_tau: Tensor
+
+
+def curves_of(tree: Prefixes, gates: Tensor, tau: Tensor, back: GatedBack, factors: Factors) -> Curves:
+    """The factors for a way back that was kept."""
+    lam, mu = back.lam, back.mu
+    i, f, g, o = quarters(gates)
+    own = torch.empty_like(gates)
+    di, df, _, do = quarters(gates - gates * gates)
+    dg, dtau = 1.0 - g * g, 1.0 - tau * tau
+    before = torch.zeros_like(tau)
+    for part, c in zip(tree.cut(before), factors.before):
+        if c is not None:
+            part.copy_(c)
+    for out, value in zip(
+        quarters(own),
+        (mu * g * di * (1 - 2 * i), mu * before * df * (1 - 2 * f), -2 * mu * i * g * dg, lam * tau * do * (1 - 2 * o)),
+    ):
+        out.copy_(value)
+    return Curves(own, mu * di * dg, mu * df, lam * dtau * do, -2 * lam * o * tau * dtau)
+
+
+def tangent_of(
+    tree: Prefixes,
+    along: tuple[Tensor | None, ...],
+    seen: tuple[Tensor, Tensor | None],
+    factors: Factors,
+    curves: Curves,
+    back: GatedBack,
+    R: Tensor,
+    kept: tuple[bool, bool],
+) -> Tangent:
+    """The tangent of the states; ``u_t`` is at hand during its step alone.
+
+    Args:
+        tree: rows of each time.
+        along: change of the drive, of ``h_0``, of ``c_0`` and of ``R`` (``Omega``); any may be none.
+        seen: the states, and ``h_0``.
+        factors: of the steps.
+        curves: likewise.
+        back: the way back that is differentiated.
+        R: ``(4 n, n)``.
+        kept: whether ``p`` and ``q`` are kept for all times.
+    """
+    pulse, p, q, turned = along
+    (tangent, ps), (inner, qs) = (_room(tree, factors.E, keep) for keep in kept)
+    to_z, to_memory, to_R, to_c0 = torch.empty_like(factors.K), torch.empty_like(factors.E), torch.zeros_like(R), None
+    R_t, turn = R.mT.contiguous(), None if turned is None else turned.mT.contiguous()
+    room, other_room = R.new_empty(2, max(tree.sizes), len(R)).unbind()
+    pulses = None if pulse is None else tree.cut(pulse)
+    states, memories, earlier = tree.cut(seen[0]), tree.cut(to_memory), [back.start, *back.later]
+    cuts = [tree.cut(part) for part in (factors.K, factors.E, factors.forget, to_z, *curves)]
+    for t, (p_t, q_t, k, e_t, f_t, z, own, gate, memory, output, of_tau) in enumerate(zip(ps, qs, *cuts)):
+        if p is not None:
+            to_R.addmm_(earlier[t].mT, p)
+        u = image_of(states[t - 1] if t else seen[1], turn, p, R_t, room)
+        u = torch.zeros_like(k) if u is None else tree.grown(t, u)
+        _add(u, t, pulses)
+        scaled = torch.mul(u, k, out=other_room[: len(k)])
+        k_i, k_f, k_g, k_o = quarters(scaled)
+        u_i, u_f, u_g, u_o = quarters(u)
+        torch.add(k_i, k_f, out=q_t).add_(k_g)
+        z_i, z_f, z_g, z_o = quarters(torch.mul(own, u, out=z))
+        if q is not None:
+            before = tree.grown(t, q)
+            q_t.addcmul_(f_t, before)
+            z_f.addcmul_(memory, before)
+        torch.addcmul(k_o, e_t, q_t, out=p_t)
+        z_i.addcmul_(gate, u_g)
+        z_g.addcmul_(gate, u_i)
+        z_o.addcmul_(output, q_t)
+        torch.mul(of_tau, q_t, out=memories[t]).addcmul_(output, u_o)
+        if t:
+            memories[t - 1].add_(tree.gathered(t, memory * u_f))
+        elif factors.before[0] is not None:
+            to_c0 = memory * u_f
+        p, q = p_t, q_t
+    return Tangent(tangent, inner, to_z, to_memory, to_c0, to_R)
