@@ -15,6 +15,37 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
 _LARGEST = sys.float_info.max
 
+_SHARED = 1 << 18
+"""Numbers in a matrix from which on its products are shared among threads."""
+
+
+@contextmanager
+def threads_fitting(model: nn.Module) -> Iterator[None]:
+    """One thread for torch where every parameter is small, whatever the environment says.
+
+    A recurrence is a chain of small products: threads that share one wait for each other longer than they compute,
+    and where other work keeps the cores busy the wait at each step is many times the step. A model on a GPU, or with
+    a parameter of more than 2^18 numbers, keeps the threads that there are.
+
+    Args:
+        model: any module.
+
+    Example:
+        >>> with threads_fitting(nn.LSTM(8, 64)):
+        ...     torch.get_num_threads()
+        1
+    """
+    before = torch.get_num_threads()
+    small = all(p.numel() <= _SHARED and p.device.type == "cpu" for p in model.parameters())
+    if before == 1 or not small:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 @contextmanager
 def in_evaluation(model: nn.Module) -> Iterator[nn.Module]:
@@ -46,8 +77,8 @@ def in_evaluation(model: nn.Module) -> Iterator[nn.Module]:
 def untouched(model: nn.Module) -> Iterator[nn.Module]:
     """Evaluation mode inside; afterwards mode, gradients, buffers and random state are as before.
 
-    cuDNN is off inside: its recurrent kernels can neither run backward in evaluation mode nor be
-    differentiated twice.
+    A small model runs on one thread (``threads_fitting``). cuDNN is off inside: its recurrent kernels can neither run
+    backward in evaluation mode nor be differentiated twice.
 
     Args:
         model: any module.
@@ -65,7 +96,12 @@ def untouched(model: nn.Module) -> Iterator[nn.Module]:
     parameters = [(p, p.grad, p.requires_grad) for p in model.parameters()]
     buffers = [(b, b.detach().clone()) for b in model.buffers()]
     cuda = sorted({t.device.index for t, *_ in (*parameters, *buffers) if t.is_cuda})
-    with torch.random.fork_rng(devices=cuda), torch.backends.cudnn.flags(enabled=False), torch.enable_grad():
+    with (
+        threads_fitting(model),
+        torch.random.fork_rng(devices=cuda),
+        torch.backends.cudnn.flags(enabled=False),
+        torch.enable_grad(),
+    ):
         try:
             with in_evaluation(model):
                 yield model

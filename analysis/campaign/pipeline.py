@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from stability.storage.artifacts import ANALYSIS_FILE
 from ...models.counting import free_parameters
 from .. import attacks, curvature, dynamics, radius
 from ..environment import environment
+from ..guard import threads_fitting
 from ..tasks import Task
 from . import steps
 from .budgets import AnalysisSettings
@@ -74,7 +76,8 @@ def analyse(
         FileFormatError: when the folder cannot be written to.
     """
     folder, seed, budget, stated = Path(folder), settings.seed, asdict(settings.budget), settings.input_box
-    with owned(folder, settings.overwrite):
+    threads = nullcontext() if model is None else threads_fitting(model)
+    with owned(folder, settings.overwrite), threads:
         digest = model_digest(subject if model is None else model)
         described_task = None if task is None else _without_place(task.describe())
         same = {"digest": digest, "seed": seed, "given": given, "budget": budget, "task": described_task}

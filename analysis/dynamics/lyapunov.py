@@ -30,7 +30,7 @@ from ...models.deep import DeepNetwork
 from ...models.tensors import check_sequence
 from ..campaign.inputs import covers
 from ..campaign.steps import step
-from ..guard import check_int, check_model, check_number
+from ..guard import check_int, check_model, check_number, threads_fitting
 from ..results import Record, plain_value
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
 
@@ -221,7 +221,7 @@ def lyapunov_exponents(
     skip = steps // 10 if skip is None else check_int("skip", skip, 0)
     if skip >= steps:
         raise ConfigurationError(f"skip must be less than the {steps} time steps, got {skip}")
-    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+    with threads_fitting(layer), torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
         prepared, state = layer.begin(x)
         n = flat_state(state).shape[1]
         k = n if k is None else check_int("k", k)

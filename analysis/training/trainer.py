@@ -18,7 +18,7 @@ from stability.errors import ConfigurationError, NonFiniteError, RankError, Unsu
 
 from ...models.counting import free_parameters
 from ..environment import environment
-from ..guard import in_evaluation
+from ..guard import in_evaluation, threads_fitting
 from ..results import plain_value
 from ..tables import Mark, csv_text
 from ..tasks import Task, identity
@@ -158,6 +158,10 @@ class Trainer:
 
     def run(self) -> TrainResult:
         """Train until something ends it; the model is then that of the kept epoch."""
+        with threads_fitting(self.model):
+            return self._run()
+
+    def _run(self) -> TrainResult:
         missed = ", and it is not certified" if self.settings.until_certified else ""
         stopped, detail = "epochs", f"all {self.settings.epochs} epochs are done{missed}"
         try:
