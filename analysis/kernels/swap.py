@@ -100,9 +100,11 @@ def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> _Run:
 def _rows_of(x: Tensor, *start: Tensor) -> tuple[Prefixes, Tensor, list[Tensor | None]]:
     """Sequences as rows, those that begin alike from a zero start joined, and the start; ``None`` for zero."""
     at_rest = not any(part.requires_grad or part.any() for part in start)
+    begins = [None if at_rest else part for part in start]
     if at_rest and not x.requires_grad:
-        return *joined(x), [None] * len(start)
-    return apart(x.shape[1], len(x)), rows(x.transpose(0, 1)), [None if at_rest else part for part in start]
+        tree, given = joined(x)
+        return tree, given, begins
+    return apart(x.shape[1], len(x)), rows(x.transpose(0, 1)), begins
 
 
 def _driven(x: Tensor, U: Tensor, b: Tensor | None) -> Tensor:
@@ -163,9 +165,9 @@ def _lstm(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         for k in range(layer * directions, (layer + 1) * directions):
             w, R, *biases = weights[size * k : size * (k + 1)]
             source = x.flip(0) if k % directions else x
-            tree, given, starts = _rows_of(source.transpose(0, 1), h0[k], c0[k])
+            tree, given, (h, c) = _rows_of(source.transpose(0, 1), h0[k], c0[k])
             drive = _driven(given, w, biases[0] + biases[1] if biases else None)
-            h, c = lstm_states(drive, *starts, R, tree)
+            h, c = lstm_states(drive, h, c, R, tree)
             last_h.append(tree.last(h[-tree.sizes[-1] :]))
             last_c.append(tree.last(c[-tree.sizes[-1] :]))
             h = tree.everywhere(h)
