@@ -8,11 +8,16 @@ import math
 import os
 import re
 from collections.abc import Sized
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from torch import Tensor
+
+from .drawn import Curve, draw
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def plain_value(value: Any) -> Any:
@@ -71,7 +76,11 @@ def _briefly(value: Any) -> str:
 
 
 class Record:
-    """Base of result dataclasses: ``to_dict()`` for JSON, ``frame()`` for pandas, a prompt's line, a notebook's table.
+    """Base of result dataclasses: ``to_dict()`` for JSON, ``frame()`` for pandas, ``plot()`` for matplotlib, a prompt's
+    line, a notebook's table.
+
+    Attributes:
+        curve: what of ``curves()`` is drawn; ``None`` where there is no curve, and the table itself is.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -83,6 +92,8 @@ class Record:
         >>> "<td>0.3</td>" in Found(0.3, np.zeros(2))._repr_html_()
         True
     """
+
+    curve: ClassVar[Curve | None] = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -110,3 +121,18 @@ class Record:
         """A table; one row with the scalar fields unless a subclass says otherwise."""
         scalars = {k: v for k, v in self.to_dict().items() if not isinstance(v, list | dict)}
         return pd.DataFrame([scalars])
+
+    def curves(self) -> pd.DataFrame:
+        """The numbers that ``plot`` draws; those of ``frame()`` unless a subclass says otherwise."""
+        return self.frame()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The result's curve with its band, or where it has none its numbers as a table.
+
+        Args:
+            ax: where to draw; a new figure without it.
+
+        Returns:
+            The axes.
+        """
+        return draw(type(self).__name__, self.curves(), self.curve, ax)

@@ -74,6 +74,7 @@ UNITS = {  # what a criterion's margin is; each has its own, and none compares w
     "kyp": "least eigenvalue of T + T*",
     "multiplier": "1 − ρ or λ; where it fails, the excess of the scaled gain over 1",
     "linear": "1 − ρ per step, or λ per unit of time",
+    "schur": "1 − ρ per step, or λ per unit of time",
     "interval": "1 − ρ per step",
     "interval_jacobian": "1 − ρ per step",
     "interval_lmi": "1 − ρ per step",

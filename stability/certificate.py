@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from stability.errors import FileFormatError
 from stability.recovery import Recovery, memory_horizon, proved_pairs, recovery_time
-from stability.shown import Shown, draw_envelope, nothing_to_draw, number
+from stability.shown import Shown, draw_envelope, draw_margins, nothing_to_draw, number
 from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
 from stability.storage.values import as_it_is, each, mapping, number_or_none, text, text_or_none, truth
@@ -46,7 +46,7 @@ class Evidence(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Shown):
     """The outcome of one criterion.
 
     Attributes:
@@ -67,6 +67,20 @@ class Finding:
 
     def __bool__(self) -> bool:
         return self.holds
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The criterion and how it came out, for a notebook."""
+        known = {"margin": self.margin, "rate": self.rate}
+        numbers = [(name, number(value)) for name, value in known.items() if value is not None]
+        return [("", self.criterion), ("", "holds" if self.holds else "fails"), *numbers, ("detail", self.detail)]
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """One row: ``criterion``, ``holds``, ``margin``, ``rate``, ``detail``."""
+        return [self.summary()]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The signed margin as a bar, see ``stability.shown.draw_margins``."""
+        return draw_margins(self.rows(), ax, self.criterion)
 
     def summary(self) -> dict[str, Any]:
         """The outcome as plain numbers and strings, as a file holds it: without the witness."""

@@ -107,6 +107,38 @@ def draw_envelope(
     return axes
 
 
+def draw_margins(rows: Sequence[Mapping[str, Any]], ax: Axes | None, title: str) -> Axes:
+    """Signed margins of criteria, a row each in its own unit, drawn up to 1 in size: right of zero it holds. The
+    numbers stand beside the bars, since units differ.
+
+    Args:
+        rows: ``criterion``, ``holds`` and ``margin`` of each; those without a margin are named without a bar.
+        ax: where to draw; a new figure without it.
+        title: above it.
+
+    Returns:
+        The axes; with a sentence where there are no rows.
+    """
+    from matplotlib import pyplot
+
+    if not rows:
+        return nothing_to_draw(ax, f"{title}: no criterion was asked")
+    axes: Any = pyplot.subplots()[1] if ax is None else ax
+    for at, row in enumerate(rows):
+        margin = row["margin"]
+        words = ("holds" if row["holds"] else "fails") + ("" if margin is None else f" {margin:+.3g}")
+        side = 0.0 if margin is None else float(np.sign(margin) * min(1.0, abs(margin)))
+        axes.barh(at, side, color="tab:green" if row["holds"] else "tab:red", height=0.5)
+        axes.annotate(words, (max(side, 0.0), at), xytext=(4, 0), textcoords="offset points", va="center")
+    axes.axvline(0.0, color="0.2", linewidth=1)
+    axes.set_yticks(range(len(rows)), [str(row["criterion"]) for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(-1.1, 1.6)
+    axes.set_xlabel("margin, cut at 1 in size")
+    axes.set_title(title)
+    return axes
+
+
 def nothing_to_draw(ax: Axes | None, why: str) -> Axes:
     """Axes with a sentence in place of a figure."""
     from matplotlib import pyplot

@@ -10,19 +10,23 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stability.certificate import Certificate, Claim, Evidence, Verdict
 from stability.errors import StabilityError
+from stability.recovery import proved_pairs
 from stability.rigor.rational import check_exact
 from stability.rules.registry import RULES, worded
-from stability.shown import Shown, number
+from stability.shown import Shown, draw_envelope, nothing_to_draw, number
 from stability.statements import undecided, undecided_in_box, who
 from stability.systems.checks import as_choice
 from stability.threads import threads_for
 from stability.wire import digest_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ class Verification(Shown):
         rate: the certified rate, or ``None``.
         overshoot: the certified overshoot, or ``None``.
         subject: whom the claims are about: kind, name, size, and the digest of its stored numbers; empty if unread.
+        pairs: rates and overshoots of all proved contraction claims, which ``plot`` draws; empty unless valid.
+        discrete: whether rates are per step.
     """
 
     valid: bool
@@ -72,6 +78,8 @@ class Verification(Shown):
     rate: float | None = None
     overshoot: float | None = None
     subject: str = ""
+    pairs: tuple[tuple[float, float], ...] = ()
+    discrete: bool = False
 
     def __bool__(self) -> bool:
         return self.valid
@@ -87,6 +95,20 @@ class Verification(Shown):
     def rows(self) -> list[Mapping[str, Any]]:
         """A row a claim: ``claim``, ``verdict``, ``valid``, ``reason``, ``evidence``, ``statement``."""
         return [vars(check) for check in self.checks]
+
+    def plot(self, ax: Axes | None = None, until: float | None = None) -> Axes:
+        """The bound on the distance of two trajectories over time that was proved again.
+
+        Args:
+            ax: where to draw; a new figure without it.
+            until: the last step or time.
+
+        Returns:
+            The axes; with a sentence where no bound is proved.
+        """
+        if not self.pairs:
+            return nothing_to_draw(ax, "no bound is proved" if self.valid else f"INVALID: {self.reason}")
+        return draw_envelope(self.pairs, self.discrete, ax, "proved again", until)
 
 
 MAIN = ("contraction", "driven_contraction")
@@ -206,6 +228,8 @@ input: the difference d of any two trajectories satisfies |d| <= 1.001 * exp(-0.
         certificate.rate,
         certificate.overshoot,
         title,
+        tuple(proved_pairs(certificate)),
+        bool(subject.is_discrete),
     )
 
 

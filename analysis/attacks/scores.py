@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from stability.errors import ConfigurationError, NonFiniteError
 from stability.systems.checks import as_choice
 
+from ..drawn import Curve
 from ..guard import check_batch, check_int, check_model, check_number, untouched
 from ..intervals import check_confidence, student_half_width, wilson
 from ..results import Record
@@ -52,6 +53,8 @@ class ScoreSweep(Record):
         options: everything else the perturbation was told.
     """
 
+    curve = Curve("size", ("score",), ("ci_low", "ci_high"))
+
     perturbation: str
     norm: str | None
     axis: str
@@ -83,6 +86,10 @@ class ScoreSweep(Record):
         score, ci_low, ci_high = (tuple(column) for column in zip(*rows))
         own = {"metric": task.metric_name, "n": len(targets), "confidence": confidence}
         return cls(score=score, ci_low=ci_low, ci_high=ci_high, **own, **more)
+
+    def curves(self) -> pd.DataFrame:
+        """``frame()`` with the sizes of the perturbation under one name."""
+        return self.frame().rename(columns={self.axis: "size"})
 
     def frame(self) -> pd.DataFrame:
         """One row per size: ``attack, norm, metric, epsilon`` or ``noise, metric, level``, then score and interval."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError
 
+from ..drawn import Curve
 from ..guard import check_number, untouched
 from ..intervals import check_confidence, over_seeds, wilson
 from ..results import Record
@@ -46,6 +47,8 @@ class SweepResult(Record):
             ``None`` for noise.
     """
 
+    curve = Curve("size", ("accuracy",), ("ci_low", "ci_high"))
+
     perturbation: str
     norm: str | None
     axis: str
@@ -66,6 +69,10 @@ class SweepResult(Record):
         """The sweep with these shares of ``n`` sequences classified correctly, and their intervals."""
         low, high = zip(*(wilson(share, n, confidence) for share in shares))
         return cls(accuracy=tuple(shares), ci_low=low, ci_high=high, n=n, confidence=confidence, **more)
+
+    def curves(self) -> pd.DataFrame:
+        """``frame()`` with the sizes of the perturbation under one name."""
+        return self.frame().rename(columns={self.axis: "size"})
 
     def frame(self) -> pd.DataFrame:
         """One row per size: ``attack, norm, epsilon`` or ``noise, level``, then accuracy and interval."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError
 
+from ..drawn import Curve
 from ..guard import check_int, check_labelled, check_number, logits_of, untouched
 from ..kernels.inputs import by_input
 from ..memory import kept_memory
@@ -38,6 +39,8 @@ class AttackResult(Record):
         seed: of random starts.
     """
 
+    curve = Curve("size", ("robust_accuracy",), steps=True)
+
     attack: str
     norm: str
     epsilon: float
@@ -52,6 +55,13 @@ class AttackResult(Record):
     def robust_accuracy(self) -> float:
         """Share of sequences that are still classified correctly."""
         return 1.0 - float(self.success.double().mean())
+
+    def curves(self) -> pd.DataFrame:
+        """The share of the sequences that no perturbation up to a size changed, a row where that falls."""
+        table = self.frame()
+        size = table["size"].where(table.success, float("inf")).mask(table.already_wrong, 0.0)
+        at = sorted({0.0, self.epsilon, *size[size < float("inf")]})
+        return pd.DataFrame({"size": at, "robust_accuracy": [float((size > s).mean()) for s in at]})
 
     def frame(self) -> pd.DataFrame:
         """One row per sequence: ``sample``, ``success``, ``already_wrong``, ``size`` of the perturbation."""

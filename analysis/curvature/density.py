@@ -14,6 +14,7 @@ from torch import nn
 from stability.errors import ConfigurationError
 
 from ..campaign.steps import step
+from ..drawn import Curve
 from ..guard import check_int, check_number
 from ..results import Record
 from .hessian import HessianSummary, ends_and_trace, summary_of
@@ -45,6 +46,8 @@ class SpectralDensity(Record):
         seed: of the probes.
     """
 
+    curve = Curve("eigenvalue", ("density",), ("low", "high"), log=True)
+
     grid: NDArray[np.float64]
     density: NDArray[np.float64]
     density_standard_error: NDArray[np.float64]
@@ -70,6 +73,12 @@ class SpectralDensity(Record):
     def trace_standard_error(self) -> float:
         """Of :attr:`trace`, over the probes."""
         return self.n_parameters * self.moment(1)[1]
+
+    def curves(self) -> pd.DataFrame:
+        """The density with one standard error on both sides, as far as that is positive."""
+        table = self.frame()
+        low = (table.density - table.standard_error).clip(lower=table.density.max() * 1e-9)
+        return table.assign(low=low, high=table.density + table.standard_error)
 
     def frame(self) -> pd.DataFrame:
         """Columns ``eigenvalue``, ``density``, ``standard_error``, one row per grid point."""

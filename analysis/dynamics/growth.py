@@ -24,6 +24,7 @@ from stability.systems import LureSystem
 
 from ...models.tensors import check_sequence
 from ..campaign.steps import step
+from ..drawn import Curve
 from ..guard import check_int, check_model
 from ..results import Record
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
@@ -51,6 +52,8 @@ class LocalGrowth(Record):
         spectra: ``(k, n)`` complex, eigenvalues of the Jacobians of some steps, evenly spread over all.
         states: real dimension of the state.
     """
+
+    curve = Curve("t", ("exponent",), by="sequence")
 
     stretch: np.ndarray
     exponents: np.ndarray

@@ -30,6 +30,7 @@ from ...models.deep import DeepNetwork
 from ...models.tensors import check_sequence
 from ..campaign.inputs import covers
 from ..campaign.steps import step
+from ..drawn import Curve
 from ..guard import check_int, check_model, check_number, threads_fitting
 from ..results import Record, plain_value
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
@@ -54,6 +55,8 @@ class LyapunovSpectrum(Record):
         dt: time of a step for layers that integrate a differential equation; ``None`` for maps, whose steps have none.
         states: real dimension of the state.
     """
+
+    curve = Curve("index", ("per_step",), ("low", "high"), words="exponent per step")
 
     exponents: np.ndarray
     standard_error: np.ndarray
@@ -95,6 +98,11 @@ class LyapunovSpectrum(Record):
         per_time = None if self.per_time is None else self.per_time.tolist()
         derived = {"largest": self.largest, "per_time": per_time, "kaplan_yorke": self.kaplan_yorke}
         return {**values, **plain_value(derived)}
+
+    def curves(self) -> pd.DataFrame:
+        """The exponents, each with one standard error on both sides."""
+        table = self.frame()
+        return table.assign(low=table.per_step - table.standard_error, high=table.per_step + table.standard_error)
 
     def frame(self) -> pd.DataFrame:
         """One row an exponent: ``index, per_step, per_time, standard_error``."""

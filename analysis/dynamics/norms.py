@@ -24,6 +24,7 @@ from ...models.deep import DeepNetwork
 from ...models.network import over_time
 from ...models.tensors import check_sequence, state_leaves
 from ..campaign.steps import step
+from ..drawn import Curve
 from ..guard import check_batch, check_int, check_model, untouched
 from ..results import Record
 from ..unroll import flat_state, layer_inputs, only_layer
@@ -64,6 +65,8 @@ class NormDrift(Record):
         loss: what ``L`` is.
         sequences: how many.
     """
+
+    curve = Curve("t", ("q50", "expected", "envelope"), ("q10", "q90"), by="layer", words="norm of the state", log=True)
 
     model: str
     mean: np.ndarray = field(repr=False)

@@ -21,6 +21,7 @@ from stability.certificate import Certificate, Verdict
 from stability.errors import NonFiniteError, UnsupportedError
 
 from ..campaign.steps import step
+from ..drawn import Curve
 from ..guard import check_int
 from ..results import Record
 from ..unroll import after_sequences, flat_state, shaped_state
@@ -44,8 +45,15 @@ class PairDistances(Record):
         start: the median distance at the start.
     """
 
+    curve = Curve("step", ("median",), ("q10", "q90"), words="distance / distance at the start", log=True)
+
     distance: Array = field(repr=False)
     start: float
+
+    def curves(self) -> pd.DataFrame:
+        """Median and the band of 80 % over the pairs, a row a step."""
+        low, middle, high = np.quantile(self.distance, (0.1, 0.5, 0.9), axis=1)
+        return pd.DataFrame({"step": np.arange(len(middle)), "q10": low, "median": middle, "q90": high})
 
     @property
     def pairs(self) -> int:

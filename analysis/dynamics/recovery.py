@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from stability.errors import NonFiniteError
 
 from ..campaign.steps import step
+from ..drawn import Curve
 from ..guard import check_int, check_number
 from ..results import Record
 from ..unroll import after_sequences, flat_state, shaped_state
@@ -40,10 +42,18 @@ class MeasuredRecovery(Record):
         limit: steps that were waited.
     """
 
+    curve = Curve("step", ("still_apart",), words="share of runs not yet recovered", steps=True)
+
     size: float
     tol: float
     steps: np.ndarray = field(repr=False)
     limit: int
+
+    def curves(self) -> pd.DataFrame:
+        """The share of the runs that have not come back, after each step on which one did."""
+        every = np.sort(self.steps, axis=None)
+        at = np.unique(np.concatenate([[0.0], every[np.isfinite(every)], [float(self.limit)]]))
+        return pd.DataFrame({"step": at, "still_apart": [1.0 - float((every <= step).mean()) for step in at]})
 
     @property
     def worst(self) -> float | None:

@@ -11,12 +11,14 @@ import copy
 from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from stability.errors import NonFiniteError
 
 from ...models.tensors import check_sequence
+from ..drawn import Curve
 from ..guard import check_batch, check_model, untouched
 from ..results import Record
 from ..unroll import flat_state, layer_inputs, only_layer
@@ -35,12 +37,18 @@ class RoundingDistance(Record):
         dtype: the model's precision.
     """
 
+    curve = Curve("step", ("distance",), words="distance to the run in float64")
+
     distance: np.ndarray = field(repr=False)
     largest: float
     relative: float
     steps: int
     sequences: int
     dtype: str
+
+    def curves(self) -> pd.DataFrame:
+        """The largest distance over the sequences, a row a step."""
+        return pd.DataFrame({"step": np.arange(1, len(self.distance) + 1), "distance": self.distance})
 
 
 def rounding_distance(model: nn.Module, x: Tensor) -> RoundingDistance:

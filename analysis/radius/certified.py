@@ -30,6 +30,7 @@ from ...models.network import SequenceModel
 from ...models.tensors import to_numpy
 from ..campaign.inputs import width
 from ..campaign.steps import step
+from ..drawn import Curve
 from ..dynamics.stepbound import SLACK, StepBound, horizon_gain, joint_bound, pair_gains, step_bound
 from ..guard import check_labelled, check_number, logits_of, untouched
 from ..results import Record
@@ -65,6 +66,8 @@ class CertifiedRadius(Record):
         features: input features per step.
     """
 
+    curve = Curve("radius", ("certified_accuracy",), steps=True)
+
     radius: Array
     radius_linf: Array
     margin: Array
@@ -86,6 +89,12 @@ class CertifiedRadius(Record):
         radii = self.radius if norm == "l2" else self.radius_linf
         shares = by_row(radii > check_number("epsilon", epsilon), ~np.isnan(radii))
         return float(shares.mean())
+
+    def curves(self) -> pd.DataFrame:
+        """Certified accuracy over the radius, a row where it falls."""
+        known = self.radius[np.isfinite(self.radius)]
+        at = np.unique(np.concatenate([[0.0], known, np.nextafter(known, np.inf)]))
+        return pd.DataFrame({"radius": at, "certified_accuracy": [self.accuracy_at(float(r)) for r in at]})
 
     def frame(self) -> pd.DataFrame:
         """One row per sequence: ``sample, margin, radius, radius_linf``; or per answer, with its ``step``."""

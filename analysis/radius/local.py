@@ -23,6 +23,7 @@ from ...models.classifier import classifier
 from ...models.classifier_network import ClassifierNetwork
 from ..attacks.smallest import CLEAR, attack_radii, stored_bounds
 from ..attacks.threat import Bounds
+from ..drawn import Curve
 from ..guard import check_labelled, check_number
 from ..results import Record, plain_value
 
@@ -52,6 +53,8 @@ class LocalRadius(Record):
         claims: each sample's claim with its proof, or ``None``.
     """
 
+    curve = Curve("radius", ("certified", "left_by_attacks"), words="accuracy", steps=True)
+
     norm: str
     radius: Array
     attack_radius: Array
@@ -76,6 +79,15 @@ class LocalRadius(Record):
     def attacked_accuracy(self, epsilon: float) -> float:
         """Share of the inputs whose class no perturbation within ``epsilon`` was found to change."""
         return float((self.correct & (self.attack_radius > check_number("epsilon", epsilon))).mean())
+
+    def curves(self) -> pd.DataFrame:
+        """The shares of the samples that are certified beyond a radius and that no attack within it changed."""
+        attacks = self.attack_radius[np.isfinite(self.attack_radius)]
+        at = np.unique(np.concatenate([[0.0], self.radius, attacks]))
+        shares = {"certified": self.radius, "left_by_attacks": self.attack_radius}
+        return pd.DataFrame(
+            {"radius": at} | {k: [float((self.correct & (v > r)).mean()) for r in at] for k, v in shares.items()}
+        )
 
     def frame(self) -> pd.DataFrame:
         """One row a sample: ``index, label, correct, radius, attack_radius, certified, seconds``."""

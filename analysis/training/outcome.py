@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..drawn import Curve
 from ..results import Record, plain_value
 
 
@@ -77,6 +78,8 @@ class TrainResult(Record):
         out: the run directory, if any.
         parameters: numbers that training could move (``stability.models.free_parameters``).
     """
+
+    curve = Curve("epoch", ("test_metric", "train_metric", "validation_metric"), words="metric")
 
     epochs: int
     kept_epoch: int

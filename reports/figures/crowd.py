@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 
 from ..formatting import metric_word, number, percent
+from ..names import printable, shorten
 from ..stored.collect import ModelRecord, select
+from ..vocabulary import NAMES
 from .eigenvalues import NARROW, Region, called
-from .small import DASHED, DOTTED, INK, MUTED, Axis, Plot, color_of
+from .small import DASHED, DOTTED, INK, MUTED, Axis, Plot, Rows, color_of
 
 WIDTH, HEIGHT = 240.0, 150.0
 SNAPSHOTS = 4
@@ -51,13 +53,16 @@ def drift(models: Sequence[ModelRecord]) -> Drawn:
     out = []
     for m in models:
         frame, color = _thinned(known[m.name]), color_of(m.place - 1)
-        plot = Plot(m.title, x(), y(), WIDTH, HEIGHT)
+        plot = Plot(m.title, x(), y(), WIDTH, HEIGHT, row=True)
         plot.band(frame["t"], frame["q10"], frame["q90"], color, "measured")
         plot.line(frame["t"], frame["q50"], color, "measured")
-        if "envelope" in frame:
+        plot.name("median", color, "measured")
+        if "envelope" in frame and frame["envelope"].notna().any():
             plot.line(frame["t"], frame["envelope"], color, "proved", width=1.1, dash=DOTTED)
+            plot.name("proved bound", color, "proved", dash=DOTTED)
         if m.length is not None:
             plot.upright(float(m.length))
+            plot.name("trained", MUTED, dash="2 2")
         first, last = (number(float(frame["q50"].iloc[k])) for k in (0, -1))
         out.append((m, plot.svg(f"Norm of the hidden state of {m.title}: median {first} at first, {last} at last")))
     return out
@@ -68,19 +73,59 @@ def _last(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def exponents(models: Sequence[ModelRecord]) -> Drawn:
-    """Lyapunov exponents in falling order."""
+    """Lyapunov exponents in falling order, each with its own horizontal axis."""
     models = _known(models, "lyapunov")
     frames = {m.name: m.frames["lyapunov"][np.isfinite(m.frames["lyapunov"]["per_step"])] for m in models}
     y = _span([np.maximum(f["per_step"], LOWEST) for f in frames.values()] + [np.zeros(1)], title="exponent per step")
-    x, out = _span([f["index"] for f in frames.values()], title="index"), []
+    out = []
     for m in models:
-        frame, plot = frames[m.name], Plot(m.title, x(), y(), WIDTH, HEIGHT)
+        frame = frames[m.name]
+        plot = Plot(m.title, _span([frame["index"]], title="index")(), y(), WIDTH, HEIGHT)
         plot.level(0.0, INK)
         plot.line(frame["index"], frame["per_step"], color_of(m.place - 1), "measured")
         top = number(float(np.max(frame["per_step"]))) if len(frame) else "unknown"
         positive = int(np.count_nonzero(frame["per_step"] > 0))
         out.append((m, plot.svg(f"Lyapunov exponents of {m.title}: the largest is {top}, {positive} lie above 0")))
     return out
+
+
+def cut(model: ModelRecord) -> bool:
+    """Whether exponents of a model lie below what is drawn."""
+    frame = model.frames.get("lyapunov")
+    return frame is not None and bool((frame["per_step"] < LOWEST).any())
+
+
+def margin(models: Sequence[ModelRecord], criterion: str, name: str) -> str | None:
+    """Signed margins of one criterion in its own unit, a row a model; right of zero it holds.
+
+    Args:
+        models: the records.
+        criterion: whose margins.
+        name: as of ``panels.margin``; no identifier is needed here.
+    """
+    known = [
+        (m, f if (f := m.trainings.number("margin", criterion)) is not None else {"mean": float(found["margin"])})
+        for m in models
+        for found in (m.certificate or {}).get("findings", ())
+        if found["criterion"] == criterion and found["margin"] is not None
+    ]
+    if not known:
+        return None
+    ends = [abs(float(v)) for _, spread in known for k, v in spread.items() if k in ("mean", "low", "high")]
+    reach, count, words = 1.1 * max(ends) or 1.0, len(known), str(NAMES.get(criterion, criterion))
+    titles = {count - 0.5 - k: shorten(printable(m.title), 22) for k, (m, _) in enumerate(known)}
+    x = Axis(-reach, reach, title="← fails | margin | holds →")
+    plot = Plot(words, x, Rows(0.0, float(count), names=titles), 1.5 * WIDTH, 58.0 + 13.0 * count)
+    plot.upright(0.0, INK, dash="")
+    for at, (m, spread) in zip(titles, known):
+        value, color = float(spread["mean"]), color_of(m.place - 1)
+        if "low" in spread:
+            plot.line([spread["low"], spread["high"]], [at, at], color, "heuristic", width=5.0, opacity=0.3)
+        plot.line([0.0, value], [at, at], color, "heuristic", width=1.2)
+        plot.dots([value], [at], color, "heuristic")
+    holds = [m.title for m, spread in known if float(spread["mean"]) > 0]
+    said = f"{words}: its margin is positive for {len(holds)} of {count} models"
+    return plot.svg(said + (f": {', '.join(holds)}" if 0 < len(holds) <= 6 else ""))
 
 
 def density(models: Sequence[ModelRecord]) -> Drawn:
@@ -172,7 +217,7 @@ def square(plot: Plot) -> None:
 def along(
     model: ModelRecord, series: Sequence[tuple[str, pd.DataFrame]], title: str, border: float = 0.0
 ) -> str | None:
-    """Quantities of one model over training steps with their border, told apart by dashes, named at their ends."""
+    """Quantities of one model over training steps with their border, told apart by dashes, named under the title."""
     series = [(legend, frame) for legend, frame in series if not frame.empty]
     if not series:
         return None
@@ -180,15 +225,15 @@ def along(
     if float(np.ptp(values)) < NARROW:  # rounding is not drawn as a curve
         values = np.append(values, [border - NARROW / 2, border + NARROW / 2])
     y = _span([values])
-    plot = Plot(
-        f"{model.title}: {title}", _span([f["step"] for _, f in series], title="training step")(), y(), WIDTH, HEIGHT
-    )
+    x = _span([f["step"] for _, f in series], title="training step")
+    plot = Plot(f"{model.title}: {title}", x(), y(), WIDTH, HEIGHT, row=True)
     plot.level(border, INK)
+    color, named = color_of(model.place - 1), set()
     for (legend, frame), dash in zip(series, ("", DASHED, DOTTED, DOTTED)):
         keep = _thinned(frame)
-        plot.line(keep["step"], keep["value"], color_of(model.place - 1), "heuristic", dash=dash)
-        plot.say(
-            plot.x.high, float(keep["value"].iloc[-1]), legend, MUTED, "heuristic", anchor="end", shift=(0.0, -3.0)
-        )
+        plot.line(keep["step"], keep["value"], color, "heuristic", dash=dash)
+        if legend not in named:
+            plot.name(legend, color, "heuristic", dash=dash)
+        named.add(legend)
     ends = ", ".join(f"{legend} {number(float(f['value'].iloc[-1]))}" for legend, f in series)
     return plot.svg(f"{title} of {model.title} along training; at the end {ends}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from ..formatting import number, percent
 from ..stored.collect import ModelRecord, select
 from .crowd import square
-from .small import BAD, GOOD, INK, MUTED, Axis, Plot, color_of
+from .small import BAD, GOOD, INK, MUTED, Axis, Plot, Rows, color_of
 
 WIDTH, HEIGHT = 320.0, 210.0
 COLUMNS = 112
@@ -20,25 +19,6 @@ LEVELS = ((-np.inf, GOOD, 0.42), (-0.1, GOOD, 0.16), (0.0, BAD, 0.26), (0.1, BAD
 """From which exponent on a step has which colour, and how strong."""
 CELLS = 150
 """Places beside each other at which a dot may stand; dots on one place are one."""
-
-
-@dataclass
-class Rows(Axis):
-    """A vertical axis of named rows.
-
-    Attributes:
-        names: of some rows, by their place.
-    """
-
-    names: Mapping[float, str] = field(default_factory=dict)
-
-    def ticks(self, most: int = 5) -> list[float]:
-        """The places of the names."""
-        return list(self.names)
-
-    def word(self, value: float) -> str:
-        """The name there."""
-        return self.names[value]
 
 
 def exponents(model: ModelRecord) -> np.ndarray | None:

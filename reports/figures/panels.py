@@ -22,8 +22,7 @@ from .svg import INK, MUTED, label, legend_below, panel, series_color, to_svg
 
 DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (3, 1.2)), (0, (8, 2)))
 LOWEST_EXPONENT = -0.75  # per step; what lies below is gone at once and would flatten the rest
-REMARK: dict[str, Any] = {"color": MUTED, "fontsize": 8.5}
-FEW = 6  # lines whose legend may stand among them
+FEW = 6  # lines whose bands are told apart
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 
 
@@ -40,15 +39,6 @@ def look(index: int) -> dict[str, Any]:
 def titles(models: Iterable[ModelRecord]) -> list[str]:
     """The names that stand in a figure."""
     return [m.title for m in models]
-
-
-def _legend(axes: Axes, **options: object) -> None:
-    """A legend where there is room; of many lines below the panel, which grows by it, so that it hides none."""
-    handles, labels = axes.get_legend_handles_labels()
-    if len(handles) > FEW:
-        legend_below(axes)
-    elif handles:
-        axes.legend(handles, labels, **{"loc": "best", **options})
 
 
 def _band(axes: Axes, x: Any, low: Any, high: Any, index: int, alpha: float = 0.15) -> None:
@@ -70,8 +60,7 @@ def _plain_ticks(axes: Axes, which: str = "both") -> None:
 
 def _baseline(axes: Axes, value: float | None, text: str) -> None:
     if value is not None:
-        axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
-        axes.annotate(text, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", **REMARK)
+        axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), label=text)
 
 
 def _percent_axis(axes: Axes, chance: float | None) -> None:
@@ -131,7 +120,7 @@ def training(
             _plain_ticks(axes, "y")
             axes.set_ylabel("loss" if metric is None else metric_word(metric))
             _baseline(axes, None if metric is None else _chance(drawn), "best constant answer")
-        _legend(axes)
+        legend_below(axes)
         return to_svg(figure, name, f"{title} of {len(drawn)} models over epochs of training", titles(drawn))
 
 
@@ -217,7 +206,7 @@ def sweep(
         _percent_axis(axes, _chance(models))
         axes.set_xlabel(axis)
         _plain_ticks(axes, "x")
-        _legend(axes)
+        legend_below(axes)
         return to_svg(figure, name, f"{title}: accuracy of each model against {axis}", titles(m for _, m, _ in found))
 
 
@@ -241,7 +230,7 @@ def scores(
             _baseline(axes, _chance(m for _, m, _ in found), "best constant answer")
         axes.set_xlabel(axis)
         _plain_ticks(axes, "x")
-        _legend(axes)
+        legend_below(axes)
         text = f"{metric_word(measured)} of each model against {axis}"
         return to_svg(figure, name, f"{title}: {text}", titles(m for _, m, _ in found))
 
@@ -343,13 +332,13 @@ def drift_of_frames(frames: Sequence[tuple[int, str, pd.DataFrame]], lengths: se
                     axes.plot(known["t"], known[column], label=said, **line)
         for words, style in theory.items():  # of many, the colour says whose it is
             axes.plot([], [], color=MUTED, linestyle=style, linewidth=1.1, label=words)
-        for length in lengths:
-            axes.axvline(length, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
-            axes.annotate(" end of the sequence", (length, 1), xycoords=("data", "axes fraction"), va="top", **REMARK)
+        for k, length in enumerate(sorted(lengths)):
+            named = "end of the sequence" if k == 0 else None
+            axes.axvline(length, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), label=named)
         axes.set(yscale="log", xlabel="time step", ylabel="‖h‖")
         axes.yaxis.set_minor_locator(NullLocator())
         _plain_ticks(axes)
-        _legend(axes)
+        legend_below(axes)
         text = "Norm of the hidden state over time for each model, logarithmic vertical axis"
         return to_svg(figure, name, text, [title for _, title, _ in frames])
 
@@ -368,13 +357,12 @@ def exponents(models: Sequence[ModelRecord], name: str) -> str | None:
                 frame = over.rename(columns={"at": "index", "mean": "per_step"})
             axes.plot(frame["index"], frame["per_step"], label=label(m.title), markevery=_thin(frame, 8), **look(i))
         axes.axhline(0, color=INK, linewidth=1)
+        axes.set(xlabel="index", ylabel="exponent per step")
         if axes.get_ylim()[0] < LOWEST_EXPONENT:
             axes.set_ylim(bottom=LOWEST_EXPONENT)
-            remark = f"lower ones are not shown (axis cut at {number(LOWEST_EXPONENT)})"
-            axes.annotate(remark, (0.99, 0.02), xycoords="axes fraction", ha="right", va="bottom", **REMARK)
-        axes.set(xlabel="index", ylabel="exponent per step")
+            axes.set_ylabel(f"exponent per step, cut at {number(LOWEST_EXPONENT)}")
         _plain_ticks(axes)
-        _legend(axes)
+        legend_below(axes)
         text = "Finite-time Lyapunov exponents of each model in falling order, along a few test sequences"
         return to_svg(figure, name, text, titles(models))
 
@@ -392,5 +380,5 @@ def curves(
         axes.axhline(0, color=INK, linewidth=1)
         axes.set(xlabel="training step", ylabel=axis)
         _plain_ticks(axes)
-        _legend(axes)
+        legend_below(axes)
         return to_svg(figure, name, f"{title} of {model.title} along training", [model.title])

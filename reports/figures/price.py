@@ -12,9 +12,9 @@ from .small import MUTED, Axis, Plot, color_of
 Interval = tuple[float, float, float]
 _PLACES = (
     (7.0, 3.5, "start"), (-7.0, 3.5, "end"), (7.0, -7.0, "start"), (7.0, 13.0, "start"), (-7.0, -7.0, "end"),
-    (-7.0, 13.0, "end"),
+    (-7.0, 13.0, "end"), (7.0, -17.0, "start"), (-7.0, -17.0, "end"), (7.0, 23.0, "start"), (-7.0, 23.0, "end"),
 )  # fmt: skip
-_HIGH, _WIDE = 11.0, 5.4  # of a line of letters, and of one letter
+_HIGH, _WIDE = 11.0, 6.3  # of a line of letters, and of one letter
 
 
 def price(
@@ -42,10 +42,10 @@ def price(
     if len(known) < 2 or not times:
         return None
     low, high = min(times), max(times)
-    right = high * max(high / low, 10.0) ** 0.45  # where those without a proof stand
+    right = high * max(high / low, 10.0) ** 0.6  # where those without a proof stand
     border = high * (right / high) ** 0.45
     words = f"{unit} until certainly half as far apart"
-    x = Axis(low / 1.6, right * max(high / low, 10.0) ** 0.2, log=True, title=words, last=border)
+    x = Axis(low / 1.6, right * max(high / low, 10.0) ** 0.32, log=True, title=words, last=border)
     ends = [v for m in known for v in accuracies[m.name]]
     pad = 0.08 * (max(ends) - min(ends)) or 0.01
     y = Axis(max(0.0, min(ends) - pad), min(1.0, max(ends) + pad), title="accuracy", percent=True)
@@ -59,26 +59,34 @@ def price(
     taken: list[tuple[float, float, float, float]] = []
     points = {m.name: tuple(plot.at(places[m.name], accuracies[m.name][0])) for m in known}
     taken += [(a - 4, b - 4, a + 4, b + 4) for a, b in points.values()]
+    edge, _ = plot.at(border, y.low)
+    taken.append((edge - 2, 0.0, edge + 2, plot.height))
+    strokes = [
+        (at - 1, plot.at(places[m.name], above)[1], at + 1, plot.at(places[m.name], below)[1])
+        for m in known
+        for _, below, above in [accuracies[m.name]]
+        for at in [points[m.name][0]]
+    ]
     for m in known:
         value, below, above = accuracies[m.name]
         color, at = color_of(m.place - 1), places[m.name]
         mark = "measured"
         plot.line([at, at], [below, above], color, mark, width=1.2, opacity=0.6)
         plot.dots([at], [value], color, mark, size=7.0 if m.name in halved else 5.0)
-        _label(plot, shorten(printable(m.title), 22), points[m.name], (at, value), color, taken)
+        _label(plot, shorten(printable(m.title), 22), points[m.name], (at, value), color, taken, strokes)
     return plot.svg(_finding(known, accuracies, halved, unit))
 
 
 def _label(
     plot: Plot, text: str, point: tuple[float, ...], at: tuple[float, float], color: str,
-    taken: list[tuple[float, float, float, float]],
+    taken: list[tuple[float, float, float, float]], strokes: list[tuple[float, float, float, float]],
 ) -> None:  # fmt: skip
-    """The name beside its point where it lies on nothing else; where there is no such place, none."""
+    """The name beside its point where it lies on nothing else, if need be on strokes; with no such place, none."""
     wide = _WIDE * len(text)
-    for dx, dy, anchor in _PLACES:
+    for lines, (dx, dy, anchor) in ((lines, place) for lines in (strokes, []) for place in _PLACES):
         left = point[0] + dx - (wide if anchor == "end" else 0.0)
         box = (left, point[1] + dy - _HIGH + 2, left + wide, point[1] + dy + 2)
-        free = all(box[2] <= b[0] or b[2] <= box[0] or box[3] <= b[1] or b[3] <= box[1] for b in taken)
+        free = all(box[2] <= b[0] or b[2] <= box[0] or box[3] <= b[1] or b[3] <= box[1] for b in taken + lines)
         if free and left >= plot.left and box[2] <= plot.width:
             taken.append(box)
             plot.say(*at, text, color if color == MUTED else "var(--ink)", "measured", anchor=anchor, shift=(dx, dy))

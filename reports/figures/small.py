@@ -7,7 +7,7 @@ names from outside as text. What is proved, measured or heuristic in it is a gro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
@@ -20,6 +20,9 @@ from ..names import printable, shorten
 INK, MUTED, RULE, GOOD, BAD = "var(--ink)", "var(--muted)", "var(--rule)", "var(--good)", "var(--bad)"
 DOTTED, DASHED = "1.2 2.2", "4 2.5"
 _LETTER, _BOLD = 5.2, 6.9  # width of one at 10 units, and of one of a title, about
+_WORDS, _NARROW, _SAMPLE = 6.2, 5.6, 13.0  # of a letter in words, and in the row of names; of the line before a name
+ROW = 17.0
+"""Height of the row of names."""
 
 
 def color_of(index: int) -> str:
@@ -75,6 +78,9 @@ class Axis:
             first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(end) + 1e-9)
             every = max(1, -(-(last - first + 1) // most))
             found = [10.0**k for k in range(first, last + 1, every)]
+            if len(found) < 2:
+                every = (m * 10.0**k for k in range(first - 1, last + 2) for m in (1.0, 2.0, 5.0))
+                found = [v for v in every if self.low * (1 - 1e-9) <= v <= end * (1 + 1e-9)]
             return found if len(found) > 1 else [self.low, end]
         raw = (end - self.low) / (most - 1)
         unit = 10.0 ** math.floor(math.log10(raw))
@@ -97,6 +103,25 @@ class Axis:
         return f"{value:.{max(0, 1 - math.floor(math.log10(ticks[1] - ticks[0])))}f}"
 
 
+@dataclass
+class Rows(Axis):
+    """A vertical axis of named rows.
+
+    Attributes:
+        names: of some rows, by their place.
+    """
+
+    names: Mapping[float, str] = field(default_factory=dict)
+
+    def ticks(self, most: int = 5) -> list[float]:
+        """The places of the names."""
+        return list(self.names)
+
+    def word(self, value: float) -> str:
+        """The name there."""
+        return self.names[value]
+
+
 def _text(parent: ET.Element, x: float, y: float, text: str, **more: str) -> ET.Element:
     element = ET.SubElement(parent, "text", {"x": f"{x:.1f}", "y": f"{y:.1f}", **more})
     element.text = printable(text)
@@ -112,7 +137,8 @@ class Plot:
         x: the horizontal axis.
         y: the vertical axis.
         width: of the drawing, in units of a page's pixels.
-        height: of it.
+        height: of it, without the row of names.
+        row: room under the title for names of what is drawn, where they lie on nothing (see ``name``).
     """
 
     title: str
@@ -120,7 +146,12 @@ class Plot:
     y: Axis
     width: float = 300.0
     height: float = 190.0
+    row: bool = False
     _marks: list[tuple[str, ET.Element]] = field(default_factory=list, repr=False)
+    _named: float = field(default=4.0, repr=False)
+
+    def __post_init__(self) -> None:
+        self.height += ROW * self.row
 
     def _at(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray) -> np.ndarray:
         left, top, right, bottom = self._frame
@@ -129,7 +160,8 @@ class Plot:
     @property
     def _frame(self) -> tuple[float, float, float, float]:
         labels = max((len(self.y.word(t)) for t in self.y.ticks(4)), default=1)
-        return 10.0 + _LETTER * labels + (13.0 if self.y.title else 0.0), 22.0, self.width - 12.0, self.height - 32.0
+        top, wide = 22.0 + ROW * self.row, (_WORDS if isinstance(self.y, Rows) else _LETTER) * labels
+        return 10.0 + wide + (13.0 if self.y.title else 0.0), top, self.width - 12.0, self.height - 32.0
 
     @property
     def inner(self) -> tuple[float, float]:
@@ -247,6 +279,24 @@ class Plot:
         ((a, b),) = self._at([x], [y])
         holder = ET.Element("g")
         _text(holder, a + shift[0], b + shift[1], words, **{"fill": color, "font-size": "10px", "text-anchor": anchor})
+        self._marks.append((mark, holder))
+
+    def name(self, words: str, color: str = "", mark: str = "", *, dash: str = "") -> None:
+        """Words in the row under the title, behind a piece of the line that they name where it has a colour.
+
+        Args:
+            words: a few.
+            color: of the line; empty for words alone.
+            mark: of what is named, so that the name goes where that goes.
+            dash: of the line.
+        """
+        holder, at = ET.Element("g"), self._named
+        if color:
+            look = {"d": f"M{at:.1f} 25.5h{_SAMPLE:g}", "fill": "none", "stroke": color, "stroke-width": "1.6"}
+            ET.SubElement(holder, "path", look | ({"stroke-dasharray": dash} if dash else {}))
+            at += _SAMPLE + 3.0
+        _text(holder, at, 29.0, words, **{"fill": MUTED, "font-size": "10px"})
+        self._named = at + _NARROW * len(words) + 9.0
         self._marks.append((mark, holder))
 
     def upright(self, x: float, color: str = MUTED, mark: str = "", *, dash: str = "2 2") -> None:

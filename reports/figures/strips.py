@@ -23,13 +23,19 @@ def _stairs(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(at, 2)[1:], np.repeat(np.arange(len(at)), 2)[:-1]
 
 
+def _shares(model: ModelRecord, end: float) -> Plot:
+    """Axes of accuracy over the radius."""
+    x, y = Axis(0.0, end, title="radius"), Axis(0.0, 1.0, percent=True, title="accuracy")
+    return Plot(model.title, x, y, WIDTH, HEIGHT, row=True)
+
+
 def _strip(plot: Plot, at: np.ndarray, low: np.ndarray, high: np.ndarray, color: str, width: str) -> None:
-    """Both staircases with the strip between them, whose width is said at the right."""
+    """Both staircases with the strip between them, whose width is said under the title."""
     ends, place = _stairs(at)
     plot.band(ends, low[place], high[place], color, "measured", opacity=0.25)
     plot.line(ends, high[place], color, "measured", dash=DASHED)
     plot.line(ends, low[place], color, "proved", width=2.4)
-    plot.say(plot.x.high, plot.y.high, width, MUTED, "measured", anchor="end", shift=(0.0, 10.0))
+    plot.name(width, mark="measured")
 
 
 def sandwich(models: Sequence[ModelRecord]) -> Drawn:
@@ -43,10 +49,8 @@ def sandwich(models: Sequence[ModelRecord]) -> Drawn:
         high = np.array([(correct & (attacks > r)).mean() for r in at])
         both = correct & np.isfinite(attacks)
         width = f"{number(float((attacks - radius)[both].mean()), 2)} wide" if both.any() else "no attack succeeded"
-        plot = Plot(
-            m.title, Axis(0.0, end, title="radius"), Axis(0.0, 1.0, percent=True, title="accuracy"), WIDTH, HEIGHT
-        )
-        _strip(plot, at, low, high, color_of(m.place - 1), width)
+        plot = _shares(m, end)
+        _strip(plot, at, low, high, color_of(m.place - 1), width if width[0] == "n" else f"strip {width}")
         middle = [number(float(np.median(r[correct]))) if correct.any() else "–" for r in (radius, attacks)]
         said = f"half are certified up to {middle[0]} and attacked from {middle[1]} on; the strip is {width}"
         out.append((m, plot.svg(f"{m.title}: of the inputs classified correctly {said}")))
@@ -67,14 +71,13 @@ def ratios(models: Sequence[ModelRecord]) -> Drawn:
             found.append((m, np.histogram(share, edges)[0], float(np.median(share))))
     top, out = max([1.0] + [float(counts.max()) for _, counts, _ in found]), []
     for m, counts, middle in found:
-        plot = Plot(
-            m.title, Axis(0.0, 1.0, title="certified / attacked"), Axis(0.0, top, title="inputs"), WIDTH, HEIGHT
-        )
+        axes = Axis(0.0, 1.0, title="certified / attacked"), Axis(0.0, top, title="inputs")
+        plot = Plot(m.title, *axes, WIDTH, HEIGHT, row=True)
         x, y = np.repeat(edges, 2)[1:-1], np.repeat(counts, 2)
         plot.band(x, np.zeros(len(y)), y, color_of(m.place - 1), "measured", opacity=0.4)
         plot.upright(middle, INK, "measured")
         said = f"median {number(middle, 2)}"
-        plot.say(middle, top, said, MUTED, "measured", anchor="end" if middle > 0.5 else "start", shift=(0.0, 10.0))
+        plot.name(said, INK, "measured", dash="2 2")
         out.append((m, plot.svg(f"{m.title}: histogram of certified over attacked radius of single inputs, {said}")))
     return out
 
@@ -101,11 +104,11 @@ def _lines(model: ModelRecord, values: np.ndarray, change: np.ndarray, words: st
     both = np.concatenate([values, values + change])
     t = np.arange(len(values))
     y = Axis(float(both.min()), float(both.max()), title="input")
-    plot = Plot(model.title, Axis(0.0, float(max(len(t) - 1, 1)), title="time step"), y, WIDTH, HEIGHT)
+    plot = Plot(model.title, Axis(0.0, float(max(len(t) - 1, 1)), title="time step"), y, WIDTH, HEIGHT, row=True)
     for k in range(values.shape[1]):
         plot.line(t, values[:, k], color_of(model.place - 1 + k), "measured", width=1.2)
         plot.line(t, values[:, k] + change[:, k], color_of(model.place - 1 + k), "measured", width=1.1, dash=DASHED)
-    plot.say(plot.x.high, plot.y.high, words, MUTED, "measured", anchor="end", shift=(0.0, 10.0))
+    plot.name(words, mark="measured")
     return plot.svg(said)
 
 
@@ -172,10 +175,8 @@ def proved(models: Sequence[ModelRecord]) -> Drawn:
         before = np.searchsorted(size, at, side="right") - 1
         high = np.where(before >= 0, left[np.maximum(before, 0)], 1.0)
         wide = float(np.clip(high - low, 0.0, None)[:-1] @ np.diff(at) / (at[-1] or 1.0)) if len(at) > 1 else 0.0
-        plot = Plot(
-            m.title, Axis(0.0, end, title="radius"), Axis(0.0, 1.0, percent=True, title="accuracy"), WIDTH, HEIGHT
-        )
-        _strip(plot, at, low, high, color_of(m.place - 1), f"{percent(wide)} wide")
+        plot = _shares(m, end)
+        _strip(plot, at, low, high, color_of(m.place - 1), f"strip {percent(wide)} wide")
         said = f"accuracy proved and left by attacks over the radius; {percent(wide)} lie between on average"
         out.append((m, plot.svg(f"{m.title}: {said}")))
     return out

@@ -92,7 +92,7 @@ def legend_below(axes: Axes, columns: int = 2) -> None:
     handles, labels = axes.get_legend_handles_labels()
     figure, rows = axes.get_figure(root=True), -(-len(handles) // columns)
     if figure is not None and handles:
-        figure.set_figheight(figure.get_figheight() + _ROW * max(0, rows - 2))
+        figure.set_figheight(figure.get_figheight() + _ROW * max(0, rows - 1))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 

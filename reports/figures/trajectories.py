@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -70,7 +69,8 @@ def trajectories(models: Sequence[ModelRecord], *, width: float = 300.0) -> list
     for m in models:
         assert y is not None
         x = Axis(0.0, float(last), title="steps")
-        plot = Plot(m.title, x, Axis(y.low, y.high, log=True, title=y.title), width=width, height=0.62 * width + 8)
+        axis = Axis(y.low, y.high, log=True, title=y.title)
+        plot = Plot(m.title, x, axis, width=width, height=0.62 * width + 8, row=True)
         out.append((m, _drawn(plot, m, last)))
     return out
 
@@ -86,18 +86,17 @@ def _drawn(plot: Plot, model: ModelRecord, last: int) -> str:
         keep = data.iloc[:: max(1, len(data) // 200)]
         plot.band(keep["t"], keep["q10"], keep["q90"], MUTED, "measured", opacity=0.35)
         plot.line(keep["t"], keep["q50"], INK, "measured", width=1.1)
+        plot.name("data", INK, "measured")
     if len(counter):
         keep = counter.iloc[:: max(1, len(counter) // 200)]
         plot.line(keep["t"], keep["q50"], BAD, "measured", width=2.0, dash="5 2")
-        at = float(keep["q50"].iloc[-1])
-        low = math.log(max(at, plot.y.low)) < 0.5 * (math.log(plot.y.low) + math.log(plot.y.high))
-        plot.say(plot.x.high, at, "counter-example", BAD, "measured", anchor="end", shift=(0.0, -5.0 if low else 13.0))
+        plot.name("counter-example", BAD, "measured", dash="5 2")
     if proved is not None:
         plot.line(steps, proved, GOOD, "proved", width=2.0)
-        plot.say(steps[len(steps) // 2], proved[len(steps) // 2], "proved for all", GOOD, "proved", shift=(4.0, -4.0))
+        plot.name("proved for all", GOOD, "proved")
     if model.length is not None and model.length < last:
         plot.upright(float(model.length))
-        plot.say(float(model.length), plot.y.high, "trained", shift=(3.0, 9.0))
+        plot.name("trained", MUTED, dash="2 2")
     return plot.svg(finding(model))
 
 

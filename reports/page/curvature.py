@@ -76,7 +76,7 @@ def curvature(report: Report) -> Section | None:
             protocol=protocol(models, "hessian"),
             made=("hessian",),
         ),
-        crowded(crowd.density(models), "hessian", said)
+        crowded(crowd.density(models))
         if many
         else draw(
             *((figures.density(m, i, f"density-{i}"), "") for i, m in enumerate(report.models) if models),
@@ -86,4 +86,6 @@ def curvature(report: Report) -> Section | None:
         ),
         reasons_for(report.models, "hessian"),
         small=many,
+        protocol=said if many else "",
+        made=("hessian",) if many else (),
     ).kept

@@ -263,18 +263,14 @@ def each(
         said = said or svg is not None
 
 
-def crowded(drawn: Sequence[tuple[ModelRecord, str]], step: str, protocol: str = "") -> tuple[Panel, ...]:
-    """Small drawings of many models: the first says what all of them are from.
+def crowded(drawn: Sequence[tuple[ModelRecord, str]], marks: tuple[str, ...] = (MEASURED,)) -> tuple[Panel, ...]:
+    """Small drawings of many models; the section says below them what all of them are from.
 
     Args:
         drawn: of each model.
-        step: that they are from.
-        protocol: how it was measured.
+        marks: of what they show.
     """
-    return tuple(
-        Panel(Markup(svg), "", (MEASURED,), "" if k else protocol, () if k else (step,))
-        for k, (_, svg) in enumerate(drawn)
-    )
+    return tuple(Panel(Markup(svg), "", marks) for _, svg in drawn)
 
 
 def draw(

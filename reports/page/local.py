@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..figures import local as figures
 from ..figures import strips
@@ -25,7 +24,7 @@ _SMALL = (
 def _small(models: Sequence[ModelRecord]) -> tuple[Panel, ...]:
     """Three small drawings of each model."""
     both = ((strips.sandwich, (PROVED, MEASURED)), (strips.ratios, (PROVED, MEASURED)), (strips.inputs, (MEASURED,)))
-    return tuple(replace(p, made=(), marks=marks) for drawn, marks in both for p in crowded(drawn(models), "local"))
+    return tuple(panel for drawn, marks in both for panel in crowded(drawn(models), marks))
 
 
 def local(report: Report) -> Section | None:
@@ -47,13 +46,18 @@ def local(report: Report) -> Section | None:
                 figures.ratios(models, "local-ratios"),
                 "1: the certificate reaches the smallest perturbation that was found; 0: nothing was certified.",
             ),
+            marks=(PROVED, MEASURED),
+            protocol=said,
+            made=("local",),
+        )
+        + draw(
             *each(
                 known,
                 lambda m, i: figures.inputs(m, i, f"local-inputs-{i}"),
                 "The two inputs that give way first, and the perturbations that change their class.",
             ),
-            marks=(PROVED, MEASURED),
-            protocol=protocol(models, "local"),
+            marks=(MEASURED,),
+            protocol=said,
             made=("local",),
         )
     )

@@ -10,7 +10,7 @@ from ..formatting import count
 from ..stored.collect import ModelRecord
 
 ENOUGH = 20  # steps of PGD below which benchmarks of robustness call an attack weak
-_BAND = "bands: 95 % intervals for the sampling of sequences"
+_BAND = "bands or brackets: 95 % intervals for the sampling of sequences"
 
 
 def protocol(models: Sequence[ModelRecord], step: str) -> str:

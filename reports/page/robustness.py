@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..boxes import interval
@@ -105,8 +104,7 @@ _STRIPS = (
 
 def _strips(models: Sequence[ModelRecord]) -> tuple[Panel, ...]:
     """What is proved and what attacks leave, a small drawing a model."""
-    drawn = crowded(strips.proved(models), "attacks")
-    return tuple(replace(p, made=(), marks=(HEURISTIC, MEASURED)) for p in drawn)
+    return crowded(strips.proved(models), (HEURISTIC, MEASURED))
 
 
 def _rows(models: Sequence[ModelRecord], said: Mapping[str, str]) -> tuple[Table, ...]:
@@ -150,7 +148,7 @@ def robustness(report: Report) -> Section | None:
         "Accuracy under noise and attack" if (panels or tables) and not other else "Noise and attack",
         f"{what} on the same test sequences when they are disturbed at random and when they are "
         "disturbed on purpose, with full knowledge of the network. "
-        + bands(report)
+        + bands(report, many)
         + _ranges(models)
         + _beginning(models, many)
         + _STRIPS * bool(many and panels)

@@ -81,8 +81,8 @@ def _margins(report: Report) -> Section | None:
         made=("certificate",),
     )
     tables += tabulate("What each criterion says", (criterion, unit, meaning), names)
-    few = len(report.models) <= FEW
     drawn = [n for n in names if n not in {*WITNESSES, *UNSOUND}]
+    one = figures.margin if len(report.models) <= FEW else crowd.margin
     return Section(
         "margins",
         "Margins of every criterion",
@@ -91,7 +91,7 @@ def _margins(report: Report) -> Section | None:
         "Every criterion has a unit of its own: margins of two criteria do not compare.",
         tables,
         draw(
-            *((figures.margin(models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn) if few),
+            *((one(models, n, f"margin-{k}"), UNITS.get(n, "")) for k, n in enumerate(drawn)),
             marks=(HEURISTIC,),
             made=("certificate",),
         ),
@@ -125,7 +125,7 @@ def _dynamics(report: Report) -> Section | None:
     norms, lyapunov = protocol(report.models, "norms"), protocol(report.models, "lyapunov")
     many = len(report.models) > FEW
     panels = (
-        crowded(crowd.drift(report.models), "norms", norms)
+        crowded(crowd.drift(report.models))
         if many
         else draw(
             (
@@ -140,7 +140,7 @@ def _dynamics(report: Report) -> Section | None:
         )
     )
     panels += (
-        crowded(crowd.exponents(report.models), "lyapunov", lyapunov)
+        crowded(crowd.exponents(report.models))
         if many
         else draw(
             (
@@ -171,6 +171,7 @@ def _dynamics(report: Report) -> Section | None:
         protocol=f"Norms: {norms}. Exponents: {lyapunov}",
         made=("norms", "lyapunov"),
     )
+    low = any(crowd.cut(m) for m in report.models) if many else False
     tables += _recoveries(report) + growths(report)
     return Section(
         "dynamics",
@@ -179,11 +180,15 @@ def _dynamics(report: Report) -> Section | None:
         "neighbouring states separate or come together. Doublings: log2 of the largest over the "
         "smallest mean norm after the first quarter; 0 is a constant norm. The certified bound is that of "
         "the counted steps, log ρ + log(C) / steps with the certified rate ρ and overshoot C, the least over all "
-        "certified pairs: no exponent of so many steps can lie above it.",
+        "certified pairs: no exponent of so many steps can lie above it."
+        + f" Drawings of exponents end at {number(crowd.LOWEST)} a step; lower ones lie on their edge."
+        * low,
         tables,
         panels,
         _lines_of_theory(report.models) + reasons_for(report.models, "norms", "lyapunov", "recovery", "growth"),
         small=many,
+        protocol=f"Norms: {norms}. Exponents: {lyapunov}" if many and panels else "",
+        made=("norms", "lyapunov") if many and panels else (),
     ).kept
 
 
@@ -251,7 +256,7 @@ def _training(report: Report) -> Section | None:
             made=("training",),
         )
         if not many
-        else sum((crowded(crowd.training(models, "test_metric", k), "training", said) for k in kinds), ())
+        else sum((crowded(crowd.training(models, "test_metric", k)) for k in kinds), ())
     )
     tables = tabulate(
         "Outcome of training",
@@ -279,6 +284,8 @@ def _training(report: Report) -> Section | None:
         tables,
         panels,
         small=many,
+        protocol=said if many and panels else "",
+        made=("training",) if many and panels else (),
     ).kept
 
 

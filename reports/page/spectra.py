@@ -25,6 +25,10 @@ EQUATIONS = ("lipschitz", "antisymmetric", "neural_ode")  # integrated in steps;
 NO_LINEAR_PART = ("neural_ode", "antisymmetric")  # A = 0: Theorem 1 cannot hold
 
 
+_BAND = (
+    " The shaded band is where the form of A puts the real parts (symmetric-skew); the published interval is too "
+    "narrow by a factor of two and is not shown."
+)
 _OUTERMOST = (
     " After each plane its outermost eigenvalue over the steps of training: for the layer of a differential "
     "equation the largest real part, with the smallest and both bounds (beyond 0 the linear equation grows); for "
@@ -112,8 +116,8 @@ def clouds(report: Report) -> Section | None:
         "end. The curve is the border for the map that runs: the unit circle for a map, and for a layer that "
         "integrates a differential equation in steps dt the values λ with |1 + dt λ| = 1 (Euler) or "
         "|1 + dt λ + (dt λ)²/2| = 1 (midpoint); inside it a linear part with these eigenvalues would decay. For a "
-        "matrix inside the activation it speaks of slope 1 alone. The shaded band is where the form of A puts "
-        "the real parts (symmetric-skew); the published interval is too narrow by a factor of two and is not shown."
+        "matrix inside the activation it speaks of slope 1 alone."
+        + _BAND * (not many)
         + _OUTERMOST
         + first_only(report)
         + " Matrices of the gates of LSTM and GRU have no such border." * gated,

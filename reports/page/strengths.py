@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -25,6 +26,15 @@ def shade(share: float) -> str:
         ('heat-a', 'heat-f')
     """
     return f"heat-{SHADES[min(len(SHADES) - 1, max(0, int(share * len(SHADES))))]}"
+
+
+def _between(rows: pd.DataFrame, name: str) -> str:
+    """The interval of the first row in brackets, of shares in whole per cent; empty where there is none."""
+    low, high = (float(rows[key].iloc[0]) if key in rows else float("nan") for key in ("ci_low", "ci_high"))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    ends = [f"{100 * v:.0f}" if name == "accuracy" else number(v) for v in (low, high)]
+    return f" ({ends[0]} to {ends[1]})"
 
 
 def strengths(
@@ -56,11 +66,11 @@ def strengths(
 
     def column(level: float) -> Column:
         def show(model: ModelRecord) -> Cell:
-            here = select(found[model.name], **{at: level})[value]
-            if here.empty or pd.isna(here.iloc[0]):
+            rows = select(found[model.name], **{at: level})
+            if rows.empty or pd.isna(rows[value].iloc[0]):
                 return Cell("–", "quiet")
-            left = float(here.iloc[0])
-            return Cell(metric(left, name), shade(left) if name == "accuracy" else "")
+            left = float(rows[value].iloc[0])
+            return Cell(metric(left, name) + _between(rows, name), shade(left) if name == "accuracy" else "")
 
         return Column(number(level), show, mark=MEASURED)
 

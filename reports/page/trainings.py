@@ -44,13 +44,14 @@ def first_only(report: Report) -> str:
     return " Of several trainings of a model the first is shown." if several(report) else ""
 
 
-def bands(report: Report) -> str:
-    """What a band around a curve of accuracy means."""
+def bands(report: Report, many: bool = False) -> str:
+    """What a band around a curve of accuracy means; of many models, what stands in brackets in its place."""
     if several(report):
-        return "Lines are means over the trainings of a model, bands Student's 95 % intervals of that mean."
+        lines, around = ("Numbers", "in brackets") if many else ("Lines", "bands")
+        return f"{lines} are means over the trainings of a model, {around} Student's 95 % intervals of that mean."
     return (
-        "Bands are 95 % confidence intervals for the sampling of test sequences; two trainings of one model can differ "
-        "by more."
+        f"{'In brackets' if many else 'Bands'} are 95 % confidence intervals for the sampling of test sequences; two "
+        "trainings of one model can differ by more."
     )
 
 

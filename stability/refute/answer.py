@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stability.certificate import Claim, Evidence, Finding, Proof
 from stability.rules.registry import RULES, propose, verdict_of
-from stability.shown import Shown
+from stability.shown import Shown, draw_margins
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 witness_claim = propose
 NOTHING = "no witness found; this proves nothing"
@@ -44,6 +47,10 @@ class Refutation(Shown):
     def rows(self) -> list[Mapping[str, Any]]:
         """A row a finding: ``criterion``, ``holds``, ``margin``, ``rate``, ``detail``."""
         return [finding.summary() for finding in self.findings]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Margins of what was asked on the way, see ``stability.shown.draw_margins``."""
+        return draw_margins(self.rows(), ax, "refuted" if self.found else "not refuted")
 
     @property
     def witness(self) -> Proof | None:

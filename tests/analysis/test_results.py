@@ -11,12 +11,17 @@ from stability.analysis import (
     attack_sweep,
     certified_radius,
     hessian_summary,
+    local_radius,
     lyapunov_exponents,
     measured_recovery,
     noise_sweep,
     norm_drift,
+    pgd,
+    rounding_distance,
     spectral_density,
 )
+from stability.analysis.dynamics.growth import local_growth
+from stability.analysis.dynamics.pairs import pair_distances
 from stability.errors import ConfigurationError
 from stability.models import ContractingRNN, SequenceModel
 
@@ -29,6 +34,15 @@ MEASURES = {
     "norms": lambda m, x, y: norm_drift(m, x),
     "exponents": lambda m, x, y: lyapunov_exponents(m, x),
     "recovery": lambda m, x, y: measured_recovery(m, x),
+}
+
+
+DRAWN = {
+    "local": lambda m, x, y: local_radius(m, x[:3], y[:3]),
+    "pgd": lambda m, x, y: pgd(m, x, y, epsilon=0.5, bounds=None),
+    "growth": lambda m, x, y: local_growth(m, x),
+    "pairs": lambda m, x, y: pair_distances(m, x, steps=8),
+    "rounding": lambda m, x, y: rounding_distance(m, x),
 }
 
 
@@ -47,6 +61,57 @@ def test_arrays_give_what_tensors_give_and_results_are_short(name: str) -> None:
     assert page.count("<tr") <= 22
     assert (" more rows in .frame()" in page) is (len(found.frame()) > 20)
     assert type(found).__name__ in page
+
+
+def test_the_figure_of_a_result_is_its_curve() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    torch.manual_seed(0)
+    model, x = SequenceModel(ContractingRNN(2, 4), 3), torch.randn(25, 6, 2)
+    y = model(x).argmax(1)
+    for name, measure in {**MEASURES, **DRAWN}.items():
+        found = measure(model, x, y)
+        _, own = pyplot.subplots()
+        assert found.plot(ax=own) is own
+        if type(found).curve is None:
+            texts = {cell.get_text().get_text() for cell in own.tables[0].get_celld().values()}
+            assert {"lambda_max", f"{found.lambda_max:.4g}"} <= texts
+            continue
+        curves, curve = found.curves(), type(found).curve
+        lines = own.get_lines()
+        assert lines, name
+        first = curves if not curve.by else curves[curves[curve.by] == curves[curve.by].iloc[0]]
+        np.testing.assert_array_equal(lines[0].get_xdata(), first[curve.x])
+        np.testing.assert_array_equal(lines[0].get_ydata(), first[curve.y[0]])
+        assert own.get_title() == type(found).__name__
+        assert found.plot().get_figure() is not own.get_figure()
+        pyplot.close("all")
+    pyplot.close("all")
+
+
+def test_what_is_drawn_of_attacks_and_radii_are_shares_of_the_samples() -> None:
+    torch.manual_seed(0)
+    model, x = SequenceModel(ContractingRNN(2, 4), 3), torch.rand(12, 6, 2)
+    y = model(x).argmax(1)
+    attack = pgd(model, x, y, epsilon=3.0, norm="l2", steps=20, bounds=None)
+    assert attack.success.any()
+    curve = attack.curves()
+    assert curve.robust_accuracy.iloc[0] == 1.0
+    assert curve.robust_accuracy.iloc[-1] == pytest.approx(attack.robust_accuracy)
+    known = certified_radius(model, x, y)
+    curve = known.curves()
+    for radius, share in zip(curve.radius, curve.certified_accuracy):
+        assert share == known.accuracy_at(radius)
+    assert curve.certified_accuracy.iloc[-1] == 0.0
+    single = local_radius(model, x[:4], y[:4], bounds=None)
+    curve = single.curves()
+    assert (curve.certified <= curve.left_by_attacks).all()
+    middle = float(np.median(single.radius))
+    at = curve[curve.radius <= middle].iloc[-1]
+    assert at.certified == (single.radius > middle).mean()
+    recovery = measured_recovery(model, x)
+    curve = recovery.curves()
+    assert curve.still_apart.iloc[0] == 1.0
+    assert curve.still_apart.iloc[-1] == pytest.approx(1.0 - recovery.recovered)
 
 
 def test_what_is_no_module_is_refused_by_name() -> None:

@@ -74,3 +74,28 @@ def test_the_figure_draws_the_least_proved_bound(certificate):
     open_question = certify(LureSystem.recurrent([[-1.0]], [[2.0]]), refute=False).plot()
     assert "no bound is proved" in open_question.texts[0].get_text()
     pyplot.close("all")
+
+
+def test_findings_searches_and_verifications_have_a_table_and_a_figure_too(certificate):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    (circle,) = [finding for finding in certificate.findings if finding.criterion == "circle"]
+    assert repr(circle).startswith("Finding(criterion='circle'")
+    assert repr(float(circle.margin)) in circle._repr_html_()
+    assert circle.frame().to_dict("records") == [circle.summary()]
+    _, own = pyplot.subplots()
+    assert circle.plot(ax=own) is own
+    (bar,) = own.patches
+    assert bar.get_width() == pytest.approx(np.clip(circle.margin, -1, 1))
+    assert f"{circle.margin:+.3g}" in own.texts[0].get_text()
+    searched = refute(LureSystem.recurrent([[-1.0]], [[2.0]])).plot()
+    assert searched.get_title() == "refuted"
+    assert [label.get_text() for label in searched.get_yticklabels()] == ["destabilising_slopes"]
+    again, first = verify(certificate).plot(until=3.0), certificate.plot(until=3.0)
+    bounds = [{str(line.get_label()): line.get_ydata() for line in axes.get_lines()} for axes in (again, first)]
+    np.testing.assert_array_equal(bounds[0]["proved bound"], bounds[1]["proved bound"])
+    broken = dataclasses.replace(certificate, rate=certificate.rate * 2, claims=())
+    assert verify(broken).pairs == ()
+    assert verify(broken).plot().texts[0].get_text().startswith("INVALID")
+    step = certify(LureSystem.linear([[0.5]], dt=1.0))
+    assert verify(step).plot().get_xlabel() == "step"
+    pyplot.close("all")

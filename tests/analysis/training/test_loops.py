@@ -117,6 +117,7 @@ def test_what_diverged_is_not_logged_as_a_number() -> None:
     assert not kept
 
 
+@pytest.mark.filterwarnings("default")  # what Lightning itself warns of is no failure here
 def test_lightning_records_by_its_steps_and_writes_to_its_loggers(tmp_path: Path) -> None:
     pl = pytest.importorskip("lightning.pytorch")
 
@@ -139,6 +140,7 @@ def test_lightning_records_by_its_steps_and_writes_to_its_loggers(tmp_path: Path
     trainer = pl.Trainer(
         max_epochs=3, accelerator="cpu", logger=CSVLogger(str(tmp_path)), callbacks=[lightning_callback(tracker)],
         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, accumulate_grad_batches=2,
+        log_every_n_steps=1,
     )  # fmt: skip
     trainer.fit(module, DataLoader(data(), batch_size=6))
     frame = tracker.frame()

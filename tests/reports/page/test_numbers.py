@@ -17,6 +17,7 @@ from stability.reports import render
 from stability.reports.figures import crowd
 from stability.reports.figures.eigenvalues import Region, extremes
 from stability.reports.figures.panels import scores, sweep
+from stability.reports.figures.small import DOTTED
 from stability.reports.formatting import metric, percent
 from stability.reports.page.marks import MARKS
 from stability.reports.page.spectra import clouds
@@ -171,7 +172,9 @@ def test_beside_many_models_the_outermost_eigenvalues_are_small_drawings_with_th
     assert "at the end spectral radius 0.875" in drawn
     assert ">1</text>" in drawn  # the border lies within the axis
     ends = [("largest", steps), ("smallest", steps), ("Proposition 1", steps), ("Proposition 1", steps)]
-    assert str(crowd.along(model, ends, "Re")).count(">Proposition 1<") == 2
+    both = str(crowd.along(model, ends, "Re"))
+    assert both.count(">Proposition 1<") == 1
+    assert both.count(f'stroke-dasharray="{DOTTED}"') == 3  # both bounds, and the piece of line beside their name
     flat = crowd.along(model, [("radius", steps.assign(value=[1.0, 1.0 + 1e-9, 1.0]))], "flat", 1.0)
     (curve,) = [d for d in re.findall(r'(?:d|points)="([^"]*)"', str(flat)) if len(re.findall(r"[\d.]+", d)) == 6]
     heights = [float(y) for y in re.findall(r"[\d.]+", curve)[1::2]]

@@ -35,6 +35,7 @@ def needs_browser(test: Any) -> Any:
     return pytest.mark.page(pytest.mark.skipif(BROWSER is None, reason=why)(test))
 
 
+KEPT = ("accuracy", "ci_low", "ci_high")
 LONG = "a network with a name of many letters that somebody gave it on a long afternoon, the seventh of them"
 
 
@@ -73,8 +74,10 @@ def test_of_many_models_each_has_a_row_and_a_drawing_of_its_own(many: Path) -> N
     stored = {t: many / "models" / f"net-{k:02d}" / "noise.csv" for k, t in enumerate(titles(many))}
     assert [row[0] for row in white[1:]] == list(stored)
     rows = [line.split(",") for line in stored[white[2][0]].read_text().splitlines()]
-    kept = {float(r[1]): float(r[2]) for r in rows[1:] if r[0] == "white"}
-    assert white[2][1:] == [f"{100 * v:.1f} %" for _, v in sorted(kept.items())]
+    head = rows[0]
+    kept = {float(r[1]): [float(r[head.index(k)]) for k in KEPT] for r in rows[1:] if r[0] == "white"}
+    told = [f"{100 * v:.1f} % ({100 * a:.0f} to {100 * b:.0f})" for _, (v, a, b) in sorted(kept.items())]
+    assert white[2][1:] == told
     for words in (
         "two trajectories under one input",
         "Norm of the hidden state of",
@@ -183,6 +186,39 @@ def test_nothing_sticks_out_or_is_torn_whatever_the_width_and_the_size_of_text(
     assert torn == []
     assert body >= 0.15 * text
     assert seen.console == []
+
+
+OVER = """(() => {
+  document.querySelectorAll('details').forEach(d => { d.open = true; });
+  const found = [];
+  let looked = 0;
+  for (const svg of document.querySelectorAll('figure svg')) {
+    const frame = svg.getBoundingClientRect(), name = svg.getAttribute('aria-label').slice(0, 60);
+    const all = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+    all.forEach(([words, a], i) => {
+      if (!a.width) return;
+      looked += 1;
+      if (a.left < frame.left - 1 || a.right > frame.right + 1) found.push([name, words, 'sticks out']);
+      for (const [other, b] of all.slice(0, i)) {
+        const w = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const h = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (w > 1.5 && h > 3.5) found.push([name, words, other]);
+      }
+    });
+  }
+  return JSON.stringify([looked, found.slice(0, 8)]);
+})()"""
+
+
+@needs_browser
+@pytest.mark.parametrize("models", ["few", "many"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_words_of_a_drawing_lie_on_others(many: Path, drawn: Path, tmp_path: Path, models: str, width: int) -> None:
+    folder = many if models == "many" else drawn
+    seen = visit(folder / "report.html", tmp_path / "profile", size=(width, 900), scripts=(OVER,))
+    looked, found = json.loads(seen.answer)
+    assert looked > 100
+    assert found == []
 
 
 @needs_browser

@@ -35,9 +35,9 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Plot, dict[str, Any]]]:
             self.told[mark] = np.asarray(xs, dtype=float), np.asarray(ys, dtype=float)
             super().line(xs, ys, color, mark, **more)
 
-        def say(self, x: float, y: float, words: str, *rest: Any, **more: Any) -> None:
+        def name(self, words: str, *rest: Any, **more: Any) -> None:
             self.told["words"] = words
-            super().say(x, y, words, *rest, **more)
+            super().name(words, *rest, **more)
 
         @property
         def told(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def test_strips_of_single_inputs_are_those_of_the_table_on_one_axis(lines: list[
     for r in (0.01, 0.19, 0.21, 0.31, 0.39, 0.41, 0.49, 0.51, 1.5):
         assert height(told["proved"], r) == np.mean([c >= r for c in [0.0, 0.2, 0.5, -1.0]])
         assert height(told["measured"], r) == np.mean([u > r for u in [0.4, 0.3, np.inf, -1.0]])
-    assert told["words"] == "0.25 wide"  # (0.4 + 0.1) / 2
+    assert told["words"] == "strip 0.25 wide"  # (0.4 + 0.1) / 2
     assert all("<svg" in svg and "wide" in svg for _, svg in drawn)
 
 
@@ -81,7 +81,7 @@ def test_what_a_gain_proves_holds_below_a_radius_and_what_an_attack_leaves_above
         assert height(told["proved"], r) == low
         assert height(told["measured"], r) == high
     share = (0.2 * 0.4 + 0.2 * 0.6 + 0.4 * 0.5) / 0.8
-    assert told["words"] == f"{100 * share:.1f} % wide"
+    assert told["words"] == f"strip {100 * share:.1f} % wide"
     assert told["words"].split(" wide")[0] in svg
 
 

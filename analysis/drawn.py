@@ -1,0 +1,95 @@
+"""Figures of results: a curve with its band where the result has one, else its numbers as a table.
+
+pandas gives the numbers (``curves()`` of the result), matplotlib is loaded by who asks for a figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST = 12
+"""Lines that are named; more are drawn thin, without names."""
+ROWS = 12
+"""Rows and columns of a table that stands in place of a curve."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What of a result's ``curves()`` is drawn.
+
+    Attributes:
+        x: the column of the horizontal axis.
+        y: columns of the vertical one, a line each; those that are not there or hold nothing are left out.
+        band: lower and upper end around the first of them.
+        by: a column whose values have a line each.
+        words: of the vertical axis; by default the first column's name.
+        log: whether that axis is logarithmic.
+        steps: whether a value holds until the next place, as a share of counted samples does.
+    """
+
+    x: str
+    y: tuple[str, ...]
+    band: tuple[str, str] | None = None
+    by: str = ""
+    words: str = ""
+    log: bool = False
+    steps: bool = False
+
+
+def draw(name: str, table: pd.DataFrame, curve: Curve | None, ax: Axes | None) -> Axes:
+    """The curve, or without one the table itself.
+
+    Args:
+        name: above it.
+        table: the numbers.
+        curve: which of them.
+        ax: where to draw; a new figure without it.
+
+    Returns:
+        The axes.
+    """
+    from matplotlib import pyplot
+
+    axes: Any = pyplot.subplots()[1] if ax is None else ax
+    axes.set_title(name)
+    if curve is None:
+        return _tabled(table, axes)
+    groups = list(table.groupby(curve.by)) if curve.by else [("", table)]
+    style = "steps-post" if curve.steps else "default"
+    for value, rows in groups:
+        told = [y for y in curve.y if y in rows and rows[y].notna().to_numpy().any()]
+        for k, y in enumerate(told):
+            named = " ".join(
+                filter(None, (f"{curve.by} {value}" if len(groups) > 1 else "", y if len(told) > 1 else ""))
+            )
+            thin = {"linewidth": 0.6, "alpha": 0.5} if len(groups) > MOST else {"label": named or y}
+            (line,) = axes.plot(rows[curve.x], rows[y], drawstyle=style, **thin)
+            if k == 0 and curve.band is not None and rows[list(curve.band)].notna().to_numpy().any():
+                low, high = (rows[end] for end in curve.band)
+                step = "post" if curve.steps else None
+                axes.fill_between(rows[curve.x], low, high, color=line.get_color(), alpha=0.2, linewidth=0, step=step)
+    if curve.log:
+        axes.set_yscale("log", nonpositive="mask")
+    axes.set_xlabel(curve.x.replace("_", " "))
+    axes.set_ylabel((curve.words or curve.y[0]).replace("_", " "))
+    if len(axes.get_legend_handles_labels()[1]) > 1:
+        axes.legend()
+    return axes
+
+
+def _tabled(table: pd.DataFrame, axes: Any) -> Axes:
+    """One row upright, as names and numbers; of more the first rows and columns."""
+    if len(table) == 1:
+        table = pd.DataFrame({"name": table.columns, "value": table.iloc[0].tolist()})
+    shown = table.iloc[: 2 * ROWS, :ROWS]
+    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v)[:40] for v in row] for row in shown.to_numpy(dtype=object)]
+    axes.set_axis_off()
+    if cells:
+        axes.table(cellText=cells, colLabels=[str(c) for c in shown.columns], loc="center", edges="horizontal")
+    return axes
