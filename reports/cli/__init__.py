@@ -133,6 +133,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is no news, nor where it cannot lie
     console.PRINTED = False
     asked = list(sys.argv[1:] if arguments is None else arguments)
+    console.ASKED[:] = asked
     as_json = "--json" in asked
     try:
         given = rewritten(asked)

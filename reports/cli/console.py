@@ -19,6 +19,8 @@ from ..names import printable, shorten, terminal_safe
 from .colours import are_shown, tinted
 from .streams import emptied
 
+ASKED = sys.argv[1:]
+"""What stood behind ``stability``, for files that say which command made them."""
 PRINTED = False
 """Whether the command has printed JSON: an error after it is told on standard error alone, one object is promised."""
 OUTPUT: TextIO | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from stability.storage.artifacts import STEPS
 
 from ..formatting import duration, metric, verdict_word
+from . import console
 from .console import Interrupted, time_left
 from .data import HELD_OUT, check_data_dir, check_device, chosen
 from .options import ClusterOptions, Compute, DataOptions, InputBox, Output, no_default
@@ -112,7 +112,7 @@ def report(
         if text == FINISHED:
             output.line(f"{len(done) + new}/{count} {name}: ended after {duration(took)}{left}")
 
-    command = shlex.join(["stability", *sys.argv[1:]])
+    command = shlex.join(["stability", *console.ASKED])
     try:
         with cluster.place() as place, opened(campaign, overwrite=overwrite, pages=page_files()) as done:
             outcomes = run_campaign(
@@ -125,7 +125,7 @@ def report(
             page = render(folder, overwrite=overwrite, processes=processes)
     except KeyboardInterrupt as stop:
         kept = ", ".join(finished(campaign)) or "none yet"
-        again = command if out is not None else shlex.join(["stability", *sys.argv[1:], "--out", str(folder)])
+        again = command if out is not None else shlex.join(["stability", *console.ASKED, "--out", str(folder)])
         raise Interrupted(f"finished models are kept in {folder} ({kept}); go on with: {again}") from stop
     output.status()
     _finish(page, failed, output)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 from stability.errors import ConfigurationError
 
 from ..formatting import count, duration, metric, metric_word, number, table
+from . import console
 from .console import Interrupted
 from .data import check_device
 from .options import Compute, Output, no_default
@@ -125,7 +125,7 @@ def _over_seeds(plan: Plan, seeds: int, folder: Path, compute: Compute, output: 
         run = _trained(plan, folder / f"seed-{seed}", replace(compute, seed=seed), output, said, go_on=True, **how)
         if run.interrupted:
             output.status()
-            command = shlex.join(["stability", *sys.argv[1:]])
+            command = shlex.join(["stability", *console.ASKED])
             raise Interrupted(f"{len(results)} of {seeds} trainings are finished in {folder}; go on with: {command}")
         results[seed] = run
     output.status()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from stability.storage.artifacts import ARTIFACTS, STEPS
 
-from ..stored.collect import FRAMES, ModelRecord, Report
-from ..stored.reasons import named
+from ..boxes import box_option
+from ..stored.collect import FRAMES, ModelRecord, Report, select
+from ..stored.reasons import named, shell_name
 
-ALONE = {
-    "certificate": "certify", "noise": "noise", "attacks": "attack", "hessian": "hessian", "norms": "compare",
-    "local": "radius",
-}  # fmt: skip
-"""Commands that do one step alone; its options are its own."""
 SHOWN = 3  # models whose files are linked in a line; the files of all stand with the models
 
 
@@ -27,7 +24,7 @@ class Made:
         name: of the step, for readers.
         files: text and address of each file, relative to the page.
         code: the module that made them.
-        command: one that does this step alone; empty where none does.
+        command: one that does this step alone, as the report did it; empty where none does.
     """
 
     anchor: str
@@ -62,8 +59,7 @@ def _entry(report: Report, step: str) -> Made | None:
     for m in with_any[:SHOWN]:
         there = [a.name for a in parts if (m.folder / a.name).is_file()]
         files += [(f"models/{m.name}/{n}", f"models/{quote(m.name)}/{quote(n)}") for n in there]
-    command = f"stability {ALONE[step]} {named(with_any[0])}" if step in ALONE else ""
-    return Made(anchor(step), STEPS[step], tuple(files), _code(with_any, step), command)
+    return Made(anchor(step), STEPS[step], tuple(files), _code(with_any, step), alone(with_any, step))
 
 
 def _code(models: list[ModelRecord], step: str) -> str:
@@ -71,6 +67,73 @@ def _code(models: list[ModelRecord], step: str) -> str:
         return "stability.analysis.training.trainer"
     said = dict.fromkeys(str(m.step(step).get("code") or "") for m in models)
     return ", ".join(filter(None, said)) or "not recorded"
+
+
+def alone(models: list[ModelRecord], step: str) -> str:
+    """The command that does one step alone of the first model with it, with the report's sizes and seed.
+
+    Args:
+        models: those with results of the step.
+        step: a key of ``stability.storage.artifacts.STEPS``.
+
+    Returns:
+        The command, for the page's folder or, of a model that was given, that of the report's command; empty where no
+        command does the step: the one about norms compares two models.
+    """
+    m = models[0]
+    given = m.analysis.get("budget")
+    budget: dict[str, Any] = given if isinstance(given, dict) else {}
+    pairs: dict[str, dict[str, Any]] = {
+        "certificate": {},
+        "noise": {
+            "--levels": _sizes(m, "noise", "level", noise="white"), "--draws": budget.get("draws"),
+            "--samples": budget.get("samples"),
+        },
+        "attacks": {
+            "--epsilons": _sizes(m, "attacks", "epsilon", attack="strong", norm="linf"),
+            "--steps": budget.get("steps"), "--samples": budget.get("attacked"),
+        },
+        "hessian": {"--samples": budget.get("curved")},
+        "norms": {"--factor": budget.get("stretch"), "--samples": m.documents.get("drift", {}).get("sequences")},
+        "local": {
+            "--samples": m.documents.get("local", {}).get("samples"), "--time-limit": budget.get("local_seconds"),
+        },
+    }  # fmt: skip
+    words = {
+        "certificate": "certify", "noise": "noise", "attacks": "attack", "hessian": "hessian", "norms": "compare",
+        "local": "radius",
+    }  # fmt: skip
+    if step not in words or (step == "norms" and len(models) < 2):
+        return ""
+    both = models[: 2 if step == "norms" else 1]
+    seed = m.analysis.get("seed")
+    options = {**pairs[step], "--seed": seed if seed else None}
+    said = [
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in options.items()
+        if value
+    ]
+    boxed = box_option(m.analysis) if step == "certificate" else ""
+    data = _data(m) if step != "certificate" else ""
+    return " ".join(filter(None, ["stability", words[step], *(named(each) for each in both), boxed, data, *said]))
+
+
+def _sizes(model: ModelRecord, frame: str, column: str, **keys: str) -> str:
+    """The sizes of a perturbation as an option takes them; empty where it was not measured."""
+    table = model.frames.get(frame)
+    rows = None if table is None else select(table, **keys)
+    return "" if rows is None else ",".join(f"{v:g}" for v in sorted(set(rows[column])))
+
+
+def _data(model: ModelRecord) -> str:
+    """The data of a model that does not know them by itself, as an option."""
+    task = model.analysis.get("task")
+    if model.run.get("task") or not isinstance(task, dict):
+        return ""
+    data = task.get("data")
+    if isinstance(data, dict) and data.get("source") == "arrays":
+        return f"--data {shell_name(str(data.get('what') or 'FILE.npz'))}"
+    return f"--task {shell_name(str(task['name']))}" if task.get("name") else ""
 
 
 def sources(steps: tuple[str, ...], there: tuple[Made, ...]) -> list[tuple[str, str]]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import pandas as pd
 import pytest
 
 from stability.reports import render
+from stability.reports.cli import run
 from stability.reports.formatting import wilson
 from stability.reports.page.marks import HEURISTIC, MARKS, MEASURED, PROVED
 
@@ -151,3 +155,76 @@ def test_the_interval_is_that_of_the_analysis() -> None:
 
     for share, n in ((0.0, 3), (0.948, 1000), (1.0, 17), (0.5, 2)):
         assert wilson(share, n) == pytest.approx(measured(share, n), abs=1e-12)
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """The commands that do one step alone, by the verb."""
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    found = [shlex.split(html.unescape(words)) for words in re.findall(r"Alone: <code>([^<]*)</code>", page)]
+    return {words[1]: words[1:] for words in found}
+
+
+@pytest.mark.slow
+def test_the_command_of_a_step_gives_the_numbers_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command is run in the page's folder as it stands there; the files it is compared with are the page's."""
+    out, models = tmp_path / "report", "contracting,lru"
+    assert run(["report", "--quick", "--models", models, "--seed", "3", "--out", str(out), "-q"]) == 0
+    settings = json.loads((out / "report-settings.json").read_text())
+    assert settings["command"] == f"stability report --quick --models {models} --seed 3 --out {out} -q"
+    monkeypatch.chdir(out)
+    told = {}
+    for verb, words in commands(out).items():
+        capsys.readouterr()
+        code = run([*words, "--json"])
+        told[verb] = json.loads(capsys.readouterr().out)
+        assert code == 0, (verb, told[verb])
+    assert set(told) == {"certify", "hessian", "noise", "attack", "compare", "radius"}
+    folder = out / "models" / "contracting"
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert (told["certify"]["rate"], told["certify"]["statement"]) == (
+        certificate["rate"], certificate["claim"]["statement"],
+    )  # fmt: skip
+    for verb, table, keys in (
+        ("noise", "noise", "noise == 'white'"), ("attack", "attacks", "attack == 'strong' and norm == 'linf'"),
+    ):  # fmt: skip
+        rows = pd.read_csv(folder / f"{table}.csv").query(keys)
+        assert told[verb]["accuracy"] == rows["accuracy"].tolist()
+        assert told[verb]["n"] == rows["n"].iloc[0]
+    hessian = json.loads((folder / "hessian.json").read_text())
+    assert told["hessian"]["lambda_max"] == pytest.approx(hessian["lambda_max"], rel=1e-4)
+    assert told["hessian"]["loss"] == pytest.approx(hessian["loss"], rel=1e-9)
+    local = json.loads((folder / "local.json").read_text())
+    for name in ("median_radius", "median_attack"):
+        assert told["radius"][name] == pytest.approx(local[name], rel=1e-9)
+    drift = json.loads((folder / "drift.json").read_text())
+    (mine,) = [m for m in told["compare"]["models"] if m["path"].endswith("contracting")]
+    assert (mine["doublings"], mine["slope"], mine["norm_at_last"]) == pytest.approx(
+        (drift["drift_index"], drift["slope"], drift["end"])
+    )
+
+
+def test_commands_of_steps_hold_the_sizes_of_the_report_and_name_the_data(small_dir: Path) -> None:
+    path = small_dir / "models" / "contracting" / "analysis.json"
+    document = json.loads(path.read_text())
+    budget = {"samples": 200, "attacked": 60, "curved": 64, "draws": 2, "steps": 5, "local_seconds": 10.0}
+    (small_dir / "models" / "contracting" / "local.json").write_text(json.dumps({"samples": 6}))
+    (small_dir / "models" / "contracting" / "hessian.json").write_text(json.dumps({"lambda_max": 1.0}))
+    path.write_text(json.dumps(document | {"budget": budget, "seed": 7}))
+    render(small_dir)
+    told = {verb: " ".join(words) for verb, words in commands(small_dir).items()}
+    levels = pd.read_csv(small_dir / "models" / "contracting" / "noise.csv").query("noise == 'white'")["level"]
+    sizes = ",".join(f"{v:g}" for v in sorted(set(levels)))
+    assert told["noise"] == f"noise models/contracting --levels {sizes} --draws 2 --samples 200 --seed 7"
+    assert told["attack"].endswith("--steps 5 --samples 60 --seed 7")
+    assert told["hessian"] == "hessian models/contracting --samples 64 --seed 7"
+    assert told["radius"] == "radius models/contracting --samples 6 --time-limit 10 --seed 7"
+    assert "compare" not in told  # it takes two models
+    run_json = small_dir / "models" / "contracting" / "run.json"
+    run_json.unlink()
+    own = {"task": {"name": "data", "data": {"source": "arrays", "what": "my data.npz"}}, "source": "net:load"}
+    path.write_text(json.dumps(document | {"budget": budget, "seed": 0} | own))
+    render(small_dir)
+    told = {verb: " ".join(words) for verb, words in commands(small_dir).items()}
+    assert told["hessian"] == "hessian net:load --data my data.npz --samples 64"
