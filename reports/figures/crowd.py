@@ -57,7 +57,7 @@ def drift(models: Sequence[ModelRecord]) -> Drawn:
         plot.band(frame["t"], frame["q10"], frame["q90"], color, "measured")
         plot.line(frame["t"], frame["q50"], color, "measured")
         plot.name("median", color, "measured")
-        if "envelope" in frame and frame["envelope"].notna().any():
+        if "envelope" in frame and frame["envelope"].notna().to_numpy().any():
             plot.line(frame["t"], frame["envelope"], color, "proved", width=1.1, dash=DOTTED)
             plot.name("proved bound", color, "proved", dash=DOTTED)
         if m.length is not None:
