@@ -26,6 +26,10 @@ def gamma(count: int) -> float:
     return 2.0 * (count + 16) * EPS
 
 
+class UnboundedError(Exception):
+    """A tube has left all bounds; who builds one says that nothing is proved of it."""
+
+
 @dataclass(frozen=True)
 class Form:
     """Values ``c + L v + eta`` with ``|eta| <= err``, known to lie in ``[low, high]``.
@@ -119,6 +123,8 @@ class Tube:
         lower, upper = c - reach - slack, c + reach + slack
         if low is not None and high is not None:
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
+        if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+            raise UnboundedError
         numbers = np.arange(self.made, self.made + len(c))
         self.made += len(c)
         here = [(number - int(numbers[0]), number) for number in self.cuts if number in numbers] if self.cuts else []

@@ -16,6 +16,7 @@ import numpy as np
 from stability.certificate import Claim
 from stability.local.forms import Form, Tube
 from stability.local.leaves import input_box, inputs_of, touched
+from stability.local.long import Long, is_long
 from stability.local.multipliers import best_multipliers
 from stability.local.parabolas import quadratic
 from stability.local.request import Request
@@ -40,7 +41,10 @@ _ROUNDS = 60
 _PARABOLAS = 3000
 """Symbols up to which there are parabolas: each costs some inverses of matrices of that size."""
 
-
+_FURTHER = 1.05
+"""Of the radius that zonotopes prove: where affine forms are tried beside them."""
+_FORMS = 30_000
+"""Symbols of affine forms, with those that would be merged, up to which these are tried beside zonotopes."""
 _SPLITS = (100, 1_000_000)
 """Nodes of a tree of cuts inside the network for one class, without a time limit and with one."""
 
@@ -61,6 +65,10 @@ class Question(About):
         tube = Tube()
         low = margins(self.classifier, tube, *self.box(radius), self.label).low
         return float(low.min()), tube.symbols
+
+    def holds(self, radius: float, upper: float) -> bool:
+        """Whether affine forms prove a radius, where there is time to look."""
+        return radius < upper and not self.deadline.over and self.planes(radius)[0] > 0.0
 
     def claim(self, radius: float, tree: Tree) -> Claim | None:
         """The claim, where the rule accepts it."""
@@ -266,7 +274,20 @@ def proved(asked: Request) -> list[Claim | None]:
 
 
 def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | None:
-    """The claim about one input."""
+    """The claim about one input: of a long sequence by zonotopes, or planes where these reach further."""
+    if is_long(question, _PARABOLAS) and (epsilon is None or upper > epsilon):
+        search = Long(question)
+        claim = search.decided(epsilon) if epsilon is not None else search.largest(upper)
+        if is_long(question, _FORMS):
+            return claim
+        if claim is not None and (epsilon is not None or not question.holds(_FURTHER * (claim.value or 0.0), upper)):
+            return claim
+        return _by_forms(question, upper, epsilon) or claim
+    return _by_forms(question, upper, epsilon)
+
+
+def _by_forms(question: Question, upper: float, epsilon: float | None) -> Claim | None:
+    """The claim by affine forms and parabolas."""
     if epsilon is not None:
         tree = decide(question, epsilon) if upper > epsilon else None
         return None if tree is None else question.claim(epsilon, tree)

@@ -16,7 +16,7 @@ from stability.errors import UnsupportedError
 from stability.gated.cell import GatedCell
 from stability.gated.equations import GATES
 from stability.local.classifier import Classifier
-from stability.local.forms import Term, Tube
+from stability.local.forms import Form, Term, Tube, UnboundedError
 from stability.local.units import Unit
 from stability.rigor.balls import Ball, system_balls
 from stability.rigor.intervals import Interval, hull, tanh
@@ -223,6 +223,16 @@ def margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: i
         >>> bool(margins(network, Tube(), x - 0.1, x + 0.1, 0).low[0] < 2 * np.tanh(0.9))
         True
     """
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is seen, and proves nothing
+            return _margins(classifier, tube, low, high, label)
+    except UnboundedError:
+        tube.merged, count = True, classifier.classes - 1
+        none = np.zeros(count)
+        return Form(none, np.zeros((count, tube.symbols)), none + np.inf, none - np.inf, none + np.inf)
+
+
+def _margins(classifier: Classifier, tube: Any, low: Array, high: Array, label: int) -> Any:
     read = readings(classifier, tube, low, high)
     others = np.delete(np.arange(classifier.classes), label)
     own, scale = np.tile(classifier.weight[label], (len(others), 1)), 1.0

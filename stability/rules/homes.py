@@ -20,6 +20,7 @@ _KINDS = {
     "local_ellipsoids": "local_ellipsoids",
     "local_pieces": "local_pieces",
     "local_planes": "local_planes",
+    "local_zonotopes": "local_zonotopes",
     "multiplier_lmi": "multiplier_lmi attracting_equilibrium growth_lmi",
     "norm_gain": "norm_gain",
     "pairwise": "pair_norm pair_growth pair_isometry pair_linear pair_jump",

@@ -9,6 +9,7 @@ import numpy as np
 from stability.local.classifier import Classifier
 from stability.rules.fields import AnyArray, Index, Number, ProofData, Text, require
 from stability.statements import at_least, who
+from stability.systems.parts import exactly
 
 LARGEST = 1e12
 """Of inputs, multipliers and radii: far beyond what is in use, far below what overflows."""
@@ -33,6 +34,24 @@ class LocalBall(ProofData):
             f"For {who(subject)}: no perturbation{where} of the proof's input within {self.measure} radius "
             f"{at_least(self.radius)}{condition} changes its class, {self.label}."
         )
+
+    def clipped(self, bounds: tuple[float, float] | None) -> str:
+        """The condition that a perturbed input stays between two numbers, in words."""
+        if bounds is None:
+            return ""
+        low, high = (exactly(end) for end in bounds)
+        return f", under which the input stays in [{low}, {high}],"
+
+    def require_within(self, bounds: tuple[float, float] | None) -> None:
+        """The input itself keeps the bounds.
+
+        Raises:
+            Refused: where it does not.
+        """
+        if bounds is not None:
+            low, high = bounds
+            inside = low <= float(self.x.min()) and float(self.x.max()) <= high
+            require(inside, "the input itself is not within the bounds")
 
     def require_ball(self, subject: Classifier) -> None:
         """What is claimed makes sense for this network.

@@ -34,7 +34,6 @@ from stability.local.runs import margins, steps_of
 from stability.rules.fields import Inner, Pair, is_float64, require
 from stability.rules.local_ball import LocalBall
 from stability.rules.registry import certifies
-from stability.systems.parts import exactly
 
 Array = np.ndarray
 DEEPEST = 200
@@ -64,18 +63,12 @@ class LocalPlanes(LocalBall):
     """Whether values inside the network may be cut."""
 
     def sentence(self, subject: Classifier, claim: Claim) -> str:
-        if self.bounds is None:
-            return self.claimed(subject)
-        low, high = (exactly(end) for end in self.bounds)
-        return self.claimed(subject, f", under which the input stays in [{low}, {high}],")
+        return self.claimed(subject, self.clipped(self.bounds))
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_ball(subject)
-        x = self.x
-        if self.bounds is not None:
-            low, high = self.bounds
-            require(low <= float(x.min()) and float(x.max()) <= high, "the input itself is not within the bounds")
-        leaves = self.node(subject, *input_box(x, self.radius, self.mask, self.bounds), self.tree, 0)
+        self.require_within(self.bounds)
+        leaves = self.node(subject, *input_box(self.x, self.radius, self.mask, self.bounds), self.tree, 0)
         return f"the margins of all inputs in {leaves} box{'es' * (leaves > 1)} that cover the ball are positive"
 
     def node(self, subject: Classifier, low: Array, high: Array, tree: Any, depth: int) -> int:

@@ -22,7 +22,7 @@ from stability.gated.cell import GatedCell
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.refute.answer import witness_claim
-from stability.rules.registry import RULES, propose, worded
+from stability.rules.registry import RULES, accepted, propose, worded
 from stability.solve.deadline import Deadline
 from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
@@ -211,6 +211,16 @@ def specimens() -> dict[str, Specimen]:
         decider(),
         largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.32, time_limit=60.0)[0],
     )
+    long = {
+        "x": np.full((2, 2), 0.3),
+        "label": 1,
+        "norm": "linf",
+        "radius": 0.17,
+        "window": 1,
+        "kept": 2,
+        "mask": np.ones((2, 2)),
+    }
+    out["ball of inputs in l_inf by zonotopes"] = decider(), accepted(decider(), "local_zonotopes", long)
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]
