@@ -228,3 +228,31 @@ def test_commands_of_steps_hold_the_sizes_of_the_report_and_name_the_data(small_
     render(small_dir)
     told = {verb: " ".join(words) for verb, words in commands(small_dir).items()}
     assert told["hessian"] == "hessian net:load --data my data.npz --samples 64"
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_every_marked_table_and_every_drawing_leads_to_what_made_it(
+    folder: Path, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not ten numbers but all: the link stands under the table, in the drawing's caption or at its section's end."""
+    if many:
+        for part in ("sections", "curvature", "robustness", "local", "overview", "spectra"):
+            module = importlib.import_module(f"stability.reports.page.{part}")
+            if hasattr(module, "FEW"):
+                monkeypatch.setattr(module, "FEW", 1)
+        render(folder)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    tables = re.findall(r'<div class="tabled[^"]*">(.*?</table>\s*</div>)(.*?)</div>', page, flags=re.DOTALL)
+    marked = [(body, below) for body, below in tables if 'class="mark ' in body]
+    assert len(marked) > 8
+    assert [re.findall("<caption>.*?</caption>", body) for body, below in marked if "#made-" not in below] == []
+    drawn = 0
+    for name, section in re.findall(r'<section id="([^"]*)"[^>]*>(.*?)</section>', page, flags=re.DOTALL):
+        figures = re.findall(r"<figure.*?</figure>", section, flags=re.DOTALL)
+        drawn += len(figures)
+        if figures and "#made-" not in section[section.rindex("</figure>") :]:
+            assert all("#made-" in figure for figure in figures), name
+    assert drawn > 15
+    if many:
+        monkeypatch.undo()
+        render(folder)
