@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GALLERY = ROOT / "build" / "gallery"
 
 project = "stability"
+html_show_copyright = False
 author = "the stability developers"
 release = version = "0.1.0"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]

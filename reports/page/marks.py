@@ -5,7 +5,10 @@ from __future__ import annotations
 PROVED, MEASURED, HEURISTIC = "proved", "measured", "heuristic"
 
 MARKS = {
-    PROVED: "stands in a certificate; the checker proved it again when this page was drawn, rounding errors included",
+    PROVED: (
+        "stands in a certificate that the checker proved again when this page was drawn, rounding errors included; of "
+        "single inputs, the checker accepted the proof when a radius was computed, and the number alone is kept"
+    ),
     MEASURED: (
         "was observed on so many samples, in floating-point arithmetic: n and how it was done stand beside it; other "
         "samples give other numbers"
