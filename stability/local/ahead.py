@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stability.local.doubtful import runs
+from stability.local.doubtful import runs, sizes, spread_over
 from stability.local.stages import Nominal
 from stability.local.trial import Task, of_samples, tube
 from stability.local.widening import NEAR, Ball, judged, one_of
@@ -12,28 +12,39 @@ from stability.solve.deadline import Deadline
 
 Array = np.ndarray
 _STEPS, _CLOSE = 6, 1e-3
+_MANY, _SETTLED = 60, 1e-11
 
 
 @np.errstate(all="ignore")
-def boundary(task: Task, other: Array) -> Array:
+def boundary(task: Task, other: Array, *, fine: bool = False) -> Array:
     """``(B,)`` how far the nearest input seems to be on the boundary to class ``other (B,)``; infinite: not found.
 
     The nearest point of the plane on which the margin, linear from the last point on, is zero, several times
-    (S.-M. Moosavi-Dezfooli, A. Fawzi, P. Frossard, DeepFool, CVPR 2016). Nothing rests on it.
+    (S.-M. Moosavi-Dezfooli, A. Fawzi, P. Frossard, DeepFool, CVPR 2016). Nothing rests on it. With a budget for each
+    step the nearest one has steps of equal lengths.
+
+    Args:
+        task: ``B`` samples.
+        other: their other classes.
+        fine: whether the point is looked for until it no longer moves.
     """
+    groups = task.x.shape[1] if task.budget == "step" else 1
     rows, index = task.net.head, np.arange(len(other))
     w = rows[task.y] - rows[other]
     y, _ = runs(task.net, task.x, w)
     bias = task.margins[index, other] - (w * y).sum(axis=1)
     point, found = task.x, np.full(len(other), np.inf)
-    for _ in range(_STEPS):
+    for _ in range(_MANY if fine else _STEPS):
         y, g = runs(task.net, point, w)
         g = g * task.free
-        margin, square = (w * y).sum(axis=1) + bias, (g * g).sum(axis=(1, 2))
-        shift = point - task.x
-        size = np.linalg.norm(shift.reshape(len(other), -1), axis=1)
+        margin, shift = (w * y).sum(axis=1) + bias, point - task.x
+        size, last = sizes(shift, groups).max(axis=1), found
         found = np.where(np.abs(margin) <= _CLOSE * np.abs(task.margins[index, other]), size, np.inf)
-        point = task.x - g * ((margin - (g * shift).sum(axis=(1, 2))) / square)[:, None, None]
+        if fine and (np.abs(found - last) <= _SETTLED * found).all():
+            break
+        steep = sizes(g, groups)
+        way = g / np.maximum(spread_over(steep, task.x[0]), 1e-300)
+        point = task.x - way * ((margin - (g * shift).sum(axis=(1, 2))) / steep.sum(axis=1))[:, None, None]
     return np.where(np.isfinite(found), found, np.inf)
 
 
@@ -68,5 +79,5 @@ def ahead(
         one, single, _ = one_of(task, run, worth, int(i))
         found = judged(one, single, made, k, float(radius[i]))
         if found.closed is not None:
-            out[int(i)] = Ball(float(radius[i]), found.T, found.closed)
+            out[int(i)] = found.ball(float(radius[i]))
     return out, shares

@@ -10,12 +10,12 @@ that a tube of ellipsoids proves, with multipliers ``T >= 0`` for :math:`|e_i| \
           - \begin{bmatrix} G & B \end{bmatrix}^T P_{k+1} \begin{bmatrix} G & B \end{bmatrix} > 0,
           \qquad G = A + B m C .
 
-With :math:`|x' - x|^2 \le \epsilon^2`, the margin of ``x'`` is at least
+With :math:`s = \hat x - x` and :math:`|x' - x|^2 \le \epsilon^2`, the margin of ``x'`` is at least
 
-.. math:: \hat{\mathrm{margin}} - \lambda (\epsilon^2 - |\hat x - x|^2)
-          - |g + 2 \lambda (\hat x - x)| (\epsilon + |\hat x - x|)
+.. math:: \hat{\mathrm{margin}} - \lambda (\epsilon^2 - |s|^2) - |g + 2 \lambda s| (\epsilon + |s|)
 
-with ``g`` the margin's gradient there. It vanishes where the reference input is stationary, and then the bound is
+with ``g`` the margin's gradient there. With a budget for each step every step has a price of its own, and what it takes
+off is the same sum over the steps. It vanishes where the reference input is stationary, and then the bound is
 Lagrange's: where the inequalities hold up to the ``lambda`` of the nearest attack, the radius is that of the attack.
 Nothing in it takes more than one matrix of a stage's size at a time: it is linear in the number of steps.
 """
@@ -248,7 +248,7 @@ def missed(stage: Stage, at: Nominal, a: Around) -> Array:
 
 
 def proved_margin(
-    net: Stages, tube: list[Passage], ref: Reference, T: Array, free: Array, price: float, budget: tuple[Array, float]
+    net: Stages, tube: list[Passage], ref: Reference, T: Array, free: Array, prices: Array, ball: tuple[Array, float]
 ) -> float:
     """A lower bound of ``w y`` over all inputs of a ball, up to the roundings of that product; minus infinity: none.
 
@@ -258,10 +258,11 @@ def proved_margin(
         ref: a reference with the gradients of ``w y``.
         T: ``(T, m)`` multipliers of all stages of a step.
         free: ``(T, p)`` which entries of the input change.
-        price: ``lambda > 0``.
-        budget: the ball's centre ``(T, p)`` and its radius.
+        prices: ``lambda > 0``: ``(1,)`` for the budget of the whole sequence, ``(T,)`` for one of each step.
+        ball: its centre ``(T, p)`` and its radius.
     """
-    (x, radius), w, count = budget, ref.p[-1], len(net.stages)
+    (x, radius), w, count = ball, ref.p[-1], len(net.stages)
+    paid = np.broadcast_to(prices, (len(x),))
     P, loss, stages = np.zeros((net.states, net.states)), 0.0, around(net, tube, ref)
     ends = [0, *np.cumsum([len(stage.C) for stage in net.stages])]
     after = np.zeros(net.states)
@@ -276,17 +277,23 @@ def proved_margin(
         sums = np.abs(stage.A).T @ p + np.abs(stage.C).T @ (worth * np.abs(ref.slopes[k]))
         loss += gamma(len(stage.A) + len(stage.C) + 8) * float(sums @ a.sides)
         entry = free[k // count] if stage.fresh else None
-        found = proved_step(stage, a, P, T[k // count, ends[k % count] : ends[k % count + 1]], entry, price)
+        own, price = T[k // count, ends[k % count] : ends[k % count + 1]], float(paid[k // count])
+        found = proved_step(stage, a, P, own, entry, price)
         if found is None:
             return -np.inf
         P, after = found, a.sides[: len(found)] if stage.fresh else a.sides
     shift = (ref.x - x) * free
     if (ref.x != x)[free == 0].any():
         return -np.inf
-    away = float(np.linalg.norm(shift)) * _SURE
-    rest = np.linalg.norm((ref.gradient + 2.0 * price * shift) * free) + 16 * EPS * np.linalg.norm(
-        np.abs(ref.gradient) + 2.0 * price * (np.abs(ref.x) + np.abs(x))
-    )
-    between = price * (radius * radius * _SURE - away * away / _SURE**4)
-    lost = between + float(rest) * (radius + away) * _SURE + loss * (1 + 1e-6)
-    return float(w @ ref.run[-1].out) - lost - 1e-12 * (abs(between) + abs(lost))
+    steep = 2.0 * paid[:, None]
+    away = _lengths(shift, prices) * _SURE
+    rest = _lengths((ref.gradient + steep * shift) * free, prices)
+    rest = rest + 16 * EPS * _lengths(np.abs(ref.gradient) + steep * (np.abs(ref.x) + np.abs(x)), prices)
+    between = prices * (radius * radius * _SURE - away * away / _SURE**4)
+    lost = float((between + rest * (radius + away) * _SURE).sum()) + loss * (1 + 1e-6)
+    return float(w @ ref.run[-1].out) - lost - 1e-12 * (float(np.abs(between).sum()) + abs(lost))
+
+
+def _lengths(x: Array, prices: Array) -> Array:
+    """Of ``(T, p)`` the length as a whole, or those of its steps: one for each price."""
+    return np.linalg.norm(x.reshape(len(prices), -1), axis=1)

@@ -18,6 +18,8 @@ _TOWARDS = 0.9
 """How much the direction of the reference counts among all that a tube allows."""
 _SHARE = 0.97
 """Of the way from the price at which most is left to the one at which nothing is."""
+_IDLE = 1e-9
+"""Of the largest price, at least, for every step that has one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +29,13 @@ class Closed:
     Attributes:
         other: the class.
         point: ``(T, p)`` the reference input.
-        price: ``lambda``.
+        prices: ``lambda``, ``(1,)``, or ``(T,)`` for a budget of each step.
         T: ``(T, m)`` multipliers.
     """
 
     other: int
     point: Array
-    price: float
+    prices: Array
     T: Array
 
 
@@ -51,12 +53,13 @@ def passages(radius: float, net: Stages, x: Array, run: list[Nominal], Y: list[A
 
 
 def priced(
-    net: Stages, x: Array, w: Array, bias: Array, free: Array, radius: float
-) -> list[tuple[Reference, float]] | None:
+    net: Stages, x: Array, w: Array, bias: Array, free: Array, radius: float, each: bool = False
+) -> list[tuple[Reference, Array]] | None:
     """Reference inputs that are stationary for as large prices as the margins allow, and the prices.
 
     About a reference with gradient ``g`` the margin is ``M + g (x' - x)`` nearly, and a price is paid for where
-    ``M - |g|^2 / (4 lambda) - lambda eps^2 > 0``: the largest one leaves most room for the curvature.
+    ``M - |g|^2 / (4 lambda) - lambda eps^2 > 0``: the largest one leaves most room for the curvature. With a budget for
+    each step the sum of that over the steps counts, and prices are in proportion to the steps' gradients.
 
     Args:
         net: the stages.
@@ -65,31 +68,56 @@ def priced(
         bias: ``(c,)`` what is added to them.
         free: ``(T, p)`` which entries change.
         radius: ``eps``.
+        each: whether every step has a budget of its own.
 
     Returns:
         One for each margin; ``None`` where one of them has none.
     """
-    price, point = np.zeros(len(w)), np.broadcast_to(x, (len(w), *x.shape))
+    groups = x.shape[0] if each else 1
+    prices, point = np.zeros((len(w), groups)), np.broadcast_to(x, (len(w), *x.shape))
     out, g = runs(net, point, w)
     for turn in range(_ROUNDS):
         g, shift = g * free, point - x
-        M, size = (w * out).sum(axis=1) + bias - (g * shift).sum(axis=(1, 2)), (g * g).sum(axis=(1, 2))
-        if not ((M > 0.0) & np.isfinite(size)).all():
+        M, size = (w * out).sum(axis=1) + bias - (g * shift).sum(axis=(1, 2)), sizes(g, groups)
+        if not ((M > 0.0) & np.isfinite(size).all(axis=1)).all():
             return None
-        new = (M + _SHARE * np.sqrt(np.maximum(M * M - size * radius * radius, 0.0))) / (2.0 * radius * radius)
-        rest = np.linalg.norm((g + 2.0 * price[:, None, None] * shift).reshape(len(w), -1), axis=1)
-        if turn and ((np.abs(new - price) <= _CLOSE * price) & (rest * radius <= _CLOSE * M)).all():
+        new = _prices(M, size, radius)
+        rest = sizes(g + 2.0 * spread_over(prices, x) * shift, groups).sum(axis=1)
+        near = np.abs(new - prices) <= _CLOSE * prices
+        if turn and (near.all(axis=1) & (rest * radius <= _CLOSE * M)).all():
             break
-        price = new
-        point = x - free * g / (2.0 * price[:, None, None])
+        prices = new
+        point = x - free * g / (2.0 * spread_over(prices, x))
         out, g = runs(net, point, w)
     g, shift = g * free, point - x
-    size, away = (shift * shift).sum(axis=(1, 2)), np.linalg.norm(shift.reshape(len(w), -1), axis=1)
-    rest = np.linalg.norm((g + 2.0 * price[:, None, None] * shift).reshape(len(w), -1), axis=1)
-    left = (w * out).sum(axis=1) + bias - price * (radius * radius - size) - rest * (radius + away)
-    if not (left > 0.0).all():
+    away, rest = sizes(shift, groups), sizes(g + 2.0 * spread_over(prices, x) * shift, groups)
+    lost = prices * (radius * radius - away * away) + rest * (radius + away)
+    if not ((w * out).sum(axis=1) + bias - lost.sum(axis=1) > 0.0).all():
         return None
-    return [(reference(net, point[k], w[k]), float(price[k])) for k in range(len(w))]
+    return [(reference(net, point[k], w[k]), prices[k]) for k in range(len(w))]
+
+
+def sizes(g: Array, groups: int) -> Array:
+    """Lengths ``(c, groups)`` of ``(c, T, p)``, as a whole or step by step."""
+    return np.linalg.norm(g.reshape(len(g), groups, -1), axis=2)
+
+
+def spread_over(values: Array, x: Array) -> Array:
+    """Values ``(c, 1)`` or ``(c, T)``, of a whole input or of its steps, for the entries of ``x (T, p)``."""
+    return np.broadcast_to(values, (len(values), len(x)))[..., None]
+
+
+def _prices(M: Array, size: Array, radius: float) -> Array:
+    """Nearly the largest that leave something of margins ``M (c,)`` with gradients of some sizes ``(c, groups)``."""
+    steep = size.sum(axis=1) * radius
+    part = M / steep
+    part = part + _SHARE * np.sqrt(np.maximum(part * part - 1.0, 0.0))
+    left = np.maximum(M - 0.5 * steep * (part + 1.0 / part), 0.0)
+    prices = part[:, None] * size / (2.0 * radius)
+    if size.shape[1] == 1:
+        return prices
+    idle = 0.5 * left / (size.shape[1] * radius * radius)  # steps that hardly count share half of what is left
+    return np.maximum(prices, idle[:, None] + _IDLE * prices.max(axis=1, keepdims=True))
 
 
 def runs(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
@@ -110,12 +138,12 @@ def runs(net: Stages, x: Array, w: Array) -> tuple[Array, Array]:
     return y, gradient
 
 
-def closed(net: Stages, tube: list[Passage], ref: Reference, free: Array, price: float) -> Array | None:
+def closed(net: Stages, tube: list[Passage], ref: Reference, free: Array, prices: Array) -> Array | None:
     """Multipliers ``(T, m)`` for which a reference's inequalities hold at every stage, or ``None``."""
     count, P, out = len(net.stages), np.zeros((net.states, net.states)), list[Array]()
-    stages = around(net, tube, ref)
+    stages, paid = around(net, tube, ref), np.broadcast_to(prices, (len(free),))
     for k in range(len(tube) - 1, -1, -1):
-        passage, a = tube[k], stages[k]
+        passage, a, price = tube[k], stages[k], float(paid[k // count])
         T = _multipliers(passage, a, P, price, ref.at[k])
         found = step(passage.stage, a, P, T, free[k // count] if passage.stage.fresh else None, price)
         if found is None or not np.isfinite(found).all():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim
-from stability.local.ahead import ahead
+from stability.local.ahead import ahead, boundary
 from stability.local.build import stages_of
 from stability.local.classifier import Classifier
 from stability.local.costs import nominal_slopes, refined, weights
@@ -190,22 +190,22 @@ def proved(asked: Request) -> list[Claim | None]:
         UnsupportedError: a network for which no local certificate is known.
     """
     whole = Deadline.after(None if asked.time_limit is None else asked.time_limit * len(asked.right))
-    claims, guesses = _by_tubes(asked)
+    claims, guesses, tops = _by_tubes(asked)
     if pays(asked):
         for done, k in enumerate(asked.right):
             deadline = whole.share(1.0 / (len(asked.right) - done))
-            claims[k] = larger(asked, int(k), claims[k], float(guesses[k]), deadline)
+            claims[k] = larger(asked, int(k), claims[k], (float(guesses[k]), float(tops[k])), deadline)
     return claims
 
 
-def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array]:
-    """The claims by ellipsoids, and radii of the right size, of all inputs."""
+def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array, Array]:
+    """The claims by ellipsoids, radii of the right size, and radii that are not to be reached, of all inputs."""
     classifier, x, y, free, epsilon = asked.classifier, asked.x, asked.y, asked.free, asked.epsilon
     net = stages_of(classifier)
     steps = x.shape[1] if classifier.reduction == "mean" else 1  # of a mean the tube carries the sum
     right = asked.right if free.any() or epsilon is not None else asked.right[:0]
     claims: list[Claim | None] = [None] * len(y)
-    guesses = np.zeros(len(y))
+    guesses, tops = np.zeros(len(y)), asked.upper.copy()
     k = max(stage.A.shape[1] for stage in net.stages)
     size, work = (
         8 * x.shape[1] * len(net.stages) * k * k,
@@ -235,22 +235,22 @@ def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array]:
             radius, T, tau = _nearest_alone(task, run, away, limit, tolerance, deadline, (radius, T, tau))
         far = np.minimum(limit, 1.5 * away.min(axis=1))
         for i, sample in enumerate(part):
-            first = ball = Ball(float(radius[i]), T[i], [])
-            more = {
-                **({"tau": tau[i]} if asked.budget == "step" else {}),
-                **({} if asked.mask is None else {"mask": free}),
-            }
+            top = _nearest(task.only(np.array([i]))) if fine and epsilon is None else np.inf
+            if asked.bounds is None:  # the nearest boundary may lie beyond them, and only tubes do not know
+                tops[sample] = min(tops[sample], top)
+            first = ball = Ball(float(radius[i]), T[i], [], tau=tau[i] if asked.budget == "step" else None)
+            more = {} if asked.mask is None else {"mask": free}
             if (here := begun[i]) is not None:
                 ball = here
-            elif asked.budget == "total":
+            else:
                 one = one_of(task, run, worth, i)
-                told_of = (ball, epsilon, float(far[i]), deadline, fine)
+                told_of = (ball, epsilon, min(float(far[i]), top), deadline, fine)
                 ball = _of_gates(one, shares[i] < _ENDED, *told_of) if gated else _larger(one, *told_of)
             for given in (ball, first) if ball is not first else (ball,):
                 told = (classifier, task.x[i], int(y[sample]), given, more, epsilon is None)
                 claims[sample] = claims[sample] or _accepted(*told)
         guesses[part] = far
-    return claims, guesses
+    return claims, guesses, tops
 
 
 def _larger(
@@ -270,10 +270,16 @@ def _larger(
     return widened(lambda radius: decided(*one, radius), ball, far, deadline, fine=fine, dear=dear)
 
 
+def _nearest(task: Task) -> float:
+    """How far the nearest boundary of one sample seems to be."""
+    others = np.flatnonzero(np.isfinite(task.margins[0]))
+    return float(boundary(task.only(np.zeros(len(others), dtype=int)), others, fine=True).min(initial=np.inf))
+
+
 def _asked(decide: Callable[[float], Trial], ball: Ball, epsilon: float, deadline: Deadline) -> Ball:
     """A ball of this radius, or the one that is there."""
     found = None if ball.radius > 0 or deadline.over else decide(epsilon)
-    return ball if found is None or found.closed is None else Ball(epsilon, found.T, found.closed, found.weights)
+    return ball if found is None or found.closed is None else found.ball(epsilon)
 
 
 def _of_gates(

@@ -9,6 +9,7 @@ import numpy as np
 
 from stability.local.classifier import Classifier
 from stability.local.forms import Tube
+from stability.local.parabolas import Quadratic
 from stability.local.runs import Numbers, margins
 
 Array = np.ndarray
@@ -72,3 +73,15 @@ def touched(
     run = Numbers()
     value: Any = margins(classifier, run, x, x, label)
     return run.met, value.c
+
+
+def kinked(tube: Tube, F: Quadratic) -> Array:
+    """What the symbols have to do with the units that have kinks in their ranges, for which there are no parabolas."""
+    out = np.zeros(len(F.linear))
+    for group in tube.groups:
+        for term in group.terms if not all(term.unit.is_smooth for term in group.terms) else ():
+            rows = np.abs(term.b.L) * tube.radius[: term.b.L.shape[1]]
+            out[: rows.shape[1]] += np.abs(F.linear[group.first : group.last]) @ (
+                rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-300)
+            )
+    return out

@@ -4,11 +4,13 @@ Inputs ``x' = c + v`` of a box with middle ``c`` and half widths ``b`` lie in th
 :math:`|v + \delta|_2 \le r` for :math:`\delta = c - x`. So a form :math:`c_i + L v + \dots` stays, beside what the box
 says of it, within :math:`|L|_2 r` of :math:`c_i - L \delta`; and to a function ``F`` of the symbols
 :math:`\lambda (|v + \delta|^2 - r^2)` may be added for any price :math:`\lambda \ge 0`: it is not positive in the ball.
+With a budget for each step the same holds step by step: of :math:`\sum_t |L_t|_2 r`, and of one price for each.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from stability.rigor.constants import EPS, TINY
 Array = np.ndarray
 
 
-def beyond(x: Array, radius: float, low: Array, high: Array) -> bool:
+def beyond(x: Array, radius: float, low: Array, high: Array, each: bool = False) -> bool:
     """Whether a box has no point of the ball, rounding counted.
 
     Args:
@@ -28,6 +30,7 @@ def beyond(x: Array, radius: float, low: Array, high: Array) -> bool:
         radius: of the ball.
         low: ``(T, p)``.
         high: ``(T, p)``.
+        each: whether every step has a ball of its own.
 
     Example:
         >>> x, one = np.zeros((1, 2)), np.ones((1, 2))
@@ -35,7 +38,8 @@ def beyond(x: Array, radius: float, low: Array, high: Array) -> bool:
         (True, False)
     """
     away = np.maximum(np.maximum(low - x, x - high), 0.0)
-    return bool(np.sqrt((away * away).sum()) * (1.0 - gamma(away.size)) - TINY > radius)
+    farthest = np.sqrt((away * away).sum(axis=1 if each else None)).max()
+    return bool(farthest * (1.0 - gamma(away.size)) - TINY > radius)
 
 
 @dataclass
@@ -45,10 +49,18 @@ class PieceTube(Tube):
     Attributes:
         x: ``(T, p)``, the middle of the ball.
         ball: its radius.
+        each: whether every step has a ball of its own.
     """
 
     x: Array = field(default_factory=lambda: np.zeros((0, 0)))
     ball: float = np.inf
+    each: bool = False
+
+    @property
+    def shares(self) -> list[slice]:
+        """Which of the inputs' symbols share a ball: all so far, or those of one step."""
+        ends = np.cumsum([0, *(len(moves) for _, moves, _ in self.inputs)]).tolist()
+        return [slice(a, b) for a, b in pairwise(ends)] if self.each else [slice(0, ends[-1])]
 
     def symbols_of_inputs(self) -> tuple[Array, Array]:
         """Numbers of the inputs' symbols so far, and ``delta``: the middle of the box less that of the ball."""
@@ -67,35 +79,39 @@ class PieceTube(Tube):
         rest[:, index] = 0.0
         few = gamma(L.shape[1])
         middle = c - entry @ shift
-        reach = self.ball * np.sqrt((entry * entry).sum(axis=1)) + rest @ self.radius[: L.shape[1]] + err
+        size = sum(np.sqrt((entry[:, of] * entry[:, of]).sum(axis=1)) for of in self.shares)
+        reach = self.ball * size + rest @ self.radius[: L.shape[1]] + err
         slack = few * (np.abs(c) + np.abs(entry) @ np.abs(shift) + reach) + TINY
         lower = np.maximum(whole.low, middle - reach - slack)
         upper = np.minimum(whole.high, middle + reach + slack)
         return replace(whole, low=lower, high=np.maximum(upper, lower))
 
 
-def priced(F: Quadratic, tube: PieceTube, price: float) -> Quadratic:
+def priced(F: Quadratic, tube: PieceTube, prices: Array) -> Quadratic:
     r"""``F`` and a price for what leaves the ball: nowhere above ``F`` for the inputs of the ball.
 
     Args:
         F: of the tube, in symbols scaled to one.
         tube: the tube.
-        price: ``lambda >= 0``.
+        prices: ``lambda >= 0``: one, or one for each step that has a ball of its own.
 
     Returns:
         :math:`F(v) + \lambda (|b v + \delta|^2 - r^2)`, the constant rounded downwards.
     """
     index, shift = tube.symbols_of_inputs()
     k, few = entries(tube), gamma(entries(tube) + 8)
-    rows = np.zeros((k, len(F.linear)))
+    rows, paid = np.zeros((k, len(F.linear))), np.zeros(k)
     rows[np.arange(k), index] = tube.radius[index]
     # the offset is known to within a rounding: a ball as much larger holds all that lies in this one
-    wrong = 2.0 * EPS * np.sqrt((shift * shift).sum()) + TINY
-    square = (tube.ball + wrong) ** 2 * (1.0 + few)
+    whole = 0.0
+    for price, of in zip(prices, tube.shares, strict=True):
+        wrong = 2.0 * EPS * np.sqrt((shift[of] * shift[of]).sum()) + TINY
+        paid[of] = price
+        whole += float(price) * (tube.ball + wrong) ** 2 * (1.0 + few) if of.stop > of.start else 0.0
     return replace(
         F,
-        constant=float(F.constant - price * square * (1.0 + few) - 4.0 * EPS * abs(F.constant)),
+        constant=float(F.constant - whole * (1.0 + few + gamma(len(prices))) - 4.0 * EPS * abs(F.constant)),
         rows=np.concatenate([F.rows, rows]),
         offset=np.concatenate([F.offset, shift]),
-        diagonal=np.concatenate([F.diagonal, np.full(k, price)]),
+        diagonal=np.concatenate([F.diagonal, paid]),
     )

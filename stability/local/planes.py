@@ -15,7 +15,7 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.local.forms import Form, Tube
-from stability.local.leaves import input_box, inputs_of, touched
+from stability.local.leaves import input_box, inputs_of, kinked, touched
 from stability.local.long import Long, is_long
 from stability.local.multipliers import best_multipliers
 from stability.local.parabolas import quadratic
@@ -134,7 +134,7 @@ def _parabolas(question: Question, tube: Tube, margin: Form, row: int) -> Outcom
         found = best_multipliers(F, rounds=_ROUNDS, deadline=question.deadline)
         if found.bound > 0.0 and F.least(found.D) > 0.0:
             return Outcome({"point": point, "multipliers": found.D})
-        curved = F.curvature()
+        curved = F.curvature() + kinked(tube, F)
         moved = np.clip(found.v[inputs], -1.0, 1.0)
         if question.deadline.over or not np.isfinite(found.bound) or np.abs(moved - point).max(initial=0.0) < 1e-3:
             break

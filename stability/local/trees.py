@@ -45,9 +45,9 @@ class About:
     bounds: tuple[float, float] | None
     deadline: Deadline
 
-    def claimed(self, kind: str, norm: str, radius: float, tree: Tree) -> Claim | None:
+    def claimed(self, kind: str, norm: str, radius: float, tree: Tree, **more: Any) -> Claim | None:
         """The claim that a tree is to prove, where the rule accepts it."""
-        data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": norm, "radius": radius, "tree": tree}
+        data: dict[str, Any] = {"x": self.x, "label": self.label, "norm": norm, "radius": radius, "tree": tree, **more}
         if self.mask is not None:
             data["mask"] = self.mask
         if self.bounds is not None:

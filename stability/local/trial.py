@@ -14,6 +14,8 @@ from stability.local.stages import Nominal, Stage
 from stability.local.tube import appended, gain, local_slopes, next_ellipsoid, products, spread
 
 Array = np.ndarray
+_REACHES = 1e-2
+"""What reaches of rows count beside the margins: a channel that is worth nothing on the nominal run may be, beyond."""
 _HOPELESS = 1e24
 """Of the squares that a tube reaches: it has left all bounds, and grows faster with every step."""
 
@@ -101,10 +103,16 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
 
 
 def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:
-    """``tau`` for which the next ellipsoid costs least on the nominal run."""
+    """``tau`` for which the next ellipsoid costs least on the nominal run, and rows whose slopes vary do not go far."""
     G, n = gain(stage, nominal_slopes(stage, at)), Y.shape[-1]
     state = ((W @ G[..., :n] @ Y) * G[..., :n]).sum(axis=(1, 2))
     entry = ((W @ G[..., n:]) * G[..., n:] * free).sum(axis=(1, 2))
+    low, high = stage.slopes(at.rows, np.full(at.rows.shape, np.inf))
+    C = stage.C * (high > low)[..., None]
+    far, near = ((C[..., :n] @ Y) * C[..., :n]).sum(axis=(1, 2)), (C[..., n:] * C[..., n:] * free).sum(axis=(1, 2))
+    whole = np.maximum(far + near, 1e-300)
+    some = _REACHES * np.maximum(state + entry, 1e-200)
+    state, entry = state + some * far / whole, entry + some * near / whole
     a, b = np.sqrt(np.maximum(state, 0.0)), np.sqrt(np.maximum(entry, 0.0))
     return np.clip(b / np.maximum(a + b, 1e-300), 1e-6, 1.0 - 1e-6)
 

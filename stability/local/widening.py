@@ -21,6 +21,8 @@ _TRIALS, _NARROW = 4, 0.015
 _DEAR_TRIALS = 2
 """Of networks whose steps have several stages."""
 _SMALL_TRIALS, _SMALL_NARROW = 8, 5e-3
+_BELOW = (5e-8, 1e-6, 1e-4, 2e-3)
+"""How far below the nearest boundary balls are tried first, where a trial costs next to nothing."""
 NEAR = 0.9
 """Of the radius of an attack, tried first, and enough of it where a trial costs something."""
 _AIMED = 0.3
@@ -29,25 +31,30 @@ _AIMED = 0.3
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """A radius with what proves it: the tube's multipliers ``(T, m)`` or weights, and the classes that it left open."""
+    """A radius with what proves it: the tube's multipliers ``(T, m)`` or weights, the classes that it left open, and
+    the inputs' shares ``(T,)`` where every step has a budget.
+    """
 
     radius: float
     T: Array | None
     closed: list[Closed]
     weights: Array | None = None
+    tau: Array | None = None
 
     def data(self) -> dict[str, Array]:
         """For the proof."""
         tube = {} if self.T is None else {"T": self.T}
         if self.weights is not None:
             tube["weights"] = self.weights
+        if self.tau is not None:
+            tube["tau"] = self.tau
         if not self.closed:
             return tube
         return {
             **tube,
             "others": np.array([float(c.other) for c in self.closed]),
             "points": np.stack([c.point for c in self.closed]),
-            "prices": np.array([c.price for c in self.closed]),
+            "prices": np.array([c.prices if self.tau is not None else c.prices[0] for c in self.closed]),
             "sectors": np.stack([c.T for c in self.closed]),
         }
 
@@ -61,12 +68,18 @@ class Trial:
         T: its multipliers.
         closed: what closes the classes that it leaves open; ``None`` where one of them stays open.
         weights: in the place of multipliers.
+        tau: the inputs' shares, where every step has a budget.
     """
 
     share: float
     T: Array | None
     closed: list[Closed] | None
     weights: Array | None = None
+    tau: Array | None = None
+
+    def ball(self, radius: float) -> Ball:
+        """The ball of this radius, whose classes are all closed."""
+        return Ball(radius, self.T, self.closed or [], self.weights, self.tau)
 
 
 @np.errstate(all="ignore")
@@ -85,13 +98,14 @@ def decided(task: Task, run: list[Nominal], worth: list[Array], radius: float) -
 def judged(task: Task, run: list[Nominal], made: Tube, i: int, radius: float) -> Trial:
     """What comes of a radius, of one sample with its run and number ``i`` of some tubes."""
     shares, share, T = made.shares[i], float(made.share[i]), made.T[i]
+    tau = made.tau[i] if task.budget == "step" else None
     if not share < _FAR:
         return Trial(share, T, None)
     if not (shares >= 1.0 - 1e-6).any():
-        return Trial(share, T, [])
+        return Trial(share, T, [], tau=tau)
     single = [Nominal(at.out[0], at.rows[0], at.offset[0], at.error[0]) for at in run]
     ways = passages(radius, task.net, task.x[0], single, [at.Y[i] for at in made.passed])
-    return Trial(share, T, closing(task, run, ways, shares, radius))
+    return Trial(share, T, closing(task, run, ways, shares, radius), tau=tau)
 
 
 def closing(task: Task, run: list[Nominal], ways: list[Passage], shares: Array, radius: float) -> list[Closed] | None:
@@ -110,12 +124,12 @@ def closing(task: Task, run: list[Nominal], ways: list[Passage], shares: Array, 
     net, found = task.net, list[Closed]()
     w = -differences(net.head, np.asarray(int(task.y[0])))[order]
     bias = task.margins[0, order] - w @ run[-1].out[0]
-    starts = priced(net, task.x[0], w, bias, task.free, radius)
-    for j, (ref, price) in zip(order, starts or ()):
-        T = closed(net, ways, ref, task.free, price)
+    starts = priced(net, task.x[0], w, bias, task.free, radius, task.budget == "step")
+    for j, (ref, prices) in zip(order, starts or ()):
+        T = closed(net, ways, ref, task.free, prices)
         if T is None:
             return None
-        found.append(Closed(j, ref.x, price, T))
+        found.append(Closed(j, ref.x, prices, T))
     return None if starts is None else found
 
 
@@ -141,6 +155,8 @@ def widened(
     trials, narrow = (_SMALL_TRIALS, _SMALL_NARROW) if fine else (_TRIALS, _NARROW)
     if not fine and dear:
         trials = _DEAR_TRIALS
+    if fine and (found := _just_below(decide, ball, upper, deadline)) is not None:
+        return found
     low, high, top = ball, upper, np.inf
     for turn in range(trials):
         if deadline.over or high <= low.radius * (1.0 + narrow):
@@ -158,10 +174,22 @@ def widened(
         if found.closed is None:
             high, top = trial, found.share
         else:
-            low = Ball(trial, found.T, found.closed, found.weights)
+            low = found.ball(trial)
             if trial >= NEAR * upper and not fine:
                 break
     return low
+
+
+def _just_below(decide: Callable[[float], Trial], ball: Ball, upper: float, deadline: Deadline) -> Ball | None:
+    """The first of some radii just below one that is not to be reached, and above a ball's, that holds."""
+    for part in _BELOW if np.isfinite(upper) else ():
+        radius = upper * (1.0 - part)
+        if deadline.over or radius <= ball.radius:
+            break
+        found = decide(radius)
+        if found.closed is not None:
+            return found.ball(radius)
+    return None
 
 
 def one_of(task: Task, run: list[Nominal], worth: list[Array], i: int) -> tuple[Task, list[Nominal], list[Array]]:

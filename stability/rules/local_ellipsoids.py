@@ -72,8 +72,8 @@ class _Run:
 class LocalEllipsoids(LocalBall):
     """The ball; multipliers ``T (T, m)`` of all channels of a step, stage by stage, or ``weights (T, k)`` of all that
     the stages of a step put out; ``tau (T,)`` for a budget in each step; for ``c`` classes that the tube leaves open:
-    ``others (c,)``, their numbers, and for each of them a reference input ``points (c, T, p)``, ``prices (c,)`` and
-    ``sectors (c, T, m)``, see ``stability.local.backward``.
+    ``others (c,)``, their numbers, and for each of them a reference input ``points (c, T, p)``, ``prices (c,)``, or
+    ``(c, T)`` for a budget in each step, and ``sectors (c, T, m)``, see ``stability.local.backward``.
     """
 
     T: AnyArray | None = None
@@ -164,7 +164,7 @@ class LocalEllipsoids(LocalBall):
             )
             return
         count = len(others) if others.ndim == 1 else -1
-        require(0 < count <= subject.classes and self.tau is None, "others must be some classes, for a total budget")
+        require(0 < count <= subject.classes, "others must be some classes")
         names: list[int] = others.tolist()
         known = set(names) <= set(range(subject.classes)) and len(set(names)) == count
         require(known and self.label not in others, "others must be numbers of other classes, each once")
@@ -173,9 +173,8 @@ class LocalEllipsoids(LocalBall):
         require(
             fits and bool(((points == x) | (free == 1.0)).all()), "points must be inputs that differ where x may change"
         )
-        require(
-            prices.shape == (count,) and bool(((prices > 0) & (prices < LARGEST**2)).all()), "prices must be positive"
-        )
+        fits = prices.shape == ((count,) if self.tau is None else (count, len(x)))
+        require(fits and bool(((prices > 0) & (prices < LARGEST**2)).all()), "prices must be positive, one for each")
         require(sectors.shape == (count, len(x), width) and bool((sectors > 0).all()), "sectors must be positive")
 
     def _from_its_end(self, subject: Classifier, net: Stages, run: _Run, k: int) -> float:
@@ -186,7 +185,7 @@ class LocalEllipsoids(LocalBall):
         steps = float(len(self.x)) if subject.reduction == "mean" else 1.0
         free = np.ones(self.x.shape) if self.mask is None else self.mask
         ref = reference(net, points[k], head[label] - head[other])
-        left = proved_margin(net, run.ways, ref, sectors[k], free, float(prices[k]), (self.x, self.radius))
+        left = proved_margin(net, run.ways, ref, sectors[k], free, np.atleast_1d(prices[k]), (self.x, self.radius))
         own, bias = ref.run[-1].out, steps * (subject.bias[label] - subject.bias[other])
         far = np.abs(own) + np.abs(own - run.y) + run.sides
         error = gamma(len(own) + 32) * ((np.abs(head[label]) + np.abs(head[other])) @ far + steps * float(

@@ -240,6 +240,9 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "one decision over many steps, clipped": (
         CLASSES, "local_zonotopes", {**DECISION, "mask": ONE, "bounds": (0.0, 1.0)}, "local_robustness", 0.123456,
     ),
+    "one decision, in pieces, step by step": (
+        DECIDER, "local_pieces", {**DECISION, "budget": "step", "bounds": (0.0, 1.0)}, "local_robustness", 0.123456,
+    ),
     "one decision": (CLASSES, "local_ellipsoids", DECISION, "local_robustness", 0.123456),
     "one decision, some entries": (MEAN, "local_ellipsoids", {**DECISION, "mask": ONE}, "local_robustness", 0.123456),
     "one decision, step by step": (CLASSES, "local_ellipsoids", {**DECISION, "tau": ONE}, "local_robustness", 0.123456),

@@ -60,12 +60,14 @@ def claims() -> dict[str, tuple[Classifier, Claim]]:
     """One claim of every kind of network that closes a class."""
     found: dict[str, tuple[Classifier, Claim]] = {}
     rng, made, mask = np.random.default_rng(8), classifiers(1), np.array([[True, False], [True, True], [True, True]])
-    for name, some in (("tanh", None), ("tanh", mask), ("relu", None), ("midpoint", mask), ("lstm", None)):
+    asked = [(name, some, "total") for name, some in (("tanh", None), ("tanh", mask), ("relu", None), ("lstm", None))]
+    asked += [("midpoint", mask, "total"), ("tanh", None, "step"), ("relu", mask, "step"), ("midpoint", None, "step")]
+    for name, some, budget in asked:
         for _ in range(4):
             x = rng.normal(size=(1, 3, 2))
-            (claim,) = largest_balls(made[name], x, made[name].logits(x).argmax(axis=1), mask=some)
+            (claim,) = largest_balls(made[name], x, made[name].logits(x).argmax(axis=1), mask=some, budget=budget)
             if claim is not None and claim.proof is not None and "others" in claim.proof.data:
-                found[f"{name}{'' if some is None else ', masked'}"] = made[name], claim
+                found[f"{name}{'' if some is None else ', masked'}, {budget}"] = made[name], claim
                 break
     return found
 
@@ -73,11 +75,13 @@ def claims() -> dict[str, tuple[Classifier, Claim]]:
 def test_closed_classes_hold_against_attacks_and_beyond_the_tube(claims):
     assert {name.split(",")[0] for name in claims} == {"tanh", "relu", "midpoint", "lstm"}
     assert any("masked" in name for name in claims)
+    assert sum("step" in name for name in claims) > 1
     for made, claim in claims.values():
         assert claim.proof is not None
         data = claim.proof.data
         mask = data.get("mask")
-        assert not attacked(made, data["x"], data["label"], data["radius"], None if mask is None else mask == 1.0)
+        some = None if mask is None else mask == 1.0
+        assert not attacked(made, data["x"], data["label"], data["radius"], some, step="tau" in data)
         bare = {key: data[key] for key in data if key not in ("others", "points", "prices", "sectors")}
         refused, why = RULES["local_ellipsoids"](made, replace(claim, proof=Proof("local_ellipsoids", bare)))
         assert not refused, why
@@ -95,6 +99,12 @@ def test_an_altered_closing_is_refused(claims):
             "prices": [1e-3 * data["prices"], 30.0 * data["prices"], -data["prices"]],
             "sectors": [-data["sectors"], data["sectors"][..., :-1]],
         }
+        if "tau" in data:  # one step's price alone, the price of the whole, and none
+            first = np.eye(3)[0]
+            changes["prices"] += [data["prices"] * (1.0 - (1 - 1e-3) * first), data["prices"][:, 0]]
+            changes["prices"] += [data["prices"] * (1.0 - first)]
+            whole = {k: v for k, v in data.items() if k != "tau"}
+            assert not rule(made, replace(claim, proof=Proof(kind, whole)))[0]  # prices of steps for one budget
         for key, values in changes.items():
             for value in values:
                 forged = replace(claim, proof=Proof(kind, {**data, key: value}))

@@ -12,11 +12,13 @@ from local_specimens import flow, gated, plain
 from stability.certificate import Proof
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
+from stability.local.cutting import Piecewise
 from stability.local.leaves import touched
 from stability.local.parabolas import quadratic
 from stability.local.pieces import PieceTube, beyond, priced
 from stability.local.runs import margins
 from stability.rules.registry import RULES
+from stability.solve.deadline import Deadline
 from stability.stacks.stack import LayerStack
 
 Array = np.ndarray
@@ -166,16 +168,20 @@ def with_prices(tree: Any, price: Any) -> Any:
     return {"classes": [{**part, "price": price} for part in tree["classes"]]} if tree else {}
 
 
-def inside(x: Array, radius: float, low: Array, high: Array, rng: np.random.Generator, count: int = 4000) -> Array:
+def inside(
+    x: Array, radius: float, low: Array, high: Array, rng: np.random.Generator, count: int = 4000, each: bool = False
+) -> Array:
     """Inputs of a piece, many of them on the sphere."""
-    step = rng.normal(size=(count, x.size))
-    step *= radius * rng.choice([1.0 - 1e-12, 0.7], size=(count, 1)) / np.linalg.norm(step, axis=1, keepdims=True)
+    step = rng.normal(size=(count, len(x) if each else 1, x.shape[1] if each else x.size))
+    size = rng.choice([1.0 - 1e-12, 0.7], size=(count, step.shape[1], 1))
+    step *= radius * size / np.linalg.norm(step, axis=2, keepdims=True)
     inputs = x + step.reshape(-1, *x.shape)
     return inputs[((inputs >= low) & (inputs <= high)).all(axis=(1, 2))]
 
 
+@pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("name", ["tanh", "relu", "midpoint", "lstm", "gru", "stack"])
-def test_forms_and_parabolas_of_a_piece_hold_for_all_its_inputs(name):
+def test_forms_and_parabolas_of_a_piece_hold_for_all_its_inputs(name, each):
     """Boxes through the middle of a ball, across its edge, and with a masked entry."""
     network, rng = networks(2)[name], np.random.default_rng(4)
     x, label = sample(network, 2)
@@ -184,11 +190,11 @@ def test_forms_and_parabolas_of_a_piece_hold_for_all_its_inputs(name):
     boxes.append((np.where([[True, False]], x, x - radius), np.where([[True, False]], x, x + radius)))
     others, sharper = np.delete(np.arange(3), label), 0
     for low, high in boxes:
-        tube = PieceTube(x=x, ball=radius)
+        tube = PieceTube(x=x, ball=radius, each=each)
         margin: Any = margins(network, tube, low, high, label)
-        inputs = inside(x, radius, low, high, rng)
+        inputs = inside(x, radius, low, high, rng, each=each)
         if not (high > low).all():
-            inputs = np.where(high > low, inside(x, radius, x - 9.0, x + 9.0, rng), x)
+            inputs = np.where(high > low, inside(x, radius, x - 9.0, x + 9.0, rng, each=each), x)
             inputs = inputs[((inputs >= low) & (inputs <= high)).all(axis=(1, 2))]
         assert len(inputs) > 20
         logits = network.logits(inputs)
@@ -200,26 +206,29 @@ def test_forms_and_parabolas_of_a_piece_hold_for_all_its_inputs(name):
         met, _ = touched(network, tube, np.zeros(len(index)), label)
         for row in range(2):
             F = quadratic(tube, margin, row, met)
-            for price in (0.0, 0.3, 3.0):
-                G = priced(F, tube, price)
+            for prices in (np.zeros(2), np.full(2, 0.3), np.array([3.0, 0.1])):
+                G = priced(F, tube, prices if each else prices[:1])
                 D = np.abs(G.hessian()).sum(axis=1) + 0.5 * np.abs(G.slope()) + 0.1
                 assert G.least(D) <= values[:, row].min()
                 sharper += G.least(D) > F.least(D)
-    assert sharper > 0
+    assert sharper > 0 or each  # for balls of steps: the known minimum below
 
 
-def test_the_price_is_that_of_a_known_minimum():
-    """``v`` on the ball of radius 1/2 in the box ``|v| <= 1``: the least of ``v_1 + v_2`` is ``- 2^(-1/2)``."""
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_price_is_that_of_a_known_minimum(steps):
+    """``v`` on the ball of radius 1/2 in the box ``|v| <= 1``: ``v_1 + v_2`` is ``- 2^(-1/2)`` at least, each step."""
     network = Classifier(plain(np.random.default_rng(0), "tanh", 2, 2), np.eye(2))
-    tube = PieceTube(x=np.zeros((1, 2)), ball=0.5)
-    margin: Any = margins(network, tube, -np.ones((1, 2)), np.ones((1, 2)), 0)
-    met, _ = touched(network, tube, np.zeros(2), 0)
+    box = np.ones((steps, 2))
+    tube = PieceTube(x=0.0 * box, ball=0.5, each=steps > 1)
+    margin: Any = margins(network, tube, -box, box, 0)
+    met, _ = touched(network, tube, np.zeros(2 * steps), 0)
     F = quadratic(tube, margin, 0, met)
     line = replace(F, constant=0.0, linear=0.0 * F.linear, diagonal=0.0 * F.diagonal)
-    line.linear[:2] = 1.0
-    price = 2**0.5 / (2.0 * 0.5)  # |gradient| / (2 radius)
-    assert priced(line, tube, price).least(1e-12 + 0.0 * F.linear) == pytest.approx(-(2.0**-0.5), abs=1e-9)
-    assert priced(line, tube, price).least(1e-12 + 0.0 * F.linear) < -(2.0**-0.5)
+    line.linear[tube.symbols_of_inputs()[0]] = 1.0
+    prices, least = np.full(steps, 2**0.5 / (2.0 * 0.5)), -steps * 2.0**-0.5  # |gradient| / (2 radius)
+    found = priced(line, tube, prices).least(1e-12 + 0.0 * F.linear)
+    assert found == pytest.approx(least, abs=1e-9)
+    assert found < least
 
 
 def test_a_box_is_beyond_a_ball_only_where_it_surely_is():
@@ -228,6 +237,49 @@ def test_a_box_is_beyond_a_ball_only_where_it_surely_is():
     assert not beyond(x, np.nextafter(np.sqrt(2.0), 0.0), one, 2.0 * one)
     assert beyond(x, np.sqrt(2.0) * (1 - 1e-12), one, 2.0 * one)
     assert not beyond(x, 1e-9, -one, one)
+    two, away = np.zeros((2, 2)), np.array([[1.0, 1.0], [-1.0, -1.0]])
+    assert not beyond(two, 1.5, away, away + 2.0, each=True)
+    assert beyond(two, 1.4, away, away + 2.0, each=True)
+    assert beyond(two, 1.5, away + np.array([[0.1], [0.0]]), away + 2.0, each=True)  # one step is enough
+    assert not beyond(two, 1.5, away, away + 2.0)
+
+
+def of_every_step(network: Classifier, x: Array, label: int) -> float:
+    """The smallest length of two changes of two numbers that change the class together, by angles."""
+    ways = directions(2, 180)
+    steps = np.stack(np.broadcast_arrays(ways[:, None], ways[None]), axis=2).reshape(-1, 2, 2)
+    low, high = 0.0, 4.0
+    for _ in range(20):
+        middle = 0.5 * (low + high)
+        wrong = (network.logits(x + middle * steps).argmax(axis=1) != label).any()
+        low, high = (low, middle) if wrong else (middle, high)
+    return high
+
+
+def test_a_budget_for_each_step():
+    """Two steps of two numbers: radii near the truth, none above it, and none of another budget."""
+    near = []
+    for name in ("tanh", "relu", "gru"):
+        network = networks(2)[name]
+        x, label = sample(network, 2)
+        true = of_every_step(network, x, label)
+        question = Piecewise(network, x, label, None, None, Deadline.after(60.0), True)
+        found = question.decide(0.9 * true)
+        claim = None if found.tree is None else question.claim(0.9 * true, found.tree)
+        near.append(claim is not None)
+        if claim is None:
+            continue
+        assert " at every step" in claim.statement
+        assert RULE(network, claim)[0]
+        assert not RULE(network, altered(claim, radius=1.001 * true))[0]
+        for budget in ("total", "steps", 1, ""):
+            assert not RULE(network, altered(claim, budget=budget))[0]
+        bad = [
+            with_prices(claim.proof.data["tree"], price) for price in (1.0, np.ones(3), -np.ones(2), np.full(2, np.nan))
+        ]
+        named = [leaf for leaf in leaves(claim.proof.data["tree"]) if leaf.get("classes")]
+        assert not named or not any(RULE(network, altered(claim, tree=tree))[0] for tree in bad)
+    assert sum(near) > 1
 
 
 @pytest.mark.parametrize("name", ["tanh", "gru"])
