@@ -48,6 +48,10 @@ _SETTLED, _NARROWING = 1e-3, 2e-3
 """Sets that shrink by less than this share, in a time constant or a round, are taken as they are."""
 _HOPELESS = -0.4
 """Where it fails by more on linear bounds, deeper ones or inputs told apart have not been seen to help."""
+TOLERANCE = 1e-3
+"""Of the best rate: a finer one says little of sets that are bounds themselves, and where a stack's layers only feed
+one another it takes scales, and an overshoot, that grow without end.
+"""
 _SAYS = 0.1
 """A rate that uses less of what the linear part alone would forget is looked for again on narrower sets."""
 _DEEPEST = 30
@@ -74,7 +78,7 @@ def driven_contraction(
             of such layers without linear part.
         input_box: ``(low, high)``, numbers or ``(p,)``.
         rate: ``"best"``, ``"any"``, or a number: at least this rate.
-        tol: relative tolerance of the best rate, see ``multiplier_criterion``.
+        tol: relative tolerance of the best rate, see ``multiplier_criterion``; 1e-3 by default.
         time_limit: seconds.
 
     Returns:
@@ -101,11 +105,13 @@ def driven_contraction(
         raise ConfigurationError("input_box must be (low, high), the range that inputs stay in")
     low, high = (np.ascontiguousarray(np.broadcast_to(end, (subject.inputs,))) for end in (box.low, box.high))
     with np.errstate(all="ignore"):
-        return _searched(subject, low, high, rate, tol, Deadline.after(time_limit).named("driven"))
+        return _searched(
+            subject, low, high, rate, TOLERANCE if tol is None else tol, Deadline.after(time_limit).named("driven")
+        )
 
 
 def _searched(
-    whole: DrivenSystem | LayerStack, low: Array, high: Array, rate: Rate, tol: float | None, deadline: Deadline
+    whole: DrivenSystem | LayerStack, low: Array, high: Array, rate: Rate, tol: float, deadline: Deadline
 ) -> tuple[Claim, Finding]:
     subject = skewed(whole) if isinstance(whole, LayerStack) else whole
     first = subject if isinstance(subject, str) else no_tube(subject) or _first_box(subject, low, high, deadline)

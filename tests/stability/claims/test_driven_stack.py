@@ -103,3 +103,14 @@ def test_stacks_that_it_is_not_about(layers, words) -> None:
     claim, finding = driven_contraction(LayerStack(layers), (-1.0, 1.0))
     assert claim.verdict is Verdict.INCONCLUSIVE
     assert words in finding.detail
+
+
+def test_the_last_digit_of_a_rate_does_not_cost_a_stack_its_overshoot() -> None:
+    """Layers that only feed one another have their best rate where scales lie apart without end."""
+    stack = LayerStack([layer(4, 1, 0.3, 0), layer(3, 4, 0.1, 5)])
+    claim, _ = driven_contraction(stack, (-0.3, 0.3))
+    finer, _ = driven_contraction(stack, (-0.3, 0.3), tol=1e-6)
+    assert claim.proof is not None
+    assert finer.proof is not None
+    assert claim.proof.data["rate"] < finer.proof.data["rate"] + 1e-3
+    assert claim.proof.data["overshoot"] < 10.0 < 1000.0 < finer.proof.data["overshoot"]
