@@ -170,14 +170,14 @@ def boxed(subject: Any, input_box: Any) -> Any:
             f"an input box has no meaning for a {type(subject).__name__}: it has no inputs; give E (U in a file), the "
             "input matrix"
         )
-    box = checked_range(input_box, subject.inputs)
+    box = checked_range(input_box, subject.inputs, "input_box")
     with_inputs = getattr(subject, "with_inputs", None)
     return subject if with_inputs is None else with_inputs(box.low, box.high)
 
 
 def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificate:
     """What holds of a network under inputs in a box: what is certified under every input stays the main claim."""
-    box = checked_range(input_box, bare.subject.inputs)
+    box = checked_range(input_box, bare.subject.inputs, "input_box")
     meta = {**bare.meta, "input_box": [box.low.tolist(), box.high.tolist()]}
     inside = bare.verdict is Verdict.REFUTED and (bare.meta.get("witness") or {}).get("input_in_data_range") is True
     certified = bare.verdict is Verdict.CERTIFIED

@@ -100,7 +100,7 @@ def driven_contraction(
         >>> str(claim.verdict), claim.value < 0.05
         ('certified', True)
     """
-    box = input_range(input_box, subject.inputs)
+    box = input_range(input_box, subject.inputs, "input_box")
     if not box.bounded:
         raise ConfigurationError("input_box must be (low, high), the range that inputs stay in")
     low, high = (np.ascontiguousarray(np.broadcast_to(end, (subject.inputs,))) for end in (box.low, box.high))

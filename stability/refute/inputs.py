@@ -56,12 +56,13 @@ class InputRange:
 ANYWHERE = InputRange(np.array(-np.inf), np.array(np.inf))
 
 
-def input_range(value: Any, width: int) -> InputRange:
+def input_range(value: Any, width: int, name: str = "input_range") -> InputRange:
     """The range of the data's inputs, checked.
 
     Args:
         value: ``None`` where it is not known, or ``(low, high)``: numbers or ``(width,)`` arrays.
         width: number of inputs.
+        name: what errors call it.
 
     Returns:
         The range; ``ANYWHERE`` for ``None``.
@@ -80,13 +81,13 @@ def input_range(value: Any, width: int) -> InputRange:
         low, high = (np.asarray(end, dtype=np.float64) for end in value)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
-            f"input_range must be (low, high), numbers or arrays of {width} entries, got {value!r}"
+            f"{name} must be (low, high), numbers or arrays of {width} entries, got {value!r}"
         ) from error
     for end in (low, high):
         if end.shape not in ((), (width,)):
-            raise DimensionError("a bound of input_range", f"a number or ({width},)", end.shape)
+            raise DimensionError(f"a bound of {name}", f"a number or ({width},)", end.shape)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
-        raise ConfigurationError("input_range must have finite bounds, low <= high")
+        raise ConfigurationError(f"{name} must have finite bounds, low <= high")
     return InputRange(np.broadcast_to(low, (width,)).copy(), np.broadcast_to(high, (width,)).copy())
 
 

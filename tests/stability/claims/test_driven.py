@@ -231,9 +231,9 @@ def test_boxes_that_are_none():
     driven = bistable()
     with pytest.raises(ConfigurationError, match="no inputs"):
         certify(driven.system, input_box=(0, 1))
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match="input_box must have finite bounds"):
         certify(driven, input_box=(1, 0))
-    with pytest.raises(DimensionError):
+    with pytest.raises(DimensionError, match="a bound of input_box"):
         certify(driven, input_box=([0.0, 0.0], [1.0, 1.0]))
     with pytest.raises(ConfigurationError):
         driven_contraction(driven, None)
