@@ -58,10 +58,10 @@ class AttackResult(Record):
 
     def curves(self) -> pd.DataFrame:
         """The share of the sequences that no perturbation up to a size changed, a row where that falls."""
-        table = self.frame()
-        size = table["size"].where(table.success, float("inf")).mask(table.already_wrong, 0.0)
-        at = sorted({0.0, self.epsilon, *size[size < float("inf")]})
-        return pd.DataFrame({"size": at, "robust_accuracy": [float((size > s).mean()) for s in at]})
+        size = torch.where(self.success, self.norms.double(), torch.inf).masked_fill(self.already_wrong, 0.0)
+        found = size.cpu().numpy()
+        at = sorted({0.0, float(self.epsilon), *(float(s) for s in found if s < float("inf"))})
+        return pd.DataFrame({"size": at, "robust_accuracy": [float((found > s).mean()) for s in at]})
 
     def frame(self) -> pd.DataFrame:
         """One row per sequence: ``sample``, ``success``, ``already_wrong``, ``size`` of the perturbation."""
