@@ -4,6 +4,7 @@
     python benchmarks/local.py --only published --networks DIR --data-dir MNIST    # l_inf, published counts beside ours
     python benchmarks/local.py --only published --networks DIR --data-dir MNIST --first 30 --time-limit 60
     python benchmarks/local.py --only growth --data-dir MNIST       # seconds a sample over the length of the sequence
+    python benchmarks/local.py --only long --data-dir MNIST         # l_inf, 98 steps: forms alone, and zonotopes
     python benchmarks/local.py --only batch                         # seconds a sample of many together
     python benchmarks/local.py --only brute                         # l2, two or three numbers: share of the true radius
 
@@ -32,13 +33,16 @@ import numpy as np
 import torch
 
 from stability.analysis import local_radius, make_task, preset_model, train
+from stability.analysis.attacks.smallest import attack_radii
 from stability.analysis.radius import local
 from stability.analysis.radius.local import LocalRadius
 from stability.analysis.tasks.idx import read_labelled_images
 from stability.analysis.training.presets import preset_training
+from stability.local import planes
 from stability.local.balls import largest_balls
 from stability.models import GRU, LSTM, ContractingRNN, ElmanRNN, LipschitzRNN, SequenceModel
 from stability.models.classifier import classifier
+from stability.models.classifier_network import ClassifierNetwork
 from stability.models.sources import load_module
 from stability.solve import deadline
 
@@ -140,13 +144,14 @@ def published(networks: Path, digits: Path, first: int, time_limit: float, again
             print(f"  {key:<{width}}  " + " ".join(f"{v:>7}" for v in values))
 
 
-def growth(digits: Path | None, count: int) -> None:
-    """Seconds a sample, l2, for the same digits read by rows of 8 pixels and by pixels, and the exponent.
+def growth(digits: Path | None, count: int, norms: list[str]) -> None:
+    """Seconds a sample for the same digits read by rows of 8 pixels and by pixels, and the exponent.
 
     The networks are trained for one epoch: what counts is the time at slopes that a trained network has.
     """
     for name, layer in (("contracting", ContractingRNN), ("lipschitz", LipschitzRNN)):
-        seconds, radius = {}, {}
+        seconds: dict[str, dict[int, float]] = {norm: {} for norm in norms}
+        radius: dict[str, dict[int, list[float]]] = {norm: {} for norm in norms}
         for steps, layout in ((98, "8"), (784, "pixels")):
             task = make_task("digits", layout=layout, data_dir=None if digits is None else str(digits), limit=500)
             torch.manual_seed(0)
@@ -155,20 +160,57 @@ def growth(digits: Path | None, count: int) -> None:
             x = task.test[0][:count]
             with torch.no_grad():
                 y = model.double()(x.double()).argmax(1)  # one epoch: the label may be another one
-            subject, begun = classifier(model), time.process_time()
-            claims = largest_balls(subject, x.double().numpy(), y.numpy())
-            seconds[steps] = round((time.process_time() - begun) / count, 3)
-            radius[steps] = [0.0 if claim is None else float(f"{claim.value:.4g}") for claim in claims]
-        exponent = np.log(seconds[784] / seconds[98]) / np.log(8)
-        row = {
-            "name": name,
-            "seconds": seconds,
-            "radius": radius,
-            "exponent": round(float(exponent), 3),
-            "samples": count,
-        }
+            subject = classifier(model)
+            for norm in norms:
+                begun = time.process_time()
+                claims = largest_balls(subject, x.double().numpy(), y.numpy(), norm=norm)
+                seconds[norm][steps] = round((time.process_time() - begun) / count, 3)
+                found = [0.0 if claim is None else float(f"{claim.value:.4g}") for claim in claims]
+                radius[norm][steps] = found
+        for norm in norms:
+            exponent = np.log(seconds[norm][784] / seconds[norm][98]) / np.log(8)
+            row = {
+                "name": name if norm == "l2" else f"{name}, {norm}",
+                "seconds": seconds[norm],
+                "radius": radius[norm],
+                "exponent": round(float(exponent), 3),
+                "samples": count,
+            }
+            print(json.dumps(row), flush=True)
+            keep("growth", row)
+
+
+def long(digits: Path | None, count: int) -> None:
+    """Digits as 98 steps, l_inf: what affine forms alone prove, what is proved, and what attacks find."""
+    layers = {
+        "contracting": (ContractingRNN, 128), "lipschitz": (LipschitzRNN, 128), "elman": (ElmanRNN, 64),
+        "gru": (GRU, 64), "lstm": (LSTM, 64),
+    }  # fmt: skip
+    task = make_task("digits", layout="8", data_dir=None if digits is None else str(digits), limit=2000)
+    for name, (layer, units) in layers.items():
+        torch.manual_seed(0)
+        model = SequenceModel(layer(task.input_size, units), 10)
+        train(model, task, epochs=2)
+        model, x = model.double(), task.test[0][:count].double()
+        with torch.no_grad():
+            y = model(x).argmax(1)
+        subject = classifier(model)
+        attack = attack_radii(ClassifierNetwork(subject), x, y, norm="linf", restarts=2).norms.numpy()
+        told: dict[str, Any] = {"norm": "linf", "upper": attack}
+        radii, seconds = {}, {}
+        for way, alone in (("forms", True), ("all", False)):
+            kept, begun = planes.is_long, time.process_time()
+            planes.is_long = (lambda *_: False) if alone else kept
+            try:
+                claims = largest_balls(subject, x.numpy(), y.numpy(), **told)
+            finally:
+                planes.is_long = kept
+            seconds[way] = round((time.process_time() - begun) / count, 2)
+            radii[way] = [0.0 if claim is None else float(f"{claim.value:.4g}") for claim in claims]
+        row = {"name": name, "samples": count, "steps": 98, "attack": [float(f"{a:.4g}") for a in attack]}
+        row |= {"radius": radii, "seconds": seconds}
         print(json.dumps(row), flush=True)
-        keep("growth", row)
+        keep("long", row)
 
 
 def batch(count: int) -> None:
@@ -247,13 +289,14 @@ def brute(seeds: int) -> None:
 def main() -> None:
     """Run the parts that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("default", "published", "growth", "batch", "brute"))
+    parser.add_argument("--only", choices=("default", "published", "growth", "long", "batch", "brute"))
     parser.add_argument("--networks", type=Path, help="folder of the published networks")
     parser.add_argument("--data-dir", type=Path, help="folder of MNIST's IDX files")
     parser.add_argument("--first", type=int, default=100, help="how many correctly classified digits")
     parser.add_argument("--time-limit", type=float, default=3.0, help="seconds a sample of the published networks")
     parser.add_argument("--models", default=",".join(DEFAULT), help="default networks, with commas between them")
     parser.add_argument("--samples", type=int, help="of the other parts")
+    parser.add_argument("--norm", default="l2,linf", help="norms of the growth, with a comma between them")
     parser.add_argument("--again", action="store_true", help="measure cells of the published networks anew")
     told = parser.parse_args()
     torch.set_num_threads(1)
@@ -266,7 +309,9 @@ def main() -> None:
     elif told.only == "published":
         raise SystemExit("the published networks lie in the folder --networks")
     if told.only in (None, "growth"):
-        growth(told.data_dir, told.samples or 2)
+        growth(told.data_dir, told.samples or 2, told.norm.split(","))
+    if told.only in (None, "long"):
+        long(told.data_dir, told.samples or 4)
     if told.only in (None, "batch"):
         batch(told.samples or 1000)
     if told.only in (None, "brute"):

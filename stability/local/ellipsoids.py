@@ -47,6 +47,10 @@ _FAR = 1e3
 _BATCH = 2**24
 """Bytes of ellipsoids and their costs at a time."""
 _STEPS_BACK = (2e-8, 1e-6, 1e-4, 1e-2, 0.1)
+_LONG, _LONG_BACK = 200, (1e-4, 1e-2, 0.1)
+"""Steps from which on a proof costs as much as some trials, and what roundings take of a radius is more."""
+_AFTER = 1.2
+"""Of a radius that held: tried next with better weights."""
 
 
 @np.errstate(all="ignore")
@@ -111,6 +115,8 @@ def _search(
         radii[left], logs[left] = np.log(e), log
         # what is not between the ends, or far from them all, is replaced by their middle
         middle = np.where(low[left] > 0, np.sqrt(low[left] * high[left]), 0.3 * high[left])
+        if now.any():
+            middle[now] = np.minimum(middle[now], _AFTER * low[left[now]])
         inside = np.isfinite(following) & (following > low[left]) & (following < high[left])
         trial[left] = np.where(inside, following, middle)
         done = (good & ~now & (share >= 1.0 - tolerance)) | (high[left] - low[left] <= tolerance * high[left])
@@ -319,7 +325,8 @@ def _accepted(
     classifier: Classifier, x: Array, label: int, ball: Ball, more: dict[str, Any], smaller: bool
 ) -> Claim | None:
     """The claim that the rule accepts: of this radius, or of one a little smaller where that may be."""
-    for back in (0.0, *_STEPS_BACK) if ball.radius > 0 else ():
+    backs = _LONG_BACK if smaller and len(x) > _LONG else (0.0, *_STEPS_BACK)
+    for back in backs if ball.radius > 0 else ():
         given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), **more}
         claim = accepted(classifier, "local_ellipsoids", {**given, **ball.data()})
         if claim is not None or not smaller:
