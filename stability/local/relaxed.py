@@ -9,6 +9,8 @@ Kinks have their extremes at corners. Gates times activations are bounded cell b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stability.errors import UnsupportedError
@@ -118,7 +120,7 @@ def _gates(stage: Stage, rows: Array, down: Array, up: Array, tangents: Array) -
 
 
 def _summed(
-    parts: list[tuple[float, slice | None, slice, str]], rows: Array, down: Array, up: Array, tangents: Array
+    parts: Sequence[tuple[float, slice | None, slice, str]], rows: Array, down: Array, up: Array, tangents: Array
 ) -> tuple[Array, Array, Array]:
     """The sum of some terms of every unit: slopes of the rows, ends of what is left of all together."""
     ends = np.nextafter(rows - down, -np.inf), np.nextafter(rows + up, np.inf)

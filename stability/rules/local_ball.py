@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -35,14 +36,14 @@ class LocalBall(ProofData):
             f"{at_least(self.radius)}{condition} changes its class, {self.label}."
         )
 
-    def clipped(self, bounds: tuple[float, float] | None) -> str:
+    def clipped(self, bounds: Sequence[float] | None) -> str:
         """The condition that a perturbed input stays between two numbers, in words."""
         if bounds is None:
             return ""
         low, high = (exactly(end) for end in bounds)
         return f", under which the input stays in [{low}, {high}],"
 
-    def require_within(self, bounds: tuple[float, float] | None) -> None:
+    def require_within(self, bounds: Sequence[float] | None) -> None:
         """The input itself keeps the bounds.
 
         Raises:
