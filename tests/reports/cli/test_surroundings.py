@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +130,11 @@ def shell(folder: Path, command: str, **settings: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
+def beside_progress(err: str) -> str:
+    """Standard error without the line that each finished model has where there is no terminal."""
+    return re.sub(r"^\d+/\d+ [^\n]*: ended after [^\n]*\n", "", err, flags=re.MULTILINE)
+
+
 FULL = "stability: error: cannot write the result to standard output: No space left on device\n"
 STREAMS = [
     (">&- 2>&- <&-", 0, ""), (">/dev/full 2>/dev/full", 2, ""), (">/dev/full", 2, FULL), ("2>&-", 0, ""),
@@ -208,7 +214,7 @@ def test_commands_in_a_locale_without_letters(tmp_path: Path, files: Path, setti
         "stability report --redraw bericht-ä",
     ):
         code, _, err = shell(folder, command, **settings)
-        assert (code, err) == (0, ""), command
+        assert (code, beside_progress(err)) == (0, ""), command
     code, _, err = shell(folder, "stability train --resume läuf --epochs 3", LC_ALL="C.UTF-8")  # elsewhere it goes on
     assert (code, err) == (0, "")
 
@@ -222,7 +228,7 @@ def test_commands_in_a_locale_without_letters(tmp_path: Path, files: Path, setti
 def test_other_surroundings(files: Path, settings: dict[str, str], tmp_path: Path) -> None:
     for command in ("certify mä.npz", f"report mä.npz --quick --out {tmp_path / 'r'}", "--help"):
         code, out, err = shell(files, f"stability {command}", **settings)
-        assert (code, err) == (0, ""), command
+        assert (code, beside_progress(err)) == (0, ""), command
         assert out
 
 
