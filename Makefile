@@ -13,7 +13,7 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help report test test-slow mutants nest lint wheel oldest newest docs gallery clean
+.PHONY: help report test test-slow mutants nest lint wheel oldest newest others docs gallery clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make lint       ruff and pyright"
 	@echo "make wheel      build the wheel and try it from an empty environment"
 	@echo "make oldest     the same with the oldest releases of what it needs that resolve together; make newest: the newest"
+	@echo "make others     hooks, logs and readers against the real Lightning, Transformers, TensorBoard, MLflow, W&B, reservoirpy"
 	@echo "make docs       the documentation as pages: build/site/index.html"
 	@echo "make gallery    four reports of four families of models, for the documentation"
 	@echo "make clean      remove what these made, except reports (runs/)"
@@ -81,6 +82,10 @@ oldest: | $(BIN)/python
 
 newest: | $(BIN)/python
 	CONSTRAINTS=newest bash .ci/try-wheel $(BIN)/python
+
+# What is tried against other people's libraries, in an environment of its own: they would move the pinned versions.
+others: | $(BIN)/python
+	bash .ci/try-others $(BIN)/python
 
 # The documentation as pages in build/site; "make gallery" first puts four reports into it.
 docs: $(VENV)/.installed-test
