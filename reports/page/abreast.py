@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
@@ -23,7 +24,8 @@ def abreast(builders: Sequence[Callable[[Any], Any]], subject: Any, processes: i
     Args:
         builders: called with the subject; they change nothing, and their results can be pickled.
         subject: anything.
-        processes: at most so many at a time. Processes are forked, on Linux only; elsewhere this one does it all.
+        processes: at most so many at a time. Processes are forked, on Linux only; elsewhere, and where the system has
+            no room for them (no ``/dev/shm`` that can be written to, say), this one does it all.
 
     Returns:
         The results: the same ones for any number of processes.
@@ -40,7 +42,14 @@ def abreast(builders: Sequence[Callable[[Any], Any]], subject: Any, processes: i
         return [build(subject) for build in builders]
     _shared.append((builders, subject))
     try:
-        with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("fork")) as pool:
-            return list(pool.map(_built, range(len(builders))))
+        with contextlib.ExitStack() as stack:
+            try:
+                pool = stack.enter_context(
+                    ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("fork"))
+                )
+                begun = [pool.submit(_built, index) for index in range(len(builders))]
+            except OSError:
+                return [build(subject) for build in builders]
+            return [one.result() for one in begun]
     finally:
         _shared.pop()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
+from stability.reports.page import abreast as module
 from stability.reports.page.abreast import abreast
 
 
@@ -27,3 +29,23 @@ def test_what_a_builder_raises_is_raised_here(processes: int) -> None:
 
 def test_one_process_is_this_one() -> None:
     assert abreast([lambda _: os.getpid()] * 2, None, 1) == [os.getpid()] * 2
+
+
+def _without_room(*given: object, **options: object) -> None:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_where_processes_have_no_room_this_one_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ProcessPoolExecutor", _without_room)
+    assert abreast([lambda _: os.getpid()] * 2, None, 2) == [os.getpid()] * 2
+    with pytest.raises(OSError, match="the builder's own"):
+        abreast([_out_of_room, str], None, 2)
+
+
+def test_an_error_of_the_system_in_a_builder_is_its_own() -> None:
+    with pytest.raises(OSError, match="the builder's own"):
+        abreast([_out_of_room, str], None, 2)
+
+
+def _out_of_room(subject: object) -> None:
+    raise OSError(errno.ENOSPC, "the builder's own")
