@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..guard import check_int, check_labelled, logits_of, untouched
 from .apgd import ascend_loss
 from .deepfool import search_boundary
+from .each_step import EACH_STEP, check_budget, nearest_level_of_steps
 from .projections import Box
 from .threat import AttackResult, Bounds, Threat, margins, open_threat
 
@@ -95,11 +96,15 @@ def _proposals(threat: Threat, z: Tensor) -> Tensor:
     logits = logits_of(threat.model, point, threat.y)
     f = margins(logits, threat.y)
     (gradient,) = torch.autograd.grad(f.sum(), point)
-    g, d = gradient.flatten(1), (z - threat.x).flatten(1)
-    low, high = (threat.box.lower - threat.x).flatten(1), (threat.box.upper - threat.x).flatten(1)
-    best = nearest_level(g, (g * d).sum(dim=1) - f.detach(), low, high, threat.geometry.name)
+    d, low, high = z - threat.x, threat.box.lower - threat.x, threat.box.upper - threat.x
+    rise = (gradient * d).flatten(1).sum(dim=1) - f.detach()
+    if threat.geometry is EACH_STEP:
+        best = nearest_level_of_steps(gradient, rise, low, high)
+    else:
+        g, ends = gradient.flatten(1), (low.flatten(1), high.flatten(1))
+        best = nearest_level(g, rise, *ends, threat.geometry.name).reshape(z.shape)
     points = [scale * (d + part * (best - d)) for part in _PARTS for scale in _BEYOND]
-    return torch.stack([threat.box.clip(threat.x + p.reshape(z.shape)) for p in points])
+    return torch.stack([threat.box.clip(threat.x + p) for p in points])
 
 
 def _polish(threat: Threat, z: Tensor, steps: int) -> Tensor:
@@ -144,6 +149,7 @@ def attack_radii(
     y: Tensor,
     *,
     norm: str = "l2",
+    budget: str = "total",
     bounds: Bounds = None,
     mask: Tensor | None = None,
     steps: int = 30,
@@ -165,6 +171,8 @@ def attack_radii(
         x: ``(batch, time, features)``, within the bounds.
         y: ``(batch,)`` class labels.
         norm: ``"l2"`` or ``"linf"`` over the whole sequence.
+        budget: what is made small: ``"total"``, that norm of the whole perturbation ``d``, or ``"step"`` (l2 alone),
+            the largest of the steps' own, ``max_t |d_t|_2``; the result's ``norm`` is ``"l2_step"`` then.
         bounds: pair of numbers or of tensors that broadcast to ``x``; ``None``: free.
         mask: boolean, broadcasts to ``x``: true where the attack may change something.
         steps: along the boundary, and of each run of APGD.
@@ -196,6 +204,8 @@ def attack_radii(
     exact = copy.deepcopy(model).double()
     told: dict[str, Any] = {"norm": norm, "seed": seed, "epsilon": None, "mask": mask}
     threat = open_threat(exact, x.double(), y, bounds=stored_bounds(bounds, x), **told)
+    if check_budget(norm, budget) == "step":
+        threat = replace(threat, geometry=EACH_STEP)
     generator = torch.Generator().manual_seed(threat.seed)
     with untouched(exact):
         z, taken = search_boundary(threat, steps, 0.02, 10)

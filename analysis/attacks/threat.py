@@ -28,7 +28,7 @@ class AttackResult(Record):
 
     Attributes:
         attack: its name.
-        norm: ``l2`` or ``linf``.
+        norm: ``l2`` or ``linf``; ``l2_step`` for the longest step, ``max_t |d_t|_2``.
         epsilon: the radius it was held to; infinite for an attack that looks for the smallest perturbation.
         adversarial: ``(batch, time, features)``; the original sequence where nothing was found and nothing
             needed.

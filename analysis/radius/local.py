@@ -21,6 +21,7 @@ from stability.systems.checks import as_choice
 
 from ...models.classifier import classifier
 from ...models.classifier_network import ClassifierNetwork
+from ..attacks.each_step import check_budget
 from ..attacks.smallest import CLEAR, attack_radii, stored_bounds
 from ..attacks.threat import Bounds
 from ..drawn import Curve
@@ -41,7 +42,7 @@ class LocalRadius(Record):
     is right.
 
     Attributes:
-        norm: ``l2`` or ``linf``, over the whole sequence.
+        norm: ``l2`` or ``linf``, over the whole sequence; see ``budget``.
         radius: ``(n,)``; 0 where nothing was proved, and where the input is misclassified.
         attack_radius: ``(n,)``; infinite where no attack succeeded, 0 where the input is misclassified.
         certified: ``(n,)`` whether the radius reaches ``epsilon``; ``None`` without one.
@@ -51,6 +52,7 @@ class LocalRadius(Record):
         seconds: ``(n,)`` spent on certificates, attacks not included; samples that were done together share it.
         adversarial: ``(n, time, features)`` the perturbed inputs; the input itself where no attack succeeded.
         claims: each sample's claim with its proof, or ``None``.
+        budget: ``total``: both radii are of the whole perturbation; ``step``: of its longest step, ``max_t |u_t|_2``.
     """
 
     curve = Curve("radius", ("certified", "left_by_attacks"), words="accuracy", steps=True)
@@ -65,6 +67,7 @@ class LocalRadius(Record):
     seconds: Array
     adversarial: Array
     claims: tuple[Claim | None, ...]
+    budget: str = "total"
 
     @property
     def ratio(self) -> Array:
@@ -104,6 +107,7 @@ class LocalRadius(Record):
         ]
         return {
             "norm": self.norm,
+            "budget": self.budget,
             "n": len(self.radius),
             "correct": int(self.correct.sum()),
             "certified": None if self.certified is None else int(self.certified.sum()),
@@ -127,6 +131,7 @@ def local_radius(
     y: Any,
     *,
     norm: str = "l2",
+    budget: str = "total",
     epsilon: float | None = None,
     bounds: Bounds = None,
     mask: Tensor | None = None,
@@ -148,6 +153,9 @@ def local_radius(
         x: ``(n, time, features)``, a tensor or an array; as it is, float32 becomes float64 exactly.
         y: ``(n,)`` class labels.
         norm: ``"l2"`` or ``"linf"``, over the whole sequence.
+        budget: what a radius limits, in the proofs and in the attacks: ``"total"``, the norm of the whole perturbation
+            ``u``; ``"step"`` (l2 alone), that of every step, ``max_t |u_t|_2``: the ball of radius ``r`` then holds
+            perturbations of norm up to ``sqrt(time) r`` in all. In l_inf both are one.
         epsilon: decide only whether this radius is certified; ``None``: the largest radius that is found.
         bounds: ``(low, high)`` that perturbed inputs are clipped to; ``None``: free.
         mask: boolean ``(time, features)``: true where the input may change; ``None``: everywhere.
@@ -161,7 +169,7 @@ def local_radius(
         The radii.
 
     Raises:
-        ConfigurationError: an option, bounds or labels that do not fit.
+        ConfigurationError: an option, bounds or labels that do not fit; a budget for each step in l_inf.
         DimensionError: a wrong shape.
         NonFiniteError: NaN or infinities.
         UnsupportedError: a model that is no classifier here, or for whose norm there is no certificate.
@@ -178,6 +186,7 @@ def local_radius(
         True
     """
     as_choice("norm", norm, NORMS)
+    check_budget(norm, budget)
     epsilon = None if epsilon is None else check_number("epsilon", epsilon)
     time_limit = None if time_limit is None else check_number("time_limit", time_limit, strict=True)
     subject = classifier(model)
@@ -190,13 +199,14 @@ def local_radius(
     mask = _checked_mask(mask, x)
     if progress is not None:
         progress("attacks", 0, len(x))
-    attack = attack_radii(network, x, y, norm=norm, bounds=free, mask=mask, restarts=restarts, seed=seed)
+    measure: dict[str, Any] = {"norm": norm, "budget": budget}
+    attack = attack_radii(network, x, y, **measure, bounds=free, mask=mask, restarts=restarts, seed=seed)
     inputs, labels = x.numpy(), y.numpy()
     correct = subject.logits(inputs).argmax(axis=1) == labels
     upper = _upper(subject, attack.adversarial.numpy(), labels, attack.norms.numpy(), correct)
     claims: list[Claim | None] = [None] * len(x)
     seconds = np.zeros(len(x))
-    told: dict[str, Any] = {"norm": norm, "epsilon": epsilon, "bounds": _numbers(free), "time_limit": time_limit}
+    told = {**measure, "epsilon": epsilon, "bounds": _numbers(free), "time_limit": time_limit}
     told["mask"] = None if mask is None else mask.numpy()
     rows = np.flatnonzero(correct)
     for start in range(0, len(rows), _AT_ONCE[norm]):
@@ -207,7 +217,7 @@ def local_radius(
         found = largest_balls(subject, inputs[part], labels[part], upper=upper[part], **told)
         seconds[part] = (time.perf_counter() - begun) / len(part)
         for row, claim in zip(part, found, strict=True):
-            _refuse_crossing(int(row), claim, float(upper[row]), norm)
+            _refuse_crossing(int(row), claim, float(upper[row]), **measure)
             claims[row] = claim
             if claim is not None and keep is not None:
                 keep(int(row), claim)
@@ -215,7 +225,7 @@ def local_radius(
     certified = None if epsilon is None else correct & (radius >= epsilon)
     found_at = (upper < np.inf)[:, None, None]
     adversarial = np.where(found_at, attack.adversarial.numpy(), inputs)
-    parts = (norm, radius, upper, certified, correct, labels, epsilon, seconds, adversarial, tuple(claims))
+    parts = (norm, radius, upper, certified, correct, labels, epsilon, seconds, adversarial, tuple(claims), budget)
     return LocalRadius(*parts)
 
 
@@ -229,11 +239,12 @@ def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Arra
     return np.where(correct, np.where(wrong, norms, np.inf), 0.0)
 
 
-def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str) -> None:
+def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str, budget: str) -> None:
     """The sandwich: a proof and a counter-example to it cannot both be right."""
     if claim is not None and claim.value is not None and claim.value > upper:
+        size = f"{claim.value!r} at every step" if budget == "step" else repr(claim.value)
         raise ContradictionError(
-            f"sample {index}: {norm} radius {claim.value!r} is certified, and an attack of size {upper!r} succeeds. "
+            f"sample {index}: {norm} radius {size} is certified, and an attack of size {upper!r} succeeds. "
             "One of them is wrong, and nothing here is to be relied on: please report the model and this sample"
         )
 

@@ -33,6 +33,9 @@ def radius(
     model: Annotated[str, typer.Argument(help="Run directory or model file.", metavar="MODEL")],
     *,
     norm: Annotated[str, choice("Over the whole sequence.", ("l2", "linf"), "--norm")] = "l2",
+    budget: Annotated[
+        str, choice("The radius limits the whole change, or that of every step (l2).", ("total", "step"), "--budget")
+    ] = "total",
     epsilon: Annotated[
         float | None, with_default("Decide whether this radius is certified.", "the largest radius that is found")
     ] = None,
@@ -57,8 +60,8 @@ def radius(
         raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
     from ...analysis.radius.local import local_radius
 
-    told: dict[str, Any] = {"norm": norm, "epsilon": epsilon, "bounds": bounds, "time_limit": time_limit}
-    told |= {"seed": compute.seed, "progress": _progress(output)}
+    told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
+    told |= {"time_limit": time_limit, "seed": compute.seed, "progress": _progress(output)}
     keep = None if proofs is None else _keeper(context, proofs, subject, len(x), results.overwrite)
     result = local_radius(subject, x, y, keep=keep, **told)
     output.status()
@@ -128,7 +131,8 @@ def _text(result: LocalRadius, proofs: Path | None) -> str:
     said = result.to_dict()
     n, correct = said["n"], said["correct"]
     proved = sum(claim is not None for claim in result.claims)
-    lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii over the whole sequence"]
+    over = "of every step" if result.budget == "step" else "over the whole sequence"
+    lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
     if result.epsilon is not None:
         broken = int((result.correct & (result.attack_radius <= result.epsilon)).sum())
         lines.append(

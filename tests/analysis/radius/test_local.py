@@ -67,7 +67,9 @@ def test_the_answer_as_json_has_the_promised_names(affine) -> None:
     subject, x, y = affine
     found = local_radius(subject, x, y, norm="linf", epsilon=0.01)
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert list(document) == ["norm", "n", "correct", "certified", "median_radius", "median_attack", "samples"]
+    assert list(document) == [
+        "norm", "budget", "n", "correct", "certified", "median_radius", "median_attack", "samples",
+    ]  # fmt: skip
     names = ["index", "label", "correct", "radius", "attack_radius", "certified", "seconds"]
     assert all(list(row) == names for row in document["samples"])
     assert (document["n"], document["correct"], document["norm"]) == (6, 5, "linf")

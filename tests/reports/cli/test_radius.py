@@ -95,6 +95,38 @@ def test_text_and_files_say_the_same(here: Path, capsys) -> None:
     assert "4 claims are proved" in out
 
 
+def test_a_budget_for_each_step_is_asked_proved_and_checked(tmp_path: Path, monkeypatch, capsys) -> None:
+    """Radii of steps of an affine network with the engines themselves: on the truth, in the text and in the proofs."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    model = SequenceModel(LRU(2, 4), 3).double()
+    save(model, tmp_path / "net.safetensors")
+    x = torch.randn(3, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = model(x).argmax(1)
+    np.savez(tmp_path / "data.npz", x=x.numpy(), y=y.numpy())
+    whole, step = answer(capsys), answer(capsys, "--budget", "step", "--proofs", "p", "--out", "r")
+    assert (whole["budget"], step["budget"]) == ("total", "step")
+    assert json.loads((tmp_path / "r" / "radius.json").read_text()) == step
+    rows = torch.autograd.functional.jacobian(lambda one: model(one[None])[0], x[0]).numpy()
+    logits = model(x).detach().numpy()
+    for k, (total, each) in enumerate(zip(whole["samples"], step["samples"])):
+        label = int(y[k])
+        true = min(
+            (logits[k, label] - logits[k, j]) / np.linalg.norm(rows[label] - rows[j], axis=1).sum()
+            for j in range(3)
+            if j != label
+        )
+        assert true * (1 - 1e-4) <= each["radius"] <= true <= each["attack_radius"] <= true * (1 + 1e-4)
+        assert each["attack_radius"] < 0.9 * total["radius"]
+    assert cli.run(["verify", "p", "--json"]) == 0
+    checked = json.loads(capsys.readouterr().out)["samples"]
+    assert len(checked) == 3
+    assert all("at every step changes its class" in s["statement"] for s in checked)
+    words = ["radius", "net.safetensors", "--data", "data.npz", "--budget", "step"]
+    assert cli.run(words) == 0
+    assert "l2 radii of every step" in capsys.readouterr().out
+
+
 def test_a_broken_proof_is_exit_one(here: Path, capsys) -> None:
     answer(capsys, "--proofs", "p")
     place = here / "p" / "sample-00002.json"
@@ -109,6 +141,8 @@ def test_a_broken_proof_is_exit_one(here: Path, capsys) -> None:
     ("words", "says"),
     [
         (["--norm", "l1"], "norm"),
+        (["--budget", "month"], "budget must be"),
+        (["--norm", "linf", "--budget", "step"], "both budgets are one in l_inf"),
         (["--bounds", "0", "0.5"], "leaves its bounds"),
         (["--epsilon", "-1"], "epsilon"),
         (["--time-limit", "0"], "time_limit"),

@@ -1,0 +1,179 @@
+"""Radii of single steps: proved and attacked in one measure, the longest step of a perturbation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from stability.analysis import local_radius
+from stability.analysis.attacks.each_step import EACH_STEP, nearest_level_of_steps
+from stability.analysis.attacks.smallest import attack_radii
+from stability.analysis.radius import local
+from stability.errors import ConfigurationError, ContradictionError
+from stability.local.balls import ENGINES
+from stability.models.classifier import classifier
+from stability.models.elman import ElmanRNN
+from stability.models.gated import GRU
+from stability.models.lru import LRU
+from stability.models.network import SequenceModel
+
+from ...stability.local.affine_toy import engine, toy_rule
+
+__all__ = ["toy_rule"]
+T, P, K = 4, 2, 3
+SOME = torch.tensor([[True, False], [False, False], [True, True], [False, True]])
+
+
+def made(layer, count: int = 5):
+    torch.manual_seed(2)
+    model = SequenceModel(layer(P, 6), K).double()
+    with torch.no_grad():
+        for value in model.head.parameters():
+            value.mul_(2.0)
+    x = torch.rand(count, T, P, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return model, x, model(x).argmax(dim=1)
+
+
+def truth(model, x, y, mask) -> np.ndarray:
+    """``margin / sum_t |g_t|`` of an affine network: where the nearest boundary is met by steps of one length."""
+    rows = torch.autograd.functional.jacobian(lambda one: model(one[None])[0], x[0]).numpy()
+    rows = rows if mask is None else rows * mask.numpy()
+    logits, out = model(x).detach().numpy(), []
+    for own, label in zip(logits, y.tolist()):
+        steep = np.linalg.norm(rows[label] - rows, axis=2).sum(axis=1)
+        out.append(min((own[label] - own[j]) / steep[j] for j in range(K) if j != label))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("mask", [None, SOME])
+def test_of_an_affine_network_both_radii_are_the_true_one(mask) -> None:
+    model, x, y = made(LRU)
+    found = local_radius(model, x, y, budget="step", mask=mask)
+    true = truth(model, x, y, mask)
+    assert found.budget == "step" == found.to_dict()["budget"]
+    np.testing.assert_allclose(found.radius, true, rtol=1e-4)
+    np.testing.assert_allclose(found.attack_radius, true, rtol=1e-4)
+    assert (found.radius <= true * (1 + 1e-12)).all()
+    assert (found.attack_radius >= true * (1 - 1e-12)).all()
+    assert all(claim is not None and "at every step" in claim.statement for claim in found.claims)
+    whole = local_radius(model, x, y, mask=mask)
+    assert whole.budget == "total"
+    assert (whole.radius > found.attack_radius * 1.05).all()
+
+
+@pytest.mark.parametrize("bounds", [None, (-3.0, 4.0)])
+@pytest.mark.parametrize("layer", [ElmanRNN, GRU])
+def test_what_was_found_is_misclassified_and_as_long_as_said(layer, bounds) -> None:
+    model, x, y = made(layer)
+    found = local_radius(model, x, y, budget="step", mask=SOME, bounds=bounds, restarts=1, time_limit=0.3)
+    moved = found.adversarial - x.numpy()
+    hit = np.isfinite(found.attack_radius)
+    assert hit.any()
+    assert (found.radius > 0).all()
+    assert (found.radius <= found.attack_radius).all()
+    np.testing.assert_allclose(np.linalg.norm(moved, axis=2).max(axis=1)[hit], found.attack_radius[hit], rtol=1e-12)
+    subject = classifier(model)
+    assert (subject.logits(found.adversarial).argmax(axis=1) != y.numpy())[hit].all()
+    assert not moved[:, ~SOME.numpy()].any()
+    if bounds is not None:
+        assert (found.adversarial >= -3.0).all()
+        assert (found.adversarial <= 4.0).all()
+
+
+def test_the_longest_step_is_made_shorter_than_by_the_attack_on_the_whole() -> None:
+    """On networks that are not affine, too: the shortest whole perturbation has a longer step."""
+    for layer in (ElmanRNN, GRU):
+        model, x, y = made(layer)
+        each, whole = (attack_radii(model, x, y, budget=budget, restarts=1) for budget in ("step", "total"))
+        assert each.success.all()
+        assert each.norm == "l2_step"
+        longest = (whole.adversarial - x).norm(dim=2).amax(dim=1)
+        assert (each.norms <= longest * (1 + 1e-9)).all()
+        assert (each.norms < 0.98 * longest).any()
+        assert torch.equal(each.norms, EACH_STEP.size(each.adversarial - x))
+
+
+def test_a_crossing_is_judged_in_that_measure(toy_rule: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Total radii taken for those of steps are refuted, as they were if both sides were measured as a whole."""
+    model, x, y = made(LRU)
+    monkeypatch.setitem(ENGINES, "l2", engine("l2", share=0.99))
+    assert (local_radius(model, x, y).radius > 0).all()
+    with pytest.raises(ContradictionError, match=r"l2 radius .* at every step is certified, and an attack"):
+        local_radius(model, x, y, budget="step")
+
+
+def test_engines_are_told_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, y = made(ElmanRNN)
+    told = []
+    monkeypatch.setitem(ENGINES, "l2", lambda asked: told.append(asked) or [None] * len(asked.x))
+    found = [local_radius(model, x, y, budget=budget, restarts=0) for budget in ("total", "step")]
+    assert [asked.budget for asked in told] == ["total", "step"]
+    np.testing.assert_array_equal(told[1].upper, found[1].attack_radius)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"budget": "month"}, "budget must be 'total' or 'step', got 'month'"),
+        (
+            {"budget": "step", "norm": "linf"},
+            "the largest change of an entry of the sequence is the largest one of its",
+        ),
+        ({"budget": None}, "budget must be"),
+    ],
+)
+def test_other_budgets_are_refused_before_any_work(told: dict, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, y = made(ElmanRNN)
+    monkeypatch.setattr(local, "attack_radii", None)
+    with pytest.raises(ConfigurationError, match=words):
+        local_radius(model, x, y, **told)
+    with pytest.raises(ConfigurationError, match=words):
+        attack_radii(model, x, y, **told)
+
+
+def test_the_nearest_level_of_steps_is_that_of_a_fine_search(rng) -> None:
+    """For every length of the longest step, what each step can gain in its box at most; by bisection of each step."""
+    for _ in range(10):
+        g = rng.normal(size=(3, 3)) * (rng.random((3, 3)) > 0.2)
+        low, high = -rng.uniform(0, 1, (3, 3)) * (rng.random((3, 3)) > 0.3), rng.uniform(0, 1, (3, 3))
+        most = float(np.maximum(g * low, g * high).sum())
+        rise = rng.uniform(0.05, 0.95) * most
+
+        def gain(radius: float, g=g, low=low, high=high) -> float:
+            total = 0.0
+            for slope, under, over in zip(g, low, high):
+                few, many = 0.0, 1e6
+                for _ in range(200):
+                    middle = 0.5 * (few + many)
+                    short = np.linalg.norm(np.clip(middle * slope, under, over)) <= radius
+                    few, many = (middle, many) if short else (few, middle)
+                total += float(slope @ np.clip(few * slope, under, over))
+            return total
+
+        few, many = 0.0, 10.0
+        for _ in range(60):
+            middle = 0.5 * (few + many)
+            few, many = (few, middle) if gain(middle) >= rise else (middle, many)
+        given = (torch.tensor(v)[None] for v in (g, low, high))
+        gradient, under, over = given
+        d = nearest_level_of_steps(gradient, torch.tensor([rise], dtype=torch.float64), under, over)[0].numpy()
+        assert (d >= low).all()
+        assert (d <= high).all()
+        assert float((g * d).sum()) == pytest.approx(rise, rel=1e-9)
+        assert np.linalg.norm(d, axis=1).max() == pytest.approx(many, rel=1e-6)
+        far = nearest_level_of_steps(gradient, torch.tensor([2 * most], dtype=torch.float64), under, over)[0].numpy()
+        np.testing.assert_allclose(far[g != 0], np.where(g > 0, high, low)[g != 0], rtol=1e-14)
+
+
+def test_points_are_drawn_back_into_the_ball_of_every_step() -> None:
+    x = torch.zeros(2, 3, 2, dtype=torch.float64)
+    z = torch.tensor([[[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]]] * 2, dtype=torch.float64)
+    inside = EACH_STEP.clip(x, z, torch.tensor([1.0, 0.25], dtype=torch.float64))
+    assert (EACH_STEP.size(inside) <= torch.tensor([1.0, 0.25])).all()
+    expected = [[[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], [[0.15, 0.2], [0.15, 0.2], [0.0, 0.0]]]
+    np.testing.assert_allclose(inside.numpy(), expected, rtol=1e-12)
+    drawn = EACH_STEP.random(x, torch.tensor([1.0, 0.25], dtype=torch.float64), torch.Generator().manual_seed(0))
+    lengths = drawn.norm(dim=2)
+    assert (lengths.amax(dim=1) <= torch.tensor([1.0, 0.25])).all()
+    assert (lengths > 0).all()
