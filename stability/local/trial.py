@@ -11,13 +11,15 @@ from stability.local.build import Stages
 from stability.local.costs import Passed, multipliers, nominal_slopes
 from stability.local.ending import moved
 from stability.local.stages import Nominal, Stage
-from stability.local.tube import appended, gain, local_slopes, next_ellipsoid, products, spread
+from stability.local.tube import ROOM, Local, appended, gain, local_slopes, next_ellipsoid, products, spread
 
 Array = np.ndarray
 _REACHES = 1e-2
 """What reaches of rows count beside the margins: a channel that is worth nothing on the nominal run may be, beyond."""
 _HOPELESS = 1e24
 """Of the squares that a tube reaches: it has left all bounds, and grows faster with every step."""
+_EACH, _ABOVE = 5e-12, 8.0
+"""Of an ellipsoid, in budgets for each step, for the errors of a stage; times what the checker adds for them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +95,8 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
         passed.append(Passed(stage, Y, of, local.rho, T))
         last = (stage, at.rows, Y, local)
         Y = next_ellipsoid(stage, Y, of, local.rho, T)
+        if not task.free[: k // count + 1].any():  # nothing moves yet: what the checker adds for roundings is all of it
+            Y = Y + _rounded(task, stage, at, local, radius)
         if not (np.einsum("bii->b", Y) * radius * radius < _HOPELESS).any():
             none = np.full(task.margins.shape, np.inf)
             return Tube(none[:, 0], np.zeros((len(radius), len(shares[0]), width)), shares, none, [])
@@ -100,6 +104,15 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
     share = np.where(np.isfinite(used).all(axis=1), used.max(axis=1), np.inf)
     steps = [np.concatenate([at.T for at in passed[k : k + count]], axis=1) for k in range(0, len(passed), count)]
     return Tube(share, np.stack(steps, axis=1), shares, used, passed)
+
+
+def _rounded(task: Task, stage: Stage, at: Nominal, local: Local, radius: Array) -> Array:
+    """``(b, k, k)`` somewhat more than the checker adds for the roundings of a stage: multipliers have to exceed it."""
+    steep = np.abs(local.m) + local.rho
+    missed = at.error + (steep * at.offset) @ np.abs(stage.B).T
+    share = ROOM / (4.0 * len(task.free) * len(task.net.stages)) if task.budget == "total" else _EACH
+    size = _ABOVE * missed.shape[1] * (missed / radius[:, None]) ** 2 / share
+    return size[..., None] * np.eye(missed.shape[1])
 
 
 def _share(Y: Array, stage: Stage, at: Nominal, W: Array, free: Array) -> Array:

@@ -98,6 +98,20 @@ def test_masks_and_budgets_by_step(name):
         assert "every step" in c.statement
 
 
+@pytest.mark.parametrize("budget", ["total", "step"])
+@pytest.mark.parametrize("name", ["tanh", "lstm"])
+def test_steps_that_may_not_change_before_the_others(name, budget):
+    """Before them nothing moves but roundings, which the multipliers have to exceed all the same."""
+    made, y, late = MADE[name], Y[name], np.zeros(X.shape[1:], dtype=bool)
+    late[2:] = True
+    whole, some = largest_balls(made, X, y, budget=budget), largest_balls(made, X, y, mask=late, budget=budget)
+    for x, label, a, b in zip(X, y, whole, some):
+        assert a is not None
+        assert b is not None
+        assert b.value > a.value
+        assert not attacked(made, x, label, b.value, late, step=budget == "step")
+
+
 def test_only_what_is_asked_is_decided(claims):
     made, y = MADE["tanh"], Y["tanh"]
     radii = [c.value for c in claims["tanh"] if c is not None]
