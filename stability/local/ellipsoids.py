@@ -19,13 +19,14 @@ from stability.certificate import Claim
 from stability.local.ahead import ahead, boundary
 from stability.local.build import stages_of
 from stability.local.classifier import Classifier
-from stability.local.costs import nominal_slopes, refined, weights
+from stability.local.costs import nominal_slopes, weights
 from stability.local.cutting import larger, pays
 from stability.local.ending import differences
+from stability.local.few import better_weights, few
 from stability.local.growing import Growing, is_gated
 from stability.local.request import Request
 from stability.local.stages import Nominal
-from stability.local.trial import Task, Tube, of_samples, tube
+from stability.local.trial import Task, of_samples, tube
 from stability.local.tube import gain, nominal_run
 from stability.local.widening import Ball, Trial, decided, one_of, widened
 from stability.rules.registry import accepted
@@ -51,23 +52,6 @@ _LONG, _LONG_BACK = 200, (1e-4, 1e-2, 0.1)
 """Steps from which on a proof costs as much as some trials, and what roundings take of a radius is more."""
 _AFTER = 1.2
 """Of a radius that held: tried next with better weights."""
-
-
-@np.errstate(all="ignore")
-def _refine(task: Task, found: Tube, worth: list[Array], good: Array, where: Array) -> None:
-    """Better weights for those samples of a batch whose tube held, in place: half way, for a whole way overshoots."""
-    parts = [at.only(good) for at in found.passed]
-    ends = differences(task.net.head, task.y[good]) / task.margins[good][..., None]
-    near = (found.shares[good] / found.share[good][:, None]) ** 8  # the largest share, smoothly
-    new = refined(task.net, parts, ends * near[..., None])
-    usable = np.isfinite([W.sum(axis=(1, 2)) for W in new]).all(axis=0)
-    for old, W in zip(worth, new):
-        kept = old[where[usable]]
-        old[where[usable]] = 0.5 * (kept / _traces(kept) + W[usable] / _traces(W[usable]))
-
-
-def _traces(W: Array) -> Array:
-    return np.maximum(np.einsum("bii->b", W), 1e-300)[:, None, None]
 
 
 def _search(
@@ -103,7 +87,7 @@ def _search(
         low[held], found[held], shares[held], high[failed] = e[good], made.T[good], made.tau[good], e[~good]
         now = good & (share >= _NEAR) & (better[left] < (_REFINED if refine is None else refine))
         if now.any():
-            _refine(part, made, worth, now, left[now])
+            better_weights(part, made, worth, now, left[now])
             again = left[now]
             better[again] += 1
             high[again] = np.where(better[again] == 1, top[again], np.minimum(top[again], 1.5 * high[again]))
@@ -232,7 +216,7 @@ def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array, Array]:
             radius, T, tau = _decide(task, run, worth, np.full(len(part), epsilon))
         else:
             if not fine and asked.budget == "total":
-                begun, shares = ahead(task, run, worth, limit, away.argmin(axis=1), deadline)
+                begun, shares = _begun(task, run, worth, limit, away, deadline)
             left = np.array([ball is None for ball in begun])
             if gated and not fine:  # a tube that ends early is no use, and the one of bends costs as much
                 left &= shares < _ENDED
@@ -257,6 +241,15 @@ def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array, Array]:
                 claims[sample] = claims[sample] or _accepted(*told)
         guesses[part] = far
     return claims, guesses, tops
+
+
+def _begun(
+    task: Task, run: list[Nominal], worth: list[Array], upper: Array, away: Array, deadline: Deadline
+) -> tuple[list[Ball | None], Array]:
+    """Balls from very few tubes, and the shares of margins near the boundary, where these were looked at."""
+    if task.x.shape[1] > _LONG and not is_gated(task):
+        return few(task, run, worth, upper, away, deadline), np.zeros(len(away))
+    return ahead(task, run, worth, upper, away.argmin(axis=1), deadline)
 
 
 def _larger(
@@ -312,7 +305,7 @@ def _decide(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -
     made = tube(task, run, worth, radius)
     near = (made.share >= 1.0) & (made.share < 2.0)
     if near.any():
-        _refine(task, made, worth, near, np.flatnonzero(near))
+        better_weights(task, made, worth, near, np.flatnonzero(near))
         again = tube(task, run, worth, radius)
         kept = np.where(made.share < 1.0, made.share, again.share)
         first = made.share < 1.0
