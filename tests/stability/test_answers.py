@@ -65,6 +65,7 @@ def test_a_verification_says_what_was_proved_of_whom():
         certificate.rate,
         certificate.overshoot,
         title,
+        ((certificate.rate, certificate.overshoot),),
     )
     assert bool(answer) is True
     assert [check.claim for check in answer.checks] == ["contraction", "bounded"]
