@@ -36,7 +36,8 @@ def threads_fitting(model: nn.Module) -> Iterator[None]:
         1
     """
     before = torch.get_num_threads()
-    small = all(p.numel() <= _SHARED and p.device.type == "cpu" for p in model.parameters())
+    made = [p for p in model.parameters() if not hasattr(p, "materialize")]  # lazy ones have no size yet
+    small = all(p.numel() <= _SHARED and p.device.type == "cpu" for p in made)
     if before == 1 or not small:
         yield
         return

@@ -257,7 +257,8 @@ def _warning(model: str, subject: Any, asked: Mapping[str, Any]) -> str:
     from stability.cost import LARGE, worth_a_word
     from stability.systems.subjects import as_subject
 
-    sizes = [p.shape[-1] for p in subject.parameters() if p.dim() == 2] if hasattr(subject, "parameters") else []
+    given = subject.parameters() if hasattr(subject, "parameters") else ()
+    sizes = [p.shape[-1] for p in given if not hasattr(p, "materialize") and p.dim() == 2]  # lazy: no shape yet
     if max([getattr(subject, "states", 0), *sizes]) < LARGE:  # a module is not read twice for nothing
         return ""
     said = worth_a_word(as_subject(subject), asked["rate"], asked["time_limit"])

@@ -211,12 +211,16 @@ class CommonMetric:
         return out
 
     def loose(self) -> Array:
-        """By how much each channel that is not split speaks against the inequality, ``(m,)``, zero at split ones."""
+        """By how much each channel that is not split speaks against the inequality, ``(m,)``, zero at split ones.
+
+        It chooses what is split next and proves nothing: numbers beyond the range of floats count as none.
+        """
         out = np.zeros(self.system.channels)
-        for block in self.blocks:
-            values, vectors = np.linalg.eigh(block.matrix(self.P, block.L, self.tau))
-            out[self.rest] += block.L * (np.abs((block.a.T @ vectors) * (block.b.T @ vectors)) / values).sum(axis=1)
-        return out
+        with np.errstate(all="ignore"):
+            for block in self.blocks:
+                values, vectors = np.linalg.eigh(block.matrix(self.P, block.L, self.tau))
+                out[self.rest] += block.L * (np.abs((block.a.T @ vectors) * (block.b.T @ vectors)) / values).sum(axis=1)
+        return np.nan_to_num(out, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _kronecker(R: Array, S: Array) -> Array:

@@ -82,6 +82,11 @@ def test_a_large_matrix_keeps_the_threads(width, threads):
         assert torch.get_num_threads() == 1
 
 
+def test_parameters_without_a_size_yet_are_no_large_ones():
+    with threads_fitting(nn.LazyLinear(3)):
+        assert torch.get_num_threads() == 1
+
+
 def test_threads_come_back_where_something_is_raised():
     with pytest.raises(ZeroDivisionError), untouched(nn.Linear(2, 2)):
         _ = 1 / np.int64(0).item()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+import stability.threads as module
 from stability import LureSystem, certify
 from stability.rules.registry import RULES
 from stability.threads import threads_for
@@ -42,3 +43,14 @@ def test_a_proof_is_checked_on_one_thread(several, monkeypatch):
     assert verify(certificate).valid
     assert seen
     assert all(found == {1} for found in seen)
+
+
+def test_where_libraries_cannot_be_listed_threads_stay_as_they_are(monkeypatch):
+    def broken():
+        raise TypeError("'NoneType' object is not callable")
+
+    module._controller.cache_clear()
+    monkeypatch.setattr(module, "ThreadpoolController", broken)
+    with threads_for(8):
+        assert np.linalg.det(np.eye(2)) == 1.0
+    module._controller.cache_clear()

@@ -185,3 +185,15 @@ def test_a_trained_run_is_certified_or_refuted_by_name(runs: Path, tmp_path: Pat
     assert code in (0, 1, 3)
     if code != 1:
         assert cli.run(["verify", str(certificate), "--quiet"]) == 0
+
+
+def test_a_layer_without_sizes_yet_stands_beside_the_recurrent_one(tmp_path, monkeypatch, capsys):
+    """What is asked of its parameters is answered without them: the network found inside is examined."""
+    (tmp_path / "lazily_made.py").write_text(
+        "from torch import nn\n\n\ndef load():\n    net = nn.RNN(2, 3)\n"
+        "    nn.init.eye_(net.weight_hh_l0).data.mul_(0.5)\n"
+        "    return nn.Sequential(nn.LazyLinear(2), net)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["certify", "lazily_made:load", "--no-refute", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "certified"
