@@ -21,6 +21,7 @@ from .linear import LinearLayer
 from .lipschitz import LipschitzRNN
 from .lru import LRU
 from .lure import rnn_subject
+from .named import named_subject
 from .network import SequenceModel
 from .neural_ode import NeuralODERNN
 from .onnx.writing import export_onnx
@@ -93,6 +94,7 @@ __all__ = [
     "lure_system",
     "make_orthogonal",
     "make_orthonormal",
+    "named_subject",
     "orthonormal",
     "pivoted_qr",
     "proposition1_bounds",

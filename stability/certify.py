@@ -86,7 +86,8 @@ def certify(
     Args:
         subject: a ``LureSystem`` (the claim is about every activation with its slopes), a ``DrivenSystem``, a layer
             or module with a system (the claim is about that network under every input), a ``GatedCell`` or a
-            ``LayerStack``.
+            ``LayerStack``; once ``stability.models`` is imported also a model's name or path, as on the command line,
+            or its state dict.
         criterion: ``"auto"`` for the whole ladder, or one of ``CRITERIA``; also ``"small_gain"`` for ``circle`` and
             ``"positive_real"`` for ``kyp``, the circle criterion of the books (see ``ALIASES``).
         solver: ``"riccati"`` (structured), ``"cvxpy"`` (SDP) or ``"auto"``, for the multiplier criterion.

@@ -257,7 +257,8 @@ def _kind(weights: Mapping[str, Any], cell: str | None, where: str) -> str:
     if found == "rnn" and cell is None:
         raise ConfigurationError(
             f"{where} holds a torch.nn.RNN, and weights do not tell its activation: say --cell rnn_tanh or "
-            f'--cell rnn_relu (cell="rnn_tanh" in Python); the choices are {", ".join(CELLS)}'
+            '--cell rnn_relu (in Python cell="rnn_tanh" of stability.models.sources.load_subject or '
+            f"stability.models.adapters.state_dicts.state_dict_subject); the choices are {', '.join(CELLS)}"
         )
     return cell or found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,25 @@ def as_subject(value: Any) -> Any:
             return function(value)
     if callable(getattr(value, "driven", None)):
         return value.driven()
-    raise UnsupportedError(
-        f"no system is known for a {type(value).__module__}.{type(value).__qualname__}: pass a LureSystem, import "
-        "stability.models for torch.nn modules, or teach it with stability.register_converter(type, function)"
+    raise UnsupportedError(f"no system is known for {_kind(value)}: {_instead(value)}")
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    home = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return "None" if value is None else f"a {home}{kind.__qualname__}"
+
+
+def _instead(value: Any) -> str:
+    """What to do with a value that is no subject."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return (
+            "numbers alone do not say what they do: LureSystem.recurrent(A, W) is dx/dt = A x + phi(W x), "
+            "LureSystem(A, B, C, dt=1.0) the map x+ = A x + B phi(C x), LureSystem.linear(A) dx/dt = A x"
+        )
+    if isinstance(value, (str, PathLike, Mapping)):
+        return "import stability.models, which reads models by their names, and state dicts"
+    return (
+        "pass a LureSystem, import stability.models for torch.nn modules, or teach it with "
+        "stability.register_converter(type, function)"
     )

@@ -1,0 +1,72 @@
+"""A model's name, its path and its state dict in a call of Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from stability import LureSystem, certify, verify
+from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.models import named_subject
+
+
+@pytest.fixture
+def gru():
+    torch.manual_seed(0)
+    module = torch.nn.GRU(2, 3)
+    with torch.no_grad():
+        module.weight_hh_l0.mul_(0.1)
+    return module
+
+
+@pytest.mark.parametrize("form", [str, Path])
+def test_a_path_is_the_model_in_it(form, tmp_path, gru):
+    """The answer is that about the module, and the file is compared with by its name."""
+    path = tmp_path / "gru.pt"
+    torch.save(gru.state_dict(), path)
+    certificate = certify(form(path), input_box=(-1, 1))
+    of_module = certify(gru, input_box=(-1, 1))
+    assert (certificate.statement, certificate.rate) == (of_module.statement, of_module.rate)
+    saved = tmp_path / "certificate.json"
+    certificate.save(saved)
+    assert verify(saved).valid
+    assert named_subject(form(path)).states == 3
+
+
+def test_a_state_dict_is_the_module(gru):
+    """What the weights are is read from their names and shapes."""
+    read, of_module = certify(gru.state_dict(), input_box=(-1, 1)), certify(gru, input_box=(-1, 1))
+    assert (read.statement, read.rate) == (of_module.statement, of_module.rate)
+
+
+def test_what_weights_do_not_tell_is_asked_for():
+    """Of an RNN, tanh or ReLU; of a mapping without weights, all."""
+    with pytest.raises(ConfigurationError, match="rnn_tanh or"):
+        certify(torch.nn.RNN(2, 3).state_dict())
+    with pytest.raises(FileFormatError, match="holds no weight_hh"):
+        certify({"a": 1})
+
+
+def test_a_missing_path_says_so(tmp_path):
+    """In the words of the command line."""
+    with pytest.raises(FileFormatError, match="absent"):
+        certify(tmp_path / "absent.npz")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.eye(2), "a numpy.ndarray: numbers alone do not say"),
+        ([[0.5]], "a list: numbers alone do not say"),
+        (None, "for None: pass a LureSystem"),
+        (b"x", "a bytes: pass a LureSystem"),
+    ],
+)
+def test_what_is_no_model_is_refused_with_what_to_do(value, words):
+    """Arrays get the constructors that take them."""
+    with pytest.raises(UnsupportedError, match=words):
+        certify(value)
+    assert LureSystem.linear(np.eye(2)).states == 2
