@@ -25,12 +25,14 @@ from .stack import Stack
 from .tensors import state_leaves
 
 _LENGTHS = (1, 4)
-_ROUNDING, _REALISED = 1e-8, 1e-4
+ROUNDING, _REALISED = 1e-8, 1e-4
 """Of the largest logit: for weights as they are stored, and where matrices are computed from them in float32."""
 
 
 def classifier(module: Any) -> Classifier:
     """The classifier that a module runs: its recurrent part from its initial state, and its linear head.
+
+    A network that packs its sequences reads a part of each: ``stability.models.packed.reading`` is about those.
 
     Known are a ``SequenceModel`` with any layer that has a system (linear ones and stacks, too), what an ONNX file
     gives, and a module of one's own in which there is one recurrent part and one ``nn.Linear`` behind it. Whichever it
@@ -75,7 +77,7 @@ def classifier(module: Any) -> Classifier:
         refuse_altered(module, SequenceModel)
         found = [_of_sequence_model(module)]
     else:
-        found = _by_parts(module)
+        found = by_parts(module)
     return _agreeing(module, found)
 
 
@@ -122,8 +124,18 @@ def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
     return DrivenSystem(LureSystem.linear(both, dt=1.0), "identity", none, None, np.vstack([F, beside]), name), n
 
 
-def _by_parts(module: nn.Module) -> list[Classifier]:
-    """What a module may be that has one recurrent part and one linear layer behind it: with either reduction."""
+def by_parts(module: nn.Module) -> list[Classifier]:
+    """What a module may be that has one recurrent part and one linear layer behind it: with either reduction.
+
+    Args:
+        module: a module of one's own.
+
+    Returns:
+        The classifiers; none of them has been run beside the module.
+
+    Raises:
+        UnsupportedError: other parts than these.
+    """
     parts = recurrent_parts(module)
     inside = {id(m) for path in parts for m in module.get_submodule(path).modules()}
     heads = [m for m in module.modules() if isinstance(m, nn.Linear) and id(m) not in inside]
@@ -146,7 +158,7 @@ def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> Classifier:
     """The first that gives the module's own logits on random sequences of several lengths."""
     runs = twin(module).to(device="cpu", dtype=torch.float64).eval()
     apart = [0.0] * len(found)
-    allowed = _REALISED if isinstance(module, SequenceModel) else _ROUNDING
+    allowed = _REALISED if isinstance(module, SequenceModel) else ROUNDING
     for steps in _LENGTHS:
         x, _ = samples(found[0].recurrent, steps)
         x = np.ascontiguousarray(np.swapaxes(x, 0, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,11 @@ from stability.local.balls import NORMS, largest_balls
 from stability.local.classifier import Classifier
 from stability.systems.checks import as_choice
 
-from ...models.classifier import classifier
 from ...models.classifier_network import ClassifierNetwork
+from ...models.packed import Reading, reading
 from ..attacks.each_step import check_budget
 from ..attacks.smallest import CLEAR, attack_radii, stored_bounds
-from ..attacks.threat import Bounds
+from ..attacks.threat import AttackResult, Bounds
 from ..drawn import Curve
 from ..guard import check_labelled, check_number
 from ..results import Record, plain_value
@@ -53,6 +53,10 @@ class LocalRadius(Record):
         adversarial: ``(n, time, features)`` the perturbed inputs; the input itself where no attack succeeded.
         claims: each sample's claim with its proof, or ``None``.
         budget: ``total``: both radii are of the whole perturbation; ``step``: of its longest step, ``max_t |u_t|_2``.
+        lengths: ``(n,)`` the own steps of each sequence, of a network that packs them; both radii are about changes of
+            these steps alone, their number counts as given. ``None``: all steps.
+        agrees: ``(n,)`` whether the classifier gave the packing network's own logits; where it did not, the sequence
+            was not examined, has no radius and no attack, and counts as not correct. ``None``: all are examined.
     """
 
     curve = Curve("radius", ("certified", "left_by_attacks"), words="accuracy", steps=True)
@@ -68,6 +72,13 @@ class LocalRadius(Record):
     adversarial: Array
     claims: tuple[Claim | None, ...]
     budget: str = "total"
+    lengths: NDArray[np.int64] | None = None
+    agrees: NDArray[np.bool_] | None = None
+
+    @property
+    def unread(self) -> int:
+        """How many sequences were not examined, since a packing network answers to them otherwise."""
+        return 0 if self.agrees is None else int((~self.agrees).sum())
 
     @property
     def ratio(self) -> Array:
@@ -93,11 +104,15 @@ class LocalRadius(Record):
         )
 
     def frame(self) -> pd.DataFrame:
-        """One row a sample: ``index, label, correct, radius, attack_radius, certified, seconds``."""
+        """One row a sample: ``index, label, correct, radius, attack_radius, certified, seconds``.
+
+        Of a network that packs its sequences also ``steps`` and ``agrees``.
+        """
         columns = {"index": np.arange(len(self.radius)), "label": self.label, "correct": self.correct}
         columns |= {"radius": self.radius, "attack_radius": self.attack_radius}
         certified = [None] * len(self.radius) if self.certified is None else self.certified
-        return pd.DataFrame({**columns, "certified": certified, "seconds": self.seconds})
+        more = {} if self.lengths is None else {"steps": self.lengths, "agrees": self.agrees}
+        return pd.DataFrame({**columns, "certified": certified, "seconds": self.seconds, **more})
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as the command line prints it: no proofs, no perturbed inputs."""
@@ -113,6 +128,7 @@ class LocalRadius(Record):
             "certified": None if self.certified is None else int(self.certified.sum()),
             "median_radius": _median(self.radius[self.correct]),
             "median_attack": _median(self.attack_radius[self.correct]),
+            **({} if self.lengths is None else {"unread": self.unread}),
             "samples": rows,
         }
 
@@ -126,7 +142,7 @@ def _median(values: Array) -> float | None:
 
 
 def local_radius(
-    model: nn.Module | Classifier,
+    model: nn.Module | Classifier | Reading,
     x: Any,
     y: Any,
     *,
@@ -149,7 +165,8 @@ def local_radius(
 
     Args:
         model: a classifier: a ``SequenceModel`` with any layer that has a system, and whatever else
-            ``stability.models.classifier`` reads.
+            ``stability.models.classifier`` reads; or what ``stability.models.packed.reading`` gave for these inputs. A
+            network that packs its sequences is examined on the steps of each one that it reads.
         x: ``(n, time, features)``, a tensor or an array; as it is, float32 becomes float64 exactly.
         y: ``(n,)`` class labels.
         norm: ``"l2"`` or ``"linf"``, over the whole sequence.
@@ -189,44 +206,84 @@ def local_radius(
     check_budget(norm, budget)
     epsilon = None if epsilon is None else check_number("epsilon", epsilon)
     time_limit = None if time_limit is None else check_number("time_limit", time_limit, strict=True)
-    subject = classifier(model)
-    network = ClassifierNetwork(subject)
     x, y = (torch.tensor(v) if isinstance(v, np.ndarray) else v for v in (x, y))
     free = stored_bounds(bounds, x) if isinstance(x, Tensor) else bounds
     if isinstance(x, Tensor) and x.is_floating_point():
         x = x.detach().double().cpu()
+    read = reading(model, x)
+    network = ClassifierNetwork(read.subject)
     x, y = check_labelled(network, x, y.cpu() if isinstance(y, Tensor) else y)
     mask = _checked_mask(mask, x)
     if progress is not None:
         progress("attacks", 0, len(x))
     measure: dict[str, Any] = {"norm": norm, "budget": budget}
-    attack = attack_radii(network, x, y, **measure, bounds=free, mask=mask, restarts=restarts, seed=seed)
-    inputs, labels = x.numpy(), y.numpy()
-    correct = subject.logits(inputs).argmax(axis=1) == labels
-    upper = _upper(subject, attack.adversarial.numpy(), labels, attack.norms.numpy(), correct)
-    claims: list[Claim | None] = [None] * len(x)
-    seconds = np.zeros(len(x))
-    told = {**measure, "epsilon": epsilon, "bounds": _numbers(free), "time_limit": time_limit}
-    told["mask"] = None if mask is None else mask.numpy()
-    rows = np.flatnonzero(correct)
-    for start in range(0, len(rows), _AT_ONCE[norm]):
-        part = rows[start : start + _AT_ONCE[norm]]
-        if progress is not None:
-            progress("certificates", start, len(rows))
-        begun = time.perf_counter()
-        found = largest_balls(subject, inputs[part], labels[part], upper=upper[part], **told)
-        seconds[part] = (time.perf_counter() - begun) / len(part)
-        for row, claim in zip(part, found, strict=True):
-            _refuse_crossing(int(row), claim, float(upper[row]), **measure)
-            claims[row] = claim
+    samples = _Samples(x.numpy(), y.numpy())
+    parts = [(rows, steps, _cut(free, steps), None if mask is None else mask[:steps]) for rows, steps in read.groups(x)]
+    for rows, steps, ends, own in parts:
+        part = x[rows, :steps], y[rows]
+        told = {**measure, "bounds": ends, "mask": own, "restarts": restarts, "seed": seed}
+        samples.attacked(read.subject, rows, attack_radii(network, *part, **told))
+        if progress is not None and len(parts) > 1:
+            progress("attacks", int(samples.seen.sum()), len(x))
+    for rows, steps, ends, own in parts:
+        told = {**measure, "epsilon": epsilon, "bounds": _numbers(ends), "time_limit": time_limit}
+        told["mask"] = None if own is None else own.numpy()
+        rows = rows[samples.correct[rows]]
+        for start in range(0, len(rows), _AT_ONCE[norm]):
+            part = rows[start : start + _AT_ONCE[norm]]
+            if progress is not None:
+                progress("certificates", int(samples.asked.sum()), int(samples.correct.sum()))
+            begun = time.perf_counter()
+            inputs, upper = samples.inputs[part, :steps], samples.upper[part]
+            found = largest_balls(read.subject, inputs, samples.labels[part], upper=upper, **told)
+            samples.proved(part, found, time.perf_counter() - begun, keep, **measure)
+    return samples.result(read, norm, budget, epsilon)
+
+
+class _Samples:
+    """What is known of the samples of one call so far; those that are not examined have no radius and no attack."""
+
+    def __init__(self, inputs: Array, labels: NDArray[np.int64]) -> None:
+        n = len(inputs)
+        self.inputs, self.labels, self.adversarial = inputs, labels, inputs.copy()
+        self.seen, self.correct, self.asked = np.zeros(n, bool), np.zeros(n, bool), np.zeros(n, bool)
+        self.upper, self.seconds = np.full(n, np.inf), np.zeros(n)
+        self.claims: list[Claim | None] = [None] * n
+
+    def attacked(self, subject: Classifier, rows: NDArray[np.int64], found: AttackResult) -> None:
+        """The attacks on some samples of one length, each success recomputed by the subject itself."""
+        steps, z = found.adversarial.shape[1], found.adversarial.numpy()
+        self.seen[rows] = True
+        self.correct[rows] = subject.logits(self.inputs[rows, :steps]).argmax(axis=1) == self.labels[rows]
+        upper = _upper(subject, z, self.labels[rows], found.norms.numpy(), self.correct[rows])
+        self.upper[rows] = upper
+        succeeded = rows[upper < np.inf]
+        self.adversarial[succeeded, :steps] = z[upper < np.inf]
+
+    def proved(
+        self,
+        rows: NDArray[np.int64],
+        found: Sequence[Claim | None],
+        seconds: float,
+        keep: Callable[[int, Claim], Any] | None,
+        norm: str,
+        budget: str,
+    ) -> None:
+        """The proofs about some samples that were made together."""
+        self.asked[rows] = True
+        self.seconds[rows] = seconds / len(rows)
+        for row, claim in zip(rows, found, strict=True):
+            _refuse_crossing(int(row), claim, float(self.upper[row]), norm, budget)
+            self.claims[row] = claim
             if claim is not None and keep is not None:
                 keep(int(row), claim)
-    radius = np.array([0.0 if claim is None or claim.value is None else claim.value for claim in claims])
-    certified = None if epsilon is None else correct & (radius >= epsilon)
-    found_at = (upper < np.inf)[:, None, None]
-    adversarial = np.where(found_at, attack.adversarial.numpy(), inputs)
-    parts = (norm, radius, upper, certified, correct, labels, epsilon, seconds, adversarial, tuple(claims), budget)
-    return LocalRadius(*parts)
+
+    def result(self, read: Reading, norm: str, budget: str, epsilon: float | None) -> LocalRadius:
+        """All of it."""
+        radius = np.array([0.0 if claim is None or claim.value is None else claim.value for claim in self.claims])
+        certified = None if epsilon is None else self.correct & (radius >= epsilon)
+        parts = (norm, radius, self.upper, certified, self.correct, self.labels, epsilon, self.seconds)
+        return LocalRadius(*parts, self.adversarial, tuple(self.claims), budget, read.lengths, read.agrees)
 
 
 def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Array, correct: NDArray[np.bool_]) -> Array:
@@ -237,6 +294,17 @@ def _upper(subject: Classifier, z: Array, labels: NDArray[np.int64], norms: Arra
     others[rows, labels] = -np.inf
     wrong = others.max(axis=1) - logits[rows, labels] > 0.5 * CLEAR * np.abs(logits).max(axis=1)
     return np.where(correct, np.where(wrong, norms, np.inf), 0.0)
+
+
+def _cut(bounds: Bounds, steps: int) -> Bounds:
+    """Bounds of the first steps, where they are given step by step."""
+    if bounds is None:
+        return None
+    low, high = (
+        end[..., :steps, :] if isinstance(end, Tensor) and end.dim() > 1 and end.shape[-2] > steps else end
+        for end in bounds
+    )
+    return low, high
 
 
 def _refuse_crossing(index: int, claim: Claim | None, upper: float, norm: str, budget: str) -> None:

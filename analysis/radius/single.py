@@ -55,9 +55,12 @@ def summary(result: LocalRadius) -> dict[str, object]:
 
     Returns:
         ``norm``, ``samples``, ``correct``, ``proved``, ``median_radius``, ``median_attack``, ``median_ratio``,
-        ``strip`` (mean of attacked minus certified radius where an attack succeeded) and ``seconds`` an input.
+        ``strip`` (mean of attacked minus certified radius where an attack succeeded) and ``seconds`` an input; of a
+        network that packs its sequences also ``shortest``, ``longest`` (own steps) and ``unread``.
     """
     said, ratio = result.to_dict(), result.ratio
+    own = result.lengths
+    packed = {} if own is None else {"shortest": own.min(), "longest": own.max(), "unread": result.unread}
     both = result.correct & np.isfinite(result.attack_radius)
     return {
         "norm": said["norm"],
@@ -69,6 +72,7 @@ def summary(result: LocalRadius) -> dict[str, object]:
         "median_ratio": float(np.median(ratio)) if len(ratio) else None,
         "strip": float((result.attack_radius - result.radius)[both].mean()) if both.any() else None,
         "seconds": float(result.seconds[result.correct].mean()) if result.correct.any() else None,
+        **{name: int(value) for name, value in packed.items()},
     }
 
 

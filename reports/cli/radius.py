@@ -55,15 +55,15 @@ def radius(
 ) -> None:
     """Per input: a radius within which no perturbation changes the class, proved, and one where an attack succeeds."""
     results.own(context, "radius.json", "radius.csv")
-    subject, x, y = _opened(model, data, compute, samples)
+    read, x, y = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
         raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
     from ...analysis.radius.local import local_radius
 
     told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
     told |= {"time_limit": time_limit, "seed": compute.seed, "progress": _progress(output)}
-    keep = None if proofs is None else _keeper(context, proofs, subject, len(x), results.overwrite)
-    result = local_radius(subject, x, y, keep=keep, **told)
+    keep = None if proofs is None else _keeper(context, proofs, read.subject, len(x), results.overwrite)
+    result = local_radius(read, x, y, keep=keep, **told)
     output.status()
     text = _text(result, proofs)
     document = result.to_dict()
@@ -75,15 +75,15 @@ def radius(
 
 
 def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tuple[Any, Any, Any]:
-    """The classifier behind a model, and the first sequences of its data with their labels."""
-    from ...models.classifier import classifier
+    """The classifier behind a model with the steps that it reads, and the first of its data with their labels."""
+    from ...models.packed import reading
 
     if data.file is None:
         opened = open_with_task(name, data, compute)
         if not opened.task.labels_sequences:
             raise ConfigurationError(f"task {opened.task.name} has no one class label for a sequence")
         x, y = (part[:samples].cpu() for part in opened.task.test)
-        return classifier(opened.model.cpu()), x, y
+        return reading(opened.model.cpu(), x), x, y
     for option, given in (("--task", data.task), ("--task-set", data.settings), ("--data-dir", compute.data_dir)):
         if given:
             raise ConfigurationError(f"--data and {option} both say what the data are: leave one of them out")
@@ -94,12 +94,13 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
     if rows.dtype.kind != "f":
         opened = open_with_task(name, data, compute)
         x, y = (part[:samples].cpu() for part in opened.task.test)
-        return classifier(opened.model.cpu()), x, y
-    found = classifier(open_model(name))
-    if found.inputs != rows.shape[2]:
-        hint = f"the data have {rows.shape[2]} features a step, {name} takes {found.inputs}"
-        raise DimensionError("x", f"(n, time, {found.inputs})", rows.shape, hint)
-    return found, rows[:samples], labels[:samples]
+        return reading(opened.model.cpu(), x), x, y
+    rows, labels = rows[:samples], labels[:samples]
+    read = reading(open_model(name), rows)
+    if read.subject.inputs != rows.shape[2]:
+        hint = f"the data have {rows.shape[2]} features a step, {name} takes {read.subject.inputs}"
+        raise DimensionError("x", f"(n, time, {read.subject.inputs})", rows.shape, hint)
+    return read, rows, labels
 
 
 def _progress(output: Output) -> Callable[[str, int, int], None]:
@@ -133,6 +134,11 @@ def _text(result: LocalRadius, proofs: Path | None) -> str:
     proved = sum(claim is not None for claim in result.claims)
     over = "of every step" if result.budget == "step" else "over the whole sequence"
     lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
+    if result.lengths is not None:
+        ends = f"{result.lengths.min()} to {result.lengths.max()}"
+        lines.append(f"the model packs its sequences, {ends} steps: their number counts as given, only values change")
+    if result.unread:
+        lines.append(f"{result.unread} not examined: the model answers to them otherwise than over its packed steps")
     if result.epsilon is not None:
         broken = int((result.correct & (result.attack_radius <= result.epsilon)).sum())
         lines.append(
@@ -147,7 +153,7 @@ def _text(result: LocalRadius, proofs: Path | None) -> str:
             f"{number(said['median_attack'])}, median ratio {middle}"
         )
     rows = [
-        (str(s["index"]), str(s["label"]), number(s["radius"]), _attacked(s), "" if s["correct"] else "misclassified")
+        (str(s["index"]), str(s["label"]), number(s["radius"]), _attacked(s), _remark(s))
         for s in said["samples"][:SHOWN]
     ]
     lines += ["", table(("input", "class", "certified", "attacked", ""), rows, right=(0, 1, 2, 3))]
@@ -156,6 +162,12 @@ def _text(result: LocalRadius, proofs: Path | None) -> str:
     if proofs is not None:
         lines += ["", f"{proved} proofs in {proofs}: `stability verify {proofs}` checks them"]
     return "\n".join(lines)
+
+
+def _remark(sample: dict[str, Any]) -> str:
+    if not sample.get("agrees", True):
+        return "not examined"
+    return "" if sample["correct"] else "misclassified"
 
 
 def _attacked(sample: dict[str, Any]) -> str:

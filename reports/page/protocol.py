@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ..boxes import interval
@@ -104,7 +104,16 @@ def _robustness(model: ModelRecord) -> str:
 def _local(model: ModelRecord) -> str:
     found = model.documents.get("local")
     restarts = _some("attacks with ", _budget(model, "restarts"), " restarts")
-    return _list(_first(found.get("samples"), model), restarts) if found else ""
+    return _list(_first(found.get("samples"), model), restarts, *_packed(found)) if found else ""
+
+
+def _packed(found: Mapping[str, Any]) -> Iterator[str]:
+    """Of a network that packs its sequences: what counts as given, and how many were not examined."""
+    if found.get("longest") is not None:
+        ends = f"{count(found.get('shortest'))} to {count(found['longest'])}"
+        yield f"packed sequences of {ends} own steps, whose number counts as given: only their values change"
+    if found.get("unread"):
+        yield f"{count(found['unread'])} not examined, since the model answers to them otherwise than over these steps"
 
 
 def _norms(model: ModelRecord) -> str:

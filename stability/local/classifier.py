@@ -41,6 +41,8 @@ class Classifier(Subject):
         bias: ``(k,)`` of the head; ``None`` is zero.
         reduction: ``last``, the output after the last step, or ``mean``, the mean of the outputs of all steps.
         start: ``(n,)`` the states of all layers before the first step, in their order; ``None`` is zero.
+        packed: whether it stands for a network that reads the first steps of a padded sequence and finds their number
+            by itself: its inputs are those steps, and claims say that their number counts as given.
 
     Raises:
         UnsupportedError: a subject of another kind, a flow, modReLU, or a stack in two directions.
@@ -59,6 +61,7 @@ class Classifier(Subject):
     bias: Any = None
     reduction: str = "last"
     start: Any = field(default=None, kw_only=True)
+    packed: bool = field(default=False, kw_only=True)
 
     part: ClassVar[str] = ""  # a network inside something bigger says so itself, see ``phrase``
 
@@ -86,6 +89,8 @@ class Classifier(Subject):
         if len(weight) < 2:
             raise DimensionError("weight", "(k, n) with k >= 2 classes", weight.shape)
         as_choice("reduction", self.reduction, REDUCTIONS)
+        if not isinstance(self.packed, bool):
+            raise ConfigurationError(f"packed must be true or false, got {self.packed!r}")
         given = np.zeros(network.states) if self.start is None else self.start
         start = as_matrix("start", np.reshape(np.asarray(given), (-1, 1)), (network.states, 1))[:, 0]
         self._set(recurrent=network, weight=weight, bias=bias, start=start)
@@ -128,7 +133,8 @@ class Classifier(Subject):
         """Whom a claim about it is about, without quantifiers."""
         read = "last output" if self.reduction == "last" else "mean output"
         begun = " from its stored initial state" if self.start.any() else ""
-        return f"a linear head (its stored weights) on the {read}{begun} of {self.recurrent.phrase}"
+        own = " over a sequence's own steps, whose number counts as given," if self.packed else ""
+        return f"a linear head (its stored weights) on the {read}{begun}{own} of {self.recurrent.phrase}"
 
     def checked(self, x: Any) -> Array:
         """Inputs ``(..., T, p)`` as float64.
@@ -171,11 +177,13 @@ class Classifier(Subject):
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> Classifier:
         """Inverse of ``payload``."""
-        return cls(data["recurrent"], data["weight"], data["bias"], data["reduction"], start=data.get("start"))
+        more = {name: data[name] for name in ("start", "packed") if name in data}
+        return cls(data["recurrent"], data["weight"], data["bias"], data["reduction"], **more)
 
     def payload(self) -> dict[str, Any]:
         """What a file keeps."""
-        names = ("recurrent", "weight", "bias", "reduction", *(("start",) if self.start.any() else ()))
+        more = [name for name, there in (("start", self.start.any()), ("packed", self.packed)) if there]
+        names = ("recurrent", "weight", "bias", "reduction", *more)
         return {name: getattr(self, name) for name in names}
 
 

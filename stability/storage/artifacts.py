@@ -148,7 +148,7 @@ ARTIFACTS = (
     }),
     Artifact("local.json", "local", fields={
         "norm": TEXT, **_all(NUMBER, "samples correct proved median_radius median_attack median_ratio strip"),
-        "seconds": SECONDS,
+        "seconds": SECONDS, **_all(NUMBER, "shortest longest unread"),
     }),
     Artifact("local_inputs.csv", "local", columns=_all(EVERY, "sample t feature value change")),
     Artifact("norms.csv", "norms", columns={

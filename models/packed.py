@@ -1,0 +1,247 @@
+"""Networks that pack their sequences: how many steps of each they read, and the classifier that runs over those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence
+
+from stability.errors import DisagreementError, UnsupportedError
+from stability.local.classifier import Classifier
+
+from .adapters.inspection import twin
+from .classifier import ROUNDING, by_parts, classifier
+from .classifier_network import ClassifierNetwork
+from .network import SequenceModel
+
+_SCALES = (0.1, 0.3, 1.0, 1.0, 3.0)
+"""Of random changes, by the mean size of a sequence's own entries."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A network as claims about single inputs are about it, and how much of each input it reads.
+
+    Attributes:
+        subject: the classifier.
+        lengths: ``(n,)`` the first steps of each sequence, which the network reads; ``None``: all of every one.
+        agrees: ``(n,)`` whether the classifier gives the network's own logits over those steps; ``None``: the network
+            was run beside it on random sequences instead, whatever the data.
+    """
+
+    subject: Classifier
+    lengths: NDArray[np.int64] | None = None
+    agrees: NDArray[np.bool_] | None = None
+
+    def groups(self, x: Any) -> Iterator[tuple[NDArray[np.int64], int]]:
+        """The inputs that are examined, by their own number of steps.
+
+        Args:
+            x: ``(n, time, features)``.
+
+        Yields:
+            Which inputs, and their number of steps.
+        """
+        if self.lengths is None:
+            yield np.arange(len(x)), int(x.shape[1])
+            return
+        read = np.ones(len(x), bool) if self.agrees is None else self.agrees
+        for steps in np.unique(self.lengths[read]):
+            yield np.flatnonzero(read & (self.lengths == steps)), int(steps)
+
+
+def reading(model: Any, x: Any) -> Reading:
+    """The classifier that a network runs, and how many steps of each of these sequences it reads.
+
+    A network that packs its sequences (``torch.nn.utils.rnn.pack_padded_sequence``) is watched while it runs on each of
+    them by itself, in float64: the number of steps is the one that its recurrent part gets. Cut to these steps the
+    classifier must give the network's own logits, to 1e-8 of the largest, and again where the values of these steps are
+    changed at random, a little and a lot; where it does not, nothing is said of that sequence. What the network makes
+    its numbers of steps of (tokens, zeros) is left aside: they count as given.
+
+    Args:
+        model: see ``stability.models.classifier.classifier``; a ``Reading`` is itself.
+        x: ``(n, time, features)``, a tensor or an array.
+
+    Returns:
+        The reading; of a network that does not pack, all steps of every sequence.
+
+    Raises:
+        UnsupportedError: a network that is no classifier here, or that packs in a way that is not followed (two
+            directions, a step that raises).
+        DisagreementError: the classifier gives other logits than the network, for most of the sequences.
+
+    Example:
+        >>> from torch.nn.utils.rnn import pack_padded_sequence
+        >>> class Packing(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.rnn, self.head = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 3)
+        ...     def forward(self, x):
+        ...         own = (x != 0).any(2).sum(1)
+        ...         packed = pack_padded_sequence(x, own, batch_first=True, enforce_sorted=False)
+        ...         return self.head(self.rnn(packed)[1][-1])
+        >>> x = torch.ones(2, 5, 2)
+        >>> x[1, 3:] = 0
+        >>> reading(Packing(), x).lengths
+        array([5, 3])
+    """
+    if isinstance(model, Reading):
+        return model
+    known = (Classifier, ClassifierNetwork, SequenceModel)
+    watched = None if isinstance(model, known) or not isinstance(model, nn.Module) else _watched(model, x)
+    return Reading(classifier(model)) if watched is None else _packed(model, *watched)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A sequence ``(time, features)`` that a network was run on, the steps that it read, and its logits.
+
+    They are NaN where its recurrent part got something else than the sequence.
+    """
+
+    x: NDArray[np.float64]
+    steps: int
+    logits: NDArray[np.float64]
+
+
+class _Watch:
+    """A copy of a network in float64, run on one sequence after another while its recurrent parts are watched."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.name, self.runs = type(model).__name__, twin(model).to(device="cpu", dtype=torch.float64).eval()
+        self.given: list[tuple[str, Any]] = []
+        self.change: torch.Tensor | None = None
+        self.paths: set[str] = set()
+        for path, part in self.runs.named_modules():
+            if isinstance(part, nn.RNNBase):
+                part.register_forward_pre_hook(self._seen_at(path), with_kwargs=True)
+
+    def _seen_at(self, path: str) -> Any:
+        def seen(part: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            value = args[0] if args else named.get("input")
+            if isinstance(value, PackedSequence) and self.change is not None:
+                value = value._replace(data=value.data + self.change[: len(value.data)])
+                args, named = ((value, *args[1:]), named) if args else (args, {**named, "input": value})
+            self.given.append((path, value))
+            return args, named
+
+        return seen
+
+    def run(self, x: NDArray[np.float64], change: NDArray[np.float64] | None = None) -> _Run | None:
+        """What it does with one sequence; ``None`` where nothing is packed. It raises whatever the network raises.
+
+        Args:
+            x: ``(time, features)``.
+            change: the same, added to what the recurrent part gets: whatever finds the number of steps does not see it.
+
+        Raises:
+            UnsupportedError: several packed runs, or no row of logits.
+        """
+        self.given.clear()
+        self.change = None if change is None else torch.tensor(change)
+        with torch.no_grad():
+            out = self.runs(torch.tensor(x)[None])
+        packed = [(path, value) for path, value in self.given if isinstance(value, PackedSequence)]
+        if not packed:
+            return None
+        self.paths.update(path for path, _ in packed)
+        if len(packed) != 1 or len(self.paths) != 1 or not isinstance(out, torch.Tensor) or out.shape[:-1] != (1,):
+            got = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
+            raise UnsupportedError(
+                f"{self.name} packs a sequence for {len(packed)} runs of {', '.join(sorted(self.paths))} and answers "
+                f"with {got}: one run of one recurrent part, and one row of logits a sequence, can be followed"
+            )
+        steps, read = len(packed[0][1].batch_sizes), packed[0][1].data.numpy()
+        x = x if change is None else x + change
+        same = read.shape == x[:steps].shape and np.allclose(read, x[:steps], rtol=ROUNDING, atol=ROUNDING)
+        return _Run(x, steps, out[0].numpy() if same else np.full(out.shape[1], np.nan))
+
+
+def _watched(model: nn.Module, x: Any) -> tuple[str, list[list[_Run]]] | None:
+    """Where a network packs, and its runs on every sequence, as it is and changed in its own steps.
+
+    ``None`` where it does not pack, or does not run at all: who needs its answer says what is wrong then.
+
+    Raises:
+        UnsupportedError: a sequence that it does not take by itself, or see ``_Watch.run``.
+    """
+    x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+    if x.ndim != 3 or not len(x) or x.dtype.kind != "f" or not any(isinstance(p, nn.RNNBase) for p in model.modules()):
+        return None
+    watch, rng, out = _Watch(model), np.random.default_rng(0), []
+    for k, row in enumerate(x.astype(np.float64)):
+        try:
+            first = watch.run(row)
+        except UnsupportedError:
+            raise
+        except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
+            if k == 0:
+                return None
+            line = " ".join(str(error).split())[:160]
+            raise UnsupportedError(
+                f"{watch.name} does not take sequence {k} by itself: {type(error).__name__}: {line}"
+            ) from error
+        if first is None:
+            return None
+        out.append([first, *_changed(watch, first, rng)])
+    return watch.paths.pop(), out
+
+
+def _changed(watch: _Watch, first: _Run, rng: np.random.Generator) -> Iterator[_Run]:
+    """Runs on the same sequence with other values in its own steps: what agrees at one point may do so by chance.
+
+    The values are changed where they come in, and once more where the recurrent part reads them, with the number of
+    steps as it is.
+
+    Yields:
+        The runs that came to an end.
+    """
+    own = np.arange(len(first.x))[:, None] < first.steps
+    size = float(np.abs(first.x[: first.steps]).mean()) or 1.0
+    for scale in _SCALES:
+        change = np.where(own, scale * size * rng.normal(size=first.x.shape), 0.0)
+        found = [watch.run(first.x, change)]
+        with suppress(Exception, SystemExit):  # as where no step is left to a network that looks for its end
+            found.append(watch.run(first.x + change))
+        yield from filter(None, found)
+
+
+def _packed(model: nn.Module, path: str, runs: list[list[_Run]]) -> Reading:
+    """The classifier that gives a packing network's logits over the steps that it reads."""
+    name = type(model).__name__
+    if getattr(model.get_submodule(path), "bidirectional", False):
+        raise UnsupportedError(
+            f"{path} of this {name} reads its packed sequences both ways (bidirectional): certificates around one "
+            "input are for one direction"
+        )
+    candidates = [replace(found, packed=True) for found in by_parts(model)]
+    apart = np.array([[_apart(found, each) for each in runs] for found in candidates])
+    best = int(np.argmax((apart <= ROUNDING).sum(axis=1)))
+    agrees = apart[best] <= ROUNDING
+    if 2 * agrees.sum() < len(agrees):  # where most answers come from elsewhere, the others may agree by chance
+        raise DisagreementError(
+            f"the logits of this {name} are not those of {path} over the packed steps of its sequences and of its "
+            f"linear head ({agrees.sum()} of {len(agrees)} agree, the first is apart by {apart[best][0]:.1e}): a head "
+            "on the last packed step, or on the mean of the packed steps, can be followed"
+        )
+    return Reading(candidates[best], np.array([each[0].steps for each in runs]), agrees)
+
+
+def _apart(found: Classifier, runs: list[_Run]) -> float:
+    """How far a classifier's logits are at most from the network's; infinite where they are not compared."""
+    most = 0.0 if len(runs) > 1 else np.inf
+    for run in runs:
+        if run.logits.shape != (found.classes,) or run.x.shape[1] != found.inputs or run.steps > len(run.x):
+            return np.inf
+        expected = found.logits(run.x[: run.steps])
+        off = float(np.abs(run.logits - expected).max() / (1.0 + np.abs(expected).max()))
+        most = max(most, off) if off <= np.inf else np.inf  # NaN is no agreement
+    return most
