@@ -116,9 +116,9 @@ def ascend_loss(
     reviews, last_review = checkpoints(steps), 0
     for k in range(1, steps + 1):
         wrong = logits.argmax(dim=1) != threat.y
-        answer[rows] = torch.where(wrong[:, None, None], at.z, at.best)
         if bool(wrong.any()):
             standing = (~wrong).nonzero()[:, 0]
+            answer[rows[wrong]] = at.z[wrong]
             if not len(standing):
                 return answer, k - 1
             rows, at, threat = rows[standing], at.take(standing), threat.take(standing)

@@ -27,8 +27,7 @@ def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Ten
     batch, k = rivals.shape
     copies = z.repeat_interleave(k, dim=0).requires_grad_(True)
     truth = threat.y.repeat_interleave(k)
-    with by_input(threat.model, k):
-        logits = logits_of(threat.model, copies, truth)
+    logits = logits_of(threat.model, copies, truth)
     f = logits.gather(1, rivals.reshape(-1, 1))[:, 0] - logits.gather(1, truth[:, None])[:, 0]
     (gradient,) = torch.autograd.grad(f.sum(), copies)
     wrong = logits.detach()[::k].argmax(dim=1) != threat.y
@@ -38,12 +37,7 @@ def _differences(threat: Threat, z: Tensor, rivals: Tensor) -> tuple[Tensor, Ten
 def _nearest(threat: Threat, z: Tensor, f: Tensor, gradient: Tensor) -> Tensor:
     """The smallest step that brings some linearised rival level: length ``|f_k| / |g_k|*``."""
     batch, k = f.shape
-    box = threat.box
-    flat = gradient.flatten(0, 1)
-    where = torch.arange(batch, device=z.device).repeat_interleave(k)
-    copies = box.take(where)
-    fixed = (copies.lower >= copies.upper) | copies.blocked(z[where], flat)
-    flat = torch.where(fixed, 0.0, flat)
+    flat = threat.box.turned(z, gradient).flatten(0, 1)
     steepness = threat.geometry.dual(flat)
     distance = torch.where(steepness > 0, f.abs().reshape(-1).double() / steepness, float("inf"))
     distances = distance.reshape(batch, k)
@@ -61,19 +55,20 @@ def search_boundary(threat: Threat, steps: int, overshoot: float, candidates: in
     order = logits.scatter(1, threat.y[:, None], float("-inf")).argsort(dim=1, descending=True)
     rivals = order[:, : min(candidates, logits.shape[1]) - 1]
     standing = (logits.argmax(dim=1) == threat.y).nonzero()[:, 0]
-    for taken in range(steps):
-        if not len(standing):
-            return z, taken
-        part = threat.take(standing)
-        f, gradient, wrong = _differences(part, z[standing], rivals[standing])
-        total[standing] += torch.where(wrong[:, None, None], 0.0, _nearest(part, z[standing], f, gradient))
-        moved = part.box.clip(part.x + (1 + overshoot) * total[standing])
-        z[standing] = torch.where(wrong[:, None, None], z[standing], moved)
-        standing = standing[~wrong]
+    with by_input(threat.model, rivals.shape[1]):
+        for taken in range(steps):
+            if not len(standing):
+                return z, taken
+            part = threat.take(standing)
+            f, gradient, wrong = _differences(part, z[standing], rivals[standing])
+            total[standing] += torch.where(wrong[:, None, None], 0.0, _nearest(part, z[standing], f, gradient))
+            moved = part.box.clip(part.x + (1 + overshoot) * total[standing])
+            z[standing] = torch.where(wrong[:, None, None], z[standing], moved)
+            standing = standing[~wrong]
     return z, steps
 
 
-def draw_back(threat: Threat, z: Tensor, halvings: int) -> Tensor:
+def draw_back(threat: Threat, z: Tensor, halvings: int, fooled: bool = False) -> Tensor:
     """A misclassified point of the segment from ``x`` to each misclassified ``z``, close to where the class changes.
 
     The last step of the search may be long: where entries stand at a bound, the rest has to make up for them.
@@ -82,23 +77,28 @@ def draw_back(threat: Threat, z: Tensor, halvings: int) -> Tensor:
         threat: the problem.
         z: ``(batch, time, features)``, within the bounds.
         halvings: of the part of the segment that is in question.
+        fooled: it is known that each ``z`` is misclassified and its ``x`` is not.
 
     Returns:
         ``(batch, time, features)``; what is classified correctly stays as it is.
     """
-    rows = (threat.wrong(z) & ~threat.wrong(threat.x)).nonzero()[:, 0]
+    if fooled:
+        rows = torch.arange(len(z), device=z.device)
+    else:
+        rows = (threat.wrong(z) & ~threat.wrong(threat.x)).nonzero()[:, 0]
     if not len(rows):
         return z
     part, end = threat.take(rows), z[rows]
     found = end
     low = torch.zeros(len(rows), 1, 1, dtype=z.dtype, device=z.device)
     high = torch.ones_like(low)
-    for _ in range(halvings):
-        middle = (low + high) / 2
-        point = part.box.clip(part.x + middle * (end - part.x))
-        wrong = part.wrong(point)[:, None, None]
-        found = torch.where(wrong, point, found)
-        low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
+    with by_input(threat.model):
+        for _ in range(halvings):
+            middle = (low + high) / 2
+            point = part.box.clip(part.x + middle * (end - part.x))
+            wrong = part.wrong(point)[:, None, None]
+            found = torch.where(wrong, point, found)
+            low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
     shorter = z.index_copy(0, rows, found)
     sure = threat.wrong(threat.box.clip(shorter))  # so near the boundary a batch of another size may round otherwise
     return torch.where(sure[:, None, None], shorter, z)

@@ -29,9 +29,15 @@ class Box:
         """The box of some samples."""
         return Box(self.lower[index], self.upper[index])
 
-    def blocked(self, z: Tensor, direction: Tensor) -> Tensor:
-        """Where ``z`` lies on the face that ``direction`` points out of."""
-        return ((direction > 0) & (z >= self.upper)) | ((direction < 0) & (z <= self.lower))
+    def turned(self, z: Tensor, directions: Tensor) -> Tensor:
+        """Directions ``(batch, k, ...)`` without the entries that point out of a face on which ``z (batch, ...)`` lies.
+
+        >>> Box(torch.zeros(1, 2), torch.ones(1, 2)).turned(torch.ones(1, 2), torch.tensor([[[1.0, -1.0]]]))
+        tensor([[[ 0., -1.]]])
+        """
+        ceiling = torch.zeros_like(z).masked_fill_(z < self.upper, float("inf"))
+        floor = torch.zeros_like(z).masked_fill_(z > self.lower, float("-inf"))
+        return torch.minimum(torch.maximum(directions, floor[:, None]), ceiling[:, None])
 
 
 def per_sample(values: Tensor, like: Tensor) -> Tensor:

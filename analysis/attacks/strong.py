@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from stability.errors import DimensionError
 
 from ..guard import check_int, check_number, untouched
+from ..kernels.inputs import by_input
 from ..memory import kept_memory
 from .apgd import ascend_loss
 from .deepfool import deepfool, draw_back
@@ -126,7 +127,8 @@ def _descend(
             part = replace(threat.take(rows), radii=radii)
             loss = LOSSES["cross_entropy" if start % 2 else "margin"]
             known: dict[str, Any] = {} if start else {"start": points[rows], "stride": NEARBY}
-            found, taken = ascend_loss(part, steps, loss, generator, **known)
+            with by_input(threat.model):
+                found, taken = ascend_loss(part, steps, loss, generator, **known)
             longest = max(longest, taken)
             tried[rows] += 1
             found = part.inside(found)
@@ -134,8 +136,8 @@ def _descend(
             if not bool(fallen.any()):
                 continue
             where, found = rows[fallen], found[fallen]
-            back = draw_back(threat.take(where), found, HALVINGS)
-            own = _sizes(threat.take(where), back)
+            back = draw_back(threat.take(where), found, HALVINGS, fooled=True)
+            own = threat.geometry.size(back.double() - threat.x[where].double())
             lower = own <= radii[fallen]
             points[where[lower]], sizes[where[lower]], tried[where[lower]] = back[lower], own[lower], 0
 

@@ -108,7 +108,7 @@ class Threat:
     """A checked problem: these sequences, this model, these bounds and radius; the tensors are per sample.
 
     With ``radii (batch,)`` every sequence has its own radius, and ``epsilon`` is only the largest that is meant.
-    ``limits`` is the ball of that radius and the box as one box (``limited``).
+    ``limits`` is the ball of that radius and the box as one box (``limited``). ``frozen``: some entry must not change.
     """
 
     model: nn.Module
@@ -120,6 +120,7 @@ class Threat:
     seed: int
     radii: Tensor | None = None
     limits: Box | None = None
+    frozen: bool = True
 
     @property
     def reach(self) -> Radius:
@@ -157,7 +158,9 @@ class Threat:
             logits = logits_of(self.model, z, self.y)
         values = loss(logits, self.y)
         (gradient,) = torch.autograd.grad(values.sum(), z)
-        return values.detach(), torch.where(self.box.lower < self.box.upper, gradient, 0.0), logits.detach()
+        if self.frozen:
+            gradient = torch.where(self.box.lower < self.box.upper, gradient, 0.0)
+        return values.detach(), gradient, logits.detach()
 
     def inside(self, z: Tensor, epsilon: Radius | None = None) -> Tensor:
         """``z`` pulled into the ball (of another radius, where one is given) and the box; rounding leaves neither."""
@@ -186,7 +189,8 @@ class Threat:
                 if not len(standing):
                     break
                 part = self.take(standing)
-                z, taken = run(part)
+                with by_input(self.model):
+                    z, taken = run(part)
                 longest = max(longest, taken)
                 found[standing] = z
                 standing = standing[~part.wrong(z)] if left else standing
@@ -294,4 +298,6 @@ def open_threat(
     shape = geometry(norm)
     radius = float("inf") if epsilon is None else check_number("epsilon", epsilon)
     x, y = check_labelled(model, x, y)
-    return Threat(model, x, y, _box(x, bounds, mask), shape, radius, check_int("seed", seed, 0))
+    box = _box(x, bounds, mask)
+    frozen = bool((box.lower >= box.upper).any())
+    return Threat(model, x, y, box, shape, radius, check_int("seed", seed, 0), frozen=frozen)

@@ -1,11 +1,11 @@
-r"""What attacks ask of a network, its derivative by the input alone: no graph a step, and copies run forward once.
+r"""What attacks and noise ask of a network: its last logits, and their derivative by the input alone; no graph a step.
 
 With the weights held a recurrence back in time needs the slopes of the activations and nothing else; the gradient of
-step t leaves through the input matrix while it is at hand. A search that differentiates several differences of logits
-at one point gives the point several times over: forward these copies are one.
+step t leaves through the input matrix while it is at hand. State and input stand side by side, so that a step has one
+product with both. A search that differentiates several differences of logits at one point gives the point several
+times over: forward these copies are one.
 
-In single precision ``tanh z`` is taken as ``2 sigmoid(2 z) - 1``, which is off by 1e-7 at most and takes a third of the
-time. Whether an attack succeeded is therefore asked of the model itself, as always.
+Whether an attack succeeded is asked of the model itself, as always: what is computed here is equal to rounding only.
 """
 
 from __future__ import annotations
@@ -21,18 +21,24 @@ from torch.autograd.function import once_differentiable
 from ...models.gated import LSTM
 from ...models.lure import LureLayer
 from ...models.network import SequenceModel
-from ...models.scans.unrolled import FUSED
 from ...models.tensors import check_sequence
+from .activate import activate_, steepened
 from .swap import plain_layer, plainly_read
 
 _FEW = 96
 """Sequences below which torch's own LSTM is the faster one: a step here is thirty calls."""
+_ROWS = 512
+"""Sequences that run together where nothing of them is kept: their states stay in the cache."""
 
 
-class Matrices(NamedTuple):
-    """Of ``c = phi(W h + U x + b)``, ``h+ = A h + B c``; without A: ``keep h``; without B: ``length c``."""
+class Cell(NamedTuple):
+    """Of ``c = phi(W h + U x + b)``, ``h+ = keep h + A h + B c``; without B: ``length c``.
+
+    ``joint`` is ``W`` and ``U`` side by side, transposed: ``(n + p, m)``.
+    """
 
     activation: str
+    joint: Tensor
     W: Tensor
     U: Tensor
     b: Tensor
@@ -42,74 +48,87 @@ class Matrices(NamedTuple):
     length: float
 
 
-def _matrices(layer: LureLayer, prepared: Any) -> Matrices:
+def _cell(layer: LureLayer, prepared: Any) -> Cell:
     A_t, B_t, W_t = prepared
     A, B = (None if M is None else M.mT for M in (A_t, B_t))
-    dt = layer.time_step
-    if dt is not None:
-        A = None if A is None else torch.eye(len(A), dtype=A.dtype, device=A.device).add_(A, alpha=layer.dt)
-        B = None if B is None else layer.dt * B
-    step = dt is not None and A is None, 1.0 if dt is None else layer.dt
-    return Matrices(layer.activation, W_t.mT, layer.weight_ih, layer.bias, A, B, *step)
+    U, length = layer.weight_ih, 1.0
+    if layer.time_step is not None:  # I + dt A is never formed: in float32 the sum would round away a small damping
+        A, B = (None if M is None else layer.dt * M for M in (A, B))
+        length = layer.dt
+    joint = torch.cat([W_t, U.mT])
+    return Cell(layer.activation, joint, W_t.mT, U, layer.bias, A, B, layer.time_step is not None, length)
 
 
 def _by_sigmoid(t: Tensor) -> bool:
     return t.dtype == torch.float32
 
 
+def _run(cell: Cell, x: Tensor, channels: Tensor | None) -> Tensor:
+    """``h_T`` from rest of ``x (batch, time, p)``; with ``channels (time, batch, m)`` these are written, too."""
+    n, U_t = cell.W.shape[1], cell.joint[cell.W.shape[1] :]
+    A_t, B_t = (None if M is None else M.mT.contiguous() for M in (cell.A, cell.B))
+    room = x.new_empty(len(x), len(cell.joint))
+    h, given = room[:, :n], room[:, n:]
+    own = x.new_empty(len(x), len(cell.b)) if channels is None else None
+    other = None if A_t is None else x.new_empty(len(x), n)
+    for t, x_t in enumerate(x.unbind(1)):
+        c = own if channels is None else channels[t]
+        if t == 0:
+            before = None
+            torch.addmm(cell.b, x_t, U_t, out=c)
+        else:
+            given.copy_(x_t)
+            torch.addmm(cell.b, room, cell.joint, out=c)
+            before = h if cell.keep else None
+            if A_t is not None:
+                before = torch.addmm(h, h, A_t, out=other) if cell.keep else torch.mm(h, A_t, out=other)
+        c = activate_(cell.activation, cast(Tensor, c))
+        if B_t is None:
+            torch.mul(c, cell.length, out=h) if before is None else torch.add(before, c, alpha=cell.length, out=h)
+        else:
+            torch.mm(c, B_t, out=h) if before is None else torch.addmm(before, c, B_t, out=h)
+    return h
+
+
 class _LastState(torch.autograd.Function):
     """``h_T`` of sequences ``(batch, time, p)`` of which each ``copies`` in a row are the same one."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, h: Tensor, cell: Matrices, copies: int) -> Tensor:
-        activation, W, U, b, A, B, keep, length = cell
-        doubled = activation == "tanh" and _by_sigmoid(x)
-        scale = 2.0 if doubled else 1.0
-        drive = torch.nn.functional.linear(x[::copies].transpose(0, 1).contiguous(), scale * U, scale * b)
-        phi_ = FUSED["sigmoid" if doubled else activation].phi_
-        W_t, A_t, B_t = (None if M is None else M.mT.contiguous() for M in (scale * W, A, B))
-        h, out = h[::copies], [h.new_empty(len(h[::copies]), h.shape[1]) for _ in range(2)]
-        for t, c in enumerate(drive):  # a channel takes the place of what drove it
-            phi_(c.addmm_(h, cast(Tensor, W_t)), None)
-            if doubled:
-                c.mul_(2.0).sub_(1.0)
-            after = out[t % 2]
-            if A_t is not None:
-                torch.mm(h, A_t, out=after)
-                after = after.addmm_(c, B_t) if B_t is not None else after.add_(c, alpha=length)
-            elif B_t is None:
-                torch.add(h, c, alpha=length, out=after) if keep else torch.mul(c, length, out=after)
-            else:
-                torch.mm(c, B_t, out=after)
-                after = after.add_(h) if keep else after
-            h = after
+    def forward(ctx: Any, x: Tensor, cell: Cell, copies: int) -> Tensor:
+        given = x[::copies]
+        channels = x.new_empty(given.shape[1], len(given), len(cell.b))
+        h = _run(cell, given, channels)
         ctx.cell, ctx.copies = cell, copies
-        ctx.save_for_backward(drive)
+        ctx.save_for_backward(channels)
         return h.repeat_interleave(copies, dim=0) if copies > 1 else h.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         (channels,) = ctx.saved_tensors
-        activation, W, U, _, A, B, keep, length = ctx.cell
+        cell, copies = ctx.cell, ctx.copies
         time, batch, m = channels.shape
-        W, U = (length * M if B is None else M for M in (W, U))
-        back_, slope = FUSED[activation].back_, torch.empty_like(channels[0])
-        by_x = g.new_empty(time, len(g), U.shape[1])
-        lam, other, delta = g.contiguous(), torch.empty_like(g), g.new_empty(len(g), m)
-        for c, out in zip(reversed(channels.unbind(0)), reversed(by_x.unbind(0))):
-            mu = lam if B is None else torch.mm(lam, B)
-            back_(slope.fill_(1.0), c, None)
-            torch.mul(mu.view(batch, -1, m), slope[:, None], out=delta.view(batch, -1, m))
-            torch.mm(delta, U, out=out)
-            if A is not None:
-                torch.mm(lam, A, out=other).addmm_(delta, W)
-            elif keep:
-                torch.addmm(lam, delta, W, out=other)
+        W, U = (cell.length * M if cell.B is None else M for M in (cell.W, cell.U))
+        by_x = g.new_empty(len(g), time, U.shape[1])
+        lam, other, delta = g.clone(), torch.empty_like(g), g.new_empty(len(g), m)
+        mu = g.new_empty(len(g), m) if cell.B is not None else lam
+        slope, one = torch.empty_like(channels[0]), torch.ones_like(channels[0])
+        for t in reversed(range(time)):
+            mu = lam if cell.B is None else torch.mm(lam, cell.B, out=mu)
+            if copies == 1:
+                steepened(cell.activation, mu, channels[t], delta)
             else:
-                torch.mm(delta, W, out=other)
-            lam, other = other, (torch.empty_like(lam) if lam is g else lam)
-        return by_x.transpose(0, 1), None, None, None
+                steepened(cell.activation, one, channels[t], slope)
+                torch.mul(mu.view(batch, -1, m), slope[:, None], out=delta.view(batch, -1, m))
+            torch.mm(delta, U, out=by_x[:, t])
+            if t == 0:
+                break
+            if cell.A is not None:
+                torch.addmm(lam, lam, cell.A, out=other) if cell.keep else torch.mm(lam, cell.A, out=other)
+                lam, other = other.addmm_(delta, W), lam
+            else:
+                lam = lam.addmm_(delta, W) if cell.keep else torch.mm(delta, W, out=lam)
+        return by_x, None, None
 
 
 def _quarters(t: Tensor) -> tuple[Tensor, ...]:
@@ -185,22 +204,33 @@ class _LastOfCells(torch.autograd.Function):
         return by_x.transpose(0, 1), None, None
 
 
-def _last_state(model: SequenceModel, copies: int) -> Callable[[Tensor], Tensor | None] | None:
-    """``x -> h_T`` of a model that only the last state of is read; ``None`` where it has no kernel here."""
+def _last_state(model: SequenceModel, copies: int) -> Callable[[Tensor, bool], Tensor | None] | None:
+    """``(x, whether a derivative is asked for) -> h_T`` of a model that only the last state of is read.
+
+    ``None`` where it has no kernel here, or the layer itself is as fast.
+    """
     layer = model.layer
     if isinstance(layer, LureLayer) and plain_layer(layer):
+        known: dict[Any, Cell] = {}
 
-        def of_layer(x: Tensor) -> Tensor:
-            prepared, start = layer.begin(x, None)
-            return cast(Tensor, _LastState.apply(x, start, _matrices(layer, prepared), copies))
+        def of_layer(x: Tensor, derived: bool) -> Tensor:
+            kind = x.dtype, x.device
+            if kind not in known:
+                with torch.no_grad():
+                    known[kind] = _cell(layer, layer.begin(x, None)[0])
+            cell = known[kind]
+            if derived:
+                return cast(Tensor, _LastState.apply(x, cell, copies))
+            last = torch.cat([_run(cell, part, None) for part in x.detach()[::copies].split(_ROWS)])
+            return last.repeat_interleave(copies, dim=0) if copies > 1 else last
 
         return of_layer
     if type(layer) is LSTM and layer.num_layers == 1 and "forward" not in vars(layer) and not _watched(layer.rnn):
         rnn: Any = layer.rnn
         weights = rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0 + rnn.bias_hh_l0
 
-        def of_cells(x: Tensor) -> Tensor | None:
-            if len(x) < _FEW:
+        def of_cells(x: Tensor, derived: bool) -> Tensor | None:
+            if len(x) < _FEW or not derived:
                 return None
             layer.begin(x, None)
             return cast(Tensor, _LastOfCells.apply(x, weights, copies))
@@ -215,10 +245,11 @@ def _watched(module: nn.Module) -> bool:
 
 @contextmanager
 def by_input(model: nn.Module, copies: int = 1) -> Iterator[None]:
-    """Inside, the derivative of a model's last logits is taken by its input alone, wherever a kernel here knows how.
+    """Inside, a model's last logits are derived by the input alone, and computed without a graph by fewer operations.
 
     Kernels stand for a head on the last state of a layer ``phi(W h + U x + b)`` (maps and forward Euler) or of an LSTM
-    of one layer. Weights get no gradient, and no derivative has another one.
+    of one layer. Weights get no gradient, and must stay what they are; no derivative has another one. Inside another
+    one the outer one rules.
 
     Args:
         model: any module, which is left as it was.
@@ -244,9 +275,10 @@ def by_input(model: nn.Module, copies: int = 1) -> Iterator[None]:
     def forward(x: Tensor) -> Tensor:
         own = cast(SequenceModel, model)
         check_sequence(x, own.layer.input_size)
-        if torch.is_autocast_enabled(x.device.type) or not (torch.is_grad_enabled() and x.requires_grad):
+        derived = torch.is_grad_enabled() and x.requires_grad
+        if torch.is_autocast_enabled(x.device.type) or (torch.is_grad_enabled() and not derived):
             return SequenceModel.forward(own, x)
-        last = run(x)
+        last = run(x, derived)
         return SequenceModel.forward(own, x) if last is None else own.head(last)
 
     cast(Any, model).forward = forward

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from stability.analysis.attacks.threat import open_threat
 from stability.analysis.kernels import inputs
+from stability.analysis.kernels.activate import activate_, steepened
 from stability.analysis.kernels.inputs import by_input
 from stability.models.contracting import ContractingRNN
 from stability.models.elman import ElmanRNN
@@ -15,6 +18,7 @@ from stability.models.gated import GRU, LSTM
 from stability.models.lipschitz import LipschitzRNN
 from stability.models.network import SequenceModel
 from stability.models.neural_ode import NeuralODERNN
+from stability.models.options import TORCH_ACTIVATIONS
 from stability.models.reservoir import EchoStateRNN
 
 KNOWN = {
@@ -68,6 +72,61 @@ def test_logits_and_derivative_are_the_models_own(kind, copies, dtype, monkeypat
     for ours, theirs in zip(found, expected):
         torch.testing.assert_close(ours, theirs, **close)
     assert "forward" not in vars(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", set(KNOWN) - {"lstm"})
+def test_logits_without_a_graph_are_the_models_own(kind, dtype, monkeypatch):
+    torch.manual_seed(0)
+    model, x = SequenceModel(KNOWN[kind](), 3).to(dtype), torch.randn(7, 6, 2, dtype=dtype)
+    expected = model(x).detach()
+    close = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-13}
+    monkeypatch.setattr(inputs, "_ROWS", 3)
+    monkeypatch.setattr(model.layer, "walk", lambda *_: pytest.fail("step by step"))
+    with torch.no_grad(), by_input(model):
+        torch.testing.assert_close(model(x), expected, **close)
+        torch.testing.assert_close(model(x[:1, :1]), SequenceModel.forward.__get__(_twin(model))(x[:1, :1]), **close)
+        with by_input(model, 5):  # the outer one rules
+            torch.testing.assert_close(model(x), expected, **close)
+    with torch.no_grad(), by_input(model, 2):
+        torch.testing.assert_close(model(x.repeat_interleave(2, 0)), expected.repeat_interleave(2, 0), **close)
+
+
+def _twin(model: SequenceModel) -> SequenceModel:
+    twin = copy.deepcopy(model)
+    vars(twin.layer).pop("walk")
+    return twin
+
+
+def test_weights_that_change_between_two_doors_are_seen():
+    torch.manual_seed(0)
+    model, x = SequenceModel(ElmanRNN(2, 4), 3), torch.randn(5, 6, 2)
+    with torch.no_grad():
+        for _ in range(2):
+            model.layer.weight_hh.mul_(1.5)
+            expected = model(x)
+            with by_input(model):
+                torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("activation", sorted(TORCH_ACTIVATIONS))
+def test_activations_in_place_and_their_slopes(activation, dtype):
+    z = torch.tensor([-40.0, -3.0, -1.5, -0.4, -1e-6, 0.3, 2e-6, 0.9, 1.1, 7.0, 60.0], dtype=dtype)
+    wide = z.double().clone().requires_grad_(True)
+    expected = TORCH_ACTIVATIONS[activation](wide)
+    (slope,) = torch.autograd.grad(expected.sum(), wide)
+    rounding = 4 * torch.finfo(dtype).eps
+    c = activate_(activation, z.clone())
+    torch.testing.assert_close(c.double(), expected.detach(), rtol=rounding, atol=0.0)
+    found = steepened(activation, torch.full_like(z, 3.0), c, torch.empty_like(z))
+    torch.testing.assert_close(found.double(), 3.0 * slope, rtol=1e-9, atol=16 * rounding)
+
+
+def test_nothing_but_finite_values_is_expected_of_an_activation():
+    broken = activate_("tanh", torch.tensor([float("nan"), float("inf"), -float("inf")]))
+    assert broken[0].isnan()
+    assert broken[1:].tolist() == [1.0, -1.0]
 
 
 @pytest.mark.parametrize("kind", OTHERS)
