@@ -60,6 +60,16 @@ def accuracy(model: ModelRecord) -> tuple[float, float, float] | None:
     return (float(found.value), *wilson(float(found.value), int(n)))
 
 
+def within(value: float, low: float, high: float) -> str:
+    """A share with its interval.
+
+    Example:
+        >>> within(0.5, 0.42, 0.58)
+        '50.0 % (42.0 to 58.0 %)'
+    """
+    return f"{percent(value)} ({percent(low).removesuffix(' %')} to {percent(high)})"
+
+
 def _real(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -68,8 +78,7 @@ def _accuracy(model: ModelRecord) -> str:
     found, known = score(model), accuracy(model)
     if known is None:
         return metric(found.value, found.metric) if found else "–"
-    value, low, high = (percent(v) for v in known)
-    return f"{value} ({low.removesuffix(' %')} to {high})"
+    return within(*known)
 
 
 def _answer(model: ModelRecord) -> Cell:
@@ -116,7 +125,7 @@ def _attacked(model: ModelRecord, size: float) -> str:
     if frame is None:
         return "–"
     rows = worst(frame, norm="l2", epsilon=size)
-    return "–" if rows.empty else percent(float(rows["accuracy"].iloc[0]))
+    return "–" if rows.empty else within(*(float(rows[name].iloc[0]) for name in ("accuracy", "ci_low", "ci_high")))
 
 
 def _certified(model: ModelRecord, size: float) -> str:
@@ -154,7 +163,7 @@ def answer(report: Report) -> tuple[Table, ...]:
     ]
     if size is not None:
         columns += [
-            Column(f"attacked, ‖δ‖₂ ≤ {number(size)}", lambda m: _attacked(m, size), mark=MEASURED),
+            Column(f"attacked, ‖δ‖₂ ≤ {number(size)} (95 %)", lambda m: _attacked(m, size), mark=MEASURED),
             Column("certified there", lambda m: _certified(m, size), mark=HEURISTIC),
         ]
     columns.append(text("proof", _file))

@@ -17,6 +17,11 @@ from .marks import MARK_OF, MEASURED, PROVED
 FEW = 6
 """Models up to which curves of all of them share a panel; of more, each has a small drawing or a row of a table."""
 
+LINE = 104
+"""Letters of a table on a line of paper, A4 upright, in the size of print."""
+SHORT, PROSE = 18, 30
+"""Letters up to which a cell stays on one line there, and those that words in a cell get."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -77,6 +82,40 @@ class Table:
     def marked(self) -> bool:
         """Whether any of its numbers has a mark."""
         return any(self.mark(i, k) for i, row in enumerate(self.rows) for k in range(len(row)))
+
+    @property
+    def on_paper(self) -> tuple[Table, ...]:
+        """The table in parts that fit a line of paper, each with the first column; empty where it does as it is.
+
+        Example:
+            >>> header = ("model", *(f"column {k}" for k in range(20)))
+            >>> wide = Table("Wide", header, ((Cell("a"),) * 21,), numeric=(3, 20))
+            >>> [(part.header[0], len(part.header), part.numeric) for part in wide.on_paper]
+            [('model', 14, (3,)), ('model', 8, (7,))]
+            >>> wide.on_paper[1].caption
+            'Wide, part 2 of 2'
+        """
+        widths = [self._letters(k) for k in range(len(self.header))]
+        parts: list[list[int]] = [[]]
+        for k in range(1, len(widths)):
+            if parts[-1] and widths[0] + sum(widths[i] for i in parts[-1]) + widths[k] > LINE:
+                parts.append([])
+            parts[-1].append(k)
+        return tuple(self._part(i + 1, len(parts), [0, *found]) for i, found in enumerate(parts)) if parts[1:] else ()
+
+    def _letters(self, column: int) -> float:
+        """How many letters a column is wide: words stay whole, and of a short cell all of it."""
+        words = max(map(len, self.header[column].split(" ")))
+        cells = [len(row[column].text) for row in self.rows]
+        widest = max((n if n <= SHORT else PROSE if n > 2 * PROSE else SHORT for n in cells), default=0)
+        return max(words, widest, 0.9 * len(self.over(column))) + 1.5
+
+    def _part(self, place: int, count: int, columns: list[int]) -> Table:
+        rows = tuple(tuple(row[k] for k in columns) for row in self.rows)
+        numeric = tuple(i for i, k in enumerate(columns) if k in self.numeric)
+        header, marks = tuple(self.header[k] for k in columns), tuple(self.over(k) for k in columns)
+        caption = f"{self.explained}, part {place} of {count}"
+        return replace(self, caption=caption, dash="", header=header, rows=rows, numeric=numeric, marks=marks)
 
     @property
     def explained(self) -> str:

@@ -18,8 +18,8 @@ __all__ = ["BROWSER", "Visit", "visit"]
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --remote-debugging-pipe"
+    "--headless --no-sandbox --disable-gpu --hide-scrollbars --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync --remote-debugging-pipe"
 )
 QUIET = 1.0  # seconds after the page was loaded in which nothing more happened
 

@@ -26,7 +26,7 @@ function sort(table, column, head) {
   table.tBodies[0].append(...rows.map(([row]) => row));
 }
 
-for (const table of document.querySelectorAll("table")) {
+for (const table of document.querySelectorAll("table:not(.on-paper)")) {
   if (table.tBodies[0].rows.length < 3) continue;
   [...table.tHead.rows[0].cells].forEach((head, column) => {
     const button = document.createElement("button");

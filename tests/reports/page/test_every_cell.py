@@ -280,7 +280,7 @@ def answers(folder: Path) -> list[list[str]]:
     reports = {m.title: m for m in collect(folder).models}
     header = [
         "model", "answer", "certified rate", "distance at most half after", "bound after 98 steps, the trained length",
-        "exponent along the data", "held-out accuracy or accuracy on good.npz (95 %)", "attacked, ‖δ‖₂ ≤ 0.1",
+        "exponent along the data", "held-out accuracy or accuracy on good.npz (95 %)", "attacked, ‖δ‖₂ ≤ 0.1 (95 %)",
         "certified there", "proof",
     ]  # fmt: skip
     words = {"certified": "✓ certified stable", "inconclusive": "? inconclusive", "refuted": "✗ refuted"}
@@ -298,13 +298,14 @@ def answers(folder: Path) -> list[list[str]]:
         n = documents["performance"].get(title, {}).get("sequences")
         low, high = (percent(end) for end in wilson(share, n)) if n else ("", "")
         attacked = pd.read_csv(m.folder / "attacks.csv").query("attack == 'strong' and norm == 'l2'")
-        attacked = attacked[(attacked.epsilon - 0.1).abs() < 1e-9]["accuracy"].item()
+        attacked = attacked[(attacked.epsilon - 0.1).abs() < 1e-9]
+        left, least, most = (percent(attacked[name].item()) for name in ("accuracy", "ci_low", "ci_high"))
         stored = m.folder / "robustness.csv"
         kept = pd.read_csv(stored).query("radius >= 0.1")["certified_accuracy"].max() if stored.is_file() else None
         body.append([
             title, words[str(m.state)], rate, half, bound, signed(documents["exponents"][title]["largest"]),
-            percent(share) + (f" ({low.removesuffix(' %')} to {high})" if n else ""), percent(attacked),
-            percent(kept), "file",
+            percent(share) + (f" ({low.removesuffix(' %')} to {high})" if n else ""),
+            f"{left} ({least.removesuffix(' %')} to {most})", percent(kept), "file",
         ])  # fmt: skip
     return [header, *body]
 

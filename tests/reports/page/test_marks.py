@@ -84,7 +84,7 @@ def test_nothing_but_certificates_is_marked_as_proved(tables: Tables) -> None:
         "in full",        "certified radius", "certified bound, log ρ + log(C) / steps",
     }  # fmt: skip
     (attacked,) = [c for c in tables.tables if c.startswith("The answer")]
-    assert tables.marks[attacked][1][tables.tables[attacked][0].index("attacked, ‖δ‖₂ ≤ 0.1")] == MEASURED
+    assert tables.marks[attacked][1][tables.tables[attacked][0].index("attacked, ‖δ‖₂ ≤ 0.1 (95 %)")] == MEASURED
     assert tables.marks[attacked][1][tables.tables[attacked][0].index("certified there")] == HEURISTIC
 
 

@@ -27,18 +27,24 @@ from stability.verify import verify
 
 
 class Tables(HTMLParser):
-    """The page's tables by caption: rows of cells, header first."""
+    """The page's tables by caption: rows of cells, header first; without the parts of wide ones that are for paper."""
+
+    for_paper = False
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tables: dict[str, list[list[str]]] = {}
         self.marks: dict[str, list[list[str]]] = {}
         self.links: dict[str, list[tuple[str, str]]] = {}
-        self.skip = self.inside = self.title = False
+        self.skip = self.inside = self.title = self.paper = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         classes = (dict(attrs).get("class") or "").split()
+        if tag == "table":
+            self.paper = ("on-paper" in classes) != self.for_paper
+        if self.paper:
+            return
         if tag == "caption":
             self.title, self.caption = True, ""
         elif tag == "tr":
@@ -53,7 +59,9 @@ class Tables(HTMLParser):
         self.skip = self.skip or "mark" in classes
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th"):
+        if self.paper:
+            self.paper = tag != "table"
+        elif tag in ("td", "th"):
             self.inside = False
         elif tag == "caption":
             self.title, self.rows = False, self.tables.setdefault(self.caption, [])
@@ -62,6 +70,8 @@ class Tables(HTMLParser):
             self.skip = False
 
     def handle_data(self, data: str) -> None:
+        if self.paper:
+            return
         if self.title:
             self.caption += data
         elif self.inside and not self.skip:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import shutil
 import unicodedata
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.pyplot import imread
 
 from stability.reports import render
 from stability.reports.page.layout import FEW
@@ -27,6 +29,12 @@ RUN = """axe.run(document, {runOnly: {type: '%s', values: %s}}).then(r => JSON.s
 r.passes.reduce((sum, p) => sum + p.nodes.length, 0),
 r.violations.map(v => [v.id, v.nodes.length, v.nodes.slice(0, 3).map(n => n.html.slice(0, 160))])]))"""
 LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+class Paper(Tables):
+    """The parts of wide tables that are for paper."""
+
+    for_paper = True
 
 
 def needs_browser(test: Any) -> Any:
@@ -131,6 +139,56 @@ def test_every_model_stands_in_every_table(many: Path, pages: list[str]) -> None
 def test_headings_of_long_tables_are_repeated(many: Path, pages: list[str]) -> None:
     heads = sum(squeezed(page).count(squeezed("SHA-256made by")) for page in pages)
     assert heads >= len(titles(many))
+
+
+def smallest(path: Path) -> dict[float, str]:
+    """The sizes of the text of a print in points, each with some of its words."""
+    found: dict[float, str] = {}
+
+    def see(words: str, cm: Any, tm: Any, font: Any, size: float) -> None:
+        high = math.hypot(tm[2] * cm[0] + tm[3] * cm[2], tm[2] * cm[1] + tm[3] * cm[3]) * size
+        if words.strip():
+            found.setdefault(round(high, 1), words.strip()[:60])
+
+    for page in pypdf.PdfReader(path).pages:
+        page.extract_text(visitor_text=see)
+    return found
+
+
+@needs_browser
+def test_no_letter_of_a_print_is_smaller_than_seven_points(many: Path, tmp_path: Path) -> None:
+    """Wide tables stand in parts, each with the models' names; one that sticks out has the browser shrink all pages."""
+    visit(many / "report.html", tmp_path / "profile", pdf=tmp_path / "page.pdf")
+    sizes = smallest(tmp_path / "page.pdf")
+    assert min(sizes) >= 7.0, sizes[min(sizes)]
+    text = (many / "report.html").read_text(encoding="utf-8")
+    parts = Paper(text).tables
+    whole = Tables(text).tables
+    assert len(parts) >= 4
+    split = [c for c in whole if any(p.startswith(f"{c}, part ") for p in parts)]
+    for caption in split:
+        own = [rows for c, rows in parts.items() if c.startswith(f"{caption}, part ")]
+        again = [row[:1] + [cell for part in own for cell in part[k][1:]] for k, row in enumerate(own[0])]
+        assert again == whole[caption]
+    assert len(parts) == sum(int(c.rsplit(" ", 1)[1]) for c in parts if ", part 1 of " in c)
+
+
+@needs_browser
+@pytest.mark.parametrize("scrolled", [0, 120])
+def test_rules_of_a_table_go_on_over_the_column_that_stays(many: Path, tmp_path: Path, scrolled: int) -> None:
+    places = f"""(() => {{ const s = document.querySelector('.scroll'); s.scrollLeft = {scrolled};
+      return JSON.stringify([...s.querySelectorAll('tr')].slice(0, 3).map(r => {{
+        const box = r.cells[0].getBoundingClientRect();
+        return [box.left + 4, box.right + 12, box.top + scrollY]; }})); }})()"""
+    seen = visit(
+        many / "report.html", tmp_path / "p", size=(390, 900), picture=tmp_path / "page.png", scripts=(places,)
+    )
+    picture = imread(tmp_path / "page.png")[:, :, :3]
+    for left, right, top in json.loads(seen.answer):
+        rows = slice(max(0, round(top) - 1), round(top) + 2)
+        first, beside = (picture[rows, round(x)] for x in (left, right))
+        assert first.min() < picture[5, 5].min() - 0.03  # a rule, on paper
+        assert abs(first.min() - beside.min()) < 0.02
 
 
 @needs_browser
