@@ -199,7 +199,7 @@ def _in_box(bare: Certificate, input_box: Any, question: Question) -> Certificat
     claims = tuple(c for c in (bare.claim, *bare.claims, *more) if c.verdict is not Verdict.INCONCLUSIVE)
     if (
         proved
-        and isinstance(bare.subject, DrivenSystem)
+        and isinstance(bare.subject, (DrivenSystem, LayerStack))
         and question.rate != "any"
         and not question.deadline.stops("rate limit")
     ):

@@ -174,6 +174,8 @@ def _diameters(certificate: Certificate) -> Iterator[float]:
         half = np.asarray(proof.data["r"], dtype=np.float64) * (1.0 + float(proof.data.get("room", 0.0)))
         yield 2.0 * float(np.linalg.norm(half)) * (1 + (half.size + 8) * EPS)
         yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
+    if certificate.claim.name == "contraction" and proof is not None and "low" in proof.data:  # a gated cell's box
+        yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
 
 
 def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:

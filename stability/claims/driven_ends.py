@@ -15,6 +15,8 @@ from stability.rules.absorbed import Absorbed
 from stability.rules.fields import Refused
 from stability.rules.registry import accepted, propose
 from stability.solve.deadline import Deadline
+from stability.stacks.skewed import skewed
+from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 
 SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau")
@@ -28,7 +30,7 @@ def claims_in_box(
     """Claims beside one about contraction under inputs in a box, from the sets that were made for it.
 
     Args:
-        subject: the network; of others (a stack in its skewed state) nothing more is said.
+        subject: the network, or a stack of maps that is one in its skewed state; of others nothing more is said.
         claim: of ``driven_contraction``, certified or open.
         finding: its outcome; an open one's witness holds the data of the sets.
         deadline: asked before the sets are made again.
@@ -46,25 +48,31 @@ def claims_in_box(
         >>> [c.name for c in claims_in_box(network, *driven_contraction(network, (-0.1, 0.1)), Deadline())]
         ['equilibrium_in_box', 'bounded_in_box']
     """
-    if not isinstance(subject, DrivenSystem):
+    network = skewed(subject) if isinstance(subject, LayerStack) else subject
+    if not isinstance(network, DrivenSystem):
         return ()
     proof = claim.proof if claim.verdict is Verdict.CERTIFIED else None
-    out = () if proof is None else (propose(subject, "driven_equilibrium", proof.data),)
+    of_stack = "stack_" if isinstance(subject, LayerStack) else ""
+    out = () if proof is None else (propose(subject, f"{of_stack}driven_equilibrium", proof.data),)
     data = finding.witness if proof is None else proof.data
     if "r" not in data or deadline.stops("bounds in the box"):
         return out
-    ends = _ends(subject, {key: data[key] for key in SETS if key in data})
+    data = {key: data[key] for key in SETS if key in data}
+    more = {"levels": len(subject.layers)} if isinstance(subject, LayerStack) else {}
+    ends = _ends(subject, network, f"{of_stack}driven_bounds", data, more)
     ball = min((c.value for c in beside if c.name == "bounded" and c.value is not None), default=math.inf)
     return out if ends is None or ends.value is None or ends.value >= 2.0 * ball else (*out, ends)
 
 
-def _ends(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:
+def _ends(
+    subject: Any, network: DrivenSystem, kind: str, data: Mapping[str, Any], more: Mapping[str, Any]
+) -> Claim | None:
     with np.errstate(all="ignore"):
         try:
-            least, most = Absorbed.of(data).enclosed(subject).states
+            least, most = Absorbed.of(data).enclosed(network).states
         except Refused:
             return None
         room = _ROOM * (most - least) + 1e-12 * np.maximum(np.abs(least), np.abs(most)) + 1e-100
         least, most = least - room, most + room
         diagonal = float(length(np.nextafter(most - least, np.inf))) * (1 + (subject.states + 16) * EPS)
-        return accepted(subject, "driven_bounds", {**data, "least": least, "most": most, "diagonal": diagonal})
+        return accepted(subject, kind, {**data, "least": least, "most": most, "diagonal": diagonal, **more})

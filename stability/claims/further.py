@@ -9,9 +9,12 @@ from stability.certificate import Claim, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.contraction import calmer_claims
 from stability.claims.gain import norm_gain, stack_norm_gain
+from stability.claims.gated_ends import gated_bounds, gated_equilibrium
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
 from stability.claims.residual import residual_norm_gain
+from stability.claims.stack import stack_equilibrium
+from stability.gated.cell import GatedCell
 from stability.solve.deadline import Deadline
 from stability.solve.rates import Rate
 from stability.stacks.residual import ResidualStack
@@ -20,14 +23,18 @@ from stability.systems import DrivenSystem, LureSystem
 from stability.systems.pairwise import PairwiseSystem
 
 _ANY, _NETWORKS, _PAIRS = (LureSystem, DrivenSystem), (DrivenSystem,), (LureSystem, DrivenSystem, PairwiseSystem)
+_CELLS = (GatedCell,)
 _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type, ...], bool], ...] = (
     (lambda subject, main, limit: equilibrium_claim(subject, main), _ANY, False),
     (lambda subject, main, limit: bounded(subject, time_limit=limit), _NETWORKS, False),
+    (lambda subject, main, limit: gated_equilibrium(subject, main), _CELLS, False),
+    (lambda subject, main, limit: gated_bounds(subject, main), _CELLS, False),
     (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), _PAIRS, True),
     (lambda subject, main, limit: norm_gain(subject), (PairwiseSystem,), False),
     (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
     (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
-    (lambda subject, main, limit: _limit(subject, main, limit), _ANY, False),
+    (lambda subject, main, limit: stack_equilibrium(subject, main), (LayerStack,), False),
+    (lambda subject, main, limit: _limit(subject, main, limit), (*_ANY, GatedCell, LayerStack), False),
     (lambda subject, main, limit: regional(subject, time_limit=limit), _NETWORKS, True),
 )
 """Makers of further claims, what each is about, and whether it is asked only where contraction is not certified."""

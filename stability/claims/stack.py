@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stability.certificate import Certificate, Claim, Finding, Verdict
-from stability.rules.registry import accepted
+from stability.rules.registry import accepted, propose
 from stability.rules.stack_contraction import GROW, compose, layer_claim, pack
 from stability.stacks.stack import LayerStack
 
@@ -43,6 +43,24 @@ def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: f
     rate, overshoot = composed[0], composed[1] * GROW  # room for a machine that adds in another order
     data = {"layers": packed, "rate": rate, "overshoot": overshoot, "tolerance": tolerance}
     return accepted(stack, "cascade", data)
+
+
+def stack_equilibrium(stack: LayerStack, main: Claim) -> Claim | None:
+    """One equilibrium of all layers for each constant input, where the composition of the layers proves contraction.
+
+    Args:
+        stack: the stack.
+        main: its claim of contraction.
+
+    Returns:
+        The claim ``equilibrium`` (``equilibrium_in_box`` where its inputs have a box), or ``None``.
+    """
+    if main.verdict is not Verdict.CERTIFIED or main.proof is None or main.proof.kind != "cascade":
+        return None
+    if stack.directions != 1:
+        return None
+    name = "equilibrium" if stack.layers[0].input_low is None else "equilibrium_in_box"
+    return propose(stack, "cascade_equilibrium", main.proof.data, name)
 
 
 def layer_findings(parts: Sequence[Certificate], discrete: bool) -> tuple[Finding, ...]:

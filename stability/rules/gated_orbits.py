@@ -23,9 +23,12 @@ from stability.rules.fields import LIMIT, AnyArray, ProofData, given, require, r
 from stability.rules.named_eigenvalue import Unstable
 from stability.rules.registry import refutes
 from stability.statements import at_least, at_most, describe
+from stability.systems.parts import exactly
 
 Array = np.ndarray
 MAX_UNKNOWNS, LONGEST_INPUT = 2500, 24
+SHORT = 7
+"""Characters of a number that is told as it is."""
 
 
 def inputs_of(subject: Any, value: Array) -> Array:
@@ -58,7 +61,10 @@ def input_phrase(value: Array) -> str:
     if not value.size:
         return f"{kind} of the proof"
     low, high = float(value.min()), float(value.max())
-    return f"{kind} of the proof (entries in [{at_least(low)}, {at_most(high)}])"
+    ends = (
+        text if len(text := exactly(x)) <= SHORT else rounded(x) for x, rounded in ((low, at_least), (high, at_most))
+    )
+    return f"{kind} of the proof (entries in [{', '.join(ends)}])"
 
 
 def orbit_of(value: Array, n: int, period: int) -> Array | None:

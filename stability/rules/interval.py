@@ -27,7 +27,22 @@ from stability.rules.multiplier_lmi import Decay
 from stability.rules.registry import certifies
 from stability.statements import at_most, decay_factor, subject_phrase
 
+Array = np.ndarray
 BOX = "low and high must be finite vectors of {n} entries with low <= high"
+
+
+def entered_box(cell: GatedCell, low: Array, high: Array) -> Interval:
+    """A state box, when no step is proved to leave it and every trajectory to enter it.
+
+    Raises:
+        Refused: it is not.
+    """
+    require((low <= high).all(), BOX.format(n=cell.states))
+    box = Interval(low, high)
+    kept = is_invariant(cell, box)
+    require(kept, "the state box is not proved to be invariant, or does not hold the zero state")
+    require(absorbs(cell, box), "not every trajectory is proved to enter the state box")
+    return box
 
 
 class OverBox(ProofData):
@@ -58,12 +73,7 @@ class OverBox(ProofData):
         Raises:
             Refused: it is not.
         """
-        require((self.low <= self.high).all(), BOX.format(n=cell.states))
-        box = Interval(self.low, self.high)
-        kept = is_invariant(cell, box)
-        require(kept, "the state box is not proved to be invariant, or does not hold the zero state")
-        require(absorbs(cell, box), "not every trajectory is proved to enter the state box")
-        return box
+        return entered_box(cell, self.low, self.high)
 
 
 @certifies("interval_jacobian", subject=GatedCell, claim="contraction", value="rate")

@@ -55,7 +55,7 @@ def _of_steps(subject: LureSystem, K: Array) -> Matrix:
     return closed_loop_orbit(subject, Ball.exact(K))
 
 
-def _at_least(matrix: Matrix, value: complex, rate: float) -> str:
+def eigenvalue_at_least(matrix: Matrix, value: complex, rate: float) -> str:
     """That every matrix of the ball has an eigenvalue of modulus ``rate`` or more near the named one.
 
     Raises:
@@ -66,7 +66,7 @@ def _at_least(matrix: Matrix, value: complex, rate: float) -> str:
     require(is_near(pair, value), "the proved eigenvalue is not the one of the proof")
     modulus = abs(pair.value) * (1 - 4 * EPS) - pair.radius * (1 + 4 * EPS)
     require(0.0 < rate <= modulus, f"the eigenvalue is proved to have modulus {modulus!r}, which is below the rate")
-    return f"step by step an eigenvalue of modulus {at_least(modulus)} or more"
+    return f"an eigenvalue of modulus {at_least(modulus)} or more"
 
 
 @refutes("slope_sequence", subject=LureSystem, unfit=no_map, size=SIZE)
@@ -104,7 +104,7 @@ class SlopeSequenceRate(ProofData):
         )
 
     def check(self, subject: LureSystem, claim: Claim) -> str:
-        return _at_least(_of_steps(subject, self.K), complex(*self.eigenvalue), self.rate)
+        return f"step by step {eigenvalue_at_least(_of_steps(subject, self.K), complex(*self.eigenvalue), self.rate)}"
 
 
 @certifies(
@@ -137,4 +137,4 @@ class OrbitRate(ProofData):
     def check(self, subject: DrivenSystem, claim: Claim) -> str:
         box = enclosed(subject, self.orbit, self.input, "the orbit")
         matrix = closed_loop_orbit(subject.system, smooth_slopes(subject.activation, box.channels))
-        return f"the orbit exists; {_at_least(matrix, complex(*self.eigenvalue), self.rate)}"
+        return f"the orbit exists; step by step {eigenvalue_at_least(matrix, complex(*self.eigenvalue), self.rate)}"

@@ -266,6 +266,35 @@ class StackContraction(ProofData):
         return f"all {len(subject.layers)} layers are proved to contract, and so does the stack"
 
 
+def _two_ways(subject: LayerStack) -> str | None:
+    return None if subject.directions == 1 else "equilibria are proved for stacks with one direction"
+
+
+@certifies("cascade_equilibrium", subject=LayerStack, claim=("equilibrium", "equilibrium_in_box"), unfit=_two_ways)
+class StackEquilibrium(StackContraction):
+    """The data of ``cascade``.
+
+    Under a constant input a run and the same a moment later are two runs: what is summable between them ends in a fixed
+    point, and two of these would be two runs that stay apart. Runs from ``|h| <= 1`` enter the invariant boxes of gated
+    layers level by level, and an equilibrium of such a layer has ``|h| < 1``.
+    """
+
+    def sentence(self, subject: LayerStack, claim: Claim) -> str:
+        first = subject.layers[0]
+        gated = any(layer.rests_on_boxes for layer in subject.layers)
+        start = " in whose gated layers |h| <= 1 at its start" if gated else ""
+        constant = inputs_phrase(first).replace("every input", "every constant input", 1)
+        return (
+            f"For {who(subject)}, {cell_names(subject)}: for {constant} there is exactly one equilibrium of all "
+            f"layers, and every run{start} approaches it under that input."
+        )
+
+    def check(self, subject: LayerStack, claim: Claim) -> str:
+        named = "equilibrium" if subject.layers[0].input_low is None else "equilibrium_in_box"
+        require(claim.name == named, f"about this stack and its inputs the claim is {named}")
+        return super().check(subject, claim)
+
+
 def require_parts(parts: Sequence[Any], layers: Sequence[Any]) -> None:
     """Refuse another number of parts than of layers."""
     count = len(layers)

@@ -25,12 +25,13 @@ Array = np.ndarray
 KINKED = tuple(name for name, phi in ACTIVATIONS.items() if phi.kinks)
 
 
-def _not_one_way(subject: LayerStack) -> str | None:
+def not_one_way(subject: LayerStack) -> str | None:
+    """Why a stack has no orbits step by step, or ``None`` where it has."""
     one_way = subject.directions == 1 and subject.is_discrete
     return None if one_way else "orbits are proved for discrete stacks with one direction"
 
 
-@refutes("stack_orbits", subject=LayerStack, unfit=_not_one_way)
+@refutes("stack_orbits", subject=LayerStack, unfit=not_one_way)
 class StackOrbits(OrbitsApart):
     """Two orbits of a whole stack."""
 
@@ -44,7 +45,7 @@ class StackOrbits(OrbitsApart):
         return self.proved(subject, "stack")
 
 
-@refutes("stack_unstable", subject=LayerStack, unfit=_not_one_way)
+@refutes("stack_unstable", subject=LayerStack, unfit=not_one_way)
 class StackUnstable(UnstableOrbit):
     """An orbit or equilibrium of a whole stack, and the layer with the multiplier."""
 

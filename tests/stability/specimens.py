@@ -170,6 +170,19 @@ def specimens() -> dict[str, Specimen]:
     out["driven, from an ellipsoid"] = spiral, driven_contraction(spiral, (-0.2, 0.2))[0]
     doubled = LayerStack([latch_of_tanh_map(0.5), latch_of_tanh_map(0.1)])
     out["driven stack"] = doubled, driven_contraction(doubled, (-0.2, 0.2))[0]
+    ends = claims_in_box(doubled, *driven_contraction(doubled, (-0.2, 0.2)), Deadline())
+    out["driven stack, equilibrium"], out["driven stack, bounds"] = ((doubled, claim) for claim in ends)
+    for of, cell in (("gru", small_cell("gru")), ("lstm", small_cell("lstm", 3))):
+        whole = certify(cell, refute=False)
+        more = {claim.name: claim for claim in whole.claims}
+        out[f"equilibrium of a {of}"] = cell, more["equilibrium_in_box"]
+        out[f"bounds of a {of}"] = cell, more["bounded_in_box"]
+        out[f"limit of rates of a {of}"] = cell, more["rate_limit"]
+    layered = LayerStack([plain_map(), small_cell("gru", box=None)])
+    more = {claim.name: claim for claim in certify(layered, refute=False).claims}
+    out["equilibrium of a stack"], out["limit of rates of a stack"] = (
+        (layered, more[name]) for name in ("equilibrium", "rate_limit")
+    )
     out["ball of a spiral"] = spin, bounded(spin)
     cell = small_cell("lstm", 3)
     made = gated_proof(cell, [interval_lmi_criterion(cell)])

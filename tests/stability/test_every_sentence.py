@@ -118,6 +118,26 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
         MAP, "driven_bounds", {**DRIVEN, "diagonal": 2.0, "share": 0.3, "room": 0.0625}, "bounded_in_box", None,
     ),
     "a stack in a box": (PLAIN, "stack_driven", {**DRIVEN, "levels": 2}, "driven_contraction", None),
+    "equilibria of a stack in a box": (
+        PLAIN, "stack_driven_equilibrium", {**DRIVEN, "levels": 2}, "equilibrium_in_box", None,
+    ),
+    "where a stack in a box ends": (
+        PLAIN, "stack_driven_bounds", {**DRIVEN, "levels": 2, "diagonal": 1.23456}, "bounded_in_box", None,
+    ),
+    "one equilibrium of a stack": (STACK, "cascade_equilibrium", LMI, "equilibrium", None),
+    "equilibria of a GRU": (GRU, "gated_equilibrium", {**LMI, **BOX}, "equilibrium_in_box", None),
+    "equilibria of a GRU under every input": (FREE, "gated_equilibrium", {**LMI, **BOX}, "equilibrium", None),
+    "where an LSTM ends": (LSTM, "gated_bounds", {**DEEP, "diagonal": 1.23456}, "bounded_in_box", None),
+    "a limit of rates of a cell": (
+        GRU, "gated_orbit_rate", {"orbit": np.zeros(2), "input": ONE, "rate": 0.123456, **ROOT}, "rate_limit", None,
+    ),
+    "a limit of rates of a stack": (
+        STACK,
+        "stack_orbit_rate",
+        {"orbit": PAIRS[:, :2], "input": np.array([[-0.2, 0.1], [0.123456789, 0.0]]), "rate": 0.5, "layer": 1, **ROOT},
+        "rate_limit",
+        None,
+    ),
     "a region of a map, moved": (MAP, "regional_lmi", {**REGION, "input_bound": 0.56789}, "regional", None),
     "non-expansive": (MAP, "growth_lmi", {"factor": 1.0000001}, "nonexpansive", None),
     "a gain": (NETWORK, "gain_lmi", GAIN, "gain", 1.23456),

@@ -1,0 +1,69 @@
+"""Where a gated cell ends, and one equilibrium for each constant input: claims beside the one about contraction."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.certificate import Claim, Verdict
+from stability.gated.bounds import invariant_box
+from stability.gated.cell import GatedCell
+from stability.rigor.constants import EPS
+from stability.rigor.intervals import length
+from stability.rules.registry import accepted, propose
+
+_KINDS = ("interval_jacobian", "interval_lmi")
+
+
+def gated_equilibrium(subject: GatedCell, main: Claim) -> Claim | None:
+    """One equilibrium for each constant input that the claim of contraction is about.
+
+    Args:
+        subject: the cell.
+        main: its claim of contraction.
+
+    Returns:
+        The claim ``equilibrium_in_box`` (``equilibrium`` of a cell under every input), or ``None`` where contraction is
+        not certified.
+
+    Example:
+        >>> from stability import certify
+        >>> cell = GatedCell("gru", np.ones((3, 1)), 0.1 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
+        >>> gated_equilibrium(cell, certify(cell).claim).name
+        'equilibrium_in_box'
+    """
+    if main.verdict is not Verdict.CERTIFIED or main.proof is None or main.proof.kind not in _KINDS:
+        return None
+    name = "equilibrium" if subject.input_low is None else "equilibrium_in_box"
+    return propose(subject, "gated_equilibrium", main.proof.data, name)
+
+
+def gated_bounds(subject: GatedCell, main: Claim) -> Claim | None:
+    """The box of states that every trajectory enters, where its inputs have a box.
+
+    Args:
+        subject: the cell.
+        main: its claim of contraction: where that is certified, the box is that of its proof.
+
+    Returns:
+        The claim ``bounded_in_box``, its value the diagonal, or ``None`` where there is none.
+
+    Example:
+        >>> from stability.statements import undecided
+        >>> cell = GatedCell("gru", np.ones((3, 1)), 9.0 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
+        >>> claim = gated_bounds(cell, Claim("contraction", undecided(cell), Verdict.INCONCLUSIVE))
+        >>> round(claim.value, 3)
+        2.0
+    """
+    if subject.input_low is None:
+        return None
+    proof = main.proof if main.verdict is Verdict.CERTIFIED else None
+    if proof is not None and proof.kind in _KINDS:
+        low, high = proof.data["low"], proof.data["high"]
+    else:
+        box = invariant_box(subject)
+        if box is None:
+            return None
+        low, high = box.low, box.high
+    across = np.nextafter(high - low, np.inf)
+    diagonal = float(length(across)) * (1 + (len(across) + 16) * EPS)
+    return accepted(subject, "gated_bounds", {"low": low, "high": high, "diagonal": diagonal})

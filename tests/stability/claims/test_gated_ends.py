@@ -1,0 +1,181 @@
+"""Where cells and stacks end, their equilibria, and how slowly they may forget: true of runs, refused where bent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stability import certify, verify
+from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.claims.limit import rate_limit
+from stability.gated.cell import GatedCell
+from stability.rules.registry import RULES, propose
+from stability.stacks.stack import LayerStack
+from tests.stability.specimens import latch_of_tanh_map, plain_map, small_cell
+
+
+def claim_of(certificate: Certificate, name: str) -> Claim:
+    return next(claim for claim in certificate.claims if claim.name == name)
+
+
+@pytest.fixture(scope="module", params=["gru", "lstm"])
+def proved(request) -> tuple[GatedCell, Certificate]:
+    cell = small_cell(request.param, 3)
+    return cell, certify(cell, refute=False)
+
+
+def starts(cell: GatedCell, rng: np.random.Generator, count: int) -> np.ndarray:
+    x = rng.choice([-1.0, 1.0], size=(count, cell.states))
+    x[:, cell.hidden :] *= 20.0
+    return x
+
+
+def test_every_claim_is_verified(proved) -> None:
+    _, certificate = proved
+    assert {c.name for c in certificate.claims} >= {"equilibrium_in_box", "bounded_in_box", "rate_limit"}
+    assert verify(certificate).valid
+
+
+def test_runs_under_any_inputs_end_in_the_box(proved, rng) -> None:
+    cell, certificate = proved
+    claim = claim_of(certificate, "bounded_in_box")
+    data, x = claim.proof.data, starts(cell, rng, 200)
+    for _ in range(150):
+        x = cell.advance(x, rng.choice([-1.0, 1.0], size=(200, cell.inputs)))
+    assert ((data["low"] <= x) & (x <= data["high"])).all()
+    assert np.linalg.norm(data["high"] - data["low"]) <= claim.value
+
+
+def test_under_a_constant_input_all_runs_come_to_one_point(proved, rng) -> None:
+    cell, _ = proved
+    u, x = rng.uniform(-1, 1, size=cell.inputs), starts(cell, rng, 50)
+    for _ in range(300):
+        x = cell.advance(x, u)
+    assert np.ptp(x, axis=0).max() < 1e-12
+
+
+def test_the_limit_is_below_what_is_proved_and_seen_on_the_orbit(proved, rng) -> None:
+    cell, certificate = proved
+    limit = claim_of(certificate, "rate_limit")
+    assert 0.5 * certificate.rate < limit.value <= certificate.rate
+    data, size = limit.proof.data, 1e-4
+    orbit, inputs = np.atleast_2d(data["orbit"]), np.atleast_2d(data["input"])
+    x = orbit[0].copy()
+    d = rng.normal(size=cell.states)
+    for t in range(10 * len(orbit)):  # first the direction that is forgotten most slowly, then its length
+        d *= size / np.linalg.norm(d)
+        d = cell.advance(x + d, inputs[t % len(inputs)]) - cell.advance(x, inputs[t % len(inputs)])
+        x = cell.advance(x, inputs[t % len(inputs)])
+    d *= size / np.linalg.norm(d)
+    for t in range(2 * len(orbit)):
+        d = cell.advance(x + d, inputs[t % len(inputs)]) - cell.advance(x, inputs[t % len(inputs)])
+        x = cell.advance(x, inputs[t % len(inputs)])
+    assert np.linalg.norm(d) == pytest.approx(size * limit.value ** (2 * len(orbit)), rel=0.05)
+
+
+def refused(subject, claim: Claim, **changes) -> str:
+    data = {**claim.proof.data, **{k: v for k, v in changes.items() if v is not None}}
+    data = {k: v for k, v in data.items() if changes.get(k, 0) is not None}
+    valid, reason = RULES[claim.proof.kind](subject, propose(subject, claim.proof.kind, data, claim.name))
+    assert not valid
+    return reason
+
+
+def test_bent_data_are_refused(proved) -> None:
+    cell, certificate = proved
+    ends, resting, limit = (claim_of(certificate, n) for n in ("bounded_in_box", "equilibrium_in_box", "rate_limit"))
+    data = ends.proof.data
+    assert "longer" in refused(cell, ends, diagonal=0.99 * data["diagonal"])
+    assert "proved" in refused(cell, ends, high=0.5 * data["high"])
+    assert "not proved" in refused(cell, resting, rate=0.5 * resting.proof.data["rate"])
+    assert "below the rate" in refused(cell, limit, rate=1.01 * limit.value)
+    assert "outside" in refused(cell, limit, input=np.full_like(limit.proof.data["input"], 1.5))
+    assert "is proved to exist" in refused(cell, limit, orbit=np.asarray(limit.proof.data["orbit"]) + 0.1)
+
+
+def test_an_equilibrium_in_a_box_is_not_one_under_every_input(proved) -> None:
+    cell, certificate = proved
+    claim = claim_of(certificate, "equilibrium_in_box")
+    draft = propose(cell, "gated_equilibrium", claim.proof.data, "equilibrium")
+    assert "equilibrium_in_box" in RULES["gated_equilibrium"](cell, draft)[1]
+    both = propose(cell, "gated_equilibrium", {**claim.proof.data, "d": np.ones(cell.states)}, "equilibrium_in_box")
+    if "P" in claim.proof.data:
+        assert "no metric" in RULES["gated_equilibrium"](cell, both)[1]
+    none = {k: claim.proof.data[k] for k in ("low", "high", "rate", "overshoot")}
+    lacks = propose(cell, "gated_equilibrium", none, "equilibrium_in_box")
+    assert "lacks" in RULES["gated_equilibrium"](cell, lacks)[1]
+
+
+def test_a_wider_box_of_inputs_refuses_the_same_proofs(proved) -> None:
+    cell, certificate = proved
+    wider = cell.with_inputs(-30.0, 30.0)
+    for name in ("bounded_in_box", "equilibrium_in_box"):
+        claim = claim_of(certificate, name)
+        draft = propose(wider, claim.proof.kind, claim.proof.data, name)
+        assert not RULES[claim.proof.kind](wider, draft)[0]
+
+
+def test_a_cell_that_holds_two_states_has_a_box_and_no_equilibrium() -> None:
+    latch = GatedCell("gru", np.zeros((3, 1)), [[0.0], [0.0], [4.0]], [50.0, 0.0, 0.0], input_low=-1.0, input_high=1.0)
+    certificate = certify(latch)
+    assert certificate.verdict is Verdict.REFUTED
+    assert {c.name for c in certificate.claims} == {"bounded_in_box"}
+    assert claim_of(certificate, "bounded_in_box").value > 1.99
+
+
+@pytest.fixture(scope="module")
+def stack() -> tuple[LayerStack, Certificate]:
+    doubled = LayerStack([latch_of_tanh_map(0.5), latch_of_tanh_map(0.1)])
+    return doubled, certify(doubled, input_box=(-0.2, 0.2))
+
+
+def test_a_stack_ends_in_its_box_and_has_one_equilibrium(stack, rng) -> None:
+    doubled, certificate = stack
+    assert verify(certificate).valid
+    data = claim_of(certificate, "bounded_in_box").proof.data
+    x, u = rng.choice([-5.0, 5.0], size=(100, 2)), rng.uniform(-0.2, 0.2, size=1)
+    y = x.copy()
+    for _ in range(60):
+        x = doubled.advance(x, rng.choice([-0.2, 0.2], size=(100, 1)))
+        y = doubled.advance(y, u)
+    assert ((data["least"] <= x) & (x <= data["most"])).all()
+    assert np.ptp(y, axis=0).max() < 1e-13
+    assert claim_of(certificate, "equilibrium_in_box").verdict is Verdict.CERTIFIED
+    limit = claim_of(certificate, "rate_limit")
+    assert 0.0 < limit.value <= certificate.rate
+
+
+def test_bent_data_of_a_stack_are_refused(stack) -> None:
+    doubled, certificate = stack
+    ends, resting, limit = (claim_of(certificate, n) for n in ("bounded_in_box", "equilibrium_in_box", "rate_limit"))
+    least, most = ends.proof.data["least"], ends.proof.data["most"]
+    assert "may leave" in refused(doubled, ends, least=least + 0.5 * (most - least))
+    assert "number of layers" in refused(doubled, ends, levels=1)
+    assert "number of layers" in refused(doubled, resting, levels=3)
+    assert "proved" in refused(doubled, resting, rate=0.2 * resting.proof.data["rate"])
+    assert "below the rate" in refused(doubled, limit, rate=1.01 * limit.value)
+    assert "layer" in refused(doubled, limit, layer=7)
+
+
+def test_layers_composed_have_one_equilibrium(rng) -> None:
+    layered = LayerStack([plain_map(), small_cell("gru", box=None)])
+    certificate = certify(layered, refute=False)
+    claim = claim_of(certificate, "equilibrium")
+    assert verify(certificate).valid
+    x, u = rng.uniform(-1, 1, size=(40, 4)), rng.normal(size=2)
+    for _ in range(300):
+        x = layered.advance(x, u)
+    assert np.ptp(x, axis=0).max() < 1e-12
+    parts = [dict(part) for part in claim.proof.data["layers"]]
+    parts[0] = {**parts[0], "rate": 0.5 * parts[0]["rate"]}
+    bent = replace(claim, proof=Proof("cascade_equilibrium", {**claim.proof.data, "layers": parts}))
+    assert not RULES["cascade_equilibrium"](layered, bent)[0]
+    draft = propose(layered, "cascade_equilibrium", claim.proof.data, "equilibrium_in_box")
+    assert "the claim is equilibrium" in RULES["cascade_equilibrium"](layered, draft)[1]
+
+
+def test_no_limit_where_there_are_no_orbits_step_by_step() -> None:
+    both = LayerStack([plain_map(), plain_map()], directions=2)
+    assert rate_limit(both) is None
