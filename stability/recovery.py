@@ -171,7 +171,10 @@ def _diameters(certificate: Certificate) -> Iterator[float]:
             yield 2.0 * float(claim.value)
     proof = certificate.claim.proof
     if certificate.claim.name == "driven_contraction" and proof is not None and "r" in proof.data:
-        half = np.asarray(proof.data["r"], dtype=np.float64) * (1.0 + float(proof.data.get("room", 0.0)))
+        half = np.asarray(proof.data["r"], dtype=np.float64)
+        if proof.data.get("falls") is not None:
+            half = 0.5 * (half + np.asarray(proof.data["falls"], dtype=np.float64))
+        half = half * (1.0 + float(proof.data.get("room", 0.0)))
         yield 2.0 * float(np.linalg.norm(half)) * (1 + (half.size + 8) * EPS)
         yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
     if certificate.claim.name == "contraction" and proof is not None and "low" in proof.data:  # a gated cell's box
@@ -182,7 +185,7 @@ def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
     """Whether a claim bounds the states from the step on from which a proof about the same inputs holds."""
     if claim.name != "bounded_in_box" or str(claim.verdict) != "certified" or claim.proof is None:
         return False
-    keys = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau")
+    keys = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
     own = claim.proof.data
     same = (key for key in keys if key in own or key in data)
     return all(key in own and key in data and np.array_equal(own[key], data[key]) for key in same)

@@ -24,6 +24,7 @@ from stability.rigor.backward import BackwardBounds, Schedule
 from stability.rigor.spectrum import spectrum_bracket
 from stability.rigor.zonotopes import Tube
 from stability.rules.absorbed import MOST_STEPS, box_balance, kept_in, no_tube, pushed, wide_box
+from stability.rules.decaying import grows, signed_balance
 from stability.rules.driven_lmi import slopes_on
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline, TimeLimit
@@ -59,6 +60,8 @@ _DEEPEST = 30
 _WIDE = 0.75
 """Where linear bounds leave more than this share of what all states give, inputs told apart do not help either: what
 keeps them wide is what units add to one another."""
+_LIFTED = 0.02
+"""By how much, of its largest side, a box of a network without a bound of its activation is wider than it must be."""
 _PATIENCE = 4
 """Rounds that may bring less than that before the others are given up."""
 
@@ -74,8 +77,8 @@ def driven_contraction(
     r"""Whether any two trajectories approach each other under every input in a box, from a known step on.
 
     Args:
-        subject: a discrete network without feedthrough, its activation bounded and smooth (tanh, sigmoid), or a stack
-            of such layers without linear part.
+        subject: a discrete network, its activation bounded and smooth (tanh, sigmoid) or piecewise linear (of one
+            without a bound, like ReLU, without feedthrough), or a stack of such layers without linear part.
         input_box: ``(low, high)``, numbers or ``(p,)``.
         rate: ``"best"``, ``"any"``, or a number: at least this rate.
         tol: relative tolerance of the best rate, see ``multiplier_criterion``; 1e-3 by default.
@@ -117,6 +120,10 @@ def _searched(
     first = subject if isinstance(subject, str) else no_tube(subject) or _first_box(subject, low, high, deadline)
     if isinstance(first, str) or isinstance(subject, str):
         return _open(whole, str(first))
+    if isinstance(whole, LayerStack) and first["share"]:
+        return _open(
+            whole, f"of stacks this is proved where the activation has a bound, which {subject.activation} has not"
+        )
     margin, width, best, made = None, math.inf, None, {}
     for sets in _narrowed(subject, low, high, first, deadline):
         width, made = sets.width, sets.data
@@ -154,6 +161,8 @@ def _first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadlin
     ellipsoid ``Y``; or why there is none.
     """
     n = subject.states
+    if grows(subject.activation):
+        return _signed_box(subject, low, high)
     _, added = box_balance(subject, np.ones(n), low, high)
     kept = np.abs(subject.system.A)
     if not kept.any():
@@ -167,6 +176,25 @@ def _first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadlin
     if not (share < 1.0 and (r > 0).all()):
         return "no box of states is known that every trajectory enters"
     return {"r": r, "share": share, "room": ROOM}
+
+
+def _signed_box(subject: DrivenSystem, low: Array, high: Array) -> dict[str, Any] | str:
+    """``r`` and ``falls`` of a network whose activation has no bound, by the signs of its weights."""
+    n = subject.states
+    columns = [np.concatenate(signed_balance(subject, *np.split(unit, 2), low, high)[0]) for unit in np.eye(2 * n)]
+    kept, added = np.array(columns).T, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1])
+    if not float(np.abs(np.linalg.eigvals(kept)).max()) < 1.0 - 1e-9:
+        return (
+            f"{subject.activation} has no bound, and by sizes and signs of the weights no box of states is known that "
+            "every trajectory enters: what negative weights hold back is not counted"
+        )
+    lift = np.linalg.solve(np.eye(2 * n) - kept, np.ones(2 * n))
+    both = np.linalg.solve(np.eye(2 * n) - kept, added)
+    both = both * (1 + 1e-9) + _LIFTED * float(both.max(initial=1e-100)) / float(lift.max()) * lift
+    share = float(((kept @ both) / both).max()) * (1 + 1e-12)
+    if not (share < 1.0 and (both > 0).all()):
+        return "no box of states is known that every trajectory enters"
+    return {"r": both[:n], "falls": both[n:], "share": max(share, 1e-3), "room": ROOM}
 
 
 def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
@@ -198,13 +226,19 @@ def _narrowed(
 ) -> Iterator[_Sets]:
     """Bounds that become narrower from one to the next, until they do not."""
     r, share = first["r"], first["share"]
-    tube = _settled(subject, low, high, r, share, deadline)
+    falls = first.get("falls")
+    tube = _settled(subject, low, high, r, falls, share, deadline)
     if tube is None:
         return
     data = {"low": low, "high": high, **first, "steps": tube.steps, "window": WINDOW}
     if share:
         yield _Sets(tube.low, tube.high, tube.steps, data)
-    states = kept_in(wide_box(r, ROOM if share else 0.0), tube.states())
+    if subject.system.D.any():
+        if not share:
+            yield _Sets(tube.low, tube.high, tube.steps, data)
+        return
+    room = ROOM if share else 0.0
+    states = kept_in(wide_box(r, room), None if falls is None else wide_box(falls, room), tube.states())
     bounds = BackwardBounds(subject, low, high, (tube.low, tube.high), states)
     made: list[Schedule] = []
     widest = float(np.mean(tube.high - tube.low))
@@ -243,16 +277,27 @@ def _rounds(bounds: BackwardBounds, schedule: Schedule, deadline: Deadline) -> i
     return k
 
 
-def _settled(subject: DrivenSystem, low: Array, high: Array, r: Array, share: float, deadline: Deadline) -> Tube | None:
+def _settled(
+    subject: DrivenSystem,
+    low: Array,
+    high: Array,
+    r: Array,
+    falls: Array | None,
+    share: float,
+    deadline: Deadline,
+) -> Tube | None:
     """Zonotopes, with a linear part once they no longer shrink; ``None`` where time is over or they have no bounds.
 
     A symbol lives for about a time constant of the linear part, ``1 / (1 - q)`` steps: the window is as many of them as
     the largest number of columns allows.
     """
     beat = _beat(share)
-    tube = Tube(subject, low, high, wide_box(r, ROOM if share else 0.0), WINDOW)
+    room = ROOM if share else 0.0
+    below = None if falls is None else wide_box(falls, room)
+    tube = Tube(subject, low, high, wide_box(r, room), WINDOW, below)
     last = math.inf
-    for k in range(min(WAITS * beat, MOST_STEPS) if share else FIRST):
+    long = share or subject.system.D.any()  # linear bounds are not traced back through feedthrough
+    for k in range(min(WAITS * beat, MOST_STEPS) if long else FIRST):
         if deadline.over:
             return None
         tube.step()

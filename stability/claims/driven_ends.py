@@ -19,7 +19,7 @@ from stability.stacks.skewed import skewed
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 
-SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau")
+SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
 _ROOM = 1e-9
 """How much wider the box of states is than the sets, relative: other processors sum in another order."""
 

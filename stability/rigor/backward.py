@@ -24,7 +24,7 @@ import numpy as np
 from stability.rigor.balls import system_balls
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
-from stability.rigor.zonotopes import diagonal_of, highest
+from stability.rigor.zonotopes import breaks, diagonal_of, highest
 from stability.systems import DrivenSystem
 from stability.systems.activations import Activation, activation
 
@@ -111,8 +111,10 @@ class _Lines:
     chord: Array
 
     @classmethod
-    def over(cls, phi: Activation, low: Array, high: Array) -> _Lines:
-        a, b = float(phi.width or 1.0) * low, float(phi.width or 1.0) * high
+    def over(cls, phi: Activation, low: Array, high: Array) -> _Lines | _Kinked:
+        if phi.width is None:
+            return _Kinked(phi, low, high)
+        a, b = float(phi.width) * low, float(phi.width) * high
         gap, mean = b - a, 0.5 * (a + b)
         chord = np.where(gap > 1e-9, (np.tanh(b) - np.tanh(a)) / np.maximum(gap, 1e-9), 1.0 - np.tanh(mean) ** 2)
         return cls(phi, a, b, np.stack([_touch(a), _touch(-b)]), np.clip(chord, 0.0, 1.0))
@@ -148,6 +150,49 @@ class _Lines:
         return points + share * (np.where(up, s, -s) - points)
 
 
+@dataclass(frozen=True, eq=False)
+class _Kinked:
+    """The same of a piecewise linear activation: of the chord and the piece of a point, what is nearer there.
+
+    Attributes:
+        low: ``(h, 1, m)``, one for every history of inputs.
+        high: ``(h, 1, m)``.
+    """
+
+    phi: Activation
+    low: Array
+    high: Array
+
+    def start(self, up: Array) -> Array:
+        """First points, mirrored where the line is from below."""
+        middle = 0.5 * (self.low + self.high)
+        return np.where(up, middle, -middle)
+
+    def at(self, points: Array, up: Array) -> tuple[Array, Array]:
+        """Slopes and offsets of lines above the activation where ``up``, below it elsewhere; ``(h, q, m)`` each."""
+        z = np.clip(np.where(up, points, -points), self.low, self.high)
+        gap = self.high - self.low
+        chord = (self.phi.function(self.high) - self.phi.function(self.low)) / np.where(gap > 1e-9, gap, 1.0)
+        piece = np.clip(np.asarray(self.phi.derivative(z)), *self.phi.slope)
+        chord = np.where(gap > 1e-9, np.clip(chord, *self.phi.slope), piece)
+        first, second = self._offset(chord, up), self._offset(piece, up)
+        side = np.where(up, 1.0, -1.0)
+        nearer = side * (chord * z + first) <= side * (piece * z + second)
+        return np.where(nearer, chord, piece), np.where(nearer, first, second)
+
+    def _offset(self, slope: Array, up: Array) -> Array:
+        """The least offset of lines above where ``up``, the largest of lines below elsewhere, rounded outwards."""
+        rest = [self.phi.function(z) - slope * z for z in breaks(self.phi, self.low, self.high)]
+        top, bottom = np.maximum.reduce(rest), np.minimum.reduce(rest)
+        size = np.maximum(np.abs(self.low), np.abs(self.high)) * max(map(abs, self.phi.pieces))
+        pad = 16 * EPS * (2.0 * size + np.abs(top) + np.abs(bottom)) + TINY
+        return np.where(up, top + pad, bottom - pad)
+
+    def moved(self, points: Array, z: Array, up: Array, share: float) -> Array:
+        """Points, a share of the way to where a run passes."""
+        return points + share * (np.where(up, z, -z) - points)
+
+
 def _touch(a: Array) -> Array:
     """Where the line from the end ``a < 0`` touches the tanh; ``a`` itself where that is not negative. Approximately:
     lines of any slope are sound.
@@ -166,7 +211,8 @@ class BackwardBounds:
     """Bounds of pre-activations and states of a driven network, for all times from some step on.
 
     Args:
-        driven: a discrete network without feedthrough (``D = 0``), its activation bounded and smooth.
+        driven: a discrete network without feedthrough (``D = 0``), its activation bounded and smooth, or piecewise
+            linear.
         low: ``(p,)`` least inputs.
         high: ``(p,)`` largest inputs.
         pre: ends ``(m,)`` of the pre-activations at all times.
@@ -241,7 +287,12 @@ class BackwardBounds:
         return [every[k : k + count] for k in range(0, len(every), count)]
 
     def _traced(
-        self, rows: Array, inputs: Sequence[tuple[Array, Array]], lines: list[_Lines], sweeps: int, key: tuple[int, ...]
+        self,
+        rows: Array,
+        inputs: Sequence[tuple[Array, Array]],
+        lines: Sequence[_Lines | _Kinked],
+        sweeps: int,
+        key: tuple[int, ...],
     ) -> Array:
         """Upper bounds ``(h, q)`` of ``rows @ x`` over each history, the lines moved ``sweeps`` times."""
         points, best = self._points.get(key), np.asarray(np.inf)
@@ -264,7 +315,8 @@ class BackwardBounds:
 
     def _after(self) -> tuple[Array, Array]:
         """Ends of ``B phi(z) + F u`` over the bounds: the states of a network without linear part."""
-        least, most = self.phi.function(self.low) - 32 * EPS, self.phi.function(self.high) + 32 * EPS
+        least, most = self.phi.function(self.low), self.phi.function(self.high)
+        least, most = least - 32 * EPS * (1.0 + np.abs(least)), most + 32 * EPS * (1.0 + np.abs(most))
         B, F, size = self.B, self.driven.F, self.sizes[1]
         error = self.rounding * (np.abs(B.mid) @ size + np.abs(F) @ self.reach) + 2 * B.rad @ size + TINY
         bottom = _least(B.mid, least, most) + _least(F, *self.inputs) - error
@@ -274,7 +326,8 @@ class BackwardBounds:
     def sizes(self) -> tuple[Array, Array, Array]:
         """Largest absolute values of states, activations and pre-activations, with room."""
         x, z = (np.maximum(np.abs(low), np.abs(high)) for low, high in (self.states, (self.low, self.high)))
-        return x, np.full(len(z), 1.0 + self.phi.bound), z
+        bounded = np.isfinite(self.phi.bound)
+        return x, np.full(len(z), 1.0 + self.phi.bound) if bounded else 1.0 + max(map(abs, self.phi.slope)) * z, z
 
     def _cells(self, count: int) -> list[tuple[Array, Array]]:
         """Boxes that cover that of the inputs; neighbours share their ends."""
@@ -303,7 +356,7 @@ class _Trace:
         bounds: BackwardBounds,
         rows: Array,
         inputs: Sequence[tuple[Array, Array]],
-        lines: list[_Lines],
+        lines: Sequence[_Lines | _Kinked],
         points: list[Array] | None,
     ) -> None:
         self._bounds, self._inputs, self._lines = bounds, inputs, lines

@@ -2,12 +2,13 @@ r"""Where a driven network's pre-activations go once it has forgotten its start:
 
 A set :math:`S = \{c + \sum_j g_j s_j : |s_j| \le 1\}` is pushed through
 
-.. math:: x^+ = A x + B \phi(z) + F u, \qquad z = C x + E u + b, \qquad u_j \in [l_j, h_j],
+.. math:: x^+ = A x + B \phi(z) + F u, \qquad z = C x + D \phi(z) + E u + b, \qquad u_j \in [l_j, h_j],
 
 with :math:`\phi(z_i) \in \lambda_i z_i + \mu_i \pm \epsilon_i` on the interval that :math:`z_i` is in. A symbol keeps
 what two units have in common: the pushed generators are :math:`(A + B \Lambda C) g`, never two sums. Inputs and the
 errors of the relaxation are new symbols at each step; the oldest are merged into a box. Rounding errors are bounded
-by row sums, :math:`\gamma |C| \, |G| 1`, and become part of the newest box.
+by row sums, :math:`\gamma |C| \, |G| 1`, and become part of the newest box. What channels feed to one another, ``D``,
+is taken as an interval: :math:`\phi` of the bounds that are known, again and again.
 """
 
 from __future__ import annotations
@@ -16,26 +17,45 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stability.rigor.balls import Ball, system_balls
-from stability.rigor.constants import EPS
+from stability.rigor.balls import Ball, activation_values, system_balls
+from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
 from stability.systems import DrivenSystem
 from stability.systems.activations import Activation, activation
 
 Array = np.ndarray
+_LOOKS = 6
+"""Rounds of bounds of what channels feed to one another, in every step."""
 _FLAT = 1e-9
 """Intervals narrower than this take the derivative for the slope of their chord."""
 
 
 def can_relax(name: str) -> bool:
-    """Whether an activation is bounded and smooth, which ``relaxation`` asks for.
+    """Whether an activation is bounded and smooth, or piecewise linear, which ``relaxation`` asks for.
 
     Example:
         >>> can_relax("tanh"), can_relax("relu")
-        (True, False)
+        (True, True)
     """
     phi = activation(name)
-    return phi.width is not None and bool(np.isfinite(phi.bound))
+    return bool(phi.pieces) or (phi.width is not None and bool(np.isfinite(phi.bound)))
+
+
+def breaks(phi: Activation, low: Array, high: Array) -> list[Array]:
+    """Where a piecewise linear activation less a line can be largest or smallest on ``[low, high]``: ends and kinks."""
+    return [low, high, *(np.clip(kink, low, high) for kink in phi.kinks)]
+
+
+def _between_kinks(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, Array]:
+    """``relaxation`` of a piecewise linear activation: a line less it bends at kinks alone."""
+    gap = high - low
+    chord = (phi.function(high) - phi.function(low)) / np.where(gap > _FLAT, gap, 1.0)
+    slope = np.clip(np.where(gap > _FLAT, chord, phi.derivative(0.5 * (low + high))), *phi.slope)
+    rest = np.stack([phi.function(z) - slope * z for z in breaks(phi, low, high)])
+    top, bottom = rest.max(axis=0), rest.min(axis=0)
+    middle, spread = 0.5 * (top + bottom), 0.5 * (top - bottom)
+    size = np.maximum(np.abs(low), np.abs(high)) * max(map(abs, phi.pieces))
+    return slope, middle, spread + 16 * EPS * (2.0 * size + np.abs(middle) + spread) + TINY
 
 
 def relaxation(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, Array]:
@@ -46,7 +66,7 @@ def relaxation(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, 
     that where the derivative is :math:`\lambda` is the tightest. Below, the same by oddness.
 
     Args:
-        phi: bounded and smooth, see ``can_relax``.
+        phi: bounded and smooth, or piecewise linear, see ``can_relax``.
         low: ``(m,)``.
         high: ``(m,)``, not below.
 
@@ -59,7 +79,9 @@ def relaxation(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, 
         >>> bool((np.abs(np.tanh(z) - slope * z - offset) <= error).all())
         True
     """
-    width = float(phi.width or 1.0)
+    if phi.width is None:
+        return _between_kinks(phi, low, high)
+    width = float(phi.width)
     a, b = width * low, width * high
     gap = b - a
     chord = (np.tanh(b) - np.tanh(a)) / np.where(gap > _FLAT, gap, 1.0)
@@ -93,16 +115,26 @@ class _Network:
     A: Ball
     B: Ball
     C: Ball
+    D: Ball | None  # where it is not zero
     middle: Array
     reach: Array
     diagonal: Array | None  # of B, where that is all of it
 
     @classmethod
     def of(cls, driven: DrivenSystem, low: Array, high: Array) -> _Network:
-        A, B, C, _ = system_balls(driven.system)
+        A, B, C, D = system_balls(driven.system)
         middle = 0.5 * (low + high)
         reach = np.nextafter(np.maximum(high - middle, middle - low) * (1 + 4 * EPS), np.inf)
-        return cls(driven, activation(driven.activation), A, B, C, middle, reach, diagonal_of(B))
+        return cls(driven, activation(driven.activation), A, B, C, feeding(D), middle, reach, diagonal_of(B))
+
+    def fed(self, low: Array, high: Array) -> tuple[Ball, Array]:
+        """``D phi(z)`` for ``z`` between bounds: a middle, and how far from it, rounded up."""
+        assert self.D is not None
+        least, _ = activation_values(self.driven.activation, Ball.exact(low)).ends()
+        _, most = activation_values(self.driven.activation, Ball.exact(high)).ends()
+        middle = 0.5 * (least + most)
+        reach = np.nextafter(np.maximum(most - middle, middle - least), np.inf)
+        return self.D @ middle, (Ball.exact(self.D.upper()) @ reach).upper()
 
 
 def diagonal_of(B: Ball) -> Array | None:
@@ -110,6 +142,11 @@ def diagonal_of(B: Ball) -> Array | None:
     entries = np.diagonal(B.mid)
     square = B.shape[0] == B.shape[1]
     return entries if square and np.count_nonzero(B.mid) == np.count_nonzero(entries) and not B.rad.any() else None
+
+
+def feeding(D: Ball) -> Ball | None:
+    """What channels feed to one another, or ``None`` where it is nothing."""
+    return D if D.mid.any() or D.rad.any() else None
 
 
 def _sums(columns: list[Array]) -> Array:
@@ -126,11 +163,12 @@ class Tube:
     it before: ``low`` and ``high`` only ever come closer.
 
     Args:
-        driven: a discrete network without feedthrough (``D = 0``), its activation bounded and smooth.
+        driven: a discrete network, its activation bounded and smooth, or piecewise linear; with feedthrough bounded.
         low: ``(p,)`` least inputs.
         high: ``(p,)`` largest inputs.
         box: ``(n,)`` half widths of the box around zero.
         window: steps whose symbols are kept apart.
+        below: ``(n,)`` how far the box goes below zero, where that is not ``box``.
 
     Attributes:
         low: ``(m,)`` least pre-activations.
@@ -146,12 +184,19 @@ class Tube:
         True
     """
 
-    def __init__(self, driven: DrivenSystem, low: Array, high: Array, box: Array, window: int) -> None:
+    def __init__(
+        self, driven: DrivenSystem, low: Array, high: Array, box: Array, window: int, below: Array | None = None
+    ) -> None:
         self._network = _Network.of(driven, low, high)
         self._window = max(1, int(window))
-        self._centre, self._columns = np.zeros(driven.states), [np.diag(box)]
+        self._centre, half = np.zeros(driven.states), box
+        if below is not None:
+            self._centre = 0.5 * (box - below)
+            half = np.nextafter(np.maximum(box - self._centre, below + self._centre), np.inf)
+        self._columns = [np.diag(half)]
         m = driven.system.channels
         self.low, self.high, self.steps = np.full(m, -np.inf), np.full(m, np.inf), 0
+        self._loose = np.zeros(m)
         self._images, self._image = self._look()
 
     def _look(self) -> tuple[list[Array], Ball]:
@@ -164,9 +209,20 @@ class Tube:
         own = net.C.rad @ size + gamma(n + 4) * (np.abs(net.C.mid) @ size)
         radius = _sums(images) + own + (Ball.exact(np.abs(driven.E)) @ net.reach).upper() + centre.rad
         radius = radius * (1 + (n + driven.inputs + 16) * EPS)
-        self.low = np.maximum(self.low, np.nextafter(centre.mid - radius, -np.inf))
-        self.high = np.minimum(self.high, np.nextafter(centre.mid + radius, np.inf))
+        if net.D is None:
+            self._within(centre.mid, radius)
+            return images, centre
+        bare = centre
+        for _ in range(_LOOKS):
+            fed, self._loose = net.fed(self.low, self.high)
+            centre = bare + fed
+            self._within(centre.mid, (radius + self._loose + centre.rad) * (1 + 8 * EPS))
         return images, centre
+
+    def _within(self, middle: Array, radius: Array) -> None:
+        """Bounds of the pre-activations, the narrower of the known ones and these."""
+        self.low = np.maximum(self.low, np.nextafter(middle - radius, -np.inf))
+        self.high = np.minimum(self.high, np.nextafter(middle + radius, np.inf))
 
     def step(self) -> None:
         """One step of the network, for all inputs in the box."""
@@ -174,6 +230,8 @@ class Tube:
         net, driven = self._network, self._network.driven
         n, m = driven.states, driven.system.channels
         slope, offset, error = relaxation(net.phi, self.low, self.high)
+        if net.D is not None:
+            error = (error + np.abs(slope) * self._loose) * (1 + 4 * EPS)
         size, seen = _sums(self._columns), _sums(images)
         value = slope * centre + Ball.exact(offset)
         moved = net.A @ self._centre + net.B @ value + Ball.exact(driven.F) @ net.middle

@@ -17,6 +17,9 @@ multiplies, and
 zonotopes (``rigor/zonotopes.py``) enclose what the pre-activations can be ``steps`` steps later, and ever after; linear
 bounds traced back through several steps (``rigor/backward.py``), so often as ``backward`` says, make their ranges
 narrower. All is rounded outwards.
+
+Of an activation without a bound (ReLU) the box is :math:`-v_i \le x_i \le r_i`, with ``falls`` for ``v``, and follows
+from the signs of the weights (``rules/decaying.py``).
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from stability.rigor.constants import EPS
 from stability.rigor.definite import prove_positive_definite
 from stability.rigor.zonotopes import Tube, can_relax
 from stability.rules.bounded import prove_ball_positive
+from stability.rules.decaying import grows, signed_balance
 from stability.rules.fields import LIMIT, AnyArray, Count, Input, Metric, Number, ProofData, Refused, State, require
 from stability.statements import at_most, interval_phrase
 from stability.systems import DrivenSystem
@@ -49,10 +53,12 @@ def no_tube(subject: DrivenSystem) -> str | None:
     """Why sets are not pushed through this network, or ``None`` where they are."""
     if not subject.is_discrete:
         return "this proof is about maps, not about flows"
-    if subject.system.D.any():
-        return "this proof is about networks without feedthrough (D = 0)"
     if not can_relax(subject.activation):
-        return f"this proof needs a bounded smooth activation, which {subject.activation} is not"
+        return (
+            f"this proof needs a bounded smooth activation or a piecewise linear one, which {subject.activation} is not"
+        )
+    if grows(subject.activation) and subject.system.D.any():
+        return "with an activation that has no bound this proof is about networks without feedthrough (D = 0)"
     return None
 
 
@@ -72,7 +78,7 @@ def inputs_in_box(low: Array, high: Array) -> str:
 class Absorbed(ProofData):
     """``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the box of states; rows of
     ``backward``: rounds, depth, sweeps, cells and memory of linear bounds. With ``Y`` (n, n) and ``tau`` (m or m + p,)
-    the box is that around an ellipsoid.
+    the box is that around an ellipsoid. With ``falls`` (n,) it goes that far below zero, and ``r`` above.
     """
 
     low: Annotated[Input, BOX]
@@ -85,6 +91,7 @@ class Absorbed(ProofData):
     backward: AnyArray | None = None
     Y: Metric | None = None
     tau: AnyArray | None = None
+    falls: State | None = None
 
     @property
     def settled(self) -> int:
@@ -103,6 +110,12 @@ class Absorbed(ProofData):
                 f"(which {does} after at most {longest} steps, V the largest h(0)^T Y^-1 h(0), and at once where V is "
                 "smaller),"
             )
+        if self.falls is not None:
+            return (
+                f"from step K on, {self.settled} steps after {satisfied} -{limit} falls_i <= h_i <= {limit} r_i for r "
+                f"and falls of the proof (which {does} after at most {longest} steps, V the largest h_i(0) / r_i or "
+                "-h_i(0) / falls_i, and at once where V is smaller),"
+            )
         box = f"|h_i| <= {limit} r_i"
         return (
             f"from step K on, {self.settled} steps after {satisfied} {box} for the r of the proof (which {does} after "
@@ -118,13 +131,16 @@ class Absorbed(ProofData):
         require((self.low <= self.high).all(), BOX.format(p=subject.inputs))
         require(self.steps <= MOST_STEPS and self.window <= MOST_WINDOW, "more steps than this checker makes")
         self._absorbs(subject)
-        tube = Tube(subject, self.low, self.high, wide_box(self.r, self.room), self.window)
+        box = wide_box(self.r, self.room), None if self.falls is None else wide_box(self.falls, self.room)
+        tube = Tube(subject, self.low, self.high, box[0], self.window, box[1])
         for _ in range(self.steps):
             tube.step()
             require(np.isfinite(tube.low).all() and np.isfinite(tube.high).all(), "the sets have no finite bounds")
-        states = kept_in(wide_box(self.r, self.room), tube.states())
+        states = kept_in(*box, tube.states())
         bounds = BackwardBounds(subject, self.low, self.high, (tube.low, tube.high), states)
-        for schedule in self._schedules():
+        schedules = self._schedules()
+        require(not (schedules and subject.system.D.any()), "bounds are not traced back through feedthrough")
+        for schedule in schedules:
             fits = schedule.histories(subject.inputs) <= MOST_HISTORIES and schedule.memory <= schedule.depth
             require(fits, "more histories of inputs than this checker follows")
             bounds.follow(schedule)
@@ -154,12 +170,31 @@ class Absorbed(ProofData):
         words = "share must lie in [0, 1), room be positive (zero where share is) and at most 1"
         require(0.0 <= q < 1.0 and 0.0 <= self.room <= 1.0 and (self.room > 0.0 or q == 0.0), words)
         require((1.0 + self.room) - 1.0 == self.room, "room must be a number that stays itself when one is added")
+        if self.falls is not None:
+            self._by_signs(subject, self.falls)
+            return
+        require(not grows(subject.activation), "an activation without a bound needs falls")
         if self.Y is not None or self.tau is not None:
             self._in_ellipsoid(subject)
             return
         kept, added = box_balance(subject, r, self.low, self.high)
         require((kept <= q * r * (1 - 1e-15)).all() if q else not kept.any(), "|A| r is not proved within share r")
         require((kept + added <= r * (1 - 1e-15)).all(), "a step may leave the box")
+
+    def _by_signs(self, subject: DrivenSystem, falls: Array) -> None:
+        """Prove that every trajectory enters ``-falls <= x <= r``, and none leaves it, by the signs of the weights.
+
+        Raises:
+            Refused: it is not proved.
+        """
+        require(self.Y is None and self.tau is None, "falls belong to no ellipsoid")
+        require(bool(activation(subject.activation).pieces), "falls are for piecewise linear activations")
+        require(not subject.system.D.any(), "falls are for networks without feedthrough")
+        require((falls > 0).all() and self.share > 0.0, "falls and share must be positive")
+        kept, added = signed_balance(subject, self.r, falls, self.low, self.high)
+        for side, own, more in zip((self.r, falls), kept, added):
+            require((own <= self.share * side * (1 - 1e-15)).all(), "what the weights keep is not within the share")
+            require((own + more <= side * (1 - 1e-15)).all(), "a step may leave the box")
 
     def _in_ellipsoid(self, subject: DrivenSystem) -> None:
         """Prove that every trajectory enters ``x^T Y^-1 x <= 1 + room``, and that the box is around it.
@@ -191,9 +226,9 @@ def wide_box(r: Array, room: float) -> Array:
     return np.nextafter((1.0 + room) * r, np.inf) if room else r
 
 
-def kept_in(box: Array, states: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Bounds of states that never leave a box."""
-    return np.maximum(states[0], -box), np.minimum(states[1], box)
+def kept_in(box: Array, below: Array | None, states: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Bounds of states that never leave a box, which goes as far below zero as above where nothing else is said."""
+    return np.maximum(states[0], -(box if below is None else below)), np.minimum(states[1], box)
 
 
 def pushed(subject: DrivenSystem, low: Array, high: Array) -> tuple[Ball, Array]:

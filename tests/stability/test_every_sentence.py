@@ -112,6 +112,9 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a map in a box, from an ellipsoid": (
         MAP, "driven_lmi", {**DRIVEN, "share": 0.3, "room": 0.0625, "Y": np.eye(2)}, "driven_contraction", None,
     ),
+    "a map in a box, by signs": (
+        MAP, "driven_lmi", {**DRIVEN, "share": 0.3, "room": 0.0625, "falls": np.ones(2)}, "driven_contraction", None,
+    ),
     "equilibria in a box": (MAP, "driven_equilibrium", DRIVEN, "equilibrium_in_box", None),
     "where a map in a box ends": (MAP, "driven_bounds", {**DRIVEN, "diagonal": 1.23456}, "bounded_in_box", None),
     "where a leaky map in a box ends": (

@@ -97,6 +97,7 @@ def test_bent_data_are_refused(proved, changes, words) -> None:
         ([layer(2, 1, 1.0, 0), layer(2, 2, 1.0, 1, leak=0.5)], "linear part"),
         ([layer(2, 1, 1.0, 0), replace(layer(2, 2, 1.0, 1), activation="relu")], "one activation"),
         ([layer(2, 1, 1.0, 0), small_cell("gru", box=None)], "without gates"),
+        ([replace(layer(2, k, 0.1, k), activation="relu") for k in (1, 2)], "has a bound"),
     ],
 )
 def test_stacks_that_it_is_not_about(layers, words) -> None:
