@@ -49,6 +49,7 @@ NEW: tuple[tuple[str, str, Callable[[dict[str, Any]], bool]], ...] = (
     ("stability.analysis.curvature.density", "opinion_on", lambda told: True),  # PyHessian's
     ("stability.analysis.attacks.steps", "parameter_noise_sweep", lambda told: True),
     ("stability.analysis.radius.certified", "logit_gain", lambda told: not APART.certified),
+    ("stability.analysis.radius.certified", "_from_gain", lambda told: not APART.certified),  # its proof, checked
     ("stability.analysis.attacks.steps", "deepfool", lambda told: told.get("norm") == "linf"),
     (
         "stability.analysis.attacks.steps",

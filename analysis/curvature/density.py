@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,8 +150,7 @@ def spectral_density(
     width = None if sigma is None else check_number("sigma", sigma, strict=True)
     with hessian_of(model, x, y, loss, parameters, batch_size) as operator:
         rng = np.random.default_rng(seed)
-        spaces = [operator.krylov(steps, rng) for _ in range(n_vectors)]
-        return _smoothed(operator, spaces, parameters, seed, points, width)
+        return _smoothed(operator, operator.krylovs(n_vectors, steps, rng), parameters, seed, points, width)
 
 
 def _smoothed(
@@ -220,14 +219,13 @@ def spectrum_of(
         >>> round(summary.lambda_max, 6), np.allclose(density.nodes, [1, 9]), operator.matvecs
         (9.0, True, 6)
     """
-    rng, search = np.random.default_rng(seed), Search(steps, 1e-3, probes, seed)
-    first = operator.krylov(steps, rng)
+    search = Search(steps, 1e-3, probes, seed)
+    spaces = operator.krylovs(probes, steps, np.random.default_rng(seed))
     beside = np.random.default_rng(seed)
     beside.standard_normal(operator.size)  # the start of the space, which the trace's probes come after
-    summary = summary_of(operator, ends_and_trace(operator, first, probes, beside), search, "lanczos", parameters)
-    return summary, _smoothed(
-        operator, [first, *(operator.krylov(steps, rng) for _ in range(probes - 1))], parameters, seed
-    )
+    others = sum(space.steps for space in spaces[1:])
+    summary = summary_of(operator, ends_and_trace(operator, spaces[0], probes, beside), search, "lanczos", parameters)
+    return replace(summary, matvecs=operator.matvecs - others), _smoothed(operator, spaces, parameters, seed)
 
 
 @step("hessian")

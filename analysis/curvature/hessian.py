@@ -83,19 +83,15 @@ def _trace(
     known = float(krylov.diagonal.sum())
     if krylov.steps == operator.size:
         return known, 0.0, 0
-    values = []
-    for _ in range(samples):
-        g = rng.choice([-1.0, 1.0], operator.size)
-        g -= krylov.basis.T @ (krylov.basis @ g)
-        values.append(float(g @ operator.matvec(g)))
-    mean, error, _ = sample_mean(values)
+    probes = np.stack([rng.choice([-1.0, 1.0], operator.size) for _ in range(samples)])
+    probes -= (probes @ krylov.basis.T) @ krylov.basis
+    values = (probes * operator.matvecs_of(probes)).sum(axis=1)
+    mean, error, _ = sample_mean([float(value) for value in values])
     return known + mean, error, samples
 
 
-def _residual(operator: HessianOperator, v: Vector) -> tuple[float, float]:
-    """Rayleigh quotient of the unit vector ``v`` and ``|H v - theta v|``."""
-    v = v / np.linalg.norm(v)
-    product = operator.matvec(v)
+def _residual(v: Vector, product: Vector) -> tuple[float, float]:
+    """Rayleigh quotient of the unit vector ``v``, by its product, and ``|H v - theta v|``."""
     theta = float(v @ product)
     return theta, float(np.linalg.norm(product - theta * v))
 
@@ -115,8 +111,9 @@ def ends_and_trace(operator: HessianOperator, krylov: Krylov, samples: int, rng:
         rng: of these probes.
     """
     _, vectors = krylov.ritz()
-    smallest = _residual(operator, vectors[:, 0] @ krylov.basis)
-    largest = _residual(operator, vectors[:, -1] @ krylov.basis)
+    ends = vectors[:, [0, -1]].T @ krylov.basis
+    ends /= np.linalg.norm(ends, axis=1, keepdims=True)
+    smallest, largest = map(_residual, ends, operator.matvecs_of(ends))
     return Estimates(largest, smallest, _trace(operator, krylov, samples, rng))
 
 

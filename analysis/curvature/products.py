@@ -21,9 +21,11 @@ from stability.errors import ConfigurationError, DimensionError, NonFiniteError,
 from ..guard import as_tensor, check_int, check_kind, check_model, untouched
 from ..kernels.swap import written_out
 from ..memory import kept_memory
-from .lanczos import Krylov, lanczos, random_direction
+from .lanczos import Krylov, lanczos, lanczos_together, random_direction
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
+_NUMBERS, _MOST = 2**24, 8
+"""In an array of all times and of all directions of which products are taken at once; and so many of these at most."""
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -163,6 +165,7 @@ class HessianOperator:
         self.size = sum(p.numel() for p in self.parameters)
         self.matvecs = 0
         self._graph: list[Tensor] | None = None
+        self._together = 1
         self.loss, self.gradient = self._check_deterministic()
         self.written_out = self._try_kernels()
         if self._graph is None and self._is_one_batch:
@@ -177,6 +180,11 @@ class HessianOperator:
         """``lanczos`` from a random direction; what falls below the parameters' precision is noise."""
         start = random_direction(self.size, rng)
         return lanczos(self.matvec, start, steps, tol=tol, noise=10 * self.precision)
+
+    def krylovs(self, count: int, steps: int, rng: np.random.Generator) -> list[Krylov]:
+        """So many of them, one after another from the generator, their products taken together."""
+        starts = [random_direction(self.size, rng) for _ in range(count)]
+        return lanczos_together(self.matvecs_of, starts, steps, noise=10 * self.precision)
 
     @property
     def _is_one_batch(self) -> bool:
@@ -197,13 +205,18 @@ class HessianOperator:
         if not kernels.used:
             self._graph = gradients if self._is_one_batch else None
             return False
-        plain_loss, plain = self._gradient_graph(x, y, again=False)
-        found, expected = self._flatten(gradients), self._flatten(plain)
+        if self._is_one_batch:
+            plain_loss, expected = self.loss, self.gradient
+        else:
+            value, plain = self._gradient_graph(x, y, again=False)
+            plain_loss, expected = float(value), self._flatten(plain)
+        found = self._flatten(gradients)
         tolerance = self.precision**0.5
         same = np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
-        if not same or abs(float(loss) - float(plain_loss)) > tolerance * abs(float(plain_loss)):
+        if not same or abs(float(loss) - plain_loss) > tolerance * abs(plain_loss):
             return False
         self._graph = gradients if self._is_one_batch else None
+        self._together = min(_MOST, _NUMBERS // kernels.numbers) if kernels.together else 1
         return True
 
     def _gradient_graph(self, x: Tensor, y: Tensor, again: bool = True) -> tuple[Tensor, list[Tensor]]:
@@ -282,9 +295,46 @@ class HessianOperator:
                 count += len(x)
         return total / count
 
+    def matvecs_of(self, V: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``H v`` of each row of ``V (k, n)``: several at once where the kernels can, which takes less time.
+
+        As many go together as keep ``2^24`` numbers in an array of all times; memory grows with them.
+        """
+        if self._together < 2 or len(V) < 2 or self._graph is None:
+            return np.stack([self.matvec(v) for v in V])
+        parts = np.array_split(V, -(-len(V) // self._together))
+        return np.concatenate([self._products(self._graph, part) for part in parts])
+
+    def _products(self, graph: list[Tensor], V: NDArray[np.float64]) -> NDArray[np.float64]:
+        sizes, whole = [p.numel() for p in self.parameters], torch.from_numpy(np.ascontiguousarray(V))
+        pieces = [
+            part.reshape(len(V), *p.shape).to(p.device, p.dtype)
+            for part, p in zip(whole.split(sizes, dim=1), self.parameters)
+        ]
+        live = [(g, d) for g, d in zip(graph, pieces) if g.requires_grad]
+
+        def product(*directions: Tensor) -> tuple[Tensor, ...]:
+            return torch.autograd.grad(
+                [g for g, _ in live],
+                self.parameters,
+                grad_outputs=directions,
+                retain_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+
+        try:
+            with torch.enable_grad():
+                found = torch.vmap(product)(*(d for _, d in live))
+        except RuntimeError:  # something of the model or of the loss takes one direction at a time
+            self._together = 1
+            return np.stack([self.matvec(v) for v in V])
+        self.matvecs += len(V)
+        return torch.cat([t.detach().to("cpu", torch.float64).reshape(len(V), -1) for t in found], 1).numpy()
+
     def dense(self) -> NDArray[np.float64]:
         """The matrix ``(n, n)``, symmetrised, by n products."""
-        columns = np.stack([self.matvec(row) for row in np.eye(self.size)])
+        columns = self.matvecs_of(np.eye(self.size))
         return (columns + columns.T) / 2
 
 

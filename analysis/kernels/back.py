@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,27 +74,35 @@ class Sums:
         states: ``(rows, n)``.
         h0: what is before them; ``None`` for zero.
         channels: ``(rows, m)``.
-        M: whose gradient is wanted; or none.
-        B: likewise.
+        wanted: ``M`` and ``B``, whose gradients are wanted; or none.
+        count: directions.
     """
 
-    def __init__(self, states: Tensor, h0: Tensor | None, channels: Tensor, M: Tensor | None, B: Tensor | None) -> None:
+    def __init__(
+        self,
+        states: Tensor,
+        h0: Tensor | None,
+        channels: Tensor,
+        wanted: tuple[Tensor | None, Tensor | None],
+        count: int,
+    ) -> None:
         self.states, self.h0, self.channels = states, h0, channels
-        self.by_M, self.by_B = (None if part is None else torch.zeros_like(part) for part in (M, B))
+        self.by_M, self.by_B = (None if part is None else part.new_zeros(count, *part.shape) for part in wanted)
 
     def add(self, tree: Prefixes, t: int, before: Tensor, l: Tensor) -> None:
         """The terms of a time; ``before`` is ``e_t`` on the rows of the time before."""
         h = tree.at(t - 1, self.states) if t else self.h0
         if self.by_M is not None and h is not None:
-            self.by_M.addmm_(before.mT, h)
+            self.by_M.flatten(0, 1).addmm_(before.mT, h)
         if self.by_B is not None:
-            self.by_B.addmm_(l.mT, tree.at(t, self.channels))
+            self.by_B.flatten(0, 1).addmm_(l.flatten(1).mT, tree.at(t, self.channels))
 
 
 class Back(NamedTuple):
-    """Of a way back: ``delta``; ``lambda`` and ``B^T lambda``, if they are kept; ``e`` where it is multiplied.
+    """Of a way back, ``(rows, k, n)``: ``delta``; ``lambda`` and ``B^T lambda``, if they are kept; ``e`` of a time.
 
-    ``later[t]`` is ``e_{t+1}`` on the rows of ``t``, ``start`` is ``e_1`` on those of ``h_0``, ``first`` its cotangent.
+    ``later[t]`` is ``e_{t+1}`` on the rows of ``t``, the directions side by side; ``start`` is ``e_1`` on those of
+    ``h_0``, ``first`` its cotangent.
     """
 
     delta: Tensor
@@ -117,61 +125,75 @@ class _Rooms(NamedTuple):
 def _rooms(tree: Prefixes, delta: Tensor, matrices: tuple[bool, Tensor, Tensor | None], kept: bool) -> _Rooms:
     """For all times where ``lambda`` is kept, else for two times in turns."""
     _, M, B = matrices
-    (k, n), m = M.shape, delta.shape[1]
+    (size, n), (_, k, m) = M.shape, delta.shape
 
     def room(width: int) -> tuple[Tensor, Sequence[Tensor]]:
         if kept:
-            whole = delta.new_empty(len(delta), width)
+            whole = delta.new_empty(len(delta), k, width)
             return whole, tree.cut(whole)
-        whole = delta.new_empty(2, max(tree.sizes), width)
+        whole = delta.new_empty(2, max(tree.sizes), k, width)
         return whole, [whole[t % 2, :size] for t, size in enumerate(tree.sizes)]
 
-    if k > m:
-        e, es = room(k)
-        lam, lams = e[..., :n], [part[:, :n] for part in es]
-    else:  # nothing but delta
-        (lam, lams), es = room(n), tree.cut(delta)
+    lam, lams = room(n)
+    es = tree.cut(delta) if size == m else room(size)[1]  # nothing but delta
     steep, steeps = (lam, lams) if B is None else room(m)
     return _Rooms(es, lams, steeps, (lam, steep))
 
 
-def pull(out: Tensor, after: tuple[Tensor, Tensor], before: tuple[Any, Any] | None, behind: Tensor | None) -> None:
-    """Write the sum of one or two products, and ``behind``."""
-    torch.mm(*after, out=out)
+def pull(
+    out: Tensor, after: tuple[Tensor, Tensor], before: tuple[Tensor, Tensor] | None, behind: Tensor | None
+) -> None:
+    """Write for rows and directions ``(rows, k, n)`` the sum of one or two products, and ``behind``.
+
+    Args:
+        out: contiguous.
+        after: ``(rows, k m)`` and the matrix ``(m, n)`` that each direction is multiplied with.
+        before: ``(rows, m)`` and the matrices ``(m, k n)`` of all directions.
+        behind: ``(rows, k, n)``.
+    """
+    rows, M = after
+    torch.mm(rows.reshape(-1, len(M)), M, out=out.flatten(0, 1))
     if before is not None:
-        out.addmm_(*before)
+        out.flatten(1).addmm_(*before)
     if behind is not None:
         out.add_(behind)
+
+
+def side_by_side(turned: Tensor) -> Tensor:
+    """Matrices ``(k, m, n)`` as one ``(m, k n)``."""
+    return turned.movedim(0, 1).flatten(1).contiguous()
 
 
 def way_back(
     kind: Map,
     tree: Prefixes,
     slope: Tensor,
-    grads: tuple[Tensor | None, Tensor | None, Tensor | None],
+    grads: tuple[Tensor | None, ...],
     matrices: tuple[bool, Tensor, Tensor | None],
     sums: Sums,
     also: tuple[Back, Tensor] | None = None,
     kept: bool = False,
 ) -> Back:
-    """The gradient's recurrence from cotangents of all states, of the last ones and of ``z``.
+    """The gradient's recurrence from cotangents of all states, of the last ones and of ``z``, in k directions at once.
 
     Args:
         kind: of the step.
         tree: rows of each time.
         slope: ``phi'(z)``.
-        grads: any of them may be none.
+        grads: ``(rows, k, ...)``, any of them may be none.
         matrices: whether there is an ``h_0``, ``M``, ``B``.
         sums: the gradients by these, which are added to.
-        also: an earlier way back, and ``Omega``: ``Omega^T e_{t+1}`` of that one is added to ``lambda_t``.
+        also: an earlier way back in one direction, and ``Omega (k, rows of M, n)``: ``Omega^T e_{t+1}`` of that one is
+            added to ``lambda_t``.
         kept: whether ``lambda`` and ``e`` are kept for all times.
     """
     g_last = grads[1]
     g, g_z = (None if part is None else tree.cut(part) for part in (grads[0], grads[2]))
     has_start, M, B = matrices
-    earlier, turn = also or (None, None)
+    k = next(part.shape[1] for part in grads if part is not None) if also is None else len(also[1])
+    earlier, turn = (None, None) if also is None else (also[0], side_by_side(also[1]))
     n, m = M.shape[1], slope.shape[1]
-    delta = torch.empty_like(slope)
+    delta = slope.new_empty(len(slope), k, m)
     rooms = _rooms(tree, delta, matrices, kept)
     stepped, keep = stepped_by(kind, M, m)
     later: list[Tensor] = []
@@ -179,23 +201,25 @@ def way_back(
     parts = [*zip(range(len(tree.sizes)), rooms.lam, rooms.e, tree.cut(delta), tree.cut(slope), rooms.steep)]
     for t, l, e_t, d_t, s_t, mu in reversed(parts):
         if later:
-            pull(l, (later[-1], stepped), earlier and (earlier.later[t], turn), behind)
+            before = None if earlier is None or turn is None else (earlier.later[t], turn)
+            pull(l, (later[-1], stepped), before, behind)
         else:
             l.zero_() if g_last is None else l.copy_(g_last)
         if g is not None:
             l.add_(g[t])
         if B is not None:
-            torch.mm(l, B, out=mu)
-        _steepened(mu, s_t, 1.0 if B is not None else kind.length, None if g_z is None else g_z[t], d_t)
-        if e_t is not d_t:
-            e_t[:, -m:].copy_(d_t)
-        later.append(tree.gathered(t, e_t))
+            torch.mm(l.flatten(0, 1), B, out=mu.flatten(0, 1))
+        _steepened(mu, s_t[:, None], 1.0 if B is not None else kind.length, None if g_z is None else g_z[t], d_t)
+        if len(M) > m:
+            e_t[..., :n].copy_(l)
+            e_t[..., n:].copy_(d_t)
+        later.append(tree.gathered(t, e_t).flatten(1))
         behind = tree.gathered(t, l) if keep else None
         sums.add(tree, t, later[-1], l)
     start, first = later.pop(), None
     if has_start:
-        first = start.new_empty(len(start), n)
-        pull(first, (start, stepped), earlier and (earlier.start, turn), behind)
+        first = slope.new_empty(len(start), k, n)
+        pull(first, (start, stepped), None if earlier is None or turn is None else (earlier.start, turn), behind)
     return Back(delta, *rooms.kept, later[::-1], start, first)
 
 

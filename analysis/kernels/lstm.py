@@ -28,7 +28,7 @@ from torch import Tensor
 
 from .lstm_back import curves_of, factors_of, quarters, tangent_of, way_back
 from .prefixes import Prefixes, apart
-from .products import no_third
+from .products import FIRST, ROWS, along, no_third
 
 
 class _Cells(torch.autograd.Function):
@@ -76,9 +76,15 @@ class _Cells(torch.autograd.Function):
                 no_third(first_order=False)
             fixed = (tree, wanted, ctx.factors, gates, tau, ctx.differentiated)
             return None, *_Adjoint.apply(fixed, g_h, g_c, states, memory, z, still, h0, c0, R)
-        also = None if turned is None else (ctx.differentiated[0], turned)
-        back = way_back(tree, ctx.factors, (g_h, g_c, g_z), (states, h0), (R, wanted), also)
-        return None, back.delta, back.first, back.first_c, back.by_R
+        factors = ctx.factors
+
+        def run(g_h: Any, g_c: Any, g_z: Any, turned: Any) -> tuple[Tensor | None, ...]:
+            also = None if turned is None else (ctx.differentiated[0], turned)
+            back = way_back(tree, factors, (g_h, g_c, g_z), (states, h0), (R, wanted), also)
+            return back.delta, back.first, back.first_c, back.by_R
+
+        axes = (ROWS, ROWS, ROWS, FIRST)
+        return None, *along(run, axes, (ROWS, ROWS, ROWS, FIRST), g_h, g_c, g_z, turned)
 
 
 class _Adjoint(torch.autograd.Function):
@@ -93,14 +99,16 @@ class _Adjoint(torch.autograd.Function):
         g_h, g_c, states, _, _, _, h0, _, R = tensors
         if differentiated:
             raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
-        back = way_back(tree, factors, (g_h, g_c, None), (states, h0), (R, wanted), kept=True)
-        out = back.delta.clone()  # what goes out is not kept: no cycle
+        whole = (None if part is None else part.unsqueeze(ROWS) for part in (g_h, g_c, None))
+        back = way_back(tree, factors, (*whole,), (states, h0), (R, wanted), kept=True)
+        out = back.delta[:, 0].clone()  # what goes out is not kept: no cycle
         differentiated.append(back)
         ctx.set_materialize_grads(False)
         ctx.tree, ctx.back, ctx.factors, ctx.curves = tree, back, factors, None
         ctx.read = (g_h is not None, g_c is not None)
         ctx.save_for_backward(gates, tau, states, h0, R)
-        return out, back.first, back.first_c, back.by_R
+        first = (None if part is None else part[:, 0] for part in (back.first, back.first_c))
+        return out, *first, None if back.by_R is None else back.by_R[0]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -109,10 +117,16 @@ class _Adjoint(torch.autograd.Function):
         tree, back, factors = ctx.tree, ctx.back, ctx.factors
         if ctx.curves is None:
             ctx.curves = curves_of(tree, gates, tau, back, factors)
-        moved = tangent_of(tree, cotangents, (states, h0), factors, ctx.curves, back, R, ctx.read)
-        read_h, read_c = ctx.read
-        to_g = moved.p if read_h else None, moved.q if read_c else None
-        return None, *to_g, None, moved.to_memory, moved.to_z, cotangents[3], None, moved.to_c0, moved.to_R
+        curves, read = ctx.curves, ctx.read
+
+        def run(*cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+            moved = tangent_of(tree, cotangents, (states, h0), factors, curves, back, R, read)
+            to_g = moved.p if read[0] else None, moved.q if read[1] else None
+            return *to_g, moved.to_memory, moved.to_z, moved.to_c0, moved.to_R
+
+        axes = (ROWS, ROWS, ROWS, FIRST)
+        *to_g, to_memory, to_z, to_c0, to_R = along(run, axes, (ROWS,) * 6, *cotangents)
+        return None, *to_g, None, to_memory, to_z, cotangents[3], None, to_c0, to_R
 
 
 def lstm_states(

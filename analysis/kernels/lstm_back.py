@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .back import pull
+from .back import pull, side_by_side
 from .prefixes import Prefixes
 from .products import image_of
 
@@ -47,9 +47,10 @@ def factors_of(tree: Prefixes, gates: Tensor, tau: Tensor, memory: Tensor, c0: T
 
 
 class GatedBack(NamedTuple):
-    """Of a way back: ``delta``; ``lambda`` and ``mu``, if they are kept; ``later[t]``, ``delta_{t+1}`` on rows of t.
+    """Of a way back, ``(rows, k, n)``: ``delta``; ``lambda`` and ``mu``, if they are kept.
 
-    ``start`` is ``delta_1`` on the rows of ``h_0``; ``first`` and ``first_c`` are cotangents of the start.
+    ``later[t]`` is ``delta_{t+1}`` on the rows of t, the directions side by side; ``start`` is ``delta_1`` on those of
+    ``h_0``; ``first`` and ``first_c`` are cotangents of the start; ``by_R`` is ``(k, 4 n, n)``.
     """
 
     delta: Tensor
@@ -65,13 +66,13 @@ class GatedBack(NamedTuple):
 def way_back(
     tree: Prefixes,
     factors: Factors,
-    grads: tuple[Tensor | None, Tensor | None, Tensor | None],
+    grads: tuple[Tensor | None, ...],
     seen: tuple[Tensor, Tensor | None],
     R: tuple[Tensor, bool],
     also: tuple[GatedBack, Tensor] | None = None,
     kept: bool = False,
 ) -> GatedBack:
-    """The gradient's recurrence from cotangents of ``h``, ``c`` and ``z``, any of which may be none.
+    """The gradient's recurrence from cotangents ``(rows, k, ...)`` of ``h``, ``c`` and ``z``, any of which may be none.
 
     Args:
         tree: rows of each time.
@@ -79,21 +80,24 @@ def way_back(
         grads: the cotangents.
         seen: the states, and ``h_0``.
         R: the matrix, and whether its gradient is wanted.
-        also: an earlier way back, and ``Omega``: ``Omega^T delta_{t+1}`` of that one is added to ``lambda_t``.
+        also: an earlier way back in one direction, and ``Omega (k, 4 n, n)``: ``Omega^T delta_{t+1}`` of that one is
+            added to ``lambda_t``.
         kept: whether ``lambda`` and ``mu`` are kept for all times.
     """
     g_h, g_c, g_z = (None if part is None else tree.cut(part) for part in grads)
     K, (states, h0) = factors.K, seen
-    delta, (lam, lams), (mu, mus) = torch.empty_like(K), *(_room(tree, factors.E, kept) for _ in range(2))
-    by_R = torch.zeros_like(R[0]) if R[1] else None
+    count = next(part.shape[1] for part in grads if part is not None) if also is None else len(also[1])
+    delta = K.new_empty(len(K), count, K.shape[1])
+    (lam, lams), (mu, mus) = (_room(tree, factors.E, count, kept) for _ in range(2))
+    by_R = R[0].new_zeros(count, *R[0].shape) if R[1] else None
     split = (4, R[0].shape[1])
     later: list[Tensor] = []
-    behind, (earlier, turn) = None, also or (None, None)
-    cuts = [tree.cut(part) for part in (delta, delta.unflatten(1, split), K.unflatten(1, split))]
-    cuts += [tree.cut(part) for part in (factors.E, factors.forget)]
+    behind, (earlier, turn) = None, (None, None) if also is None else (also[0], side_by_side(also[1]))
+    cuts = [tree.cut(part) for part in (delta, delta.unflatten(2, split), K.unflatten(1, split)[:, None])]
+    cuts += [tree.cut(part[:, None]) for part in (factors.E, factors.forget)]
     for t, l, m, d, by_gate, k, e_t, f_t in reversed([*zip(range(len(tree.sizes)), lams, mus, *cuts)]):
         if later:
-            pull(l, (later[-1], R[0]), earlier and (earlier.later[t], turn), None)
+            pull(l, (later[-1], R[0]), None if earlier is None or turn is None else (earlier.later[t], turn), None)
         else:
             l.zero_()
         _add(l, t, g_h)
@@ -101,27 +105,27 @@ def way_back(
         if behind is not None:
             m.add_(behind)
         _add(m, t, g_c)
-        torch.mul(k[:, :3], m[:, None], out=by_gate[:, :3])
-        torch.mul(k[:, 3], l, out=by_gate[:, 3])
+        torch.mul(k[:, :, :3], m[:, :, None], out=by_gate[:, :, :3])
+        torch.mul(k[:, :, 3], l, out=by_gate[:, :, 3])
         _add(d, t, g_z)
-        later.append(tree.gathered(t, d))
+        later.append(tree.gathered(t, d).flatten(1))
         behind = tree.gathered(t, f_t * m)
         h = tree.at(t - 1, states) if t else h0
         if by_R is not None and h is not None:
-            by_R.addmm_(later[-1].mT, h)
+            by_R.flatten(0, 1).addmm_(later[-1].mT, h)
     start, first = later.pop(), None
     if h0 is not None:
-        first = torch.empty_like(h0)
-        pull(first, (start, R[0]), earlier and (earlier.start, turn), None)
+        first = h0.new_empty(len(h0), count, h0.shape[1])
+        pull(first, (start, R[0]), None if earlier is None or turn is None else (earlier.start, turn), None)
     return GatedBack(delta, lam, mu, later[::-1], start, first, None if factors.before[0] is None else behind, by_R)
 
 
-def _room(tree: Prefixes, like: Tensor, kept: bool) -> tuple[Tensor, list[Tensor]]:
-    """Where a recurrence writes: for all times, or for two in turns."""
+def _room(tree: Prefixes, like: Tensor, count: int, kept: bool) -> tuple[Tensor, list[Tensor]]:
+    """Where a recurrence writes in so many directions: for all times, or for two in turns."""
     if kept:
-        whole = torch.empty_like(like)
+        whole = like.new_empty(len(like), count, like.shape[1])
         return whole, [*tree.cut(whole)]
-    whole = like.new_empty(2, max(tree.sizes), like.shape[1])
+    whole = like.new_empty(2, max(tree.sizes), count, like.shape[1])
     return whole, [whole[t % 2, :size] for t, size in enumerate(tree.sizes)]
 
 
@@ -134,7 +138,7 @@ def _add(out: Tensor, t: int, parts: object) -> None:
 class Tangent(NamedTuple):
     """``p`` and ``q``, if they are kept, and what the curvature of gates and ``tau`` sends to ``z``, ``c``, ``c0``.
 
-    ``by_R`` is what the change of the start and the states sends to ``R``.
+    ``to_R (4 n, k, n)`` is what the change of the start and the states sends to ``R``.
     """
 
     p: Tensor
@@ -160,7 +164,7 @@ class Curves(NamedTuple):
 
 def curves_of(tree: Prefixes, gates: Tensor, tau: Tensor, back: GatedBack, factors: Factors) -> Curves:
     """The factors for a way back that was kept."""
-    lam, mu = back.lam, back.mu
+    lam, mu = back.lam[:, 0], back.mu[:, 0]
     i, f, g, o = quarters(gates)
     own = torch.empty_like(gates)
     di, df, _, do = quarters(gates - gates * gates)
@@ -187,11 +191,12 @@ def tangent_of(
     R: Tensor,
     kept: tuple[bool, bool],
 ) -> Tangent:
-    """The tangent of the states; ``u_t`` is at hand during its step alone.
+    """The tangent of the states in k directions; ``u_t`` is at hand during its step alone.
 
     Args:
         tree: rows of each time.
-        along: change of the drive, of ``h_0``, of ``c_0`` and of ``R`` (``Omega``); any may be none.
+        along: change of the drive, of ``h_0``, of ``c_0``, ``(rows, k, ...)``, and of ``R``: ``Omega (k, 4 n, n)``; any
+            may be none.
         seen: the states, and ``h_0``.
         factors: of the steps.
         curves: likewise.
@@ -200,18 +205,21 @@ def tangent_of(
         kept: whether ``p`` and ``q`` are kept for all times.
     """
     pulse, p, q, turned = along
-    (tangent, ps), (inner, qs) = (_room(tree, factors.E, keep) for keep in kept)
-    to_z, to_memory, to_R, to_c0 = torch.empty_like(factors.K), torch.empty_like(factors.E), torch.zeros_like(R), None
-    R_t, turn = R.mT.contiguous(), None if turned is None else turned.mT.contiguous()
-    room, other_room = R.new_empty(2, max(tree.sizes), len(R)).unbind()
+    count = len(turned) if turned is not None else next(part.shape[1] for part in along[:3] if part is not None)
+    (tangent, ps), (inner, qs) = (_room(tree, factors.E, count, keep) for keep in kept)
+    to_z, to_memory = (like.new_empty(len(like), count, like.shape[1]) for like in (factors.K, factors.E))
+    to_R, to_c0 = R.new_zeros(len(R), count, R.shape[1]), None
+    R_t, turn = R.mT.contiguous(), None if turned is None else turned.flatten(0, 1).mT.contiguous()
+    room, other_room = R.new_empty(2, max(tree.sizes), count, len(R)).unbind()
     pulses = None if pulse is None else tree.cut(pulse)
     states, memories, earlier = tree.cut(seen[0]), tree.cut(to_memory), [back.start, *back.later]
-    cuts = [tree.cut(part) for part in (factors.K, factors.E, factors.forget, to_z, *curves)]
+    cuts = [tree.cut(part[:, None]) for part in (factors.K, factors.E, factors.forget)]
+    cuts += [tree.cut(to_z), *(tree.cut(part[:, None]) for part in curves)]
     for t, (p_t, q_t, k, e_t, f_t, z, own, gate, memory, output, of_tau) in enumerate(zip(ps, qs, *cuts)):
         if p is not None:
-            to_R.addmm_(earlier[t].mT, p)
+            to_R.flatten(1).addmm_(earlier[t].mT, p.flatten(1))
         u = image_of(states[t - 1] if t else seen[1], turn, p, R_t, room)
-        u = torch.zeros_like(k) if u is None else tree.grown(t, u)
+        u = k.new_zeros(len(k), count, len(R)) if u is None else tree.grown(t, u)
         _add(u, t, pulses)
         scaled = torch.mul(u, k, out=other_room[: len(k)])
         k_i, k_f, k_g, k_o = quarters(scaled)

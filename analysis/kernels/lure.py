@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...models.scans.unrolled import FUSED
+from .activate import activate_
 from .back import Back, Map, Sums, bend_of, slope_of, stepped_by, way_back
 from .prefixes import Prefixes, apart
-from .products import image_of, no_third
+from .products import FIRST, ROWS, along, image_of, no_third
 
 
 class _Steps(torch.autograd.Function):
@@ -48,13 +48,12 @@ class _Steps(torch.autograd.Function):
         ctx: Any, kind: Map, tree: Prefixes, drive: Tensor, h0: Tensor | None, M: Tensor, B: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         n, m = M.shape[1], drive.shape[1]
-        phi_ = FUSED[kind.activation].phi_
         states, z, channels = drive.new_empty(len(drive), n), torch.empty_like(drive), torch.empty_like(drive)
         h, M_t = h0, M.mT.contiguous()
         for t, (d, z_t, c, out) in enumerate(zip(*(tree.cut(part) for part in (drive, z, channels, states)))):
             image = None if h is None else tree.grown(t, h @ M_t)
             z_t.copy_(d) if image is None else torch.add(image[:, -m:], d, out=z_t)
-            phi_(c.copy_(z_t), None)  # of these activations the way back needs no marks
+            activate_(kind.activation, c.copy_(z_t))
             if B is None:
                 torch.mul(c, kind.length, out=out)
             else:
@@ -80,10 +79,17 @@ class _Steps(torch.autograd.Function):
                 no_third(first_order=False)
             fixed = (ctx.kind, ctx.tree, wanted, ctx.differentiated)
             return None, None, *_Adjoint.apply(fixed, channels, slope, g, g_last, states, z, still, h0, M, B)
-        also = None if turned is None else (ctx.differentiated[0], turned)
-        sums = Sums(states, h0, channels, M if wanted[0] else None, B if wanted[1] else None)
-        back = way_back(ctx.kind, ctx.tree, slope, (g, g_last, g_z), (h0 is not None, M, B), sums, also)
-        return None, None, back.delta, back.first, sums.by_M, sums.by_B
+        kind, tree = ctx.kind, ctx.tree
+
+        def run(g: Any, g_last: Any, g_z: Any, turned: Any) -> tuple[Tensor | None, ...]:
+            count = next(part.shape[axis] for part, axis in zip((g, g_last, g_z, turned), axes) if part is not None)
+            also = None if turned is None else (ctx.differentiated[0], turned)
+            sums = Sums(states, h0, channels, (M if wanted[0] else None, B if wanted[1] else None), count)
+            back = way_back(kind, tree, slope, (g, g_last, g_z), (h0 is not None, M, B), sums, also)
+            return back.delta, back.first, sums.by_M, sums.by_B
+
+        axes = (ROWS, ROWS, ROWS, FIRST)
+        return None, None, *along(run, axes, (ROWS, ROWS, FIRST, FIRST), g, g_last, g_z, turned)
 
 
 class _Adjoint(torch.autograd.Function):
@@ -98,15 +104,18 @@ class _Adjoint(torch.autograd.Function):
         channels, slope, g, g_last, states, _, _, h0, M, B = tensors
         if differentiated:
             raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
-        sums = Sums(states, h0, channels, M if wanted[0] else None, B if wanted[1] else None)
-        back = way_back(kind, tree, slope, (g, g_last, None), (h0 is not None, M, B), sums, kept=True)
-        delta = back.delta.clone() if len(M) == slope.shape[1] else back.delta  # what goes out is not kept: no cycle
+        sums = Sums(states, h0, channels, (M if wanted[0] else None, B if wanted[1] else None), 1)
+        whole = (None if part is None else part.unsqueeze(ROWS) for part in (g, g_last, None))
+        back = way_back(kind, tree, slope, (*whole,), (h0 is not None, M, B), sums, kept=True)
+        delta = back.delta[:, 0]
+        delta = delta.clone() if len(M) == slope.shape[1] else delta  # what goes out is not kept: no cycle
         back = back._replace(delta=delta.new_empty(0))
         differentiated.append(back)
         ctx.set_materialize_grads(False)
         ctx.kind, ctx.tree, ctx.back, ctx.curve, ctx.read = kind, tree, back, None, (g is not None, g_last is not None)
         ctx.save_for_backward(channels, slope, states, h0, M, B)
-        return delta, back.first, sums.by_M, sums.by_B
+        first = None if back.first is None else back.first[:, 0]
+        return delta, first, *(None if part is None else part[0] for part in (sums.by_M, sums.by_B))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -115,30 +124,38 @@ class _Adjoint(torch.autograd.Function):
         back: Back = ctx.back
         channels, slope, states, h0, M, B = ctx.saved_tensors
         no_third(first_order=True)
-        by_drive, by_first, by_M, by_B = cotangents
         if ctx.curve is None and (bend := bend_of(kind.activation, channels)) is not None:
-            ctx.curve = bend.mul_(back.steep).mul_(kind.length if B is None else 1.0)
-        moved = Moved(by_drive, by_first, by_M, None if by_B is None else (channels, by_B))
-        to_M = torch.zeros_like(M)
-        room = slope.new_empty(2, max(tree.sizes), M.shape[1])  # where nobody asks for it but the next step
-        tangent = slope.new_empty(len(slope), M.shape[1]) if ctx.read[0] else None
-        ps = [room[t % 2, :size] for t, size in enumerate(tree.sizes)] if tangent is None else tree.cut(tangent)
-        turned, to_z = _tangent(kind, tree, (states, h0), moved, (slope, ctx.curve), (back, to_M), (M, B), ps)
-        if by_B is not None:
-            pulled = back.lam @ by_B
-            to_z = pulled.mul_(slope) if to_z is None else to_z.addcmul_(pulled, slope)
-        to_B = None if turned is None else back.lam.mT @ turned
-        to_last = ps[-1] if ctx.read[1] else None
-        return None, None, None, tangent, to_last, None, to_z, by_M, None, to_M, to_B
+            ctx.curve = bend.mul_(back.steep[:, 0]).mul_(kind.length if B is None else 1.0)
+        read, curve = ctx.read, ctx.curve
+
+        def run(by_drive: Any, by_first: Any, by_M: Any, by_B: Any) -> tuple[Tensor | None, ...]:
+            count = next(
+                part.shape[axis] for part, axis in zip((by_drive, by_first, by_M, by_B), axes) if part is not None
+            )
+            moved = Moved(by_drive, by_first, by_M, None if by_B is None else (channels, by_B))
+            to_M = M.new_zeros(len(M), count, M.shape[1])
+            room = slope.new_empty(2, max(tree.sizes), *to_M.shape[1:])  # where nobody asks for it but the next step
+            tangent = slope.new_empty(len(slope), *to_M.shape[1:]) if read[0] else None
+            ps = [room[t % 2, :size] for t, size in enumerate(tree.sizes)] if tangent is None else tree.cut(tangent)
+            turned, to_z = _tangent(kind, tree, (states, h0), moved, (slope, curve), (back, to_M), (M, B), ps)
+            if by_B is not None:
+                pulled = (back.lam[:, 0] @ by_B.movedim(0, 1).flatten(1)).unflatten(1, (count, -1))
+                to_z = pulled.mul_(slope[:, None]) if to_z is None else to_z.addcmul_(pulled, slope[:, None])
+            to_B = None if turned is None else (back.lam[:, 0].mT @ turned.flatten(1)).unflatten(1, (count, -1))
+            return tangent, ps[-1] if read[1] else None, to_z, to_M, to_B
+
+        axes = (ROWS, ROWS, FIRST, FIRST)
+        tangent, to_last, to_z, to_M, to_B = along(run, axes, (ROWS,) * 5, *cotangents)
+        return None, None, None, tangent, to_last, None, to_z, cotangents[2], None, to_M, to_B
 
 
 class Moved(NamedTuple):
-    """What a gradient is differentiated along.
+    """What a gradient is differentiated along, in k directions.
 
     Attributes:
-        pulse: ``omega``, ``(rows, m)``; or none.
+        pulse: ``omega``, ``(rows, k, m)``; or none.
         start: change of ``h_0``; or none.
-        of_M: ``Omega``; or none.
+        of_M: ``Omega``, ``(k, rows of M, n)``; or none.
         of_B: the channels, and the change of ``B``; or none.
     """
 
@@ -164,43 +181,51 @@ def _tangent(
     times the change of ``B`` are added to ``p`` by way of the part of ``A`` where there is one.
     """
     (slope, curve), (M, B) = factors, matrices
-    m, n = slope.shape[1], M.shape[1]
+    m, n, k = slope.shape[1], M.shape[1], onto[1].shape[1]
     stepped, keep = stepped_by(kind, M, m)
-    M_t, turn = stepped.mT.contiguous(), None if moved.of_M is None else moved.of_M.mT.contiguous()
-    turned = None if B is None else torch.empty_like(slope)
-    to_z = None if curve is None else torch.empty_like(curve)
+    M_t, turn = stepped.mT.contiguous(), None if moved.of_M is None else moved.of_M.flatten(0, 1).mT.contiguous()
+    turned = None if B is None else slope.new_empty(len(slope), k, m)
+    to_z = None if curve is None else slope.new_empty(len(slope), k, m)
     states, pulses, channels, curves, turneds, to_zs = (
         None if part is None else tree.cut(part)
         for part in (seen[0], moved.pulse, None if moved.of_B is None else moved.of_B[0], curve, turned, to_z)
     )
     assert states is not None
-    room = slope.new_empty(max(tree.sizes), len(M))
+    by_B = None if moved.of_B is None else moved.of_B[1].flatten(0, 1).mT.contiguous()
+    room, to_M = slope.new_empty(max(tree.sizes), k, len(M)), onto[1].flatten(1)
     h, p, earlier = seen[1], moved.start, [onto[0].start, *onto[0].later]
     for t, (s_t, out) in enumerate(zip(tree.cut(slope), ps)):
         if p is not None:
-            onto[1].addmm_(earlier[t].mT, p)
+            to_M.addmm_(earlier[t].mT, p.flatten(1))
         u = image_of(h, turn, p, M_t, room)
-        u = slope.new_zeros(len(s_t), len(M)) if u is None else tree.grown(t, u)
-        linear, v = u[:, :n] if len(M) > m else None, u[:, -m:]
+        u = slope.new_zeros(len(s_t), k, len(M)) if u is None else tree.grown(t, u)
+        linear, v = u[..., :n] if len(M) > m else None, u[..., -m:]
+        s_t = s_t[:, None]
         if pulses is not None:
             v.add_(pulses[t])
-        if channels is not None and moved.of_B is not None:
-            by_B = moved.of_B[1].mT
-            linear = channels[t] @ by_B if linear is None else linear.addmm_(channels[t], by_B)
-        if B is None:
-            if linear is None:
-                torch.mul(v, s_t, out=out).mul_(kind.length)
-            else:
-                torch.addcmul(linear, v, s_t, value=kind.length, out=out)
-        elif turneds is not None:
-            scaled = torch.mul(v, s_t, out=turneds[t])
-            torch.mm(scaled, B.mT, out=out) if linear is None else torch.addmm(linear, scaled, B.mT, out=out)
-        if curves is not None and to_zs is not None:
-            torch.mul(curves[t], v, out=to_zs[t])
+        if channels is not None and by_B is not None:
+            more = (channels[t] @ by_B).unflatten(1, (k, n))
+            linear = more if linear is None else linear.add_(more)
         if keep and p is not None:
-            out.add_(tree.grown(t, p))
+            before = tree.grown(t, p)
+            linear = before if linear is None else linear.add_(before)
+        _step((v, s_t), linear, kind.length if B is None else B, None if turneds is None else turneds[t], out)
+        if curves is not None and to_zs is not None:
+            torch.mul(curves[t][:, None], v, out=to_zs[t])
         h, p = states[t], out
     return turned, to_z
+
+
+def _step(
+    steep: tuple[Tensor, Tensor], linear: Tensor | None, B: Tensor | float, turned: Tensor | None, out: Tensor
+) -> None:
+    """Write ``linear + B (v s)``, with ``v s`` into ``turned`` where ``B`` is a matrix."""
+    v, s = steep
+    if not isinstance(B, Tensor) or turned is None:
+        torch.mul(v, s, out=out).mul_(B) if linear is None else torch.addcmul(linear, v, s, value=B, out=out)
+        return
+    scaled, flat = torch.mul(v, s, out=turned).flatten(0, 1), out.flatten(0, 1)
+    torch.mm(scaled, B.mT, out=flat) if linear is None else torch.addmm(linear.flatten(0, 1), scaled, B.mT, out=flat)
 
 
 def lure_states(

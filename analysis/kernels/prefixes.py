@@ -58,7 +58,7 @@ class Prefixes:
         if parents is None:
             return rows
         before = self.sizes[t - 1] if t else int(parents.max()) + 1
-        return rows.new_zeros(before, rows.shape[1]).index_add_(0, parents, rows)
+        return rows.new_zeros(before, *rows.shape[1:]).index_add_(0, parents, rows)
 
     def last(self, rows: Tensor) -> Tensor:
         """Rows of the last time ``(rows, n)`` as sequences ``(batch, n)``."""

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
+
+ROWS, FIRST = 1, 0
+"""Axes of the directions: behind the rows, ``(rows, k, n)``, or before a matrix, ``(k, m, n)``."""
 
 
 def rows(t: Tensor) -> Tensor:
@@ -12,14 +19,25 @@ def rows(t: Tensor) -> Tensor:
 
 
 def image_of(h: Tensor | None, turn: Tensor | None, p: Tensor | None, M_t: Tensor, room: Tensor) -> Tensor | None:
-    """``h turn + p M_t`` for rows, written into ``room``; ``None`` for zero, where a factor of each is none."""
-    parts = [(a, b) for a, b in ((h, turn), (p, M_t)) if a is not None and b is not None]
+    """``h turn + p M_t`` for rows and directions, written into ``room``; ``None`` for zero, where factors are none.
+
+    Args:
+        h: ``(rows, n)``.
+        turn: ``(n, k m)``.
+        p: ``(rows, k, n)``.
+        M_t: ``(n, m)``.
+        room: ``(rows or more, k, m)``.
+    """
+    parts = [part for part in (h if turn is not None else None, p) if part is not None]
     if not parts:
         return None
-    out = room[: len(parts[0][0])]
-    torch.mm(*parts[0], out=out)
-    for a, b in parts[1:]:
-        out.addmm_(a, b)
+    out = room[: len(parts[0])]
+    if h is not None and turn is not None:
+        torch.mm(h, turn, out=out.flatten(1))
+        if p is not None:
+            out.flatten(0, 1).addmm_(p.flatten(0, 1), M_t)
+    elif p is not None:
+        torch.mm(p.flatten(0, 1), M_t, out=out.flatten(0, 1))
     return out
 
 
@@ -31,3 +49,103 @@ def no_third(first_order: bool) -> None:
     """
     if torch.is_grad_enabled() or not first_order:
         raise NotImplementedError("these kernels are differentiable twice: a third derivative is not written out")
+
+
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """What is run, and where the directions are; one leaf for the engine, which takes apart tuples."""
+
+    run: Callable[..., Any]
+    axes: Sequence[int]
+    out_axes: Sequence[int]
+
+
+class _Along(torch.autograd.Function):
+    """A linear function of cotangents for several directions at once, where the engine is given several."""
+
+    @staticmethod
+    def forward(told: _Told, *tensors: Tensor | None) -> Any:
+        found = told.run(*(None if t is None else t.unsqueeze(axis) for t, axis in zip(tensors, told.axes)))
+        return tuple(None if t is None else t.squeeze(axis) for t, axis in zip(found, told.out_axes))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: there is no derivative of it."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, told: _Told, *tensors: Tensor | None) -> Any:
+        given = []
+        for t, axis, dim in zip(tensors, told.axes, in_dims[1:]):
+            if t is None or dim is not None:
+                given.append(None if t is None else t.movedim(dim, axis))
+            else:
+                shape = [*t.shape[:axis], info.batch_size, *t.shape[axis:]]
+                given.append(t.unsqueeze(axis).expand(shape))
+        found = told.run(*given)
+        return found, tuple(None if t is None else axis for t, axis in zip(found, told.out_axes))
+
+
+def along(
+    run: Callable[..., Sequence[Tensor | None]],
+    axes: Sequence[int],
+    out_axes: Sequence[int],
+    *tensors: Tensor | None,
+) -> tuple[Any, ...]:
+    """``run(*tensors)`` with an axis for directions, one of them or, inside a batch of cotangents, all at once.
+
+    Args:
+        run: linear; takes and gives tensors with an axis for the directions, or none.
+        axes: where each argument has that axis: ``ROWS`` or ``FIRST``.
+        out_axes: where each result has it.
+        *tensors: without that axis.
+
+    Returns:
+        The results without it.
+
+    Example:
+        >>> along(lambda v: (2.0 * v,), [ROWS], [ROWS], torch.ones(2, 3))[0].shape
+        torch.Size([2, 3])
+    """
+    return _Along.apply(_Told(run, axes, out_axes), *tensors)  # type: ignore[no-any-return]
+
+
+class _Product(torch.autograd.Function):
+    """``x M^T`` of rows that no derivative is taken by."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, M: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x @ M.mT
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return None, _Sum.apply(grads[0], x)
+        return None, *along(lambda g: ((g.flatten(1).mT @ x).unflatten(0, g.shape[1:]),), [ROWS], [FIRST], grads[0])
+
+
+class _Sum(torch.autograd.Function):
+    """``g^T x`` as a function of ``g``."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return g.mT @ x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        no_third(first_order=True)
+        run: Callable[..., Any] = lambda M: ((x @ M.flatten(0, 1).mT).unflatten(1, M.shape[:2]),)  # noqa: E731
+        return *along(run, [FIRST], [ROWS], grads[0]), None
+
+
+def times(x: Tensor, M: Tensor) -> Tensor:
+    """``x M^T``, differentiable twice by ``M``; for several directions at once one product.
+
+    Example:
+        >>> times(torch.ones(2, 3), torch.ones(1, 3)).tolist()
+        [[3.0], [3.0]]
+    """
+    return x @ M.mT if x.requires_grad else _Product.apply(x, M)  # type: ignore[no-any-return]

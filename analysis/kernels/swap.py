@@ -20,7 +20,7 @@ from .lstm import lstm_states
 from .lure import lure_states
 from .pieces import pooled, rectified
 from .prefixes import Prefixes, apart, joined
-from .products import rows
+from .products import rows, times
 
 _STEPPED = (
     "forward",
@@ -78,10 +78,10 @@ def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> _Run:
     In the coordinates ``h = B g`` the step has no ``B``: ``g+ = B^-1 A B g + phi(W B g + drive)``, a third fewer
     products. Where they would cost digits, the step stays as it is.
     """
-    mode.used = True
     prepared, start = layer.begin(x, state)
     tree, given, (start,) = _rows_of(x, start)
     drive = _driven(given, layer.weight_ih, layer.bias)
+    mode.ran(drive.numel())
     A, B, W = (cast(Any, None if M is None else M.mT) for M in prepared)
     kind = Map(layer.activation)
     if layer.time_step is not None:
@@ -110,8 +110,8 @@ def _rows_of(x: Tensor, *start: Tensor) -> tuple[Prefixes, Tensor, list[Tensor |
 def _driven(x: Tensor, U: Tensor, b: Tensor | None) -> Tensor:
     """``U x + b`` for rows: one product, also where it is differentiated, with the bias as a column of ``U``."""
     if b is None:
-        return x @ U.mT
-    return torch.cat([x, x.new_ones(len(x), 1)], 1) @ torch.cat([U, b[:, None]], 1).mT
+        return times(x, U)
+    return times(torch.cat([x, x.new_ones(len(x), 1)], 1), torch.cat([U, b[:, None]], 1))
 
 
 def _is_well_conditioned(B: Tensor) -> bool:
@@ -222,13 +222,17 @@ class _Swapped(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.used = False
+        self.used, self.together, self.numbers = False, True, 1
+
+    def ran(self, numbers: int) -> None:
+        """A kernel that takes several directions at once ran, with so many numbers for all times."""
+        self.used, self.numbers = True, max(self.numbers, numbers)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kernel = self.kernels.get(func)
         if kernel is None:
             return func(*args, **(kwargs or {}))
-        self.used = True
+        self.used, self.together = True, self.together and kernel is _lstm
         return kernel(func, *args, **(kwargs or {}))
 
 
@@ -243,7 +247,8 @@ def written_out(model: nn.Module) -> Iterator[_Swapped]:
         model: any module, which is left as it was.
 
     Yields:
-        What tells by ``used`` whether a kernel ran.
+        What tells by ``used`` whether a kernel ran, by ``together`` whether only such ran as take several directions at
+        once, and by ``numbers`` how much the largest of these keeps of a direction, as an array.
 
     Example:
         >>> from stability.models import ElmanRNN

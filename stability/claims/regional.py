@@ -8,6 +8,7 @@ fails.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -91,18 +92,8 @@ def _open(statement: str) -> Claim:
 
 def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) -> tuple[Array, float] | None:
     """The most stable equilibrium found, with its excess."""
-    rng = np.random.default_rng(seed)
-    n = driven.system.states
-    starts = [np.zeros(n)]
-    x, step = np.vstack([np.zeros(n), rng.normal(size=(5, n))]), natural_step(driven)
-    for _ in range(1500):
-        if deadline.over:
-            break
-        x = advance_many(driven, x, np.broadcast_to(u, (len(x), len(u))), step)
-    starts += [row for row in x if np.isfinite(row).all()]
-    starts += list(rng.normal(size=(6, n)))
     best: tuple[Array, float] | None = None
-    for start in starts:
+    for number, start in enumerate(_starts(driven, u, np.random.default_rng(seed), deadline)):
         if deadline.over:
             break
         found = newton(driven, start, u, deadline=deadline)
@@ -110,9 +101,23 @@ def _equilibrium(driven: DrivenSystem, u: Array, seed: int, deadline: Deadline) 
             size = float(excess(np.linalg.eigvals(driven.jacobian(found, u)), driven.system.is_discrete).max())
             if best is None or size < best[1]:
                 best = (found, size)
-        if best is not None and best[1] < 0 and start is starts[0]:
+        if best is not None and best[1] < 0 and number == 0:
             break
     return best
+
+
+def _starts(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: Deadline) -> Iterator[Array]:
+    """Zero, then where trajectories are after a while, then random states."""
+    n = driven.system.states
+    yield np.zeros(n)
+    x, step = np.vstack([np.zeros(n), rng.normal(size=(5, n))]), natural_step(driven)
+    held = np.broadcast_to(u, (len(x), len(u)))
+    for _ in range(1500):
+        if deadline.over:
+            break
+        x = advance_many(driven, x, held, step)
+    yield from (row for row in x if np.isfinite(row).all())
+    yield from rng.normal(size=(6, n))
 
 
 def _search(driven: DrivenSystem, u: Array, bound: float, rate: float | None, seed: int, deadline: Deadline) -> Claim:
