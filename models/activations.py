@@ -23,7 +23,7 @@ from stability.errors import ConfigurationError
 from stability.systems.activations import ACTIVATIONS
 from stability.systems.checks import as_choice
 
-from .options import TORCH_ACTIVATIONS
+from .options import GAIN, TORCH_ACTIVATIONS
 
 CHANNELWISE: dict[str, Callable[[Tensor], Tensor]] = {**TORCH_ACTIVATIONS, "identity": lambda z: z}
 LAYER_ACTIVATIONS = (*CHANNELWISE, "modrelu", "oplu")
@@ -51,7 +51,7 @@ def layer_activation(name: Any, size: int) -> str:
     Raises:
         ConfigurationError: an unknown name, or an odd size for an activation that acts on pairs.
     """
-    name = as_choice("activation", name, LAYER_ACTIVATIONS)
+    name = as_choice("activation", name, LAYER_ACTIVATIONS, GAIN)
     if name not in CHANNELWISE and size % 2:
         raise ConfigurationError(f"{name} acts on pairs: hidden_size must be even, got {size}")
     return name

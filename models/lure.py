@@ -20,7 +20,7 @@ from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation as lookup
 from stability.systems.checks import as_choice
 
-from .options import TORCH_ACTIVATIONS
+from .options import GAIN, TORCH_ACTIVATIONS
 from .recurrent import RecurrentLayer
 from .tensors import to_numpy
 
@@ -85,7 +85,7 @@ class LureLayer(RecurrentLayer):
 
     def __init__(self, input_size: int, hidden_size: int, *, activation: str) -> None:
         super().__init__(input_size, hidden_size)
-        self.activation = as_choice("activation", activation, TORCH_ACTIVATIONS)
+        self.activation = as_choice("activation", activation, TORCH_ACTIVATIONS, GAIN)
         self._phi: Callable[[Tensor], Tensor] = TORCH_ACTIVATIONS[activation]
 
     def prepare(self) -> Prepared:

@@ -15,6 +15,9 @@ from stability.systems.activations import ACTIVATIONS
 
 Made = TypeVar("Made")
 
+GAIN = ". One of other slopes, such as phi(z) = 3 tanh(z), is one of these with its gain in the weights that read it"
+"""What to do about an activation of other slopes."""
+
 TORCH_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "relu": torch.relu,

@@ -7,6 +7,7 @@ criterion is about becomes an ``OpaqueMap``, of which ``certify`` says so.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,7 +43,8 @@ class StepLayer(RecurrentLayer):
     """A recurrent layer made of one function: ``h+ = step(x, h)``.
 
     Args:
-        step: ``(x (batch, p), h (batch, n)) -> next h``; with ``held`` it gets the module first.
+        step: ``(x (batch, p), h (batch, n)) -> next h``; with ``held`` it gets the module first. A module is a step,
+            too, called as ``step(x, h)`` or, of a registered class, by its registered step; it is then what is held.
         input_size: ``p``.
         hidden_size: ``n``.
         held: the module whose weights the step uses, or a mapping of names to tensors and modules, which are trained
@@ -83,7 +85,8 @@ class StepLayer(RecurrentLayer):
         for what, value in (("step", step), ("initial", initial), ("matrices", matrices)):
             if not callable(value) and not (value is None and what != "step"):
                 raise ConfigurationError(f"{what} must be a function, got {type(value).__name__}")
-        self._bare = held is None
+        step, held, self._bare = _stepping(step, held)
+        _check_call(step, 2 if self._bare else 3)
         self.held = held if isinstance(held, nn.Module) else _holder(held or {})
         self._step, self._initial, self._matrices = step, initial, matrices
         self.name = name or (type(held).__name__ if isinstance(held, nn.Module) else "step")
@@ -145,6 +148,47 @@ class StepLayer(RecurrentLayer):
         """What was read from the step: a network, a system, or an ``OpaqueMap`` that says what stands in the way."""
         self.refuse_equation(continuous)
         return read_step(self, self.name)
+
+
+def _stepping(step: Callable[..., Any], held: Any) -> tuple[Callable[..., Any], Any, bool]:
+    """The step, what is held, and whether the step takes ``(x, h)`` alone; of a module both are the module itself.
+
+    Raises:
+        ConfigurationError: a module that cannot be called and is of no registered class.
+    """
+    from .cells import cell_of  # which makes such layers
+
+    if not isinstance(step, nn.Module) or not (held is None or held is step):
+        return step, held, held is None
+    known = cell_of(step)
+    if known is not None:
+        return known.step, step, False
+    if type(step).forward is nn.Module.forward:
+        name = type(step).__name__
+        raise ConfigurationError(
+            f"step is a {name}, which has no forward(x, h) that could be called: give its method, as "
+            f"StepLayer(lambda own, x, h: own.step(x, h), ..., held=module), or say register_cell({name})"
+        )
+    return lambda own, x, h: own(x, h), step, False
+
+
+def _check_call(step: Callable[..., Any], count: int) -> None:
+    """Refuse a function that does not take what a step is given.
+
+    Raises:
+        ConfigurationError: saying what it takes.
+    """
+    if not callable(step):
+        return
+    try:
+        said = inspect.signature(step)
+    except (TypeError, ValueError):  # a function of C says nothing
+        return
+    try:
+        said.bind(*range(count))
+    except TypeError as error:
+        given = "(x, h)" if count == 2 else "(held, x, h), since something is held"
+        raise ConfigurationError(f"the step is called as step{given}, and takes {said}: {error}") from error
 
 
 def _holder(values: Mapping[str, Any]) -> nn.Module:

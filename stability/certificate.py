@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from stability.errors import FileFormatError
 from stability.recovery import Recovery, memory_horizon, proved_pairs, recovery_time
-from stability.shown import Shown, draw_envelope, draw_margins, nothing_to_draw, number
+from stability.shown import Shown, briefly, draw_envelope, draw_margins, nothing_to_draw, number
 from stability.storage.documents import read_document
 from stability.storage.limits import CLAIMS
 from stability.storage.values import as_it_is, each, mapping, number_or_none, text, text_or_none, truth
@@ -94,7 +94,7 @@ class Finding(Shown):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Proof:
+class Proof(Shown):
     """The witness of a claim.
 
     Attributes:
@@ -108,9 +108,17 @@ class Proof:
     def __repr__(self) -> str:
         return f"<Proof: {self.kind}, {', '.join(sorted(self.data))}>"
 
+    def facts(self) -> list[tuple[str, str]]:
+        """Its theorem, and what its data are: shapes of arrays, numbers, words."""
+        return [("", self.kind), *((name, briefly(self.data[name])) for name in sorted(self.data))]
 
-@dataclass(frozen=True, eq=False)
-class Claim:
+    def rows(self) -> list[Mapping[str, Any]]:
+        """A row for each of its data: ``name``, ``value``."""
+        return [{"name": name, "value": text} for name, text in self.facts()[1:]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Claim(Shown):
     """One statement about the subject with its verdict and what stands behind it.
 
     A certified or refuted claim has a proof. What was only seen in floating point, two trajectories that were
@@ -140,6 +148,17 @@ class Claim:
             "value": finite_or_none(self.value),
             "proof": self.proof.kind if self.proof else None,
         }
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The sentence, its verdict and what stands behind it."""
+        value = [] if self.value is None else [("value", number(self.value))]
+        proof = [] if self.proof is None else [("by", self.proof.kind)]
+        answer = [("", self.name), ("", str(self.verdict)), ("evidence", str(self.evidence))]
+        return [*answer, *value, *proof, ("claim", self.statement)]
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """One row: ``name``, ``statement``, ``verdict``, ``evidence``, ``value``, ``proof``."""
+        return [self.summary()]
 
     @property
     def evidence(self) -> Evidence:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,17 +12,21 @@ from stability.certificate import Certificate, Verdict
 from stability.certify import certify
 from stability.errors import ConfigurationError, IllPosedError, UnsupportedError
 from stability.refute import refute as search
+from stability.shown import Shown, draw_factors, number
 from stability.solve.deadline import Deadline, TimeLimit
 from stability.statements import NO_SLOPES
 from stability.systems import LureSystem
 from stability.systems.subjects import as_subject
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 LARGEST = 2.0**30
 """A factor of the slopes beyond which nothing is asked; its inverse is the smallest."""
 
 
-@dataclass(frozen=True, eq=False)
-class GainMargin:
+@dataclass(frozen=True, eq=False, repr=False)
+class GainMargin(Shown):
     """By which factors the slopes of a Lur'e system may be multiplied.
 
     Attributes:
@@ -43,6 +47,19 @@ class GainMargin:
     def undecided(self) -> float:
         """Ratio of the two factors: 1 where the margin is known, larger where slopes between them are not decided."""
         return self.destabilising / self.certified if self.certified else float("inf")
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Both factors."""
+        return [("certified up to", number(self.certified)), ("destabilised from", number(self.destabilising))]
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """One row: ``certified``, ``destabilising``, ``undecided``."""
+        both = {"certified": self.certified, "destabilising": self.destabilising}
+        return [{**both, "undecided": self.undecided}]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Both factors on a line with what is not decided between them, see ``stability.shown.draw_factors``."""
+        return draw_factors(self.certified, self.destabilising, ax, "slopes that the proof holds for")
 
 
 def gain_margin(

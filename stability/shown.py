@@ -33,6 +33,17 @@ class Shown:
         """The rows of ``frame``."""
         raise NotImplementedError
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """What is said of it as a table, where there is nothing to draw.
+
+        Args:
+            ax: where to draw; a new figure without it.
+
+        Returns:
+            The axes.
+        """
+        return draw_facts(self.facts(), ax, type(self).__name__)
+
     def __repr__(self) -> str:
         said = (f"{name} {text}" if name else text for name, text in self.facts() if len(text) <= SHORT)
         return f"<{type(self).__name__}: {', '.join(said)}>"
@@ -65,6 +76,17 @@ def number(value: float | None) -> str:
     ('0.30000000000000004', 'none')
     """
     return "none" if value is None else repr(float(value))
+
+
+def briefly(value: Any) -> str:
+    """The shape of an array, the number of entries of a list or a mapping; anything else as it is.
+
+    >>> briefly(np.zeros((2, 3))), briefly([1, 2]), briefly("text")
+    ('array (2, 3)', '2 entries', 'text')
+    """
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"array {value.shape}"
+    return f"{len(value)} entries" if isinstance(value, (list, tuple, Mapping)) else str(value)
 
 
 def draw_envelope(
@@ -135,6 +157,79 @@ def draw_margins(rows: Sequence[Mapping[str, Any]], ax: Axes | None, title: str)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(-1.1, 1.6)
     axes.set_xlabel("margin, cut at 1 in size")
+    axes.set_title(title)
+    return axes
+
+
+def draw_facts(facts: Sequence[Fact], ax: Axes | None, title: str) -> Axes:
+    """Names and values, a line each, long values on several lines."""
+    from textwrap import fill
+
+    from matplotlib import pyplot
+
+    axes: Any = pyplot.subplots()[1] if ax is None else ax
+    said = "\n".join(fill(f"{name}: {_cut(text)}" if name else _cut(text), 70) for name, text in facts)
+    axes.text(0.0, 1.0, said, ha="left", va="top", transform=axes.transAxes, fontsize="small", parse_math=False)
+    axes.set_axis_off()
+    axes.set_title(title)
+    return axes
+
+
+def draw_radii(radii: Sequence[float], ax: Axes | None, title: str, words: str) -> Axes:
+    """How many of some proved balls have a radius of at least so much.
+
+    Args:
+        radii: of the balls, at least one.
+        ax: where to draw; a new figure without it.
+        title: above it.
+        words: under it: the radius and its norm.
+
+    Returns:
+        The axes.
+    """
+    from matplotlib import pyplot
+
+    axes: Any = pyplot.subplots()[1] if ax is None else ax
+    at = np.sort(np.asarray(radii, dtype=np.float64))
+    axes.step(np.concatenate([[0.0], at]), np.concatenate([[len(at)], np.arange(len(at), 0, -1)]), where="pre")
+    axes.set_ylim(0, len(at) + 0.5)
+    axes.set_xlabel(words)
+    axes.set_ylabel("inputs with at least that radius")
+    axes.set_title(title)
+    return axes
+
+
+def draw_factors(certified: float, destabilising: float, ax: Axes | None, title: str) -> Axes:
+    """Two factors on one line: proved up to the first, undecided between them, provably lost from the second.
+
+    Args:
+        certified: the largest factor with a proof, 0 for none.
+        destabilising: the smallest with a proved counter-example, infinite for none.
+        ax: where to draw; a new figure without it.
+        title: above it.
+
+    Returns:
+        The axes.
+    """
+    from matplotlib import pyplot
+
+    axes: Any = pyplot.subplots()[1] if ax is None else ax
+    known = [value for value in (certified, destabilising) if 0.0 < value < np.inf]
+    last = 1.25 * max([1.0, *known])
+    lost = min(destabilising, last)
+    for left, right, color, words in (
+        (0.0, certified, "tab:green", f"proved up to {certified:.6g}"),
+        (certified, lost, "0.8", "not decided"),
+        (lost, last, "tab:red", f"provably lost from {destabilising:.6g}"),
+    ):
+        if right > left:
+            axes.barh(0, right - left, left=left, color=color, label=words, height=0.5)
+    axes.axvline(1.0, color="0.2", linestyle=":", linewidth=1, label="as it is")
+    axes.set_xlim(0.0, last)
+    axes.set_ylim(-0.5, 1.0)
+    axes.set_yticks([])
+    axes.set_xlabel("factor of the slopes")
+    axes.legend(loc="upper left", fontsize="small", ncols=2)
     axes.set_title(title)
     return axes
 

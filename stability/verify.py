@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Shown):
     """The outcome for one claim.
 
     Attributes:
@@ -48,6 +48,15 @@ class Check:
     reason: str
     evidence: str = "none"
     statement: str = ""
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Whether the claim holds what it says, and why."""
+        said = [("", self.claim), ("", self.verdict if self.valid else "INVALID"), ("reason", self.reason)]
+        return [*said, ("evidence", self.evidence), ("claim", self.statement)]
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """One row: ``claim``, ``verdict``, ``valid``, ``reason``, ``evidence``, ``statement``."""
+        return [vars(self)]
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,7 +18,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -31,15 +31,21 @@ from stability.storage.folder import claim
 
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import to_numpy
+from ..drawn import Curve, draw
 from ..guard import check_int, check_number
+from ..results import ROWS
 from ..tables import CsvLog, Mark
 from ..unroll import as_layer, recurrent_layers, recurrent_matrices, step_jacobians
 from .logs import as_log, numbers_of, verdict_of
 from .margins import MARGINS, layer_margins, why_no_margin
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 SPECTRA_COLUMNS = tuple(artifact("spectra.csv").columns)
 EIGENVALUE_COLUMNS = tuple(artifact("eigenvalues.csv").columns)
 QUANTITIES = ("max_real", "min_real", "spectral_radius", "sym_max", "sym_min", "sigma_max", "sigma_min", "henrici")
+RADII = Curve("step", ("value",), by="matrix", words="spectral radius")
 Present = tuple[str, dict[str, float], Iterable[complex]]
 """Name, quantities and eigenvalues of something that is recorded."""
 
@@ -320,6 +326,24 @@ class SpectrumTracker:
     def frame(self) -> pd.DataFrame:
         """All records as a long table with the columns ``step, epoch, matrix, quantity, value``."""
         return self._spectra.frame()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The spectral radius of every matrix over the steps that were recorded.
+
+        Args:
+            ax: where to draw; a new figure without it.
+
+        Returns:
+            The axes.
+        """
+        rows = self.frame()
+        return draw("SpectrumTracker", rows[rows["quantity"] == "spectral_radius"], RADII, ax)
+
+    def _repr_html_(self) -> str:
+        """The table that Jupyter shows: the last records."""
+        table = self.frame()
+        shown = table.tail(ROWS).to_html(index=False, border=0, escape=True)
+        return f"<div><p>SpectrumTracker: {len(table)} rows, the last ones:</p>{shown}</div>"
 
     def eigenvalues(self) -> pd.DataFrame:
         """All eigenvalues: columns ``step, epoch, matrix, real, imag``; empty when they were not kept."""

@@ -12,16 +12,20 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stability.certificate import Claim, Proof, Verdict, claim_document, claim_from
 from stability.errors import FileFormatError, StabilityError
 from stability.local.classifier import Classifier
+from stability.shown import Shown, draw_radii, nothing_to_draw
 from stability.storage.documents import read_document
 from stability.storage.folder import Folder
 from stability.storage.writing import write_text
 from stability.verify import describe_subject, verify_claim
 from stability.wire import decode, digest_of, encode, is_sealed, seal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NETWORK_FILE = "network.json"
 NETWORK, SAMPLE = "stability-local-network", "stability-local-certificate"
@@ -106,8 +110,8 @@ class SampleCheck:
     statement: str = ""
 
 
-@dataclass(frozen=True)
-class FolderVerification:
+@dataclass(frozen=True, repr=False)
+class FolderVerification(Shown):
     """The outcome for a folder of proofs.
 
     Attributes:
@@ -124,6 +128,36 @@ class FolderVerification:
 
     def __bool__(self) -> bool:
         return self.valid
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Whether all of it is proved, and what it is about."""
+        proved = sum(sample.valid for sample in self.samples)
+        answer = ("", "valid" if self.valid else "INVALID")
+        return [
+            answer,
+            ("proved", f"{proved} of {len(self.samples)}"),
+            ("reason", self.reason),
+            ("about", self.network),
+        ]
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """A row a file: ``file``, ``valid``, ``reason``, ``index``, ``label``, ``norm``, ``radius``, ``statement``."""
+        return [vars(sample) for sample in self.samples]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """How many inputs have a proved radius of at least so much, see ``stability.shown.draw_radii``.
+
+        Args:
+            ax: where to draw; a new figure without it.
+
+        Returns:
+            The axes; with a sentence where nothing is proved.
+        """
+        known = [(s.radius, s.norm) for s in self.samples if s.valid and s.radius is not None]
+        if not known:
+            return nothing_to_draw(ax, f"no radius is proved: {self.reason}")
+        norms = " and ".join(sorted({str(norm) for _, norm in known}))
+        return draw_radii([radius for radius, _ in known], ax, f"{len(known)} proved inputs", f"radius, {norms}")
 
 
 def is_proof_folder(path: Path) -> bool:

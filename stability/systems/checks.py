@@ -139,8 +139,10 @@ def as_slope(slope: Any, channels: int) -> tuple[Array, Array]:
         alpha = np.array(np.broadcast_to(np.asarray(low, dtype=np.float64), (channels,)))
         beta = np.array(np.broadcast_to(np.asarray(high, dtype=np.float64), (channels,)))
     except (TypeError, ValueError) as error:
+        one = isinstance(slope, (int, float)) and not isinstance(slope, bool)
+        hint = f": for slopes from 0 to {slope:g} say slope=({min(0.0, slope):g}, {max(0.0, slope):g})" if one else ""
         raise ConfigurationError(
-            f"slope must be a pair (alpha, beta) of numbers or of vectors with {channels} entries, got {slope!r}"
+            f"slope must be a pair (alpha, beta) of numbers or of vectors with {channels} entries, got {slope!r}{hint}"
         ) from error
     if not (np.isfinite(alpha).all() and np.isfinite(beta).all()):
         raise ConfigurationError("slope bounds must be finite")

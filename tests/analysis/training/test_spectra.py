@@ -330,3 +330,19 @@ class TestMargins:
         assert found["contraction_gap"] > 0
         assert found["multiplier"] >= 0
         assert isinstance(layer.lure(), LureSystem)
+
+
+def test_a_tracker_draws_its_spectral_radii_and_shows_its_last_records():
+    model = SequenceModel(LipschitzRNN(2, 4), 2)
+    tracker = SpectrumTracker(model, 1)
+    for step in (0, 1):
+        tracker.record(step)
+    axes = tracker.plot()
+    rows = tracker.frame()
+    radii = rows[rows["quantity"] == "spectral_radius"]
+    assert [line.get_ydata().tolist() for line in axes.get_lines()] == [
+        radii[radii["matrix"] == name]["value"].tolist() for name in ("A", "W")
+    ]
+    assert axes.get_ylabel() == "spectral radius"
+    assert axes.figure.axes[0] is tracker.plot(ax=axes)
+    assert f"{len(rows)} rows" in tracker._repr_html_()
