@@ -36,6 +36,8 @@ BACK_OFF = 1.0 + 1e-10
 """A stored rate exceeds the computed one by this factor, so that another machine's rounding verifies it too."""
 _FARTHEST, _SWEEPS = 1e3, 400
 """Most ratio of the largest to the smallest weight in the norm; most power iterations."""
+EIGENVALUES = 100.0
+"""Operations of the first eigenvalue problem of n states, by n^3, on a slow core: it cannot be stopped half-way."""
 
 
 def interval_criterion(cell: GatedCell, *, time_limit: TimeLimit = None) -> Finding:
@@ -97,6 +99,8 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
         return Finding("interval_lmi", False, None, _no_box(cell))
     deadline = Deadline.after(time_limit).named("interval_lmi")
     if deadline.over:
+        return Finding("interval_lmi", False, None, TOO_LATE)
+    if not deadline.affords(EIGENVALUES * cell.states**3):
         return Finding("interval_lmi", False, None, TOO_LATE)
     system = embedding(cell, box)
     ceiling = rate_ceiling(system, deadline=deadline, enough=1.0)

@@ -14,6 +14,7 @@ from stability.errors import UnsupportedError
 from stability.gated.bounds import JacobianBound, absorbs, embedding, gate_bounds, invariant_box, is_invariant
 from stability.gated.cell import GatedCell, sigmoid
 from stability.rigor.intervals import Interval
+from stability.solve.deadline import TOO_LATE
 from stability.systems import LureSystem
 from stability.verify import verify, verify_claim
 
@@ -370,3 +371,18 @@ def test_a_rate_that_is_asked_for_is_reached_or_said_not_to_be(rng):
     assert beyond.rate == pytest.approx(best, rel=1e-9)
     assert beyond.meta["asked_rate_reached"] is False
     assert certify(cell, rate="any").verdict is Verdict.CERTIFIED
+
+
+def test_no_eigenvalue_problem_begins_for_which_the_time_left_is_too_short(rng, monkeypatch):
+    """One of 512 states takes seconds and cannot be stopped half-way."""
+    cell = random_cell("lstm", True, rng, 0.05, m=256)
+    assert invariant_box(cell) is not None
+
+    def refuse(*_):
+        raise AssertionError("an eigenvalue problem was begun")
+
+    monkeypatch.setattr(np.linalg, "eigvals", refuse)
+    found = interval_lmi_criterion(cell, time_limit=1.0)
+    assert found.detail == TOO_LATE
+    with pytest.raises(AssertionError, match="was begun"):
+        interval_lmi_criterion(cell)
