@@ -17,6 +17,7 @@ import numpy as np
 
 from stability.certificate import Claim, Finding, Verdict
 from stability.claims.bounded import ellipsoids
+from stability.claims.flows import flow_contraction
 from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError, StabilityError
 from stability.refute.inputs import input_range
@@ -77,8 +78,9 @@ def driven_contraction(
     r"""Whether any two trajectories approach each other under every input in a box, from a known step on.
 
     Args:
-        subject: a discrete network, its activation bounded and smooth (tanh, sigmoid) or piecewise linear (of one
-            without a bound, like ReLU, without feedthrough), or a stack of such layers without linear part.
+        subject: a network: a map, its activation bounded and smooth (tanh, sigmoid) or piecewise linear (of one
+            without a bound, like ReLU, without feedthrough), or a stack of such layers without linear part; or a
+            flow without feedthrough whose activation is bounded and whose linear part is stable.
         input_box: ``(low, high)``, numbers or ``(p,)``.
         rate: ``"best"``, ``"any"``, or a number: at least this rate.
         tol: relative tolerance of the best rate, see ``multiplier_criterion``; 1e-3 by default.
@@ -108,9 +110,20 @@ def driven_contraction(
         raise ConfigurationError("input_box must be (low, high), the range that inputs stay in")
     low, high = (np.ascontiguousarray(np.broadcast_to(end, (subject.inputs,))) for end in (box.low, box.high))
     with np.errstate(all="ignore"):
+        if isinstance(subject, DrivenSystem) and not subject.is_discrete:
+            return _of_a_flow(subject, low, high, rate, tol, Deadline.after(time_limit).named("driven"))
         return _searched(
             subject, low, high, rate, TOLERANCE if tol is None else tol, Deadline.after(time_limit).named("driven")
         )
+
+
+def _of_a_flow(
+    subject: DrivenSystem, low: Array, high: Array, rate: Rate, tol: float | None, deadline: Deadline
+) -> tuple[Claim, Finding]:
+    claim, finding = flow_contraction(subject, low, high, rate, TOLERANCE if tol is None else tol, deadline)
+    if claim is not None:
+        return claim, finding
+    return Claim("driven_contraction", undecided_in_box(subject), Verdict.INCONCLUSIVE), finding
 
 
 def _searched(

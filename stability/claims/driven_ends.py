@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Finding, Verdict
+from stability.claims.flows import flow_ends
 from stability.rigor.constants import EPS
 from stability.rigor.intervals import length
 from stability.rules.absorbed import Absorbed
@@ -20,6 +21,8 @@ from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem
 
 SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
+FLOW_SETS = ("low", "high", "centres", "shapes", "slopes", "tau", "mu", "least", "room", "time")
+_KINDS: dict[type, str] = {DrivenSystem: "driven", LayerStack: "stack_driven"}
 _ROOM = 1e-9
 """How much wider the box of states is than the sets, relative: other processors sum in another order."""
 
@@ -52,14 +55,17 @@ def claims_in_box(
     if not isinstance(network, DrivenSystem):
         return ()
     proof = claim.proof if claim.verdict is Verdict.CERTIFIED else None
-    of_stack = "stack_" if isinstance(subject, LayerStack) else ""
-    out = () if proof is None else (propose(subject, f"{of_stack}driven_equilibrium", proof.data),)
+    kind = _KINDS[type(subject)] if network.is_discrete else "flow"
+    out = () if proof is None else (propose(subject, f"{kind}_equilibrium", proof.data),)
     data = finding.witness if proof is None else proof.data
-    if "r" not in data or deadline.stops("bounds in the box"):
+    if not ("r" in data or "shapes" in data) or deadline.stops("bounds in the box"):
         return out
-    data = {key: data[key] for key in SETS if key in data}
-    more = {"levels": len(subject.layers)} if isinstance(subject, LayerStack) else {}
-    ends = _ends(subject, network, f"{of_stack}driven_bounds", data, more)
+    if network.is_discrete:
+        more = {"levels": len(subject.layers)} if isinstance(subject, LayerStack) else {}
+        ends = _ends(subject, network, f"{kind}_bounds", {key: data[key] for key in SETS if key in data}, more)
+    else:
+        with np.errstate(all="ignore"):
+            ends = flow_ends(network, {key: data[key] for key in FLOW_SETS})
     ball = min((c.value for c in beside if c.name == "bounded" and c.value is not None), default=math.inf)
     return out if ends is None or ends.value is None or ends.value >= 2.0 * ball else (*out, ends)
 

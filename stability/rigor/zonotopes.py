@@ -46,11 +46,12 @@ def breaks(phi: Activation, low: Array, high: Array) -> list[Array]:
     return [low, high, *(np.clip(kink, low, high) for kink in phi.kinks)]
 
 
-def _between_kinks(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, Array]:
+def _between_kinks(phi: Activation, low: Array, high: Array, given: Array | None) -> tuple[Array, Array, Array]:
     """``relaxation`` of a piecewise linear activation: a line less it bends at kinks alone."""
     gap = high - low
     chord = (phi.function(high) - phi.function(low)) / np.where(gap > _FLAT, gap, 1.0)
-    slope = np.clip(np.where(gap > _FLAT, chord, phi.derivative(0.5 * (low + high))), *phi.slope)
+    own = np.where(gap > _FLAT, chord, phi.derivative(0.5 * (low + high)))
+    slope = np.clip(own if given is None else given, *phi.slope)
     rest = np.stack([phi.function(z) - slope * z for z in breaks(phi, low, high)])
     top, bottom = rest.max(axis=0), rest.min(axis=0)
     middle, spread = 0.5 * (top + bottom), 0.5 * (top - bottom)
@@ -58,7 +59,7 @@ def _between_kinks(phi: Activation, low: Array, high: Array) -> tuple[Array, Arr
     return slope, middle, spread + 16 * EPS * (2.0 * size + np.abs(middle) + spread) + TINY
 
 
-def relaxation(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, Array]:
+def relaxation(phi: Activation, low: Array, high: Array, given: Array | None = None) -> tuple[Array, Array, Array]:
     r"""``slope``, ``offset``, ``error`` with ``|phi(z) - slope z - offset| <= error`` for ``low <= z <= high``.
 
     With :math:`\phi(z) = \phi(0) + (\beta / w) \tanh(w z)` everything is about :math:`d(s) = \tanh s - \lambda s`: for
@@ -69,9 +70,10 @@ def relaxation(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, 
         phi: bounded and smooth, or piecewise linear, see ``can_relax``.
         low: ``(m,)``.
         high: ``(m,)``, not below.
+        given: ``(m,)`` slopes to take, within those of the activation; those of the chords by default.
 
     Returns:
-        Three vectors; any slope is sound, that of the chord is taken.
+        Three vectors; any slope is sound.
 
     Example:
         >>> slope, offset, error = relaxation(activation("tanh"), np.array([-0.5]), np.array([2.0]))
@@ -80,18 +82,25 @@ def relaxation(phi: Activation, low: Array, high: Array) -> tuple[Array, Array, 
         True
     """
     if phi.width is None:
-        return _between_kinks(phi, low, high)
+        return _between_kinks(phi, low, high, given)
     width = float(phi.width)
     a, b = width * low, width * high
     gap = b - a
     chord = (np.tanh(b) - np.tanh(a)) / np.where(gap > _FLAT, gap, 1.0)
-    slope = np.clip(np.where(gap > _FLAT, chord, 1.0 - np.tanh(0.5 * (a + b)) ** 2), 0.0, 1.0)
+    own = np.where(gap > _FLAT, chord, 1.0 - np.tanh(0.5 * (a + b)) ** 2)
+    slope = np.clip(own if given is None else given / phi.slope[1], 0.0, 1.0)
     pad = 128 * EPS * (1.0 + np.maximum(np.abs(a), np.abs(b)))
     top, bottom = highest(a, b, slope) + pad, -highest(-b, -a, slope) - pad
     scale = phi.slope[1] / width
     middle, spread = 0.5 * (top + bottom), 0.5 * (top - bottom)
     zero = float(phi.function(np.zeros(1))[0])
-    return phi.slope[1] * slope, zero + scale * middle, scale * (spread + 4 * EPS * (np.abs(middle) + spread + 1.0))
+    # the slope that was given is a few roundings from the one whose rest was bounded
+    spread = spread + 4 * EPS * np.maximum(np.abs(a), np.abs(b))
+    return (
+        phi.slope[1] * slope if given is None else given,
+        zero + scale * middle,
+        scale * (spread + 4 * EPS * (np.abs(middle) + spread + 1.0)),
+    )
 
 
 def highest(a: Array, b: Array, slope: Array) -> Array:

@@ -11,6 +11,7 @@ _KINDS = {
     "driven_bounds": "driven_bounds",
     "driven_lmi": "driven_lmi driven_equilibrium",
     "equilibria": "two_equilibria unstable_equilibrium unstable_everywhere",
+    "flow_lmi": "flow_lmi flow_equilibrium flow_bounds",
     "gain_lmi": "gain_lmi",
     "gain_steps": "gain_steps",
     "gated_boxes": "gated_boxes",

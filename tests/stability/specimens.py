@@ -170,6 +170,12 @@ def specimens() -> dict[str, Specimen]:
     out["driven, from an ellipsoid"] = spiral, driven_contraction(spiral, (-0.2, 0.2))[0]
     doubled = LayerStack([latch_of_tanh_map(0.5), latch_of_tanh_map(0.1)])
     out["driven stack"] = doubled, driven_contraction(doubled, (-0.2, 0.2))[0]
+    damped = LureSystem.recurrent([[-1.0, 0.5], [-0.5, -1.0]], [[1.5, 0.3], [-0.3, 1.2]])
+    eddy = DrivenSystem(damped, "tanh", np.eye(2), [1.5, -2.0])
+    found = driven_contraction(eddy, (-0.1, 0.1))
+    out["driven flow"] = eddy, found[0]
+    ends = claims_in_box(eddy, *found, Deadline())
+    out["driven flow, equilibrium"], out["driven flow, bounds"] = ((eddy, claim) for claim in ends)
     ends = claims_in_box(doubled, *driven_contraction(doubled, (-0.2, 0.2)), Deadline())
     out["driven stack, equilibrium"], out["driven stack, bounds"] = ((doubled, claim) for claim in ends)
     for of, cell in (("gru", small_cell("gru")), ("lstm", small_cell("lstm", 3))):

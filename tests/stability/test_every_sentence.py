@@ -54,6 +54,14 @@ CLASSES, MEAN = Classifier(MAP, HALF), Classifier(LayerStack([plain_map(), FREE]
 DECISION = {"radius": 0.123456, "label": 1}
 DRIVEN = {**LMI, "low": -np.ones(2), "high": 0.25 * np.ones(2), "share": 0.0, "room": 0.0, "steps": 60}
 
+ELLIPSOIDS = {
+    "low": -np.ones(2),
+    "high": 0.25 * np.ones(2),
+    "mu": np.array([0.7654321]),
+    "room": 0.0625,
+    "time": 12.34567,
+}
+
 CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a flow": (FLOW, "multiplier_lmi", LMI, "contraction", None),
     "a network": (NETWORK, "multiplier_lmi", LMI, "contraction", None),
@@ -114,6 +122,11 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     ),
     "a map in a box, by signs": (
         MAP, "driven_lmi", {**DRIVEN, "share": 0.3, "room": 0.0625, "falls": np.ones(2)}, "driven_contraction", None,
+    ),
+    "a flow in a box": (NETWORK, "flow_lmi", {**LMI, **ELLIPSOIDS}, "driven_contraction", None),
+    "equilibria of a flow in a box": (NETWORK, "flow_equilibrium", {**LMI, **ELLIPSOIDS}, "equilibrium_in_box", None),
+    "where a flow in a box ends": (
+        NETWORK, "flow_bounds", {**ELLIPSOIDS, "diagonal": 1.23456}, "bounded_in_box", None,
     ),
     "equilibria in a box": (MAP, "driven_equilibrium", DRIVEN, "equilibrium_in_box", None),
     "where a map in a box ends": (MAP, "driven_bounds", {**DRIVEN, "diagonal": 1.23456}, "bounded_in_box", None),
