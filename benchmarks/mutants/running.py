@@ -17,7 +17,7 @@ from types import FrameType
 
 import pytest
 
-from . import selecting
+from . import fixtures, selecting
 from .making import Mutant
 from .planting import Garden, NotPlantableError, module_name
 
@@ -68,6 +68,12 @@ class Runner:
         for file in self.files:
             importlib.import_module(module_name(file))
         self.items = {item.nodeid: item for item in session.items}
+        with fixtures.kept():
+            print(f"{fixtures.build(session.items)} fixtures built", flush=True)
+            return self._all(session)
+
+    def _all(self, session: pytest.Session) -> bool:
+        """Measure, then try every mutant."""
         reach = self._reach(session)
         self.broken = reach.failed
         print(
