@@ -173,18 +173,18 @@ def attack_sweep(
         own: dict[str, Any] = {"epsilon": sizes, "near": near} if attack == "strong" else {}
         smallest = near.adversarial if near is not None and not own else found(threat, **own)
     broken = torch.full((len(x),), math.inf, dtype=torch.float64)
-    for epsilon in sizes:
-        standing = torch.isinf(broken).nonzero()[:, 0].to(x.device)
-        if not len(standing):
-            break
-        part = threat.take(standing)
-        if smallest is not None:
-            z = smallest[standing]
-        else:  # in a ball of radius 0 there is nothing to look for
-            z = found(part, epsilon=epsilon) if epsilon else part.x
-        with untouched(model):
+    with untouched(model):
+        for epsilon in sizes:
+            standing = torch.isinf(broken).nonzero()[:, 0].to(x.device)
+            if not len(standing):
+                break
+            part = threat.take(standing)
+            if smallest is not None:
+                z = smallest[standing]
+            else:  # in a ball of radius 0 there is nothing to look for
+                z = found(part, epsilon=epsilon) if epsilon else part.x
             fallen = part.wrong(part.inside(z, epsilon))
-        broken[standing[fallen].cpu()] = epsilon
+            broken[standing[fallen].cpu()] = epsilon
     shares = [float((broken > epsilon).double().mean()) for epsilon in sizes]
     return SweepResult.of_shares(
         shares,

@@ -135,8 +135,8 @@ class HessianOperator:
 
     Memory: the graph of the gradient of one batch. A written-out recurrence keeps ``9 n`` numbers a sequence and time
     for ``n`` states (``10 n`` with a matrix B), an LSTM ``33 n``, in place of the results of all operations; a product
-    takes as much again for its duration; sequences that begin alike are kept once until they part.
-    Images under a small first filter are kept once for each of its entries.
+    takes as much again for its duration, k at once up to k times that; sequences that begin alike are kept once until
+    they part. Images under a small first filter are kept once for each of its entries.
 
     Args:
         model: in the mode in which it is to be judged (see :func:`~stability.analysis.guard.untouched`).

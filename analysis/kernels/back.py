@@ -68,12 +68,13 @@ def stepped_by(kind: Map, M: Tensor, m: int) -> tuple[Tensor, bool]:
 
 
 class Sums:
-    """``sum_t e_t h_{t-1}^T`` and ``sum_t lambda_t c_t^T``, step by step while what is multiplied is at hand.
+    """``sum_t e_t h_{t-1}^T``, ``sum_t lambda_t c_t^T``, ``sum_t delta_t x_t^T``, while what is multiplied is at hand.
 
     Args:
         states: ``(rows, n)``.
         h0: what is before them; ``None`` for zero.
         channels: ``(rows, m)``.
+        given: ``x``, ``(rows, p)``, where the gradient of the matrix is wanted that it comes in through; or none.
         wanted: ``M`` and ``B``, whose gradients are wanted; or none.
         count: directions.
     """
@@ -83,14 +84,18 @@ class Sums:
         states: Tensor,
         h0: Tensor | None,
         channels: Tensor,
-        wanted: tuple[Tensor | None, Tensor | None],
+        given: Tensor | None,
+        wanted: Sequence[Tensor | None],
         count: int,
     ) -> None:
-        self.states, self.h0, self.channels = states, h0, channels
+        self.states, self.h0, self.channels, self.given = states, h0, channels, given
+        self.by_U = None if given is None else given.new_zeros(count, channels.shape[1], given.shape[1])
         self.by_M, self.by_B = (None if part is None else part.new_zeros(count, *part.shape) for part in wanted)
 
-    def add(self, tree: Prefixes, t: int, before: Tensor, l: Tensor) -> None:
+    def add(self, tree: Prefixes, t: int, before: Tensor, l: Tensor, delta: Tensor) -> None:
         """The terms of a time; ``before`` is ``e_t`` on the rows of the time before."""
+        if self.by_U is not None and self.given is not None:
+            self.by_U.flatten(0, 1).addmm_(delta.flatten(1).mT, tree.at(t, self.given))
         h = tree.at(t - 1, self.states) if t else self.h0
         if self.by_M is not None and h is not None:
             self.by_M.flatten(0, 1).addmm_(before.mT, h)
@@ -114,30 +119,34 @@ class Back(NamedTuple):
 
 
 class _Rooms(NamedTuple):
-    """Where a way back writes, time by time: ``e``, ``lambda`` and ``B^T lambda``."""
+    """Where a way back writes, time by time: ``delta``, ``e``, ``lambda`` and ``B^T lambda``."""
 
+    delta: Sequence[Tensor]
     e: Sequence[Tensor]
     lam: Sequence[Tensor]
     steep: Sequence[Tensor]
-    kept: tuple[Tensor, Tensor]
+    kept: tuple[Tensor, Tensor, Tensor]
 
 
-def _rooms(tree: Prefixes, delta: Tensor, matrices: tuple[bool, Tensor, Tensor | None], kept: bool) -> _Rooms:
-    """For all times where ``lambda`` is kept, else for two times in turns."""
+def _rooms(
+    tree: Prefixes, slope: Tensor, k: int, matrices: tuple[bool, Tensor, Tensor | None], kept: bool, asked: bool
+) -> _Rooms:
+    """For all times where ``lambda`` is kept, and ``delta`` where it is asked for, else for two times in turns."""
     _, M, B = matrices
-    (size, n), (_, k, m) = M.shape, delta.shape
+    (size, n), m = M.shape, slope.shape[1]
 
-    def room(width: int) -> tuple[Tensor, Sequence[Tensor]]:
-        if kept:
-            whole = delta.new_empty(len(delta), k, width)
+    def room(width: int, all_times: bool = kept) -> tuple[Tensor, Sequence[Tensor]]:
+        if all_times:
+            whole = slope.new_empty(len(slope), k, width)
             return whole, tree.cut(whole)
-        whole = delta.new_empty(2, max(tree.sizes), k, width)
+        whole = slope.new_empty(2, max(tree.sizes), k, width)
         return whole, [whole[t % 2, :size] for t, size in enumerate(tree.sizes)]
 
     lam, lams = room(n)
-    es = tree.cut(delta) if size == m else room(size)[1]  # nothing but delta
+    delta, deltas = room(m, asked or (kept and size == m))
+    es = deltas if size == m else room(size)[1]  # nothing but delta
     steep, steeps = (lam, lams) if B is None else room(m)
-    return _Rooms(es, lams, steeps, (lam, steep))
+    return _Rooms(deltas, es, lams, steeps, (delta, lam, steep))
 
 
 def pull(
@@ -193,12 +202,11 @@ def way_back(
     k = next(part.shape[1] for part in grads if part is not None) if also is None else len(also[1])
     earlier, turn = (None, None) if also is None else (also[0], side_by_side(also[1]))
     n, m = M.shape[1], slope.shape[1]
-    delta = slope.new_empty(len(slope), k, m)
-    rooms = _rooms(tree, delta, matrices, kept)
+    rooms = _rooms(tree, slope, k, matrices, kept, sums.by_U is None)
     stepped, keep = stepped_by(kind, M, m)
     later: list[Tensor] = []
     behind = None
-    parts = [*zip(range(len(tree.sizes)), rooms.lam, rooms.e, tree.cut(delta), tree.cut(slope), rooms.steep)]
+    parts = [*zip(range(len(tree.sizes)), rooms.lam, rooms.e, rooms.delta, tree.cut(slope), rooms.steep)]
     for t, l, e_t, d_t, s_t, mu in reversed(parts):
         if later:
             before = None if earlier is None or turn is None else (earlier.later[t], turn)
@@ -215,12 +223,12 @@ def way_back(
             e_t[..., n:].copy_(d_t)
         later.append(tree.gathered(t, e_t).flatten(1))
         behind = tree.gathered(t, l) if keep else None
-        sums.add(tree, t, later[-1], l)
+        sums.add(tree, t, later[-1], l, d_t)
     start, first = later.pop(), None
     if has_start:
         first = slope.new_empty(len(start), k, n)
         pull(first, (start, stepped), None if earlier is None or turn is None else (earlier.start, turn), behind)
-    return Back(delta, *rooms.kept, later[::-1], start, first)
+    return Back(*rooms.kept, later[::-1], start, first)
 
 
 def _steepened(mu: Tensor, slope: Tensor, factor: float, more: Tensor | None, out: Tensor) -> None:

@@ -24,7 +24,7 @@ Source: B. Pearlmutter, "Fast exact multiplication by the Hessian", Neural Compu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -39,14 +39,25 @@ from .products import FIRST, ROWS, along, image_of, no_third
 class _Steps(torch.autograd.Function):
     """States, the last of them, pre-activations ``z``, and zeros in the shape of ``M``.
 
+    ``drive`` is ``d (rows, m)``; with rows ``given (rows, p)`` it is the matrix ``U (m, p)`` of ``d = U given``, whose
+    gradient is added up while ``delta`` is at hand.
+
     A cotangent of those zeros is the change of ``M`` that the gradient was differentiated along: what it sends to the
     states is not written down for all times, but taken step by step on the way back.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, kind: Map, tree: Prefixes, drive: Tensor, h0: Tensor | None, M: Tensor, B: Tensor | None
+        ctx: Any,
+        kind: Map,
+        tree: Prefixes,
+        given: Tensor | None,
+        drive: Tensor,
+        h0: Tensor | None,
+        M: Tensor,
+        B: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        drive = drive if given is None else given @ drive.mT
         n, m = M.shape[1], drive.shape[1]
         states, z, channels = drive.new_empty(len(drive), n), torch.empty_like(drive), torch.empty_like(drive)
         h, M_t = h0, M.mT.contiguous()
@@ -64,7 +75,7 @@ class _Steps(torch.autograd.Function):
                 out.add_(tree.grown(t, h))
             h = out
         ctx.set_materialize_grads(False)
-        ctx.kind, ctx.tree, ctx.differentiated = kind, tree, []
+        ctx.kind, ctx.tree, ctx.given, ctx.differentiated = kind, tree, given, []
         still = torch.zeros_like(M)
         ctx.save_for_backward(states, z, still, channels, slope_of(kind.activation, channels), h0, M, B)
         return states, states[-tree.sizes[-1] :].clone(), z, still
@@ -73,23 +84,24 @@ class _Steps(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         states, z, still, channels, slope, h0, M, B = ctx.saved_tensors
         g, g_last, g_z, turned = grads
-        wanted = ctx.needs_input_grad[4:]
+        wanted = [part if needed else None for part, needed in zip((M, B), ctx.needs_input_grad[5:])]
         if torch.is_grad_enabled():
             if g_z is not None or turned is not None:
                 no_third(first_order=False)
-            fixed = (ctx.kind, ctx.tree, wanted, ctx.differentiated)
-            return None, None, *_Adjoint.apply(fixed, channels, slope, g, g_last, states, z, still, h0, M, B)
-        kind, tree = ctx.kind, ctx.tree
+            fixed = (ctx.kind, ctx.tree, ctx.given, wanted, ctx.differentiated)
+            return None, None, None, *_Adjoint.apply(fixed, channels, slope, g, g_last, states, z, still, h0, M, B)
+        kind, tree, given = ctx.kind, ctx.tree, ctx.given
 
         def run(g: Any, g_last: Any, g_z: Any, turned: Any) -> tuple[Tensor | None, ...]:
             count = next(part.shape[axis] for part, axis in zip((g, g_last, g_z, turned), axes) if part is not None)
             also = None if turned is None else (ctx.differentiated[0], turned)
-            sums = Sums(states, h0, channels, (M if wanted[0] else None, B if wanted[1] else None), count)
+            sums = Sums(states, h0, channels, given, wanted, count)
             back = way_back(kind, tree, slope, (g, g_last, g_z), (h0 is not None, M, B), sums, also)
-            return back.delta, back.first, sums.by_M, sums.by_B
+            return back.delta if sums.by_U is None else sums.by_U, back.first, sums.by_M, sums.by_B
 
         axes = (ROWS, ROWS, ROWS, FIRST)
-        return None, None, *along(run, axes, (ROWS, ROWS, FIRST, FIRST), g, g_last, g_z, turned)
+        out_axes = (ROWS if given is None else FIRST, ROWS, FIRST, FIRST)
+        return None, None, None, *along(run, axes, out_axes, g, g_last, g_z, turned)
 
 
 class _Adjoint(torch.autograd.Function):
@@ -100,28 +112,34 @@ class _Adjoint(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, fixed: tuple[Any, ...], *tensors: Any) -> tuple[Tensor | None, ...]:
-        kind, tree, wanted, differentiated = fixed
+        kind, tree, given, wanted, differentiated = fixed
         channels, slope, g, g_last, states, _, _, h0, M, B = tensors
         if differentiated:
             raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
-        sums = Sums(states, h0, channels, (M if wanted[0] else None, B if wanted[1] else None), 1)
+        sums = Sums(states, h0, channels, given, wanted, 1)
         whole = (None if part is None else part.unsqueeze(ROWS) for part in (g, g_last, None))
         back = way_back(kind, tree, slope, (*whole,), (h0 is not None, M, B), sums, kept=True)
-        delta = back.delta[:, 0]
-        delta = delta.clone() if len(M) == slope.shape[1] else delta  # what goes out is not kept: no cycle
-        back = back._replace(delta=delta.new_empty(0))
+        if sums.by_U is not None:
+            first_grad = sums.by_U[0]
+        else:
+            first_grad = back.delta[:, 0]
+            if len(M) == slope.shape[1]:  # what goes out is not kept: no cycle
+                first_grad = first_grad.clone()
+        back = back._replace(delta=back.delta.new_empty(0))
         differentiated.append(back)
         ctx.set_materialize_grads(False)
-        ctx.kind, ctx.tree, ctx.back, ctx.curve, ctx.read = kind, tree, back, None, (g is not None, g_last is not None)
+        ctx.kind, ctx.tree, ctx.given, ctx.back, ctx.curve = kind, tree, given, back, None
+        ctx.read = g is not None, g_last is not None
         ctx.save_for_backward(channels, slope, states, h0, M, B)
         first = None if back.first is None else back.first[:, 0]
-        return delta, first, *(None if part is None else part[0] for part in (sums.by_M, sums.by_B))
+        return first_grad, first, *(None if part is None else part[0] for part in (sums.by_M, sums.by_B))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         kind: Map = ctx.kind
         tree: Prefixes = ctx.tree
         back: Back = ctx.back
+        given: Tensor | None = ctx.given
         channels, slope, states, h0, M, B = ctx.saved_tensors
         no_third(first_order=True)
         if ctx.curve is None and (bend := bend_of(kind.activation, channels)) is not None:
@@ -132,7 +150,8 @@ class _Adjoint(torch.autograd.Function):
             count = next(
                 part.shape[axis] for part, axis in zip((by_drive, by_first, by_M, by_B), axes) if part is not None
             )
-            moved = Moved(by_drive, by_first, by_M, None if by_B is None else (channels, by_B))
+            pulse = by_drive if given is None or by_drive is None else (given, by_drive)
+            moved = Moved(pulse, by_first, by_M, None if by_B is None else (channels, by_B))
             to_M = M.new_zeros(len(M), count, M.shape[1])
             room = slope.new_empty(2, max(tree.sizes), *to_M.shape[1:])  # where nobody asks for it but the next step
             tangent = slope.new_empty(len(slope), *to_M.shape[1:]) if read[0] else None
@@ -144,7 +163,7 @@ class _Adjoint(torch.autograd.Function):
             to_B = None if turned is None else (back.lam[:, 0].mT @ turned.flatten(1)).unflatten(1, (count, -1))
             return tangent, ps[-1] if read[1] else None, to_z, to_M, to_B
 
-        axes = (ROWS, ROWS, FIRST, FIRST)
+        axes = (ROWS if given is None else FIRST, ROWS, FIRST, FIRST)
         tangent, to_last, to_z, to_M, to_B = along(run, axes, (ROWS,) * 5, *cotangents)
         return None, None, None, tangent, to_last, None, to_z, cotangents[2], None, to_M, to_B
 
@@ -153,13 +172,13 @@ class Moved(NamedTuple):
     """What a gradient is differentiated along, in k directions.
 
     Attributes:
-        pulse: ``omega``, ``(rows, k, m)``; or none.
+        pulse: ``omega``, ``(rows, k, m)``, or what drives ``(rows, p)`` and the change ``(k, m, p)`` of ``U``; or none.
         start: change of ``h_0``; or none.
         of_M: ``Omega``, ``(k, rows of M, n)``; or none.
         of_B: the channels, and the change of ``B``; or none.
     """
 
-    pulse: Tensor | None
+    pulse: Tensor | tuple[Tensor, Tensor] | None
     start: Tensor | None
     of_M: Tensor | None
     of_B: tuple[Tensor, Tensor] | None
@@ -186,9 +205,10 @@ def _tangent(
     M_t, turn = stepped.mT.contiguous(), None if moved.of_M is None else moved.of_M.flatten(0, 1).mT.contiguous()
     turned = None if B is None else slope.new_empty(len(slope), k, m)
     to_z = None if curve is None else slope.new_empty(len(slope), k, m)
-    states, pulses, channels, curves, turneds, to_zs = (
+    drive = _drive_of(tree, moved.pulse)
+    states, channels, curves, turneds, to_zs = (
         None if part is None else tree.cut(part)
-        for part in (seen[0], moved.pulse, None if moved.of_B is None else moved.of_B[0], curve, turned, to_z)
+        for part in (seen[0], None if moved.of_B is None else moved.of_B[0], curve, turned, to_z)
     )
     assert states is not None
     by_B = None if moved.of_B is None else moved.of_B[1].flatten(0, 1).mT.contiguous()
@@ -201,8 +221,7 @@ def _tangent(
         u = slope.new_zeros(len(s_t), k, len(M)) if u is None else tree.grown(t, u)
         linear, v = u[..., :n] if len(M) > m else None, u[..., -m:]
         s_t = s_t[:, None]
-        if pulses is not None:
-            v.add_(pulses[t])
+        drive(t, u, v)
         if channels is not None and by_B is not None:
             more = (channels[t] @ by_B).unflatten(1, (k, n))
             linear = more if linear is None else linear.add_(more)
@@ -214,6 +233,25 @@ def _tangent(
             torch.mul(curves[t][:, None], v, out=to_zs[t])
         h, p = states[t], out
     return turned, to_z
+
+
+def _drive_of(
+    tree: Prefixes, pulse: Tensor | tuple[Tensor, Tensor] | None
+) -> Callable[[int, Tensor, Tensor], Tensor | None]:
+    """What adds ``omega_t`` to the last columns ``v`` of ``u``."""
+    if pulse is None:
+        return lambda t, u, v: None
+    if isinstance(pulse, Tensor):
+        pulses = tree.cut(pulse)
+        return lambda t, u, v: v.add_(pulses[t])
+    given, turn = tree.cut(pulse[0]), pulse[1].flatten(0, 1).mT.contiguous()
+
+    def add(t: int, u: Tensor, v: Tensor) -> Tensor:
+        if u.shape == v.shape:
+            return u.flatten(1).addmm_(given[t], turn)
+        return v.add_((given[t] @ turn).view(v.shape))
+
+    return add
 
 
 def _step(
@@ -230,7 +268,7 @@ def _step(
 
 def lure_states(
     kind: Map,
-    drive: Tensor,
+    drive: Tensor | tuple[Tensor, Tensor],
     h0: Tensor | None,
     W: Tensor,
     A: Tensor | None = None,
@@ -241,7 +279,8 @@ def lure_states(
 
     Args:
         kind: activation, and how a step enters the state.
-        drive: ``(time, batch, m)``; with a tree ``(rows, m)``.
+        drive: ``(time, batch, m)``; with a tree ``(rows, m)``, or ``(rows, p)`` that no derivative is taken by and the
+            matrix ``U (m, p)`` that they come in through.
         h0: ``(rows of the start, n)``; ``None`` for zero.
         W: ``(m, n)``.
         A: ``(n, n)``, or none.
@@ -261,9 +300,10 @@ def lure_states(
         (1.0, 2.0)
     """
     M = W if A is None else torch.cat([A, W])
+    given, U = (None, drive) if isinstance(drive, Tensor) else drive
     if tree is None:
-        tree = apart(*drive.shape[:2])
-        states, last, *_ = _Steps.apply(kind, tree, drive.flatten(0, 1), h0, M, B)
+        tree = apart(*U.shape[:2])
+        states, last, *_ = _Steps.apply(kind, tree, None, U.flatten(0, 1), h0, M, B)
         return tree.everywhere(states), last
-    states, last, *_ = _Steps.apply(kind, tree, drive, h0, M, B)
+    states, last, *_ = _Steps.apply(kind, tree, given, U, h0, M, B)
     return states, last

@@ -80,8 +80,9 @@ def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> _Run:
     """
     prepared, start = layer.begin(x, state)
     tree, given, (start,) = _rows_of(x, start)
-    drive = _driven(given, layer.weight_ih, layer.bias)
-    mode.ran(drive.numel())
+    source = _source(given, layer.weight_ih, layer.bias)
+    drive = times(*source) if given.requires_grad else source
+    mode.ran(len(given) * len(layer.weight_ih))
     A, B, W = (cast(Any, None if M is None else M.mT) for M in prepared)
     kind = Map(layer.activation)
     if layer.time_step is not None:
@@ -107,11 +108,9 @@ def _rows_of(x: Tensor, *start: Tensor) -> tuple[Prefixes, Tensor, list[Tensor |
     return apart(x.shape[1], len(x)), rows(x.transpose(0, 1)), begins
 
 
-def _driven(x: Tensor, U: Tensor, b: Tensor | None) -> Tensor:
-    """``U x + b`` for rows: one product, also where it is differentiated, with the bias as a column of ``U``."""
-    if b is None:
-        return times(x, U)
-    return times(torch.cat([x, x.new_ones(len(x), 1)], 1), torch.cat([U, b[:, None]], 1))
+def _source(x: Tensor, U: Tensor, b: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Rows and the matrix that gives ``U x + b`` of them in one product, with the bias as a column of ``U``."""
+    return (x, U) if b is None else (torch.cat([x, x.new_ones(len(x), 1)], 1), torch.cat([U, b[:, None]], 1))
 
 
 def _is_well_conditioned(B: Tensor) -> bool:
@@ -166,7 +165,7 @@ def _lstm(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
             w, R, *biases = weights[size * k : size * (k + 1)]
             source = x.flip(0) if k % directions else x
             tree, given, (h, c) = _rows_of(source.transpose(0, 1), h0[k], c0[k])
-            drive = _driven(given, w, biases[0] + biases[1] if biases else None)
+            drive = times(*_source(given, w, biases[0] + biases[1] if biases else None))
             h, c = lstm_states(drive, h, c, R, tree)
             last_h.append(tree.last(h[-tree.sizes[-1] :]))
             last_c.append(tree.last(c[-tree.sizes[-1] :]))
