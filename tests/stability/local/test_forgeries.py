@@ -291,6 +291,7 @@ def test_a_margin_that_is_rounding_alone_is_no_margin(reduction):
         ("local_ellipsoids", {**ball, "norm": "l2", "T": np.ones((1, 0)), "tau": np.full(1, 0.5)}),
         ("local_planes", {**ball, "norm": "linf", "tree": {"classes": []}}),
         ("local_pieces", {**ball, "norm": "l2", "tree": {"classes": []}}),
+        ("local_zonotopes", {**ball, "norm": "linf", "window": 4, "kept": 4}),
     ]
     for kind, data in proofs:
         for radius in (1e-9, 1e-200, 5e-324):

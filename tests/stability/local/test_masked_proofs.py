@@ -8,6 +8,8 @@ from local_specimens import classifiers
 
 from stability.local.balls import largest_balls
 from stability.local.build import stages_of
+from stability.local.tube import next_ellipsoid
+from stability.rules import local_ellipsoids
 from stability.rules.registry import RULES, propose
 
 KIND = "local_ellipsoids"
@@ -86,3 +88,17 @@ def test_closings_name_other_classes_each_once():
         assert "come together" in check("sigmoid", {**data, key: None})[1]
     for key in ("prices", "sectors"):
         assert "must be positive" in check("sigmoid", {**data, key: 0.0 * data[key]})[1]
+
+
+@pytest.mark.parametrize("name", ["tanh", "midpoint", "gru"])
+def test_an_ellipsoid_that_is_too_small_is_not_taken(name, monkeypatch):
+    """Whatever computes the next ellipsoid, its inequality is what proves it; a looser one is as good."""
+    (claim, _) = largest_balls(MADE[name], X, MADE[name].logits(X).argmax(axis=1))
+    data = {**claim.proof.data, "radius": 0.5 * claim.value}
+    assert check(name, data)[0]
+    assert local_ellipsoids.next_ellipsoid is next_ellipsoid
+    for factor, holds in ((1.0 + 1e-9, True), (1.02, True), (0.98, False), (0.5, False)):
+        monkeypatch.setattr(local_ellipsoids, "next_ellipsoid", lambda *given, by=factor: by * next_ellipsoid(*given))
+        valid, reason = check(name, data)
+        assert valid is holds, (factor, reason)
+        assert holds or "do not prove the next ellipsoid" in reason
