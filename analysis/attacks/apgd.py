@@ -87,7 +87,8 @@ def ascend_loss(
 ) -> tuple[Tensor, int]:
     """One run from a start; the first misclassified point visited, else that of highest loss.
 
-    A sequence that has a misclassified point takes part in no further step.
+    A sequence that has a misclassified point takes part in no further step. In l2 the points are in their balls to
+    rounding.
 
     Args:
         threat: the problem.
@@ -126,9 +127,9 @@ def ascend_loss(
         if k - 1 in reviews:
             at.review(k - 1 - last_review)
             last_review = k - 1
-        target = threat.inside(at.z + shape.step(at.gradient, at.length))
+        target = threat.nearly_inside(at.z + shape.step(at.gradient, at.length))
         blend = at.z + _MOMENTUM * (target - at.z) + (1 - _MOMENTUM) * (at.z - at.previous)
-        z = target if k == 1 else threat.inside(blend)
+        z = target if k == 1 else threat.nearly_inside(blend)
         if k < steps:
             value, gradient, logits = threat.ascend(z, loss)
         else:  # from the last point no step is taken

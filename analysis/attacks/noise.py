@@ -23,7 +23,7 @@ from .threat import Bounds, free_box
 
 def _white(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
     """``x + N(0, level^2)``."""
-    return x + level * torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+    return torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device).mul_(level).add_(x)
 
 
 def _salt_pepper(x: Tensor, level: float, box: Box, generator: torch.Generator) -> Tensor:
@@ -127,7 +127,7 @@ def noise_sweep(
     def measure(level: float, generator: torch.Generator) -> float:
         noisy = disturb(x, level, box, generator)
         noisy = box.clip(noisy) if clip else noisy
-        return _accuracy(model, torch.where(free, noisy, x), y)
+        return _accuracy(model, noisy if mask is None else torch.where(free, noisy, x), y)
 
     options = {"clip": bool(clip)}
     with untouched(model), by_input(model):

@@ -75,6 +75,15 @@ def _clip_l2(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
     return torch.where(per_sample(outside, z), moved, z)
 
 
+def _pull_l2(x: Tensor, z: Tensor, epsilon: Radius) -> Tensor:
+    """``_clip_l2`` to rounding, in the precision of ``x``: for points on the way."""
+    d = z - x
+    size = torch.linalg.vector_norm(d.flatten(1), dim=1)
+    reach = epsilon.to(size) if isinstance(epsilon, Tensor) else torch.full_like(size, epsilon)
+    factor = torch.where(size > reach, reach / size, 1.0)
+    return d.mul_(per_sample(factor, d)).add_(x)
+
+
 def _ball_linf(x: Tensor, epsilon: Radius) -> tuple[Tensor, Tensor]:
     """Bounds of the ball's entries, rounded inwards."""
     if isinstance(epsilon, Tensor):
@@ -127,6 +136,7 @@ class Geometry:
             gradient is 0.
         dual: gradient to its dual norm ``(batch,)``: a linear function rises by at most ``dual * epsilon``.
         ball: ``(x, epsilon)`` to the bounds of every entry, where the ball is a box; ``None`` where it is none.
+        pull: ``clip`` to rounding, which may leave the ball by as much; ``None``: there is no faster one.
     """
 
     name: str
@@ -136,10 +146,11 @@ class Geometry:
     step: Callable[[Tensor, Tensor], Tensor]
     dual: Callable[[Tensor], Tensor]
     ball: Callable[[Tensor, Radius], tuple[Tensor, Tensor] | None]
+    pull: Callable[[Tensor, Tensor, Radius], Tensor] | None = None
 
 
 NORMS: dict[str, Geometry] = {
-    "l2": Geometry("l2", _l2, _clip_l2, _random_l2, _jump_l2, _l2, lambda x, epsilon: None),
+    "l2": Geometry("l2", _l2, _clip_l2, _random_l2, _jump_l2, _l2, lambda x, epsilon: None, _pull_l2),
     "linf": Geometry(
         "linf",
         _linf,

@@ -171,6 +171,14 @@ class Threat:
             z = self.geometry.clip(self.x, z, radius)
         return self.box.clip(z)  # x is in the box, so clipping only brings z nearer to x
 
+    def nearly_inside(self, z: Tensor) -> Tensor:
+        """``inside``, of points on the way: in l2 to rounding. What is kept of them goes through ``inside``."""
+        if self.limits is not None or self.geometry.pull is None:
+            return self.inside(z)
+        if isinstance(self.reach, Tensor) or self.reach < float("inf"):
+            z = self.geometry.pull(self.x, z, self.reach)
+        return self.box.clip(z)
+
     def attacked(self, name: str, run: Callable[[Threat], tuple[Tensor, int]], starts: int = 1) -> AttackResult:
         """The best points over several starts, judged; later ones attack only what still stands.
 

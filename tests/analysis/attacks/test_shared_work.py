@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -65,3 +67,18 @@ def test_what_is_found_on_kernels_is_judged_by_the_model_itself():
     with torch.no_grad():
         assert torch.equal(model(found.adversarial).argmax(dim=1) != y, found.success)
     assert found.success.any()
+
+
+@pytest.mark.parametrize("radii", [None, torch.linspace(0.0, 2.0, 5, dtype=torch.float64)])
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_points_on_the_way_are_in_their_balls_to_rounding(norm, radii):
+    torch.manual_seed(0)
+    model, x, y = SequenceModel(ElmanRNN(2, 4), 3), torch.rand(5, 6, 2), torch.arange(5) % 3
+    threat = open_threat(model, x, y, norm=norm, bounds=(0, 1), mask=None, seed=0, epsilon=0.3)
+    threat = replace(threat, radii=radii).limited()
+    z = x + torch.randn_like(x)
+    z[4] = x[4]
+    found, exact = threat.nearly_inside(z.clone()), threat.inside(z)
+    torch.testing.assert_close(found, exact, rtol=0, atol=4e-7)
+    assert (threat.geometry.size(found.double() - x.double()) <= (threat.reach + 1e-6)).all()
+    assert bool((found != x).flatten(1).any(1)[1:4].all())
