@@ -194,7 +194,7 @@ def _first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadlin
 def _signed_box(subject: DrivenSystem, low: Array, high: Array) -> dict[str, Any] | str:
     """``r`` and ``falls`` of a network whose activation has no bound, by the signs of its weights."""
     n = subject.states
-    columns = [np.concatenate(signed_balance(subject, *np.split(unit, 2), low, high)[0]) for unit in np.eye(2 * n)]
+    columns = [np.concatenate(signed_balance(subject, unit[:n], unit[n:], low, high)[0]) for unit in np.eye(2 * n)]
     kept, added = np.array(columns).T, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1])
     if not float(np.abs(np.linalg.eigvals(kept)).max()) < 1.0 - 1e-9:
         return (

@@ -52,7 +52,7 @@ def claims_in_box(
         ['equilibrium_in_box', 'bounded_in_box']
     """
     network = skewed(subject) if isinstance(subject, LayerStack) else subject
-    if not isinstance(network, DrivenSystem):
+    if isinstance(network, str) or not isinstance(network, DrivenSystem):
         return ()
     proof = claim.proof if claim.verdict is Verdict.CERTIFIED else None
     kind = _KINDS[type(subject)] if network.is_discrete else "flow"

@@ -99,7 +99,7 @@ def signed_balance(
     given = _ends(subject.E, low, high, subject.b)
     own, through = _both(A, up, down), _both(B, right * seen[0], left * seen[1])
     kept = tuple(np.nextafter(a + b, np.inf) for a, b in zip(own, through))
-    entered = _ends(subject.F, low, high, np.zeros(subject.states))
+    entered = _ends(subject.F, low, high, np.zeros(len(subject.F), dtype=np.float64))
     pushed = _both(B, right * given[0], left * given[1])
     added = tuple(np.nextafter(a + b, np.inf) for a, b in zip(entered, pushed))
     return (kept[0] * (1 + 1e-15), kept[1] * (1 + 1e-15)), (added[0] * (1 + 1e-15), added[1] * (1 + 1e-15))

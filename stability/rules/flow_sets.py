@@ -92,9 +92,10 @@ class Ranges:
     @classmethod
     def under(cls, driven: DrivenSystem, low: Array, high: Array) -> Ranges:
         """Nothing is known yet."""
-        middle, m = 0.5 * (low + high), driven.system.channels
+        middle = 0.5 * (low + high)
         reach = np.nextafter(np.maximum(high - middle, middle - low), np.inf)
-        return cls(driven, middle, reach, np.full(m, -np.inf), np.full(m, np.inf))
+        free = np.full(len(driven.b), np.inf, dtype=np.float64)
+        return cls(driven, middle, reach, -free, free)
 
     def lines(self, slope: Array) -> tuple[Array, Array]:
         """Offsets and errors of lines with given slopes over the ranges."""
