@@ -134,14 +134,25 @@ def sentence(summary: Mapping[str, Any] | None, discrete: bool) -> str:
 
 def _in_box(missed: str, summary: Mapping[str, Any], half: float | None, discrete: bool) -> str:
     """The sentence of a claim about inputs in a box; what was found about every input follows it."""
-    since = summary["driven"]["since"]
-    start = "once they have entered the sets of the proof" if since is None else f"from step {since} on"
-    halves = "" if half is None else f", their distance is at most half {number(half, 4)} {time_unit(discrete)} later"
-    text = f"{missed}Under inputs in the box any two trajectories approach each other {start}{halves}: proved."
+    driven = summary["driven"]
+    start, where = _starting(driven, discrete), interval([driven["low"], driven["high"]])
+    halves = "" if half is None else f", their distance is at most half {_lasting(half, time_unit(discrete))} later"
+    text = f"{missed}Under inputs in {where} any two trajectories approach each other {start}{halves}: proved."
     bare = next((c for c in summary.get("claims", ()) if c["name"] == "contraction"), None)
     if bare is not None and bare["verdict"] == "refuted":
         text += " Under every input they do not: proved as well, by a counter-example with an input outside."
     return text
+
+
+def _starting(driven: Mapping[str, Any], discrete: bool) -> str:
+    """From when on a claim about inputs in a box holds."""
+    since, settling = driven["since"], driven.get("settling")
+    if since is not None:
+        return f"from step {since} on"
+    if settling is None:
+        return "once they have entered the sets of the proof"
+    after = _lasting(settling, "steps") if discrete else f"{at_most(settling)} units of time"
+    return f"from {after} after they entered the first set of the proof on"
 
 
 def _missed(summary: Mapping[str, Any], discrete: bool) -> str:
@@ -249,9 +260,9 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
             ("no proof can reach below", f"{rate(limit, discrete)}: differences that shrink no faster are proved")
         )
     if driven:
-        since = driven["since"]
-        start = "entry into the sets of the proof" if since is None else f"step {since}"
+        start = _starting(driven, discrete).removeprefix("from ").removesuffix(" on")
         facts.append(("holds from", f"{start}, counted as 0"))
+        facts.append(("inputs", f"in {interval([driven['low'], driven['high']])} at all times, and no others"))
     elif length is not None and discrete and pairs:
         share = number(bound_at(length, pairs, discrete))
         facts.append((f"bound after {length} steps, the trained length", f"{share} × the distance at the start"))
@@ -304,13 +315,9 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
     where = f"inputs in {box}, their range and {number(100 * (found['margin'] or 0.0))} % of its width"
     why = f" ({found['why']})" if found.get("why") else ""
     if found["answer"] == "certified":
-        since = (
-            "once they have entered the sets of the proof"
-            if found["since"] is None
-            else f"from step {found['since']} on"
-        )
         text = (
-            f"proved: {since} any two trajectories approach each other under {where}: {rate(found['rate'], discrete)}"
+            f"proved: {_starting(found, discrete)} any two trajectories approach each other under {where}: "
+            f"{rate(found['rate'], discrete)}"
         )
     else:
         text = {

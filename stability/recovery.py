@@ -163,6 +163,22 @@ def first_step(claim: Claim) -> int | None:
     return steps_made(data["steps"], data.get("backward")) + int(data.get("levels", 1)) if whole else None
 
 
+def settling(claim: Claim) -> float | None:
+    """Steps (or the time) that a claim about inputs in a box counts from entry into its first set on; ``None``: none.
+
+    Example:
+        >>> from stability import DrivenSystem, LureSystem, certify
+        >>> latch = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
+        >>> found = certify(latch, input_box=(-0.2, 0.2), refute=False).claim
+        >>> first_step(found) is None, settling(found) > 10
+        (True, True)
+    """
+    data = {} if claim.proof is None else claim.proof.data
+    if "shapes" in data:
+        return float(data["time"])
+    return steps_made(data["steps"], data.get("backward")) if "steps" in data and "r" in data else None
+
+
 def _diameters(certificate: Certificate) -> Iterator[float]:
     """Of sets in which every trajectory ends."""
     for claim in certificate.claims:

@@ -306,7 +306,8 @@ def screen(
     found = state(summary)
     part = summary.get("meta", {}).get("part")
     about = f"{model}, the part {part}" if part else model
-    lines = [f"{printable(about)}: {verdict_word(found).upper()}", wrap(sentence(summary, discrete)), ""]
+    word = verdict_word(found) + (" for inputs in the box" if found == "certified" and summary.get("driven") else "")
+    lines = [f"{printable(about)}: {word.upper()}", wrap(sentence(summary, discrete)), ""]
     facts = [("claim", str(summary["statement"])), ("evidence", _evidence(summary))]
     if found == "certified":
         name = str(summary["criterion"])

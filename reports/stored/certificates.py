@@ -13,7 +13,7 @@ import numpy as np
 from stability.certificate import Certificate, Verdict
 from stability.errors import StabilityError
 from stability.gated.cell import GatedCell
-from stability.recovery import first_step
+from stability.recovery import first_step, settling
 from stability.stacks.stack import LayerStack
 from stability.verify import Verification, verify
 
@@ -91,7 +91,7 @@ def _driven(certificate: Certificate) -> dict[str, Any] | None:
         return None
     data = claim.proof.data
     low, high = np.asarray(data["low"]).tolist(), np.asarray(data["high"]).tolist()
-    return {"low": low, "high": high, "since": first_step(claim)}
+    return {"low": low, "high": high, "since": first_step(claim), "settling": settling(claim)}
 
 
 def _like_data(certificate: Certificate, asked: Any) -> dict[str, Any] | None:
@@ -106,6 +106,7 @@ def _like_data(certificate: Certificate, asked: Any) -> dict[str, Any] | None:
     if claim is not None and claim.verdict is Verdict.CERTIFIED and claim.proof is not None:
         data = claim.proof.data
         more = {"rate": claim.value, "overshoot": data["overshoot"], "since": first_step(claim)}
+        more["settling"] = settling(claim)
         return {**found, "answer": "certified", **more}
     if certificate.verdict is Verdict.REFUTED and witness.get("input_in_data_range") is True:
         return {**found, "answer": "refuted"}

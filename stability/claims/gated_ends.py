@@ -11,6 +11,8 @@ from stability.rigor.constants import EPS
 from stability.rigor.intervals import length
 from stability.rules.registry import accepted, propose
 
+_WHOLE = 0.999
+"""Share of the diagonal of ``|h| <= 1`` from which on a box says no more than that."""
 _KINDS = ("interval_jacobian", "interval_lmi")
 
 
@@ -45,14 +47,15 @@ def gated_bounds(subject: GatedCell, main: Claim) -> Claim | None:
         main: its claim of contraction: where that is certified, the box is that of its proof.
 
     Returns:
-        The claim ``bounded_in_box``, its value the diagonal, or ``None`` where there is none.
+        The claim ``bounded_in_box``, its value the diagonal, or ``None`` where there is none, or for a GRU none that
+        says more than ``|h| <= 1``.
 
     Example:
         >>> from stability.statements import undecided
-        >>> cell = GatedCell("gru", np.ones((3, 1)), 9.0 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
+        >>> cell = GatedCell("gru", 0.1 * np.ones((3, 1)), 0.9 * np.ones((3, 1)), input_low=-1.0, input_high=1.0)
         >>> claim = gated_bounds(cell, Claim("contraction", undecided(cell), Verdict.INCONCLUSIVE))
         >>> round(claim.value, 3)
-        2.0
+        0.399
     """
     if subject.input_low is None:
         return None
@@ -66,4 +69,6 @@ def gated_bounds(subject: GatedCell, main: Claim) -> Claim | None:
         low, high = box.low, box.high
     across = np.nextafter(high - low, np.inf)
     diagonal = float(length(across)) * (1 + (len(across) + 16) * EPS)
+    if subject.kind == "gru" and diagonal > _WHOLE * 2.0 * subject.hidden**0.5:
+        return None
     return accepted(subject, "gated_bounds", {"low": low, "high": high, "diagonal": diagonal})

@@ -15,7 +15,7 @@ from stability.certificate import Certificate, Verdict
 from stability.certify import certify
 from stability.claims.driven import driven_contraction
 from stability.errors import StabilityError
-from stability.systems import DrivenSystem
+from stability.stacks.skewed import takes_box
 
 from ...dynamics.rounding import rounding_distance
 from ..work import Work
@@ -54,8 +54,8 @@ def like_data(certificate: Certificate, seen: Any, *, margin: float = MARGIN, se
     """The certificate with what is proved of inputs like those of the data.
 
     Args:
-        certificate: about every input; of a network, a map or a flow. Any other is returned as it is: a claim about
-            gated cells is about a box of inputs already.
+        certificate: about every input; of a network, a map or a flow, or a stack of maps. Any other is returned as it
+            is: a claim about gated cells is about a box of inputs already.
         seen: ``(low, high)``, the range of the data.
         margin: by what share of its width it is widened on both sides.
         seconds: for the sets and the inequality on them.
@@ -65,7 +65,7 @@ def like_data(certificate: Certificate, seen: Any, *, margin: float = MARGIN, se
         is, with the claim ``driven_contraction``.
     """
     subject = certificate.subject
-    if not isinstance(subject, DrivenSystem) or not subject.inputs:
+    if not takes_box(subject) or not subject.inputs:
         return certificate
     if any(np.shape(end) not in ((), (subject.inputs,)) for end in seen):  # the range of something else
         return certificate
