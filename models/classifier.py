@@ -19,6 +19,7 @@ from .adapters.modules import recurrent_parts, recurrent_subject
 from .adapters.torch_modules import as_array, is_torch_recurrent
 from .classifier_network import ClassifierNetwork
 from .deep import DeepNetwork
+from .embedding import BehindEmbedding
 from .linear import LinearLayer, input_output
 from .network import SequenceModel
 from .stack import Stack
@@ -187,6 +188,11 @@ def _logits(module: nn.Module, x: np.ndarray) -> np.ndarray:
             out = module(torch.tensor(x))
     except (Exception, SystemExit) as error:  # a network of the user's own may raise anything
         line = next((part.strip() for part in str(error).splitlines() if part.strip()), "")[:160]
+        if isinstance(module, BehindEmbedding) and module.nearest:
+            raise UnsupportedError(
+                f"{type(module.model).__name__} looks at its tokens besides embedding them (for a mask, or to pack its "
+                "sequences): what it does with any sequence of vectors is not known; single inputs have radii"
+            ) from error
         raise UnsupportedError(
             f"{type(module).__name__} does not take sequences {x.shape} (batch, time, features) in float64: "
             f"{type(error).__name__}: {line}"

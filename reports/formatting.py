@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import zip_longest
 from typing import Any
 
@@ -149,20 +150,42 @@ def duration(seconds: Any) -> str:
     return f"{minutes + 1} min 0 s" if rest == 60 else f"{minutes} min {rest} s"
 
 
-def rate(value: Any, discrete: bool) -> str:
-    """A certified rate with its symbol and unit.
+def bound(value: Any, digits: int, *, up: bool) -> str:
+    """A proved bound: as ``number``, and rounded so that it says no more than was proved.
+
+    Args:
+        value: the number; ``None`` and NaN show as a dash.
+        digits: significant digits.
+        up: an upper bound, which is rounded up; a lower one is rounded down.
+
+    Example:
+        >>> bound(0.972104, 5, up=True), bound(0.972104, 5, up=False), bound(0.1, 5, up=True), bound(4630.2, 3, up=True)
+        ('0.97211', '0.9721', '0.1', '4640')
+    """
+    x = _real(value)
+    if x is None or x == 0 or math.isinf(x):
+        return number(value, digits)
+    exact = Decimal(repr(x))
+    last = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return number(float(exact.quantize(last, rounding=ROUND_CEILING if up else ROUND_FLOOR)), digits)
+
+
+def rate(value: Any, discrete: bool, *, limit: bool = False) -> str:
+    """A certified rate with its symbol and unit, rounded towards slower.
 
     Args:
         value: ``lambda`` (continuous) or ``rho`` (discrete).
         discrete: whether it is per step.
+        limit: whether it is the rate that no proof can pass: it is rounded towards faster.
 
     Example:
-        >>> rate(0.5, False), rate(0.97, True)
-        ('λ = 0.5 per unit of time', 'ρ = 0.97 per step')
+        >>> rate(0.5, False), rate(0.97, True), rate(0.970001, True), rate(0.50009, False)
+        ('λ = 0.5 per unit of time', 'ρ = 0.97 per step', 'ρ = 0.97001 per step', 'λ = 0.5 per unit of time')
     """
     if _real(value) is None:
         return MISSING
-    return f"ρ = {number(value, 5)} per step" if discrete else f"λ = {number(value, 4)} per unit of time"
+    up = discrete is not limit
+    return f"ρ = {bound(value, 5, up=up)} per step" if discrete else f"λ = {bound(value, 4, up=up)} per unit of time"
 
 
 def half_life(value: Any, discrete: bool) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 from stability.statements import at_most
 
 from .boxes import interval
-from .formatting import bound_at, number, rate, signed, time_to, time_unit, verdict_word
+from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word
 
 CRITERIA = {
     "theorem1a": "Theorem 1 (a) of the Lipschitz RNN paper: the linear part outweighs the recurrent weights",
@@ -253,18 +253,17 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         size = summary.get("modulus")
         return () if size is None else (("modulus of the eigenvalue", f"{number(size, 4)} (1 is the limit)"),)
     pairs, unit, driven = summary.get("pairs", ()), time_unit(discrete), summary.get("driven")
-    facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", number(summary["overshoot"]))]
+    facts = [("rate", rate(summary["rate"], discrete)), ("overshoot", bound(summary["overshoot"], 4, up=True))]
     limit = summary.get("rate_limit")
     if limit is not None:
-        facts.append(
-            ("no proof can reach below", f"{rate(limit, discrete)}: differences that shrink no faster are proved")
-        )
+        slowest = rate(limit, discrete, limit=True)
+        facts.append(("no proof can reach below", f"{slowest}: differences that shrink no faster are proved"))
     if driven:
         start = _starting(driven, discrete).removeprefix("from ").removesuffix(" on")
         facts.append(("holds from", f"{start}, counted as 0"))
         facts.append(("inputs", f"in {interval([driven['low'], driven['high']])} at all times, and no others"))
     elif length is not None and discrete and pairs:
-        share = number(bound_at(length, pairs, discrete))
+        share = bound(bound_at(length, pairs, discrete), 3, up=True)
         facts.append((f"bound after {length} steps, the trained length", f"{share} × the distance at the start"))
     for share, words in ((1.0, "certainly below the start"), (0.5, "certainly below half of it")):
         when = time_to(share, pairs, discrete)

@@ -25,6 +25,7 @@ from stability.wire import is_subject
 
 from ..cells import CELLS, cell_of
 from ..deep import DeepNetwork
+from ..embedding import BehindEmbedding
 from ..network import SequenceModel
 from ..options import TORCH_ACTIVATIONS
 from ..recurrent import RecurrentLayer
@@ -275,11 +276,13 @@ def recurrent_parts(module: nn.Module) -> dict[str, Subject]:
         >>> list(recurrent_parts(net))
         ['1']
     """
-    out = {}
+    out, shown, name = {}, dict[str, str](), type(module).__name__
+    if isinstance(module, BehindEmbedding):  # the user's own network inside, by its own name and paths
+        name, shown = type(module.model).__name__, {path: path.removeprefix("model.") for path, _ in _walk(module)}
     for path, part in _walk(module):
         try:
             subject = recurrent_subject(part)
-            out[path] = of_part(subject, path, type(module).__name__) if path else subject
+            out[path] = of_part(subject, shown.get(path, path), name) if path else subject
         except (UnsupportedError, NonFiniteError, DisagreementError) as error:
             raise type(error)(f"{path or type(part).__name__}: {error}") from error
     return out

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from ..formatting import (
+    bound,
     bound_at,
     count,
     metric,
@@ -104,7 +105,7 @@ def _bound(model: ModelRecord) -> str:
     summary = model.certificate or {}
     known = model.state == "certified" and model.is_discrete and model.length is not None and not summary.get("driven")
     found = bound_at(model.length, summary.get("pairs", ()), True) if known and model.length is not None else None
-    return "–" if found is None else f"× {number(found)}"
+    return "–" if found is None else f"× {bound(found, 3, up=True)}"
 
 
 def _exponent(model: ModelRecord) -> str:

@@ -93,7 +93,7 @@ def _strong(model: ModelRecord) -> str:
     others = f", {count(starts - 1)} at random (cross entropy{', margin' if starts > 2 else ''})" if known else ""
     apgd = _some("APGD of ", steps, " steps on what DeepFool leaves")
     begun = _some("", starts, f" starts: DeepFool's point (margin loss){others}") if starts else ""
-    return "strong attack: DeepFool, then " + "; ".join(filter(None, (apgd, begun)))
+    return "strong attack: DeepFool, then " + ("; ".join(filter(None, (apgd, begun))) or "APGD")
 
 
 def _robustness(model: ModelRecord) -> str:

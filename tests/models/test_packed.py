@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from stability.errors import DisagreementError, UnsupportedError
+from stability.models.classifier import classifier
 from stability.models.embedding import behind_embedding
 from stability.models.packed import reading
 from stability.wire import decode, digest_of, encode
@@ -151,3 +152,10 @@ def test_several_packed_parts_are_refused():
 
     with pytest.raises(UnsupportedError, match="2 runs of a, b"):
         reading(Two(), torch.randn(2, 3, 2))
+
+
+def test_a_network_that_packs_is_named_as_its_author_named_it():
+    net, x = behind(Packing(), tokens())
+    assert "the part `rnn` of Packing" in reading(net, x).subject.phrase
+    with pytest.raises(UnsupportedError, match="Packing looks at its tokens besides.*single inputs have"):
+        classifier(net)

@@ -87,3 +87,15 @@ def test_columns_of_a_table_line_up() -> None:
 @pytest.mark.parametrize(("name", "text"), [("accuracy", "25.0 %"), ("mse", "0.25")])
 def test_a_metric_is_shown_in_its_own_kind(name: str, text: str) -> None:
     assert f.metric(0.25, name) == text
+
+
+@given(st.floats(1e-6, 1e6), st.booleans())
+def test_a_proved_bound_is_never_rounded_to_more_than_was_proved(value: float, up: bool) -> None:
+    shown = parse(f.bound(value, 4, up=up))
+    slack = 1e-12 * value
+    assert (shown >= value - slack) if up else (shown <= value + slack)
+    assert abs(shown - value) <= 1e-3 * value + slack
+    rho = parse(f.rate(value, True).split()[2])
+    assert rho >= value - slack
+    assert parse(f.rate(value, True, limit=True).split()[2]) <= value + slack
+    assert parse(f.rate(value, False).split()[2]) <= value + slack

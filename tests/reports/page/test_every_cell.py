@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,13 @@ def second_opinions(folder: Path) -> list[list[str]]:
     ]  # fmt: skip
 
 
+def upwards(value: float, digits: int) -> str:
+    """A proved bound says no more than was proved: the decimal number is no smaller."""
+    steps = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    near = round(value / steps)
+    return f"{(near if near * steps >= value else near + 1) * steps:.{digits}g}"
+
+
 def answers(folder: Path) -> list[list[str]]:
     """Certified first, then what is open, then what is refuted; intervals by the formula of the analysis."""
     documents = {name: files(folder, f"{name}.json") for name in ("run", "exponents", "analysis", "performance")}
@@ -290,9 +298,9 @@ def answers(folder: Path) -> list[list[str]]:
         rate, half, bound = "–", "–", "–"
         if m.certificate and m.state == "certified":
             pairs = m.certificate["pairs"]
-            rate = f"ρ = {number(m.certificate['rate'], 5)} per step"
+            rate = f"ρ = {upwards(m.certificate['rate'], 5)} per step"
             least = next(k for k in range(1, 10**6) if min(c * r**k for r, c in pairs) < 0.5)
-            half, bound = f"{least} steps", f"× {number(min(c * r**98 for r, c in pairs))}"
+            half, bound = f"{least} steps", f"× {number(float(upwards(min(c * r**98 for r, c in pairs), 3)))}"
         result = documents["run"].get(title, {}).get("result", {})
         share = result.get("test_metric", documents["performance"].get(title, {}).get("value"))
         n = documents["performance"].get(title, {}).get("sequences")
