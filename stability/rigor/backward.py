@@ -24,9 +24,10 @@ import numpy as np
 from stability.rigor.balls import system_balls
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
-from stability.rigor.zonotopes import breaks, diagonal_of, highest
+from stability.rigor.lines import Kinked, Lines
+from stability.rigor.zonotopes import diagonal_of
 from stability.systems import DrivenSystem
-from stability.systems.activations import Activation, activation
+from stability.systems.activations import activation
 
 Array = np.ndarray
 _BATCH = 2_000_000
@@ -91,120 +92,6 @@ def _stacked(ends: list[tuple[Array, Array]]) -> tuple[Array, Array]:
 
 def _least(rows: Array, low: Array, high: Array) -> Array:
     return _most(rows, high, low)
-
-
-@dataclass(frozen=True, eq=False)
-class _Lines:
-    """What the lines over one box of pre-activations have in common: all in the scale of tanh.
-
-    Attributes:
-        low: ``(h, 1, m)``, one for every history of inputs.
-        high: ``(h, 1, m)``.
-        touch: ``(2, h, 1, m)`` where the steepest line of use touches, from above and (mirrored) from below.
-        chord: ``(h, 1, m)`` slope of the chord.
-    """
-
-    phi: Activation
-    low: Array
-    high: Array
-    touch: Array
-    chord: Array
-
-    @classmethod
-    def over(cls, phi: Activation, low: Array, high: Array) -> _Lines | _Kinked:
-        if phi.width is None:
-            return _Kinked(phi, low, high)
-        a, b = float(phi.width) * low, float(phi.width) * high
-        gap, mean = b - a, 0.5 * (a + b)
-        chord = np.where(gap > 1e-9, (np.tanh(b) - np.tanh(a)) / np.maximum(gap, 1e-9), 1.0 - np.tanh(mean) ** 2)
-        return cls(phi, a, b, np.stack([_touch(a), _touch(-b)]), np.clip(chord, 0.0, 1.0))
-
-    def start(self, up: Array) -> Array:
-        """First tangent points, mirrored where the line is from below."""
-        a, b, touch = self._sides(up)
-        return 0.5 * (np.maximum(touch, a) + b)
-
-    def _sides(self, up: Array) -> tuple[Array, Array, Array]:
-        return (
-            np.where(up, self.low, -self.high),
-            np.where(up, self.high, -self.low),
-            np.where(up, self.touch[0], self.touch[1]),
-        )
-
-    def at(self, points: Array, up: Array) -> tuple[Array, Array]:
-        """Slopes and offsets of lines above the activation where ``up``, below it elsewhere; ``(h, q, m)`` each."""
-        a, b, touch = self._sides(up)
-        tangent = 1.0 - np.tanh(np.clip(points, touch, np.maximum(b, touch))) ** 2
-        slope = np.where(touch >= b, self.chord, np.clip(tangent, 0.0, 1.0))
-        pad = 256 * EPS * (1.0 + np.maximum(np.abs(a), np.abs(b)))
-        offset = highest(a, b, slope) + pad
-        scale = self.phi.slope[1] / float(self.phi.width or 1.0)
-        zero = float(self.phi.function(np.zeros(1))[0])
-        side = np.where(up, 1.0, -1.0)
-        offset = zero + side * scale * offset
-        return self.phi.slope[1] * slope, offset + side * 4 * EPS * (np.abs(offset) + zero)
-
-    def moved(self, points: Array, z: Array, up: Array, share: float) -> Array:
-        """Tangent points, a share of the way to where a run passes."""
-        s = float(self.phi.width or 1.0) * z
-        return points + share * (np.where(up, s, -s) - points)
-
-
-@dataclass(frozen=True, eq=False)
-class _Kinked:
-    """The same of a piecewise linear activation: of the chord and the piece of a point, what is nearer there.
-
-    Attributes:
-        low: ``(h, 1, m)``, one for every history of inputs.
-        high: ``(h, 1, m)``.
-    """
-
-    phi: Activation
-    low: Array
-    high: Array
-
-    def start(self, up: Array) -> Array:
-        """First points, mirrored where the line is from below."""
-        middle = 0.5 * (self.low + self.high)
-        return np.where(up, middle, -middle)
-
-    def at(self, points: Array, up: Array) -> tuple[Array, Array]:
-        """Slopes and offsets of lines above the activation where ``up``, below it elsewhere; ``(h, q, m)`` each."""
-        z = np.clip(np.where(up, points, -points), self.low, self.high)
-        gap = self.high - self.low
-        chord = (self.phi.function(self.high) - self.phi.function(self.low)) / np.where(gap > 1e-9, gap, 1.0)
-        piece = np.clip(np.asarray(self.phi.derivative(z)), *self.phi.slope)
-        chord = np.where(gap > 1e-9, np.clip(chord, *self.phi.slope), piece)
-        first, second = self._offset(chord, up), self._offset(piece, up)
-        side = np.where(up, 1.0, -1.0)
-        nearer = side * (chord * z + first) <= side * (piece * z + second)
-        return np.where(nearer, chord, piece), np.where(nearer, first, second)
-
-    def _offset(self, slope: Array, up: Array) -> Array:
-        """The least offset of lines above where ``up``, the largest of lines below elsewhere, rounded outwards."""
-        rest = [self.phi.function(z) - slope * z for z in breaks(self.phi, self.low, self.high)]
-        top, bottom = np.maximum.reduce(rest), np.minimum.reduce(rest)
-        size = np.maximum(np.abs(self.low), np.abs(self.high)) * max(map(abs, self.phi.pieces))
-        pad = 16 * EPS * (2.0 * size + np.abs(top) + np.abs(bottom)) + TINY
-        return np.where(up, top + pad, bottom - pad)
-
-    def moved(self, points: Array, z: Array, up: Array, share: float) -> Array:
-        """Points, a share of the way to where a run passes."""
-        return points + share * (np.where(up, z, -z) - points)
-
-
-def _touch(a: Array) -> Array:
-    """Where the line from the end ``a < 0`` touches the tanh; ``a`` itself where that is not negative. Approximately:
-    lines of any slope are sound.
-    """
-    start = np.minimum(a, 0.0)
-    value, low, high = np.tanh(start), np.zeros_like(a), 1.0 - start
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        t = np.tanh(middle)
-        early = t - value < (1.0 - t * t) * (middle - start)
-        low, high = np.where(early, middle, low), np.where(early, high, middle)
-    return np.where(a < 0, high, a)
 
 
 class BackwardBounds:
@@ -274,7 +161,7 @@ class BackwardBounds:
             ]
             runs += [([self.inputs], [whole])] * (schedule.depth - schedule.memory)
             inputs, ends = zip(*[(_stacked(u), _stacked(z)) for u, z in runs])
-            lines = [_Lines.over(self.phi, low, high) for low, high in ends]
+            lines = [Lines.over(self.phi, low, high) for low, high in ends]
             found = np.maximum(found, self._traced(rows, inputs, lines, schedule.sweeps, histories[0]).max(axis=0))
         self._take(np.split(found, np.cumsum([len(part) for part in parts])[:-1]))
         self.steps += schedule.depth + 1
@@ -290,7 +177,7 @@ class BackwardBounds:
         self,
         rows: Array,
         inputs: Sequence[tuple[Array, Array]],
-        lines: Sequence[_Lines | _Kinked],
+        lines: Sequence[Lines | Kinked],
         sweeps: int,
         key: tuple[int, ...],
     ) -> Array:
@@ -356,7 +243,7 @@ class _Trace:
         bounds: BackwardBounds,
         rows: Array,
         inputs: Sequence[tuple[Array, Array]],
-        lines: Sequence[_Lines | _Kinked],
+        lines: Sequence[Lines | Kinked],
         points: list[Array] | None,
     ) -> None:
         self._bounds, self._inputs, self._lines = bounds, inputs, lines

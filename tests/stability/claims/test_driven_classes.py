@@ -11,7 +11,8 @@ import pytest
 from stability import certify, verify
 from stability.certificate import Proof, Verdict
 from stability.claims.driven import driven_contraction
-from stability.rigor.backward import BackwardBounds, Schedule, _Lines
+from stability.rigor.backward import BackwardBounds, Schedule
+from stability.rigor.lines import Lines
 from stability.rigor.zonotopes import Tube, relaxation
 from stability.rules.absorbed import Absorbed
 from stability.rules.decaying import signed_balance, steepest_sides
@@ -43,7 +44,7 @@ def intervals(scale: float) -> tuple[np.ndarray, np.ndarray]:
 def test_lines_hold_a_piecewise_linear_activation_exactly(name, scale) -> None:
     low, high = intervals(scale)
     slope, offset, error = relaxation(activation(name), low, high)
-    lines, up = _Lines.over(activation(name), low[None, None], high[None, None]), np.array([[[True], [False]]])
+    lines, up = Lines.over(activation(name), low[None, None], high[None, None]), np.array([[[True], [False]]])
     rng = np.random.default_rng(0)
     sides = [
         tuple(v[0] for v in lines.at(points, up)) for points in (lines.start(up), scale * rng.normal(size=(1, 2, 20)))

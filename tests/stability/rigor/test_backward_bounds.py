@@ -6,8 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from stability.rigor.backward import BackwardBounds, Schedule, _Lines
+from stability.rigor.backward import BackwardBounds, Schedule
 from stability.rigor.balls import Ball
+from stability.rigor.lines import Lines
 from stability.rigor.zonotopes import Tube
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
@@ -89,7 +90,7 @@ def test_lines_hold_the_activation_in_forty_digits(name, scale):
     rng = np.random.default_rng(int(10 * scale))
     low, high = np.sort(scale * rng.normal(size=(2, 6)) + rng.normal(size=6), axis=0)
     low[0] = high[0]
-    lines = _Lines.over(activation(name), low[None, None], high[None, None])
+    lines = Lines.over(activation(name), low[None, None], high[None, None])
     up = np.array([[[True], [False]]])
     for points in (lines.start(up), scale * rng.normal(size=(1, 2, 6))):
         slope, offset = (v[0] for v in lines.at(points, up))
