@@ -14,6 +14,7 @@ from stability.gated.cell import GatedCell
 from stability.stacks.stack import LayerStack
 from stability.systems.subjects import as_subject
 
+from ...models.embedding import BehindEmbedding
 from ..tasks import Range, Task
 from ..unroll import watch
 
@@ -150,9 +151,10 @@ class _Seen:
 def _read_inside(model: nn.Module, path: str, task: Task) -> list[np.ndarray] | None:
     """Least and largest input of each feature that a part reads while the model runs on all data, if it does."""
     seen = _Seen()
+    named = model.model if isinstance(model, BehindEmbedding) else model  # whose paths claims know
     try:
         watch(
-            model, model.get_submodule(path), seen.add, (b for x, _ in (task.train, task.test) for b in x.split(CHUNK))
+            model, named.get_submodule(path), seen.add, (b for x, _ in (task.train, task.test) for b in x.split(CHUNK))
         )
     except AttributeError:  # a name with characters that a path in a claim cannot hold
         return None

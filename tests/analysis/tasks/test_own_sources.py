@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from stability.analysis import norm_drift, pgd, task_from_arrays, train
 from stability.analysis.campaign.fitting import joined
+from stability.analysis.campaign.inputs import part_range
 from stability.analysis.tasks import make_task
 from stability.analysis.tasks.own_sources import in_memory, read_source
 from stability.certify import certify
@@ -180,6 +181,7 @@ def test_tokens_are_examined_behind_the_embedding() -> None:
     perturbed = pgd(behind, x, embedded.test[1], epsilon=0.5, steps=3, bounds=embedded.bounds)
     assert perturbed is not None
     assert certify(behind).subject.part == "rnn of Words"
+    assert part_range(behind, behind, embedded) == (embedded.bounds, "")  # the vectors themselves
     assert net.emb._forward_hooks == {}
 
 
