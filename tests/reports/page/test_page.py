@@ -31,7 +31,7 @@ frame.onload = () => {{
   document.getElementById('out').textContent = JSON.stringify({{
     scroll: d.documentElement.scrollWidth, wide: wide.slice(0, 8),
     figures: d.querySelectorAll('figure svg').length, cards: d.querySelectorAll('.card').length,
-    smallest: Math.min(...text), shown: text.length, text: d.body.innerText.slice(0, 3000),
+    smallest: Math.min(...text), shown: text.length, text: d.body.innerText.slice(0, 6000),
     clipped: [...d.querySelectorAll('figure svg')].flatMap(s => [...s.querySelectorAll('text')].filter(t => {{
       const a = t.getBoundingClientRect(), b = s.getBoundingClientRect();
       return a.left < b.left - 2 || a.right > b.right + 2 || a.top < b.top - 2 || a.bottom > b.bottom + 2;
