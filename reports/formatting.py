@@ -170,6 +170,15 @@ def bound(value: Any, digits: int, *, up: bool) -> str:
     return number(float(exact.quantize(last, rounding=ROUND_CEILING if up else ROUND_FLOOR)), digits)
 
 
+def at_least(value: Any) -> str:
+    """A proved lower bound to three digits.
+
+    >>> at_least(0.42997), at_least(None)
+    ('0.429', '–')
+    """
+    return bound(value, 3, up=False)
+
+
 def rate(value: Any, discrete: bool, *, limit: bool = False) -> str:
     """A certified rate with its symbol and unit, rounded towards slower.
 

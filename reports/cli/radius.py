@@ -13,7 +13,7 @@ from stability.errors import ConfigurationError, DimensionError
 from stability.storage.folder import Folder, claim, refuse
 from stability.storage.writing import write_text
 
-from ..formatting import number, table
+from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
 from .data import check_device, open_with_task
@@ -149,11 +149,11 @@ def _text(result: LocalRadius, proofs: Path | None) -> str:
         ratio = result.ratio
         middle = number(float(sorted(ratio)[len(ratio) // 2])) if len(ratio) else number(None)
         lines.append(
-            f"median certified radius {number(said['median_radius'])}, median attack radius "
+            f"median certified radius {at_least(said['median_radius'])}, median attack radius "
             f"{number(said['median_attack'])}, median ratio {middle}"
         )
     rows = [
-        (str(s["index"]), str(s["label"]), number(s["radius"]), _attacked(s), _remark(s))
+        (str(s["index"]), str(s["label"]), at_least(s["radius"]), _attacked(s), _remark(s))
         for s in said["samples"][:SHOWN]
     ]
     lines += ["", table(("input", "class", "certified", "attacked", ""), rows, right=(0, 1, 2, 3))]

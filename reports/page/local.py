@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..figures import local as figures
 from ..figures import strips
-from ..formatting import count, duration, number
+from ..formatting import at_least, count, duration, number
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from .layout import FEW, NAMED, Panel, Section, crowded, draw, each, field, tabulate
@@ -68,7 +68,7 @@ def local(report: Report) -> Section | None:
             NAMED,
             field("inputs", "local", "samples", count),
             field("classified correctly", "local", "correct", count),
-            field("certified radius", "local", "median_radius", number, PROVED),
+            field("certified radius", "local", "median_radius", at_least, PROVED),
             field("attacked radius", "local", "median_attack", number),
             field("certified / attacked", "local", "median_ratio", number),
             field("mean width of what is not known", "local", "strip", number),
