@@ -337,7 +337,7 @@ class SpectrumTracker:
             The axes.
         """
         rows = self.frame()
-        return draw("SpectrumTracker", rows[rows["quantity"] == "spectral_radius"], RADII, ax)
+        return draw("SpectrumTracker", rows.query("quantity == 'spectral_radius'"), RADII, ax)
 
     def _repr_html_(self) -> str:
         """The table that Jupyter shows: the last records."""
