@@ -25,7 +25,7 @@ from stability.rules.registry import accepted
 from stability.solve.deadline import TOO_LATE, Deadline, TimeLimit
 from stability.systems import DrivenSystem
 from stability.systems.checks import as_vector
-from stability.systems.simulate import advance_many, natural_step
+from stability.systems.simulate import natural_step, stepped
 from stability.systems.subjects import as_subject
 
 Array = np.ndarray
@@ -110,12 +110,12 @@ def _starts(driven: DrivenSystem, u: Array, rng: np.random.Generator, deadline: 
     """Zero, then where trajectories are after a while, then random states."""
     n = driven.system.states
     yield np.zeros(n)
-    x, step = np.vstack([np.zeros(n), rng.normal(size=(5, n))]), natural_step(driven)
-    held = np.broadcast_to(u, (len(x), len(u)))
+    x, step = np.vstack([np.zeros(n), rng.normal(size=(5, n))]), None if driven.is_discrete else natural_step(driven)
+    field = driven.held(np.broadcast_to(u, (len(x), len(u))))
     for _ in range(1500):
         if deadline.over:
             break
-        x = advance_many(driven, x, held, step)
+        x = stepped(field, x, step)
     yield from (row for row in x if np.isfinite(row).all())
     yield from rng.normal(size=(6, n))
 

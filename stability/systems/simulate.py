@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,17 @@ def natural_step(driven: Any) -> float:
 
 def advance_many(driven: Any, x: Array, u: Array, step: float) -> Array:
     """One step for a batch of states ``(..., n)`` with inputs ``(..., p)`` held constant."""
-    if driven.is_discrete:
-        return driven.advance(x, u)
-    k1 = driven.advance(x, u)
-    k2 = driven.advance(x + 0.5 * step * k1, u)
-    k3 = driven.advance(x + 0.5 * step * k2, u)
-    k4 = driven.advance(x + step * k3, u)
+    return stepped(lambda state: driven.advance(state, u), x, None if driven.is_discrete else step)
+
+
+def stepped(field: Callable[[Array], Array], x: Array, step: float | None) -> Array:
+    """``field(x)`` for a map (``step`` ``None``), else a Runge-Kutta step of the flow."""
+    if step is None:
+        return field(x)
+    k1 = field(x)
+    k2 = field(x + 0.5 * step * k1)
+    k3 = field(x + 0.5 * step * k2)
+    k4 = field(x + step * k3)
     return x + step / 6.0 * (k1 + 2.0 * (k2 + k3) + k4)
 
 

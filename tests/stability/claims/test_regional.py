@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from stability.certificate import Verdict
-from stability.claims.regional import regional
+from stability.claims.regional import _equilibrium, regional
 from stability.errors import ConfigurationError, DimensionError
 from stability.refute import refute
 from stability.rigor.region import region_bounds, slope_range
 from stability.rules.multiplier_lmi import check_lmi
 from stability.rules.regional_lmi import regional_system
+from stability.solve.deadline import Deadline
 from stability.statements import at_least
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.simulate import advance_many
@@ -186,3 +187,37 @@ def test_subjects_without_a_region():
     assert regional(LureSystem.recurrent([[-1.0]], [[1.0]])).verdict is Verdict.INCONCLUSIVE
     linear = DrivenSystem(LureSystem.linear([[-1.0]]), "tanh", np.zeros((0, 1)))
     assert regional(linear).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_an_input_that_is_held_moves_states_as_it_does_step_by_step(direct):
+    rng = np.random.default_rng(0)
+    A, B, C = (0.5 * rng.normal(size=(4, 4)) for _ in range(3))
+    D = np.triu(0.1 * rng.normal(size=(4, 4)), 1) if direct else np.zeros((4, 4))
+    system = DrivenSystem(
+        LureSystem(A, B, C, D=D, dt=1.0, slope=(0.0, 1.0)), "tanh", rng.normal(size=(4, 2)), rng.normal(size=4)
+    )
+    x, u = rng.normal(size=(6, 4)), np.broadcast_to(rng.normal(size=2), (6, 2))
+    field = system.held(u)
+    for _ in range(5):
+        after = field(x)
+        assert np.array_equal(after, system.advance(x, u))
+        x = after
+
+
+def test_trajectories_are_followed_only_where_rest_is_no_stable_equilibrium():
+    class Watched(DrivenSystem):
+        def held(self, u):
+            raise AssertionError("followed")
+
+    calm = Watched(_decaying(0.5), "tanh", np.zeros((2, 1)), np.zeros(2))
+    found = _equilibrium(calm, np.zeros(1), 0, Deadline.after(None))
+    assert found is not None
+    assert found[1] < 0
+    wild = Watched(_decaying(2.0), "tanh", np.zeros((2, 1)), np.zeros(2))
+    with pytest.raises(AssertionError, match="followed"):
+        _equilibrium(wild, np.zeros(1), 0, Deadline.after(None))
+
+
+def _decaying(factor):
+    return LureSystem(factor * np.eye(2), 0.1 * np.eye(2), np.eye(2), dt=1.0)
