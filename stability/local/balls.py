@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stability.certificate import Claim
 from stability.local import ellipsoids, planes
 from stability.local.classifier import Classifier
+from stability.local.exact import pays, settled
 from stability.local.request import Request, request
 from stability.systems.checks import as_choice
 from stability.threads import threads_for
@@ -68,4 +70,14 @@ def largest_balls(
     as_choice("norm", norm, NORMS)
     told: dict[str, Any] = {"upper": upper, "epsilon": epsilon, "mask": mask, "bounds": bounds, "budget": budget}
     with threads_for(max(layer.states for layer in classifier.layers)):
-        return ENGINES[norm](request(classifier, x, y, **told, time_limit=time_limit))
+        return _proved(request(classifier, x, y, **told, time_limit=time_limit), norm)
+
+
+def _proved(asked: Request, norm: str) -> list[Claim | None]:
+    """The better ones of the claims about small networks, and of those that there are of all, of what is left open."""
+    if not pays(asked, norm):
+        return ENGINES[norm](asked)
+    claims, done, left = settled(asked, norm)
+    rest = replace(asked, right=asked.right[~done[asked.right]], time_limit=left)
+    others = ENGINES[norm](rest) if len(rest.right) else claims
+    return [max((a, b), key=lambda claim: 0.0 if claim is None else claim.value or 0.0) for a, b in zip(claims, others)]

@@ -28,11 +28,16 @@ class LocalBall(ProofData):
     measure: ClassVar[str] = ""
     """The norm that the theorem is about."""
 
+    @property
+    def shown(self) -> str:
+        """The norm in a sentence."""
+        return self.measure
+
     def claimed(self, subject: Classifier, condition: str = "") -> str:
         """The sentence, with a condition on the perturbed input behind the radius."""
         where = "" if self.mask is None else " of the entries that its mask names"
         return (
-            f"For {who(subject)}: no perturbation{where} of the proof's input within {self.measure} radius "
+            f"For {who(subject)}: no perturbation{where} of the proof's input within {self.shown} radius "
             f"{at_least(self.radius)}{condition} changes its class, {self.label}."
         )
 
@@ -61,7 +66,7 @@ class LocalBall(ProofData):
             Refused: where it does not.
         """
         x, mask = self.x, self.mask
-        norm = self.measure.replace("_", "")
+        norm = self.shown.replace("_", "")
         require(self.norm == norm, f"the norm of such a proof is {norm}")
         require(self.label < subject.classes, "the label is none of the network's classes")
         require(x.ndim == 2 and len(x) > 0 and x.shape[1] == subject.inputs, f"x must be (T, {subject.inputs}), T >= 1")

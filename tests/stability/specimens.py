@@ -240,6 +240,8 @@ def specimens() -> dict[str, Specimen]:
         "mask": np.ones((2, 2)),
     }
     out["ball of inputs in l_inf by zonotopes"] = decider(), accepted(decider(), "local_zonotopes", long)
+    one = Classifier(latch_of_tanh_map(0.5), [[1.0], [-1.0]], [0.1, 0.0])
+    out["ball of inputs of one unit"] = one, largest_balls(one, np.full((1, 2, 1), 0.3), [0])[0]
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]

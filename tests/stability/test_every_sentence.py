@@ -272,6 +272,16 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "one decision, in pieces": (
         DECIDER, "local_pieces", {**DECISION, "bounds": (0.0, 1.0)}, "local_robustness", 0.123456,
     ),
+    "one decision of one unit": (
+        CLASSES,
+        "local_hessians",
+        {**DECISION, "norm": "linf", "mask": ONE, "bounds": (0.0, 1.0)},
+        "local_robustness",
+        0.123456,
+    ),
+    "one decision of one unit, step by step": (
+        CLASSES, "local_hessians", {**DECISION, "norm": "l2", "budget": "step"}, "local_robustness", 0.123456,
+    ),
     "one decision over many steps": (CLASSES, "local_zonotopes", DECISION, "local_robustness", 0.123456),
     "one decision over many steps, clipped": (
         CLASSES, "local_zonotopes", {**DECISION, "mask": ONE, "bounds": (0.0, 1.0)}, "local_robustness", 0.123456,

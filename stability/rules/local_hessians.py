@@ -1,0 +1,75 @@
+r"""Rule ``local_hessians``: no perturbation of an input of a small network within a radius changes its class.
+
+The ball is written in the coordinates that count (``stability.local.coordinates``), and cut into boxes until in each of
+them a margin, or its Lagrangian with the proof's ``prices`` and ``bends``, is proved positive by intervals of its
+value, its slopes or its Hessian (``stability.local.covering``). The proof names for each other class the point at which
+the Lagrangian touches zero, or nearly: the worst input of the ball. The checker cuts the boxes again, and accepts
+whatever these numbers are where all boxes come to an end. There is no loss but rounding: near the worst input the
+Lagrangian is convex, elsewhere it is positive with room. So a radius may be proved up to about 1e-7 of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from stability.certificate import Claim
+from stability.errors import ConfigurationError
+from stability.local.classifier import Classifier
+from stability.local.coordinates import MOST, coordinates, uncovered
+from stability.local.covering import Touch, covered
+from stability.rules.fields import AnyArray, Pair, Text, require
+from stability.rules.local_ball import LARGEST, LocalBall
+from stability.rules.registry import certifies
+
+ROOM = 60_000
+"""Boxes for one class, at which a check gives up."""
+_SHOWN = {"l2": "l2", "linf": "l_inf"}
+
+
+@certifies("local_hessians", subject=Classifier, claim="local_robustness", value="radius", unfit=uncovered)
+class LocalHessians(LocalBall):
+    """The ball in either norm, ``points (c, k)``, ``prices (c, g)`` and ``bends (c,)`` of the ``c`` other classes."""
+
+    points: AnyArray
+    prices: AnyArray
+    bends: AnyArray
+    bounds: Pair | None = None
+    budget: Text | None = None
+
+    measure: ClassVar[str] = "l2"
+
+    @property
+    def shown(self) -> str:
+        return _SHOWN.get(self.norm, "l2")
+
+    def sentence(self, subject: Classifier, claim: Claim) -> str:
+        each = "" if self.budget is None else " at every step"
+        return self.claimed(subject, each + self.clipped(self.bounds))
+
+    def check(self, subject: Classifier, claim: Claim) -> str:
+        self.require_ball(subject)
+        self.require_within(self.bounds)
+        each = self.budget == "step"
+        require(self.budget is None or (each and self.norm == "l2"), "budget is left out or, in l2, step")
+        ends: Sequence[float] | None = self.bounds
+        of = coordinates(subject, self.x, self.radius, self.norm, self.mask, ends, each)
+        require(len(of.low) <= MOST, f"there are more than {MOST} coordinates")
+        others = [k for k in range(subject.classes) if k != self.label]
+        sizes = (len(others), len(of.low)), (len(others), len(of.balls)), (len(others),)
+        parts = self.points, self.prices, self.bends
+        require(tuple(p.shape for p in parts) == sizes, f"points, prices and bends must be {sizes}")
+        inside = bool(((of.low <= self.points) & (self.points <= of.high)).all())
+        require(inside, "points must lie in the box of the ball")
+        positive = all(bool(((p >= 0.0) & (p < LARGEST**2)).all()) for p in parts[1:])
+        require(positive, "prices and bends must be numbers from zero")
+        boxes = 0
+        for other, point, prices, bend in zip(others, *parts):
+            try:
+                found = covered(of, self.label, other, Touch(point, prices, float(bend)), ROOM)
+            except ConfigurationError:  # NaN in an interval: what overflows proves nothing
+                found = None
+            holds = found is not None and found.holds
+            require(holds, f"within the radius, logit {other} is not proved to stay below that of {self.label}")
+            boxes += 0 if found is None else found.boxes
+        return f"the margins in {boxes} boxes that cover the ball are positive"
