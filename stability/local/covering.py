@@ -306,7 +306,7 @@ def least_eigenvalues(S: Array) -> Array:
         True
     """
     k = S.shape[1]
-    fine = np.isfinite(S).all(axis=(1, 2))
+    fine = np.asarray(np.isfinite(S).all(axis=(1, 2)))
     S = np.where(fine[:, None, None], S, np.eye(k))
     try:
         V = np.linalg.eigh(S)[1]
