@@ -259,9 +259,10 @@ def _step(
 ) -> None:
     """Write ``linear + B (v s)``, with ``v s`` into ``turned`` where ``B`` is a matrix."""
     v, s = steep
-    if not isinstance(B, Tensor) or turned is None:
+    if not isinstance(B, Tensor):
         torch.mul(v, s, out=out).mul_(B) if linear is None else torch.addcmul(linear, v, s, value=B, out=out)
         return
+    assert turned is not None
     scaled, flat = torch.mul(v, s, out=turned).flatten(0, 1), out.flatten(0, 1)
     torch.mm(scaled, B.mT, out=flat) if linear is None else torch.addmm(linear.flatten(0, 1), scaled, B.mT, out=flat)
 
