@@ -46,7 +46,7 @@ def export_step(layer: RecurrentLayer, path: str | Path) -> Path:
         >>> export_step(LSTM(2, 3), "unused.pt2")
         Traceback (most recent call last):
         ...
-        stability.errors.UnsupportedError: the state of a LSTM is no one real tensor (batch, n)
+        stability.errors.UnsupportedError: the state of this LSTM is no one real tensor (batch, n)
     """
     layer = twin(layer).to(device="cpu", dtype=torch.float64).eval()
     like = next(layer.parameters())
@@ -54,7 +54,7 @@ def export_step(layer: RecurrentLayer, path: str | Path) -> Path:
     with torch.no_grad():
         state = layer.begin(x[:, None])[1]
     if not isinstance(state, Tensor) or state.is_complex() or state.dim() != 2:
-        raise UnsupportedError(f"the state of a {type(layer).__name__} is no one real tensor (batch, n)")
+        raise UnsupportedError(f"the state of this {type(layer).__name__} is no one real tensor (batch, n)")
     with torch.no_grad():  # drive() is for whole sequences: of a single step it must mean the same
         x, state = torch.rand_like(x), torch.rand_like(state)
         if not torch.allclose(_Step(layer)(x, state), layer.step(x, state)[1], rtol=1e-4, atol=1e-6):

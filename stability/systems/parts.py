@@ -78,7 +78,7 @@ def part_phrase(subject: Any, noun: str = "") -> str:
     path, of, whole = getattr(subject, "part", "").partition(" of ")
     if not of:
         return f"this {noun}" if noun else ""
-    return f"the part `{path}` of {whole}" + (f", a {noun}," if noun else "")
+    return f"the part `{path}` of {whole}" + (f", {'an' if noun.startswith('LSTM') else 'a'} {noun}" if noun else "")
 
 
 def exactly(value: Any) -> str:

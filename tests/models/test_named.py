@@ -70,3 +70,12 @@ def test_what_is_no_model_is_refused_with_what_to_do(value, words):
     with pytest.raises(UnsupportedError, match=words):
         certify(value)
     assert LureSystem.linear(np.eye(2)).states == 2
+
+
+def test_a_part_is_named_with_its_article():
+    """What a claim is about stands in the sentence: the part, and what it is."""
+    holder = torch.nn.Module()
+    holder.rnn, holder.head = torch.nn.LSTM(2, 3), torch.nn.Linear(3, 2)
+    assert "the part `rnn` of Module, an LSTM cell (its stored weights" in certify(holder, rate="any").statement
+    holder.rnn = torch.nn.GRU(2, 3)
+    assert "the part `rnn` of Module, a GRU cell (its stored weights" in certify(holder, rate="any").statement
