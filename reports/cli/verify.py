@@ -78,7 +78,7 @@ def _verify_folder(path: Path, output: Output) -> int:
 
     result = verify_folder(path, lambda done, count: output.status(f"{done} of {count} proofs ..."))
     output.status()
-    fields = ("file", "index", "label", "norm", "radius", "valid", "reason", "statement")
+    fields = ("file", "index", "label", "norm", "budget", "masked", "radius", "valid", "reason", "statement")
     samples = [{name: getattr(s, name) for name in fields} for s in result.samples]
     said = {name: getattr(result, name) for name in ("valid", "reason", "network")}
     document = {"directory": path, **said, "proved": sum(s.valid for s in result.samples), "samples": samples}

@@ -97,6 +97,8 @@ class SampleCheck:
         label: the class that is certified.
         norm: ``l2`` or ``linf``.
         radius: within which no perturbation changes it.
+        budget: ``total``, or ``step`` where the radius is that of every step.
+        masked: how many entries of the input may change, where not all of them.
         statement: the claim's sentence; empty unless valid.
     """
 
@@ -108,6 +110,8 @@ class SampleCheck:
     norm: str | None = None
     radius: float | None = None
     statement: str = ""
+    budget: str | None = None
+    masked: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -294,4 +298,6 @@ def check_sample(path: Path, network: Classifier, digest: str) -> SampleCheck:
     said: dict[str, Any] = {"index": index}
     if check.valid:  # what a rule refused may hold anything
         said |= {"label": data["label"], "norm": data["norm"], "radius": claim.value, "statement": claim.statement}
+        said["budget"] = "step" if "tau" in data or data.get("budget") == "step" else "total"
+        said["masked"] = int(data["mask"].sum()) if "mask" in data else None
     return SampleCheck(path.name, check.valid, check.reason, **said)

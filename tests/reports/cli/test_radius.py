@@ -120,6 +120,7 @@ def test_a_budget_for_each_step_is_asked_proved_and_checked(tmp_path: Path, monk
         assert each["attack_radius"] < 0.9 * total["radius"]
     assert cli.run(["verify", "p", "--json"]) == 0
     checked = json.loads(capsys.readouterr().out)["samples"]
+    assert {(one["budget"], one["masked"]) for one in checked} == {("step", None)}
     assert len(checked) == 3
     assert all("at every step changes its class" in s["statement"] for s in checked)
     words = ["radius", "net.safetensors", "--data", "data.npz", "--budget", "step"]
