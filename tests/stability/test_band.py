@@ -16,6 +16,7 @@ from stability.criteria.vertices import vertices_criterion
 from stability.refute import sequences
 from stability.refute.sequences import search_sequences
 from stability.refute.slopes import search_slopes
+from stability.rules import slope_sequence
 from stability.rules.registry import RULES, accepted, propose
 from stability.solve.deadline import Deadline
 from stability.verify import verify_claim
@@ -153,3 +154,27 @@ def test_a_search_over_sequences_solves_no_more_eigenvalue_problems_than_it_may(
     assert radii == sorted(radii)
     assert counts == sorted(counts)
     assert counts[-1] > 41
+
+
+def test_what_an_enclosure_leaves_open_is_no_rate(monkeypatch) -> None:
+    """The modulus that counts is the least inside the enclosure: a wider one proves less, and at some width nothing."""
+    shift = LureSystem(np.zeros((2, 2)), np.eye(2), np.diag([1.0, 0.5]), None, (0.0, 1.0), 1.0)
+    K = np.ones((2, 2))  # over two steps 1 and 1 / 4
+    data = {"K": K, "eigenvalue": [1.0, 0.0], "rate": 0.999999}
+    kind = "slope_sequence_rate"
+
+    def valid(rate: float) -> bool:
+        return RULES[kind](shift, propose(shift, kind, {**data, "rate": rate}))[0]
+
+    assert valid(1.0 - 1e-9)
+    assert not valid(1.0 + 1e-9)
+    enclose = slope_sequence.enclose_eigenpair
+
+    def wider(*given):
+        pair = enclose(*given)
+        return dataclasses.replace(pair, radius=pair.radius + 1e-8)
+
+    monkeypatch.setattr(slope_sequence, "enclose_eigenpair", wider)
+    assert valid(1.0 - 1.1e-8)
+    assert not valid(1.0 - 0.9e-8)
+    assert not valid(1.0)

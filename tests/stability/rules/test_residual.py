@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from scipy.special import erf
@@ -10,6 +12,7 @@ from stability import certify
 from stability.certificate import Claim
 from stability.errors import ConfigurationError, DimensionError
 from stability.gains.stack import stack_gain
+from stability.rules.fields import Refused
 from stability.rules.registry import RULES, propose
 from stability.rules.residual import norm_above
 from stability.stacks import ResidualStack
@@ -199,3 +202,15 @@ def test_what_are_no_blocks_is_refused():
     assert certify(network).verdict == "inconclusive"
     assert stack_gain(network).value is None
     assert stack_gain(network, measure="final", horizon=3).value > 1.44
+
+
+@pytest.mark.parametrize("short", [0.5, 0.9, 1.0 - 1e-6])
+def test_a_norm_that_is_computed_too_small_is_not_taken(short, monkeypatch):
+    """Whatever computes the norm, the inequality proves it: the bound is refused or no smaller than the norm."""
+    M, norm = np.random.default_rng(3).normal(size=(6, 4)), np.linalg.norm
+    exact = float(norm(M, 2))
+    monkeypatch.setattr(np.linalg, "norm", lambda *given: short * norm(*given))
+    with contextlib.suppress(Refused):
+        assert norm_above(M) >= exact
+    monkeypatch.undo()
+    assert exact <= norm_above(M) <= exact * (1 + 1e-9)
