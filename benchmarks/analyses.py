@@ -1,9 +1,9 @@
 """What analysing the five default models of an earlier commit costs now, step by step, at the same budgets.
 
-    OMP_NUM_THREADS=1 python benchmarks/analyses.py                 # about ten minutes, most of it steps that are new
-    OMP_NUM_THREADS=1 python benchmarks/analyses.py --only contracting lstm --common
+    OMP_NUM_THREADS=1 python -m benchmarks.analyses                 # about ten minutes, most of it steps that are new
+    OMP_NUM_THREADS=1 python -m benchmarks.analyses --only contracting lstm --common
     git worktree add --detach ../before ca9b877 && make -C ../before nest
-    OMP_NUM_THREADS=1 python benchmarks/analyses.py --beside ../before/build/nest   # both commits in turns
+    OMP_NUM_THREADS=1 python -m benchmarks.analyses --beside ../before/build/nest   # both commits in turns
 
 Processor seconds of every step, in units of four products of two 512 x 512 matrices, measured beside it: so stand
 the figures of commit ca9b877, taken with the same weights, in ``results/analyses_before.json``, and the ratios of both

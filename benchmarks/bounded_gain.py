@@ -1,6 +1,6 @@
 """What a prescribed gain costs: forward and backward of a bounded-gain layer against an Elman RNN of its size.
 
-    python benchmarks/bounded_gain.py
+    python -m benchmarks.bounded_gain
 
 A batch of sequences as training has them, rounds by turns so that a busy machine slows both alike, medians of processor
 seconds on one thread.
@@ -70,7 +70,7 @@ def main() -> None:
         rows.append(compare(*size, options.rounds))
         print(json.dumps(rows[-1]), flush=True)
     machine = {"python": platform.python_version(), "torch": torch.__version__, "stability": __version__}
-    report = {"command": "python benchmarks/bounded_gain.py", "machine": machine, "rows": rows}
+    report = {"command": "python -m benchmarks.bounded_gain", "machine": machine, "rows": rows}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(report, indent=1) + "\n")
 

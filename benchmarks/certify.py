@@ -1,8 +1,8 @@
 """Speed of certificates: structured solver against the SDP and against one Cholesky factorisation, in one run.
 
-    python benchmarks/certify.py                  # everything (about 10 minutes, most of it the SDP)
-    python benchmarks/certify.py --only chol growth memory best
-    python benchmarks/certify.py --only default beside bisection      # what is asked for by default, in processor time
+    python -m benchmarks.certify                  # everything (about 10 minutes, most of it the SDP)
+    python -m benchmarks.certify --only chol growth memory best
+    python -m benchmarks.certify --only default beside bisection      # what is asked for by default, in processor time
 
 Instances are Lipschitz RNNs with random weights, beta = 0.75, gamma = 1.2 for A and 0.3 for W. Every certificate
 that is timed is verified with all rounding errors inside the time. Figures are ratios of two times of one run.

@@ -1,7 +1,7 @@
 """Hessian-vector products, a Hessian's spectrum, and attacks, against PyHessian and Foolbox in the same run.
 
-    OMP_NUM_THREADS=1 python benchmarks/curvature.py --threads 1    # about 5 minutes
-    python benchmarks/curvature.py --only products                  # with as many threads as there are cores
+    OMP_NUM_THREADS=1 python -m benchmarks.curvature --threads 1    # about 5 minutes
+    python -m benchmarks.curvature --only products                  # with as many threads as there are cores
 
 Figures are ratios of processor seconds, ours and the peer's in turns, the least of several runs each: the machine is
 shared, and noise only ever adds. The recurrent models are those of the report, 64 units on 28 steps of 28 inputs, and

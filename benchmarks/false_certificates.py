@@ -1,7 +1,7 @@
 """Honesty: how often is a false claim made or accepted (must be never), and how often is a true one found?
 
-    python benchmarks/false_certificates.py               # everything, in chunks; called again it goes on
-    python benchmarks/false_certificates.py --share 0.02  # a short look
+    python -m benchmarks.false_certificates               # everything, in chunks; called again it goes on
+    python -m benchmarks.false_certificates --share 0.02  # a short look
 
 * ``systems``: random systems of many shapes near the boundary of stability, badly scaled, non-normal, with slopes that
   differ by channel and channels that drive others. Every certified one is attacked with constant slopes, and its rate
@@ -32,13 +32,12 @@ import numpy as np
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from honesty.constructions import KINDS, draw, drive
-from honesty.corruptions import CERTIFYING, run_corruptions
-from honesty.networks import gated_cell, stack
-from honesty.peers import solver_says
-from honesty.systems import contracts_no_faster, feasible_system, random_system, worst_slopes
-from honesty.witnesses import WITNESSES, run_borrowed, run_invented
-
+from benchmarks.honesty.constructions import KINDS, draw, drive
+from benchmarks.honesty.corruptions import CERTIFYING, run_corruptions
+from benchmarks.honesty.networks import gated_cell, stack
+from benchmarks.honesty.peers import solver_says
+from benchmarks.honesty.systems import contracts_no_faster, feasible_system, random_system, worst_slopes
+from benchmarks.honesty.witnesses import WITNESSES, run_borrowed, run_invented
 from stability import Verdict, certify, refute, verify
 
 Rng = np.random.Generator

@@ -1,8 +1,8 @@
 """Gains: against the semidefinite program, the multipliers of the stability proof, and one existence check.
 
-    python benchmarks/gains.py                      # all parts (about five minutes beside other work)
-    python benchmarks/gains.py --only program
-    python benchmarks/gains.py --only network
+    python -m benchmarks.gains                      # all parts (about five minutes beside other work)
+    python -m benchmarks.gains --only program
+    python -m benchmarks.gains --only network
 
 `program`: random networks with inputs and outputs (Euler maps), gains over every horizon: by the structured search and
 by the semidefinite program of the same inequality (Clarabel through cvxpy). `network`: the report's contracting network

@@ -1,12 +1,12 @@
 """Local certificates: how much of what attacks leave is proved, against published counts and in what time.
 
-    python benchmarks/local.py --only default                       # default networks: certified / attacked radius, l2
-    python benchmarks/local.py --only published --networks DIR --data-dir MNIST    # l_inf, published counts beside ours
-    python benchmarks/local.py --only published --networks DIR --data-dir MNIST --first 30 --time-limit 60
-    python benchmarks/local.py --only growth --data-dir MNIST       # seconds a sample over the length of the sequence
-    python benchmarks/local.py --only long --data-dir MNIST         # l_inf, 98 steps: forms alone, and zonotopes
-    python benchmarks/local.py --only batch                         # seconds a sample of many together
-    python benchmarks/local.py --only brute                         # l2, two or three numbers: share of the true radius
+    python -m benchmarks.local --only default                       # default networks: certified / attacked radius, l2
+    python -m benchmarks.local --only published --networks DIR --data-dir MNIST    # l_inf, published counts beside ours
+    python -m benchmarks.local --only published --networks DIR --data-dir MNIST --first 30 --time-limit 60
+    python -m benchmarks.local --only growth --data-dir MNIST       # seconds a sample over the length of the sequence
+    python -m benchmarks.local --only long --data-dir MNIST         # l_inf, 98 steps: forms alone, and zonotopes
+    python -m benchmarks.local --only batch                         # seconds a sample of many together
+    python -m benchmarks.local --only brute                         # l2, two or three numbers: share of the true radius
 
 ``--networks`` names a folder with ``MNIST_LSTM15net.onnx`` and ``MNIST_GRU30net.onnx`` of StarV (BSD 3-clause), the
 networks of "Reachability analysis of recurrent neural networks" (Nonlinear Analysis: Hybrid Systems, 2025); the

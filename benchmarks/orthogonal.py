@@ -1,7 +1,7 @@
 """Speed and memory of the orthogonal layers and of QR and LQ, as ratios measured in one run.
 
-    python benchmarks/orthogonal.py                 # everything, about 7 minutes on one quiet core
-    python benchmarks/orthogonal.py --quick         # small sizes, under a minute
+    python -m benchmarks.orthogonal                 # everything, about 7 minutes on one quiet core
+    python -m benchmarks.orthogonal --quick         # small sizes, under a minute
 
 Every variant runs the same cell, ``h+ = leaky_relu(W h + V x + b)``, over the same sequence; only the way to
 W differs. Variants are timed in turn, round after round; the ratio is taken within each round, and the median

@@ -3,7 +3,7 @@
     stability train --model bounded_gain --task digits --task-set layout=pixels --task-set size=14 --data-dir MNIST \
         --hidden 128 --set activation=abs --set start=delay_line --epochs 2 --temperature 10 --target-radius 0.2 \
         --lr 0.003 --batch-size 128 --track-every 0 --out runs/pixels
-    python benchmarks/pixels.py runs/pixels --data-dir MNIST
+    python -m benchmarks.pixels runs/pixels --data-dir MNIST
 
 196 steps of one pixel each. All test images; certified is what ``certified_radius`` proves of the stored weights.
 """
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "pixels.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    report = {"command": "python benchmarks/pixels.py RUN --data-dir MNIST", "stability": __version__}
+    report = {"command": "python -m benchmarks.pixels RUN --data-dir MNIST", "stability": __version__}
     report |= row(options.run, options.data_dir)
     options.out.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))

@@ -1,7 +1,7 @@
 """How often is a network refuted by a proof, and how often only seen not to contract?
 
-    python benchmarks/refutations.py                  # 200 trained networks, about ten minutes on one core
-    python benchmarks/refutations.py --networks 20
+    python -m benchmarks.refutations                  # 200 trained networks, about ten minutes on one core
+    python -m benchmarks.refutations --networks 20
 
 Small recurrent networks of several architectures, sizes and activations are trained for a few dozen steps, each on a
 task of its own: to tell sequences of noise in [0, 1] by a feature of them that needs memory. Then ``certify`` is asked

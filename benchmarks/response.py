@@ -1,6 +1,6 @@
 """Frequency responses at many points: one Schur form and one back-substitution, against a dense solve of each point.
 
-    OMP_NUM_THREADS=1 python benchmarks/response.py
+    OMP_NUM_THREADS=1 python -m benchmarks.response
 
 Peers are ``numpy.linalg.solve`` on a stack of all points, and python-control with slycot (a Hessenberg form once, then
 one point after the other) where it is installed. Figures are ratios of processor seconds of one run, in turns, the

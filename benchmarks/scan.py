@@ -1,9 +1,9 @@
 """Speed of the linear scans, forward and backward, as ratios measured in one run.
 
-    python benchmarks/scan.py                            # some minutes on a quiet machine
-    python benchmarks/scan.py --quick                    # short sequences only
-    python benchmarks/scan.py --jax-python PATH/python   # with JAX from another environment
-    python benchmarks/scan.py --device cuda
+    python -m benchmarks.scan                            # some minutes on a quiet machine
+    python -m benchmarks.scan --quick                    # short sequences only
+    python -m benchmarks.scan --jax-python PATH/python   # with JAX from another environment
+    python -m benchmarks.scan --device cuda
 
 Cases: a state of 256 float32 numbers as 256 real factors (``real``), as 128 complex ones (``complex``, the recurrence
 of LRU) and as 128 real rotations (``rotation``, that of RotRNN). Against: the loop over time as one writes it

@@ -1,6 +1,6 @@
 """What commands cost before they work: whole processes, against importing numpy and scipy.linalg in the same run.
 
-    python benchmarks/startup.py
+    python -m benchmarks.startup
 
 Processor seconds (user and system) of the child, least of several runs; ``certify`` has a system of 32 states. The
 first run of each, which does not count, compiles what it loads, as an installer does: nothing else would be compared.

@@ -15,7 +15,7 @@ from .job import Found, Given, register_kind
 
 MATRICES = 40
 """Matrices of the size of the state that live at once in a search for a proof, at most:
-``python benchmarks/certify.py --only memory`` finds 35 at 2,048 states, the interpreter included."""
+``python -m benchmarks.certify --only memory`` finds 35 at 2,048 states, the interpreter included."""
 
 
 def certificate_memory(states: int) -> int:

@@ -23,7 +23,7 @@ DISK = 8_000
 """Bytes of a result beside its network: the document, the certificate, the curves."""
 CUBIC = 4e-9
 """Seconds of a proof about a file's system, per state to the third, on one core: an order of magnitude, from what
-``python benchmarks/certify.py --only growth`` measures at 256 to 2,048 states."""
+``python -m benchmarks.certify --only growth`` measures at 256 to 2,048 states."""
 
 
 @dataclass(frozen=True)

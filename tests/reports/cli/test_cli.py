@@ -86,7 +86,7 @@ def test_rates_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     capsys.readouterr()
     assert cli.run(["certify", "stable.npz", "--rate", "5", "--no-refute", "-o", "c.json"]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "Certified stable, but not at the rate 5: best proved λ = 1.5" in said
+    assert "Certified stable, but not at the rate 5: best proved λ = 1.499" in said
     assert "INCONCLUSIVE" not in said
     assert cli.run(["verify", "c.json"]) == 0
     said = capsys.readouterr().out
