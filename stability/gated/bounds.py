@@ -2,8 +2,9 @@ r"""What the gates of an LSTM or GRU imply: an invariant state box, and bounds o
 
 Everything here is rounded outwards, so that a proof may rest on it. For inputs in the cell's input box and
 states in a state box, ``gate_bounds`` encloses every gate; ``is_invariant`` proves that no step leaves the box,
-``absorbs`` that every trajectory enters it; ``JacobianBound`` bounds ``sup |J| d`` row by row for a positive vector
-``d``; ``embedding`` writes the difference of two trajectories as a Lur'e system with one slope interval a channel.
+``absorbs`` that every trajectory enters it (where an LSTM's cell state settles is bounded in ``settling``);
+``JacobianBound`` bounds ``sup |J| d`` row by row for a positive vector ``d``; ``embedding`` writes the difference of
+two trajectories as a Lur'e system with one slope interval a channel.
 
 The difference of two trajectories in the box is exact, not linearised: products are split as
 ``f1 c1 - f2 c2 = f1 (c1 - c2) + c2 (f1 - f2)`` and ``f1 - f2`` is a slope of the logistic function times the
@@ -19,6 +20,7 @@ import numpy as np
 
 from stability.gated.cell import GatedCell
 from stability.gated.equations import GATES
+from stability.gated.settling import settling_range
 from stability.rigor.intervals import Interval, affine, hull, sigmoid, tanh, upper_product
 from stability.systems import LureSystem
 
@@ -51,7 +53,7 @@ def gate_bounds(cell: GatedCell, box: Interval) -> Gates:
 
     Returns:
         Enclosures by the names of the cell's equations; ``next`` is that of the next state. ``v`` is the
-        recurrent part of the GRU's candidate, ``t`` the LSTM's ``tanh c+``.
+        recurrent part of the GRU's candidate, ``t`` the LSTM's ``tanh c+``, ``q`` its ``i g / (1 - f)`` and zero.
     """
     m = cell.hidden
     h = Interval(box.low[:m], box.high[:m])
@@ -64,16 +66,32 @@ def gate_bounds(cell: GatedCell, box: Interval) -> Gates:
         out[name] = tanh(z) if name == "g" else sigmoid(z)
     if cell.kind == "lstm":
         c = Interval(box.low[m:], box.high[m:])
-        after = out["f"] * c + out["i"] * out["g"]
+        q = _settling(cell, h, out)
+        after = _meet(out["f"] * c + out["i"] * out["g"], hull(c, q))
         t = tanh(after)
         following = out["o"] * t
         nxt = Interval(np.concatenate([following.low, after.low]), np.concatenate([following.high, after.high]))
-        return {**out, "c": c, "t": t, "next": nxt}
+        return {**out, "c": c, "q": q, "t": t, "next": nxt}
     rows = slice(2 * m, None)
     seen = h if cell.reset_after else out["r"] * h
     v = affine(cell.w_hh[rows], seen, Interval.point(cell.b_hh[rows]))
     n = tanh(_drive(cell, rows) + (out["r"] * v if cell.reset_after else v))
     return {**out, "v": v, "n": n, "next": hull(n, h)}
+
+
+def _settling(cell: GatedCell, h: Interval, gates: Gates) -> Interval:
+    """``i g / (1 - f)`` and zero: from the gates' own ranges and from what they have in common."""
+    gain, keeps = _around_zero(gates["i"] * gates["g"]), np.nextafter(1.0 - gates["f"].high, -np.inf)
+    shut = keeps > 0.0
+    if not shut.all():
+        return Interval(np.full(cell.hidden, -np.inf), np.full(cell.hidden, np.inf))
+    apart = Interval(np.nextafter(gain.low / keeps, -np.inf), np.nextafter(gain.high / keeps, np.inf))
+    return _meet(apart, settling_range(cell, h))
+
+
+def _meet(x: Interval, y: Interval) -> Interval:
+    """Of two enclosures of the same numbers what they have in common."""
+    return Interval(np.maximum(x.low, y.low), np.minimum(x.high, y.high))
 
 
 def is_invariant(cell: GatedCell, box: Interval) -> bool:
@@ -132,8 +150,9 @@ def absorbs(cell: GatedCell, box: Interval, *, sweeps: int = 300) -> bool:
     Let ``H`` be a box in whose every neighbourhood all trajectories end, at first ``[-1, 1]``. Bounds of the gates
     over ``H`` give a smaller one:
 
-    * LSTM: with ``F = sup f < 1``, ``c`` ends between ``inf(i g, 0) / (1 - F)`` and ``sup(i g, 0) / (1 - F)``, and
-      ``h`` in the image of ``o tanh c``. The first step brings ``h`` into ``(-1, 1)`` from wherever it was.
+    * LSTM: ``c+ = f c + (1 - f) q`` with ``q = i g / (1 - f)``, so with ``sup f < 1`` the distance of ``c`` to the
+      range of ``q`` shrinks by that factor a step: ``c`` ends in that range, and ``h`` in the image of ``o tanh c``.
+      The first step brings ``h`` into ``(-1, 1)`` from wherever it was.
     * GRU: ``h+`` lies between ``n`` and ``h``, and with ``sup z < 1`` the distance of ``h`` to the range of ``n``
       shrinks by that factor a step, so ``h`` ends in that range.
 
@@ -185,14 +204,13 @@ def _around_zero(x: Interval) -> Interval:
 
 
 def _with_cell_state(cell: GatedCell, h: Interval, rooms: float = 1.0) -> Interval | None:
-    """The LSTM's box from that of its hidden units: ``|c|`` settles where ``f c + i g = c``."""
+    """The LSTM's box from that of its hidden units: ``c+ = f c + (1 - f) q`` settles where ``q`` lies."""
     bounds = gate_bounds(cell, Interval(np.tile(h.low, 2), np.tile(h.high, 2)))  # no gate reads the cell state
-    forget, gain = bounds["f"].high, bounds["i"] * bounds["g"]
-    if not (forget < 1.0).all():
+    q, forget = bounds["q"], bounds["f"].high
+    if not (np.isfinite(q.low).all() and np.isfinite(q.high).all()):
         return None
     room = rooms * 1e-14 / (1.0 - forget)  # for the roundings of the step that must stay inside
-    low = np.minimum(gain.low, 0.0) / (1.0 - forget) * (1.0 + room) - room
-    high = np.maximum(gain.high, 0.0) / (1.0 - forget) * (1.0 + room) + room
+    low, high = q.low * (1.0 + room) - room, q.high * (1.0 + room) + room
     return Interval(np.concatenate([h.low, low]), np.concatenate([h.high, high]))
 
 

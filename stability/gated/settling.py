@@ -1,0 +1,98 @@
+r"""Between which numbers the cell state of an LSTM settles, over boxes of hidden units and inputs, rounded outwards.
+
+With :math:`q = i g / (1 - f)` the step is a convex mix, :math:`c^+ = f c + (1 - f) q`: a cell state between two bounds
+of ``q`` stays there, and one outside comes closer by a factor of ``f`` a step. The gates read the same hidden units and
+inputs, so that a large ``i g`` and a forget gate near one need not occur together: with ``b`` the forget gate's
+pre-activation, :math:`q = \sigma(a) \tanh(z)\,(1 + e^b)` is bounded slice by slice of ``b``. Within a slice
+``e <= b <= E`` the largest ``a`` and ``z`` are bounded by Lagrange's inequality, for any numbers ``k >= 0``,
+
+.. math:: \sup_{b \ge e} z \le \sup (z + k b) - k e, \qquad \sup_{b \le E} z \le \sup (z - k b) + k E ,
+
+whose right-hand sides are suprema of affine functions over a box.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.gated.cell import GatedCell
+from stability.rigor.constants import EPS, TINY
+from stability.rigor.intervals import Interval, affine, sigmoid, tanh, upper_product
+
+Array = np.ndarray
+SLICES = 64
+MULTIPLIERS = 2.0 ** np.arange(-3.0, 4.0)
+"""Multipliers that are tried, in ratios of the ranges of both pre-activations; any are sound, and zero is one."""
+
+
+def _up(x: Array) -> Array:
+    return np.nextafter(x, np.inf)
+
+
+def settling_range(cell: GatedCell, h: Interval) -> Interval:
+    """Enclosure of ``i g / (1 - f)`` and zero, for hidden units in ``h`` and inputs in the cell's box.
+
+    Args:
+        cell: an LSTM.
+        h: ``(m,)`` box of hidden units.
+
+    Returns:
+        ``(m,)``; infinite in every entry where a forget gate may reach one in float64, or the inputs have no box.
+
+    Example:
+        >>> w = np.array([[1.0], [1.0], [-1.0], [0.0]])  # what opens the forget gate closes the candidate
+        >>> cell = GatedCell("lstm", w, np.zeros((4, 1)), input_low=-1.0, input_high=1.0)
+        >>> box = settling_range(cell, Interval(np.zeros(1), np.zeros(1)))
+        >>> (-box.low).round(2), box.high.round(2)  # apart, the gates allow 2.07 at both ends
+        (array([2.07]), array([0.31]))
+    """
+    m = cell.hidden
+    free = Interval(np.full(m, -np.inf), np.full(m, np.inf))
+    if cell.input_low is None or cell.input_high is None:
+        return free
+    x = Interval(np.concatenate([h.low, cell.input_low]), np.concatenate([h.high, cell.input_high]))
+    rows, offsets = {}, {}
+    for name in "ifg":
+        w_ih, w_hh, b_ih, b_hh = cell.gate(name)
+        rows[name], offsets[name] = np.hstack([w_hh, w_ih]), Interval.point(b_ih) + Interval.point(b_hh)
+    forget = affine(rows["f"], x, offsets["f"])
+    if not (np.isfinite(forget.low).all() and np.isfinite(forget.high).all()):
+        return free
+    edges = forget.low + np.linspace(0.0, 1.0, SLICES + 1)[:, None] * (forget.high - forget.low)
+    edges[0], edges[-1] = forget.low, forget.high
+    edges = np.maximum.accumulate(np.minimum(edges, forget.high), axis=0)
+    keeps = sigmoid(Interval.point(-edges[1:])).low  # 1 - f or less
+    if not (keeps > 0.0).all():
+        return free
+    (above, _), reach = _within(rows, offsets, "i", x, edges), _within(rows, offsets, "g", x, edges)
+    opens = sigmoid(Interval.point(above)).high
+    ends = [np.maximum(tanh(Interval.point(z)).high, 0.0) for z in reach]
+    high, low = (_up(_up(opens * end) / keeps).max(axis=0) for end in ends)
+    return Interval(-low, high)
+
+
+def _within(
+    rows: dict[str, Array], offsets: dict[str, Interval], name: str, x: Interval, edges: Array
+) -> tuple[Array, Array]:
+    """Upper bounds of a gate's pre-activation and of its negative, ``(SLICES, m)``, where the forget gate's lies
+    between ``edges`` ``(SLICES + 1, m)``.
+    """
+    width = x.high - x.low
+    spread, against = (np.abs(rows[k]) @ width for k in (name, "f"))
+    unit = np.where(against > 0.0, spread / np.where(against > 0.0, against, 1.0), 0.0)
+    unit = np.where(np.isfinite(unit), unit, 0.0)
+    plain = affine(rows[name], x, offsets[name])
+    best = [np.broadcast_to(end, edges[1:].shape) for end in (plain.high, -plain.low)]
+    for k in (unit * size for size in (*MULTIPLIERS, *-MULTIPLIERS)):
+        both = rows[name] + k[:, None] * rows["f"]
+        # what the roundings of this sum may add over the box
+        terms = np.abs(rows[name]) + np.abs(k)[:, None] * np.abs(rows["f"])
+        error = upper_product(4.0 * EPS * terms + TINY, x.magnitude)
+        sums = affine(both, x, offsets[name] + Interval.point(k) * offsets["f"]) + Interval(-error, error)
+        for sign, support in ((1.0, sums.high), (-1.0, -sums.low)):
+            # the bound of sign z has the multiplier sign k: one that is not negative is of the lower edge
+            edge = np.where(sign * k >= 0.0, edges[:-1], edges[1:])
+            bound = _up(support - np.nextafter(sign * k * edge, -np.inf))
+            side = 0 if sign > 0 else 1
+            best[side] = np.minimum(best[side], np.where(np.isnan(bound), np.inf, bound))
+    return best[0], best[1]
