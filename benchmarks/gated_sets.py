@@ -1,6 +1,6 @@
 """Boxes of LSTM cells under inputs in [-1, 1]: how wide, and how many cells are certified on them.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.gated_sets --seeds 10
+    OMP_NUM_THREADS=1 python -m benchmarks.gated_sets --seeds 8
 
 Cells of normal weights and biases of deviation s, recurrent ones of s / sqrt(units), two inputs. ``apart``: where the
 cell state settles is bounded by the ranges of the gates, each for itself; ``together``: by what the gates read in
@@ -96,14 +96,17 @@ def row(case: tuple[int, float], seeds: int) -> dict:
 def main() -> None:
     """Measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gated_sets.json")
+    parser.add_argument("--units", type=int, nargs="*", default=[], help="these sizes; the others' rows are kept")
     options = parser.parse_args()
-    rows = []
-    for case in CASES:
-        rows.append(row(case, options.seeds))
-        print(json.dumps(rows[-1]), flush=True)
-    options.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    cases = [case for case in CASES if not options.units or case[0] in options.units]
+    kept = json.loads(options.out.read_text())["rows"] if options.units and options.out.exists() else []
+    rows = {(found["m"], found["scale"]): found for found in kept}
+    for case in cases:
+        rows[case] = row(case, options.seeds)
+        print(json.dumps(rows[case]), flush=True)
+    options.out.write_text(json.dumps({"rows": [rows[case] for case in CASES if case in rows]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
