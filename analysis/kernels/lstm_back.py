@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .back import pull, side_by_side
-from .prefixes import Prefixes
+from .prefixes import Prefixes, pulses_of
 from .products import image_of
 
 
@@ -47,13 +47,14 @@ def factors_of(tree: Prefixes, gates: Tensor, tau: Tensor, memory: Tensor, c0: T
 
 
 class GatedBack(NamedTuple):
-    """Of a way back, ``(rows, k, n)``: ``delta``; ``lambda`` and ``mu``, if they are kept.
+    """Of a way back: ``delta (rows, k, 4 n)``, or ``(k, 4 n, p)``, the gradient of what rows come in through.
 
+    Beside it ``lambda`` and ``mu``, ``(rows, k, n)``, if they are kept.
     ``later[t]`` is ``delta_{t+1}`` on the rows of t, the directions side by side; ``start`` is ``delta_1`` on those of
     ``h_0``; ``first`` and ``first_c`` are cotangents of the start; ``by_R`` is ``(k, 4 n, n)``.
     """
 
-    delta: Tensor
+    by_drive: Tensor
     lam: Tensor
     mu: Tensor
     later: list[Tensor]
@@ -67,7 +68,7 @@ def way_back(
     tree: Prefixes,
     factors: Factors,
     grads: tuple[Tensor | None, ...],
-    seen: tuple[Tensor, Tensor | None],
+    seen: tuple[Tensor, Tensor | None, Tensor | None],
     R: tuple[Tensor, bool],
     also: tuple[GatedBack, Tensor] | None = None,
     kept: bool = False,
@@ -78,24 +79,25 @@ def way_back(
         tree: rows of each time.
         factors: of the steps.
         grads: the cotangents.
-        seen: the states, and ``h_0``.
+        seen: the states, ``h_0``, and the rows that come in through a matrix whose gradient is wanted; or none.
         R: the matrix, and whether its gradient is wanted.
         also: an earlier way back in one direction, and ``Omega (k, 4 n, n)``: ``Omega^T delta_{t+1}`` of that one is
             added to ``lambda_t``.
         kept: whether ``lambda`` and ``mu`` are kept for all times.
     """
     g_h, g_c, g_z = (None if part is None else tree.cut(part) for part in grads)
-    K, (states, h0) = factors.K, seen
+    K, (states, h0, given) = factors.K, seen
     count = next(part.shape[1] for part in grads if part is not None) if also is None else len(also[1])
-    delta = K.new_empty(len(K), count, K.shape[1])
+    delta, deltas = _room(tree, K, count, kept or given is None)
     (lam, lams), (mu, mus) = (_room(tree, factors.E, count, kept) for _ in range(2))
+    by_U = None if given is None else given.new_zeros(count, K.shape[1], given.shape[1])
     by_R = R[0].new_zeros(count, *R[0].shape) if R[1] else None
     split = (4, R[0].shape[1])
     later: list[Tensor] = []
     behind, (earlier, turn) = None, (None, None) if also is None else (also[0], side_by_side(also[1]))
-    cuts = [tree.cut(part) for part in (delta, delta.unflatten(2, split), K.unflatten(1, split)[:, None])]
-    cuts += [tree.cut(part[:, None]) for part in (factors.E, factors.forget)]
-    for t, l, m, d, by_gate, k, e_t, f_t in reversed([*zip(range(len(tree.sizes)), lams, mus, *cuts)]):
+    cuts = [tree.cut(part[:, None]) for part in (K.unflatten(1, split), factors.E, factors.forget)]
+    for t, l, m, d, k, e_t, f_t in reversed([*zip(range(len(tree.sizes)), lams, mus, deltas, *cuts)]):
+        by_gate = d.unflatten(2, split)
         if later:
             pull(l, (later[-1], R[0]), None if earlier is None or turn is None else (earlier.later[t], turn), None)
         else:
@@ -110,6 +112,8 @@ def way_back(
         _add(d, t, g_z)
         later.append(tree.gathered(t, d).flatten(1))
         behind = tree.gathered(t, f_t * m)
+        if by_U is not None and given is not None:
+            by_U.flatten(0, 1).addmm_(d.flatten(1).mT, tree.at(t, given))
         h = tree.at(t - 1, states) if t else h0
         if by_R is not None and h is not None:
             by_R.flatten(0, 1).addmm_(later[-1].mT, h)
@@ -117,7 +121,8 @@ def way_back(
     if h0 is not None:
         first = h0.new_empty(len(h0), count, h0.shape[1])
         pull(first, (start, R[0]), None if earlier is None or turn is None else (earlier.start, turn), None)
-    return GatedBack(delta, lam, mu, later[::-1], start, first, None if factors.before[0] is None else behind, by_R)
+    first_c = None if factors.before[0] is None else behind
+    return GatedBack(delta if by_U is None else by_U, lam, mu, later[::-1], start, first, first_c, by_R)
 
 
 def _room(tree: Prefixes, like: Tensor, count: int, kept: bool) -> tuple[Tensor, list[Tensor]]:
@@ -183,6 +188,7 @@ def curves_of(tree: Prefixes, gates: Tensor, tau: Tensor, back: GatedBack, facto
 
 def tangent_of(
     tree: Prefixes,
+    pulse: Tensor | tuple[Tensor, Tensor] | None,
     along: tuple[Tensor | None, ...],
     seen: tuple[Tensor, Tensor | None],
     factors: Factors,
@@ -195,8 +201,8 @@ def tangent_of(
 
     Args:
         tree: rows of each time.
-        along: change of the drive, of ``h_0``, of ``c_0``, ``(rows, k, ...)``, and of ``R``: ``Omega (k, 4 n, n)``; any
-            may be none.
+        pulse: change of the drive, ``(rows, k, 4 n)``; or what drives, and the change of the matrix; or none.
+        along: change of ``h_0``, of ``c_0``, ``(rows, k, n)``, and of ``R``: ``Omega (k, 4 n, n)``; any may be none.
         seen: the states, and ``h_0``.
         factors: of the steps.
         curves: likewise.
@@ -204,14 +210,17 @@ def tangent_of(
         R: ``(4 n, n)``.
         kept: whether ``p`` and ``q`` are kept for all times.
     """
-    pulse, p, q, turned = along
-    count = len(turned) if turned is not None else next(part.shape[1] for part in along[:3] if part is not None)
+    p, q, turned = along
+    if isinstance(pulse, tuple):
+        count = len(pulse[1])
+    else:
+        count = len(turned) if turned is not None else next(part.shape[1] for part in (pulse, p, q) if part is not None)
     (tangent, ps), (inner, qs) = (_room(tree, factors.E, count, keep) for keep in kept)
     to_z, to_memory = (like.new_empty(len(like), count, like.shape[1]) for like in (factors.K, factors.E))
     to_R, to_c0 = R.new_zeros(len(R), count, R.shape[1]), None
     R_t, turn = R.mT.contiguous(), None if turned is None else turned.flatten(0, 1).mT.contiguous()
     room, other_room = R.new_empty(2, max(tree.sizes), count, len(R)).unbind()
-    pulses = None if pulse is None else tree.cut(pulse)
+    drive = pulses_of(tree, pulse)
     states, memories, earlier = tree.cut(seen[0]), tree.cut(to_memory), [back.start, *back.later]
     cuts = [tree.cut(part[:, None]) for part in (factors.K, factors.E, factors.forget)]
     cuts += [tree.cut(to_z), *(tree.cut(part[:, None]) for part in curves)]
@@ -220,7 +229,7 @@ def tangent_of(
             to_R.flatten(1).addmm_(earlier[t].mT, p.flatten(1))
         u = image_of(states[t - 1] if t else seen[1], turn, p, R_t, room)
         u = k.new_zeros(len(k), count, len(R)) if u is None else tree.grown(t, u)
-        _add(u, t, pulses)
+        drive(t, u, u)
         scaled = torch.mul(u, k, out=other_room[: len(k)])
         k_i, k_f, k_g, k_o = quarters(scaled)
         u_i, u_f, u_g, u_o = quarters(u)

@@ -24,7 +24,7 @@ Source: B. Pearlmutter, "Fast exact multiplication by the Hessian", Neural Compu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +32,7 @@ from torch import Tensor
 
 from .activate import activate_
 from .back import Back, Map, Sums, bend_of, slope_of, stepped_by, way_back
-from .prefixes import Prefixes, apart
+from .prefixes import Prefixes, apart, pulses_of
 from .products import FIRST, ROWS, along, image_of, no_third
 
 
@@ -205,7 +205,7 @@ def _tangent(
     M_t, turn = stepped.mT.contiguous(), None if moved.of_M is None else moved.of_M.flatten(0, 1).mT.contiguous()
     turned = None if B is None else slope.new_empty(len(slope), k, m)
     to_z = None if curve is None else slope.new_empty(len(slope), k, m)
-    drive = _drive_of(tree, moved.pulse)
+    drive = pulses_of(tree, moved.pulse)
     states, channels, curves, turneds, to_zs = (
         None if part is None else tree.cut(part)
         for part in (seen[0], None if moved.of_B is None else moved.of_B[0], curve, turned, to_z)
@@ -233,25 +233,6 @@ def _tangent(
             torch.mul(curves[t][:, None], v, out=to_zs[t])
         h, p = states[t], out
     return turned, to_z
-
-
-def _drive_of(
-    tree: Prefixes, pulse: Tensor | tuple[Tensor, Tensor] | None
-) -> Callable[[int, Tensor, Tensor], Tensor | None]:
-    """What adds ``omega_t`` to the last columns ``v`` of ``u``."""
-    if pulse is None:
-        return lambda t, u, v: None
-    if isinstance(pulse, Tensor):
-        pulses = tree.cut(pulse)
-        return lambda t, u, v: v.add_(pulses[t])
-    given, turn = tree.cut(pulse[0]), pulse[1].flatten(0, 1).mT.contiguous()
-
-    def add(t: int, u: Tensor, v: Tensor) -> Tensor:
-        if u.shape == v.shape:
-            return u.flatten(1).addmm_(given[t], turn)
-        return v.add_((given[t] @ turn).view(v.shape))
-
-    return add
 
 
 def _step(

@@ -165,8 +165,8 @@ def _lstm(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
             w, R, *biases = weights[size * k : size * (k + 1)]
             source = x.flip(0) if k % directions else x
             tree, given, (h, c) = _rows_of(source.transpose(0, 1), h0[k], c0[k])
-            drive = times(*_source(given, w, biases[0] + biases[1] if biases else None))
-            h, c = lstm_states(drive, h, c, R, tree)
+            into = _source(given, w, biases[0] + biases[1] if biases else None)
+            h, c = lstm_states(times(*into) if given.requires_grad else into, h, c, R, tree)
             last_h.append(tree.last(h[-tree.sizes[-1] :]))
             last_c.append(tree.last(c[-tree.sizes[-1] :]))
             h = tree.everywhere(h)

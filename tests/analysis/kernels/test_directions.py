@@ -9,6 +9,8 @@ from torch import nn
 
 from stability.analysis.curvature import products
 from stability.analysis.curvature.products import HessianOperator, cross_entropy, select_parameters
+from stability.analysis.kernels.lstm import lstm_states
+from stability.analysis.kernels.prefixes import apart, joined
 from stability.analysis.kernels.swap import written_out
 from stability.models.lipschitz import LipschitzRNN
 from stability.models.network import SequenceModel
@@ -23,14 +25,14 @@ def several(gradient, at, directions):
     return torch.vmap(lambda *parts: torch.autograd.grad(by, at, parts, **given))(*along)
 
 
-@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("alike", [False, True])
 @pytest.mark.parametrize("kind", ALIKE)
-def test_several_at_once_are_each_for_itself(kind, joined):
+def test_several_at_once_are_each_for_itself(kind, alike):
     model, x, y = problem(kind)
-    if joined:
+    if alike:
         x[:3, :2], x[1, :5], x[5] = 0.0, x[0, :5].clone(), x[4].clone()
-    x.requires_grad_(not joined)
-    at = [*model.parameters(), *([] if joined else [x])]
+    x.requires_grad_(not alike)
+    at = [*model.parameters(), *([] if alike else [x])]
     with written_out(model) as kernels:
         _, gradient = differentiated(model, x, y, at)
     assert kernels.together
@@ -118,3 +120,26 @@ def test_krylov_spaces_together_are_those_one_after_another():
     for found, other in zip(operator.krylovs(3, 12, np.random.default_rng(3)), expected, strict=True):
         np.testing.assert_allclose(found.diagonal, other.diagonal, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(np.abs(found.off_diagonal), np.abs(other.off_diagonal), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_rows_that_come_into_an_lstm_through_a_matrix_are_those_of_their_product(parts):
+    """The matrix's gradient and its products, added up time by time, of one direction and of several."""
+    torch.manual_seed(8)
+    x = torch.randn(4, 5, 3, dtype=torch.float64)
+    if parts:
+        x[:3, :2], x[1, :4] = 0.0, x[0, :4].clone()
+    tree, given = joined(x) if parts else (apart(5, 4), x.transpose(0, 1).flatten(0, 1))
+    assert (len(given) < 20) == parts
+    start = [None, None] if parts else [torch.randn(4, 2, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    U, R = (torch.randn(8, size, dtype=torch.float64, requires_grad=True) for size in (3, 2))
+    at = [p for p in (U, R, *start) if p is not None]
+    directions, found = [torch.randn(3, *p.shape, dtype=p.dtype) for p in at], []
+    for drive in ((given, U), given @ U.mT):
+        h, c = lstm_states(drive, *start, R, tree)
+        loss = h.square().sum() + (c.sin() * h).sum()
+        gradient = torch.autograd.grad(loss, at, create_graph=True)
+        one = product(gradient, at, [d[1] for d in directions])
+        found.append([loss, *gradient, *one, *several(gradient, at, directions)])
+    assert_equal(*found)
+    assert all(part.abs().max() > 1e-3 for part in found[0])
