@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import torch
 from stability.analysis import task_from_arrays
 from stability.analysis.campaign.inputs import data_range, part_range
 from stability.certificate import Certificate
+from stability.errors import ConfigurationError, FileFormatError
 from stability.reports import cli
 from stability.reports.boxes import box_note
+from stability.reports.cli.input_boxes import read_box
 from stability.verify import verify
 
 from ..own_nets import arrays
@@ -236,11 +239,12 @@ def latch(nets: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "words", [("-0.2", "0.2"), ("-0.2,0.2",), ("=-0.2,0.2",), ("ends.txt",), ("ends.npz",)], ids=" ".join
+    "words", [("-0.2", "0.2"), ("-0.2,0.2",), ("=-0.2,0.2",), ("ends.txt",), ("ends.npz",), ("ends.npy",)], ids=" ".join
 )
 def test_every_form_of_a_box_is_the_same_box(nets, latch, words, capsys):
     (nets / "ends.txt").write_text("-0.2, 0.2\n")
     np.savez(nets / "ends.npz", low=[-0.2], high=[0.2])
+    np.save(nets / "ends.npy", np.array([[-0.2, 0.2]]))
     option = ["--input-box" + words[0]] if words[0].startswith("=") else ["--input-box", *words]
     code, found = certified(nets, latch, *option, capsys=capsys)
     assert code == 0
@@ -290,6 +294,32 @@ def test_what_is_no_box_is_said_in_one_line(nets, latch, words, why, capsys):
     said = capsys.readouterr().err
     assert why in said
     assert said.count("\n") == 1
+
+
+def test_an_array_has_a_row_an_input(tmp_path):
+    """Three inputs; its transpose is refused, and so are two rows of two, which may be meant either way."""
+    table, file = np.array([[-1.0, 2.0], [0.0, 0.5], [3.0, 4.0]]), tmp_path / "box.npy"
+    np.save(file, table)
+    low, high = read_box(str(file))
+    assert (low.tolist(), high.tolist()) == ([-1.0, 0.0, 3.0], [2.0, 0.5, 4.0])
+    refused = [
+        (table.T, FileFormatError, "transpose"),
+        (table[:2], FileFormatError, "whether a row is an input or an end"),
+        (table[:, :1], FileFormatError, "(inputs, 2)"),
+        (table[0], FileFormatError, "(inputs, 2)"),
+        (table[:0], FileFormatError, "(inputs, 2)"),
+        (table[None], FileFormatError, "(inputs, 2)"),
+        (table.astype(complex), FileFormatError, "real numbers"),
+        (table[:, ::-1], ConfigurationError, "LOW <= HIGH"),
+        (table * np.nan, ConfigurationError, "finite"),
+    ]
+    for wrong, error, why in refused:
+        np.save(file, wrong)
+        with pytest.raises(error, match=re.escape(why)):
+            read_box(str(file))
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(FileFormatError, match="npy"):
+        read_box(str(file))
 
 
 @pytest.mark.parametrize(
