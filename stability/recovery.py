@@ -22,6 +22,7 @@ import numpy as np
 from stability.errors import ConfigurationError
 from stability.rigor.backward import steps_made
 from stability.rigor.constants import EPS
+from stability.rigor.definite import spectral_bounds
 
 if TYPE_CHECKING:
     from stability.certificate import Certificate, Claim
@@ -98,8 +99,8 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3) -> Recovery | No
 
     Returns:
         The recovery time from a disturbance as large as the set in which all trajectories end: the ball of the claim
-        ``bounded``, or of a claim about inputs in a box its box, or that of ``bounded_in_box``. ``None`` where no rate
-        is certified, or no such set.
+        ``bounded``, or of a claim about inputs in a box its box (of a flow its last ellipsoid), or that of
+        ``bounded_in_box``. ``None`` where no rate is certified, or no such set.
 
     Raises:
         ConfigurationError: a tolerance that is no positive number.
@@ -193,8 +194,18 @@ def _diameters(certificate: Certificate) -> Iterator[float]:
         half = half * (1.0 + float(proof.data.get("room", 0.0)))
         yield 2.0 * float(np.linalg.norm(half)) * (1 + (half.size + 8) * EPS)
         yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
+    if certificate.claim.name == "driven_contraction" and proof is not None and "shapes" in proof.data:
+        yield _across(np.asarray(proof.data["shapes"], dtype=np.float64)[-1], float(proof.data["room"]))
     if certificate.claim.name == "contraction" and proof is not None and "low" in proof.data:  # a gated cell's box
         yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
+
+
+def _across(Y: np.ndarray, room: float) -> float:
+    """The longest diameter of an ellipsoid ``x^T Y^-1 x <= 1 + room``, or a bound of it."""
+    trace = float(np.trace(Y)) * (1 + (len(Y) + 8) * EPS)
+    top = float(np.linalg.eigvalsh(Y)[-1]) * (1 + 1e-9)
+    largest = min(top, trace) if spectral_bounds(Y, -trace, top).holds else trace
+    return 2.0 * math.sqrt((1.0 + room) * largest) * (1 + 16 * EPS)
 
 
 def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:

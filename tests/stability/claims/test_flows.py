@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Claim, Proof, Verdict
+from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.claims.driven import driven_contraction
+from stability.recovery import recovery_time
 from stability.rules.flow_lmi import FlowLmi
 from stability.rules.registry import RULES
 from stability.systems import DrivenSystem, LureSystem
@@ -143,3 +144,18 @@ def test_what_is_not_covered_is_open_with_a_reason(driven, why) -> None:
     claim, finding = driven_contraction(driven, (-1, 1))
     assert claim.verdict is Verdict.INCONCLUSIVE
     assert why in finding.detail
+
+
+def test_the_memory_horizon_counts_from_the_last_ellipsoid(proved, rng) -> None:
+    """Its diameter is the longest that points on it are apart, shorter than the global ball or the first ellipsoid."""
+    driven, claim = proved
+    data = claim.proof.data
+    root = np.linalg.cholesky(data["shapes"][-1]) * np.sqrt(1.0 + data["room"])
+    points = rng.normal(size=(20_000, driven.states))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    longest = 2.0 * np.linalg.norm(points @ root.T, axis=1).max()
+    size = 2.0 * np.sqrt(np.linalg.eigvalsh(root @ root.T)[-1])
+    assert 0.8 * size <= longest <= size
+    horizon = Certificate(driven, claim).memory_horizon(1e-3)
+    assert size <= horizon.size <= size * (1 + 1e-6)
+    assert horizon == recovery_time(Certificate(driven, claim), horizon.size, 1e-3)
