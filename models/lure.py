@@ -22,6 +22,7 @@ from stability.systems.checks import as_choice
 
 from .options import GAIN, TORCH_ACTIVATIONS
 from .recurrent import RecurrentLayer
+from .tanh import tanh_of
 from .tensors import to_numpy
 
 INTEGRATORS = ("euler", "midpoint")
@@ -111,7 +112,8 @@ class LureLayer(RecurrentLayer):
     def _field(self, drive: Tensor, h: Tensor, prepared: Prepared) -> Tensor:
         """``A h + B phi(W h + drive)`` for rows ``(batch, n)``."""
         A_t, B_t, W_t = prepared
-        channel = self._phi(torch.addmm(drive, h, W_t))
+        z = torch.addmm(drive, h, W_t)
+        channel = tanh_of(z) if self._phi is torch.tanh else self._phi(z)
         if A_t is None:
             return channel
         return torch.addmm(channel, h, A_t) if B_t is None else torch.addmm(h @ A_t, channel, B_t)

@@ -88,10 +88,10 @@ def _ball_linf(x: Tensor, epsilon: Radius) -> tuple[Tensor, Tensor]:
     """Bounds of the ball's entries, rounded inwards."""
     if isinstance(epsilon, Tensor):
         epsilon = per_sample(epsilon, x)
-    lower, upper = (x.double() - epsilon).to(x.dtype), (x.double() + epsilon).to(x.dtype)
-    infinity = torch.full_like(x, float("inf"))
-    lower = torch.where(x.double() - lower.double() > epsilon, torch.nextafter(lower, infinity), lower)
-    upper = torch.where(upper.double() - x.double() > epsilon, torch.nextafter(upper, -infinity), upper)
+    wide, infinity = x.double(), torch.full_like(x, float("inf"))
+    lower, upper = (wide - epsilon).to(x.dtype), (wide + epsilon).to(x.dtype)
+    lower = torch.where(wide - lower > epsilon, torch.nextafter(lower, infinity), lower)
+    upper = torch.where(upper - wide > epsilon, torch.nextafter(upper, -infinity), upper)
     return lower, upper
 
 
