@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,7 @@ class LocalRadius(Record):
             these steps alone, their number counts as given. ``None``: all steps.
         agrees: ``(n,)`` whether the classifier gave the packing network's own logits; where it did not, the sequence
             was not examined, has no radius and no attack, and counts as not correct. ``None``: all are examined.
+        masked: how many entries of an input may change, where a mask says which; ``None``: all of them.
     """
 
     curve = Curve("radius", ("certified", "left_by_attacks"), words="accuracy", steps=True)
@@ -74,6 +75,7 @@ class LocalRadius(Record):
     budget: str = "total"
     lengths: NDArray[np.int64] | None = None
     agrees: NDArray[np.bool_] | None = None
+    masked: int | None = None
 
     @property
     def unread(self) -> int:
@@ -123,6 +125,7 @@ class LocalRadius(Record):
         return {
             "norm": self.norm,
             "budget": self.budget,
+            **({} if self.masked is None else {"masked": self.masked}),
             "n": len(self.radius),
             "correct": int(self.correct.sum()),
             "certified": None if self.certified is None else int(self.certified.sum()),
@@ -237,7 +240,7 @@ def local_radius(
             inputs, upper = samples.inputs[part, :steps], samples.upper[part]
             found = largest_balls(read.subject, inputs, samples.labels[part], upper=upper, **told)
             samples.proved(part, found, time.perf_counter() - begun, keep, **measure)
-    return samples.result(read, norm, budget, epsilon)
+    return replace(samples.result(read, norm, budget, epsilon), masked=None if mask is None else int(mask.sum()))
 
 
 class _Samples:

@@ -39,6 +39,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "radius": (
         "stability radius runs/mine --samples 20 --proofs proofs",
         "stability radius net.onnx --data test.npz --norm linf --epsilon 0.01",
+        "stability radius runs/mine --mask sensor.npy --proofs proofs",
     ),
     "study": (
         "stability study --list",

@@ -17,6 +17,7 @@ from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
 from .data import check_device, open_with_task
+from .masks import open_mask
 from .options import Compute, DataOptions, Output, Results, Samples, choice, no_default, with_default
 from .sources import open_model
 
@@ -43,6 +44,12 @@ def radius(
         tuple[float, float] | None,
         with_default("LOW HIGH: perturbed inputs are clipped to it.", "free", "--bounds", metavar="LOW HIGH"),
     ] = None,
+    mask: Annotated[
+        Path | None,
+        with_default(
+            "A .npy or .npz file of (time, features), true or one where an input may change.", "everywhere", "--mask"
+        ),
+    ] = None,
     time_limit: Annotated[float | None, no_default("Seconds a sample, attacks not included.", "--time-limit")] = None,
     proofs: Annotated[
         Path | None, no_default("Folder for the proofs; `stability verify DIR` checks them.", "--proofs")
@@ -61,6 +68,7 @@ def radius(
     from ...analysis.radius.local import local_radius
 
     told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
+    told |= {"mask": None if mask is None else open_mask(mask, tuple(x.shape[1:]))}
     told |= {"time_limit": time_limit, "seed": compute.seed, "progress": _progress(output)}
     keep = None if proofs is None else _keeper(context, proofs, read.subject, len(x), results.overwrite)
     result = local_radius(read, x, y, keep=keep, **told)
@@ -134,6 +142,8 @@ def _text(result: LocalRadius, proofs: Path | None) -> str:
     proved = sum(claim is not None for claim in result.claims)
     over = "of every step" if result.budget == "step" else "over the whole sequence"
     lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
+    if result.masked is not None:
+        lines.append(f"changes of {result.masked} entries of an input alone, those of the mask")
     if result.lengths is not None:
         ends = f"{result.lengths.min()} to {result.lengths.max()}"
         lines.append(f"the model packs its sequences, {ends} steps: their number counts as given, only values change")

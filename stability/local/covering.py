@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.local.classifier import Classifier
 from stability.local.coordinates import Coordinates
 from stability.local.hessians import Expansion, Sides, column, expansion, square, weights
 from stability.rigor.constants import EPS, TINY
@@ -60,11 +61,13 @@ class Cover:
         holds: whether all of it was done.
         boxes: that were looked at.
         broken: a perturbation of the ball with a margin that is not positive, where one was met.
+        work: what that cost, see ``turn_cost``.
     """
 
     holds: bool
     boxes: int
     broken: Array | None = None
+    work: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +122,27 @@ class Boxes:
         return Boxes(np.concatenate([self.low, lower]), np.concatenate([upper, self.high]), sides)
 
 
+def turn_cost(classifier: Classifier, steps: int, coordinates: int, boxes: int) -> float:
+    """What one turn with some boxes costs, in units of about a microsecond.
+
+    Example:
+        >>> from stability.systems import DrivenSystem, LureSystem
+        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+        >>> turn_cost(Classifier(cell, [[1.0], [-1.0]]), 8, 8, 512)
+        41548.8
+    """
+    n, m = classifier.states, len(classifier.recurrent.E)
+    return steps * (n * m + n + m) * (400.0 + boxes * (1.0 + coordinates**2 / 40.0))
+
+
 def covered(
-    of: Coordinates, label: int, other: int, touch: Touch, room: int, deadline: Deadline | None = None
+    of: Coordinates,
+    label: int,
+    other: int,
+    touch: Touch,
+    room: int,
+    deadline: Deadline | None = None,
+    most: float = np.inf,
 ) -> Cover:
     """Whether the margin of a class over another one is proved positive in the ball.
 
@@ -131,6 +153,7 @@ def covered(
         touch: any is sound.
         room: boxes that may be looked at.
         deadline: of a search.
+        most: work that may be done, see ``turn_cost``.
 
     Example:
         >>> from stability.local.classifier import Classifier
@@ -142,7 +165,7 @@ def covered(
         >>> [covered(ball, 0, 1, touch, 100).holds for ball in balls]
         [True, False]
     """
-    margin, seen = weights(of, label, other), 0
+    margin, seen, work, size = weights(of, label, other), 0, 0.0, len(of.low)
     phi = activation(of.classifier.recurrent.activation)
     units = len(of.steps) * len(of.C.low) if phi.kinks else 0
     sides = np.zeros((1, units), dtype=int), np.full((1, units), len(phi.kinks))
@@ -153,21 +176,21 @@ def covered(
         if len(boxes) > chunk:
             waiting.append(boxes.some(slice(None, -chunk)))
             boxes = boxes.some(slice(-chunk, None))
-        seen += len(boxes)
-        if seen > room or (deadline is not None and deadline.over):
-            return Cover(False, seen)
+        seen, work = seen + len(boxes), work + turn_cost(of.classifier, len(of.steps), size, len(boxes))
+        if seen > room or work > most or (deadline is not None and deadline.over):
+            return Cover(False, seen, None, work)
         boxes = boxes.within(of)
         if not len(boxes):
             continue
         boxes, worth, kinks, point = _open(of, margin, touch, boxes)
         if point is not None:
-            return Cover(False, seen, point)
+            return Cover(False, seen, point, work)
         wide = boxes.high - boxes.low > least
         if not (wide.any(axis=1) | (kinks >= 0)).all():
-            return Cover(False, seen)
+            return Cover(False, seen, None, work)
         if len(boxes):
             waiting.append(boxes.halves(np.where(wide, worth, -1.0), kinks, len(phi.kinks)))
-    return Cover(True, seen)
+    return Cover(True, seen, None, work)
 
 
 def _open(
@@ -182,7 +205,7 @@ def _open(
     found = expansion(of, margin, low, high, boxes.sides)
     assert found.hessian is not None
     (costs, tilts, _), bend = of.energy(touch.point), np.zeros(len(low))
-    prices, tilts = of.spread(touch.prices) * costs, of.spread(touch.prices) * tilts
+    prices, tilts = of.spread(touch.prices) * costs, of.spread(touch.prices) * tilts  # rounded: ``_paid`` pays for it
     if of.balls:
         with np.errstate(divide="ignore"):
             bend = np.minimum(touch.bend, (1.0 - 1e-9) / np.maximum(-found.value.low, 1e-300))
@@ -208,7 +231,7 @@ def _open(
         if broken is not None:
             return boxes, low, found.bent, broken
         value = at.value + Interval.point(0.5 * bend) * at.value.square()
-        value = value.low + _paid(of, touch, c)
+        value = value.low + _paid(of, touch, c, np.maximum(np.abs(low), np.abs(high)))
         g = column(Interval.point(1.0) + Interval.point(bend) * at.value) * at.slope
         g = g + Interval.point(2.0 * prices) * Interval.point(c) + Interval.point(tilts)
         first = value + _first(slope + Interval.point(tilts), price, c, a, b)
@@ -236,13 +259,13 @@ def _broken(of: Coordinates, margin: tuple[Interval, Interval], at: Expansion, c
     return None
 
 
-def _paid(of: Coordinates, touch: Touch, c: Array) -> Array:
-    """``sum_g p_g (cost of c_g - r^2)``, rounded downwards."""
+def _paid(of: Coordinates, touch: Touch, c: Array, far: Array) -> Array:
+    """``sum_g p_g (cost of c_g - r^2)``, rounded downwards by what the prices err by as far away, too."""
     out, size, (a, b, free) = np.zeros(len(c)), np.zeros(len(c)), of.energy(touch.point)
     for price, part in zip(touch.prices, of.balls):
-        y, square = c[:, part], of.radius * of.radius
+        y, most, square = c[:, part], far[:, part], of.radius * of.radius
         out += price * ((a[part] * y * y + b[part] * y + free[part]).sum(axis=1) - square)
-        size += price * ((a[part] * y * y + np.abs(b[part] * y) + np.abs(free[part])).sum(axis=1) + square)
+        size += price * ((a[part] * most * most + np.abs(b[part] * most) + np.abs(free[part])).sum(axis=1) + square)
     return out - gamma(3 * c.shape[1] + len(touch.prices) + 32) * size - TINY
 
 

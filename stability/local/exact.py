@@ -17,6 +17,7 @@ from stability.local.coordinates import MOST, Coordinates, coordinates, uncovere
 from stability.local.covering import Touch, covered
 from stability.local.request import Request
 from stability.local.worst import Margin, nearest
+from stability.rules.local_hessians import ROOM, WORK
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
 
@@ -74,6 +75,7 @@ class Exact:
         asked, of, out = self.asked, self.ball(radius), list[Touch]()
         label, size = int(asked.y[self.k]), len(of.low)
         room = _NEXT if not first else _ROOM if self.deadline.seconds is None else _LONG
+        boxes, work = ROOM, WORK  # what the rule has for all classes
         for other in range(asked.classifier.classes):
             if other == label:
                 continue
@@ -86,7 +88,8 @@ class Exact:
                     known.setdefault(other, []).insert(0, y)
                     return y
                 touch = margin.touch(y)
-                found = covered(of, label, other, touch, room, self.deadline)
+                found = covered(of, label, other, touch, min(room, boxes), self.deadline, work)
+                boxes, work = boxes - found.boxes, work - found.work
                 if found.broken is not None:
                     known.setdefault(other, []).insert(0, found.broken)
                     return found.broken

@@ -16,14 +16,14 @@ from typing import ClassVar
 from stability.certificate import Claim
 from stability.errors import ConfigurationError
 from stability.local.classifier import Classifier
-from stability.local.coordinates import MOST, coordinates, uncovered
-from stability.local.covering import Touch, covered
-from stability.rules.fields import AnyArray, Pair, Text, require
+from stability.local.coordinates import MOST, Coordinates, coordinates, uncovered
+from stability.local.covering import Cover, Touch, covered, turn_cost
+from stability.rules.fields import AnyArray, Pair, Refused, Text, require
 from stability.rules.local_ball import LARGEST, LocalBall
 from stability.rules.registry import certifies
 
-ROOM = 60_000
-"""Boxes for one class, at which a check gives up."""
+ROOM, WORK = 60_000, 12e6
+"""Boxes and work, see ``turn_cost``, for all classes together, at which a check gives up: it takes seconds."""
 _SHOWN = {"l2": "l2", "linf": "l_inf"}
 
 
@@ -52,9 +52,12 @@ class LocalHessians(LocalBall):
         self.require_within(self.bounds)
         each = self.budget == "step"
         require(self.budget is None or (each and self.norm == "l2"), "budget is left out or, in l2, step")
-        ends: Sequence[float] | None = self.bounds
-        of = coordinates(subject, self.x, self.radius, self.norm, self.mask, ends, each)
+        moved = len(self.x) if self.mask is None else int(self.mask.any(axis=1).sum())
+        require(moved <= MOST, f"there are more than {MOST} coordinates")
+        require(turn_cost(subject, len(self.x), moved, 1) <= WORK, "the sequence is too long for such a proof")
+        of = self._ball(subject, each)
         require(len(of.low) <= MOST, f"there are more than {MOST} coordinates")
+        require(len(of.low), "no entry of the input may change")
         others = [k for k in range(subject.classes) if k != self.label]
         sizes = (len(others), len(of.low)), (len(others), len(of.balls)), (len(others),)
         parts = self.points, self.prices, self.bends
@@ -63,13 +66,21 @@ class LocalHessians(LocalBall):
         require(inside, "points must lie in the box of the ball")
         positive = all(bool(((p >= 0.0) & (p < LARGEST**2)).all()) for p in parts[1:])
         require(positive, "prices and bends must be numbers from zero")
-        boxes = 0
+        boxes, left = 0, WORK
         for other, point, prices, bend in zip(others, *parts):
+            touch = Touch(point, prices, float(bend))
             try:
-                found = covered(of, self.label, other, Touch(point, prices, float(bend)), ROOM)
+                found = covered(of, self.label, other, touch, ROOM - boxes, most=left)
             except ConfigurationError:  # NaN in an interval: what overflows proves nothing
-                found = None
-            holds = found is not None and found.holds
-            require(holds, f"within the radius, logit {other} is not proved to stay below that of {self.label}")
-            boxes += 0 if found is None else found.boxes
+                found = Cover(False, 0)
+            said = f"within the radius, logit {other} is not proved to stay below that of {self.label}"
+            require(found.holds, said)
+            boxes, left = boxes + found.boxes, left - found.work
         return f"the margins in {boxes} boxes that cover the ball are positive"
+
+    def _ball(self, subject: Classifier, each: bool) -> Coordinates:
+        ends: Sequence[float] | None = self.bounds
+        try:
+            return coordinates(subject, self.x, self.radius, self.norm, self.mask, ends, each)
+        except ConfigurationError as error:
+            raise Refused("the network's numbers overflow") from error

@@ -128,6 +128,67 @@ def test_a_budget_for_each_step_is_asked_proved_and_checked(tmp_path: Path, monk
     assert "l2 radii of every step" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("kind", ["npy of true", "npz of ones", "npz of several"])
+def test_a_mask_is_asked_proved_and_checked(kind: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    """Radii of some entries of an affine network with the engines themselves: the exact ones."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    model = SequenceModel(LRU(2, 4), 3).double()
+    save(model, tmp_path / "net.safetensors")
+    x = torch.randn(2, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    np.savez(tmp_path / "data.npz", x=x.numpy(), y=model(x).argmax(1).numpy())
+    mask = np.array([[1, 0], [0, 0], [1, 1]])
+    if kind == "npy of true":
+        np.save("m.npy", mask == 1)
+    else:
+        np.savez("m.npz", **({"mask": mask, "other": x} if "several" in kind else {"free": mask.astype(np.float32)}))
+    document = answer(capsys, "--mask", "m.npy" if "npy" in kind else "m.npz", "--proofs", "p")
+    assert document["masked"] == 3
+    rows = torch.autograd.functional.jacobian(lambda one: model(one[None])[0], x[0]).numpy() * mask
+    logits = model(x).detach().numpy()
+    for k, one in enumerate(document["samples"]):
+        c = one["label"]
+        apart = [(logits[k, c] - logits[k, j]) / np.linalg.norm(rows[c] - rows[j]) for j in range(3) if j != c]
+        assert min(apart) * (1 - 1e-4) <= one["radius"] <= min(apart) * (1 + 1e-12) <= one["attack_radius"] * (1 + 1e-9)
+    assert cli.run(["verify", "p", "--json"]) == 0
+    checked = json.loads(capsys.readouterr().out)["samples"]
+    assert [one["masked"] for one in checked] == [3, 3]
+    assert all("of the entries that its mask names" in one["statement"] for one in checked)
+    words = ["radius", "net.safetensors", "--data", "data.npz", "--mask", "m.npy" if "npy" in kind else "m.npz"]
+    assert cli.run(words) == 0
+    assert "changes of 3 entries of an input alone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("mask", "says"),
+    [
+        (np.ones((3, 3)), "(3, 2)"),
+        (np.ones(6), "(3, 2)"),
+        (np.zeros((3, 2), dtype=bool), "no entry may change"),
+        (np.full((3, 2), np.nan), "NaN"),
+        (np.full((3, 2), 0.5), "other numbers"),
+        (np.full((3, 2), -1), "other numbers"),
+        (np.full((3, 2), "yes"), "its type is"),
+        ({"a": np.ones((3, 2)), "b": np.ones((3, 2))}, "needs an array mask"),
+        (b"nonsense", "bad.npy"),
+        (None, "cannot read"),
+    ],
+)
+def test_masks_that_do_not_fit_are_refused(mask, says: str, here: Path, capsys) -> None:
+    if isinstance(mask, dict):
+        with open("bad.npy", "wb") as handle:
+            np.savez(handle, **mask)
+    elif isinstance(mask, bytes):
+        Path("bad.npy").write_bytes(mask)
+    elif mask is not None:
+        np.save("bad.npy", mask)
+    assert cli.run(["radius", "net.safetensors", "--data", "data.npz", "--mask", "bad.npy", "--proofs", "p"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert says in err
+    assert not Path("p").exists()
+
+
 def test_a_broken_proof_is_exit_one(here: Path, capsys) -> None:
     answer(capsys, "--proofs", "p")
     place = here / "p" / "sample-00002.json"

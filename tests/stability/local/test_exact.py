@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from stability.local import covering
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.clipped import Clipped
@@ -202,3 +203,65 @@ def test_what_the_rule_is_not_about_is_refused():
     wide = DrivenSystem(LureSystem(np.zeros((4, 4)), np.eye(4), 0.1 * np.eye(4), dt=1.0), "tanh", np.ones((4, 1)))
     large = Classifier(wide, np.ones((3, 4)))
     assert "networks of 3" in RULES["local_hessians"](large, propose(large, "local_hessians", dict(data)))[1]
+
+
+def test_all_classes_of_a_file_share_boxes_and_work(monkeypatch):
+    rng = np.random.default_rng(5)
+    net, x = network("tanh", rng, 1, "mean", 0.5), 0.7 * rng.normal(size=(5, 1))
+    (claim,) = largest_balls(net, x[None], [int(net.logits(x).argmax())])
+    assert claim is not None
+    assert claim.proof is not None
+    assert claim.proof.kind == "local_hessians"
+    rule, spent = RULES["local_hessians"], list[float]()
+    boxes = int(rule(net, claim)[1].split(" in ")[1].split()[0])
+    whole = covering.turn_cost
+
+    def counted(*sizes: Any) -> float:
+        spent.append(whole(*sizes))
+        return spent[-1]
+
+    monkeypatch.setattr(covering, "turn_cost", counted)
+    assert rule(net, claim)[0]
+    assert len(spent) > 3
+    for name, just in (("ROOM", boxes), ("WORK", sum(spent))):
+        for limit, holds in ((just * (1.0 + 1e-9), True), (just * (1.0 - 1e-9), False)):
+            with monkeypatch.context() as patch:
+                patch.setattr(f"stability.rules.local_hessians.{name}", limit)
+                assert rule(net, claim)[0] is holds, name
+    spent.clear()
+    deep = network("tanh", rng, 1, "mean", 0.9)
+    data = dict(claim.proof.data) | {"x": np.zeros((30, 1)), "points": np.zeros((2, 30)), "radius": 2.0}
+    data["label"] = int(deep.logits(data["x"]).argmax())
+    assert accepted(deep, "local_hessians", data) is None
+    assert sum(spent) <= 12e6 + max(spent)
+
+
+def test_long_sequences_of_few_entries_are_refused_before_they_cost_anything(monkeypatch):
+    monkeypatch.setattr("stability.rules.local_hessians.coordinates", None)
+    net, x = network("tanh", np.random.default_rng(0), 1, "last"), np.zeros((20_000, 1))
+    data = {"x": x, "label": 0, "norm": "linf", "radius": 1e-3, "mask": np.eye(len(x), 1)}
+    data |= {"points": np.zeros((2, 1)), "prices": np.zeros((2, 0)), "bends": np.zeros(2)}
+    rule = RULES["local_hessians"]
+    assert "too long" in rule(net, propose(net, "local_hessians", data))[1]
+    short = {**data, "x": np.zeros((31, 1)), "mask": np.ones((31, 1))}
+    assert "more than 30" in rule(net, propose(net, "local_hessians", short))[1]
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu", "saturation"])
+def test_numbers_that_overflow_prove_nothing_and_raise_nothing(monkeypatch, name):
+    monkeypatch.setattr("stability.rules.local_hessians.ROOM", 500)
+    rng, rule = np.random.default_rng(0), RULES["local_hessians"]
+    for size in (1e3, 1e80, 1e99):
+        for bounds in (None, (-1.0, 1.0)):
+            slope = activation(name).slope
+            cell = DrivenSystem(
+                LureSystem([[0.5]], [[size]], [[-size]], slope=slope, dt=1.0), name, size * rng.normal(size=(1, 3))
+            )
+            net, x = Classifier(cell, [[size], [-size]], [1.0, 0.0]), np.zeros((4, 3))
+            for prices in (0.0, 1.0, 1e23):
+                data = {"x": x, "label": 0, "norm": "l2", "radius": 1e3, "points": np.zeros((1, 4))}
+                data |= {"prices": np.full((1, 1), prices), "bends": np.full(1, prices)}
+                data |= {} if bounds is None else {"bounds": bounds}
+                assert not rule(net, propose(net, "local_hessians", data))[0]
+                none = {**data, "mask": np.zeros((4, 3)), "points": np.zeros((1, 0)), "prices": np.zeros((1, 0))}
+                assert "no entry" in rule(net, propose(net, "local_hessians", none))[1]

@@ -91,6 +91,14 @@ def made(subject: Classifier, x: Array, key: str, **options: Any) -> Specimen | 
         away = np.sqrt((away**2).sum(axis=1))
     nearest = float(away.reshape(len(others), -1).max(axis=1).min())
     for part in (0.7, 0.4, 0.1) if options.get("norm") == "linf" else (0.98, 0.9, 0.7, 0.4, 0.2, 0.1):
+        if key == "kept":  # of longer sequences, too
+            ball = {"x": x, "label": label, "norm": "linf", "radius": part * nearest, "window": 2, "kept": 2}
+            ball |= {"mask": options["mask"] * 1.0} if "mask" in options else {}
+            ball |= {"bounds": options["bounds"]} if "bounds" in options else {}
+            claim = accepted(subject, "local_zonotopes", ball)
+            if claim is not None:
+                return Specimen(subject, claim, others)
+            continue
         if key == "weights":  # which the search takes for longer sequences alone
             columns = sum(len(stage.A) for stage in stages_of(subject).stages)
             ball = {"x": x, "label": label, "norm": "l2", "radius": part * nearest}
@@ -104,9 +112,24 @@ def made(subject: Classifier, x: Array, key: str, **options: Any) -> Specimen | 
     return None
 
 
+def one_unit() -> dict[str, Classifier]:
+    """Small networks whose exact balls are proved; the input goes past the unit in one of them."""
+    out, rng = dict[str, Classifier](), np.random.default_rng(3)
+    for name, activation, leak, reduction in (
+        ("one tanh", "tanh", 0.4, "last"), ("one sigmoid", "sigmoid", 0.0, "mean"),
+        ("one leaky", "leaky_relu", -0.3, "last"),
+    ):  # fmt: skip
+        slope = (0.0, 1.0) if activation != "leaky_relu" else (0.1, 1.0)
+        own = LureSystem([[leak]], [[1.0]], [[rng.normal()]], slope=slope, dt=1.0)
+        F = 0.3 * rng.normal(size=(1, 2)) if activation == "leaky_relu" else None
+        cell = DrivenSystem(own, activation, rng.normal(size=(1, 2)), [0.1], F)
+        out[name] = Classifier(cell, 2.0 * rng.normal(size=(3, 1)), 0.3 * rng.normal(size=3), reduction)
+    return out
+
+
 @pytest.fixture(scope="module")
 def specimens() -> dict[str, Specimen]:
-    rng, kinds = np.random.default_rng(8), classifiers(1)
+    rng, kinds = np.random.default_rng(8), {**classifiers(1), **one_unit()}
     mask = np.array([[True, False], [True, True], [False, True]])
     few = np.array([[True, False], [False, False], [True, True]])
     told: dict[str, tuple[str, str, dict[str, Any]]] = {  # with the network's name, and a key that its proof has
@@ -126,10 +149,19 @@ def specimens() -> dict[str, Specimen]:
         "planes of a gru, masked": ("gru", "tree", {"norm": "linf", "mask": mask}),
         "planes, clipped": ("relu", "tree", {"norm": "linf", "bounds": (-2.0, 2.5)}),
         "planes of a stack": ("stack", "tree", {"norm": "linf"}),
+        "hessians": ("one tanh", "bends", {}),
+        "hessians of a mean, masked": ("one sigmoid", "bends", {"mask": mask}),
+        "hessians, clipped": ("one tanh", "bends", {"bounds": (-2.0, 2.5)}),
+        "hessians of steps, clipped": ("one sigmoid", "bends", {"budget": "step", "bounds": (-2.0, 2.1)}),
+        "hessians of kinks": ("one leaky", "bends", {}),
+        "hessians of a box": ("one leaky", "bends", {"norm": "linf", "mask": mask}),
+        "zonotopes": ("tanh", "kept", {"norm": "linf"}),
+        "zonotopes of an lstm, masked": ("lstm", "kept", {"norm": "linf", "mask": mask}),
+        "zonotopes, clipped": ("sigmoid", "kept", {"norm": "linf", "bounds": (-2.0, 2.5)}),
     }
     found: dict[str, Specimen] = {}
     for name, (network, key, options) in told.items():
-        for _ in range(20):
+        for _ in range(40 if "hessians" in name else 20):
             one = made(kinds[network], np.clip(rng.normal(size=(3, 2)), -2.0, 2.0), key, **options)
             if one is not None:
                 found[name] = one
@@ -140,9 +172,9 @@ def specimens() -> dict[str, Specimen]:
 
 def test_every_kind_of_proof_is_forged_and_truth_is_near(specimens):
     kinds = [one.claim.proof.kind for one in specimens.values() if one.claim.proof is not None]
-    assert set(kinds) == {"local_ellipsoids", "local_planes", "local_pieces"}
+    assert set(kinds) == {"local_ellipsoids", "local_planes", "local_pieces", "local_hessians", "local_zonotopes"}
     keys = {key for one in specimens.values() for key in one.data}
-    assert keys >= {"T", "tau", "others", "prices", "weights", "mask", "tree", "bounds", "budget"}
+    assert keys >= {"T", "tau", "others", "prices", "weights", "mask", "tree", "bounds", "budget", "bends", "kept"}
     for name, one in specimens.items():
         label = one.data["label"]
         assert not any(within(one.data, z, int(c)) for z, c in zip(one.others, classes(one))), name
@@ -176,9 +208,9 @@ def lied(one: Specimen, rng: np.random.Generator) -> dict[str, Any]:
     size = np.abs(d).max() if norm == "linf" else np.sqrt((d * d).sum(axis=1 if each else None)).max()
     data["radius"] = max(float(size) * (1.0 + rng.choice([1e-8, 1e-4, 0.1])), 1e-9)
     if kind == 2:  # keys and numbers of the proof grow with it
-        for key in ("points",):
-            if key in data:
-                data[key] = x + (data[key] - x) * data["radius"] / one.data["radius"]
+        origin = 0.0 if "bends" in data else x  # of the points that a proof names
+        if "points" in data:
+            data["points"] = origin + (data["points"] - origin) * data["radius"] / one.data["radius"]
     return data
 
 
@@ -200,7 +232,9 @@ def harmed(value: Any, rng: np.random.Generator) -> Any:
             k = int(rng.integers(len(out)))
             out[k] = harmed(out[k], rng)
         return out
-    if isinstance(value, np.ndarray) and value.size:
+    if isinstance(value, np.ndarray) and not value.size:
+        return np.ones([(0, 1), (len(value), 1), (1, 0), (2,)][int(rng.integers(4))])
+    if isinstance(value, np.ndarray):
         out, kind = value.copy(), int(rng.integers(8))
         some = rng.random(value.shape) < rng.choice([0.05, 1.0])
         changes = {
@@ -258,8 +292,16 @@ def none_of_these_is_believed(one: Specimen, folder: Path, count: int, seed: int
 NAMES = (
     "a tube", "a tube, masked", "closed from its end", "a budget for each step", "closed, step by step", "midpoint",
     "lstm", "gru", "a stack", "pieces", "pieces of steps", "planes", "planes of an lstm", "planes of a gru, masked",
-    "planes, clipped", "planes of a stack",
+    "planes, clipped", "planes of a stack", "hessians", "hessians of a mean, masked", "hessians, clipped",
+    "hessians of steps, clipped", "hessians of kinks", "hessians of a box", "zonotopes",
+    "zonotopes of an lstm, masked", "zonotopes, clipped",
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def room(monkeypatch):
+    """Enough boxes for every specimen; what is false takes all that there are."""
+    monkeypatch.setattr("stability.rules.local_hessians.ROOM", 1500)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -292,13 +334,24 @@ def test_a_margin_that_is_rounding_alone_is_no_margin(reduction):
         ("local_planes", {**ball, "norm": "linf", "tree": {"classes": []}}),
         ("local_pieces", {**ball, "norm": "l2", "tree": {"classes": []}}),
         ("local_zonotopes", {**ball, "norm": "linf", "window": 4, "kept": 4}),
-    ]
+    ]  # of Hessians: see the next test, this network has four states
     for kind, data in proofs:
         for radius in (1e-9, 1e-200, 5e-324):
             claim = propose(subject, kind, {**data, "radius": radius})
             assert not RULES[kind](subject, claim)[0], kind
     assert largest_balls(subject, x[None], [0]) == [None]
     assert largest_balls(subject, x[None], [0], norm="linf") == [None]
+
+
+@pytest.mark.parametrize("reduction", ["last", "mean"])
+def test_a_margin_that_is_rounding_alone_is_none_by_hessians(reduction):
+    line = DrivenSystem(LureSystem.linear(np.zeros((3, 3)), dt=1.0), "identity", np.zeros((0, 3)), F=np.eye(3))
+    subject = Classifier(line, [[1e16, -1e16, -1.0], [0.0, 0.0, 0.0]], [0.5, 0.0], reduction)
+    part = {"x": np.array([[1.0, 1.0, 1.0]]), "label": 0, "points": np.zeros((1, 3)), "bends": np.zeros(1)}
+    for norm, balls in (("l2", 1), ("linf", 0)):
+        for radius in (1e-9, 1e-200, 5e-324):
+            data = {**part, "norm": norm, "radius": radius, "prices": np.ones((1, balls))}
+            assert accepted(subject, "local_hessians", data) is None
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
