@@ -17,7 +17,6 @@ from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
 from .data import check_device, open_with_task
-from .masks import open_mask
 from .options import Compute, DataOptions, Output, Results, Samples, choice, no_default, with_default
 from .sources import open_model
 
@@ -66,6 +65,7 @@ def radius(
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
         raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
     from ...analysis.radius.local import local_radius
+    from .masks import open_mask
 
     told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
     told |= {"mask": None if mask is None else open_mask(mask, tuple(x.shape[1:]))}
