@@ -18,6 +18,7 @@ multivariate global optimization, Journal of Global Optimization 5 (1994).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,6 @@ from stability.local.hessians import Expansion, Sides, column, expansion, square
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
 from stability.rigor.intervals import Interval
-from stability.solve.deadline import Deadline
 from stability.systems.activations import activation
 
 Array = np.ndarray
@@ -141,7 +141,7 @@ def covered(
     other: int,
     touch: Touch,
     room: int,
-    deadline: Deadline | None = None,
+    over: Callable[[], bool] | None = None,
     most: float = np.inf,
 ) -> Cover:
     """Whether the margin of a class over another one is proved positive in the ball.
@@ -152,7 +152,7 @@ def covered(
         other: the other one.
         touch: any is sound.
         room: boxes that may be looked at.
-        deadline: of a search.
+        over: whether the time of a search is over.
         most: work that may be done, see ``turn_cost``.
 
     Example:
@@ -177,7 +177,7 @@ def covered(
             waiting.append(boxes.some(slice(None, -chunk)))
             boxes = boxes.some(slice(-chunk, None))
         seen, work = seen + len(boxes), work + turn_cost(of.classifier, len(of.steps), size, len(boxes))
-        if seen > room or work > most or (deadline is not None and deadline.over):
+        if seen > room or work > most or (over is not None and over()):
             return Cover(False, seen, None, work)
         boxes = boxes.within(of)
         if not len(boxes):

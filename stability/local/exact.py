@@ -88,7 +88,7 @@ class Exact:
                     known.setdefault(other, []).insert(0, y)
                     return y
                 touch = margin.touch(y)
-                found = covered(of, label, other, touch, min(room, boxes), self.deadline, work)
+                found = covered(of, label, other, touch, min(room, boxes), lambda: self.deadline.over, work)
                 boxes, work = boxes - found.boxes, work - found.work
                 if found.broken is not None:
                     known.setdefault(other, []).insert(0, found.broken)
