@@ -13,6 +13,8 @@ whose right-hand sides are suprema of affine functions over a box.
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from stability.gated.cell import GatedCell
@@ -46,6 +48,20 @@ def settling_range(cell: GatedCell, h: Interval) -> Interval:
         >>> (-box.low).round(2), box.high.round(2)  # apart, the gates allow 2.07 at both ends
         (array([2.07]), array([0.31]))
     """
+    known, key = _KNOWN.setdefault(cell, {}), (h.low.tobytes(), h.high.tobytes())
+    if key not in known:
+        while len(known) >= _KEPT:
+            known.pop(next(iter(known)))
+        known[key] = _settling_range(cell, h)
+    return known[key]
+
+
+_KNOWN: WeakKeyDictionary[GatedCell, dict[tuple[bytes, bytes], Interval]] = WeakKeyDictionary()
+_KEPT = 32
+"""Boxes of a cell whose answer is kept: a search asks seven times about the same one. A cell's weights never change."""
+
+
+def _settling_range(cell: GatedCell, h: Interval) -> Interval:
     m = cell.hidden
     free = Interval(np.full(m, -np.inf), np.full(m, np.inf))
     if cell.input_low is None or cell.input_high is None:

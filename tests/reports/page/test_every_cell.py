@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from stability.reports.vocabulary import CRITERIA, NAMES, UNITS
 from stability.storage.artifacts import ARTIFACTS, STEPS
 
 from ..conftest import MODELS, make_report_dir
+from ..rounded import downwards, upwards
 from .test_numbers import Tables
 
 DIGEST = "ab" * 32
@@ -37,10 +37,8 @@ def changed(path: Path, **fields: Any) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report in which every table has a row: of trained models, one given as a file, and one that failed.
-
-    All numbers of a row differ, so that no column can stand for another.
-    """
+    """A report in which every table has a row: of trained models, one given as a file, and one that failed."""
+    # all numbers of a row differ, so that no column can stand for another
     folder = make_report_dir(tmp_path_factory.mktemp("every") / "report")
     given = folder / "models" / "lstm"
     (given / "run.json").unlink()
@@ -273,20 +271,6 @@ def second_opinions(folder: Path) -> list[list[str]]:
             duration(12.5),
         ],
     ]  # fmt: skip
-
-
-def upwards(value: float, digits: int) -> str:
-    """A proved bound says no more than was proved: the decimal number is no smaller."""
-    steps = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    near = round(value / steps)
-    return f"{(near if near * steps >= value else near + 1) * steps:.{digits}g}"
-
-
-def downwards(value: float) -> str:
-    """Three digits of a proved radius, none of them rounded up."""
-    return (
-        f"{math.floor(value * 10 ** (2 - math.floor(math.log10(value)))) / 10 ** (2 - math.floor(math.log10(value))):g}"
-    )
 
 
 def answers(folder: Path) -> list[list[str]]:
