@@ -89,7 +89,10 @@ def test_every_file_is_as_it_is_described(analysed: Path) -> None:
         elif described.columns and described.step != "training":
             assert tuple(pd.read_csv(path).columns) == tuple(described.columns), path
         elif described.fields and described.step != "training":
-            assert set(json.loads(path.read_text())) == set(described.fields), path
+            fields = set(described.fields)
+            if described.name == "local.json":  # of a network that packs its sequences
+                fields -= {"shortest", "longest", "unread"}
+            assert set(json.loads(path.read_text())) == fields, path
 
 
 def test_a_step_writes_its_own_files_and_described_fields_alone(tmp_path: Path) -> None:
