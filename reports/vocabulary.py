@@ -242,7 +242,7 @@ def meaning(summary: Mapping[str, Any] | None, discrete: bool, length: int | Non
         >>> summary = {"verdict": "certified", "rate": 0.9732, "overshoot": 2.902, "pairs": [(0.9732, 2.902)]}
         >>> for fact in meaning(summary, True, 28): print(*fact, sep=": ")
         rate: ρ = 0.9732 per step
-        overshoot: 2.9
+        overshoot: 2.902
         bound after 28 steps, the trained length: 1.36 × the distance at the start
         certainly below the start: after 40 steps
         certainly below half of it: after 65 steps
