@@ -36,6 +36,28 @@ def slopes_on(subject: DrivenSystem, low: Array, high: Array) -> LureSystem:
     return regional_system(subject.system, *slope_range(subject.activation, centre, reach))
 
 
+def decays_on(proof: Decay, subject: DrivenSystem, low: Array, high: Array, after: str) -> str:
+    """That the inequality of a proof holds with the slopes where the pre-activations are within ``low`` and ``high``.
+
+    Raises:
+        Refused: it is not proved.
+    """
+    try:
+        inner = slopes_on(subject, low, high)
+    except StabilityError as error:
+        raise Refused(f"no system with the slopes of the sets: {error}") from error
+    reason = reason_of(check_lmi(inner, proof.P, proof.L, proof.rate))
+    return f"pre-activations within {float(np.mean(high - low)):.3g} on average after {after}; {reason}"
+
+
+def one_equilibrium(subject: DrivenSystem, low: Array, high: Array) -> str:
+    """The sentence about constant inputs in a box."""
+    return (
+        f"For {who(subject)}: for every constant input with {inputs_in_box(low, high)} there is exactly "
+        "one equilibrium, and it attracts every trajectory under that input. Nothing is said about other inputs."
+    )
+
+
 @certifies("driven_lmi", subject=DrivenSystem, claim="driven_contraction", value="rate", unfit=no_tube, size=SIZE)
 class DrivenLmi(Absorbed, Decay):
     """The metric ``P``, multipliers ``L`` and the rate on the sets that the other data make."""
@@ -53,13 +75,7 @@ class DrivenLmi(Absorbed, Decay):
         require(decays(self.rate, True), no_decay(self.rate))
         self.require_metric()
         sets = self.enclosed(subject)
-        try:
-            inner = slopes_on(subject, sets.low, sets.high)
-        except StabilityError as error:
-            raise Refused(f"no system with the slopes of the sets: {error}") from error
-        reason = reason_of(check_lmi(inner, self.P, self.L, self.rate))
-        width = float(np.mean(sets.high - sets.low))
-        return f"pre-activations within {width:.3g} on average after {self.settled} steps; {reason}"
+        return decays_on(self, subject, sets.low, sets.high, f"{self.settled} steps")
 
 
 @certifies("driven_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=no_tube, size=SIZE)
@@ -67,7 +83,4 @@ class DrivenEquilibrium(DrivenLmi):
     """The data of ``driven_lmi``."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        return (
-            f"For {who(subject)}: for every constant input with {inputs_in_box(self.low, self.high)} there is exactly "
-            "one equilibrium, and it attracts every trajectory under that input. Nothing is said about other inputs."
-        )
+        return one_equilibrium(subject, self.low, self.high)

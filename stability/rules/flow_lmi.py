@@ -13,16 +13,15 @@ from typing import Annotated
 import numpy as np
 
 from stability.certificate import Claim
-from stability.errors import StabilityError
 from stability.rigor.constants import EPS
 from stability.rigor.intervals import length
 from stability.rules.absorbed import inputs_in_box
 from stability.rules.driven_bounds import ENDS
-from stability.rules.driven_lmi import slopes_on
-from stability.rules.fields import Number, Refused, State, require
+from stability.rules.driven_lmi import decays_on, one_equilibrium
+from stability.rules.fields import Number, State, require
 from stability.rules.flow_sets import FlowSets, no_flow_sets
-from stability.rules.multiplier_lmi import Decay, check_lmi, no_decay
-from stability.rules.registry import certifies, reason_of
+from stability.rules.multiplier_lmi import Decay, no_decay
+from stability.rules.registry import certifies
 from stability.statements import at_least, at_most, decays, who
 from stability.systems import DrivenSystem
 
@@ -46,13 +45,7 @@ class FlowLmi(FlowSets, Decay):
         require(decays(self.rate, False), no_decay(self.rate))
         self.require_metric()
         sets = self.ranges(subject)
-        try:
-            inner = slopes_on(subject, sets.low, sets.high)
-        except StabilityError as error:
-            raise Refused(f"no system with the slopes of the sets: {error}") from error
-        reason = reason_of(check_lmi(inner, self.P, self.L, self.rate))
-        width = float(np.mean(sets.high - sets.low))
-        return f"pre-activations within {width:.3g} on average after {at_most(self.time)}; {reason}"
+        return decays_on(self, subject, sets.low, sets.high, at_most(self.time))
 
 
 @certifies("flow_equilibrium", subject=DrivenSystem, claim="equilibrium_in_box", unfit=no_flow_sets, size=SIZE)
@@ -60,10 +53,7 @@ class FlowEquilibrium(FlowLmi):
     """The data of ``flow_lmi``."""
 
     def sentence(self, subject: DrivenSystem, claim: Claim) -> str:
-        return (
-            f"For {who(subject)}: for every constant input with {inputs_in_box(self.low, self.high)} there is exactly "
-            "one equilibrium, and it attracts every trajectory under that input. Nothing is said about other inputs."
-        )
+        return one_equilibrium(subject, self.low, self.high)
 
 
 @certifies("flow_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=no_flow_sets, size=SIZE)
