@@ -187,14 +187,21 @@ def rate(value: Any, discrete: bool, *, limit: bool = False) -> str:
         discrete: whether it is per step.
         limit: whether it is the rate that no proof can pass: it is rounded towards faster.
 
+    A rate below one is shown with as many digits as leave it below one.
+
     Example:
+        >>> rate(0.99999001, True)
+        'ρ = 0.999991 per step'
         >>> rate(0.5, False), rate(0.97, True), rate(0.970001, True), rate(0.50009, False)
         ('λ = 0.5 per unit of time', 'ρ = 0.97 per step', 'ρ = 0.97001 per step', 'λ = 0.5 per unit of time')
     """
     if _real(value) is None:
         return MISSING
     up = discrete is not limit
-    return f"ρ = {bound(value, 5, up=up)} per step" if discrete else f"λ = {bound(value, 4, up=up)} per unit of time"
+    if not discrete:
+        return f"λ = {bound(value, 4, up=up)} per unit of time"
+    digits = next((d for d in range(5, 16) if bound(value, d, up=up) != "1"), 5) if value < 1 else 5
+    return f"ρ = {bound(value, digits, up=up)} per step"
 
 
 def half_life(value: Any, discrete: bool) -> float | None:
