@@ -24,6 +24,17 @@ from stability.systems import DrivenSystem
 ENDS = "least and most must be vectors of {n} entries with least <= most"
 
 
+def within_diagonal(low: np.ndarray, high: np.ndarray, diagonal: float) -> float:
+    """How wide a box is on average, once its diagonal is proved to be no longer than it is said to be.
+
+    Raises:
+        Refused: it is longer.
+    """
+    across = np.nextafter(high - low, np.inf)
+    require(float(length(across)) * (1 + (len(across) + 8) * EPS) <= diagonal, "the diagonal of the box is longer")
+    return float(np.mean(across))
+
+
 @certifies("driven_bounds", subject=DrivenSystem, claim="bounded_in_box", value="diagonal", unfit=no_tube, size=SIZE)
 class DrivenBounds(Absorbed):
     """``least``, ``most`` (n,): the box of states; ``diagonal``: its length or more."""
@@ -43,7 +54,5 @@ class DrivenBounds(Absorbed):
         require((self.least <= self.most).all(), ENDS.format(n=subject.states))
         low, high = self.enclosed(subject).states
         require(bool((self.least <= low).all() and (high <= self.most).all()), "states may leave the box")
-        across = np.nextafter(self.most - self.least, np.inf)
-        size = float(length(across)) * (1 + (len(across) + 8) * EPS)
-        require(size <= self.diagonal, "the diagonal of the box is longer")
-        return f"states within {float(np.mean(across)):.3g} on average after {self.settled} steps"
+        wide = within_diagonal(self.least, self.most, self.diagonal)
+        return f"states within {wide:.3g} on average after {self.settled} steps"

@@ -14,9 +14,8 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.rigor.constants import EPS
-from stability.rigor.intervals import length
 from stability.rules.absorbed import inputs_in_box
-from stability.rules.driven_bounds import ENDS
+from stability.rules.driven_bounds import ENDS, within_diagonal
 from stability.rules.driven_lmi import decays_on, one_equilibrium
 from stability.rules.fields import Number, State, require
 from stability.rules.flow_sets import FlowSets, no_flow_sets
@@ -78,10 +77,8 @@ class FlowBounds(FlowSets):
         low, high = around(self.centres[-1], self.shapes[-1], self.room)
         inside = (self.least_state <= low).all() and (high <= self.most_state).all()
         require(inside, "states may leave the box")
-        across = np.nextafter(self.most_state - self.least_state, np.inf)
-        size = float(length(across)) * (1 + (len(across) + 8) * EPS)
-        require(size <= self.diagonal, "the diagonal of the box is longer")
-        return f"states within {float(np.mean(across)):.3g} on average after {at_most(self.time)}"
+        wide = within_diagonal(self.least_state, self.most_state, self.diagonal)
+        return f"states within {wide:.3g} on average after {at_most(self.time)}"
 
 
 def around(centre: Array, Y: Array, room: float) -> tuple[Array, Array]:

@@ -13,12 +13,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
-
 from stability.certificate import Claim
 from stability.gated.cell import GatedCell
-from stability.rigor.constants import EPS
-from stability.rigor.intervals import length
+from stability.rules.driven_bounds import within_diagonal
 from stability.rules.fields import AnyArray, Number, ProofData, State, require
 from stability.rules.interval import BOX, IntervalJacobian, IntervalLmi, entered_box
 from stability.rules.registry import certifies
@@ -47,10 +44,8 @@ class GatedBounds(ProofData):
 
     def check(self, subject: GatedCell, claim: Claim) -> str:
         box = entered_box(subject, self.low, self.high)
-        across = np.nextafter(box.high - box.low, np.inf)
-        size = float(length(across)) * (1 + (len(across) + 8) * EPS)
-        require(size <= self.diagonal, "the diagonal of the box is longer")
-        return f"a box that every trajectory enters and no step leaves, {float(np.mean(across)):.3g} wide on average"
+        wide = within_diagonal(box.low, box.high, self.diagonal)
+        return f"a box that every trajectory enters and no step leaves, {wide:.3g} wide on average"
 
 
 @certifies("gated_equilibrium", subject=GatedCell, claim=("equilibrium_in_box", "equilibrium"))
