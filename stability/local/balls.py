@@ -11,6 +11,7 @@ from stability.local import ellipsoids, planes
 from stability.local.classifier import Classifier
 from stability.local.exact import pays, settled
 from stability.local.request import Request, request
+from stability.local.single import covers, found_alone
 from stability.systems.checks import as_choice
 from stability.threads import threads_for
 
@@ -74,10 +75,18 @@ def largest_balls(
 
 
 def _proved(asked: Request, norm: str) -> list[Claim | None]:
-    """The better ones of the claims about small networks, and of those that there are of all, of what is left open."""
-    if not pays(asked, norm):
-        return ENGINES[norm](asked)
-    claims, done, left = settled(asked, norm)
-    rest = replace(asked, right=asked.right[~done[asked.right]], time_limit=left)
-    others = ENGINES[norm](rest) if len(rest.right) else claims
+    """The better ones of the claims about networks of one state, of a few units, and of those that there are of all."""
+    claims: list[Claim | None] = [None] * len(asked.y)
+    searches = [search for fits, search in ((covers(asked), found_alone), (pays(asked, norm), settled)) if fits]
+    for search in searches:
+        if len(asked.right):
+            found, done, left = search(asked, norm)
+            claims = _better(claims, found)
+            asked = replace(asked, right=asked.right[~done[asked.right]], time_limit=left)
+    if searches and not len(asked.right):
+        return claims
+    return _better(claims, ENGINES[norm](asked))  # it refuses networks that it has no proofs for, asked or not
+
+
+def _better(claims: list[Claim | None], others: list[Claim | None]) -> list[Claim | None]:
     return [max((a, b), key=lambda claim: 0.0 if claim is None else claim.value or 0.0) for a, b in zip(claims, others)]

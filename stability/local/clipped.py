@@ -64,18 +64,23 @@ class Clipped:
             >>> round(a * 1.6**2 + b * 1.6 + c, 9), round(0.4**2 + 0.1**2, 9)
             (0.17, 0.17)
         """
-        nu = float(self.cost(np.array(v))[1])
-        d, E, n = self.moved(np.array(nu)), self.E, len(self.E)
+        a, b, c = self.tangents(np.array(v))
+        return a, float(b), float(c)
+
+    def tangents(self, v: Array) -> tuple[float, Array, Array]:
+        """``a`` and one ``b`` and ``c`` for each ``v (...,)``, see ``tangent``."""
+        nu = self.cost(v)[1]
+        d, E, n = self.moved(nu), self.E, len(self.E)
         size = float(E @ E) * (1.0 + gamma(n + 4)) + TINY
         a = min(1.0 / size, _MOST) * (1.0 - 4 * EPS)
-        parts = d * d - nu * E * d
-        psi = float(parts.sum()) - gamma(2 * n + 32) * float((d * d + np.abs(nu * E * d)).sum()) - TINY
-        at, far = float(E @ d), np.maximum(-self.low, self.high)
+        linear = nu[..., None] * E * d
+        psi = (d * d - linear).sum(axis=-1) - gamma(2 * n + 32) * (d * d + np.abs(linear)).sum(axis=-1) - TINY
+        at, far = d @ E, np.maximum(-self.low, self.high)
         most = float(np.abs(E) @ far) * (1.0 + gamma(n + 4))
-        rough = gamma(n + 16) * float(np.abs(E) @ (far + np.abs(d))) + TINY
+        rough = gamma(n + 16) * ((far + np.abs(d)) @ np.abs(E)) + TINY
         b, c = nu - 2.0 * a * at, psi + a * at * at
-        lost = 4.0 * a * most * rough + 16 * EPS * (abs(nu) + 2.0 * a * abs(at)) * most
-        return a, b, c - lost - 16 * EPS * (abs(psi) + a * at * at) - TINY
+        lost = 4.0 * a * most * rough + 16 * EPS * (np.abs(nu) + 2.0 * a * np.abs(at)) * most
+        return a, b, c - lost - 16 * EPS * (np.abs(psi) + a * at * at) - TINY
 
     def reach(self, radius: float) -> tuple[float, float]:
         """Ends of ``E d`` for ``|d| <= radius``, rounded outwards: by a multiplier of the ball."""

@@ -85,6 +85,12 @@ class Coordinates:
             out[k] = min(1.0 / (size * (1.0 + (len(clip.E) + 8) * EPS) + 1e-300), 1e30) * (1.0 - 4 * EPS)
         return out
 
+    @property
+    def bent(self) -> int:
+        """Channels of all steps, where the activation has kinks; else none."""
+        kinks = activation(self.classifier.recurrent.activation).kinks
+        return len(self.steps) * len(self.C.low) if kinks else 0
+
     def energy(self, point: Array) -> tuple[Array, Array, Array]:
         """``(a, b, c)``, each ``(k,)``: what ``y`` costs is at least ``a y^2 + b y + c``, nearly so much at a point."""
         a, b, c = np.ones(len(self.low)), np.zeros(len(self.low)), np.zeros(len(self.low))
@@ -109,15 +115,27 @@ class Coordinates:
 
 def uncovered(subject: Classifier) -> str | None:
     """Why a network is none of the small ones, or ``None``."""
+    return too_large(subject, "a proof by Hessians of whole boxes", STATES, f"{STATES} states and channels at most")
+
+
+def too_large(subject: Classifier, proof: str, most: int, size: str) -> str | None:
+    """Why a network is no single layer of so few states whose channels read the state alone, or ``None``.
+
+    Args:
+        subject: the network.
+        proof: what needs that, in words.
+        most: states, and channels.
+        size: the same in words.
+    """
     net = subject.recurrent
     if not isinstance(net, DrivenSystem):
-        return "a proof by Hessians of whole boxes is about a single layer that is no cell of gates"
-    if max(net.states, net.system.channels) > STATES:
-        return f"a proof by Hessians of whole boxes is about networks of {STATES} states and channels at most"
+        return f"{proof} is about a single layer that is no cell of gates"
+    if max(net.states, net.system.channels) > most:
+        return f"{proof} is about networks of {size}"
     if net.system.D.any() or system_balls(net.system)[3].rad.any():
-        return "a proof by Hessians of whole boxes is about channels that read the state alone"
+        return f"{proof} is about channels that read the state alone"
     if min(activation(net.activation).pieces or (0.0,)) < 0.0:
-        return f"a proof by Hessians of whole boxes needs an activation that does not fall: {net.activation}"
+        return f"{proof} needs an activation that does not fall: {net.activation}"
     return None
 
 

@@ -9,6 +9,7 @@ not positive there, and neither are the others. In a box the second-order Taylor
 a Hessian enclosed over the box, bounds it from below. Near the worst input ``y*`` of the ball, with the right prices,
 it is convex (:math:`\kappa` adds :math:`\kappa \nabla M \nabla M^T` to the Hessian, where the margin itself is convex
 along the ball alone), so that ``L(y*) > 0`` closes a neighbourhood of it at once, and elsewhere there is room.
+Where ``y*`` lies on kinks that bend the margin upwards, this holds of ``L`` with lines through them, see ``supports``.
 
 Sources: for underestimators by intervals of Hessians C. S. Adjiman, S. Dallwig, C. A. Floudas, A. Neumaier, A global
 optimization method, alphaBB, for general twice-differentiable constrained NLPs, Computers and Chemical Engineering 22
@@ -19,13 +20,15 @@ multivariate global optimization, Journal of Global Optimization 5 (1994).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from stability.local.classifier import Classifier
 from stability.local.coordinates import Coordinates
-from stability.local.hessians import Expansion, Sides, column, expansion, square, weights
+from stability.local.hessians import Expansion, column, expansion, square, weights
+from stability.local.minorants import first_order, second_order
+from stability.local.supports import Lines, Sides
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
 from stability.rigor.intervals import Interval
@@ -46,11 +49,13 @@ class Touch:
         point: ``(k,)``.
         prices: one for each ball.
         bend: ``kappa >= 0``.
+        slopes: ``(T m,)`` of lines through kinks, see ``supports``, or ``(0,)``: there are none.
     """
 
     point: Array
     prices: Array
     bend: float
+    slopes: Array = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +172,7 @@ def covered(
     """
     margin, seen, work, size = weights(of, label, other), 0, 0.0, len(of.low)
     phi = activation(of.classifier.recurrent.activation)
-    units = len(of.steps) * len(of.C.low) if phi.kinks else 0
-    sides = np.zeros((1, units), dtype=int), np.full((1, units), len(phi.kinks))
+    sides = np.zeros((1, of.bent), dtype=int), np.full((1, of.bent), len(phi.kinks))
     chunk = max(1, min(_CHUNK, _ENTRIES // max(1, len(of.low)) ** 2))
     waiting, least = [Boxes(of.low[None], of.high[None], sides)], _LEAST * (of.high - of.low)
     while waiting:
@@ -176,7 +180,8 @@ def covered(
         if len(boxes) > chunk:
             waiting.append(boxes.some(slice(None, -chunk)))
             boxes = boxes.some(slice(-chunk, None))
-        seen, work = seen + len(boxes), work + turn_cost(of.classifier, len(of.steps), size, len(boxes))
+        cost = turn_cost(of.classifier, len(of.steps), size, len(boxes))
+        seen, work = seen + len(boxes), work + (2.0 if len(touch.slopes) else 1.0) * cost
         if seen > room or work > most or (over is not None and over()):
             return Cover(False, seen, None, work)
         boxes = boxes.within(of)
@@ -201,9 +206,64 @@ def _open(
     boxes = boxes.some(~told.empty & ~(told.value.low > 0.0))
     if not len(boxes):
         return boxes, boxes.low, np.zeros(0, dtype=int), None
-    low, high = boxes.low, boxes.high
-    found = expansion(of, margin, low, high, boxes.sides)
+    found = expansion(of, margin, boxes.low, boxes.high, boxes.sides)
+    bounds = _bounds(of, margin, touch, boxes, found, None)
+    if bounds.broken is not None:
+        return boxes, boxes.low, found.bent, bounds.broken
+    left = ~(bounds.best > 0.0)
+    if len(touch.slopes) and left.any():
+        left[left] = ~_ruled(of, margin, touch, boxes.some(left))
+    if not of.balls and not boxes.sides[0].shape[1]:  # L is the margin: what is said of a side is said of the box
+        boxes = Boxes(bounds.low, bounds.high, boxes.sides)
+    boxes, H, slope = boxes.some(left), bounds.hessian, bounds.slope
+    wide, spread = boxes.high - boxes.low, (H.high - H.low)[left]
+    worth = np.einsum("bij,bj->bi", spread, wide) + np.maximum(-np.einsum("bii->bi", H.low[left]), 0.0) * wide
+    return boxes, wide * (worth + (slope.high - slope.low)[left] * 1e-3 + 1e-12), found.bent[left], None
+
+
+def _ruled(of: Coordinates, margin: tuple[Interval, Interval], touch: Touch, boxes: Boxes) -> Array:
+    """Which boxes are done by lines in the activation's place, see ``supports``."""
+    out = np.zeros(len(boxes), dtype=bool)
+    found = expansion(of, margin, boxes.low, boxes.high, boxes.sides, lines=(touch.slopes, None))
+    some = np.asarray((found.lines >= 0).any(axis=1))
+    if some.any():
+        lines = touch.slopes, found.lines[some]
+        out[some] = _bounds(of, margin, touch, boxes.some(some), found.some(some), lines).best > 0.0
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """What is known of ``L`` in some boxes.
+
+    Attributes:
+        best: ``(N,)`` a lower bound.
+        low: ``(N, k)`` of the side of the box on which it is least.
+        high: ``(N, k)``.
+        slope: ``(N, k)`` of the first summand.
+        hessian: ``(N, k, k)``.
+        broken: a point that ends it all.
+    """
+
+    best: Array
+    low: Array
+    high: Array
+    slope: Interval
+    hessian: Interval
+    broken: Array | None = None
+
+
+def _bounds(
+    of: Coordinates,
+    margin: tuple[Interval, Interval],
+    touch: Touch,
+    boxes: Boxes,
+    found: Expansion,
+    lines: Lines | None,
+) -> _Bounds:
+    """Lower bounds of ``L`` over boxes, from an expansion over these and from those at points of them."""
     assert found.hessian is not None
+    low, high = boxes.low, boxes.high
     (costs, tilts, _), bend = of.energy(touch.point), np.zeros(len(low))
     prices, tilts = of.spread(touch.prices) * costs, of.spread(touch.prices) * tilts  # rounded: ``_paid`` pays for it
     if of.balls:
@@ -226,24 +286,18 @@ def _open(
     )
     best = np.full(len(low), -np.inf)
     for c in (np.clip(touch.point, a, b), np.clip(0.5 * a + 0.5 * b, a, b)):
-        at = expansion(of, margin, c, c, boxes.sides, second=False)
-        broken = _broken(of, margin, at, c)
+        at = expansion(of, margin, c, c, boxes.sides, second=False, lines=lines)
+        broken = _broken(of, margin, at, c) if lines is None else None
         if broken is not None:
-            return boxes, low, found.bent, broken
+            return _Bounds(best, a, b, slope, H, broken)
         value = at.value + Interval.point(0.5 * bend) * at.value.square()
         value = value.low + _paid(of, touch, c, np.maximum(np.abs(low), np.abs(high)))
         g = column(Interval.point(1.0) + Interval.point(bend) * at.value) * at.slope
         g = g + Interval.point(2.0 * prices) * Interval.point(c) + Interval.point(tilts)
-        first = value + _first(slope + Interval.point(tilts), price, c, a, b)
-        curved = np.where(found.bent < 0, value + _second(g, H, c, a, b), -np.inf)
+        first = value + first_order(slope + Interval.point(tilts), price, c, a, b)
+        curved = np.where(found.bent < 0, value + second_order(g, H, c, a, b), -np.inf)
         best = np.maximum(best, np.maximum(first, curved))
-    left = ~(best > 0.0)
-    if not of.balls and not boxes.sides[0].shape[1]:  # L is the margin: what is said of a side is said of the box
-        boxes = Boxes(a, b, boxes.sides)
-    boxes = boxes.some(left)
-    wide, spread = boxes.high - boxes.low, (H.high - H.low)[left]
-    worth = np.einsum("bij,bj->bi", spread, wide) + np.maximum(-np.einsum("bii->bi", H.low[left]), 0.0) * wide
-    return boxes, wide * (worth + (slope.high - slope.low)[left] * 1e-3 + 1e-12), found.bent[left], None
+    return _Bounds(best, a, b, slope, H)
 
 
 def _broken(of: Coordinates, margin: tuple[Interval, Interval], at: Expansion, c: Array) -> Array | None:
@@ -267,82 +321,3 @@ def _paid(of: Coordinates, touch: Touch, c: Array, far: Array) -> Array:
         out += price * ((a[part] * y * y + b[part] * y + free[part]).sum(axis=1) - square)
         size += price * ((a[part] * most * most + np.abs(b[part] * most) + np.abs(free[part])).sum(axis=1) + square)
     return out - gamma(3 * c.shape[1] + len(touch.prices) + 32) * size - TINY
-
-
-def _first(slope: Interval, price: Interval, c: Array, a: Array, b: Array) -> Array:
-    """What ``L`` is more than at ``c``, at least, by the range of its margin's slopes over the box."""
-    p = price.low
-    out, size = np.zeros(c.shape), np.zeros(c.shape)
-    for steep, far in ((slope.low, b - c), (slope.high, a - c)):
-        ends = steep + 2.0 * p * c
-        with np.errstate(all="ignore"):
-            top = np.where(p > 0.0, -ends / (2.0 * p), far)
-        top = np.clip(np.nan_to_num(top), np.minimum(far, 0.0), np.maximum(far, 0.0))
-        out = np.minimum(out, np.minimum(ends * top + p * top * top, ends * far + p * far * far))
-        size += (np.abs(steep) + 2.0 * p * np.abs(c)) * np.abs(far) + p * far * far
-    total = out.sum(axis=1) - gamma(2 * c.shape[1] + 64) * size.sum(axis=1) - TINY
-    return np.where(np.isfinite(total), total, -np.inf)
-
-
-def _second(g: Interval, H: Interval, c: Array, a: Array, b: Array) -> Array:
-    """The same by the slope at ``c`` and the Hessian over the box."""
-    k = c.shape[1]
-    left, right = a - c, b - c
-    w = np.maximum(right, -left)
-    mid = 0.5 * H.low + 0.5 * H.high
-    rad = np.maximum(H.high - mid, mid - H.low) * (1.0 + 4 * EPS) + TINY
-    scale = w[:, :, None] * w[:, None, :]
-    S, R = mid * scale, rad * scale
-    R = R * (1.0 + 16 * EPS) + 16 * EPS * np.abs(S) + TINY
-    R = np.maximum(R, R.transpose(0, 2, 1))
-    S = 0.5 * (S + S.transpose(0, 2, 1))
-    R = R + np.abs(S - mid * scale) * (1.0 + 8 * EPS)
-    rows, index = R.sum(axis=2) * (1.0 + gamma(k + 8)), np.arange(k)
-    diagonal = S[:, index, index] - rows
-    diagonal = diagonal - 4 * EPS * (np.abs(diagonal) + rows)
-    still = np.where(w > 0.0, 0.0, np.abs(diagonal).max(axis=1, initial=0.0)[:, None] + TINY)
-    S[:, index, index] = diagonal + still  # of what does not move nothing is asked
-    bend = least_eigenvalues(S)[:, None]
-    middle, slack = 0.5 * g.low + 0.5 * g.high, 0.5 * (g.high - g.low)
-    s = middle * w
-    with np.errstate(all="ignore"):
-        e = [np.where(w > 0.0, end / w, 0.0) for end in (left, right)]
-        top = np.clip(np.where(bend > 0.0, -s / bend, 0.0), *e)
-    values = [s * x + 0.5 * bend * x * x for x in e]
-    out = np.minimum(*values)
-    out = np.where(bend > 0.0, np.minimum(out, s * top + 0.5 * bend * top * top), out)
-    size = (np.abs(s) + np.abs(bend)).sum(axis=1)
-    loss = (slack * w * (1.0 + 8 * EPS) + 4 * EPS * np.abs(s)).sum(axis=1)
-    total = out.sum(axis=1) - loss - gamma(2 * k + 64) * (size + loss) - TINY
-    return np.where(np.isfinite(total), total, -np.inf)
-
-
-def least_eigenvalues(S: Array) -> Array:
-    """Lower bounds ``(N,)`` of the eigenvalues of symmetric matrices ``(N, k, k)``: proved, whatever is computed.
-
-    For any invertible ``V``: the eigenvalues of ``V^T S V``, which Gershgorin's circles enclose, are those of ``S``
-    times numbers between the least and the largest eigenvalue of ``V^T V`` (Ostrowski).
-
-    Example:
-        >>> bound = least_eigenvalues(np.array([[[2.0, 1.0], [1.0, 2.0]]]))
-        >>> bool(1.0 - 1e-12 < bound[0] <= 1.0)
-        True
-    """
-    k = S.shape[1]
-    fine = np.asarray(np.isfinite(S).all(axis=(1, 2)))
-    S = np.where(fine[:, None, None], S, np.eye(k))
-    try:
-        V = np.linalg.eigh(S)[1]
-    except np.linalg.LinAlgError:
-        V = np.broadcast_to(np.eye(k), S.shape)
-    W, size, index = V.transpose(0, 2, 1), np.abs(V), np.arange(k)
-    X = W @ S @ V
-    error = (gamma(2 * k + 8) * (size.transpose(0, 2, 1) @ np.abs(S) @ size)).sum(axis=2) + TINY
-    off = np.abs(X).sum(axis=2) - np.abs(X[:, index, index])
-    low = (X[:, index, index] - off * (1.0 + gamma(k + 8)) - error * (1.0 + gamma(k + 8))).min(axis=1)
-    low = low - 8 * EPS * np.abs(low)
-    apart = np.abs(W @ V - np.eye(k)).sum(axis=2) + gamma(k + 8) * (size.transpose(0, 2, 1) @ size).sum(axis=2)
-    apart = apart.max(axis=1) * (1.0 + gamma(k + 8)) + 4 * EPS
-    bound = low / np.where(low >= 0.0, 1.0 + apart, 1.0 - apart)
-    bound = bound - 4 * EPS * np.abs(bound)
-    return np.where(fine & (apart < 0.5), bound, -np.inf)

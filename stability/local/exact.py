@@ -7,7 +7,6 @@ found is a claim only where the rule ``local_hessians`` accepts it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from stability.certificate import Claim
 from stability.errors import ConfigurationError
 from stability.local.coordinates import MOST, Coordinates, coordinates, uncovered
 from stability.local.covering import Touch, covered
-from stability.local.request import Request
+from stability.local.request import Request, one_by_one
 from stability.local.worst import Margin, nearest
 from stability.rules.local_hessians import ROOM, WORK
 from stability.rules.registry import accepted
@@ -60,13 +59,11 @@ class Exact:
     def claim(self, radius: float, touches: list[Touch]) -> Claim | None:
         """The claim, where the rule accepts it."""
         asked, balls = self.asked, len(self.ball(radius).balls)
-        data: dict[str, Any] = {"x": asked.x[self.k], "label": int(asked.y[self.k]), "norm": self.norm}
-        data |= {"radius": radius, "points": np.stack([t.point for t in touches])}
+        data = asked.data(self.k, self.norm, radius) | {"points": np.stack([t.point for t in touches])}
         data |= {"prices": np.stack([t.prices for t in touches]).reshape(len(touches), balls)}
         data |= {"bends": np.array([t.bend for t in touches])}
-        data |= {} if asked.mask is None else {"mask": asked.free}
-        data |= {} if asked.bounds is None else {"bounds": asked.bounds}
-        return accepted(asked.classifier, KIND, data | ({"budget": "step"} if self.each else {}))
+        data |= {"slopes": np.stack([t.slopes for t in touches])} if len(touches[0].slopes) else {}
+        return accepted(asked.classifier, KIND, data)
 
     def decide(
         self, radius: float, rng: np.random.Generator, known: dict[int, list[Array]], first: bool = True
@@ -79,7 +76,7 @@ class Exact:
         for other in range(asked.classifier.classes):
             if other == label:
                 continue
-            touch = Touch(np.zeros(size), np.zeros(len(of.balls)), 0.0)
+            touch = Touch(np.zeros(size), np.zeros(len(of.balls)), 0.0, np.zeros(of.bent))
             if not covered(of, label, other, touch, 1).holds:
                 margin = Margin(of, label, other)
                 warm = margin.moved(known.get(other, []))
@@ -159,12 +156,7 @@ def settled(asked: Request, norm: str) -> tuple[list[Claim | None], Array, float
         asked: the inputs.
         norm: ``l2`` or ``linf``.
     """
-    claims: list[Claim | None] = [None] * len(asked.y)
-    done, limit = np.zeros(len(asked.y), dtype=bool), asked.time_limit
-    for k in asked.right:
-        deadline = Deadline.after(None if limit is None else _SHARE * limit)
-        claims[k], done[k] = exact(asked, int(k), norm, deadline)
-    return claims, done, None if limit is None else (1.0 - _SHARE) * limit
+    return one_by_one(asked, norm, exact, _SHARE)
 
 
 def _largest(question: Exact, rng: np.random.Generator, points: dict[int, list[Array]]) -> tuple[Claim | None, bool]:

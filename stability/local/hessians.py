@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.local.coordinates import Coordinates
+from stability.local.supports import Lines, Ruler, Sides, ruler
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
 from stability.rigor.intervals import Interval, sigmoid, tanh
@@ -40,6 +41,8 @@ class Expansion:
         hessian: ``(N, k, k)``, of which the margin's Hessian is at least one; ``None`` where not asked for.
         bent: ``(N,)`` the kink that leaves none, ``(step * channels + channel) * kinks + kink``; -1 where there is one.
         empty: ``(N,)`` whether no run of the box is on the sides that are told; with ``kept`` alone.
+        lines: ``(N, T m)`` the kinks whose lines are in the activation's place, see ``supports``; -1: none is. The
+            value is that of the runs with and without them, slope and Hessian are those with them.
     """
 
     value: Interval
@@ -47,10 +50,21 @@ class Expansion:
     hessian: Interval | None
     bent: Array
     empty: Array
+    lines: Array
+
+    def some(self, which: Array) -> Expansion:
+        """That of some of the boxes."""
+        hessian = None if self.hessian is None else _part(self.hessian, which)
+        rest = self.bent[which], self.empty[which], self.lines[which]
+        return Expansion(_part(self.value, which), _part(self.slope, which), hessian, *rest)
 
 
-Sides = tuple[Array, Array]
-"""The first and the last piece ``(N, T m)`` of the activation that the channels of all steps are on."""
+_Way = tuple[list[Interval], list[Interval], list[Interval], list[Ruler | None]]
+"""Of a step: the channels' arguments, their derivatives, slopes, and the lines in the activation's place."""
+
+
+def _part(x: Interval, which: Array) -> Interval:
+    return Interval(x.low[which], x.high[which])
 
 
 def column(x: Interval, *, times: int = 1) -> Interval:
@@ -101,6 +115,7 @@ def expansion(
     *,
     second: bool = True,
     kept: bool = False,
+    lines: Lines | None = None,
 ) -> Expansion:
     """The margin over boxes.
 
@@ -112,6 +127,8 @@ def expansion(
         sides: the pieces that count; ``None``: all of them.
         second: whether the Hessian is asked for.
         kept: whether runs on other sides are left out of all ranges: then the value alone is of use.
+        lines: that take the activation's place: where they are told, or where the margin with them is proved to be
+            nowhere larger.
 
     Example:
         >>> from stability.local.classifier import Classifier
@@ -128,7 +145,7 @@ def expansion(
     (count, k), n = low.shape, of.classifier.states
     none, flat = Interval.point(np.zeros(count)), Interval.point(np.zeros((count, k)))
     zero = Interval.point(np.zeros(count))
-    phi, ways = activation(of.classifier.recurrent.activation), list[tuple[list[Interval], ...]]()
+    phi, ways = activation(of.classifier.recurrent.activation), list[_Way]()
     h = [zero + Interval.point(value) for value in of.classifier.start]
     dh, value, last = [flat] * n, zero + bias, len(of.steps) - 1
     empty = np.zeros(count, dtype=bool)
@@ -145,8 +162,13 @@ def expansion(
             z = [_kept(phi, one, there, empty) for one, there in zip(z, on)]
         a = [_value(phi, one, there) for one, there in zip(z, on)]
         slopes = [_slope(phi, one, there) for one, there in zip(z, on)]
+        rulers = [
+            None if lines is None or not phi.kinks else ruler(phi, one, there, lines, t * len(z) + j)
+            for j, (one, there) in enumerate(zip(z, on))
+        ]
+        a = [value if one is None else one.value(value) for one, value in zip(rulers, a)]
         da = [column(s) * d for s, d in zip(slopes, dz)]
-        ways.append((z, dz, slopes))
+        ways.append((z, dz, slopes, rulers))
         following, dfollowing = list[Interval](), list[Interval]()
         for i in range(n):
             own = Interval(step.F.low[i], step.F.high[i])
@@ -158,8 +180,8 @@ def expansion(
         if t == last or of.classifier.reduction == "mean":
             for i in range(n):
                 value = value + Interval(w.low[i], w.high[i]) * h[i]
-    slope, hessian, bent = _backwards(of, w, phi, ways, (count, k), sides, second)
-    return Expansion(value, slope, hessian, bent, empty)
+    slope, hessian, bent, told = _backwards(of, w, phi, ways, (count, k), sides, second)
+    return Expansion(value, slope, hessian, bent, empty, told)
 
 
 def _of(sides: Sides, unit: int) -> Sides:
@@ -180,23 +202,29 @@ def _backwards(
     of: Coordinates,
     w: Interval,
     phi: Activation,
-    ways: list[tuple[list[Interval], ...]],
+    ways: list[_Way],
     shape: tuple[int, int],
     sides: Sides | None,
     second: bool,
-) -> tuple[Interval, Interval | None, Array]:
+) -> tuple[Interval, Interval | None, Array, Array]:
     count, k = shape
     zero, n, m = Interval.point(np.zeros(count)), of.classifier.states, len(of.C.low)
     worth, last = [zero] * n, len(ways) - 1
     low, high, bent = np.zeros(shape), np.zeros(shape), np.full(count, -1)
+    lines = np.full((count, len(ways) * m), -1)
     hessian = Interval.point(np.zeros((count, k, k))) if second else None
     turned = [Interval(M.low.T, M.high.T) for M in (of.A, of.B, of.C)]
     for t in range(last, -1, -1):
-        (z, dz, slopes), step = ways[t], of.steps[t]
+        (z, dz, slopes, rulers), step = ways[t], of.steps[t]
         if t == last or of.classifier.reduction == "mean":
             worth = [part + Interval(w.low[i], w.high[i]) for i, part in enumerate(worth)]
         out = [_added(_product(turned[1], worth, j), zero) for j in range(m)]
-        through = [omega * s for omega, s in zip(out, slopes)]
+        for j, (omega, one) in enumerate(zip(out, rulers)):
+            lines[:, t * m + j] = -1 if one is None else one.chosen(omega)
+        through = [
+            omega * (s if one is None else one.steep(s, lines[:, t * m + j]))
+            for j, (omega, s, one) in enumerate(zip(out, slopes, rulers))
+        ]
         parts = [column(omega) * Interval(step.E.low[j], step.E.high[j]) for j, omega in enumerate(through)]
         parts += [column(one) * Interval(step.F.low[i], step.F.high[i]) for i, one in enumerate(worth)]
         entered = _added(parts, zero)
@@ -208,9 +236,10 @@ def _backwards(
                 else:
                     unit = t * m + j
                     here = _concave(phi, z[j], omega, None if sides is None else _of(sides, unit))
+                    here = np.where(lines[:, unit] < 0, here, -1)
                     bent = np.where(here >= 0, unit * len(phi.kinks) + here, bent)
         worth = [_added([*_product(turned[0], worth, i), *_product(turned[2], through, i)], zero) for i in range(n)]
-    return Interval(low, high), hessian, bent
+    return Interval(low, high), hessian, bent, lines
 
 
 def _square(d: Interval) -> Interval:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from stability.certificate import Claim
 from stability.errors import ConfigurationError, DimensionError
 from stability.local.classifier import Classifier
+from stability.solve.deadline import Deadline
 from stability.systems.checks import as_choice
 
 Array = np.ndarray
@@ -50,6 +52,35 @@ class Request:
     def free(self) -> Array:
         """``(T, p)``, one where the input may change, else zero."""
         return np.ones(self.x.shape[1:]) if self.mask is None else self.mask.astype(np.float64)
+
+    def data(self, k: int, norm: str, radius: float) -> dict[str, Any]:
+        """What a proof in either norm says about the ball of sample ``k``."""
+        data: dict[str, Any] = {"x": self.x[k], "label": int(self.y[k]), "norm": norm, "radius": float(radius)}
+        data |= {} if self.mask is None else {"mask": self.free}
+        data |= {} if self.bounds is None else {"bounds": self.bounds}
+        return data | ({"budget": "step"} if norm == "l2" and self.budget == "step" else {})
+
+
+Search = Callable[[Request, int, str, Deadline], tuple[Claim | None, bool]]
+"""The claim about one sample, and whether there is no use in looking for a better one."""
+
+
+def one_by_one(
+    asked: Request, norm: str, search: Search, share: float
+) -> tuple[list[Claim | None], Array, float | None]:
+    """The claims of a search, which samples are settled by them, and seconds a sample for the others.
+
+    Args:
+        asked: the inputs.
+        norm: ``l2`` or ``linf``.
+        search: of one sample.
+        share: of the time of a sample that it has.
+    """
+    claims: list[Claim | None] = [None] * len(asked.y)
+    done, limit = np.zeros(len(asked.y), dtype=bool), asked.time_limit
+    for k in asked.right:
+        claims[k], done[k] = search(asked, int(k), norm, Deadline.after(None if limit is None else share * limit))
+    return claims, done, None if limit is None else (1.0 - share) * limit
 
 
 def request(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
+from stability.local.affine import Runs, limit, stationary
 from stability.local.coordinates import Coordinates
 from stability.local.covering import Touch
 from stability.local.hessians import expansion, weights
@@ -19,6 +21,8 @@ _DRAWN, _STARTS, _STEPS = 600, 6, 150
 """Points drawn, the best of which descents start from, and steps of each."""
 _BENDS = (0.0, 0.5, 2.0, 8.0, 32.0, 128.0)
 """Of ``kappa``, in units of what the ball bends for each squared slope."""
+_PROGRAMS = 8
+"""Convex programs of a descent where there are kinks."""
 _CONVEX = 0.5
 """Of the convexity that the largest of them gives: enough."""
 
@@ -97,7 +101,7 @@ class Margin:
         of, scale = self.of, max(self.of.radius, 1e-300)
         _, slope = self.values(np.zeros((1, len(of.low))), 0)
         size = max(float(np.abs(slope).sum()) * scale, 1e-12)
-        limits = [_limit(of, part) for part in of.balls]
+        limits = [limit(of, part, len(of.low)) for part in of.balls]
         best, where = np.inf, np.zeros(len(of.low))
         for start in starts:
             try:
@@ -112,7 +116,30 @@ class Margin:
             k = int(np.argmin(values))
             if values[k] < best:
                 best, where = float(values[k]), y[k]
+        return (best, where) if self.runs is None else self._descent(best, where)
+
+    def _descent(self, best: float, where: Array) -> tuple[float, Array]:
+        """The same after convex programs, see ``affine``, for as long as they lead down."""
+        assert self.runs is not None
+        for _ in range(_PROGRAMS):
+            steps = [self.runs.step(where, mixed) for mixed in (True, False)]
+            steps += [stationary(self.runs, y)[0] for y in (where, *steps) if y is not None]
+            points = self.inside(np.stack([np.nan_to_num(y) for y in steps if y is not None]))
+            values = self.value(points)
+            k = int(np.argmin(values))
+            if not values[k] < best:
+                break
+            least = best - float(values[k]) < 1e-12 * max(abs(best), 1e-300)
+            best, where = float(values[k]), points[k]
+            if least:
+                break
         return best, where
+
+    @cached_property
+    def runs(self) -> Runs | None:
+        """Of an activation that has kinks."""
+        kinked = activation(self.of.classifier.recurrent.activation).kinks
+        return Runs(self.of, vars(self)["row"], vars(self)["bias"]) if kinked else None
 
     def _scaled(self, v: Array, scale: float, size: float) -> tuple[float, Array]:
         value, slope = self.values(scale * v[None], 0)
@@ -121,6 +148,9 @@ class Margin:
     def touch(self, y: Array) -> Touch:
         """What a proof is to name: the point, the prices of its balls, and the bend that makes it convex there."""
         of, (_, slope) = self.of, self.values(y[None], 0)
+        if self.runs is not None:
+            near, prices, slopes = stationary(self.runs, y)
+            return Touch(np.clip(near, of.low, of.high), np.minimum(prices, 1e20), 0.0, slopes)
         wide = 1e-9 * (of.high - of.low)
         free = (y > of.low + wide) & (y < of.high - wide)
         prices = np.zeros(len(of.balls))
@@ -136,20 +166,6 @@ class Margin:
         convex = [_least(H + c * unit * np.outer(slope, slope), free) for c in _BENDS]
         chosen = next((c for c, least in zip(_BENDS, convex) if least >= _CONVEX * convex[-1] > 0.0), 0.0)
         return Touch(y, np.minimum(prices, 1e20), min(chosen * unit, 1e20))
-
-
-def _limit(of: Coordinates, part: slice) -> dict[str, Any]:
-    """A ball's condition, as the solver takes it."""
-
-    def left(v: Array) -> float:
-        return 1.0 - float(of.cost(of.radius * v)[0][part].sum()) / of.radius**2
-
-    def slope(v: Array) -> Array:
-        out = np.zeros(len(v))
-        out[part] = -of.cost(of.radius * v)[1][part] / of.radius
-        return out
-
-    return {"type": "ineq", "fun": left, "jac": slope}
 
 
 def _least(H: Array, free: Array) -> float:

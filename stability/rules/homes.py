@@ -21,6 +21,7 @@ _KINDS = {
     "interval": "interval_jacobian interval_lmi",
     "linear": "destabilising_slopes unstable_linear",
     "local_ellipsoids": "local_ellipsoids",
+    "local_frontier": "local_frontier",
     "local_hessians": "local_hessians",
     "local_pieces": "local_pieces",
     "local_planes": "local_planes",

@@ -5,53 +5,42 @@ them a margin, or its Lagrangian with the proof's ``prices`` and ``bends``, is p
 value, its slopes or its Hessian (``stability.local.covering``). The proof names for each other class the point at which
 the Lagrangian touches zero, or nearly: the worst input of the ball. The checker cuts the boxes again, and accepts
 whatever these numbers are where all boxes come to an end. There is no loss but rounding: near the worst input the
-Lagrangian is convex, elsewhere it is positive with room. So a radius may be proved up to about 1e-7 of itself.
+Lagrangian is convex, elsewhere it is positive with room. So a radius may be proved up to about 1e-7 of itself. Where
+the worst input lies on kinks, the Lagrangian is that of lines through them, whose ``slopes`` make it stationary there
+(``stability.local.supports``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+
+import numpy as np
 
 from stability.certificate import Claim
 from stability.errors import ConfigurationError
 from stability.local.classifier import Classifier
 from stability.local.coordinates import MOST, Coordinates, coordinates, uncovered
 from stability.local.covering import Cover, Touch, covered, turn_cost
-from stability.rules.fields import AnyArray, Pair, Refused, Text, require
-from stability.rules.local_ball import LARGEST, LocalBall
+from stability.rules.fields import AnyArray, Refused, require
+from stability.rules.local_ball import LARGEST, EitherBall
 from stability.rules.registry import certifies
 
 ROOM, WORK = 60_000, 12e6
 """Boxes and work, see ``turn_cost``, for all classes together, at which a check gives up: it takes seconds."""
-_SHOWN = {"l2": "l2", "linf": "l_inf"}
 
 
 @certifies("local_hessians", subject=Classifier, claim="local_robustness", value="radius", unfit=uncovered)
-class LocalHessians(LocalBall):
-    """The ball in either norm, ``points (c, k)``, ``prices (c, g)`` and ``bends (c,)`` of the ``c`` other classes."""
+class LocalHessians(EitherBall):
+    """The ball; for ``c`` other classes ``points (c, k)``, ``prices (c, g)``, ``bends (c,)``, ``slopes (c, T m)``."""
 
     points: AnyArray
     prices: AnyArray
     bends: AnyArray
-    bounds: Pair | None = None
-    budget: Text | None = None
-
-    measure: ClassVar[str] = "l2"
-
-    @property
-    def shown(self) -> str:
-        return _SHOWN.get(self.norm, "l2")
-
-    def sentence(self, subject: Classifier, claim: Claim) -> str:
-        each = "" if self.budget is None else " at every step"
-        return self.claimed(subject, each + self.clipped(self.bounds))
+    slopes: AnyArray | None = None
 
     def check(self, subject: Classifier, claim: Claim) -> str:
-        self.require_ball(subject)
-        self.require_within(self.bounds)
+        self.require_asked(subject)
         each = self.budget == "step"
-        require(self.budget is None or (each and self.norm == "l2"), "budget is left out or, in l2, step")
         moved = len(self.x) if self.mask is None else int(self.mask.any(axis=1).sum())
         require(moved <= MOST, f"there are more than {MOST} coordinates")
         require(turn_cost(subject, len(self.x), moved, 1) <= WORK, "the sequence is too long for such a proof")
@@ -64,11 +53,15 @@ class LocalHessians(LocalBall):
         require(tuple(p.shape for p in parts) == sizes, f"points, prices and bends must be {sizes}")
         inside = bool(((of.low <= self.points) & (self.points <= of.high)).all())
         require(inside, "points must lie in the box of the ball")
+        slopes = np.zeros((len(others), 0)) if self.slopes is None else self.slopes
+        size = (len(others), of.bent)
+        require(self.slopes is None or slopes.shape == size, f"slopes must be {size}")
+        require(bool((np.abs(slopes) < LARGEST).all()), "slopes must be numbers below 1e12")
         positive = all(bool(((p >= 0.0) & (p < LARGEST**2)).all()) for p in parts[1:])
         require(positive, "prices and bends must be numbers from zero")
         boxes, left = 0, WORK
-        for other, point, prices, bend in zip(others, *parts):
-            touch = Touch(point, prices, float(bend))
+        for other, point, prices, bend, steep in zip(others, *parts, slopes):
+            touch = Touch(point, prices, float(bend), steep)
             try:
                 found = covered(of, self.label, other, touch, ROOM - boxes, most=left)
             except ConfigurationError:  # NaN in an interval: what overflows proves nothing

@@ -242,6 +242,11 @@ def specimens() -> dict[str, Specimen]:
     out["ball of inputs in l_inf by zonotopes"] = decider(), accepted(decider(), "local_zonotopes", long)
     one = Classifier(latch_of_tanh_map(0.5), [[1.0], [-1.0]], [0.1, 0.0])
     out["ball of inputs of one unit"] = one, largest_balls(one, np.full((1, 2, 1), 0.3), [0])[0]
+    same = Classifier(one.recurrent, one.weight, one.bias, "mean")
+    out["ball of inputs of one unit, mean"] = same, largest_balls(same, np.full((1, 2, 1), 0.3), [0])[0]
+    out["ball of inputs of one unit, step by step"] = (
+        one, largest_balls(one, np.full((1, 2, 1), 0.3), [0], budget="step")[0],
+    )  # fmt: skip
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]

@@ -282,6 +282,16 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "one decision of one unit, step by step": (
         CLASSES, "local_hessians", {**DECISION, "norm": "l2", "budget": "step"}, "local_robustness", 0.123456,
     ),
+    "one decision of one state": (
+        CLASSES, "local_frontier", {**DECISION, "norm": "l2", "fine": 3}, "local_robustness", 0.123456,
+    ),
+    "one decision of one state, clipped": (
+        CLASSES, "local_frontier", {**DECISION, "norm": "linf", "mask": ONE, "bounds": (0.0, 1.0)}, "local_robustness",
+        0.123456,
+    ),
+    "one decision of one state, step by step": (
+        CLASSES, "local_frontier", {**DECISION, "norm": "l2", "budget": "step"}, "local_robustness", 0.123456,
+    ),
     "one decision over many steps": (CLASSES, "local_zonotopes", DECISION, "local_robustness", 0.123456),
     "one decision over many steps, clipped": (
         CLASSES, "local_zonotopes", {**DECISION, "mask": ONE, "bounds": (0.0, 1.0)}, "local_robustness", 0.123456,

@@ -13,8 +13,8 @@ from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.clipped import Clipped
 from stability.local.coordinates import coordinates
-from stability.local.covering import least_eigenvalues
 from stability.local.hessians import expansion, weights
+from stability.local.minorants import least_eigenvalues
 from stability.rules.registry import RULES, accepted, propose
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
@@ -183,7 +183,7 @@ def test_costs_under_clipping():
 
 def test_what_the_rule_is_not_about_is_refused():
     rng = np.random.default_rng(0)
-    net, x = network("tanh", rng, 1, "last"), np.zeros((2, 1))
+    net, x = network("tanh", rng, 1, "mean"), np.zeros((2, 1))
     label = int(net.logits(x).argmax())
     (claim,) = largest_balls(net, x[None], [label])
     assert claim is not None

@@ -21,7 +21,9 @@ from stability.errors import StabilityError
 from stability.local.balls import largest_balls
 from stability.local.build import stages_of
 from stability.local.classifier import Classifier
+from stability.local.exact import settled
 from stability.local.files import NETWORK_FILE, check_sample, sample_file, write_network, write_sample
+from stability.local.request import request
 from stability.rules.registry import RULES, accepted, propose
 from stability.storage.folder import claim as claim_folder
 from stability.systems import DrivenSystem, LureSystem
@@ -89,6 +91,8 @@ def made(subject: Classifier, x: Array, key: str, **options: Any) -> Specimen | 
     away = np.abs(others - x) if options.get("norm") == "linf" else np.sqrt(((others - x) ** 2).sum(axis=2))
     if options.get("norm") != "linf" and options.get("budget") != "step":
         away = np.sqrt((away**2).sum(axis=1))
+    rest = {name: value for name, value in options.items() if name != "norm"}
+    norm = options.get("norm", "l2")
     nearest = float(away.reshape(len(others), -1).max(axis=1).min())
     for part in (0.7, 0.4, 0.1) if options.get("norm") == "linf" else (0.98, 0.9, 0.7, 0.4, 0.2, 0.1):
         if key == "kept":  # of longer sequences, too
@@ -98,6 +102,11 @@ def made(subject: Classifier, x: Array, key: str, **options: Any) -> Specimen | 
             claim = accepted(subject, "local_zonotopes", ball)
             if claim is not None:
                 return Specimen(subject, claim, others)
+            continue
+        if key in ("bends", "slopes"):  # which the search takes only where ranges and least costs do not do
+            found, _, _ = settled(request(subject, x[None], [label], epsilon=part * nearest, **rest), norm)
+            if found[0] is not None and found[0].proof is not None and key in found[0].proof.data:
+                return Specimen(subject, found[0], others)
             continue
         if key == "weights":  # which the search takes for longer sequences alone
             columns = sum(len(stage.A) for stage in stages_of(subject).stages)
@@ -117,7 +126,7 @@ def one_unit() -> dict[str, Classifier]:
     out, rng = dict[str, Classifier](), np.random.default_rng(3)
     for name, activation, leak, reduction in (
         ("one tanh", "tanh", 0.4, "last"), ("one sigmoid", "sigmoid", 0.0, "mean"),
-        ("one leaky", "leaky_relu", -0.3, "last"),
+        ("one leaky", "leaky_relu", -0.3, "last"), ("one dead", "deadzone", 0.0, "mean"),
     ):  # fmt: skip
         slope = (0.0, 1.0) if activation != "leaky_relu" else (0.1, 1.0)
         own = LureSystem([[leak]], [[1.0]], [[rng.normal()]], slope=slope, dt=1.0)
@@ -154,7 +163,13 @@ def specimens() -> dict[str, Specimen]:
         "hessians, clipped": ("one tanh", "bends", {"bounds": (-2.0, 2.5)}),
         "hessians of steps, clipped": ("one sigmoid", "bends", {"budget": "step", "bounds": (-2.0, 2.1)}),
         "hessians of kinks": ("one leaky", "bends", {}),
+        "hessians at kinks": ("one dead", "slopes", {}),
         "hessians of a box": ("one leaky", "bends", {"norm": "linf", "mask": mask}),
+        "least costs": ("one tanh", "fine", {}),
+        "least costs of kinks, masked": ("one leaky", "fine", {"mask": mask}),
+        "least costs, clipped": ("one tanh", "fine", {"bounds": (-2.0, 2.1)}),
+        "ranges": ("one leaky", "norm", {"norm": "linf", "bounds": (-2.0, 2.1)}),
+        "ranges of steps": ("one tanh", "norm", {"budget": "step", "mask": mask}),
         "zonotopes": ("tanh", "kept", {"norm": "linf"}),
         "zonotopes of an lstm, masked": ("lstm", "kept", {"norm": "linf", "mask": mask}),
         "zonotopes, clipped": ("sigmoid", "kept", {"norm": "linf", "bounds": (-2.0, 2.5)}),
@@ -172,9 +187,12 @@ def specimens() -> dict[str, Specimen]:
 
 def test_every_kind_of_proof_is_forged_and_truth_is_near(specimens):
     kinds = [one.claim.proof.kind for one in specimens.values() if one.claim.proof is not None]
-    assert set(kinds) == {"local_ellipsoids", "local_planes", "local_pieces", "local_hessians", "local_zonotopes"}
+    assert set(kinds) == {
+        "local_ellipsoids", "local_planes", "local_pieces", "local_hessians", "local_frontier", "local_zonotopes",
+    }  # fmt: skip
     keys = {key for one in specimens.values() for key in one.data}
     assert keys >= {"T", "tau", "others", "prices", "weights", "mask", "tree", "bounds", "budget", "bends", "kept"}
+    assert keys >= {"paths", "fine"}
     for name, one in specimens.items():
         label = one.data["label"]
         assert not any(within(one.data, z, int(c)) for z, c in zip(one.others, classes(one))), name
@@ -271,7 +289,7 @@ def none_of_these_is_believed(one: Specimen, folder: Path, count: int, seed: int
             data = lied(one, rng) if k % 4 else dict(one.data)
             proof = [key for key in data if key not in CLAIMED]
             for _ in range(int(rng.integers(4))):
-                key = rng.choice(proof if k % 4 else sorted(data)).item()
+                key = rng.choice(proof if proof and k % 4 else sorted(data)).item()
                 data[key] = harmed(data[key], rng)
             try:
                 forged = propose(one.subject, kind, data)
@@ -293,7 +311,8 @@ NAMES = (
     "a tube", "a tube, masked", "closed from its end", "a budget for each step", "closed, step by step", "midpoint",
     "lstm", "gru", "a stack", "pieces", "pieces of steps", "planes", "planes of an lstm", "planes of a gru, masked",
     "planes, clipped", "planes of a stack", "hessians", "hessians of a mean, masked", "hessians, clipped",
-    "hessians of steps, clipped", "hessians of kinks", "hessians of a box", "zonotopes",
+    "hessians of steps, clipped", "hessians of kinks", "hessians at kinks", "hessians of a box", "least costs",
+    "least costs of kinks, masked", "least costs, clipped", "ranges", "ranges of steps", "zonotopes",
     "zonotopes of an lstm, masked", "zonotopes, clipped",
 )  # fmt: skip
 
@@ -302,6 +321,7 @@ NAMES = (
 def room(monkeypatch):
     """Enough boxes for every specimen; what is false takes all that there are."""
     monkeypatch.setattr("stability.rules.local_hessians.ROOM", 1500)
+    monkeypatch.setattr("stability.rules.local_frontier.ROOM", 300_000)
 
 
 @pytest.mark.parametrize("name", NAMES)

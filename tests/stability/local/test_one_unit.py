@@ -95,6 +95,7 @@ def test_the_radius_is_the_true_one(steps, reduction, norm, budget, masked):
 def test_nothing_beyond_the_true_radius_is_accepted(monkeypatch):
     """Closings from the end, with the prices, points and multipliers that prove the true radius or nearly."""
     monkeypatch.setattr("stability.local.balls.pays", lambda *_: False)  # tubes alone
+    monkeypatch.setattr("stability.local.balls.covers", lambda *_: False)
     closed = 0
     for name, w, steps, seed in itertools.product(NAMES, (0.9, -0.4), (2,), range(4)):
         network, x = known(name, w, steps, "last", "l2", "step", np.ones((steps, 2)), seed)

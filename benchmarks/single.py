@@ -1,0 +1,126 @@
+"""Random networks of one unit: certified radius over that of the nearest attack which many descents find.
+
+    python -m benchmarks.single                # all families
+    python -m benchmarks.single --samples 5    # networks of each
+
+A row is a family: an activation, a norm and a budget; its networks have 6 steps of two features, the input of every
+other one goes to the state itself, too, heads read the last output. Where descents miss the nearest attack, the share
+is less than it should be. Of piecewise linear activations the true
+radius is known, see ``benchmarks.kinks --all``. Results are kept in ``benchmarks/results/single.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import minimize
+
+from stability.local.balls import largest_balls
+from stability.local.classifier import Classifier
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import activation
+
+RESULTS = Path(__file__).parent / "results" / "single.json"
+NAMES, BALLS = ("tanh", "sigmoid"), (("l2", "total"), ("l2", "step"), ("linf", "total"))
+
+
+def network(name: str, seed: int) -> tuple[Classifier, np.ndarray]:
+    """One of a family, and an input."""
+    rng = np.random.default_rng(seed)
+    A, B, C = rng.normal(size=3) * [0.5, 1.0, 1.0]
+    own = LureSystem([[A]], [[B]], [[C]], slope=activation(name).slope, dt=1.0)
+    F = (seed % 2) * rng.normal(size=(1, 2))
+    cell = DrivenSystem(own, name, rng.normal(size=(1, 2)), rng.normal(size=1), F)
+    return Classifier(cell, rng.normal(size=(3, 1)), 0.3 * rng.normal(size=3)), rng.normal(size=(6, 2))
+
+
+def thrown(net: Classifier, x: np.ndarray, label: int, other: int, norm: str, budget: str, radius: float) -> np.ndarray:
+    """A point of the unit ball at which random changes of the best points of many found a margin to be least."""
+    rng, d = np.random.default_rng(2), np.random.default_rng(3).normal(size=(8000, *x.shape))
+    for turn in range(60):
+        if norm == "linf":
+            d = np.clip(d, -1.0, 1.0)
+        else:
+            size = np.sqrt((d * d).sum(axis=2 if budget == "step" else (1, 2), keepdims=True))
+            d = d / np.maximum(size, 1.0)
+        logits = net.logits(x + radius * d)
+        best = d[np.argsort(logits[:, label] - logits[:, other])[:80]]
+        moved = 0.5 ** (turn % 12) * rng.normal(size=(80, 100, *x.shape)) * (rng.random((80, 100, *x.shape)) < 0.25)
+        moved[:, 0] = 0.0
+        d = (best[:, None] + moved).reshape(-1, *x.shape)
+    return best[0].ravel()
+
+
+def attacked(net: Classifier, x: np.ndarray, label: int, norm: str, budget: str, near: float) -> float:
+    """The least radius at which descents from many places find another class."""
+    rng, best, count = np.random.default_rng(1), np.inf, x.size
+
+    def room(z: np.ndarray) -> np.ndarray:
+        if norm == "linf":
+            return np.concatenate([z[-1] - z[:-1], z[-1] + z[:-1]])
+        squares = (z[:-1] ** 2).reshape(x.shape)
+        return z[-1] ** 2 - (squares.sum(axis=1) if budget == "step" else squares.sum(keepdims=True)[0])
+
+    for other in set(range(net.classes)) - {label}:
+
+        def lost(z: np.ndarray, other: int = other) -> float:
+            logits = net.logits(x + z[:-1].reshape(x.shape))
+            return float(logits[other] - logits[label])
+
+        drawn = [near * rng.normal(size=count) / np.sqrt(count) for _ in range(4)]
+        for start in (np.append(d, near) for d in [*drawn, near * thrown(net, x, label, other, norm, budget, near)]):
+            limits = [{"type": "ineq", "fun": lost}, {"type": "ineq", "fun": room}]
+            found = minimize(
+                lambda z: z[-1], start, jac=lambda z: np.eye(len(z))[-1], method="SLSQP", constraints=limits,
+                bounds=[(None, None)] * count + [(1e-9, None)], options={"maxiter": 100, "ftol": 1e-13},
+            )  # fmt: skip
+            if lost(found.x) >= -1e-11:
+                d = found.x[:-1].reshape(x.shape)
+                steps = np.sqrt((d * d).sum(axis=1))
+                whole = steps.max() if budget == "step" else np.sqrt((d * d).sum())
+                best = min(best, float(np.abs(d).max() if norm == "linf" else whole))
+    return best
+
+
+def family(name: str, norm: str, budget: str, count: int) -> dict[str, object]:
+    """A row."""
+    shares, spent = [], []
+    for seed in range(count):
+        net, x = network(name, seed)
+        label, begun = int(net.logits(x).argmax()), time.process_time()
+        (claim,) = largest_balls(net, x[None], [label], norm=norm, budget=budget)
+        spent.append(time.process_time() - begun)
+        radius = 0.0 if claim is None or claim.value is None else claim.value
+        true = attacked(net, x, label, norm, budget, min(radius, 2.0) or 1.0)
+        if radius > true * (1.0 + 1e-9):
+            raise SystemExit(f"{name}, {norm}, {budget}, {seed}: an attack of {true} within a radius of {radius}")
+        if np.isfinite(true) and true < 100.0:
+            shares.append(radius / true)
+    exact = sum(bool(share >= 1.0 - 1e-6) for share in shares)
+    return {
+        "name": f"{name}, {norm}, {budget}", "networks": len(shares), "to_1e-6": exact,
+        "share_median": round(float(np.median(shares)), 9), "share_least": round(float(np.min(shares)), 4),
+        "seconds_mean": round(float(np.mean(spent)), 2), "seconds_most": round(float(np.max(spent)), 2),
+        "command": " ".join(["python -m benchmarks.single", *sys.argv[1:]]),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """All families."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--samples", type=int, default=9, help="networks of each family")
+    told, rows = parser.parse_args(), []
+    for norm, budget in reversed(BALLS):
+        for name in NAMES:
+            rows.append(family(name, norm, budget, told.samples))
+            print(json.dumps(rows[-1]), flush=True)
+            RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+r"""Which states a network of one state can reach where every step's perturbation has a range of its own: an interval.
+
+With the state in ``[l, h]`` and the coordinates of a step in their ranges, independent of each other, what they add to
+the activation's argument, ``y``, and what goes past it, ``q``, fill a polygon, a sum of segments ``(S_k, g_k) v_k`` and
+``(C, A) h``. Each of its upper edges has a slope ``s``, and nowhere is ``q > sigma(s) + s y``:
+
+.. math:: \max h^+ = f + \max_s \Big( \sigma(s) + \max_y (s y + B \phi(y + e)) \Big), \quad y \text{ on the edge of } s.
+
+The last maximum is that of a function of one number whose slope changes its sign where it is known to. Nothing is lost
+but rounding, however many steps there are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.local.curves import slack, slopes
+from stability.local.scalar import ScalarStep
+from stability.rigor.constants import EPS, TINY
+from stability.rigor.definite import gamma
+from stability.rigor.intervals import Interval
+from stability.systems.activations import Activation
+
+Array = np.ndarray
+
+
+def middle(x: Interval) -> Array:
+    """Half way between both ends."""
+    return 0.5 * x.low + 0.5 * x.high
+
+
+def half(x: Interval) -> Array:
+    """How far both ends are from ``middle`` at most."""
+    own = middle(x)
+    return np.where(x.low == x.high, 0.0, np.maximum(x.high - own, own - x.low) * (1.0 + 4 * EPS))
+
+
+def reached(steps: list[ScalarStep], phi: Activation, start: float) -> tuple[Array, Array]:
+    """Ends of the states after every step, the start included; rounded outwards.
+
+    Args:
+        steps: see ``stability.local.scalar``.
+        phi: the activation.
+        start: the first state.
+
+    Returns:
+        ``(T + 1,)``, ``(T + 1,)``; NaN or infinite where numbers overflow.
+
+    Example:
+        >>> from stability.local.classifier import Classifier
+        >>> from stability.local.scalar import scalar_steps
+        >>> from stability.systems import DrivenSystem, LureSystem
+        >>> from stability.systems.activations import activation
+        >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1.0]])
+        >>> steps = scalar_steps(Classifier(cell, [[1.0], [-1.0]]), np.ones((2, 1)), 0.5, "linf")
+        >>> low, high = reached(steps, activation("tanh"), 0.0)
+        >>> bool(abs(high[2] - np.tanh(1.5 + 0.5 * np.tanh(1.5))) < 1e-12)
+        True
+    """
+    low, high = np.full(len(steps) + 1, start), np.full(len(steps) + 1, start)
+    for t, step in enumerate(steps):
+        high[t + 1] = _greatest(step, phi, low[t], high[t], 1.0)
+        low[t + 1] = -_greatest(step, phi, low[t], high[t], -1.0)
+    return low, high
+
+
+def _greatest(step: ScalarStep, phi: Activation, low: float, high: float, sign: float) -> float:
+    """An upper bound of ``sign h+``."""
+    P, Q = np.append(middle(step.S), middle(step.C)), sign * np.append(middle(step.g), middle(step.A))
+    p, q = np.append(half(step.S), half(step.C)), np.append(half(step.g), half(step.A))
+    ends = np.append(step.low, low), np.append(step.high, high)
+    far, B, e = np.maximum(np.abs(ends[0]), np.abs(ends[1])), sign * float(middle(step.B)), float(middle(step.e))
+    error, n = gamma(len(P) + 32), len(P)
+    sizes = float(np.abs(P) @ far), float(np.abs(Q) @ far)  # of y and q
+    doubts = float(p @ far) + float(half(step.e)), float(q @ far) + float(half(step.f))
+    with np.errstate(all="ignore"):
+        s = np.where(P != 0.0, Q / P, np.nan)
+    edges = np.flatnonzero(np.isfinite(s) & (np.abs(s) < 1e60))
+    edges = edges[np.argsort(-s[edges], kind="stable")]
+    rest = np.setdiff1d(np.arange(n), edges)
+    # the corner on the left of all edges: there each coordinate has the end that makes y least
+    at = np.where(P >= 0.0, ends[0], ends[1])
+    straight = float(np.maximum(Q * ends[0], Q * ends[1])[rest].sum())
+    y0, q0 = float((P * at)[edges].sum()), float((Q * at)[edges].sum()) + straight
+    wide = (np.abs(P) * (ends[1] - ends[0]))[edges]
+    s = s[edges] if len(edges) else np.zeros(1)
+    ys = y0 + np.concatenate([[0.0], np.cumsum(wide)]) if len(edges) else np.full(2, y0)
+    qs = q0 + np.concatenate([[0.0], np.cumsum(s * wide)[:-1]]) if len(edges) else np.full(1, q0)
+    off = 4.0 * error * sizes[0] + doubts[0] + float((np.abs(P) * far)[rest].sum()) + TINY
+    bound = qs - s * ys[:-1] + 8.0 * error * (sizes[1] + np.abs(s) * sizes[0]) + doubts[1] + np.abs(s) * doubts[0]
+    bound = bound + np.abs(s) * float((np.abs(P) * far)[rest].sum())
+    most = _edges(phi, s, B, e, ys[:-1] - off, ys[1:] + off)
+    top = bound + most + float(half(step.B)) * _largest(phi, sizes[0] + abs(e) + off) + sign * float(middle(step.f))
+    size = np.abs(bound) + np.abs(most) + np.abs(float(middle(step.f)))
+    return float((top + 16 * EPS * size + TINY).max())
+
+
+def _largest(phi: Activation, far: float) -> float:
+    """``|phi|`` at most, for arguments up to ``far``; zero is not moved."""
+    return min(phi.bound, abs(float(phi.function(np.zeros(())))) + phi.slope[1] * far) * (1.0 + 8 * EPS) + 1e-14
+
+
+def _edges(phi: Activation, s: Array, B: float, e: float, low: Array, high: Array) -> Array:
+    """Upper bounds of ``s y + B phi(y + e)`` for ``y`` in ranges, edge by edge."""
+    if phi.width is None:
+        turns = [np.clip(k - e, low, high) for k in phi.kinks]
+    else:
+        with np.errstate(all="ignore"):
+            steep = np.arctanh(np.sqrt(1.0 + s / (B * phi.slope[1]))) / phi.width
+        turns = [np.clip(np.where(np.isfinite(steep), z, -np.inf) - e, low, high) for z in (-steep, steep)]
+        turns = [np.where(np.isfinite(turn), turn, low) for turn in turns]
+    y = np.sort(np.stack([low, *turns, high]), axis=0)
+    value = phi.function(y + e)
+    top = np.abs(B) * phi.slope[1]
+    psi = s * y + B * value
+    psi = psi + np.abs(B) * slack(phi, value) + 8 * EPS * (np.abs(s * y) + np.abs(B * value) + top * np.abs(y + e))
+    if phi.width is None:  # between kinks it is a line; the kinks themselves are off by a rounding
+        off = 4 * EPS * (np.abs(y) + abs(e) + 1.0)
+        return (psi + (np.abs(s) + top) * off).max(axis=0)
+    wide, pad = (y[1:] - y[:-1]) * (1.0 + 4 * EPS), 4 * EPS * (np.abs(y) + abs(e))
+    least, most = slopes(phi, y[:-1] + e - pad[:-1], y[1:] + e + pad[1:])
+    ways = s + B * least, s + B * most
+    off = 4 * EPS * (np.abs(s) + top)
+    fall, rise = np.maximum(off - np.minimum(*ways), 0.0), np.maximum(np.maximum(*ways) + off, 0.0)
+    return np.minimum(psi[1:] + fall * wide, psi[:-1] + rise * wide).max(axis=0)

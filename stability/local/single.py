@@ -1,0 +1,203 @@
+"""The largest balls of networks of one state whose head reads the last output: ranges, and least costs.
+
+What is found is a claim only where the rule ``local_frontier`` accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.certificate import Claim
+from stability.errors import ConfigurationError
+from stability.local.least import WIDER, Least, least_cost
+from stability.local.ranges import reached
+from stability.local.request import Request, one_by_one
+from stability.local.scalar import ScalarStep, scalar_steps, unfit
+from stability.rules.local_frontier import LONGEST, ROOM
+from stability.rules.registry import accepted
+from stability.solve.deadline import Deadline
+from stability.systems.activations import activation
+
+Array = np.ndarray
+KIND = "local_frontier"
+_FAR = 1e6
+"""Of the input's size: radii are not looked for beyond."""
+_BELOW = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+"""Of a radius that was found: what is taken off, in turn."""
+_CLOSE, _PASSES, _KEPT = 1e-6, 14, 4
+"""What may be missing where there is no use in another search; passes of dynamic programming, and paths kept."""
+_SHARE = 0.5
+"""Of the time; other searches have the rest of it."""
+_TOTAL = 6_000_000
+"""Boxes of all passes but the last."""
+_ALIKE = 0.02
+"""Of the states: how far paths that count as the same are apart at most."""
+_FINE = (3, 8)
+"""Knots for each halving of the distance from a path: at first, and where this does not do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Single:
+    """The question of one input."""
+
+    asked: Request
+    k: int
+    norm: str
+    deadline: Deadline
+
+    @property
+    def boxed(self) -> bool:
+        """Whether every step has a range of its own."""
+        return self.norm == "linf" or self.asked.budget == "step"
+
+    def steps(self, radius: float, each: bool) -> list[ScalarStep]:
+        """Of a ball."""
+        asked = self.asked
+        mask = None if asked.mask is None else asked.free
+        return scalar_steps(asked.classifier, asked.x[self.k], radius, self.norm, mask, asked.bounds, each)
+
+    def room(self, radius: float) -> float:
+        """The least margin where every step may move by a radius; not positive where a class changes."""
+        net, label = self.asked.classifier, int(self.asked.y[self.k])
+        try:
+            low, high = reached(self.steps(radius, self.norm == "l2"), activation(net.recurrent.activation),
+                                float(net.start[0]))  # fmt: skip
+        except ConfigurationError:
+            return -np.inf
+        ends = np.array([low[-1], high[-1]])
+        margins = [(net.weight[label, 0] - net.weight[other, 0]) * ends + net.bias[label] - net.bias[other]
+                   for other in range(net.classes) if other != label]  # fmt: skip
+        return float(np.nan_to_num(np.min(margins), nan=-np.inf))
+
+    def claim(self, radius: float, paths: Array | None, fine: int | None) -> Claim | None:
+        """The claim, where the rule accepts it."""
+        data = self.asked.data(self.k, self.norm, radius)
+        data |= {} if paths is None else {"paths": paths, "fine": fine}
+        return accepted(self.asked.classifier, KIND, data)
+
+    def costs(self, radius: float, paths: Array, fine: int) -> Least:
+        """A pass of dynamic programming."""
+        steps, label = self.steps(WIDER * radius, False), int(self.asked.y[self.k])
+        return least_cost(self.asked.classifier, steps, label, radius, paths, fine, ROOM, followed=True)
+
+
+def covers(asked: Request) -> bool:
+    """Whether the rule is about such networks."""
+    net = asked.classifier
+    return unfit(net) is None and net.reduction == "last" and asked.x.shape[1] <= LONGEST
+
+
+@np.errstate(all="ignore")
+def single(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim | None, bool]:
+    """The claim about one input, where one is proved, and whether there is no use in looking for a better one.
+
+    Args:
+        asked: the inputs.
+        k: which of them.
+        norm: ``l2`` or ``linf``.
+        deadline: of the search.
+    """
+    question = Single(asked, k, norm, deadline)
+    if norm == "l2" and not question.boxed:
+        return _cheapest(question)
+    if asked.epsilon is not None:
+        claim = question.claim(asked.epsilon, None, None)
+        return claim, claim is not None
+    low, _ = _root(question.room, _most(question))
+    return _below(low, lambda radius: question.claim(radius, None, None))
+
+
+def found_alone(asked: Request, norm: str) -> tuple[list[Claim | None], Array, float | None]:
+    """The claims about such a network's inputs, which of these are settled, and seconds a sample for the others.
+
+    Args:
+        asked: the inputs.
+        norm: ``l2`` or ``linf``.
+    """
+    return one_by_one(asked, norm, single, _SHARE)
+
+
+def _most(question: Single) -> float:
+    asked, k = question.asked, question.k
+    return min(float(asked.upper[k]), _FAR * (1.0 + float(np.abs(asked.x[k]).max())))
+
+
+def _below(radius: float, claim: Callable[[float], Claim | None]) -> tuple[Claim | None, bool]:
+    """The first claim a little below a radius, and whether it is close."""
+    for part in _BELOW if radius > 0.0 else ():
+        found = claim(radius * (1.0 - part))
+        if found is not None:
+            return found, part < _CLOSE
+    return None, False
+
+
+def _root(value: Callable[[float], float], most: float) -> tuple[float, float]:
+    """Where a falling function crosses zero, or ``most``: a point at which it is positive, and one where it is not."""
+    low, high, trial, turn = 0.0, np.inf, min(1e-2, most), 0
+    at_low, at_high = value(0.0 * most + 1e-300), np.nan
+    if not at_low > 0.0:
+        return 0.0, 0.0
+    while trial < high and turn < 200:
+        found, turn = value(trial), turn + 1
+        if found > 0.0:
+            low, at_low = trial, found
+        else:
+            high, at_high = trial, found
+        if low >= most or high <= low * (1.0 + 1e-11):
+            break
+        if not np.isfinite(high):
+            trial = min(4.0 * trial, most)
+        elif turn % 3 == 0 or not np.isfinite(at_high):
+            trial = np.sqrt(max(low, 1e-9 * high) * high)
+        else:
+            step = low + (high - low) * at_low / (at_low - at_high)
+            trial = step - 1e-12 * step if turn % 3 == 1 else step + 1e-12 * step
+            trial = trial if low < trial < high else 0.5 * (low + high)
+    return low, high
+
+
+def _cheapest(question: Single) -> tuple[Claim | None, bool]:
+    """In l2: passes of dynamic programming, each with small cells where the one before it went."""
+    steps, most = question.steps(1.0, False), _most(question)
+    moving = sum(bool((step.high > step.low).any()) for step in steps)
+    if not moving:
+        return None, False
+    lower, _ = _root(question.room, most)
+    if question.asked.epsilon is not None:
+        most, lower = question.asked.epsilon, min(lower, question.asked.epsilon)
+    if not lower > 0.0:
+        return None, False
+    upper, radius = np.inf, min(most, lower * np.sqrt(moving) * 1.001)
+    best, kept = (lower * (1.0 - 1e-9), np.zeros((0, len(steps) + 1)), _FINE[0]), np.zeros((0, len(steps) + 1))
+    fine, still, boxes = _FINE[0], 0, 0
+    for turn in range(_PASSES):
+        if turn and (question.deadline.over or boxes > _TOTAL or still > 4):
+            break
+        found = question.costs(radius, kept[:_KEPT], fine)
+        boxes += found.boxes
+        own = min(np.sqrt(max(found.cost, 0.0)), radius) if np.isfinite(found.cost) else 0.0
+        still = still + 1 if own <= best[0] * (1.0 + 1e-9) else 0
+        if own > best[0]:
+            best = own, kept[:_KEPT], fine
+        upper = min(upper, np.sqrt(found.spent))
+        wanted = min(upper, most)
+        if best[0] >= wanted * (1.0 - 0.1 * _CLOSE) or found.path is None:
+            break
+        radius = min(max(wanted, best[0]), radius)
+        kept, fine = _added(kept, found.path), _FINE[still > 2]
+    near = best[0] >= min(upper, most) * (1.0 - 0.5 * _CLOSE)
+    if question.asked.epsilon is not None:
+        claim = question.claim(question.asked.epsilon, best[1], best[2])
+        return claim, claim is not None
+    claim, close = _below(best[0], lambda radius: question.claim(radius, best[1], best[2]))
+    return claim, close and near
+
+
+def _added(paths: Array, path: Array) -> Array:
+    """A path before the others, those left out that go nearly the same way."""
+    wide = np.abs(path).max() + np.abs(paths).max(initial=0.0)
+    other = np.abs(paths - path).max(axis=1, initial=0.0) > _ALIKE * wide
+    return np.concatenate([path[None], paths[other]])
