@@ -17,6 +17,7 @@ from .adapters.cross_check import samples
 from .adapters.inspection import refuse_altered, twin
 from .adapters.modules import recurrent_parts, recurrent_subject
 from .adapters.torch_modules import as_array, is_torch_recurrent
+from .chain import chain
 from .classifier_network import ClassifierNetwork
 from .deep import DeepNetwork
 from .embedding import BehindEmbedding
@@ -25,9 +26,13 @@ from .network import SequenceModel
 from .stack import Stack
 from .tensors import state_leaves
 
-_LENGTHS = (1, 4)
+_LENGTHS, _LONG = (1, 4), 33
+_FAR = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
+"""Of the samples that a module of one's own is run on: data that nobody scaled reach beyond ReLU6 and clipping, too."""
 ROUNDING, _REALISED = 1e-8, 1e-4
 """Of the largest logit: for weights as they are stored, and where matrices are computed from them in float32."""
+_SHAKEN = 1e-12
+"""Of an input: what that changes in the logits, rounding may change."""
 
 
 def classifier(module: Any) -> Classifier:
@@ -36,8 +41,11 @@ def classifier(module: Any) -> Classifier:
     A network that packs its sequences reads a part of each: ``stability.models.packed.reading`` is about those.
 
     Known are a ``SequenceModel`` with any layer that has a system (linear ones and stacks, too), what an ONNX file
-    gives, and a module of one's own in which there is one recurrent part and one ``nn.Linear`` behind it. Whichever it
-    is, it is run on random sequences beside what was read, in float64, and refused where the logits differ.
+    gives, and a module of one's own in which there is one recurrent part and one ``nn.Linear`` behind it, or several
+    before and behind it (``stability.models.chain``). Whichever it is, it is run on random sequences beside what was
+    read, in float64, and refused where the logits differ; a module of one's own also on inputs of sizes up to 1e4, on
+    long sequences and on one alone. What it does elsewhere is not known: ``stability.models.packed.reading`` runs it
+    on the data, too.
 
     Args:
         module: the network, ``(batch, time, features)`` to logits ``(batch, classes)``; a ``Classifier`` is itself.
@@ -78,8 +86,54 @@ def classifier(module: Any) -> Classifier:
         refuse_altered(module, SequenceModel)
         found = [_of_sequence_model(module)]
     else:
-        found = by_parts(module)
+        read = _agreeing(module, by_parts(module))
+        for steps in (*_LENGTHS, _LONG):
+            x = np.swapaxes(samples(read.recurrent, steps, _FAR)[0], 0, 1)
+            agree_on(module, read, x)
+            agree_on(module, read, x[3:4])
+        return read
     return _agreeing(module, found)
+
+
+def agree_on(module: nn.Module, read: Classifier, x: np.ndarray) -> None:
+    """Run a module on some inputs beside what was read from it.
+
+    Args:
+        module: the module; a copy of it runs, in float64.
+        read: the classifier.
+        x: ``(batch, time, features)``.
+
+    Raises:
+        DisagreementError: it gives other logits than the classifier, by more than rounding, for one of them.
+        UnsupportedError: it does not take them.
+
+    Example:
+        >>> class Clipping(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.rnn, self.out = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 3)
+        ...     def forward(self, x):
+        ...         return self.out(self.rnn(x.clamp(-50, 50))[0][:, -1])
+        >>> classifier(Clipping())
+        Traceback (most recent call last):
+        ...
+        stability.errors.DisagreementError: ...
+    """
+    x = np.ascontiguousarray(x)
+    logits, expected = _logits(twin(module).to(device="cpu", dtype=torch.float64).eval(), x), read.logits(x)
+    if logits.shape != expected.shape:
+        raise DisagreementError(f"{type(module).__name__} answers {logits.shape} to {len(x)} sequences of {x.shape}")
+    signs = np.where(np.random.default_rng(0).random(x.shape) < 0.5, -1.0, 1.0)
+    shaken = np.abs(read.logits(x + _SHAKEN * signs * (1.0 + np.abs(x))) - expected)
+    off = (np.abs(logits - expected) - shaken).max(axis=1) / (1.0 + np.abs(expected).max(axis=1))
+    wrong = np.flatnonzero(~(off <= ROUNDING))
+    if len(wrong):
+        k = wrong[0]
+        raise DisagreementError(
+            f"the logits of this {type(module).__name__} are those of its recurrent part and its linear layers near "
+            f"zero, but not everywhere: they are apart by {off[k]:.1e} of their size for a sequence of {x.shape[1]} "
+            f"steps with entries up to {np.abs(x[k]).max():.3g}. Clipping, ReLU6 or a window of its own?"
+        )
 
 
 def _of_sequence_model(model: SequenceModel) -> Classifier:
@@ -126,7 +180,7 @@ def _with_outputs(layers: list[Any]) -> tuple[DrivenSystem, int]:
 
 
 def by_parts(module: nn.Module) -> list[Classifier]:
-    """What a module may be that has one recurrent part and one linear layer behind it: with either reduction.
+    """What a module may be that has one recurrent part and a linear layer behind it, or several: with either reduction.
 
     Args:
         module: a module of one's own.
@@ -140,19 +194,31 @@ def by_parts(module: nn.Module) -> list[Classifier]:
     parts = recurrent_parts(module)
     inside = {id(m) for path in parts for m in module.get_submodule(path).modules()}
     heads = [m for m in module.modules() if isinstance(m, nn.Linear) and id(m) not in inside]
-    if len(parts) != 1 or len(heads) != 1 or list(parts) == [""]:
-        what = f"{len(parts)} recurrent parts and {len(heads)} linear layers" if parts else "no recurrent part"
+    if len(parts) != 1 or not heads or list(parts) == [""]:
         raise UnsupportedError(
-            f"where the logits of a {type(module).__name__} come from is not known ({what}): one recurrent part and "
-            "one nn.Linear behind it can be read, or take stability.models.SequenceModel(layer, classes)"
+            _unknown(module, f"{len(parts)} recurrent parts" if parts else "no recurrent part", len(heads))
         )
     ((path, subject),) = parts.items()
     if not is_torch_recurrent(module.get_submodule(path)) and not hasattr(subject, "advance"):
         raise UnsupportedError(f"{path} of this {type(module).__name__} has no step that could be followed")
+    if len(heads) > 1:
+        try:
+            return chain(module, path, subject)
+        except UnsupportedError as error:
+            raise UnsupportedError(_unknown(module, "one recurrent part", len(heads), str(error))) from error
     (head,) = heads
     weight = as_array(head.weight, "the head's weight")
     bias = None if head.bias is None else as_array(head.bias, "the head's bias")
     return [Classifier(subject, weight, bias, reduction) for reduction in REDUCTIONS]
+
+
+def _unknown(module: nn.Module, parts: str, linear: int, why: str = "") -> str:
+    what = f"{parts} and {linear} linear layers" + (f": {why}" if why else "")
+    return (
+        f"where the logits of a {type(module).__name__} come from is not known ({what}): one recurrent part and one "
+        "nn.Linear behind it can be read, and further ones before or behind it, with nothing, ReLU, tanh or sigmoid "
+        "between them; or take stability.models.SequenceModel(layer, classes)"
+    )
 
 
 def _agreeing(module: nn.Module, found: Sequence[Classifier]) -> Classifier:

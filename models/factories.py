@@ -1,4 +1,4 @@
-"""``package.module:factory``: a user's own code, run so that whatever it does ends as a model or as one line.
+"""``module:factory``, ``FILE.py:factory``: a user's code, run so that whatever it does ends as a model or as one line.
 
 What it leaves behind in the process (working directory, import path, default type, seeds, signal handlers ...) is put
 back, what it prints goes to standard error, and a process that it forks ends where it would come back. A limit of time
@@ -23,6 +23,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -40,16 +41,12 @@ PATHS: list[str] = []
 """Folders from which factories imported: other processes need them for the classes of their models."""
 
 
-def is_factory(name: str) -> bool:
-    """Whether a name that belongs to no file has the form ``package.module:factory``."""
-    return ":" in name and not name.startswith((".", "/"))
-
-
 def from_factory(name: str) -> Any:
     """What a factory gives, importable from the working directory too; this runs the user's own code.
 
     Args:
-        name: ``package.module:factory``; a factory is called without arguments, a model is taken as it is.
+        name: ``package.module:factory`` or ``FILE.py:factory``; a factory is called without arguments, a model is
+            taken as it is.
 
     Returns:
         A module, a system, or something that a registered converter may know.
@@ -70,12 +67,31 @@ def from_factory(name: str) -> Any:
 
 
 def named_value(name: str) -> Any:
-    """What ``package.module:attribute`` names; to be asked within ``users_code``."""
+    """What ``package.module:attribute`` or ``FILE.py:attribute`` names; to be asked within ``users_code``.
+
+    Raises:
+        ConfigurationError: there is no such file, or a module of another file is imported under its name.
+    """
     package, _, attribute = name.partition(":")
-    value: Any = importlib.import_module(package)
+    value: Any = _module_of(Path(package)) if package.endswith(".py") else importlib.import_module(package)
     for step in attribute.split("."):
         value = getattr(value, step)
     return value
+
+
+def _module_of(path: Path) -> types.ModuleType:
+    """A file's module, under its own name: other processes can import it again for the classes of a model."""
+    if not path.is_file():
+        raise ConfigurationError(f"there is no file {path}")
+    if "." in path.stem:
+        raise ConfigurationError(f"{path} has a dot in its name, which no module can have: rename it")
+    sys.path.insert(0, str(path.parent.resolve()))  # a link keeps its own name
+    module = importlib.import_module(path.stem)
+    if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
+        raise ConfigurationError(
+            f"a module {path.stem} of another file is imported already: give {path} a name of its own"
+        )
+    return module
 
 
 def registered_layer(name: str) -> str | None:

@@ -17,12 +17,14 @@ from stability.errors import DisagreementError, UnsupportedError
 from stability.local.classifier import Classifier
 
 from .adapters.inspection import twin
-from .classifier import ROUNDING, by_parts, classifier
+from .classifier import ROUNDING, agree_on, by_parts, classifier
 from .classifier_network import ClassifierNetwork
 from .network import SequenceModel
 
 _SCALES = (0.1, 0.3, 1.0, 1.0, 3.0)
 """Of random changes, by the mean size of a sequence's own entries."""
+_MOST = 64
+"""Sequences of the data that a network which packs nothing is run on beside what was read from it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,8 @@ def reading(model: Any, x: Any) -> Reading:
     Raises:
         UnsupportedError: a network that is no classifier here, or that packs in a way that is not followed (two
             directions, a step that raises).
-        DisagreementError: the classifier gives other logits than the network, for most of the sequences.
+        DisagreementError: the classifier gives other logits than the network, for most of the sequences; where it
+            does not pack, for one of them, or for one that is changed at random.
 
     Example:
         >>> from torch.nn.utils.rnn import pack_padded_sequence
@@ -97,7 +100,23 @@ def reading(model: Any, x: Any) -> Reading:
         return model
     known = (Classifier, ClassifierNetwork, SequenceModel)
     watched = None if isinstance(model, known) or not isinstance(model, nn.Module) else _watched(model, x)
-    return Reading(classifier(model)) if watched is None else _packed(model, *watched)
+    if watched is not None:
+        return _packed(model, *watched)
+    subject = classifier(model)
+    if isinstance(model, nn.Module) and not isinstance(model, known):
+        _agree_on_data(model, subject, x)
+    return Reading(subject)
+
+
+def _agree_on_data(model: nn.Module, subject: Classifier, x: Any) -> None:
+    """Run a network beside its classifier on some of the data, and on the same with random changes."""
+    x = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+    if x.ndim != 3 or x.dtype.kind != "f" or x.shape[2] != subject.inputs or not x.size or not np.isfinite(x).all():
+        return  # who reads the data says so
+    x, rng = x[:_MOST].astype(np.float64), np.random.default_rng(0)
+    size = np.abs(x).mean(axis=(1, 2), keepdims=True)
+    for scale in (0.0, *_SCALES):
+        agree_on(model, subject, x + scale * size * rng.normal(size=x.shape))
 
 
 @dataclass(frozen=True, eq=False)

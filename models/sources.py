@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.foreign import names_code
 from stability.gated.cell import GatedCell
 from stability.stacks.stack import LayerStack
 from stability.storage.archives import members_of
@@ -32,7 +33,7 @@ from stability.wire import is_utf8
 
 from .adapters.modules import recurrent_parts, refuse_altered_layer
 from .adapters.state_dicts import CELLS, shown, state_dict_subject
-from .factories import from_factory, is_factory, users_code
+from .factories import from_factory, users_code
 from .files import FORMAT, MODEL_FILE, load
 from .readers.pickles import check_pickle
 from .readers.safetensors import read_metadata, read_tensors
@@ -153,9 +154,9 @@ def _find(spec: str | Path, cell: str | None) -> Source:
                 f"{path} is read as a whole ({source.info['form']}): leave #{shown([part])[1:-1]} out"
             )
         return source
-    if part and is_factory(path):
+    if part and names_code(path):
         return _part_of_factory(path, part)
-    if is_factory(name):
+    if names_code(name):
         return _source("factory", name, from_factory(name))
     raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
 

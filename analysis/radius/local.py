@@ -31,6 +31,8 @@ from ..results import Record, plain_value
 Array = NDArray[np.float64]
 _AT_ONCE = {"l2": 64, "linf": 8}
 """Samples that an engine gets together: their proofs are there before the next ones are begun."""
+_WORK = 6e7
+"""Steps times the square of the states, over all of them, at most: of long sequences an interrupt loses few."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,8 +234,9 @@ def local_radius(
         told = {**measure, "epsilon": epsilon, "bounds": _numbers(ends), "time_limit": time_limit}
         told["mask"] = None if own is None else own.numpy()
         rows = rows[samples.correct[rows]]
-        for start in range(0, len(rows), _AT_ONCE[norm]):
-            part = rows[start : start + _AT_ONCE[norm]]
+        together = min(_AT_ONCE[norm], max(1, int(_WORK / (steps * read.subject.states**2))))
+        for start in range(0, len(rows), together):
+            part = rows[start : start + together]
             if progress is not None:
                 progress("certificates", int(samples.asked.sum()), int(samples.correct.sum()))
             begun = time.perf_counter()

@@ -92,7 +92,7 @@ def reads_initial_state():
         (lambda: SequenceModel(HouseholderRNN(2, 4, activation="modrelu"), 3), "modReLU"),
         (reads_initial_state, "was replaced"),
         (lambda: SequenceModel(LRU(2, 4), 3).layer, "no linear|no recurrent part|linear layers"),
-        (lambda: Own(wide=True), "1 recurrent parts and 2 linear layers"),
+        (lambda: Own(between=torch.relu, wide=True), "out reads relu of what rnn gives"),
         (lambda: nn.Linear(2, 3), "no recurrent part"),
         (lambda: 3, "a int is no network"),
     ],

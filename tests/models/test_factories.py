@@ -126,3 +126,36 @@ def test_small_numbers_are_numbers_again_behind_a_factory(here):
         assert not flushes_small_numbers()
     finally:
         torch.set_flush_denormal(False)
+
+
+def test_a_factory_in_a_file(here, capsys):
+    """``FILE.py:factory``, from any folder, is what ``module:factory`` is beside it."""
+    folder = here / "nets of mine"
+    folder.mkdir()
+    (folder / "net_of_a_file.py").write_text("import torch\n\ndef load():\n    return torch.nn.RNN(2, 3)\n")
+    before = list(sys.path)
+    assert isinstance(load_module("nets of mine/net_of_a_file.py:load"), torch.nn.RNN)
+    assert isinstance(load_module(f"{folder}/net_of_a_file.py:load"), torch.nn.RNN)
+    assert sys.path == before
+    assert run(["certify", f"{folder}/net_of_a_file.py:load", "--json"]) in (0, 1, 3)
+    (here / "net_of_a_file.py").write_text("load = None\n")
+    with pytest.raises(ConfigurationError, match="a module net_of_a_file of another file is imported already"):
+        load_module("net_of_a_file.py:load")
+    with pytest.raises(ConfigurationError, match=r"there is no file nowhere\.py"):
+        load_module("nowhere.py:load")
+    capsys.readouterr()
+    assert run(["certify", "nowhere.py:load"]) == 2
+    assert capsys.readouterr().err == "stability: error: there is no file nowhere.py\n"
+    sys.modules.pop("net_of_a_file", None)
+
+
+def test_a_link_to_a_file_and_names_that_no_module_has(here):
+    for folder in ("own", "links"):
+        (here / folder).mkdir()
+    (here / "own" / "net_behind_a_link.py").write_text("import torch\n\ndef load():\n    return torch.nn.RNN(2, 3)\n")
+    (here / "links" / "linked_net.py").symlink_to(here / "own" / "net_behind_a_link.py")
+    (here / "own" / "net.v2.py").write_text("")
+    assert isinstance(load_module("links/linked_net.py:load"), torch.nn.RNN)
+    with pytest.raises(ConfigurationError, match=r"net\.v2\.py has a dot in its name"):
+        load_module("own/net.v2.py:load")
+    sys.modules.pop("linked_net", None)

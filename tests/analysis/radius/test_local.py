@@ -103,6 +103,15 @@ def test_proofs_are_handed_over_as_they_come(affine, monkeypatch: pytest.MonkeyP
     assert said == [("attacks", 0, 6), ("certificates", 0, 5), ("certificates", 2, 5), ("certificates", 4, 5)]
 
 
+def test_few_long_sequences_are_examined_together(affine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an interrupt loses is one portion."""
+    subject, x, y = affine
+    monkeypatch.setattr("stability.analysis.radius.local._WORK", 3.5 * x.shape[1] * subject.states**2)
+    said = []
+    local_radius(subject, x, y, progress=lambda *now: said.append(now))
+    assert said == [("attacks", 0, 6), ("certificates", 0, 5), ("certificates", 3, 5)]
+
+
 def test_engines_are_told_what_was_asked(affine, monkeypatch: pytest.MonkeyPatch) -> None:
     subject, told = affine[0], {}
 
