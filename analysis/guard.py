@@ -13,39 +13,9 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError
 
+from .threads import threads_fitting
+
 _LARGEST = sys.float_info.max
-
-_SHARED = 1 << 18
-"""Numbers in a matrix from which on its products are shared among threads."""
-
-
-@contextmanager
-def threads_fitting(model: nn.Module) -> Iterator[None]:
-    """One thread for torch where every parameter is small, whatever the environment says.
-
-    A recurrence is a chain of small products: threads that share one wait for each other longer than they compute,
-    and where other work keeps the cores busy the wait at each step is many times the step. A model on a GPU, or with
-    a parameter of more than 2^18 numbers, keeps the threads that there are.
-
-    Args:
-        model: any module.
-
-    Example:
-        >>> with threads_fitting(nn.LSTM(8, 64)):
-        ...     torch.get_num_threads()
-        1
-    """
-    before = torch.get_num_threads()
-    made = [p for p in model.parameters() if not hasattr(p, "materialize")]  # lazy ones have no size yet
-    small = all(p.numel() <= _SHARED and p.device.type == "cpu" for p in made)
-    if before == 1 or not small:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

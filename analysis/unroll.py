@@ -25,6 +25,7 @@ from ..models.network import SequenceModel
 from ..models.recurrent import RecurrentLayer
 from ..models.tensors import check_sequence, state_leaves
 from .guard import answer, as_tensor, check_model
+from .kernels.jacobians import jacobians_of
 
 GATE_LETTERS = {3: "rzn", 4: "ifgo"}  # the order of the blocks in torch.nn's weight_hh
 
@@ -323,10 +324,10 @@ def shaped_state(flat: Tensor, template: Any) -> Any:
 
 
 def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: Any) -> tuple[Tensor, Any]:
-    """Derivatives of the next state by the state, one matrix a sequence, by one batched backward pass.
+    """Derivatives of the next state by the state, one matrix a sequence: in closed form where the layer has one.
 
-    Every state is repeated once for each of its ``n`` entries, so that one backward pass with the identity
-    gives all rows. Unlike ``vmap`` this works for every module, ``torch.nn``'s kernels included.
+    Else by one batched backward pass: every state is repeated once for each of its ``n`` entries, so that one pass with
+    the identity gives all rows. Unlike ``vmap`` this works for every module, ``torch.nn``'s kernels included.
 
     Args:
         layer: a recurrent layer.
@@ -337,6 +338,10 @@ def step_jacobians(layer: RecurrentLayer, drive: Tensor, state: Any, prepared: A
     Returns:
         Jacobians ``(batch, n, n)`` over real state vectors, and the next state.
     """
+    known = jacobians_of(layer, drive, state, prepared)
+    if known is not None:
+        with torch.no_grad():
+            return known, layer.transition(drive, state, prepared)
     flat = flat_state(state).detach()
     batch, n = flat.shape
     with torch.enable_grad():

@@ -12,7 +12,7 @@ from stability.storage.folder import claim, listed
 from stability.storage.writing import make_folder, write_bytes
 
 from ..running.pool import Tell
-from ..running.threads import ONE, with_threads
+from ..threads import ONE, with_threads
 from .each import RunJob, examine_one
 
 Files = Mapping[str, tuple[str, bytes]]

@@ -25,8 +25,8 @@ from stability.storage.artifacts import ANALYSIS_FILE
 from ...models.counting import free_parameters
 from .. import attacks, curvature, dynamics, radius
 from ..environment import environment
-from ..guard import threads_fitting
 from ..tasks import Task
+from ..threads import threads_fitting
 from . import steps
 from .budgets import AnalysisSettings
 from .digests import file_digests, model_digest

@@ -134,7 +134,7 @@ class HessianOperator:
     pass. Never touches ``.grad``.
 
     Memory: the graph of the gradient of one batch. A written-out recurrence keeps ``9 n`` numbers a sequence and time
-    for ``n`` states (``10 n`` with a matrix B), an LSTM ``33 n``, in place of the results of all operations; a product
+    for ``n`` states (``10 n`` with a matrix B), an LSTM ``27 n``, in place of the results of all operations; a product
     takes as much again for its duration, k at once up to k times that; sequences that begin alike are kept once until
     they part. Images under a small first filter are kept once for each of its entries.
 

@@ -31,8 +31,9 @@ from ...models.tensors import check_sequence
 from ..campaign.inputs import covers
 from ..campaign.steps import step
 from ..drawn import Curve
-from ..guard import check_int, check_model, check_number, threads_fitting
+from ..guard import check_int, check_model, check_number
 from ..results import Record, plain_value
+from ..threads import threads_fitting
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
 
 if TYPE_CHECKING:

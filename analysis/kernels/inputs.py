@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ...models.gated import LSTM
 from ...models.lure import LureLayer
 from ...models.network import SequenceModel
 from ...models.tensors import check_sequence
 from .activate import activate_, steepened
-from .swap import plain_layer, plainly_read
+from .swap import plain_layer, plain_lstm, plainly_read
 
 _FEW = 96
 """Sequences below which torch's own LSTM is the faster one: a step here is thirty calls."""
@@ -225,7 +224,7 @@ def _last_state(model: SequenceModel, copies: int) -> Callable[[Tensor, bool], T
             return last.repeat_interleave(copies, dim=0) if copies > 1 else last
 
         return of_layer
-    if type(layer) is LSTM and layer.num_layers == 1 and "forward" not in vars(layer) and not _watched(layer.rnn):
+    if plain_lstm(layer):
         rnn: Any = layer.rnn
         weights = rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0 + rnn.bias_hh_l0
 

@@ -12,9 +12,10 @@ the gradient is the recurrence backward in time
           \nabla_R = \sum_t \delta_t h_{t-1}^T .
 
 Its adjoint is the tangent of the states, :math:`u_t = R p_{t-1} + \Omega h_{t-1} + \omega_t`,
-:math:`q_t = f_t q_{t-1} + (K u)_i + (K u)_f + (K u)_g`, :math:`p_t = (K u)_o + E_t q_t`. As for ``lure`` all products
-with ``R`` run step by step, while what is multiplied is at hand; the states and gates are kept, and no graph; sequences
-that begin alike are one until they part.
+:math:`q_t = f_t q_{t-1} + (K u)_i + (K u)_f + (K u)_g`, :math:`p_t = (K u)_o + E_t q_t`, and the gradient's recurrence
+once more, driven by :math:`\Omega^T \delta_{t+1}` and by the tangents of its factors, for which ``u`` and ``q`` are
+kept from the way forward. The states and gates are kept, and no graph; sequences that begin alike are one until they
+part.
 
 Source: S. Hochreiter, J. Schmidhuber (1997), with forget gates; B. Pearlmutter (1994), section 4.
 """
@@ -26,19 +27,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .lstm_back import curves_of, factors_of, quarters, tangent_of, way_back
+from .lstm_back import Curves, GatedBack, Moved, curves_of, factors_of, quarters, tangent_of, way_back
 from .prefixes import Prefixes, apart
 from .products import FIRST, ROWS, along, no_third
+from .reads import images, part_of, reads_of, split
+
+
+class Products:
+    """What the products of one pass share, and what one of them hands from its way forward to its way back."""
+
+    def __init__(self) -> None:
+        self.back: GatedBack | None = None
+        self.curves: Curves | None = None
+        self.moved: Moved | None = None
 
 
 class _Cells(torch.autograd.Function):
-    """``h``, ``c`` and the pre-activations of all rows, and zeros in the shape of ``R``.
+    """``h`` and ``c`` of all rows, ``h`` of the last ones, and a signal.
 
     ``drive`` is ``d (rows, 4 n)``; with rows ``given (rows, p)`` it is the matrix ``U (4 n, p)`` of ``d = U given``,
     whose gradient is added up while ``delta`` is at hand.
 
-    A cotangent of those zeros is the change of ``R`` that the gradient was differentiated along: what it sends to the
-    states is not written down for all times, but taken step by step on the way back.
+    A cotangent of the signal says that the gradient was differentiated: what its tangent sends to the states is taken
+    step by step on the way back, from what ``_Adjoint`` left.
     """
 
     @staticmethod
@@ -53,14 +64,14 @@ class _Cells(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         drive = drive if given is None else given @ drive.mT
         states, memory, tau = (drive.new_empty(len(drive), R.shape[1]) for _ in range(3))
-        z, gates = torch.empty_like(drive), torch.empty_like(drive)
+        gates, room = torch.empty_like(drive), drive.new_empty(max(tree.sizes), len(R))
         h, c, R_t = h0, c0, R.mT.contiguous()
-        parts = (drive, z, gates, states, memory, tau)
-        for t, (d, z_t, a, h_t, c_t, tau_t) in enumerate(zip(*(tree.cut(part) for part in parts))):
-            z_t.copy_(d) if h is None else torch.add(tree.grown(t, h @ R_t), d, out=z_t)
-            torch.sigmoid(z_t, out=a)
+        parts = (drive, gates, states, memory, tau)
+        for t, (d, a, h_t, c_t, tau_t) in enumerate(zip(*(tree.cut(part) for part in parts))):
+            z = d if h is None else torch.add(tree.grown(t, h @ R_t), d, out=room[: len(d)])
+            torch.sigmoid(z, out=a)
             i, f, g, o = quarters(a)
-            torch.tanh(quarters(z_t)[2], out=g)
+            torch.tanh(quarters(z)[2], out=g)
             torch.mul(i, g, out=c_t)
             if c is not None:
                 c_t.addcmul_(f, tree.grown(t, c))
@@ -68,79 +79,85 @@ class _Cells(torch.autograd.Function):
             torch.mul(o, tau_t, out=h_t)
             h, c = h_t, c_t
         ctx.set_materialize_grads(False)
-        ctx.tree, ctx.given, ctx.differentiated, ctx.factors = tree, given, [], None
-        still = torch.zeros_like(R)
-        ctx.save_for_backward(states, memory, z, still, gates, tau, h0, c0, R)
-        return states, memory, z, still
+        ctx.tree, ctx.given, ctx.products, ctx.known = tree, given, Products(), None
+        signal = R.new_zeros(())
+        ctx.save_for_backward(states, memory, signal, gates, tau, h0, c0, R)
+        return states, memory, states[-tree.sizes[-1] :].clone(), signal
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        states, memory, z, still, gates, tau, h0, c0, R = ctx.saved_tensors
-        g_h, g_c, g_z, turned = grads
-        tree, given = ctx.tree, ctx.given
-        if ctx.factors is None:  # once, for all products
-            ctx.factors = factors_of(tree, gates, tau, memory, c0)
-        wanted = bool(ctx.needs_input_grad[5])
+        states, memory, signal, gates, tau, h0, c0, R = ctx.saved_tensors
+        g_h, g_c, g_last, g_signal = grads
+        tree, given, n = ctx.tree, ctx.given, R.shape[1]
+        if ctx.known is None:  # once, for all products
+            with torch.no_grad():
+                ctx.known = factors_of(tree, gates, tau, memory, c0), reads_of(tree, states, h0, given)
+        factors, reads = ctx.known
+        wanted = bool(ctx.needs_input_grad[5]), given is not None
         if torch.is_grad_enabled():
-            if g_z is not None or turned is not None:
+            if g_signal is not None:
                 no_third(first_order=False)
-            fixed = (tree, given, wanted, ctx.factors, gates, tau, ctx.differentiated)
-            return None, None, *_Adjoint.apply(fixed, g_h, g_c, states, memory, z, still, h0, c0, R)
-        factors = ctx.factors
+            fixed = (tree, given is not None, wanted, ctx.known, gates, tau, ctx.products)
+            return None, None, *_Adjoint.apply(fixed, g_h, g_c, g_last, signal, h0, c0, R)
+        products: Products = ctx.products
 
-        def run(g_h: Any, g_c: Any, g_z: Any, turned: Any) -> tuple[Tensor | None, ...]:
-            also = None if turned is None else (ctx.differentiated[0], turned)
-            back = way_back(tree, factors, (g_h, g_c, g_z), (states, h0, given), (R, wanted), also)
-            return back.by_drive, back.first, back.first_c, back.by_R
+        def run(g_h: Any, g_c: Any, g_last: Any, g_signal: Any) -> tuple[Tensor | None, ...]:
+            moved, products.moved = (None if g_signal is None else products.moved), None
+            summed = part_of(reads, n, wanted)
+            back = way_back(tree, factors, (g_h, g_c, g_last), (h0, given is None), (R, summed), moved)
+            by_R, by_U = split(back.sums, n, wanted)
+            return back.delta if given is None else by_U, back.first, back.first_c, by_R
 
         axes = (ROWS, ROWS, ROWS, FIRST)
         out_axes = (ROWS if given is None else FIRST, ROWS, ROWS, FIRST)
-        return None, None, *along(run, axes, out_axes, g_h, g_c, g_z, turned)
+        return None, None, *along(run, axes, out_axes, g_h, g_c, g_last, g_signal)
 
 
 class _Adjoint(torch.autograd.Function):
-    """The gradient as a function of its cotangents, ``c``, ``z``, the start and ``R``; what was kept belongs to them.
+    """The gradient as a function of its cotangents, the start and ``R``; the states and what was kept belong to them.
 
-    The states are held: what a change of ``R`` sends to them goes back as a cotangent of the zeros beside them.
+    What a change sends to the states is left for the way back, which the signal starts.
     """
 
     @staticmethod
     def forward(ctx: Any, fixed: tuple[Any, ...], *tensors: Any) -> tuple[Tensor | None, ...]:
-        tree, given, wanted, factors, gates, tau, differentiated = fixed
-        g_h, g_c, states, _, _, _, h0, _, R = tensors
-        if differentiated:
+        tree, is_given, wanted, (factors, reads), gates, tau, products = fixed
+        g_h, g_c, g_last, _, h0, _, R = tensors
+        if products.back is not None:
             raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
-        whole = (None if part is None else part.unsqueeze(ROWS) for part in (g_h, g_c, None))
-        back = way_back(tree, factors, (*whole,), (states, h0, given), (R, wanted), kept=True)
-        # what goes out is not kept: no cycle
-        out = back.by_drive[:, 0].clone() if given is None else back.by_drive[0]
-        back = back._replace(by_drive=out.new_empty(0))
-        differentiated.append(back)
+        whole = (None if part is None else part.unsqueeze(ROWS) for part in (g_h, g_c, g_last))
+        summed = part_of(reads, R.shape[1], wanted)
+        back = way_back(tree, factors, (*whole,), (h0, not is_given), (R, summed), kept=True)
+        by_R, by_U = (None if part is None else part[0] for part in split(back.sums, R.shape[1], wanted))
+        out = by_U if is_given else back.delta[:, 0].clone()  # what goes out is not kept: no cycle
+        products.back = back._replace(sums=None, delta=R.new_empty(0))
         ctx.set_materialize_grads(False)
-        ctx.tree, ctx.given, ctx.back, ctx.factors, ctx.curves = tree, given, back, factors, None
-        ctx.read = (g_h is not None, g_c is not None)
-        ctx.save_for_backward(gates, tau, states, h0, R)
-        first = (None if part is None else part[:, 0] for part in (back.first, back.first_c))
-        return out, *first, None if back.by_R is None else back.by_R[0]
+        ctx.tree, ctx.is_given, ctx.factors, ctx.reads, ctx.products = tree, is_given, factors, reads, products
+        ctx.read = tuple(part is not None for part in (g_h, g_c, g_last))
+        ctx.save_for_backward(gates, tau, R)
+        return out, *(None if part is None else part[:, 0] for part in (back.first, back.first_c)), by_R
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        gates, tau, states, h0, R = ctx.saved_tensors
+        gates, tau, R = ctx.saved_tensors
         no_third(first_order=True)
-        tree, given, back, factors = ctx.tree, ctx.given, ctx.back, ctx.factors
-        if ctx.curves is None:
-            ctx.curves = curves_of(tree, gates, tau, back, factors)
-        curves, read = ctx.curves, ctx.read
+        tree, is_given, factors, reads, products = ctx.tree, ctx.is_given, ctx.factors, ctx.reads, ctx.products
+        if products.curves is None:
+            products.curves = curves_of(tree, gates, tau, products.back, factors)
+        back, curves, read = products.back, products.curves, ctx.read
 
-        def run(by_drive: Tensor | None, *rest: Tensor | None) -> tuple[Tensor | None, ...]:
-            pulse = by_drive if given is None or by_drive is None else (given, by_drive)
-            moved = tangent_of(tree, pulse, rest, (states, h0), factors, curves, back, R, read)
-            to_g = moved.p if read[0] else None, moved.q if read[1] else None
-            return *to_g, moved.to_memory, moved.to_z, moved.to_c0, moved.to_R
+        def run(by_drive: Any, by_first: Any, by_first_c: Any, by_R: Any) -> tuple[Tensor | None, ...]:
+            u = images(reads, R.shape[1], by_R, by_drive if is_given else None)
+            if not is_given and by_drive is not None:
+                u = by_drive.clone() if u is None else u.add_(by_drive)
+            moved = tangent_of(tree, u, (by_first, by_first_c, by_R), factors, curves, back, R, read)
+            products.moved = moved
+            p, q, last = (part if needed else None for part, needed in zip((moved.p, moved.q, moved.last), read))
+            return p, q, last, moved.to_R.new_zeros(moved.to_R.shape[1]), moved.to_R
 
-        axes = (ROWS if given is None else FIRST, ROWS, ROWS, FIRST)
-        *to_g, to_memory, to_z, to_c0, to_R = along(run, axes, (ROWS,) * 6, *cotangents)
-        return None, *to_g, None, to_memory, to_z, cotangents[3], None, to_c0, to_R
+        axes = (ROWS if is_given is False else FIRST, ROWS, ROWS, FIRST)
+        to_h, to_c, to_last, to_signal, to_R = along(run, axes, (ROWS, ROWS, ROWS, FIRST, ROWS), *cotangents)
+        return None, to_h, to_c, to_last, to_signal, None, None, to_R
 
 
 def lstm_states(
@@ -170,10 +187,25 @@ def lstm_states(
         >>> c.flatten()
         tensor([0.5000, 0.2500, 0.1250])
     """
+    h, c, _ = cells(drive, h0, c0, R, tree)
+    return h, c
+
+
+def cells(
+    drive: Tensor | tuple[Tensor, Tensor],
+    h0: Tensor | None,
+    c0: Tensor | None,
+    R: Tensor,
+    tree: Prefixes | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``lstm_states``, and ``h`` of the rows of the last time.
+
+    Who reads that alone has the derivatives of nothing else to carry.
+    """
     given, drive = (None, drive) if isinstance(drive, Tensor) else drive
     if tree is None:
         tree = apart(*drive.shape[:2])
-        h, c, *_ = _Cells.apply(tree, given, drive.flatten(0, 1), h0, c0, R)
-        return tree.everywhere(h), tree.everywhere(c)
-    h, c, *_ = _Cells.apply(tree, given, drive, h0, c0, R)
-    return h, c
+        h, c, last, _ = _Cells.apply(tree, given, drive.flatten(0, 1), h0, c0, R)
+        return tree.everywhere(h), tree.everywhere(c), last
+    h, c, last, _ = _Cells.apply(tree, given, drive, h0, c0, R)
+    return h, c, last

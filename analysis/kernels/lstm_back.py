@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from .back import pull, side_by_side
-from .prefixes import Prefixes, pulses_of
-from .products import image_of
+from .prefixes import Prefixes
 
 
 def quarters(t: Tensor) -> tuple[Tensor, ...]:
@@ -47,111 +46,21 @@ def factors_of(tree: Prefixes, gates: Tensor, tau: Tensor, memory: Tensor, c0: T
 
 
 class GatedBack(NamedTuple):
-    """Of a way back: ``delta (rows, k, 4 n)``, or ``(k, 4 n, p)``, the gradient of what rows come in through.
+    """Of a way back: ``delta (rows, k, 4 n)``, if it is asked for, and ``sum_t delta_t^T read_t``, ``(k, 4 n, width)``.
 
     Beside it ``lambda`` and ``mu``, ``(rows, k, n)``, if they are kept.
     ``later[t]`` is ``delta_{t+1}`` on the rows of t, the directions side by side; ``start`` is ``delta_1`` on those of
-    ``h_0``; ``first`` and ``first_c`` are cotangents of the start; ``by_R`` is ``(k, 4 n, n)``.
+    ``h_0``; ``first`` and ``first_c`` are cotangents of the start.
     """
 
-    by_drive: Tensor
+    delta: Tensor
+    sums: Tensor | None
     lam: Tensor
     mu: Tensor
     later: list[Tensor]
     start: Tensor
     first: Tensor | None
     first_c: Tensor | None
-    by_R: Tensor | None
-
-
-def way_back(
-    tree: Prefixes,
-    factors: Factors,
-    grads: tuple[Tensor | None, ...],
-    seen: tuple[Tensor, Tensor | None, Tensor | None],
-    R: tuple[Tensor, bool],
-    also: tuple[GatedBack, Tensor] | None = None,
-    kept: bool = False,
-) -> GatedBack:
-    """The gradient's recurrence from cotangents ``(rows, k, ...)`` of ``h``, ``c`` and ``z``, any of which may be none.
-
-    Args:
-        tree: rows of each time.
-        factors: of the steps.
-        grads: the cotangents.
-        seen: the states, ``h_0``, and the rows that come in through a matrix whose gradient is wanted; or none.
-        R: the matrix, and whether its gradient is wanted.
-        also: an earlier way back in one direction, and ``Omega (k, 4 n, n)``: ``Omega^T delta_{t+1}`` of that one is
-            added to ``lambda_t``.
-        kept: whether ``lambda`` and ``mu`` are kept for all times.
-    """
-    g_h, g_c, g_z = (None if part is None else tree.cut(part) for part in grads)
-    K, (states, h0, given) = factors.K, seen
-    count = next(part.shape[1] for part in grads if part is not None) if also is None else len(also[1])
-    delta, deltas = _room(tree, K, count, kept or given is None)
-    (lam, lams), (mu, mus) = (_room(tree, factors.E, count, kept) for _ in range(2))
-    by_U = None if given is None else given.new_zeros(count, K.shape[1], given.shape[1])
-    by_R = R[0].new_zeros(count, *R[0].shape) if R[1] else None
-    split = (4, R[0].shape[1])
-    later: list[Tensor] = []
-    behind, (earlier, turn) = None, (None, None) if also is None else (also[0], side_by_side(also[1]))
-    cuts = [tree.cut(part[:, None]) for part in (K.unflatten(1, split), factors.E, factors.forget)]
-    for t, l, m, d, k, e_t, f_t in reversed([*zip(range(len(tree.sizes)), lams, mus, deltas, *cuts)]):
-        by_gate = d.unflatten(2, split)
-        if later:
-            pull(l, (later[-1], R[0]), None if earlier is None or turn is None else (earlier.later[t], turn), None)
-        else:
-            l.zero_()
-        _add(l, t, g_h)
-        torch.mul(e_t, l, out=m)
-        if behind is not None:
-            m.add_(behind)
-        _add(m, t, g_c)
-        torch.mul(k[:, :, :3], m[:, :, None], out=by_gate[:, :, :3])
-        torch.mul(k[:, :, 3], l, out=by_gate[:, :, 3])
-        _add(d, t, g_z)
-        later.append(tree.gathered(t, d).flatten(1))
-        behind = tree.gathered(t, f_t * m)
-        if by_U is not None and given is not None:
-            by_U.flatten(0, 1).addmm_(d.flatten(1).mT, tree.at(t, given))
-        h = tree.at(t - 1, states) if t else h0
-        if by_R is not None and h is not None:
-            by_R.flatten(0, 1).addmm_(later[-1].mT, h)
-    start, first = later.pop(), None
-    if h0 is not None:
-        first = h0.new_empty(len(h0), count, h0.shape[1])
-        pull(first, (start, R[0]), None if earlier is None or turn is None else (earlier.start, turn), None)
-    first_c = None if factors.before[0] is None else behind
-    return GatedBack(delta if by_U is None else by_U, lam, mu, later[::-1], start, first, first_c, by_R)
-
-
-def _room(tree: Prefixes, like: Tensor, count: int, kept: bool) -> tuple[Tensor, list[Tensor]]:
-    """Where a recurrence writes in so many directions: for all times, or for two in turns."""
-    if kept:
-        whole = like.new_empty(len(like), count, like.shape[1])
-        return whole, [*tree.cut(whole)]
-    whole = like.new_empty(2, max(tree.sizes), count, like.shape[1])
-    return whole, [whole[t % 2, :size] for t, size in enumerate(tree.sizes)]
-
-
-def _add(out: Tensor, t: int, parts: object) -> None:
-    """Add the part of a time, if there are any."""
-    if isinstance(parts, tuple | list):
-        out.add_(parts[t])
-
-
-class Tangent(NamedTuple):
-    """``p`` and ``q``, if they are kept, and what the curvature of gates and ``tau`` sends to ``z``, ``c``, ``c0``.
-
-    ``to_R (4 n, k, n)`` is what the change of the start and the states sends to ``R``.
-    """
-
-    p: Tensor
-    q: Tensor
-    to_z: Tensor
-    to_memory: Tensor
-    to_c0: Tensor | None
-    to_R: Tensor
 
 
 class Curves(NamedTuple):
@@ -186,67 +95,167 @@ def curves_of(tree: Prefixes, gates: Tensor, tau: Tensor, back: GatedBack, facto
     return Curves(own, mu * di * dg, mu * df, lam * dtau * do, -2 * lam * o * tau * dtau)
 
 
+class Moved(NamedTuple):
+    """The tangent of the states in k directions, and what it is the tangent of.
+
+    Attributes:
+        u: of ``z``, ``(rows, k, 4 n)``.
+        q: of ``c``, ``(rows, k, n)``.
+        start: of ``c_0``; or none.
+        p: of ``h``, if it is kept.
+        last: of ``h`` at the last time.
+        to_R: ``(4 n, k, n)``, what it sends to ``R``.
+        turned: ``Omega``, the change ``(k, 4 n, n)`` of ``R``; or none.
+        back: the way back that is differentiated.
+        curves: its factors.
+    """
+
+    u: Tensor
+    q: Tensor
+    start: Tensor | None
+    p: Tensor | None
+    last: Tensor
+    to_R: Tensor
+    turned: Tensor | None
+    back: GatedBack
+    curves: Curves
+
+
+def way_back(
+    tree: Prefixes,
+    factors: Factors,
+    grads: tuple[Tensor | None, ...],
+    started: tuple[Tensor | None, bool],
+    R: tuple[Tensor, Tensor | None],
+    moved: Moved | None = None,
+    kept: bool = False,
+) -> GatedBack:
+    """The gradient's recurrence from cotangents ``(rows, k, n)`` of ``h``, ``c`` and the last ``h``; any may be none.
+
+    Args:
+        tree: rows of each time.
+        factors: of the steps.
+        grads: the cotangents.
+        started: ``h_0``, or none, and whether ``delta`` is asked for at all times.
+        R: the matrix, and what ``delta`` is summed with by rows; or none.
+        moved: a tangent: the derivative along it of the way back that it is the tangent of is taken, with these
+            cotangents as those of the cotangents.
+        kept: whether ``lambda``, ``mu`` and ``delta`` are kept for all times.
+    """
+    g_h, g_c = (None if part is None else tree.cut(part) for part in grads[:2])
+    (matrix, reads), h0, g_last = R, started[0], grads[2]
+    count = next(part.shape[1] for part in grads if part is not None) if moved is None else moved.u.shape[1]
+    delta, deltas = _room(tree, factors.K, count, kept or started[1])
+    (lam, lams), (mu, mus) = (_room(tree, factors.E, count, kept) for _ in range(2))
+    sums = None if reads is None else reads.new_zeros(count, factors.K.shape[1], reads.shape[1])
+    summed = None if reads is None else tree.cut(reads)
+    cuts = [tree.cut(part[:, None]) for part in (factors.K, factors.E, factors.forget)]
+    turn = None if moved is None or moved.turned is None else side_by_side(moved.turned)
+    bent = None if moved is None else _Bent(tree, moved, factors)
+    later: list[Tensor] = []
+    behind: Tensor | None = None
+    for t, l, m, d, k, e_t, f_t in reversed([*zip(range(len(tree.sizes)), lams, mus, deltas, *cuts)]):
+        if later:
+            pull(l, (later[-1], matrix), None if moved is None or turn is None else (moved.back.later[t], turn), None)
+        else:
+            l.zero_() if g_last is None else l.copy_(g_last)
+        if g_h is not None:
+            l.add_(g_h[t])
+        torch.mul(e_t, l, out=m)
+        if behind is not None:
+            m.add_(behind)
+        if g_c is not None:
+            m.add_(g_c[t])
+        memory = f_t * m if bent is None else bent.add(t, m, d).addcmul_(f_t, m)
+        for gate, factor, sent in zip(quarters(d), quarters(k), (m, m, m, l)):
+            torch.mul(factor, sent, out=gate) if bent is None else gate.addcmul_(factor, sent)
+        later.append(tree.gathered(t, d).flatten(1))
+        behind = tree.gathered(t, memory)
+        if sums is not None and summed is not None:
+            sums.flatten(0, 1).addmm_(d.flatten(1).mT, summed[t])
+    start, first = later.pop(), None
+    if h0 is not None:
+        first = h0.new_empty(len(h0), count, h0.shape[1])
+        pull(first, (start, matrix), None if moved is None or turn is None else (moved.back.start, turn), None)
+    first_c = None if factors.before[0] is None else behind
+    return GatedBack(delta, sums, lam, mu, later[::-1], start, first, first_c)
+
+
+class _Bent:
+    """What the tangents of a step's factors send to ``mu``, ``delta`` and the memory of the time before."""
+
+    def __init__(self, tree: Prefixes, moved: Moved, factors: Factors) -> None:
+        self.tree, self.factors = tree, factors
+        self.u, self.q, self.start = tree.cut(moved.u), tree.cut(moved.q), moved.start
+        self.curves = [*zip(*(tree.cut(part[:, None]) for part in moved.curves))]
+
+    def add(self, t: int, m: Tensor, d: Tensor) -> Tensor:
+        """Add to ``mu_t``, write into ``delta_t`` and return the part of the memory."""
+        own, gate, memory, output, of_tau = self.curves[t]
+        q, (u_i, u_f, u_g, u_o) = self.q[t], quarters(self.u[t])
+        m.addcmul_(of_tau, q).addcmul_(output, u_o)
+        d_i, d_f, d_g, d_o = quarters(torch.mul(self.u[t], own, out=d))
+        d_i.addcmul_(gate, u_g)
+        d_g.addcmul_(gate, u_i)
+        d_o.addcmul_(output, q)
+        before = self.q[t - 1] if t else self.start
+        if before is not None:
+            d_f.addcmul_(memory, self.tree.grown(t, before))
+        return memory * u_f
+
+
+def _room(tree: Prefixes, like: Tensor, count: int, kept: bool) -> tuple[Tensor, list[Tensor]]:
+    """Where a recurrence writes in so many directions: for all times, or for two in turns."""
+    if kept:
+        whole = like.new_empty(len(like), count, like.shape[1])
+        return whole, [*tree.cut(whole)]
+    whole = like.new_empty(2, max(tree.sizes), count, like.shape[1])
+    return whole, [whole[t % 2, :size] for t, size in enumerate(tree.sizes)]
+
+
 def tangent_of(
     tree: Prefixes,
-    pulse: Tensor | tuple[Tensor, Tensor] | None,
-    along: tuple[Tensor | None, ...],
-    seen: tuple[Tensor, Tensor | None],
+    u: Tensor | None,
+    start: tuple[Tensor | None, ...],
     factors: Factors,
     curves: Curves,
     back: GatedBack,
     R: Tensor,
-    kept: tuple[bool, bool],
-) -> Tangent:
-    """The tangent of the states in k directions; ``u_t`` is at hand during its step alone.
+    read: tuple[bool, ...],
+) -> Moved:
+    """The tangent of the states in k directions.
 
     Args:
         tree: rows of each time.
-        pulse: change of the drive, ``(rows, k, 4 n)``; or what drives, and the change of the matrix; or none.
-        along: change of ``h_0``, of ``c_0``, ``(rows, k, n)``, and of ``R``: ``Omega (k, 4 n, n)``; any may be none.
-        seen: the states, and ``h_0``.
+        u: what changes of matrices and drive send to ``z``, ``(rows, k, 4 n)``, which is added to; or none.
+        start: change of ``h_0``, of ``c_0``, ``(rows, k, n)``, and of ``R``: ``Omega (k, 4 n, n)``; any may be none.
         factors: of the steps.
-        curves: likewise.
+        curves: of the way back.
         back: the way back that is differentiated.
         R: ``(4 n, n)``.
-        kept: whether ``p`` and ``q`` are kept for all times.
+        read: whether ``p`` is kept at first.
     """
-    p, q, turned = along
-    if isinstance(pulse, tuple):
-        count = len(pulse[1])
-    else:
-        count = len(turned) if turned is not None else next(part.shape[1] for part in (pulse, p, q) if part is not None)
-    (tangent, ps), (inner, qs) = (_room(tree, factors.E, count, keep) for keep in kept)
-    to_z, to_memory = (like.new_empty(len(like), count, like.shape[1]) for like in (factors.K, factors.E))
-    to_R, to_c0 = R.new_zeros(len(R), count, R.shape[1]), None
-    R_t, turn = R.mT.contiguous(), None if turned is None else turned.flatten(0, 1).mT.contiguous()
-    room, other_room = R.new_empty(2, max(tree.sizes), count, len(R)).unbind()
-    drive = pulses_of(tree, pulse)
-    states, memories, earlier = tree.cut(seen[0]), tree.cut(to_memory), [back.start, *back.later]
+    p, q, turned = start
+    count = next(part.shape[1] for part in (u, p, q) if part is not None)
+    u = factors.K.new_zeros(len(factors.K), count, len(R)) if u is None else u
+    tangent, ps = _room(tree, factors.E, count, read[0])
+    inner, qs = _room(tree, factors.E, count, True)
+    to_R, R_t = R.new_zeros(len(R), count, R.shape[1]), R.mT.contiguous()
+    room = R.new_empty(max(tree.sizes), count, len(R))
+    earlier, first = [back.start, *back.later], q
     cuts = [tree.cut(part[:, None]) for part in (factors.K, factors.E, factors.forget)]
-    cuts += [tree.cut(to_z), *(tree.cut(part[:, None]) for part in curves)]
-    for t, (p_t, q_t, k, e_t, f_t, z, own, gate, memory, output, of_tau) in enumerate(zip(ps, qs, *cuts)):
+    for t, (p_t, q_t, u_t, k, e_t, f_t) in enumerate(zip(ps, qs, tree.cut(u), *cuts)):
         if p is not None:
             to_R.flatten(1).addmm_(earlier[t].mT, p.flatten(1))
-        u = image_of(states[t - 1] if t else seen[1], turn, p, R_t, room)
-        u = k.new_zeros(len(k), count, len(R)) if u is None else tree.grown(t, u)
-        drive(t, u, u)
-        scaled = torch.mul(u, k, out=other_room[: len(k)])
-        k_i, k_f, k_g, k_o = quarters(scaled)
-        u_i, u_f, u_g, u_o = quarters(u)
+            if tree.parents[t] is None:
+                u_t.flatten(0, 1).addmm_(p.flatten(0, 1), R_t)
+            else:
+                u_t.add_(tree.grown(t, (p.flatten(0, 1) @ R_t).unflatten(0, (-1, count))))
+        k_i, k_f, k_g, k_o = quarters(torch.mul(u_t, k, out=room[: len(u_t)]))
         torch.add(k_i, k_f, out=q_t).add_(k_g)
-        z_i, z_f, z_g, z_o = quarters(torch.mul(own, u, out=z))
         if q is not None:
-            before = tree.grown(t, q)
-            q_t.addcmul_(f_t, before)
-            z_f.addcmul_(memory, before)
+            q_t.addcmul_(f_t, tree.grown(t, q))
         torch.addcmul(k_o, e_t, q_t, out=p_t)
-        z_i.addcmul_(gate, u_g)
-        z_g.addcmul_(gate, u_i)
-        z_o.addcmul_(output, q_t)
-        torch.mul(of_tau, q_t, out=memories[t]).addcmul_(output, u_o)
-        if t:
-            memories[t - 1].add_(tree.gathered(t, memory * u_f))
-        elif factors.before[0] is not None:
-            to_c0 = memory * u_f
         p, q = p_t, q_t
-    return Tangent(tangent, inner, to_z, to_memory, to_c0, to_R)
+    assert p is not None
+    return Moved(u, inner, first, tangent if read[0] else None, p, to_R, turned, back, curves)

@@ -8,15 +8,17 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.overrides import TorchFunctionMode
 
+from ...models.gated import LSTM
 from ...models.lure import LureLayer
 from ...models.network import SequenceModel, over_time
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import check_sequence
 from .back import Map
 from .convolution import Window, convolution
-from .lstm import lstm_states
+from .lstm import cells, lstm_states
 from .lure import lure_states
 from .pieces import pooled, rectified
 from .prefixes import Prefixes, apart, joined
@@ -57,6 +59,19 @@ def plainly_read(model: SequenceModel) -> bool:
     layer = model.layer
     own = type(model).forward is SequenceModel.forward and "forward" not in vars(model) and model.reduction != "all"
     return own and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+
+
+def plain_lstm(layer: nn.Module) -> bool:
+    """Whether a layer is ``torch.nn.LSTM`` of one layer and nothing else, and nobody watches it."""
+    if type(layer) is not LSTM or layer.num_layers != 1:
+        return False
+    rnn = layer.rnn  # somebody may have put another one in its place
+    if type_before_parametrizations(rnn) is not nn.LSTM or rnn.num_layers != 1:
+        return False
+    if not rnn.bias or rnn.bidirectional or rnn.proj_size or not rnn.batch_first or "transition" in vars(layer):
+        return False
+    watched = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in layer.modules())
+    return not watched and not any("forward" in vars(part) for part in layer.modules())
 
 
 class _Run(NamedTuple):
@@ -143,6 +158,24 @@ def _model_forward(model: SequenceModel, mode: _Swapped) -> Callable[[Tensor], T
         if model.reduction == "last":
             return model.head(run.read(run.tree.last(run.last)))
         return model.head(run.read(over_time(run.tree.everywhere(run.states).transpose(0, 1), model.reduction)))
+
+    return forward
+
+
+def _cells_forward(model: SequenceModel, mode: _Swapped) -> Callable[[Tensor], Tensor]:
+    """``model.forward`` of a head on the last state of an LSTM: no other state is put in its sequence's order."""
+
+    def forward(x: Tensor) -> Tensor:
+        layer = cast(LSTM, model.layer)
+        check_sequence(x, layer.input_size)
+        if torch.is_autocast_enabled(x.device.type):
+            return SequenceModel.forward(model, x)
+        rnn: Any = layer.rnn
+        tree, given, (h, c) = _rows_of(x, *(part for part in layer.begin(x, None)[1]))
+        into = _source(given, rnn.weight_ih_l0, rnn.bias_ih_l0 + rnn.bias_hh_l0)
+        mode.ran(len(given) * len(rnn.weight_hh_l0))
+        last = cells(times(*into) if given.requires_grad else into, h, c, rnn.weight_hh_l0, tree)[2]
+        return model.head(tree.last(last))
 
     return forward
 
@@ -260,6 +293,11 @@ def written_out(model: nn.Module) -> Iterator[_Swapped]:
     mode = _Swapped()
     forwards: dict[nn.Module, Any] = {
         m: _model_forward(m, mode) for m in model.modules() if isinstance(m, SequenceModel) and _read_by_a_head(m)
+    }
+    forwards |= {
+        m: _cells_forward(m, mode)
+        for m in model.modules()
+        if isinstance(m, SequenceModel) and plainly_read(m) and m.reduction == "last" and plain_lstm(m.layer)
     }
     forwards |= {m: _lure_forward(m, mode) for m in model.modules() if isinstance(m, LureLayer) and plain_layer(m)}
     try:

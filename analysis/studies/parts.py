@@ -28,7 +28,7 @@ from ..results import plain_value
 from ..running.jobs import run_jobs
 from ..running.places import Runner
 from ..running.pool import Outcome, Tell
-from ..running.threads import ONE, with_threads
+from ..threads import ONE, with_threads
 
 STUDY = "study"
 EARLIER: ContextVar[list[float | None] | None] = ContextVar("seconds of the parts that a study found", default=None)

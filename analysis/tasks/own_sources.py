@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from stability.errors import ConfigurationError, FileFormatError
+from stability.foreign import names_code
 from stability.storage.arrays import read_npy, read_npz
 from stability.storage.documents import file_digest
 
-from ...models.factories import is_factory, named_value, users_code
+from ...models.factories import named_value, users_code
 from .lengths import lengths_of_mask, padded
 
 KEYS = ("x", "y", "x_test", "y_test", "classes", "lower", "upper", "lengths", "lengths_test", "mask", "mask_test")
@@ -77,7 +78,7 @@ def read_source(spec: str | Path) -> Source:
     if name in _HELD:
         return _HELD[name]
     path = Path(name)
-    if not path.exists() and is_factory(name):
+    if not path.exists() and names_code(name):
         return _from_function(name)
     if path.is_dir():
         return _from_folder(path)
@@ -90,7 +91,7 @@ def source_digest(spec: str | Path) -> tuple[str, str]:
     path = Path(str(spec))
     if "\0" in str(spec):
         raise FileFormatError("--data names a .npz file, a folder of arrays, or package.module:function")
-    if path.is_dir() or (not path.exists() and is_factory(str(spec))):
+    if path.is_dir() or (not path.exists() and names_code(str(spec))):
         source = read_source(spec)
         return source.place, source.digest
     return str(path.resolve()), archive_digest(path)

@@ -18,10 +18,11 @@ from stability.errors import ConfigurationError, NonFiniteError, RankError, Unsu
 
 from ...models.counting import free_parameters
 from ..environment import environment
-from ..guard import in_evaluation, threads_fitting
+from ..guard import in_evaluation
 from ..results import plain_value
 from ..tables import Mark, csv_text
 from ..tasks import Task, identity
+from ..threads import threads_fitting
 from .objectives import Objective
 from .outcome import Epoch, Progress, TrainResult
 from .penalties import penalties

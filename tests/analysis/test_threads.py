@@ -10,8 +10,9 @@ from torch import nn
 from stability.analysis import attack_sweep, hessian_summary, lyapunov_exponents, noise_sweep, norm_drift, train
 from stability.analysis.campaign.budgets import BUDGETS, AnalysisSettings
 from stability.analysis.campaign.pipeline import analyse
-from stability.analysis.guard import threads_fitting, untouched
+from stability.analysis.guard import untouched
 from stability.analysis.tasks import make_task
+from stability.analysis.threads import threads_fitting
 from stability.analysis.training.trainer import Settings
 from stability.models import ElmanRNN, SequenceModel
 

@@ -25,7 +25,9 @@ KINDS: dict[str, Callable[..., GainMargin]] = {"gain": gain_margin, "step": step
 def _margin_step(work: Work) -> None:
     certificate = work.certificate
     if certificate is None or certificate.verdict is not Verdict.CERTIFIED:
-        raise UnsupportedError("it says how far a proof of stability is from failing, and this model has none")
+        raise UnsupportedError(
+            "it says how far a proof of stability under every input is from failing, and this model has none"
+        )
     found: dict[str, Any] = dict.fromkeys(artifact("margin.json").fields) | {"tol": TOL}
     why = ""
     for kind, search in KINDS.items():

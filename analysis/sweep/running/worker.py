@@ -22,7 +22,7 @@ from stability.storage.results import DONE, FAILED, Result, identity
 from stability.storage.store import ResultStore, described
 
 from ...running.pool import Tell
-from ...running.threads import ONE, with_threads
+from ...threads import ONE, with_threads
 from ..job import Given, code_of, kind_of
 
 try:

@@ -18,7 +18,7 @@ def told(network: DrivenSystem, seen: tuple[float, float]) -> tuple[str, str, ob
     both = like_data(certify(network, rate="any", input_range=seen), seen)
     assert verify(both).valid
     found = view(both)
-    ((label, text),) = vocabulary.like_data(found, True)
+    (label, text), *_ = vocabulary.like_data(found, True)
     assert label == "for inputs like the data"
     return found["like_data"]["answer"], text, both
 
@@ -33,6 +33,26 @@ def test_a_latch_that_its_data_never_switch() -> None:
     assert "[−0.22, 0.22], their range and 5 % of its width" in text
     assert "proved" in text
     assert "Not globally stable" in vocabulary.sentence(view(both), True)
+    assert "contraction under inputs in a box" in [name for name, *_ in vocabulary.weaker(view(both))]
+    boxed = view(certify(LATCH, input_box=(-0.2, 0.2)))
+    assert "contraction under every input" in [name for name, *_ in vocabulary.weaker(boxed)]
+
+
+def test_a_refuted_network_forgets_what_it_is_certified_to_forget() -> None:
+    """The numbers are those of a certificate about the same inputs alone."""
+    _, _, both = told(LATCH, (-0.2, 0.2))
+    claim = next(c for c in both.claims if c.name == "driven_contraction")
+    found, alone = view(both), both.recovery_time(claim=claim)
+    assert found["recovery"] is None
+    assert found["memory"] is None
+    times = {name: found["like_data"][name]["time"] for name in ("recovery", "memory")}
+    least = np.log(claim.proof.data["overshoot"] * 1e3) / -np.log(claim.value)
+    assert alone is not None
+    assert least < times["recovery"] == alone.time <= least + 1
+    assert times["memory"] > times["recovery"]  # states differ by more than 1 there
+    facts = dict(vocabulary.like_data(found, True))
+    assert facts["recovery time, for inputs like the data"].startswith(f"{times['recovery']} steps: ")
+    assert facts["memory horizon, for inputs like the data"].startswith(f"{times['memory']} steps: ")
 
 
 def test_data_that_switch_it() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from stability import LureSystem, certify
-from stability.analysis import contraction_gap, lyapunov_exponents, make_task
+from stability.analysis import contraction_gap, lyapunov_exponents, make_task, unroll
 from stability.analysis.campaign.budgets import AnalysisSettings
 from stability.analysis.campaign.pipeline import STEPS
 from stability.analysis.campaign.work import Work
@@ -21,6 +21,7 @@ from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.errors import ConfigurationError, NonFiniteError, StabilityError, UnsupportedError
 from stability.gated.cell import GatedCell
 from stability.models import GRU, LSTM, AntisymmetricRNN, ContractingRNN, DeepNetwork, ElmanRNN, LipschitzRNN
+from stability.models.neural_ode import NeuralODERNN
 from stability.models.tensors import state_leaves
 
 
@@ -142,6 +143,35 @@ def test_step_jacobians_by_differences_and_closed_form(make):
             bump = 1e-6 * np.eye(flat.shape[1])[j]
             slope = (subject.advance(flat[i] + bump, u) - subject.advance(flat[i] - bump, u)) / 2e-6
             np.testing.assert_allclose(jacobians[i][:, j], slope, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LSTM(2, 3),
+        lambda: ElmanRNN(2, 3, activation="leaky_relu"),
+        lambda: ContractingRNN(2, 3),
+        lambda: ContractingRNN(2, 3, time="continuous", activation="sigmoid"),
+        lambda: LipschitzRNN(2, 3, dt=0.3, activation="saturation"),
+        lambda: NeuralODERNN(2, 3, dt=0.3, activation="deadzone"),
+    ],
+)
+def test_jacobians_in_closed_form_are_those_of_the_graph(make, monkeypatch):
+    torch.manual_seed(3)
+    layer = make().double()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.add_(0.5 * torch.randn_like(p))
+        prepared, state = layer.begin(torch.randn(5, 1, 2).double())
+        state = layer.transition(layer.drive(torch.randn(5, 1, 2).double(), prepared)[:, 0], state, prepared)
+        drive = layer.drive(torch.randn(5, 1, 2).double(), prepared)[:, 0]
+    found, after = step_jacobians(layer, drive, state, prepared)
+    monkeypatch.setattr(unroll, "jacobians_of", lambda *_: None)
+    expected, expected_after = step_jacobians(layer, drive, state, prepared)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(flat_state(after), flat_state(expected_after), rtol=0, atol=1e-15)
+    assert not found.requires_grad
+    assert not flat_state(after).requires_grad
 
 
 def test_the_largest_is_below_what_is_certified(rng):

@@ -13,7 +13,7 @@ from stability.analysis.kernels import swap
 from stability.analysis.kernels.back import Map
 from stability.analysis.kernels.lstm import lstm_states
 from stability.analysis.kernels.lure import lure_states
-from stability.analysis.kernels.swap import written_out
+from stability.analysis.kernels.swap import plain_lstm, written_out
 from stability.models.contracting import ContractingRNN
 from stability.models.elman import ElmanRNN
 from stability.models.gated import LSTM
@@ -103,6 +103,7 @@ MODELS = {
     "dead zone": lambda: sequences(LipschitzRNN(2, 4, dt=0.4, init_std=0.6, activation="deadzone")),
     "stack": lambda: sequences([ElmanRNN(2, 4), LipschitzRNN(4, 3, dt=0.4, init_std=0.6)]),
     "lstm": lambda: sequences(LSTM(2, 4)),
+    "lstm mean": lambda: sequences(LSTM(2, 4), "mean"),
     "lstm both ways": Directions,
     "lstm at rest": AtRest,
     "lstm without bias": lambda: Directions(bias=False),
@@ -225,6 +226,21 @@ def test_pooling_of_what_relu_leaves_is_exact_with_its_derivative():
         largest, places = nn.functional.max_pool2d(x, 2, return_indices=True)
         assert places.shape == largest.shape
         assert torch.equal(torch.relu(torch.tensor([-2, 3])), torch.tensor([0, 3]))
+
+
+def test_whoever_watches_an_lstm_sees_it_run():
+    """A hook, or a ``forward`` of one's own, is called inside, too; without one the head reads no other state."""
+    model, x, _ = problem("lstm")
+    expected, seen = model(x), []
+    with written_out(model):
+        torch.testing.assert_close(model(x), expected)
+        assert "forward" in vars(model)
+    handle = model.layer.rnn.register_forward_hook(lambda *_: seen.append(1))
+    with written_out(model):
+        torch.testing.assert_close(model(x), expected)
+        assert "forward" not in vars(model)
+    handle.remove()
+    assert seen == [1]
 
 
 class Damped(LipschitzRNN):
@@ -370,3 +386,11 @@ def test_images_in_single_precision_are_multiplied_as_in_double():
             single.double(), double, rtol=0, atol=2e-6 * max(1.0, float(double.detach().abs().max()))
         )
     assert found[0][-1].is_contiguous()
+
+
+@pytest.mark.parametrize("told", [{"bias": False}, {"proj_size": 2}, {"bidirectional": True}, {"num_layers": 2}])
+def test_an_lstm_with_another_module_in_its_place_has_no_kernel(told):
+    layer = LSTM(3, 4)
+    assert plain_lstm(layer)
+    layer.rnn = nn.LSTM(3, 4, batch_first=True, **told)
+    assert not plain_lstm(layer)
