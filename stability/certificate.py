@@ -241,13 +241,13 @@ class Certificate(Shown):
             return nothing_to_draw(ax, f"{self.verdict}: no bound is proved")
         return draw_envelope(pairs, self.subject.is_discrete, ax, str(self.claim.name).replace("_", " "), until)
 
-    def recovery_time(self, size: float = 1.0, tol: float = 1e-3) -> Recovery | None:
+    def recovery_time(self, size: float = 1.0, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
         """When a disturbance of the state is certainly below ``tol``: see ``stability.recovery.recovery_time``."""
-        return recovery_time(self, size, tol)
+        return recovery_time(self, size, tol, claim=claim)
 
-    def memory_horizon(self, tol: float = 1e-3) -> Recovery | None:
+    def memory_horizon(self, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
         """How many of the last inputs determine the state: see ``stability.recovery.memory_horizon``."""
-        return memory_horizon(self, tol)
+        return memory_horizon(self, tol, claim=claim)
 
     def save(self, path: str | Path) -> Path:
         """Write the certificate as JSON, aside first and then renamed, so that no half file is ever left.

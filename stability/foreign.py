@@ -9,6 +9,17 @@ WATCHERS: list[Callable[[str], Any]] = []
 """Called with the name of what begins to run, and with ``""`` when it has ended."""
 
 
+def names_code(name: str) -> bool:
+    """Whether a name that belongs to no file has the form ``package.module:factory``, or ``FILE.py:factory``.
+
+    Example:
+        >>> [names_code(name) for name in ("nets:load", "../nets.py:load", "./nets:load", "nets.npz")]
+        [True, True, False, False]
+    """
+    module, colon, _ = name.partition(":")
+    return bool(colon) and (module.endswith(".py") or not name.startswith((".", "/")))
+
+
 def in_words(error: BaseException) -> str:
     r"""Type and text of anything that was raised, in one line of bounded length; nothing in it can fail.
 

@@ -52,13 +52,17 @@ class Recovery:
         return {"size": self.size, "tol": self.tol, "time": self.time, "since": self.since}
 
 
-def recovery_time(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> Recovery | None:
+def recovery_time(
+    certificate: Certificate, size: float = 1.0, tol: float = 1e-3, *, claim: Claim | None = None
+) -> Recovery | None:
     r"""When a disturbance of the state is certainly below a tolerance, whatever the input (of the claim's box).
 
     Args:
         certificate: taken at its word: ``stability.verify`` judges it.
         size: ``s``, Euclidean norm of the disturbance, at any time (under inputs in a box: from the claim's step on).
         tol: the tolerance.
+        claim: which of its claims is meant, such as the one about inputs in a box of a network that is refuted for
+            other inputs; ``None``: the main one.
 
     Returns:
         The smallest number of steps that the proved pairs give (a time, for a flow), rounded up; ``None`` where no
@@ -82,20 +86,21 @@ def recovery_time(certificate: Certificate, size: float = 1.0, tol: float = 1e-3
     discrete = certificate.subject.is_discrete
     times = [
         t
-        for rate, overshoot in proved_pairs(certificate)
+        for rate, overshoot in proved_pairs(certificate, claim=claim)
         if (t := _time(rate, overshoot, size, tol, discrete)) is not None
     ]
     if not times:
         return None
-    return Recovery(size, tol, min(times), first_step(certificate.claim))
+    return Recovery(size, tol, min(times), first_step(certificate.claim if claim is None else claim))
 
 
-def memory_horizon(certificate: Certificate, tol: float = 1e-3) -> Recovery | None:
+def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim | None = None) -> Recovery | None:
     """How many of the last inputs determine the state to within a tolerance, once the state is where it ends.
 
     Args:
         certificate: taken at its word.
         tol: the tolerance, a Euclidean norm.
+        claim: as for ``recovery_time``.
 
     Returns:
         The recovery time from a disturbance as large as the set in which all trajectories end: the ball of the claim
@@ -112,24 +117,25 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3) -> Recovery | No
         3
     """
     tol = _positive("tol", tol)
-    sizes = list(_diameters(certificate))
-    return recovery_time(certificate, min(sizes), tol) if sizes else None
+    sizes = list(_diameters(certificate, certificate.claim if claim is None else claim))
+    return recovery_time(certificate, min(sizes), tol, claim=claim) if sizes else None
 
 
-def proved_pairs(certificate: Certificate) -> list[tuple[float, float]]:
-    """Rate and overshoot, in the Euclidean norm, of every certified claim of the main claim's kind.
+def proved_pairs(certificate: Certificate, *, claim: Claim | None = None) -> list[tuple[float, float]]:
+    """Rate and overshoot, in the Euclidean norm, of every certified claim of the kind of one, the main claim.
 
     A rate in the infinity norm counts with ``C sqrt(n)``.
 
     Args:
         certificate: taken at its word.
+        claim: as for ``recovery_time``.
 
     Returns:
         The pairs, the main claim's first.
     """
-    pairs = []
+    pairs, name = [], (certificate.claim if claim is None else claim).name
     for claim in (certificate.claim, *certificate.claims):
-        if claim.name != certificate.claim.name or claim.name not in _CONTRACTS or str(claim.verdict) != "certified":
+        if claim.name != name or claim.name not in _CONTRACTS or str(claim.verdict) != "certified":
             continue
         overshoot = None if claim.proof is None else claim.proof.data.get("overshoot")
         if claim.proof is None or claim.value is None or not isinstance(overshoot, (int, float)):
@@ -180,23 +186,23 @@ def settling(claim: Claim) -> float | None:
     return steps_made(data["steps"], data.get("backward")) if "steps" in data and "r" in data else None
 
 
-def _diameters(certificate: Certificate) -> Iterator[float]:
-    """Of sets in which every trajectory ends."""
+def _diameters(certificate: Certificate, main: Claim) -> Iterator[float]:
+    """Of sets in which every trajectory ends, under the inputs that a claim is about."""
     for claim in certificate.claims:
         whatever = claim.proof is not None and claim.proof.data.get("input_bound") is None
         if claim.name == "bounded" and str(claim.verdict) == "certified" and claim.value is not None and whatever:
             yield 2.0 * float(claim.value)
-    proof = certificate.claim.proof
-    if certificate.claim.name == "driven_contraction" and proof is not None and "r" in proof.data:
+    proof = main.proof
+    if main.name == "driven_contraction" and proof is not None and "r" in proof.data:
         half = np.asarray(proof.data["r"], dtype=np.float64)
         if proof.data.get("falls") is not None:
             half = 0.5 * (half + np.asarray(proof.data["falls"], dtype=np.float64))
         half = half * (1.0 + float(proof.data.get("room", 0.0)))
         yield 2.0 * float(np.linalg.norm(half)) * (1 + (half.size + 8) * EPS)
         yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
-    if certificate.claim.name == "driven_contraction" and proof is not None and "shapes" in proof.data:
+    if main.name == "driven_contraction" and proof is not None and "shapes" in proof.data:
         yield _across(np.asarray(proof.data["shapes"], dtype=np.float64)[-1], float(proof.data["room"]))
-    if certificate.claim.name == "contraction" and proof is not None and "low" in proof.data:  # a gated cell's box
+    if main.name == "contraction" and proof is not None and "low" in proof.data:  # a gated cell's box
         yield from (float(c.value) for c in certificate.claims if c.value is not None and _same_sets(c, proof.data))
 
 

@@ -40,10 +40,26 @@ def threads_for(states: int) -> Iterator[None]:
     if states > _SMALL:
         yield
         return
+    with limited(1):
+        yield
+
+
+@contextmanager
+def limited(number: int, user_api: str | None = "blas") -> Iterator[None]:
+    """Run the block on so many threads of the libraries that this process has loaded.
+
+    Args:
+        number: of threads.
+        user_api: of these libraries alone, as ``threadpoolctl`` calls them; ``None``: of all.
+
+    Example:
+        >>> with limited(1):
+        ...     pass
+    """
     loaded = tuple(name for name in _CARRIERS if name in sys.modules)
     try:
-        limited: AbstractContextManager[object] = _controller(loaded).limit(limits=1, user_api="blas")
+        inside: AbstractContextManager[object] = _controller(loaded).limit(limits=number, user_api=user_api)
     except Exception:  # noqa: BLE001 - what lists the libraries of this process is out of order
-        limited = nullcontext()
-    with limited:
+        inside = nullcontext()
+    with inside:
         yield

@@ -63,6 +63,8 @@ _WIDE = 0.75
 keeps them wide is what units add to one another."""
 _LIFTED = 0.02
 """By how much, of its largest side, a box of a network without a bound of its activation is wider than it must be."""
+_PRODUCTS = 60.0
+"""Operations of a box by signs, by n^3, on a slow core."""
 _PATIENCE = 4
 """Rounds that may bring less than that before the others are given up."""
 
@@ -175,15 +177,15 @@ def _first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadlin
     """
     n = subject.states
     if grows(subject.activation):
-        return _signed_box(subject, low, high)
+        return _signed_box(subject, low, high, deadline)
     _, added = box_balance(subject, np.ones(n), low, high)
     kept = np.abs(subject.system.A)
     if not kept.any():
         return {"r": np.maximum(added * (1 + 1e-12), 1e-200), "share": 0.0, "room": 0.0}
-    if not float(np.abs(np.linalg.eigvals(kept)).max()) < 1.0 - 1e-9:
+    solved = _balance(kept, added)
+    if solved is None:
         return _ellipsoid(subject, low, high, deadline)
-    lift = np.linalg.solve(np.eye(n) - kept, np.ones(n))
-    r = np.linalg.solve(np.eye(n) - kept, added)
+    r, lift = solved
     r = r * (1 + 1e-9) + 1e-9 * float(r.max(initial=1e-100)) / float(lift.max()) * lift
     share = float(((kept @ r) / r).max()) * (1 + 1e-12)
     if not (share < 1.0 and (r > 0).all()):
@@ -191,23 +193,36 @@ def _first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadlin
     return {"r": r, "share": share, "room": ROOM}
 
 
-def _signed_box(subject: DrivenSystem, low: Array, high: Array) -> dict[str, Any] | str:
+def _signed_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
     """``r`` and ``falls`` of a network whose activation has no bound, by the signs of its weights."""
     n = subject.states
-    columns = [np.concatenate(signed_balance(subject, unit[:n], unit[n:], low, high)[0]) for unit in np.eye(2 * n)]
-    kept, added = np.array(columns).T, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1])
-    if not float(np.abs(np.linalg.eigvals(kept)).max()) < 1.0 - 1e-9:
+    if not deadline.affords(_PRODUCTS * n**3):
+        return "the time limit came first"
+    units = np.eye(2 * n)
+    kept = np.vstack(signed_balance(subject, units[:n], units[n:], low, high)[0])
+    solved = _balance(kept, np.concatenate(signed_balance(subject, np.ones(n), np.ones(n), low, high)[1]))
+    if solved is None:
         return (
             f"{subject.activation} has no bound, and by sizes and signs of the weights no box of states is known that "
             "every trajectory enters: what negative weights hold back is not counted"
         )
-    lift = np.linalg.solve(np.eye(2 * n) - kept, np.ones(2 * n))
-    both = np.linalg.solve(np.eye(2 * n) - kept, added)
+    both, lift = solved
     both = both * (1 + 1e-9) + _LIFTED * float(both.max(initial=1e-100)) / float(lift.max()) * lift
     share = float(((kept @ both) / both).max()) * (1 + 1e-12)
     if not (share < 1.0 and (both > 0).all()):
         return "no box of states is known that every trajectory enters"
     return {"r": both[:n], "falls": both[n:], "share": max(share, 1e-3), "room": ROOM}
+
+
+def _balance(kept: Array, added: Array) -> tuple[Array, Array] | None:
+    """``(I - K)^-1 s`` and ``(I - K)^-1 1`` for ``K >= 0``; ``None`` where its spectral radius is one or more, which is
+    where the second is not positive, or next to one.
+    """
+    try:
+        both = np.linalg.solve(np.eye(len(kept)) - kept, np.column_stack([added, np.ones(len(kept))])).T
+    except np.linalg.LinAlgError:
+        return None
+    return (both[0], both[1]) if np.isfinite(both).all() and (both[1] > 0.0).all() and both[1].max() < 1e9 else None
 
 
 def _ellipsoid(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:

@@ -33,6 +33,8 @@ Array = np.ndarray
 ROOM, STAGES, SHARES = 0.0625, 16, (0.1, 0.3, 0.5, 0.7, 0.9)
 KEPT = (1.0, 0.6, 0.0)
 """Shares of the chords' slopes that lines are tried with: a linear part that loses its stability bounds nothing."""
+_LYAPUNOV = 100.0
+"""Operations of two Lyapunov equations of n states, by n^3, on a slow core: they cannot be stopped half-way."""
 _NARROWS = 0.02
 """Share by which ranges must shrink for another ellipsoid."""
 
@@ -59,6 +61,7 @@ def flow_contraction(
     found = _ellipsoids(subject, low, high, deadline)
     if found is None:
         words = "no set of states is known that every trajectory enters: the linear part is not stable by itself"
+        words = "the time limit came first" if deadline.cut else words
         return None, Finding("driven", False, None, words)
     data, sets = found
     try:
@@ -98,9 +101,9 @@ def _ellipsoids(
     """Ellipsoids as long as they shrink; ``None`` where there is not even the first."""
     sets, rows, spent = Ranges.under(subject, low, high), [], 0.0
     for _ in range(STAGES):
-        if deadline.over and rows:
+        if deadline.over or not deadline.affords(_LYAPUNOV * subject.states**3):
             break
-        row = _next(sets, bool(rows))
+        row = _next(sets, bool(rows), deadline)
         if row is None:
             break
         trial = Ranges(subject, sets.middle, sets.reach, sets.low, sets.high)
@@ -120,7 +123,7 @@ def _ellipsoids(
     return {"low": low, "high": high, **data, "room": ROOM, "time": spent * (1 + 1e-9) + 1e-12}, sets
 
 
-def _next(sets: Ranges, known: bool) -> dict[str, Any] | None:
+def _next(sets: Ranges, known: bool, deadline: Deadline) -> dict[str, Any] | None:
     """The ellipsoid that leaves the pre-activations the narrowest, over slopes and decays."""
     phi, m = activation(sets.driven.activation), sets.driven.system.channels
     chord = relaxation(phi, sets.low, sets.high)[0] if known else np.zeros(m)
@@ -131,7 +134,7 @@ def _next(sets: Ranges, known: bool) -> dict[str, Any] | None:
         if centre is None:
             continue
         stage = sets.stage(slope, centre)
-        for made in _shapes(sets, stage):
+        for made in _shapes(sets, stage, deadline):
             spread = float(
                 np.sum(np.sqrt(np.maximum(np.diagonal(sets.driven.system.C @ made["Y"] @ sets.driven.system.C.T), 0.0)))
             )
@@ -151,12 +154,14 @@ def _centre(sets: Ranges, slope: Array) -> Array | None:
     return -np.linalg.solve(stage.A.mid, rest)
 
 
-def _shapes(sets: Ranges, stage: Stage) -> list[dict[str, Any]]:
-    """Ellipsoids for a few decays, their weights from the adjoint equation."""
+def _shapes(sets: Ranges, stage: Stage, deadline: Deadline) -> list[dict[str, Any]]:
+    """Ellipsoids for a few decays, their weights from the adjoint equation; fewer where time is short."""
     A, G, n = stage.A.mid, stage.push.mid, sets.driven.states
     edge, C, out = -2.0 * float(np.linalg.eigvals(A).real.max()), sets.driven.system.C, []
     bounds = np.maximum(stage.bounds, 1e-12 * max(float(stage.bounds.max()), 1e-100))
     for share in SHARES:
+        if not deadline.affords(_LYAPUNOV * n**3):
+            break
         mu = share * edge
         try:
             adjoint = solve_continuous_lyapunov((A + 0.5 * mu * np.eye(n)).T, -(C.T @ C + 1e-6 * np.eye(n)))

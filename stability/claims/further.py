@@ -28,7 +28,7 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: equilibrium_claim(subject, main), _ANY, False),
     (lambda subject, main, limit: bounded(subject, time_limit=limit), _NETWORKS, False),
     (lambda subject, main, limit: gated_equilibrium(subject, main), _CELLS, False),
-    (lambda subject, main, limit: gated_bounds(subject, main), _CELLS, False),
+    (lambda subject, main, limit: gated_bounds(subject, main, time_limit=limit), _CELLS, False),
     (lambda subject, main, limit: nonexpansive(subject, time_limit=limit), _PAIRS, True),
     (lambda subject, main, limit: norm_gain(subject), (PairwiseSystem,), False),
     (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),

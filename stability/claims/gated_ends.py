@@ -10,6 +10,7 @@ from stability.gated.cell import GatedCell
 from stability.rigor.constants import EPS
 from stability.rigor.intervals import length
 from stability.rules.registry import accepted, propose
+from stability.solve.deadline import Deadline, TimeLimit
 
 _WHOLE = 0.999
 """Share of the diagonal of ``|h| <= 1`` from which on a box says no more than that."""
@@ -39,12 +40,13 @@ def gated_equilibrium(subject: GatedCell, main: Claim) -> Claim | None:
     return propose(subject, "gated_equilibrium", main.proof.data, name)
 
 
-def gated_bounds(subject: GatedCell, main: Claim) -> Claim | None:
+def gated_bounds(subject: GatedCell, main: Claim, *, time_limit: TimeLimit = None) -> Claim | None:
     """The box of states that every trajectory enters, where its inputs have a box.
 
     Args:
         subject: the cell.
         main: its claim of contraction: where that is certified, the box is that of its proof.
+        time_limit: seconds for the search of another.
 
     Returns:
         The claim ``bounded_in_box``, its value the diagonal, or ``None`` where there is none, or for a GRU none that
@@ -63,7 +65,7 @@ def gated_bounds(subject: GatedCell, main: Claim) -> Claim | None:
     if proof is not None and proof.kind in _KINDS:
         low, high = proof.data["low"], proof.data["high"]
     else:
-        box = invariant_box(subject)
+        box = invariant_box(subject, affords=Deadline.after(time_limit).named("bounds in the box").affords)
         if box is None:
             return None
         low, high = box.low, box.high

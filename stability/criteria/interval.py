@@ -36,6 +36,8 @@ BACK_OFF = 1.0 + 1e-10
 """A stored rate exceeds the computed one by this factor, so that another machine's rounding verifies it too."""
 _FARTHEST, _SWEEPS = 1e3, 400
 """Most ratio of the largest to the smallest weight in the norm; most power iterations."""
+_FOR_THE_BOX = 1.0 / 3.0
+"""Share of the time for the search of a box: the proof takes about as many rounds."""
 EIGENVALUES = 100.0
 """Operations of the first eigenvalue problem of n states, by n^3, on a slow core: it cannot be stopped half-way."""
 
@@ -60,10 +62,10 @@ def interval_criterion(cell: GatedCell, *, time_limit: TimeLimit = None) -> Find
         >>> finding.holds, round(finding.rate, 2)
         (True, 0.79)
     """
-    box = _box(cell)
-    if box is None:
-        return Finding("interval", False, None, _no_box(cell))
     deadline = Deadline.after(time_limit).named("interval")
+    box = _box(cell, deadline)
+    if box is None:
+        return Finding("interval", False, None, _no_box(cell, deadline))
     rate, d = _perron(JacobianBound(cell, box).apply, cell.states, deadline)
     if deadline.cut and not rate < 1.0:
         return Finding("interval", False, None, TOO_LATE)
@@ -94,12 +96,12 @@ def interval_lmi_criterion(cell: GatedCell, *, rate: Rate = "best", time_limit: 
     Raises:
         UnsupportedError: when it is no gated cell.
     """
-    box = _box(cell)
-    if box is None:
-        return Finding("interval_lmi", False, None, _no_box(cell))
     deadline = Deadline.after(time_limit).named("interval_lmi")
     if deadline.over:
         return Finding("interval_lmi", False, None, TOO_LATE)
+    box = _box(cell, deadline)
+    if box is None:
+        return Finding("interval_lmi", False, None, _no_box(cell, deadline))
     if not deadline.affords(EIGENVALUES * cell.states**3):
         return Finding("interval_lmi", False, None, TOO_LATE)
     system = embedding(cell, box)
@@ -162,14 +164,16 @@ def gated_proof(cell: GatedCell, findings: Iterable[Finding]) -> tuple[Claim, Fi
     return None
 
 
-def _box(cell: GatedCell) -> Interval | None:
-    """The invariant box, for a gated cell."""
+def _box(cell: GatedCell, deadline: Deadline) -> Interval | None:
+    """The invariant box, for a gated cell; what the deadline ends, it remembers."""
     if not isinstance(cell, GatedCell):
         raise UnsupportedError(f"the interval criterion is about LSTM and GRU cells, not {type(cell).__name__}")
-    return invariant_box(cell)
+    return invariant_box(cell, affords=deadline.share(_FOR_THE_BOX).affords)
 
 
-def _no_box(cell: GatedCell) -> str:
+def _no_box(cell: GatedCell, deadline: Deadline) -> str:
+    if deadline.cut:
+        return TOO_LATE
     if cell.input_low is None:
         return "a forget gate comes arbitrarily close to 1 under unbounded inputs: give the box that they stay in"
     return "a forget gate may reach 1 in float64, so no invariant box of the cell state is known"

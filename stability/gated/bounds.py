@@ -13,6 +13,7 @@ difference of its arguments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +30,8 @@ Gates = dict[str, Interval]
 PIECES = 32
 GROW = 1.0 + 2.0**-40
 """Covers the dozen roundings in evaluating a bound whose terms are all non-negative."""
+_ROUND = {"lstm": 5e3, "gru": 200.0}
+"""Operations of one round of bounds, by ``m (m + p)``, on a slow core."""
 
 
 def _one(like: Interval) -> Interval:
@@ -107,7 +110,19 @@ def is_invariant(cell: GatedCell, box: Interval) -> bool:
     return box.contains(bounds["n"] if cell.kind == "gru" else bounds["next"])
 
 
-def invariant_box(cell: GatedCell, *, sweeps: int = 100) -> Interval | None:
+def round_cost(cell: GatedCell) -> float:
+    """Operations of one round of bounds on the gates, roughly: what a search asks its time for.
+
+    Example:
+        >>> round_cost(GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1))))
+        400.0
+    """
+    return _ROUND[cell.kind] * cell.hidden * (cell.hidden + cell.inputs)
+
+
+def invariant_box(
+    cell: GatedCell, *, sweeps: int = 100, affords: Callable[[float], bool] = lambda operations: True
+) -> Interval | None:
     """A small invariant box that holds the zero state, found by shrinking the one that saturated gates imply.
 
     Wherever ``absorbs`` can be proved of some box, it is of this one.
@@ -115,9 +130,11 @@ def invariant_box(cell: GatedCell, *, sweeps: int = 100) -> Interval | None:
     Args:
         cell: the cell.
         sweeps: most rounds of shrinking.
+        affords: whether there is time for so many operations, asked before every round.
 
     Returns:
-        The box, proved by ``is_invariant``, or ``None`` when there is none (a forget gate that may reach 1).
+        The box, proved by ``is_invariant``, or ``None`` when there is none (a forget gate that may reach 1), or no
+        time for the first rounds; without time for others it is wider.
 
     Example:
         >>> cell = GatedCell("gru", np.zeros((3, 1)), np.array([[0.0], [0.0], [0.5]]), b_ih=np.array([0, 0, 0.1]))
@@ -125,17 +142,21 @@ def invariant_box(cell: GatedCell, *, sweeps: int = 100) -> Interval | None:
         >>> bool(box.low[0] > -0.01), bool(box.high[0] < 0.2)
         (True, True)
     """
-    m = cell.hidden
-    box = _widest(cell)
+    m, cost = cell.hidden, round_cost(cell)
+    box = _widest(cell) if affords(cost) else None
     if box is None:
         return None
     for _ in range(sweeps):
+        if not affords(4.0 * cost):  # the proof at the end takes up to three rounds
+            break
         new = _shrunk(cell, box)
         moved = float(max(np.max(new.low - box.low), np.max(box.high - new.high)))
         box = new
         if moved < 1e-9:
             break
     for slack in (1e-12, 1e-9, 1e-6, 1e-3):
+        if not affords(cost):
+            return None
         wide: Interval | None = Interval(np.maximum(box.low[:m] - slack, -1.0), np.minimum(box.high[:m] + slack, 1.0))
         if cell.kind == "lstm":
             wide = _with_cell_state(cell, wide, rooms=2.0)

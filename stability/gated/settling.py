@@ -23,8 +23,12 @@ from stability.rigor.intervals import Interval, affine, sigmoid, tanh, upper_pro
 
 Array = np.ndarray
 SLICES = 64
+_AT_ONCE = 2**16
+"""Weights of a gate that are looked at together: what a processor keeps near."""
 MULTIPLIERS = 2.0 ** np.arange(-3.0, 4.0)
 """Multipliers that are tried, in ratios of the ranges of both pre-activations; any are sound, and zero is one."""
+_TOGETHER = 2**18
+"""Numbers in the matrices of the multipliers that are tried together."""
 
 
 def _up(x: Array) -> Array:
@@ -67,19 +71,29 @@ def _settling_range(cell: GatedCell, h: Interval) -> Interval:
     if cell.input_low is None or cell.input_high is None:
         return free
     x = Interval(np.concatenate([h.low, cell.input_low]), np.concatenate([h.high, cell.input_high]))
+    size = max(1, _AT_ONCE // len(x.low))
+    parts = [_of_units(cell, x, slice(k, k + size)) for k in range(0, m, size)]
+    if any(part is None for part in parts):
+        return free
+    low, high = (np.concatenate([getattr(part, end) for part in parts]) for end in ("low", "high"))
+    return Interval(low, high)
+
+
+def _of_units(cell: GatedCell, x: Interval, units: slice) -> Interval | None:
+    """The range of some units; ``None`` where a forget gate may reach one."""
     rows, offsets = {}, {}
     for name in "ifg":
-        w_ih, w_hh, b_ih, b_hh = cell.gate(name)
+        w_ih, w_hh, b_ih, b_hh = (part[units] for part in cell.gate(name))
         rows[name], offsets[name] = np.hstack([w_hh, w_ih]), Interval.point(b_ih) + Interval.point(b_hh)
     forget = affine(rows["f"], x, offsets["f"])
     if not (np.isfinite(forget.low).all() and np.isfinite(forget.high).all()):
-        return free
+        return None
     edges = forget.low + np.linspace(0.0, 1.0, SLICES + 1)[:, None] * (forget.high - forget.low)
     edges[0], edges[-1] = forget.low, forget.high
     edges = np.maximum.accumulate(np.minimum(edges, forget.high), axis=0)
     keeps = sigmoid(Interval.point(-edges[1:])).low  # 1 - f or less
     if not (keeps > 0.0).all():
-        return free
+        return None
     (above, _), reach = _within(rows, offsets, "i", x, edges), _within(rows, offsets, "g", x, edges)
     opens = sigmoid(Interval.point(above)).high
     ends = [np.maximum(tanh(Interval.point(z)).high, 0.0) for z in reach]
@@ -99,16 +113,24 @@ def _within(
     unit = np.where(np.isfinite(unit), unit, 0.0)
     plain = affine(rows[name], x, offsets[name])
     best = [np.broadcast_to(end, edges[1:].shape) for end in (plain.high, -plain.low)]
-    for k in (unit * size for size in (*MULTIPLIERS, *-MULTIPLIERS)):
-        both = rows[name] + k[:, None] * rows["f"]
+    lower, upper = edges[:-1], edges[1:]
+    for sizes in np.array_split(MULTIPLIERS, min(len(MULTIPLIERS), -(-14 * rows[name].size // _TOGETHER))):
+        size = sizes[:, None] * unit
+        k = np.concatenate([size, -size])
+        both = (rows[name] + k[:, :, None] * rows["f"]).reshape(-1, len(x.low))
         # what the roundings of this sum may add over the box
-        terms = np.abs(rows[name]) + np.abs(k)[:, None] * np.abs(rows["f"])
-        error = upper_product(4.0 * EPS * terms + TINY, x.magnitude)
-        sums = affine(both, x, offsets[name] + Interval.point(k) * offsets["f"]) + Interval(-error, error)
-        for sign, support in ((1.0, sums.high), (-1.0, -sums.low)):
-            # the bound of sign z has the multiplier sign k: one that is not negative is of the lower edge
-            edge = np.where(sign * k >= 0.0, edges[:-1], edges[1:])
-            bound = _up(support - np.nextafter(sign * k * edge, -np.inf))
-            side = 0 if sign > 0 else 1
-            best[side] = np.minimum(best[side], np.where(np.isnan(bound), np.inf, bound))
+        terms = np.abs(rows[name]) + size[:, :, None] * np.abs(rows["f"])
+        error = upper_product((4.0 * EPS * terms + TINY).reshape(-1, len(x.low)), x.magnitude)
+        error = np.concatenate([error, error])
+        offset = offsets[name] + Interval.point(k) * offsets["f"]
+        sums = affine(both, x, Interval(offset.low.ravel(), offset.high.ravel())) + Interval(-error, error)
+        high, low = (end.reshape(2, *size.shape)[:, :, None] for end in (sums.high, -sums.low))
+        # the bound of sign z has the multiplier sign k: one that is not negative is of the lower edge
+        of_lower, of_upper = size[:, None] * lower, size[:, None] * upper
+        reach = np.abs(size).max(axis=0) * np.maximum(np.abs(lower[0]), np.abs(upper[-1]))
+        for side, (support, other) in enumerate(((high[0], high[1]), (low[1], low[0]))):
+            bound = np.fmin.reduce(np.fmin(support - of_lower, other + of_upper))  # no number is no bound
+            largest = np.where(np.isfinite(support), np.abs(support), 0.0)
+            largest = np.maximum(largest, np.where(np.isfinite(other), np.abs(other), 0.0)).max(axis=(0, 1))
+            best[side] = np.fmin(best[side], _up(bound + (8.0 * EPS * (largest + reach) + TINY)))  # of both roundings
     return best[0], best[1]

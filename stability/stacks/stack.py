@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.gated.bounds import invariant_box
+from stability.gated.bounds import invariant_box, round_cost
 from stability.gated.cell import GatedCell
 from stability.systems import DrivenSystem, PairwiseSystem
 from stability.systems.parts import as_part, part_phrase
@@ -18,6 +18,8 @@ from stability.wire import subject
 
 Array = np.ndarray
 Layer = DrivenSystem | GatedCell | PairwiseSystem
+_ROUNDS = 1e10
+"""Operations for the box of what a gated layer puts out: some seconds, for a thousand units two rounds of bounds."""
 
 
 @subject("cascade")
@@ -173,7 +175,9 @@ def _refuse_two_boxes(lowest: Sequence[Layer]) -> None:
 
 def _output_box(layer: Layer) -> tuple[Array, Array]:
     """A box ``(m,)``, ``(m,)`` that a layer's outputs stay in from the first step on; its ends may be infinite."""
-    box = invariant_box(layer) if isinstance(layer, GatedCell) else None
+    box = None
+    if isinstance(layer, GatedCell):
+        box = invariant_box(layer, sweeps=int(min(max(_ROUNDS / round_cost(layer), 1), 100)))
     return layer.output_box() if box is None else (layer.output(box.low), layer.output(box.high))
 
 

@@ -7,6 +7,10 @@ place where time can run out is visited, on any machine, however slow.
 from __future__ import annotations
 
 import math
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +88,23 @@ def small_cell(gain: float, **box: float) -> GatedCell:
     return GatedCell("gru", [[0.5], [0.0], [0.2]], [[gain], [-2.0 * gain], [2.0 * gain]], **box)
 
 
+def lstm(m: int = 3, gain: float = 0.3) -> GatedCell:
+    rng = np.random.default_rng(m)
+    w_ih, w_hh = gain * rng.normal(size=(4 * m, 2)), gain / m**0.5 * rng.normal(size=(4 * m, m))
+    return GatedCell("lstm", w_ih, w_hh, input_low=-1.0, input_high=1.0)
+
+
+def rectified(m: int = 3, gain: float = 0.3) -> DrivenSystem:
+    W = gain / m**0.5 * np.random.default_rng(m).normal(size=(m, m))
+    return DrivenSystem(LureSystem(0 * W, np.eye(m), W, dt=1.0), "relu", np.ones((m, 2)), np.ones(m))
+
+
+def running(m: int = 3, gain: float = 2.0) -> DrivenSystem:
+    W = gain / m**0.5 * np.random.default_rng(m).normal(size=(m, m))
+    return DrivenSystem(LureSystem.recurrent(-np.eye(m), W), "tanh", np.ones((m, 2)), np.ones(m))
+
+
+BOX = {"input_box": (-0.1, 0.1), "refute": False}
 CALLS = {
     "certify a flow": lambda t: certify(system(), refute=False, time_limit=t),
     "certify a network": lambda t: certify(network(), refute=False, time_limit=t),
@@ -93,6 +114,9 @@ CALLS = {
     "certify by an SDP": lambda t: certify(system(2), criterion="multiplier", solver="cvxpy", tol=1e-2, time_limit=t),
     "certify a cell": lambda t: certify(cell(), refute=False, time_limit=t),
     "certify a stack": lambda t: certify(stack(), refute=False, time_limit=t),
+    "certify an LSTM": lambda t: certify(lstm(), refute=False, time_limit=t),
+    "certify in a box": lambda t: certify(rectified(gain=3.0), **BOX, time_limit=t),
+    "certify a flow in a box": lambda t: certify(running(), **BOX, time_limit=t),
     "circle": lambda t: circle_criterion(system(), time_limit=t),
     "circle by an SDP": lambda t: circle_criterion(system(2, 0.3), method="lmi", time_limit=t),
     "bounded real": lambda t: bounded_real_lmi([[-2.0]], [[1.0]], [[1.0]], time_limit=t),
@@ -219,3 +243,45 @@ def test_a_file_tells_what_was_cut(countdown, tmp_path: Path):
     again = Certificate.load(certificate.save(tmp_path / "c.json"))
     assert again.meta["cut"] == certificate.meta["cut"]
     assert set(again.meta["cut"]) <= {"theorem1", "circle", "kyp", "multiplier", "further claims", "slower rates"}
+
+
+LARGE = {
+    "LSTM": lambda m: lstm(m, 0.2),
+    "GRU": lambda m: GatedCell("gru", *(0.01 * np.ones((3 * m, k)) for k in (2, m)), input_low=-1.0, input_high=1.0),
+    "stack of LSTM": lambda m: LayerStack([lstm(m), GatedCell("lstm", *2 * [0.2 / m**0.5 * np.ones((4 * m, m))])]),
+    "ReLU": rectified,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_a_thousand_units_end_in_time(name):
+    """The searches for boxes and sets of states ask for the time that a round of theirs takes."""
+    subject = LARGE[name](1000)
+    started = time.monotonic()
+    certificate = certify(subject, input_box=(-0.5, 0.5), time_limit=4.0)
+    assert certificate.verdict is Verdict.CERTIFIED or certificate.meta["cut"]
+    assert time.monotonic() - started < 3 * 4.0  # twice that is for what else runs on the machine
+
+
+INTERRUPTED = """
+import numpy as np
+from stability import certify
+from stability.gated.cell import GatedCell
+w = np.random.default_rng(0).normal(size=(4000, 1002))
+cell = GatedCell("lstm", 0.2 * w[:, :2], 0.006 * w[:, 2:], input_low=-1.0, input_high=1.0)
+print("begun", flush=True)
+certify(cell)
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_search_of_a_box():
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        time.sleep(2.0)
+        run.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        assert b"KeyboardInterrupt" in run.communicate(timeout=60)[1]
+    assert time.monotonic() - started < 10.0
