@@ -1,10 +1,10 @@
-"""Names from outside, made fit to be shown: nothing invisible, nothing that steers a terminal, not too long."""
+"""Names made fit to be shown: from outside, nothing invisible, nothing that steers a terminal; of claims, in words."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -133,3 +133,23 @@ def shorten(text: str, room: int) -> str:
             break
         head, tail = (head + side, tail) if turn % 2 == 0 else (head, side + tail)
     return f"{head}…{tail}"
+
+
+def claim_name(name: str, beside: Collection[str]) -> str:
+    """A claim's name in words: of two about contraction in one certificate each says which inputs it is about.
+
+    Args:
+        name: of the claim.
+        beside: names of all claims of the certificate.
+
+    Example:
+        >>> claim_name("equilibrium_in_box", ()), claim_name("contraction", {"bounded"})
+        ('equilibrium in box', 'contraction')
+        >>> claim_name("contraction", {"driven_contraction"}), claim_name("driven_contraction", ())
+        ('contraction under every input', 'contraction under inputs in a box')
+    """
+    if name == "driven_contraction":
+        return "contraction under inputs in a box"
+    if name == "contraction" and "driven_contraction" in beside:
+        return "contraction under every input"
+    return name.replace("_", " ")

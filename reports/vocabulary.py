@@ -9,6 +9,7 @@ from stability.statements import at_most
 
 from .boxes import interval
 from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word
+from .names import claim_name
 
 CRITERIA = {
     "theorem1a": "Theorem 1 (a) of the Lipschitz RNN paper: the linear part outweighs the recurrent weights",
@@ -318,11 +319,12 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
             f"proved: {_starting(found, discrete)} any two trajectories approach each other under {where}: "
             f"{rate(found['rate'], discrete)}"
         )
-    else:
-        text = {
-            "implied": "proved as well: the claim is about every input",
-            "refuted": "not stable either: the input of the counter-example lies in the range of the data",
-        }.get(str(found["answer"]), f"open: no proof was found for {where}{why}")
+        unit, label = time_unit(discrete), "for inputs like the data"
+        return (label, text), *((f"{name}, {label}", fact) for name, fact in _forgetting(found, unit))
+    text = {
+        "implied": "proved as well: the claim is about every input",
+        "refuted": "not stable either: the input of the counter-example lies in the range of the data",
+    }.get(str(found["answer"]), f"open: no proof was found for {where}{why}")
     return (("for inputs like the data", text),)
 
 
@@ -385,7 +387,9 @@ def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:
     if summary is None:
         return ()
     words = {"certified": "proved", "refuted": "refuted", "inconclusive": "open", "replayed": "seen, not proved"}
+    names = {str(c["name"]) for c in summary.get("claims", ())}
+    names |= {"driven_contraction"} if summary.get("driven") else set()
     return tuple(
-        (str(c["name"]), words.get(str(state(c)), verdict_word(c["verdict"])), str(c["statement"]))
+        (claim_name(str(c["name"]), names), words.get(str(state(c)), verdict_word(c["verdict"])), str(c["statement"]))
         for c in summary.get("claims", ())
     )

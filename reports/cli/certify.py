@@ -42,7 +42,8 @@ def certify(
         list[str],
         typer.Argument(
             help="Run directory, .safetensors, state dict (.safetensors, .pt), .npz with A and W, .onnx, "
-            "or package.module:factory; MODEL#part takes one recurrent part. Of several models, a line each.",
+            "or package.module:factory (FILE.py:factory); MODEL#part takes one recurrent part. "
+            "Of several models, a line each.",
             metavar="MODEL...",
         ),
     ],
@@ -325,7 +326,7 @@ def screen(
     claims = weaker(summary)
     if claims:
         lines += ["", "  further claims"]
-        lines += [wrap(f"{name.replace('_', ' ')}: {answer}. {statement}", 4, 2) for name, answer, statement in claims]
+        lines += [wrap(f"{name}: {answer}. {statement}", 4, 2) for name, answer, statement in claims]
     if opinions is not None:
         lines += ["", "  second opinions: the criteria as semidefinite programs, by cvxpy"]
         grid = table(SHORT, [opinion_cells(o) for o in opinions["opinions"]], right=NUMERIC, most=24)

@@ -98,8 +98,10 @@ def checked(low: Any, high: Any) -> tuple[Any, Any]:
     import numpy as np  # loaded where a box is stated
 
     least, most = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
-    if not (np.isfinite(least).all() and np.isfinite(most).all() and (least <= most).all()):
-        shown = f"{low:g} {high:g}" if least.ndim == 0 else "others"
+    good = np.isfinite(least) & np.isfinite(most) & (least <= most)
+    if not good.all():
+        row = int(np.argmin(good))
+        shown = f"{low:g} {high:g}" if least.ndim == 0 else f"{least[row]:g} {most[row]:g} of input {row + 1}"
         raise ConfigurationError(f"an input box needs finite ends, LOW <= HIGH, got {shown}")
     return (float(low), float(high)) if least.ndim == 0 else (least, most)
 

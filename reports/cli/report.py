@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from stability.errors import ConfigurationError, StabilityError, UnsupportedError
+from stability.foreign import names_code
 from stability.storage.artifacts import STEPS
 
 from ..formatting import duration, metric, verdict_word
@@ -192,9 +193,9 @@ def _to_train(names: tuple[str, ...], task: tuple[str, dict[str, Any]]) -> tuple
     """
     from ...analysis.campaign.campaign import Given
     from ...analysis.campaign.labels import names_for, titles_for
-    from ...models.factories import is_factory, registered_layer
+    from ...models.factories import registered_layer
 
-    called = {name: registered_layer(name) if is_factory(name) else name for name in names}
+    called = {name: registered_layer(name) if names_code(name) else name for name in names}
     trained = [layer for layer in called.values() if layer is not None]
     if len(set(trained)) < len(trained):
         raise ConfigurationError(f"--models names a layer twice: {', '.join(trained)}")
@@ -234,7 +235,7 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
     from ..page.trainings import verdict_counts
     from ..stored.collect import collect
     from ..stored.reasons import missing, model_advice
-    from ..vocabulary import notes, reason
+    from ..vocabulary import like_data, notes, reason
 
     result = collect(page.parent)
     lost = {**result.failed, **failed}
@@ -247,6 +248,7 @@ def _finish(page: Path, failed: dict[str, str], output: Output) -> None:
         if m.trainings.several:
             lines.append(f"  {len(m.trainings.runs)} trainings: {verdict_counts(m)}")
         lines += [f"  {note}" for note in notes(m.certificate, box_note(m.analysis))]
+        lines += [f"  {label}: {text}" for label, text in like_data(m.certificate, m.is_discrete)]
         lines += [f"  {hint}: {command}" for hint, command in model_advice(m, base)]
         none = (STEPS["margin"],)  # what a model without a proof cannot have was not left out
         lines += [

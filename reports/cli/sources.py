@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
+from stability.foreign import names_code
 
 
 def open_subject(
@@ -136,5 +137,8 @@ def there(name: str) -> None:
         if path.is_file() and path.stat().st_size == 0:
             raise FileFormatError(f"{name} is empty")
         return
-    if ":" not in name or name.startswith((".", "/")):
+    if not names_code(name):
         raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
+    code = name.partition(":")[0]
+    if code.endswith(".py") and not os.path.isfile(code):
+        raise FileFormatError(f"there is no file {code}")

@@ -20,7 +20,7 @@ from pathlib import Path
 import typer
 
 from stability.errors import StabilityError
-from stability.foreign import WATCHERS
+from stability.foreign import WATCHERS, names_code
 
 from ..cli import console
 from ..names import printable
@@ -37,7 +37,7 @@ def needs_a_watcher(arguments: Sequence[str]) -> bool:
     """Whether a word of the command line is ``package.module:factory``, and this system can watch over it."""
     able = hasattr(os, "fork") and hasattr(signal, "sigtimedwait")
     return able and any(
-        ":" in word and "://" not in word and not word.startswith(("-", ".", "/")) and not os.path.exists(word)
+        names_code(word) and "://" not in word and not word.startswith("-") and not os.path.exists(word)
         for word in arguments
     )
 

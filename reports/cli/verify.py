@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..names import printable
+from ..names import claim_name, printable
 from .gate import Gate, verify_each
 from .options import Output, choice
 
@@ -114,9 +114,10 @@ def _text(path: Path, result: Verification) -> str:
     for name, text in facts:
         if text is not None:
             lines.append(textwrap.fill(f"{name:<11}{text}", width, initial_indent="  ", subsequent_indent=" " * 13))
+    names = {c.claim for c in result.checks}
     for c in result.checks:
         mark = "✓" if c.valid else "✗"
-        text = f"{mark} {c.claim.replace('_', ' ')} {c.verdict}: {c.reason}"
+        text = f"{mark} {claim_name(c.claim, names)} {c.verdict}: {c.reason}"
         lines.append(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    "))
         if c.valid and c.evidence == "proved" and c.statement != result.statement:
             lines.append(textwrap.fill(c.statement, width, initial_indent="      ", subsequent_indent="      "))

@@ -84,8 +84,13 @@ def _accuracy(model: ModelRecord) -> str:
 
 def _answer(model: ModelRecord) -> Cell:
     mark = PROVED if model.state in ("certified", "refuted") else ""
+    inside = (model.certificate or {}).get("like_data") or {}
+    proved = model.state == "refuted" and inside.get("answer") == "certified"
+    both = "; for inputs like the data: proved" if proved else ""
     return Cell(
-        f"{verdict_sign(model.state)} {verdict_word(model.state)}", TONES.get(str(model.state), "quiet"), mark=mark
+        f"{verdict_sign(model.state)} {verdict_word(model.state)}{both}",
+        TONES.get(str(model.state), "quiet"),
+        mark=mark,
     )
 
 

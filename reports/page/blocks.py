@@ -45,7 +45,7 @@ def block(model: ModelRecord, total: int) -> dict[str, Any]:
     panels = pictures(model)
     facts = [
         *((label, value, PROVED) for label, value in meaning(model.certificate, model.is_discrete, model.length)),
-        *((label, value, _mark(value)) for label, value in like_data(model.certificate, model.is_discrete)),
+        *_inside(model),
         *((label, value, PROVED) for label, value in _margins(model)),
         *((label, value, "") for label, value in _no_margin(model)),
         *((label, value, MEASURED) for label, value in unstable(model)),
@@ -70,6 +70,12 @@ def block(model: ModelRecord, total: int) -> dict[str, Any]:
         "kept": any(PROVED in p.marks for p in panels),
         "files": _files(model),
     }
+
+
+def _inside(model: ModelRecord) -> list[tuple[str, str, str]]:
+    """The verdict for inputs like the data, and what follows from it where that is a proof."""
+    facts = like_data(model.certificate, model.is_discrete)
+    return [(label, value, PROVED if k else _mark(value)) for k, (label, value) in enumerate(facts)]
 
 
 def _mark(said: str) -> str:
@@ -102,8 +108,9 @@ def _no_margin(model: ModelRecord) -> list[tuple[str, str]]:
         return []
     if model.state == "certified":
         return [("stability margin", f"none: {NO_SLOPES}")] if model.step("margin")["reason"] == NO_SLOPES else []
-    found = "it is refuted" if model.state == "refuted" else "stability is not proved of this model"
-    return [("stability margin", f"none: it would say how far a proof of stability is from failing, and {found}")]
+    found = "that claim is refuted" if model.state == "refuted" else "there is none of this model"
+    text = f"none: it would say how far a proof of stability under every input is from failing, and {found}"
+    return [("stability margin", text)]
 
 
 def _files(model: ModelRecord) -> tuple[Table, ...]:

@@ -151,7 +151,7 @@ def footer(digest: str) -> str:
         >>> footer("ab" * 32)[:32]
         '@page { @bottom-left { content: '
     """
-    look = "font: 8pt sans-serif; color: #444;"
+    look = "font: 8pt sans-serif; font-variant-ligatures: none; color: #444;"  # a digest is copied letter by letter
     left = f'@bottom-left {{ content: "report.json, SHA-256 {digest}"; {look} }}'
     return f'@page {{ {left} @bottom-right {{ content: counter(page) " / " counter(pages); {look} }} }}\n'
 

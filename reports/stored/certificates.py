@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stability.certificate import Certificate, Verdict
+from stability.certificate import Certificate, Claim, Verdict
 from stability.errors import StabilityError
 from stability.gated.cell import GatedCell
 from stability.recovery import first_step, settling
@@ -78,10 +78,17 @@ def view(certificate: Certificate, size: float = 1.0, tol: float = 1e-3) -> dict
     more["driven"] = _driven(certificate)
     limits = [c.value for c in certificate.claims if c.name == "rate_limit" and c.verdict is Verdict.CERTIFIED]
     more["rate_limit"] = max((v for v in limits if v is not None), default=None)
-    more["like_data"] = _like_data(certificate, summary["meta"].get("like_data"))
-    forgets = {"recovery": certificate.recovery_time(size, tol), "memory": certificate.memory_horizon(tol)}
-    more |= {name: None if found is None else found.to_dict() for name, found in forgets.items()}
-    return {**summary, "pairs": [list(p) for p in proved], **more}
+    more["like_data"] = _like_data(certificate, summary["meta"].get("like_data"), size, tol)
+    return {**summary, "pairs": [list(p) for p in proved], **more, **_forgets(certificate, size, tol)}
+
+
+def _forgets(certificate: Certificate, size: float, tol: float, claim: Claim | None = None) -> dict[str, Any]:
+    """When a disturbance is forgotten, and how many inputs determine the state, by one of the claims."""
+    found = {
+        "recovery": certificate.recovery_time(size, tol, claim=claim),
+        "memory": certificate.memory_horizon(tol, claim=claim),
+    }
+    return {name: None if value is None else value.to_dict() for name, value in found.items()}
 
 
 def _driven(certificate: Certificate) -> dict[str, Any] | None:
@@ -94,7 +101,7 @@ def _driven(certificate: Certificate) -> dict[str, Any] | None:
     return {"low": low, "high": high, "since": first_step(claim), "settling": settling(claim)}
 
 
-def _like_data(certificate: Certificate, asked: Any) -> dict[str, Any] | None:
+def _like_data(certificate: Certificate, asked: Any, size: float, tol: float) -> dict[str, Any] | None:
     """The second verdict: of the same network under inputs in the range of its data and a margin."""
     if not isinstance(asked, dict):
         return None
@@ -107,7 +114,7 @@ def _like_data(certificate: Certificate, asked: Any) -> dict[str, Any] | None:
         data = claim.proof.data
         more = {"rate": claim.value, "overshoot": data["overshoot"], "since": first_step(claim)}
         more["settling"] = settling(claim)
-        return {**found, "answer": "certified", **more}
+        return {**found, "answer": "certified", **more, **_forgets(certificate, size, tol, claim)}
     if certificate.verdict is Verdict.REFUTED and witness.get("input_in_data_range") is True:
         return {**found, "answer": "refuted"}
     return {**found, "answer": "open"}

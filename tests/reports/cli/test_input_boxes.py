@@ -349,3 +349,24 @@ def test_a_box_for_several_parts_at_once_says_how_to_name_one(nets, name, why, c
     said = capsys.readouterr().err
     assert why in said
     assert said.count("\n") == 1
+
+
+def test_the_range_of_data_counts_no_padding_and_keeps_a_feature_that_never_moves():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-0.3, 0.3, size=(20, 6, 3)).astype(np.float32)
+    x[..., 2] = 0.25
+    lengths = np.where(np.arange(20) % 2, 6, 3)
+    x[::2, 3:] = 7.0
+    low, high = data_range(task_from_arrays(x, np.arange(20) % 2, name="padded", lengths=lengths))
+    assert (-0.3 <= low < -0.2, 0.25 <= high <= 0.3) == (True, True)
+
+
+def test_a_box_that_is_none_names_its_row(tmp_path: Path):
+    file = tmp_path / "box.txt"
+    for second, words in (("0.2 nan", "0.2 nan of input 2"), ("1 -1", "1 -1 of input 2")):
+        file.write_text(f"-1 1\n{second}\n0 0\n")
+        with pytest.raises(ConfigurationError, match=words):
+            read_box(str(file))
+    file.write_text("-1,1\n0.5,0.5\n")
+    low, high = read_box(str(file))
+    assert (low.tolist(), high.tolist()) == ([-1.0, 0.5], [1.0, 0.5])

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from stability.analysis.campaign.budgets import AnalysisSettings
+from stability.analysis.campaign.steps.certificate import like_data
 from stability.analysis.campaign.steps.margin import _margin_step
 from stability.analysis.campaign.work import Work
 from stability.certificate import Certificate
 from stability.certify import certify
 from stability.reports.page.blocks import block
+from stability.reports.page.marks import PROVED
 from stability.reports.stored.collect import read_model
-from stability.systems import LureSystem
+from stability.systems import DrivenSystem, LureSystem
 
 
 @pytest.fixture
@@ -66,3 +68,15 @@ def test_factors_of_something_else_are_not_shown(folder: Path, change: str) -> N
         other.save(folder / f"margin_{name}.json")
     assert name not in read_model(folder).margins
     assert "gain_destabilising" in read_model(folder).margins
+
+
+def test_what_is_proved_for_inputs_like_the_data_is_marked_so(tmp_path: Path) -> None:
+    latch = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
+    for seen, marks in (((-0.2, 0.2), [PROVED] * 3), ((-4.0, 4.0), [""])):
+        found = like_data(certify(latch, rate="any", input_range=seen), seen)
+        found.save(tmp_path / "certificate.json")
+        (tmp_path / "analysis.json").write_text(json.dumps({"title": "latch", "discrete": True, "steps": {}}))
+        facts = block(read_model(tmp_path), 1)["facts"]
+        assert [mark for label, _, mark in facts if "like the data" in label] == marks
+    certify(LureSystem([[0.5]], [[0.0]], [[0.0]], dt=1.0)).save(tmp_path / "certificate.json")
+    assert not [label for label, *_ in block(read_model(tmp_path), 1)["facts"] if "like the data" in label]
