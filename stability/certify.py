@@ -14,7 +14,7 @@ import numpy as np
 
 from stability.certificate import Certificate, Claim, Finding, Verdict
 from stability.claims.contraction import contraction_claim, open_claim, overshoot_of
-from stability.claims.further import further_claims
+from stability.claims.further import further_claims, stack_ends
 from stability.claims.residual import residual_claim
 from stability.claims.stack import layer_findings, stack_claim
 from stability.criteria.interval import gated_findings, gated_proof
@@ -148,6 +148,8 @@ def certify(
         certificate = _certify(target, question, own)
         if input_box is not None and takes_box(target):
             certificate = _in_box(certificate, input_box, question)
+        if input_box is not None and isinstance(target, LayerStack) and rate != "any":
+            certificate = stack_ends(certificate, checked_range(input_box, target.inputs, "input_box"), deadline)
     meta = {**certificate.meta, **deadline.meta}
     if target.part:
         meta["part"] = target.part

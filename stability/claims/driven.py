@@ -132,7 +132,7 @@ def _searched(
     whole: DrivenSystem | LayerStack, low: Array, high: Array, rate: Rate, tol: float, deadline: Deadline
 ) -> tuple[Claim, Finding]:
     subject = skewed(whole) if isinstance(whole, LayerStack) else whole
-    first = subject if isinstance(subject, str) else no_tube(subject) or _first_box(subject, low, high, deadline)
+    first = subject if isinstance(subject, str) else no_tube(subject) or first_box(subject, low, high, deadline)
     if isinstance(first, str) or isinstance(subject, str):
         return _open(whole, str(first))
     if isinstance(whole, LayerStack) and first["share"]:
@@ -140,7 +140,7 @@ def _searched(
             whole, f"of stacks this is proved where the activation has a bound, which {subject.activation} has not"
         )
     margin, width, best, made = None, math.inf, None, {}
-    for sets in _narrowed(subject, low, high, first, deadline):
+    for sets in narrowed(subject, low, high, first, deadline):
         width, made = sets.width, sets.data
         try:
             inner = slopes_on(subject, sets.low, sets.high)
@@ -171,7 +171,7 @@ def _open(
     return claim, Finding("driven", False, margin, why, witness=sets or {})
 
 
-def _first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
+def first_box(subject: DrivenSystem, low: Array, high: Array, deadline: Deadline) -> dict[str, Any] | str:
     """Half widths ``r`` of a box that no step leaves, and ``q`` with ``|A| r <= q r``; or those of the box around an
     ellipsoid ``Y``; or why there is none.
     """
@@ -249,7 +249,7 @@ class _Sets:
         return float(np.mean(self.high - self.low))
 
 
-def _narrowed(
+def narrowed(
     subject: DrivenSystem, low: Array, high: Array, first: Mapping[str, Any], deadline: Deadline
 ) -> Iterator[_Sets]:
     """Bounds that become narrower from one to the next, until they do not."""

@@ -62,7 +62,7 @@ def claims_in_box(
         return out
     if network.is_discrete:
         more = {"levels": len(subject.layers)} if isinstance(subject, LayerStack) else {}
-        ends = _ends(subject, network, f"{kind}_bounds", {key: data[key] for key in SETS if key in data}, more)
+        ends = ends_of_sets(subject, network, f"{kind}_bounds", {key: data[key] for key in SETS if key in data}, more)
     else:
         with np.errstate(all="ignore"):
             ends = flow_ends(network, {key: data[key] for key in FLOW_SETS})
@@ -70,9 +70,10 @@ def claims_in_box(
     return out if ends is None or ends.value is None or ends.value >= 2.0 * ball else (*out, ends)
 
 
-def _ends(
+def ends_of_sets(
     subject: Any, network: DrivenSystem, kind: str, data: Mapping[str, Any], more: Mapping[str, Any]
 ) -> Claim | None:
+    """The claim ``bounded_in_box`` of a map from the data of its sets, or ``None`` where its rule refuses it."""
     with np.errstate(all="ignore"):
         try:
             least, most = Absorbed.of(data).enclosed(network).states

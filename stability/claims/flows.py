@@ -58,7 +58,7 @@ def flow_contraction(
     why = no_flow_sets(subject)
     if why is not None:
         return None, Finding("driven", False, None, why)
-    found = _ellipsoids(subject, low, high, deadline)
+    found = flow_sets(subject, low, high, deadline)
     if found is None:
         words = "no set of states is known that every trajectory enters: the linear part is not stable by itself"
         words = "the time limit came first" if deadline.cut else words
@@ -95,7 +95,7 @@ def flow_ends(subject: DrivenSystem, data: Mapping[str, Any]) -> Claim | None:
     return accepted(subject, "flow_bounds", {**data, **ends})
 
 
-def _ellipsoids(
+def flow_sets(
     subject: DrivenSystem, low: Array, high: Array, deadline: Deadline
 ) -> tuple[dict[str, Any], Ranges] | None:
     """Ellipsoids as long as they shrink; ``None`` where there is not even the first."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from stability.certificate import Claim, Verdict
+from stability.certificate import Certificate, Claim, Verdict
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.contraction import calmer_claims
 from stability.claims.gain import norm_gain, stack_norm_gain
@@ -15,6 +16,7 @@ from stability.claims.regional import regional
 from stability.claims.residual import residual_norm_gain
 from stability.claims.stack import stack_equilibrium
 from stability.gated.cell import GatedCell
+from stability.refute.inputs import InputRange
 from stability.solve.deadline import Deadline
 from stability.solve.rates import Rate
 from stability.stacks.residual import ResidualStack
@@ -34,6 +36,7 @@ _FURTHER: tuple[tuple[Callable[[Any, Claim, Deadline], Claim | None], tuple[type
     (lambda subject, main, limit: stack_norm_gain(subject), (LayerStack,), False),
     (lambda subject, main, limit: residual_norm_gain(subject, main), (ResidualStack,), False),
     (lambda subject, main, limit: stack_equilibrium(subject, main), (LayerStack,), False),
+    (lambda subject, main, limit: _ends(subject, limit), (LayerStack,), False),
     (lambda subject, main, limit: _limit(subject, main, limit), (*_ANY, GatedCell, LayerStack), False),
     (lambda subject, main, limit: regional(subject, time_limit=limit), _NETWORKS, True),
 )
@@ -47,6 +50,37 @@ def _limit(subject: Any, main: Claim, deadline: Deadline) -> Claim | None:
     from stability.claims.limit import rate_limit
 
     return rate_limit(subject, time_limit=deadline)
+
+
+def _ends(subject: LayerStack, deadline: Deadline) -> Claim | None:
+    """Where a stack ends whose inputs have a box."""
+    first = subject.layers[0]
+    if first.input_low is None or first.input_high is None or subject.directions != 1:
+        return None
+    from stability.claims.stack_ends import stack_bounds
+
+    return stack_bounds(subject, first.input_low, first.input_high, time_limit=deadline)
+
+
+def stack_ends(found: Certificate, box: InputRange, deadline: Deadline) -> Certificate:
+    """A stack's certificate with where it ends under inputs in a box, layer by layer, where nothing else says it.
+
+    Args:
+        found: of the stack; with the box in the subject the claim is one of the further ones.
+        box: of inputs.
+        deadline: asked before.
+
+    Returns:
+        The certificate, with the claim ``bounded_in_box`` where there is one.
+    """
+    known = found.subject.layers[0].input_low is not None or any(c.name == "bounded_in_box" for c in found.claims)
+    if known or deadline.stops("bounds in the box"):
+        return found
+    from stability.claims.stack_ends import stack_bounds
+
+    claim = stack_bounds(found.subject, box.low, box.high, time_limit=deadline)
+    meta = {**found.meta, "input_box": [box.low.tolist(), box.high.tolist()]}
+    return found if claim is None else replace(found, claims=(*found.claims, claim), meta=meta)
 
 
 def further_claims(subject: Any, main: Claim, *, rate: Rate, deadline: Deadline) -> tuple[Claim, ...]:

@@ -35,6 +35,7 @@ _KINDS = {
     "slope_sequence": "slope_sequence slope_sequence_rate orbit_rate",
     "stack_contraction": "cascade cascade_equilibrium",
     "stack_driven": "stack_driven stack_driven_equilibrium stack_driven_bounds",
+    "stack_ends": "cascade_bounds",
     "stack_gain": "stack_gain",
     "stack_orbits": "stack_orbits stack_unstable",
     "stack_witness": "cascade_layer merged_stack",

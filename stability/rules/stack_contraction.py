@@ -37,6 +37,8 @@ CONTRACTING = ("multiplier_lmi", "interval_lmi", "interval_jacobian", "pair_norm
 """The proofs that state a norm in which a layer contracts."""
 GAINS = ("gain_lmi", "norm_gain")
 """The proofs that state a gain."""
+BOUNDS = ("driven_bounds", "gated_bounds", "flow_bounds")
+"""The proofs that state where a layer ends under inputs in a box; their ``rate`` is the box's diagonal."""
 GROW = 1.0 + 1e-9
 """Covers the roundings in the few products, sums and roots of an overshoot or a gain, once, at its end."""
 
@@ -72,7 +74,7 @@ def part_problem(packed: Any) -> str | None:
 
 def layer_claim(layer: Layer, packed: Any) -> Claim:
     """The claim that a packed proof supports, in its rule's words; the rule has yet to check it."""
-    name = "gain" if packed["kind"] in GAINS else "contraction"
+    name = "gain" if packed["kind"] in GAINS else "bounded_in_box" if packed["kind"] in BOUNDS else "contraction"
     return propose(layer, packed["kind"], packed["data"], name=name, value=packed["rate"])
 
 
@@ -301,7 +303,9 @@ def require_parts(parts: Sequence[Any], layers: Sequence[Any]) -> None:
     require(len(parts) == count, f"the proof must hold one part for each of the {count} layers")
 
 
-def proved_layers(layers: Sequence[Any], parts: Sequence[Any], kinds: tuple[str, ...], nothing: str) -> list[Claim]:
+def proved_layers(
+    layers: Sequence[Any], parts: Sequence[Any], kinds: tuple[str, ...], nothing: str, first: int = 0
+) -> list[Claim]:
     """The layers' claims, each proved by its own rule.
 
     Args:
@@ -309,13 +313,14 @@ def proved_layers(layers: Sequence[Any], parts: Sequence[Any], kinds: tuple[str,
         parts: one packed proof a layer.
         kinds: of proofs that are admitted.
         nothing: what no other kind of proof shows: ``layer is proved to contract``.
+        first: the number of the first of these layers.
 
     Raises:
         Refused: another number of parts than of layers, or one that is no such proof.
     """
     require_parts(parts, layers)
     claims: list[Claim] = []
-    for k, (layer, part) in enumerate(zip(layers, parts)):
+    for k, (layer, part) in enumerate(zip(layers, parts), first):
         problem = part_problem(part)
         require(problem is None, f"layer {k}: {problem}")
         require(part["kind"] in kinds, f"layer {k}: no {nothing} by a {part['kind'][:60]}")

@@ -15,6 +15,7 @@ from stability.claims.driven import driven_contraction
 from stability.claims.driven_ends import claims_in_box
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
+from stability.claims.stack_ends import stack_bounds
 from stability.criteria.interval import gated_proof, interval_lmi_criterion
 from stability.gains.lure import incremental_gain
 from stability.gains.stack import stack_gain
@@ -134,6 +135,11 @@ def latch_of_tanh_map(read: float) -> DrivenSystem:
     return DrivenSystem(LureSystem([[0.0]], [[1.0]], [[2.0]], dt=1.0), "tanh", [[read]], [3.0])
 
 
+def network_of_one() -> DrivenSystem:
+    """``h+ = tanh(0.5 h + 0.3 u + 0.1)``: it is in its box from a step on, wherever it starts."""
+    return DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[0.3]], [0.1])
+
+
 @functools.cache
 def specimens() -> dict[str, Specimen]:
     """One of every kind, by name; each is accepted by its rule."""
@@ -189,6 +195,14 @@ def specimens() -> dict[str, Specimen]:
     out["equilibrium of a stack"], out["limit of rates of a stack"] = (
         (layered, more[name]) for name in ("equilibrium", "rate_limit")
     )
+    mixed = LayerStack(
+        [latch_of_tanh_map(0.5), GatedCell("lstm", np.full((4, 1), 0.2), np.full((4, 1), 0.1)), network_of_one()]
+    )
+    out["bounds of a stack, layer by layer"] = mixed, stack_bounds(mixed, np.full(1, -0.2), np.full(1, 0.2))
+    plain = LayerStack([network_map(), plain_map()])
+    out["bounds of a stack of networks"] = plain, stack_bounds(plain, np.full(2, -0.2), np.full(2, 0.2))
+    eddies = LayerStack([eddy, eddy])
+    out["bounds of a stack of flows"] = eddies, stack_bounds(eddies, np.full(2, -0.1), np.full(2, 0.1))
     out["ball of a spiral"] = spin, bounded(spin)
     cell = small_cell("lstm", 3)
     made = gated_proof(cell, [interval_lmi_criterion(cell)])

@@ -31,6 +31,7 @@ IDENTITY = DrivenSystem(LINEAR, "identity", np.zeros((0, 2)), F=np.eye(2))
 MAP = network_map()
 GRU, LSTM, FREE = small_cell("gru"), small_cell("lstm", box=0.5), small_cell("gru", box=None)
 ODD = GatedCell("gru", np.zeros((3, 2)), np.zeros((3, 1)), input_low=[-1.0, 0.0], input_high=[1.0, 0.5])
+DEEPER = LayerStack([plain_map(), small_cell("lstm", box=None)])
 STACK, DECIDER = LayerStack([plain_map(), FREE]), decider()
 PLAIN = LayerStack([plain_map(), two_levels()])
 FLOWS = LayerStack([NETWORK, NETWORK])
@@ -61,6 +62,7 @@ ELLIPSOIDS = {
     "room": 0.0625,
     "time": 12.34567,
 }
+SIDES = {"low": -np.ones(2), "high": 0.25 * np.ones(2), "layers": []}
 
 CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a flow": (FLOW, "multiplier_lmi", LMI, "contraction", None),
@@ -139,6 +141,15 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     ),
     "where a stack in a box ends": (
         PLAIN, "stack_driven_bounds", {**DRIVEN, "levels": 2, "diagonal": 1.23456}, "bounded_in_box", None,
+    ),
+    "where a stack with a cell ends": (
+        DEEPER, "cascade_bounds", {**SIDES, "diagonal": 1.23456}, "bounded_in_box", None,
+    ),
+    "where a stack of networks ends": (
+        PLAIN, "cascade_bounds", {**SIDES, "diagonal": 1.23456, "since": 62}, "bounded_in_box", None,
+    ),
+    "where a stack of flows ends": (
+        FLOWS, "cascade_bounds", {**SIDES, "diagonal": 1.23456}, "bounded_in_box", None,
     ),
     "one equilibrium of a stack": (STACK, "cascade_equilibrium", LMI, "equilibrium", None),
     "equilibria of a GRU": (GRU, "gated_equilibrium", {**LMI, **BOX}, "equilibrium_in_box", None),
