@@ -133,10 +133,10 @@ class HessianOperator:
     of samples as weights. With one batch the graph of the gradient is kept, so a product costs one backward
     pass. Never touches ``.grad``.
 
-    Memory: the graph of the gradient of one batch. A written-out recurrence keeps ``9 n`` numbers a sequence and time
-    for ``n`` states (``10 n`` with a matrix B), an LSTM ``27 n``, in place of the results of all operations; a product
-    takes as much again for its duration, k at once up to k times that; sequences that begin alike are kept once until
-    they part. Images under a small first filter are kept once for each of its entries.
+    Memory: the graph of the gradient of one batch. A written-out recurrence keeps ``11 n + 2 p`` numbers a sequence and
+    time for ``n`` states and ``p`` inputs (``12 n + 2 p`` with a matrix B), an LSTM ``32 n + 2 p``, in place of the
+    results of all operations; a product takes at most as much again for its duration, k at once up to k times that;
+    sequences that begin alike are kept once until they part. Images under a small first filter are kept once for each of its entries.
 
     Args:
         model: in the mode in which it is to be judged (see :func:`~stability.analysis.guard.untouched`).

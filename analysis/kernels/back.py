@@ -1,12 +1,11 @@
 r"""A step of :math:`\phi(W h + d)` with a linear part, and the recurrence of its gradient backward in time.
 
-The formulas, and what the letters mean, stand in ``lure.py``. What is multiplied is multiplied while it is at hand:
-only the first way back, which products differentiate, is kept for all times.
+The formulas, and what the letters mean, stand in ``lure.py``. A step has one product of matrices; what does not wait
+for the step before is multiplied for all times at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from stability.systems.activations import ACTIVATIONS
 
+from .dense import image
 from .prefixes import Prefixes
 
 LEAK = ACTIVATIONS["leaky_relu"].slope[0]
@@ -47,6 +47,12 @@ def slope_of(activation: str, c: Tensor) -> Tensor:
     return 1.0 - c * c if activation == "tanh" else c * (1.0 - c)
 
 
+def steepness(kind: Map, c: Tensor, has_B: bool) -> Tensor:
+    """``phi'(z)``, times the multiple of the identity that stands for ``B``."""
+    slope = slope_of(kind.activation, c)
+    return slope if has_B or kind.length == 1.0 else slope.mul_(kind.length)
+
+
 def bend_of(activation: str, c: Tensor) -> Tensor | None:
     """``phi''(z)`` as a function of ``c = phi(z)``; ``None`` for zero."""
     if ACTIVATIONS[activation].kinks:
@@ -67,110 +73,21 @@ def stepped_by(kind: Map, M: Tensor, m: int) -> tuple[Tensor, bool]:
     return M, False
 
 
-class Sums:
-    """``sum_t e_t h_{t-1}^T``, ``sum_t lambda_t c_t^T``, ``sum_t delta_t x_t^T``, while what is multiplied is at hand.
-
-    Args:
-        states: ``(rows, n)``.
-        h0: what is before them; ``None`` for zero.
-        channels: ``(rows, m)``.
-        given: ``x``, ``(rows, p)``, where the gradient of the matrix is wanted that it comes in through; or none.
-        wanted: ``M`` and ``B``, whose gradients are wanted; or none.
-        count: directions.
-    """
-
-    def __init__(
-        self,
-        states: Tensor,
-        h0: Tensor | None,
-        channels: Tensor,
-        given: Tensor | None,
-        wanted: Sequence[Tensor | None],
-        count: int,
-    ) -> None:
-        self.states, self.h0, self.channels, self.given = states, h0, channels, given
-        self.by_U = None if given is None else given.new_zeros(count, channels.shape[1], given.shape[1])
-        self.by_M, self.by_B = (None if part is None else part.new_zeros(count, *part.shape) for part in wanted)
-
-    def add(self, tree: Prefixes, t: int, before: Tensor, l: Tensor, delta: Tensor) -> None:
-        """The terms of a time; ``before`` is ``e_t`` on the rows of the time before."""
-        if self.by_U is not None and self.given is not None:
-            self.by_U.flatten(0, 1).addmm_(delta.flatten(1).mT, tree.at(t, self.given))
-        h = tree.at(t - 1, self.states) if t else self.h0
-        if self.by_M is not None and h is not None:
-            self.by_M.flatten(0, 1).addmm_(before.mT, h)
-        if self.by_B is not None:
-            self.by_B.flatten(0, 1).addmm_(l.flatten(1).mT, tree.at(t, self.channels))
-
-
 class Back(NamedTuple):
-    """Of a way back, ``(rows, k, n)``: ``delta``; ``lambda`` and ``B^T lambda``, if they are kept; ``e`` of a time.
+    """Of a way back, by rows and directions: ``e (rows, k, rows of M)``, ``lambda`` and ``B^T lambda``.
 
-    ``later[t]`` is ``e_{t+1}`` on the rows of ``t``, the directions side by side; ``start`` is ``e_1`` on those of
-    ``h_0``, ``first`` its cotangent.
+    ``first`` is the cotangent of ``h_0``, where there is one.
     """
 
-    delta: Tensor
+    e: Tensor
     lam: Tensor
     steep: Tensor
-    later: list[Tensor]
-    start: Tensor
     first: Tensor | None
 
 
-class _Rooms(NamedTuple):
-    """Where a way back writes, time by time: ``delta``, ``e``, ``lambda`` and ``B^T lambda``."""
-
-    delta: Sequence[Tensor]
-    e: Sequence[Tensor]
-    lam: Sequence[Tensor]
-    steep: Sequence[Tensor]
-    kept: tuple[Tensor, Tensor, Tensor]
-
-
-def _rooms(
-    tree: Prefixes, slope: Tensor, k: int, matrices: tuple[bool, Tensor, Tensor | None], kept: bool, asked: bool
-) -> _Rooms:
-    """For all times where ``lambda`` is kept, and ``delta`` where it is asked for, else for two times in turns."""
-    _, M, B = matrices
-    (size, n), m = M.shape, slope.shape[1]
-
-    def room(width: int, all_times: bool = kept) -> tuple[Tensor, Sequence[Tensor]]:
-        if all_times:
-            whole = slope.new_empty(len(slope), k, width)
-            return whole, tree.cut(whole)
-        whole = slope.new_empty(2, max(tree.sizes), k, width)
-        return whole, [whole[t % 2, :size] for t, size in enumerate(tree.sizes)]
-
-    lam, lams = room(n)
-    delta, deltas = room(m, asked or (kept and size == m))
-    es = deltas if size == m else room(size)[1]  # nothing but delta
-    steep, steeps = (lam, lams) if B is None else room(m)
-    return _Rooms(deltas, es, lams, steeps, (delta, lam, steep))
-
-
-def pull(
-    out: Tensor, after: tuple[Tensor, Tensor], before: tuple[Tensor, Tensor] | None, behind: Tensor | None
-) -> None:
-    """Write for rows and directions ``(rows, k, n)`` the sum of one or two products, and ``behind``.
-
-    Args:
-        out: contiguous.
-        after: ``(rows, k m)`` and the matrix ``(m, n)`` that each direction is multiplied with.
-        before: ``(rows, m)`` and the matrices ``(m, k n)`` of all directions.
-        behind: ``(rows, k, n)``.
-    """
-    rows, M = after
-    torch.mm(rows.reshape(-1, len(M)), M, out=out.flatten(0, 1))
-    if before is not None:
-        out.flatten(1).addmm_(*before)
-    if behind is not None:
-        out.add_(behind)
-
-
 def side_by_side(turned: Tensor) -> Tensor:
-    """Matrices ``(k, m, n)`` as one ``(m, k n)``."""
-    return turned.movedim(0, 1).flatten(1).contiguous()
+    """Matrices ``(k, m, n)`` as one ``(k n, m)``, by which rows ``(rows, m)`` are multiplied with all of them."""
+    return turned.mT.flatten(0, 1).contiguous()
 
 
 def way_back(
@@ -179,61 +96,58 @@ def way_back(
     slope: Tensor,
     grads: tuple[Tensor | None, ...],
     matrices: tuple[bool, Tensor, Tensor | None],
-    sums: Sums,
-    also: tuple[Back, Tensor] | None = None,
-    kept: bool = False,
+    sent: Tensor | None = None,
 ) -> Back:
     """The gradient's recurrence from cotangents of all states, of the last ones and of ``z``, in k directions at once.
 
     Args:
         kind: of the step.
         tree: rows of each time.
-        slope: ``phi'(z)``.
+        slope: see ``steepness``.
         grads: ``(rows, k, ...)``, any of them may be none.
         matrices: whether there is an ``h_0``, ``M``, ``B``.
-        sums: the gradients by these, which are added to.
-        also: an earlier way back in one direction, and ``Omega (k, rows of M, n)``: ``Omega^T e_{t+1}`` of that one is
-            added to ``lambda_t``.
-        kept: whether ``lambda`` and ``e`` are kept for all times.
+        sent: what else goes from each row to the state before it, ``(rows, k, n)``; or none.
     """
-    g_last = grads[1]
-    g, g_z = (None if part is None else tree.cut(part) for part in (grads[0], grads[2]))
+    g, behind, g_z = grads
+    g, g_z = (None if part is None else tree.cut(part) for part in (g, g_z))
     has_start, M, B = matrices
-    k = next(part.shape[1] for part in grads if part is not None) if also is None else len(also[1])
-    earlier, turn = (None, None) if also is None else (also[0], side_by_side(also[1]))
+    k = next(part.shape[1] for part in (*grads, sent) if part is not None)
     n, m = M.shape[1], slope.shape[1]
-    rooms = _rooms(tree, slope, k, matrices, kept, sums.by_U is None)
-    stepped, keep = stepped_by(kind, M, m)
-    later: list[Tensor] = []
-    behind = None
-    parts = [*zip(range(len(tree.sizes)), rooms.lam, rooms.e, rooms.delta, tree.cut(slope), rooms.steep)]
-    for t, l, e_t, d_t, s_t, mu in reversed(parts):
-        if later:
-            before = None if earlier is None or turn is None else (earlier.later[t], turn)
-            pull(l, (later[-1], stepped), before, behind)
-        else:
-            l.zero_() if g_last is None else l.copy_(g_last)
+    e = slope.new_empty(len(slope), k, len(M))
+    lam = e[..., :n] if len(M) > m else slope.new_empty(len(slope), k, n)
+    steep = lam if B is None else slope.new_empty(len(slope), k, m)
+    pull = _Pull(kind, tree, M, m, sent)
+    lams, *parts = (tree.cut(part) for part in (lam, steep, e, e[..., -m:], slope[:, None]))
+    for t, l, mu, e_t, d, s in reversed([*zip(range(len(tree.sizes)), lams, *parts)]):
+        if behind is None:
+            l.zero_()
+        elif behind is not l:
+            l.copy_(behind)
         if g is not None:
             l.add_(g[t])
         if B is not None:
-            torch.mm(l.flatten(0, 1), B, out=mu.flatten(0, 1))
-        _steepened(mu, s_t[:, None], 1.0 if B is not None else kind.length, None if g_z is None else g_z[t], d_t)
-        if len(M) > m:
-            e_t[..., :n].copy_(l)
-            e_t[..., n:].copy_(d_t)
-        later.append(tree.gathered(t, e_t).flatten(1))
-        behind = tree.gathered(t, l) if keep else None
-        sums.add(tree, t, later[-1], l, d_t)
-    start, first = later.pop(), None
-    if has_start:
-        first = slope.new_empty(len(start), k, n)
-        pull(first, (start, stepped), None if earlier is None or turn is None else (earlier.start, turn), behind)
-    return Back(*rooms.kept, later[::-1], start, first)
+            torch.mm(l.reshape(-1, n), B, out=mu.flatten(0, 1))
+        torch.mul(mu, s, out=d) if g_z is None else torch.addcmul(g_z[t], mu, s, out=d)
+        behind = pull(t, e_t, l, lams[t - 1] if t else None) if t or has_start else None
+    return Back(e, lam, steep, behind)
 
 
-def _steepened(mu: Tensor, slope: Tensor, factor: float, more: Tensor | None, out: Tensor) -> None:
-    """Write ``factor mu slope``, and ``more``."""
-    if more is None:
-        torch.mul(mu, slope, out=out).mul_(factor)
-    else:
-        torch.addcmul(more, mu, slope, value=factor, out=out)
+class _Pull:
+    """What a step sends back to the state before it: ``M^T e_t``, and more."""
+
+    def __init__(self, kind: Map, tree: Prefixes, M: Tensor, m: int, sent: Tensor | None) -> None:
+        stepped, self.keep = stepped_by(kind, M, m)
+        self.turn, self.tree = stepped.mT.contiguous(), tree
+        self.sent = None if sent is None else tree.cut(sent)
+
+    def __call__(self, t: int, e: Tensor, lam: Tensor, home: Tensor | None) -> Tensor:
+        """On the rows of the time before; where these are the step's own, written into ``home``."""
+        found = image(e.flatten(0, 1), self.turn).view(lam.shape)
+        out = found if home is None or self.tree.parents[t] is not None else home
+        if self.sent is not None:
+            torch.add(found, self.sent[t], out=out)
+        elif out is not found:
+            out.copy_(found)
+        if self.keep:
+            out.add_(lam)
+        return self.tree.gathered(t, out)

@@ -27,10 +27,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .dense import summed
 from .lstm_back import Curves, GatedBack, Moved, curves_of, factors_of, quarters, tangent_of, way_back
 from .prefixes import Prefixes, apart
 from .products import FIRST, ROWS, along, no_third
-from .reads import images, part_of, reads_of, split
+from .reads import images, reads_of, sums
 
 
 class Products:
@@ -39,14 +40,14 @@ class Products:
     def __init__(self) -> None:
         self.back: GatedBack | None = None
         self.curves: Curves | None = None
+        self.delta_t: Tensor | None = None
         self.moved: Moved | None = None
 
 
 class _Cells(torch.autograd.Function):
     """``h`` and ``c`` of all rows, ``h`` of the last ones, and a signal.
 
-    ``drive`` is ``d (rows, 4 n)``; with rows ``given (rows, p)`` it is the matrix ``U (4 n, p)`` of ``d = U given``,
-    whose gradient is added up while ``delta`` is at hand.
+    ``drive`` is ``d (rows, 4 n)``; with rows ``given (rows, p)`` it is the matrix ``U (4 n, p)`` of ``d = U given``.
 
     A cotangent of the signal says that the gradient was differentiated: what its tangent sends to the states is taken
     step by step on the way back, from what ``_Adjoint`` left.
@@ -91,8 +92,9 @@ class _Cells(torch.autograd.Function):
         tree, given, n = ctx.tree, ctx.given, R.shape[1]
         if ctx.known is None:  # once, for all products
             with torch.no_grad():
-                ctx.known = factors_of(tree, gates, tau, memory, c0), reads_of(tree, states, h0, given)
-        factors, reads = ctx.known
+                reads = reads_of(tree, states, h0, given)
+                ctx.known = factors_of(tree, gates, tau, memory, c0), reads, reads.mT.contiguous()
+        factors, _, reads_t = ctx.known
         wanted = bool(ctx.needs_input_grad[5]), given is not None
         if torch.is_grad_enabled():
             if g_signal is not None:
@@ -103,9 +105,8 @@ class _Cells(torch.autograd.Function):
 
         def run(g_h: Any, g_c: Any, g_last: Any, g_signal: Any) -> tuple[Tensor | None, ...]:
             moved, products.moved = (None if g_signal is None else products.moved), None
-            summed = part_of(reads, n, wanted)
-            back = way_back(tree, factors, (g_h, g_c, g_last), (h0, given is None), (R, summed), moved)
-            by_R, by_U = split(back.sums, n, wanted)
+            back = way_back(tree, factors, (g_h, g_c, g_last), h0, R, moved)
+            by_R, by_U = sums(reads_t, n, back.delta, 4 * n, wanted)
             return back.delta if given is None else by_U, back.first, back.first_c, by_R
 
         axes = (ROWS, ROWS, ROWS, FIRST)
@@ -121,16 +122,17 @@ class _Adjoint(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, fixed: tuple[Any, ...], *tensors: Any) -> tuple[Tensor | None, ...]:
-        tree, is_given, wanted, (factors, reads), gates, tau, products = fixed
+        tree, is_given, wanted, (factors, reads, reads_t), gates, tau, products = fixed
         g_h, g_c, g_last, _, h0, _, R = tensors
         if products.back is not None:
             raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
         whole = (None if part is None else part.unsqueeze(ROWS) for part in (g_h, g_c, g_last))
-        summed = part_of(reads, R.shape[1], wanted)
-        back = way_back(tree, factors, (*whole,), (h0, not is_given), (R, summed), kept=True)
-        by_R, by_U = (None if part is None else part[0] for part in split(back.sums, R.shape[1], wanted))
+        back = way_back(tree, factors, (*whole,), h0, R, kept=True)
+        by_R, by_U = (
+            None if part is None else part[0] for part in sums(reads_t, R.shape[1], back.delta, len(R), wanted)
+        )
         out = by_U if is_given else back.delta[:, 0].clone()  # what goes out is not kept: no cycle
-        products.back = back._replace(sums=None, delta=R.new_empty(0))
+        products.back = back._replace(first=None, first_c=None)
         ctx.set_materialize_grads(False)
         ctx.tree, ctx.is_given, ctx.factors, ctx.reads, ctx.products = tree, is_given, factors, reads, products
         ctx.read = tuple(part is not None for part in (g_h, g_c, g_last))
@@ -144,16 +146,18 @@ class _Adjoint(torch.autograd.Function):
         tree, is_given, factors, reads, products = ctx.tree, ctx.is_given, ctx.factors, ctx.reads, ctx.products
         if products.curves is None:
             products.curves = curves_of(tree, gates, tau, products.back, factors)
-        back, curves, read = products.back, products.curves, ctx.read
+            products.delta_t = products.back.delta[:, 0].mT.contiguous()
+        back, curves, delta_t, read = products.back, products.curves, products.delta_t, ctx.read
 
         def run(by_drive: Any, by_first: Any, by_first_c: Any, by_R: Any) -> tuple[Tensor | None, ...]:
-            u = images(reads, R.shape[1], by_R, by_drive if is_given else None)
+            u = images(reads, R.shape[1], by_R, by_drive if is_given else None, len(R))
             if not is_given and by_drive is not None:
                 u = by_drive.clone() if u is None else u.add_(by_drive)
             moved = tangent_of(tree, u, (by_first, by_first_c, by_R), factors, curves, back, R, read)
             products.moved = moved
             p, q, last = (part if needed else None for part, needed in zip((moved.p, moved.q, moved.last), read))
-            return p, q, last, moved.to_R.new_zeros(moved.to_R.shape[1]), moved.to_R
+            to_R = summed(delta_t, moved.before.flatten(1)).unflatten(1, moved.before.shape[1:])
+            return p, q, last, R.new_zeros(moved.q.shape[1]), to_R
 
         axes = (ROWS if is_given is False else FIRST, ROWS, ROWS, FIRST)
         to_h, to_c, to_last, to_signal, to_R = along(run, axes, (ROWS, ROWS, ROWS, FIRST, ROWS), *cotangents)

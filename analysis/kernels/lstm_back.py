@@ -1,17 +1,19 @@
 """The LSTM cell's gradient backward in time, and its tangent forward: the recurrences of ``lstm.py``, row by row.
 
-Formulas, and what the letters mean, stand there. What is multiplied is multiplied while it is at hand: only the first
-way back, which products differentiate, is kept for all times.
+Formulas, and what the letters mean, stand there. A step has one product of matrices; what does not wait for the step
+before is multiplied for all times at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .back import pull, side_by_side
+from .back import side_by_side
+from .dense import image
 from .prefixes import Prefixes
 
 
@@ -46,19 +48,14 @@ def factors_of(tree: Prefixes, gates: Tensor, tau: Tensor, memory: Tensor, c0: T
 
 
 class GatedBack(NamedTuple):
-    """Of a way back: ``delta (rows, k, 4 n)``, if it is asked for, and ``sum_t delta_t^T read_t``, ``(k, 4 n, width)``.
+    """Of a way back: ``delta (rows, k, 4 n)``; ``lambda`` and ``mu``, ``(rows, k, n)``, if they are kept.
 
-    Beside it ``lambda`` and ``mu``, ``(rows, k, n)``, if they are kept.
-    ``later[t]`` is ``delta_{t+1}`` on the rows of t, the directions side by side; ``start`` is ``delta_1`` on those of
-    ``h_0``; ``first`` and ``first_c`` are cotangents of the start.
+    ``first`` and ``first_c`` are cotangents of the start.
     """
 
     delta: Tensor
-    sums: Tensor | None
     lam: Tensor
     mu: Tensor
-    later: list[Tensor]
-    start: Tensor
     first: Tensor | None
     first_c: Tensor | None
 
@@ -104,7 +101,7 @@ class Moved(NamedTuple):
         start: of ``c_0``; or none.
         p: of ``h``, if it is kept.
         last: of ``h`` at the last time.
-        to_R: ``(4 n, k, n)``, what it sends to ``R``.
+        before: of ``h`` before each row, ``(rows, k, n)``.
         turned: ``Omega``, the change ``(k, 4 n, n)`` of ``R``; or none.
         back: the way back that is differentiated.
         curves: its factors.
@@ -115,18 +112,25 @@ class Moved(NamedTuple):
     start: Tensor | None
     p: Tensor | None
     last: Tensor
-    to_R: Tensor
+    before: Tensor
     turned: Tensor | None
     back: GatedBack
     curves: Curves
+
+    def sent(self, tree: Prefixes) -> Sequence[Tensor] | None:
+        """What ``Omega`` sends from each row of the way back to the state before it, ``(rows, k, n)``, cut in times."""
+        if self.turned is None:
+            return None
+        found = image(self.back.delta[:, 0], side_by_side(self.turned))
+        return tree.cut(found.unflatten(1, (len(self.turned), -1)))
 
 
 def way_back(
     tree: Prefixes,
     factors: Factors,
     grads: tuple[Tensor | None, ...],
-    started: tuple[Tensor | None, bool],
-    R: tuple[Tensor, Tensor | None],
+    h0: Tensor | None,
+    R: Tensor,
     moved: Moved | None = None,
     kept: bool = False,
 ) -> GatedBack:
@@ -136,29 +140,24 @@ def way_back(
         tree: rows of each time.
         factors: of the steps.
         grads: the cotangents.
-        started: ``h_0``, or none, and whether ``delta`` is asked for at all times.
-        R: the matrix, and what ``delta`` is summed with by rows; or none.
+        h0: the start, or none.
+        R: the matrix.
         moved: a tangent: the derivative along it of the way back that it is the tangent of is taken, with these
             cotangents as those of the cotangents.
-        kept: whether ``lambda``, ``mu`` and ``delta`` are kept for all times.
+        kept: whether ``lambda`` and ``mu`` are kept for all times.
     """
     g_h, g_c = (None if part is None else tree.cut(part) for part in grads[:2])
-    (matrix, reads), h0, g_last = R, started[0], grads[2]
+    g_last, sent = grads[2], None if moved is None else moved.sent(tree)
     count = next(part.shape[1] for part in grads if part is not None) if moved is None else moved.u.shape[1]
-    delta, deltas = _room(tree, factors.K, count, kept or started[1])
+    delta, deltas = _room(tree, factors.K, count, True)
     (lam, lams), (mu, mus) = (_room(tree, factors.E, count, kept) for _ in range(2))
-    sums = None if reads is None else reads.new_zeros(count, factors.K.shape[1], reads.shape[1])
-    summed = None if reads is None else tree.cut(reads)
     cuts = [tree.cut(part[:, None]) for part in (factors.K, factors.E, factors.forget)]
-    turn = None if moved is None or moved.turned is None else side_by_side(moved.turned)
-    bent = None if moved is None else _Bent(tree, moved, factors)
-    later: list[Tensor] = []
+    turn, bent = R.mT.contiguous(), None if moved is None else _Bent(tree, moved, factors)
+    pulled: Tensor | None = None
     behind: Tensor | None = None
     for t, l, m, d, k, e_t, f_t in reversed([*zip(range(len(tree.sizes)), lams, mus, deltas, *cuts)]):
-        if later:
-            pull(l, (later[-1], matrix), None if moved is None or turn is None else (moved.back.later[t], turn), None)
-        else:
-            l.zero_() if g_last is None else l.copy_(g_last)
+        before = g_last if pulled is None else pulled
+        l.zero_() if before is None else l.copy_(before)
         if g_h is not None:
             l.add_(g_h[t])
         torch.mul(e_t, l, out=m)
@@ -167,18 +166,18 @@ def way_back(
         if g_c is not None:
             m.add_(g_c[t])
         memory = f_t * m if bent is None else bent.add(t, m, d).addcmul_(f_t, m)
-        for gate, factor, sent in zip(quarters(d), quarters(k), (m, m, m, l)):
-            torch.mul(factor, sent, out=gate) if bent is None else gate.addcmul_(factor, sent)
-        later.append(tree.gathered(t, d).flatten(1))
+        for gate, factor, to in zip(quarters(d), quarters(k), (m, m, m, l)):
+            torch.mul(factor, to, out=gate) if bent is None else gate.addcmul_(factor, to)
         behind = tree.gathered(t, memory)
-        if sums is not None and summed is not None:
-            sums.flatten(0, 1).addmm_(d.flatten(1).mT, summed[t])
-    start, first = later.pop(), None
-    if h0 is not None:
-        first = h0.new_empty(len(h0), count, h0.shape[1])
-        pull(first, (start, matrix), None if moved is None or turn is None else (moved.back.start, turn), None)
+        if t or h0 is not None:
+            pulled = _pulled(tree, t, image(d.flatten(0, 1), turn).view_as(l), sent)
     first_c = None if factors.before[0] is None else behind
-    return GatedBack(delta, sums, lam, mu, later[::-1], start, first, first_c)
+    return GatedBack(delta, lam, mu, None if h0 is None else pulled, first_c)
+
+
+def _pulled(tree: Prefixes, t: int, out: Tensor, sent: Sequence[Tensor] | None) -> Tensor:
+    """What a step sends to the state before it, on the rows of the time before."""
+    return tree.gathered(t, out if sent is None else out.add_(sent[t]))
 
 
 class _Bent:
@@ -239,18 +238,15 @@ def tangent_of(
     count = next(part.shape[1] for part in (u, p, q) if part is not None)
     u = factors.K.new_zeros(len(factors.K), count, len(R)) if u is None else u
     tangent, ps = _room(tree, factors.E, count, read[0])
-    inner, qs = _room(tree, factors.E, count, True)
-    to_R, R_t = R.new_zeros(len(R), count, R.shape[1]), R.mT.contiguous()
-    room = R.new_empty(max(tree.sizes), count, len(R))
-    earlier, first = [back.start, *back.later], q
+    (inner, qs), (before, bs) = (_room(tree, factors.E, count, True) for _ in range(2))
+    room, first = R.new_empty(max(tree.sizes), count, len(R)), q
     cuts = [tree.cut(part[:, None]) for part in (factors.K, factors.E, factors.forget)]
-    for t, (p_t, q_t, u_t, k, e_t, f_t) in enumerate(zip(ps, qs, tree.cut(u), *cuts)):
-        if p is not None:
-            to_R.flatten(1).addmm_(earlier[t].mT, p.flatten(1))
-            if tree.parents[t] is None:
-                u_t.flatten(0, 1).addmm_(p.flatten(0, 1), R_t)
-            else:
-                u_t.add_(tree.grown(t, (p.flatten(0, 1) @ R_t).unflatten(0, (-1, count))))
+    for t, (p_t, q_t, u_t, b, k, e_t, f_t) in enumerate(zip(ps, qs, tree.cut(u), bs, *cuts)):
+        if p is None:
+            b.zero_()
+        else:
+            b.copy_(tree.grown(t, p))
+            u_t.add_(image(b.flatten(0, 1), R).view_as(u_t))
         k_i, k_f, k_g, k_o = quarters(torch.mul(u_t, k, out=room[: len(u_t)]))
         torch.add(k_i, k_f, out=q_t).add_(k_g)
         if q is not None:
@@ -258,4 +254,4 @@ def tangent_of(
         torch.addcmul(k_o, e_t, q_t, out=p_t)
         p, q = p_t, q_t
     assert p is not None
-    return Moved(u, inner, first, tangent if read[0] else None, p, to_R, turned, back, curves)
+    return Moved(u, inner, first, tangent if read[0] else None, p, before, turned, back, curves)

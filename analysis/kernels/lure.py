@@ -25,25 +25,52 @@ Source: B. Pearlmutter, "Fast exact multiplication by the Hessian", Neural Compu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from .activate import activate_
-from .back import Back, Map, Sums, bend_of, slope_of, stepped_by, way_back
-from .prefixes import Prefixes, apart, pulses_of
-from .products import FIRST, ROWS, along, image_of, no_third
+from .back import Back, Map, bend_of, side_by_side, steepness, stepped_by, way_back
+from .dense import image, summed
+from .prefixes import Prefixes, apart
+from .products import FIRST, ROWS, along, no_third
+from .reads import images, reads_of, sums
+
+
+class _Kept:
+    """What the passes over one sequence share: what a step reads, by rows and transposed, and the first way back."""
+
+    def __init__(self, tree: Prefixes, given: Tensor | None) -> None:
+        self.tree, self.given = tree, given
+        self.back: Back | None = None
+        self._reads: tuple[Tensor, Tensor] | None = None
+        self._e: tuple[Tensor, Tensor] | None = None
+
+    @torch.no_grad()
+    def reads(self, states: Tensor, h0: Tensor | None) -> tuple[Tensor, Tensor]:
+        """``(h_{t-1}, x_t)``, ``(rows, n + p)``, and the same transposed."""
+        if self._reads is None:
+            rows = reads_of(self.tree, states, h0, self.given)
+            self._reads = rows, rows.mT.contiguous()
+        return self._reads
+
+    def e(self) -> tuple[Tensor, Tensor]:
+        """``e_t`` of the first way back, ``(rows, rows of M)``, and the same transposed."""
+        assert self.back is not None
+        if self._e is None:
+            rows = self.back.e[:, 0]
+            self._e = rows, rows.mT.contiguous()
+        return self._e
 
 
 class _Steps(torch.autograd.Function):
     """States, the last of them, pre-activations ``z``, and zeros in the shape of ``M``.
 
-    ``drive`` is ``d (rows, m)``; with rows ``given (rows, p)`` it is the matrix ``U (m, p)`` of ``d = U given``, whose
-    gradient is added up while ``delta`` is at hand.
+    ``drive`` is ``d (rows, m)``; with rows ``given (rows, p)`` it is the matrix ``U (m, p)`` of ``d = U given``.
 
     A cotangent of those zeros is the change of ``M`` that the gradient was differentiated along: what it sends to the
-    states is not written down for all times, but taken step by step on the way back.
+    states joins them on the way back.
     """
 
     @staticmethod
@@ -62,46 +89,55 @@ class _Steps(torch.autograd.Function):
         states, z, channels = drive.new_empty(len(drive), n), torch.empty_like(drive), torch.empty_like(drive)
         h, M_t = h0, M.mT.contiguous()
         for t, (d, z_t, c, out) in enumerate(zip(*(tree.cut(part) for part in (drive, z, channels, states)))):
-            image = None if h is None else tree.grown(t, h @ M_t)
-            z_t.copy_(d) if image is None else torch.add(image[:, -m:], d, out=z_t)
+            moved = None if h is None else tree.grown(t, h @ M_t)
+            z_t.copy_(d) if moved is None else torch.add(moved[:, -m:], d, out=z_t)
             activate_(kind.activation, c.copy_(z_t))
             if B is None:
                 torch.mul(c, kind.length, out=out)
             else:
                 torch.mm(c, B.mT, out=out)
-            if image is not None and len(M) > m:
-                out.add_(image[:, :n])
+            if moved is not None and len(M) > m:
+                out.add_(moved[:, :n])
             if kind.keep and h is not None:  # last: a small damping is not rounded away
                 out.add_(tree.grown(t, h))
             h = out
         ctx.set_materialize_grads(False)
-        ctx.kind, ctx.tree, ctx.given, ctx.differentiated = kind, tree, given, []
+        ctx.kind, ctx.kept = kind, _Kept(tree, given)
         still = torch.zeros_like(M)
-        ctx.save_for_backward(states, z, still, channels, slope_of(kind.activation, channels), h0, M, B)
+        ctx.save_for_backward(states, z, still, channels, steepness(kind, channels, B is not None), h0, M, B)
         return states, states[-tree.sizes[-1] :].clone(), z, still
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         states, z, still, channels, slope, h0, M, B = ctx.saved_tensors
         g, g_last, g_z, turned = grads
-        wanted = [part if needed else None for part, needed in zip((M, B), ctx.needs_input_grad[5:])]
+        wanted = tuple(ctx.needs_input_grad[5:])
         if torch.is_grad_enabled():
             if g_z is not None or turned is not None:
                 no_third(first_order=False)
-            fixed = (ctx.kind, ctx.tree, ctx.given, wanted, ctx.differentiated)
-            return None, None, None, *_Adjoint.apply(fixed, channels, slope, g, g_last, states, z, still, h0, M, B)
-        kind, tree, given = ctx.kind, ctx.tree, ctx.given
+            fixed = (ctx.kind, ctx.kept, wanted, channels, slope)
+            return None, None, None, *_Adjoint.apply(fixed, g, g_last, states, z, still, h0, M, B)
+        kept: _Kept = ctx.kept
 
         def run(g: Any, g_last: Any, g_z: Any, turned: Any) -> tuple[Tensor | None, ...]:
-            count = next(part.shape[axis] for part, axis in zip((g, g_last, g_z, turned), axes) if part is not None)
-            also = None if turned is None else (ctx.differentiated[0], turned)
-            sums = Sums(states, h0, channels, given, wanted, count)
-            back = way_back(kind, tree, slope, (g, g_last, g_z), (h0 is not None, M, B), sums, also)
-            return back.delta if sums.by_U is None else sums.by_U, back.first, sums.by_M, sums.by_B
+            sent = None if turned is None else image(kept.e()[0], side_by_side(turned)).unflatten(1, (len(turned), -1))
+            back = way_back(ctx.kind, kept.tree, slope, (g, g_last, g_z), (h0 is not None, M, B), sent)
+            return _gradients(kept, back, (states, h0, channels), wanted)
 
         axes = (ROWS, ROWS, ROWS, FIRST)
-        out_axes = (ROWS if given is None else FIRST, ROWS, FIRST, FIRST)
+        out_axes = (ROWS if kept.given is None else FIRST, ROWS, FIRST, FIRST)
         return None, None, None, *along(run, axes, out_axes, g, g_last, g_z, turned)
+
+
+def _gradients(
+    kept: _Kept, back: Back, seen: tuple[Tensor, Tensor | None, Tensor], wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """By drive, start and matrices, in k directions, as a way back gives them."""
+    states, h0, channels = seen
+    is_given, n, m = kept.given is not None, states.shape[1], channels.shape[1]
+    by_M, by_U = sums(kept.reads(states, h0)[1], n, back.e, m, (wanted[0], is_given))
+    by_B = (back.lam.flatten(1).mT @ channels).unflatten(0, back.lam.shape[1:]) if wanted[1] else None
+    return back.e[..., -m:] if by_U is None else by_U, back.first, by_M, by_B
 
 
 class _Adjoint(torch.autograd.Function):
@@ -112,140 +148,136 @@ class _Adjoint(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, fixed: tuple[Any, ...], *tensors: Any) -> tuple[Tensor | None, ...]:
-        kind, tree, given, wanted, differentiated = fixed
-        channels, slope, g, g_last, states, _, _, h0, M, B = tensors
-        if differentiated:
+        kind, kept, wanted, channels, slope = fixed
+        g, g_last, states, _, _, h0, M, B = tensors
+        if kept.back is not None:
             raise NotImplementedError("one gradient of each pass is differentiable: run the model again for another")
-        sums = Sums(states, h0, channels, given, wanted, 1)
         whole = (None if part is None else part.unsqueeze(ROWS) for part in (g, g_last, None))
-        back = way_back(kind, tree, slope, (*whole,), (h0 is not None, M, B), sums, kept=True)
-        if sums.by_U is not None:
-            first_grad = sums.by_U[0]
-        else:
-            first_grad = back.delta[:, 0]
-            if len(M) == slope.shape[1]:  # what goes out is not kept: no cycle
-                first_grad = first_grad.clone()
-        back = back._replace(delta=back.delta.new_empty(0))
-        differentiated.append(back)
+        back = way_back(kind, kept.tree, slope, (*whole,), (h0 is not None, M, B))
+        drive, first, by_M, by_B = _gradients(kept, back, (states, h0, channels), wanted)
+        assert drive is not None
+        kept.back = back._replace(first=None)
         ctx.set_materialize_grads(False)
-        ctx.kind, ctx.tree, ctx.given, ctx.back, ctx.curve = kind, tree, given, back, None
+        ctx.kind, ctx.kept, ctx.curve = kind, kept, None
         ctx.read = g is not None, g_last is not None
         ctx.save_for_backward(channels, slope, states, h0, M, B)
-        first = None if back.first is None else back.first[:, 0]
-        return first_grad, first, *(None if part is None else part[0] for part in (sums.by_M, sums.by_B))
+        drive = drive[:, 0].clone() if kept.given is None else drive[0]  # what goes out is not kept: no cycle
+        return (
+            drive,
+            None if first is None else first[:, 0],
+            *(None if part is None else part[0] for part in (by_M, by_B)),
+        )
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         kind: Map = ctx.kind
-        tree: Prefixes = ctx.tree
-        back: Back = ctx.back
-        given: Tensor | None = ctx.given
+        kept: _Kept = ctx.kept
         channels, slope, states, h0, M, B = ctx.saved_tensors
         no_third(first_order=True)
+        back = cast(Back, kept.back)
         if ctx.curve is None and (bend := bend_of(kind.activation, channels)) is not None:
             ctx.curve = bend.mul_(back.steep[:, 0]).mul_(kind.length if B is None else 1.0)
         read, curve = ctx.read, ctx.curve
+        axes = (ROWS if kept.given is None else FIRST, ROWS, FIRST, FIRST)
 
         def run(by_drive: Any, by_first: Any, by_M: Any, by_B: Any) -> tuple[Tensor | None, ...]:
-            count = next(
-                part.shape[axis] for part, axis in zip((by_drive, by_first, by_M, by_B), axes) if part is not None
-            )
-            pulse = by_drive if given is None or by_drive is None else (given, by_drive)
-            moved = Moved(pulse, by_first, by_M, None if by_B is None else (channels, by_B))
-            to_M = M.new_zeros(len(M), count, M.shape[1])
-            room = slope.new_empty(2, max(tree.sizes), *to_M.shape[1:])  # where nobody asks for it but the next step
-            tangent = slope.new_empty(len(slope), *to_M.shape[1:]) if read[0] else None
-            ps = [room[t % 2, :size] for t, size in enumerate(tree.sizes)] if tangent is None else tree.cut(tangent)
-            turned, to_z = _tangent(kind, tree, (states, h0), moved, (slope, curve), (back, to_M), (M, B), ps)
+            given = (by_drive, by_first, by_M, by_B)
+            count = next(part.shape[axis] for part, axis in zip(given, axes) if part is not None)
+            is_given = kept.given is not None
+            u = images(kept.reads(states, h0)[0], M.shape[1], by_M, by_drive if is_given else None, len(M))
+            u = slope.new_zeros(len(slope), count, len(M)) if u is None else u
+            v = u[..., -slope.shape[1] :]
+            if not is_given and by_drive is not None:
+                v.add_(by_drive)
+            more = None if by_B is None else image(channels, by_B.flatten(0, 1)).unflatten(1, by_B.shape[:2])
+            p = _tangent(kind, kept.tree, (u, slope, more), by_first, (M, B), read[0])
+            to_z = None if curve is None else torch.mul(curve[:, None], v)
             if by_B is not None:
                 pulled = (back.lam[:, 0] @ by_B.movedim(0, 1).flatten(1)).unflatten(1, (count, -1))
                 to_z = pulled.mul_(slope[:, None]) if to_z is None else to_z.addcmul_(pulled, slope[:, None])
-            to_B = None if turned is None else (back.lam[:, 0].mT @ turned.flatten(1)).unflatten(1, (count, -1))
-            return tangent, ps[-1] if read[1] else None, to_z, to_M, to_B
+            to_M = summed(kept.e()[1], p.before.flatten(1)).unflatten(1, (count, -1))
+            to_B = None if p.turned is None else (back.lam[:, 0].mT @ p.turned.flatten(1)).unflatten(1, (count, -1))
+            return p.states, p.last if read[1] else None, to_z, to_M, to_B
 
-        axes = (ROWS if given is None else FIRST, ROWS, FIRST, FIRST)
         tangent, to_last, to_z, to_M, to_B = along(run, axes, (ROWS,) * 5, *cotangents)
-        return None, None, None, tangent, to_last, None, to_z, cotangents[2], None, to_M, to_B
+        return None, tangent, to_last, None, to_z, cotangents[2], None, to_M, to_B
 
 
-class Moved(NamedTuple):
-    """What a gradient is differentiated along, in k directions.
+class _Tangent(NamedTuple):
+    """``p``: of the state before each row, of all states if they are asked for, of the last; ``phi' u`` for a ``B``."""
 
-    Attributes:
-        pulse: ``omega``, ``(rows, k, m)``, or what drives ``(rows, p)`` and the change ``(k, m, p)`` of ``U``; or none.
-        start: change of ``h_0``; or none.
-        of_M: ``Omega``, ``(k, rows of M, n)``; or none.
-        of_B: the channels, and the change of ``B``; or none.
-    """
-
-    pulse: Tensor | tuple[Tensor, Tensor] | None
-    start: Tensor | None
-    of_M: Tensor | None
-    of_B: tuple[Tensor, Tensor] | None
+    before: Tensor
+    states: Tensor | None
+    last: Tensor
+    turned: Tensor | None
 
 
 def _tangent(
     kind: Map,
     tree: Prefixes,
-    seen: tuple[Tensor, Tensor | None],
-    moved: Moved,
-    factors: tuple[Tensor, Tensor | None],
-    onto: tuple[Back, Tensor],
+    factors: tuple[Tensor, Tensor, Tensor | None],
+    start: Tensor | None,
     matrices: tuple[Tensor, Tensor | None],
-    ps: Sequence[Tensor],
-) -> tuple[Tensor | None, Tensor | None]:
-    """Write ``p_t`` into ``ps``; ``phi' u`` where there is a ``B``, and what the activation's curvature sends to ``z``.
+    everywhere: bool,
+) -> _Tangent:
+    """The tangent of the states in k directions.
 
-    ``u_t`` is at hand during its step alone; ``e_{t+1} p_t^T`` is added to the second part of ``onto``. The channels
-    times the change of ``B`` are added to ``p`` by way of the part of ``A`` where there is one.
+    Args:
+        kind: of the step.
+        tree: rows of each time.
+        factors: what changes of ``M`` and of the drive send to each row, ``(rows, k, rows of M)``, to which ``M p`` is
+            added; the slopes; what a change of ``B`` sends to the state, or none.
+        start: change of ``h_0``, or none.
+        matrices: ``M`` and ``B``.
+        everywhere: whether all states' are asked for.
     """
-    (slope, curve), (M, B) = factors, matrices
-    m, n, k = slope.shape[1], M.shape[1], onto[1].shape[1]
+    (u, slope, more), (M, B) = factors, matrices
+    (k, size), (m, n) = u.shape[1:], (slope.shape[1], M.shape[1])
     stepped, keep = stepped_by(kind, M, m)
-    M_t, turn = stepped.mT.contiguous(), None if moved.of_M is None else moved.of_M.flatten(0, 1).mT.contiguous()
+    before = slope.new_empty(len(slope), k, n)
+    states = slope.new_empty(len(slope), k, n) if everywhere else None
+    befores = tree.cut(before)
+    outs = _homes(tree, befores) if states is None else tree.cut(states)
     turned = None if B is None else slope.new_empty(len(slope), k, m)
-    to_z = None if curve is None else slope.new_empty(len(slope), k, m)
-    drive = pulses_of(tree, moved.pulse)
-    states, channels, curves, turneds, to_zs = (
-        None if part is None else tree.cut(part)
-        for part in (seen[0], None if moved.of_B is None else moved.of_B[0], curve, turned, to_z)
-    )
-    assert states is not None
-    by_B = None if moved.of_B is None else moved.of_B[1].flatten(0, 1).mT.contiguous()
-    room, to_M = slope.new_empty(max(tree.sizes), k, len(M)), onto[1].flatten(1)
-    h, p, earlier = seen[1], moved.start, [onto[0].start, *onto[0].later]
-    for t, (s_t, out) in enumerate(zip(tree.cut(slope), ps)):
-        if p is not None:
-            to_M.addmm_(earlier[t].mT, p.flatten(1))
-        u = image_of(h, turn, p, M_t, room)
-        u = slope.new_zeros(len(s_t), k, len(M)) if u is None else tree.grown(t, u)
-        linear, v = u[..., :n] if len(M) > m else None, u[..., -m:]
-        s_t = s_t[:, None]
-        drive(t, u, v)
-        if channels is not None and by_B is not None:
-            more = (channels[t] @ by_B).unflatten(1, (k, n))
-            linear = more if linear is None else linear.add_(more)
-        if keep and p is not None:
-            before = tree.grown(t, p)
-            linear = before if linear is None else linear.add_(before)
-        _step((v, s_t), linear, kind.length if B is None else B, None if turneds is None else turneds[t], out)
-        if curves is not None and to_zs is not None:
-            torch.mul(curves[t][:, None], v, out=to_zs[t])
-        h, p = states[t], out
-    return turned, to_z
+    linear = u[..., :n] if size > m else more
+    if linear is not None and more is not None and linear is not more:
+        linear.add_(more)
+    none = [None] * len(tree.sizes)
+    linears, turneds = (none if part is None else tree.cut(part) for part in (linear, turned))
+    parts = (tree.cut(part) for part in (u, u[..., -m:], slope[:, None]))
+    p = start
+    for t, (u_t, v, s, b, l, w, out) in enumerate(zip(*parts, befores, linears, turneds, outs)):
+        if p is None:
+            b.zero_()
+        else:
+            if p is not b:
+                b.copy_(tree.grown(t, p))
+            u_t.add_(image(b.flatten(0, 1), stepped).view_as(u_t))
+        if keep:
+            l = b if l is None else l + b
+        _step(v, s, l, B, w, out)
+        p = out
+    assert p is not None
+    return _Tangent(before, states, p, turned)
 
 
-def _step(
-    steep: tuple[Tensor, Tensor], linear: Tensor | None, B: Tensor | float, turned: Tensor | None, out: Tensor
-) -> None:
-    """Write ``linear + B (v s)``, with ``v s`` into ``turned`` where ``B`` is a matrix."""
-    v, s = steep
-    if not isinstance(B, Tensor):
-        torch.mul(v, s, out=out).mul_(B) if linear is None else torch.addcmul(linear, v, s, value=B, out=out)
+def _homes(tree: Prefixes, befores: Sequence[Tensor]) -> list[Tensor]:
+    """Where the state of each time is written: to what is before the next one, if that has the same rows."""
+    following = [*zip(befores[1:], tree.parents[1:])]
+    homes = [b if parents is None else None for b, parents in following]
+    return [torch.empty_like(b) if home is None else home for b, home in zip(befores, [*homes, None])]
+
+
+def _step(v: Tensor, s: Tensor, linear: Tensor | None, B: Tensor | None, turned: Tensor | None, out: Tensor) -> None:
+    """Write ``linear + B (v s)``, with ``v s`` into ``turned`` where there is a ``B``."""
+    if B is None or turned is None:
+        torch.mul(v, s, out=out) if linear is None else torch.addcmul(linear, v, s, out=out)
         return
-    assert turned is not None
     scaled, flat = torch.mul(v, s, out=turned).flatten(0, 1), out.flatten(0, 1)
-    torch.mm(scaled, B.mT, out=flat) if linear is None else torch.addmm(linear.flatten(0, 1), scaled, B.mT, out=flat)
+    if linear is None:
+        torch.mm(scaled, B.mT, out=flat)
+    else:
+        torch.addmm(linear.reshape(flat.shape), scaled, B.mT, out=flat)
 
 
 def lure_states(

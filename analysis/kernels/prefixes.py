@@ -7,7 +7,7 @@ comes; backward in time the rows that come from one are added up. All rows lie o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,36 +79,6 @@ def apart(time: int, batch: int) -> Prefixes:
         (0, 2, 4, 6)
     """
     return Prefixes((batch,) * time, (None,) * time)
-
-
-def pulses_of(
-    tree: Prefixes, pulse: Tensor | tuple[Tensor, Tensor] | None
-) -> Callable[[int, Tensor, Tensor], Tensor | None]:
-    """What adds at time ``t`` a change of the drive to the last columns ``v`` of ``u (rows, k, m or more)``.
-
-    Args:
-        tree: rows of each time.
-        pulse: ``(rows, k, m)``; or what drives ``(rows, p)`` and the change ``(k, m, p)`` of the matrix that it comes
-            in through, multiplied time by time; ``None`` for zero.
-
-    Example:
-        >>> u, given, change = torch.zeros(2, 1, 1), torch.tensor([[1.0], [2.0], [3.0]]), torch.full((1, 1, 1), 0.5)
-        >>> pulses_of(Prefixes((1, 2), (None, None)), (given, change))(1, u, u).flatten()
-        tensor([1.0000, 1.5000])
-    """
-    if pulse is None:
-        return lambda t, u, v: None
-    if isinstance(pulse, Tensor):
-        pulses = tree.cut(pulse)
-        return lambda t, u, v: v.add_(pulses[t])
-    given, turn = tree.cut(pulse[0]), pulse[1].flatten(0, 1).mT.contiguous()
-
-    def add(t: int, u: Tensor, v: Tensor) -> Tensor:
-        if u.shape == v.shape:
-            return u.flatten(1).addmm_(given[t], turn)
-        return v.add_((given[t] @ turn).view(v.shape))
-
-    return add
 
 
 def joined(x: Tensor) -> tuple[Prefixes, Tensor]:

@@ -1,4 +1,4 @@
-"""Products over all times of a recurrence at once, and what its hand-written derivatives share."""
+"""What hand-written derivatives share: several directions at once, and the end after two."""
 
 from __future__ import annotations
 
@@ -16,29 +16,6 @@ ROWS, FIRST = 1, 0
 def rows(t: Tensor) -> Tensor:
     """All times and sequences as rows: ``(time, batch, n)`` to ``(time batch, n)``, a view also of some columns."""
     return t.flatten(0, 1)
-
-
-def image_of(h: Tensor | None, turn: Tensor | None, p: Tensor | None, M_t: Tensor, room: Tensor) -> Tensor | None:
-    """``h turn + p M_t`` for rows and directions, written into ``room``; ``None`` for zero, where factors are none.
-
-    Args:
-        h: ``(rows, n)``.
-        turn: ``(n, k m)``.
-        p: ``(rows, k, n)``.
-        M_t: ``(n, m)``.
-        room: ``(rows or more, k, m)``.
-    """
-    parts = [part for part in (h if turn is not None else None, p) if part is not None]
-    if not parts:
-        return None
-    out = room[: len(parts[0])]
-    if h is not None and turn is not None:
-        torch.mm(h, turn, out=out.flatten(1))
-        if p is not None:
-            out.flatten(0, 1).addmm_(p.flatten(0, 1), M_t)
-    elif p is not None:
-        torch.mm(p.flatten(0, 1), M_t, out=out.flatten(0, 1))
-    return out
 
 
 def no_third(first_order: bool) -> None:
@@ -107,45 +84,3 @@ def along(
         torch.Size([2, 3])
     """
     return _Along.apply(_Told(run, axes, out_axes), *tensors)  # type: ignore[no-any-return]
-
-
-class _Product(torch.autograd.Function):
-    """``x M^T`` of rows that no derivative is taken by."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, M: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x @ M.mT
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return None, _Sum.apply(grads[0], x)
-        return None, *along(lambda g: ((g.flatten(1).mT @ x).unflatten(0, g.shape[1:]),), [ROWS], [FIRST], grads[0])
-
-
-class _Sum(torch.autograd.Function):
-    """``g^T x`` as a function of ``g``."""
-
-    @staticmethod
-    def forward(ctx: Any, g: Tensor, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return g.mT @ x
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
-        no_third(first_order=True)
-        run: Callable[..., Any] = lambda M: ((x @ M.flatten(0, 1).mT).unflatten(1, M.shape[:2]),)  # noqa: E731
-        return *along(run, [FIRST], [ROWS], grads[0]), None
-
-
-def times(x: Tensor, M: Tensor) -> Tensor:
-    """``x M^T``, differentiable twice by ``M``; for several directions at once one product.
-
-    Example:
-        >>> times(torch.ones(2, 3), torch.ones(1, 3)).tolist()
-        [[3.0], [3.0]]
-    """
-    return x @ M.mT if x.requires_grad else _Product.apply(x, M)  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ from .lstm import cells, lstm_states
 from .lure import lure_states
 from .pieces import pooled, rectified
 from .prefixes import Prefixes, apart, joined
-from .products import rows, times
+from .products import rows
 
 _STEPPED = (
     "forward",
@@ -96,7 +96,7 @@ def _run(layer: LureLayer, mode: _Swapped, x: Tensor, state: Any) -> _Run:
     prepared, start = layer.begin(x, state)
     tree, given, (start,) = _rows_of(x, start)
     source = _source(given, layer.weight_ih, layer.bias)
-    drive = times(*source) if given.requires_grad else source
+    drive = source[0] @ source[1].mT if given.requires_grad else source
     mode.ran(len(given) * len(layer.weight_ih))
     A, B, W = (cast(Any, None if M is None else M.mT) for M in prepared)
     kind = Map(layer.activation)
@@ -174,7 +174,7 @@ def _cells_forward(model: SequenceModel, mode: _Swapped) -> Callable[[Tensor], T
         tree, given, (h, c) = _rows_of(x, *(part for part in layer.begin(x, None)[1]))
         into = _source(given, rnn.weight_ih_l0, rnn.bias_ih_l0 + rnn.bias_hh_l0)
         mode.ran(len(given) * len(rnn.weight_hh_l0))
-        last = cells(times(*into) if given.requires_grad else into, h, c, rnn.weight_hh_l0, tree)[2]
+        last = cells(into[0] @ into[1].mT if given.requires_grad else into, h, c, rnn.weight_hh_l0, tree)[2]
         return model.head(tree.last(last))
 
     return forward
@@ -199,7 +199,7 @@ def _lstm(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
             source = x.flip(0) if k % directions else x
             tree, given, (h, c) = _rows_of(source.transpose(0, 1), h0[k], c0[k])
             into = _source(given, w, biases[0] + biases[1] if biases else None)
-            h, c = lstm_states(times(*into) if given.requires_grad else into, h, c, R, tree)
+            h, c = lstm_states(into[0] @ into[1].mT if given.requires_grad else into, h, c, R, tree)
             last_h.append(tree.last(h[-tree.sizes[-1] :]))
             last_c.append(tree.last(c[-tree.sizes[-1] :]))
             h = tree.everywhere(h)
