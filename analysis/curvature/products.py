@@ -136,7 +136,8 @@ class HessianOperator:
     Memory: the graph of the gradient of one batch. A written-out recurrence keeps ``11 n + 2 p`` numbers a sequence and
     time for ``n`` states and ``p`` inputs (``12 n + 2 p`` with a matrix B), an LSTM ``32 n + 2 p``, in place of the
     results of all operations; a product takes at most as much again for its duration, k at once up to k times that;
-    sequences that begin alike are kept once until they part. Images under a small first filter are kept once for each of its entries.
+    sequences that begin alike are kept once until they part. Images under a small first filter are kept once for each
+    of its entries.
 
     Args:
         model: in the mode in which it is to be judged (see :func:`~stability.analysis.guard.untouched`).
