@@ -183,7 +183,9 @@ def settling(claim: Claim) -> float | None:
     data = {} if claim.proof is None else claim.proof.data
     if "shapes" in data:
         return float(data["time"])
-    return steps_made(data["steps"], data.get("backward")) if "steps" in data and "r" in data else None
+    if "steps" not in data or "r" not in data:
+        return None
+    return steps_made(data["steps"], data.get("backward")) + int(data.get("levels", 1)) - 1
 
 
 def _diameters(certificate: Certificate, main: Claim) -> Iterator[float]:

@@ -81,7 +81,7 @@ def driven_contraction(
 
     Args:
         subject: a network: a map, its activation bounded and smooth (tanh, sigmoid) or piecewise linear (of one
-            without a bound, like ReLU, without feedthrough), or a stack of such layers without linear part; or a
+            without a bound, like ReLU, without feedthrough), or a stack of such layers with one activation; or a
             flow without feedthrough whose activation is bounded and whose linear part is stable.
         input_box: ``(low, high)``, numbers or ``(p,)``.
         rate: ``"best"``, ``"any"``, or a number: at least this rate.
@@ -135,10 +135,8 @@ def _searched(
     first = subject if isinstance(subject, str) else no_tube(subject) or first_box(subject, low, high, deadline)
     if isinstance(first, str) or isinstance(subject, str):
         return _open(whole, str(first))
-    if isinstance(whole, LayerStack) and first["share"]:
-        return _open(
-            whole, f"of stacks this is proved where the activation has a bound, which {subject.activation} has not"
-        )
+    if isinstance(whole, LayerStack) and "Y" in first:
+        return _open(whole, "of stacks this is proved where the sizes of their linear parts decay, |A| r < r")
     margin, width, best, made = None, math.inf, None, {}
     for sets in narrowed(subject, low, high, first, deadline):
         width, made = sets.width, sets.data

@@ -1,8 +1,12 @@
 r"""Rule ``stack_driven``: contraction of a stack of maps under inputs in a box.
 
-In the skewed state :math:`y_k = (h^1_k, h^2_{k-1}, \dots, h^l_{k-l+1})` a stack is one network without feedthrough
-(``stacks/skewed.py``), of which ``driven_lmi`` is proved. All of ``y`` is there from step ``l - 1`` on, one step later
-it is in the box, and ``l`` steps after the sets of that proof have settled its bound begins.
+In the skewed state :math:`y_k = (h^1_k, h^2_{k-1}, \dots, h^l_{k-l+1})` a stack is one network
+(``stacks/skewed.py``), of which ``driven_lmi`` is proved. All of ``y`` is there from step ``l - 1`` on. Where nothing
+is kept of a state (``share`` zero) it is in the first box one step later. Else let ``V`` be the largest of
+:math:`|h_i(0)| / r_i` (or of both sides, with ``falls``) over all layers. A layer reads its own state and that of the
+layer below, which are within ``max(V, 1)`` times their part of the box one after the other, at whatever steps they are
+taken, so that :math:`V^+ - 1 \le q (V - 1)` above one holds from the start on, and all of ``y`` at step ``l - 1`` is
+within ``max(V, 1)`` times the box. ``l - 1`` steps more than ``driven_lmi`` counts from the start are therefore enough.
 
 ``stack_driven_equilibrium`` and ``stack_driven_bounds`` are ``driven_equilibrium`` and ``driven_bounds`` of that
 network: what its states do from a step on, those of the stack's layers do, each at a step of its own up to then.
@@ -11,7 +15,7 @@ network: what its states do from a step on, those of the stack's layers do, each
 from __future__ import annotations
 
 from stability.certificate import Claim
-from stability.rules.absorbed import inputs_in_box
+from stability.rules.absorbed import inputs_in_box, no_tube
 from stability.rules.driven_bounds import DrivenBounds
 from stability.rules.driven_lmi import SIZE, DrivenLmi
 from stability.rules.fields import Count, Refused, require
@@ -20,6 +24,7 @@ from stability.stacks.skewed import skewed
 from stability.stacks.stack import LayerStack
 from stability.statements import at_most, decay_factor, who
 from stability.systems import DrivenSystem
+from stability.systems.parts import exactly
 
 
 def _no_skew(subject: LayerStack) -> str | None:
@@ -36,24 +41,37 @@ def _no_skew(subject: LayerStack) -> str | None:
     size=SIZE,
 )
 class StackDriven(DrivenLmi):
-    """``levels``: the layers, ``l``; all else as of ``driven_lmi``, about the skewed state; ``share`` is zero."""
+    """``levels``: the layers, ``l``; all else as of ``driven_lmi``, about the skewed state, without ``Y``."""
 
     levels: Count
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         decay = decay_factor(self.rate, True).replace("^k", "^(k-K)")
         return (
-            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: from step "
-            f"K = {self.settled + self.levels} on, wherever they start, the difference d(k) of the states "
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{_since(self, self.levels, 'they start', 'they')} the difference d(k) of the states "
             f"h_j(k + 1 - j) of all layers j = 1 to {self.levels} in any two runs satisfies |d(k)| <= "
             f"{at_most(self.overshoot)} * {decay} |d(K)|. Nothing is said about other inputs."
         )
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
-        return super().check(_whole(subject, self.levels, self.share), claim)
+        return super().check(_whole(subject, self), claim)
 
 
-def _whole(subject: LayerStack, levels: int, share: float) -> DrivenSystem:
+def _since(proof: StackDriven | StackBounds, levels: int, starts: str, run: str) -> str:
+    """From which step on it holds, in words about one run or two."""
+    if proof.share == 0.0:
+        return f"from step K = {proof.settled + levels} on, wherever {starts},"
+    sides = "|h_i(0)| / r_i" if proof.falls is None else "h_i(0) / r_i or -h_i(0) / falls_i"
+    whose = "all layers" if run == "it" else "all layers in both runs"
+    return (
+        f"from step K = N + {proof.settled + levels - 1} on, N = ceil(log((V - 1) / {exactly(proof.room)}) / log(1 / "
+        f"{at_most(proof.share, near=1.0)})), V the largest {sides} of {whose}, and N = 0 where V <= "
+        f"{exactly(1.0 + proof.room)},"
+    )
+
+
+def _whole(subject: LayerStack, proof: StackDriven | StackBounds) -> DrivenSystem:
     """The stack in its skewed state, where the data are about it.
 
     Raises:
@@ -62,8 +80,13 @@ def _whole(subject: LayerStack, levels: int, share: float) -> DrivenSystem:
     network = skewed(subject)
     if not isinstance(network, DrivenSystem):
         raise Refused(network)
-    require(levels == len(subject.layers), "levels must be the number of layers")
-    require(share == 0.0, "share must be zero: these layers keep nothing of their state")
+    require(proof.levels == len(subject.layers), "levels must be the number of layers")
+    ellipsoid = proof.Y is not None or proof.tau is not None
+    require(
+        not ellipsoid, "of stacks the first set is a box: an ellipsoid of all layers says nothing of their first steps"
+    )
+    problem = no_tube(network)
+    require(problem is None, str(problem))
     return network
 
 
@@ -89,11 +112,11 @@ class StackBounds(DrivenBounds):
 
     def sentence(self, subject: LayerStack, claim: Claim) -> str:
         return (
-            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: from step "
-            f"K = {self.settled + self.levels} on, wherever it starts, every run stays in the box least_i <= h_i <= "
+            f"For {who(subject)} under every input with {inputs_in_box(self.low, self.high)} at all times: "
+            f"{_since(self, self.levels, 'it starts', 'it')} every run stays in the box least_i <= h_i <= "
             f"most_i of the proof, h the states of all layers, whose diagonal is {at_most(self.diagonal)} long. "
             "Nothing is said about other inputs."
         )
 
     def check(self, subject: LayerStack, claim: Claim) -> str:
-        return super().check(_whole(subject, self.levels, self.share), claim)
+        return super().check(_whole(subject, self), claim)

@@ -3,8 +3,8 @@ r"""A stack of maps as one map without feedthrough: each layer's state a step la
 Layer ``j`` of a stack reads what the layer below puts out at the same step,
 :math:`h^j_{t+1} = f_j(h^j_t, h^{j-1}_{t+1})`. In the skewed state :math:`y_k = (h^1_k, h^2_{k-1}, \dots, h^l_{k-l+1})`
 this reads :math:`y^j_{k+1} = f_j(y^j_k, y^{j-1}_k)`: one network, whose weights are those of the layers, none of them
-multiplied. What is proved of its trajectories is proved of the stack's, from step ``l - 1`` on, where all of ``y`` is
-there.
+multiplied; what enters a layer's state directly, ``F``, is a part of its linear part. What is proved of its
+trajectories is proved of the stack's, from step ``l - 1`` on, where all of ``y`` is there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stability.errors import IllPosedError
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 
@@ -21,7 +22,7 @@ def skewed(stack: LayerStack) -> DrivenSystem | str:
     """The stack as one network in its skewed state.
 
     Args:
-        stack: maps ``x+ = B phi(C x + E u + b)`` with one activation.
+        stack: maps ``x+ = A x + B phi(z) + F u``, ``z = C x + D phi(z) + E u + b``, with one activation.
 
     Returns:
         The network, its states those of the layers one after the other; or why there is none.
@@ -38,23 +39,28 @@ def skewed(stack: LayerStack) -> DrivenSystem | str:
     if len({layer.activation for layer in layers}) > 1:
         return "this proof is about stacks with one activation"
     systems = [layer.system for layer in layers]
-    if any(s.A.any() or s.D.any() or s.origin is not None for s in systems) or any(x.F.any() for x in layers):
-        return "this proof is about layers without linear part or feedthrough"
+    if any(s.origin is not None for s in systems):
+        return "this proof is about layers that no integrator's step made"
     ends = np.cumsum([0] + [s.states for s in systems])
     rows = np.cumsum([0] + [s.channels for s in systems])
+    A, D = np.zeros((ends[-1], ends[-1])), np.zeros((rows[-1], rows[-1]))
     B, C = np.zeros((ends[-1], rows[-1])), np.zeros((rows[-1], ends[-1]))
-    E = np.zeros((rows[-1], stack.inputs))
+    E, F = np.zeros((rows[-1], stack.inputs)), np.zeros((ends[-1], stack.inputs))
     for k, layer in enumerate(layers):
         own, channels = slice(ends[k], ends[k + 1]), slice(rows[k], rows[k + 1])
+        A[own, own], D[channels, channels] = layer.system.A, layer.system.D
         B[own, channels], C[channels, own] = layer.system.B, layer.system.C
         if k:
-            C[channels, ends[k - 1] : ends[k]] = layer.E
+            C[channels, ends[k - 1] : ends[k]], A[own, ends[k - 1] : ends[k]] = layer.E, layer.F
         else:
-            E[channels] = layer.E
+            E[channels], F[own] = layer.E, layer.F
     slope = tuple(np.concatenate([getattr(s, side) for s in systems]) for side in ("alpha", "beta"))
-    whole = LureSystem(np.zeros((ends[-1], ends[-1])), B, C, None, slope, systems[0].dt)
+    try:
+        whole = LureSystem(A, B, C, D, slope, systems[0].dt)
+    except IllPosedError:  # each layer's D is well-posed by a bound that the whole one misses
+        return "no bound shows that the channels of all layers together have one solution"
     bias = np.concatenate([layer.b for layer in layers])
-    return DrivenSystem(whole, layers[0].activation, E, bias, name=stack.name)
+    return DrivenSystem(whole, layers[0].activation, E, bias, F, name=stack.name)
 
 
 def takes_box(subject: Any) -> bool:

@@ -136,6 +136,16 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
         MAP, "driven_bounds", {**DRIVEN, "diagonal": 2.0, "share": 0.3, "room": 0.0625}, "bounded_in_box", None,
     ),
     "a stack in a box": (PLAIN, "stack_driven", {**DRIVEN, "levels": 2}, "driven_contraction", None),
+    "a leaky stack in a box": (
+        PLAIN, "stack_driven", {**DRIVEN, "levels": 2, "share": 0.3, "room": 0.0625}, "driven_contraction", None,
+    ),
+    "a stack in a box, by signs": (
+        PLAIN,
+        "stack_driven_bounds",
+        {**DRIVEN, "levels": 2, "share": 0.3, "room": 0.0625, "falls": np.ones(4), "diagonal": 1.23456},
+        "bounded_in_box",
+        None,
+    ),
     "equilibria of a stack in a box": (
         PLAIN, "stack_driven_equilibrium", {**DRIVEN, "levels": 2}, "equilibrium_in_box", None,
     ),

@@ -28,6 +28,25 @@ def layer(n: int, inputs: int, size: float, seed: int, leak: float = 1.0, name: 
     return DrivenSystem(system, name, size * rng.normal(size=(n, inputs)), rng.choice([-1.0, 1.0], size=n))
 
 
+def euler() -> DrivenSystem:
+    return DrivenSystem(LureSystem.recurrent([[-1.0]], [[0.5]]).euler(0.1), "tanh", [[1.0]])
+
+
+def turned(inputs: int) -> DrivenSystem:
+    """Its linear part shrinks in an ellipsoid, not in a box."""
+    system = LureSystem([[0.6, 0.5], [-0.5, 0.6]], 0.2 * np.eye(2), 0.3 * np.eye(2), dt=1.0)
+    return DrivenSystem(system, "tanh", np.ones((2, inputs)), [1.0, -1.0])
+
+
+def mixed(inputs: int, seed: int) -> DrivenSystem:
+    """With everything that a layer may have: leak, channels that feed later ones, inputs into the state."""
+    rng = np.random.default_rng(seed)
+    D = 0.2 * np.tril(rng.normal(size=(3, 3)), -1)
+    system = LureSystem(0.3 * np.eye(2), rng.normal(size=(2, 3)) / 3, rng.normal(size=(3, 2)) / 2, D, (0.0, 1.0), 1.0)
+    E, F = rng.normal(size=(3, inputs)), 0.1 * rng.normal(size=(2, inputs))
+    return DrivenSystem(system, "tanh", E, rng.normal(size=3), F)
+
+
 @pytest.fixture(scope="module")
 def proved():
     stack = LayerStack([layer(4, 1, 0.3, 0), layer(3, 4, 0.3, 5)])
@@ -38,8 +57,11 @@ def proved():
     return stack, certificate
 
 
-def test_the_skewed_state_is_the_stack_a_step_later_layer_by_layer(rng) -> None:
+@pytest.mark.parametrize("of", ["plain", "leaky, fed and feeding"])
+def test_the_skewed_state_is_the_stack_a_step_later_layer_by_layer(of, rng) -> None:
     stack = LayerStack([layer(3, 2, 1.0, 1), layer(2, 3, 1.0, 2), layer(4, 2, 1.0, 3)])
+    if of != "plain":
+        stack = LayerStack([layer(3, 2, 1.0, 1, 0.4), mixed(3, 4), layer(4, 2, 1.0, 3, 0.7)])
     network = skewed(stack)
     assert not isinstance(network, str)
     u = rng.normal(size=(12, 2))
@@ -77,7 +99,8 @@ def test_runs_of_the_stack_keep_the_bound(proved, rng) -> None:
     ("changes", "words"),
     [
         ({"levels": 1}, "number of layers"),
-        ({"share": 0.5, "room": 0.1}, "share must be zero"),
+        ({"share": 0.5, "room": 0.1, "Y": np.eye(7), "tau": np.ones(7)}, "first set is a box"),
+        ({"share": 0.5, "room": 0.0625, "falls": np.ones(7)}, "piecewise linear"),
         ({"rate": 0.3}, "not"),
         ({"high": np.array([2.0])}, "not"),
         ({"L": np.ones(3)}, "L (7,)"),
@@ -94,10 +117,11 @@ def test_bent_data_are_refused(proved, changes, words) -> None:
 @pytest.mark.parametrize(
     ("layers", "words"),
     [
-        ([layer(2, 1, 1.0, 0), layer(2, 2, 1.0, 1, leak=0.5)], "linear part"),
+        ([euler(), euler()], "no integrator"),
         ([layer(2, 1, 1.0, 0), replace(layer(2, 2, 1.0, 1), activation="relu")], "one activation"),
         ([layer(2, 1, 1.0, 0), small_cell("gru", box=None)], "without gates"),
-        ([replace(layer(2, k, 0.1, k), activation="relu") for k in (1, 2)], "has a bound"),
+        ([replace(layer(2, k, 1.0, 3), activation="relu") for k in (1, 2)], "has no bound"),
+        ([turned(1), turned(2)], "sizes of their linear parts"),
     ],
 )
 def test_stacks_that_it_is_not_about(layers, words) -> None:
@@ -115,3 +139,47 @@ def test_the_last_digit_of_a_rate_does_not_cost_a_stack_its_overshoot() -> None:
     assert finer.proof is not None
     assert claim.proof.data["rate"] < finer.proof.data["rate"] + 1e-3
     assert claim.proof.data["overshoot"] < 10.0 < 1000.0 < finer.proof.data["overshoot"]
+
+
+def rectified(inputs: int, seed: int) -> DrivenSystem:
+    """Weights mostly negative: by their signs they decay."""
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(3, 3)) - 1.5 * np.abs(rng.normal(size=(3, 3)))
+    W *= 0.9 / np.abs(np.linalg.eigvals(W)).max()
+    system = LureSystem(np.zeros((3, 3)), np.eye(3), W, None, (0.0, 1.0), 1.0)
+    return DrivenSystem(system, "relu", 0.4 * rng.normal(size=(3, inputs)), rng.choice([-1.0, 1.0], size=3))
+
+
+KEEPING = {
+    "relu": lambda: LayerStack([rectified(1, 10), rectified(3, 81), rectified(3, 3)]),
+    "leaky tanh": lambda: LayerStack([layer(3, 1, 0.3, 0, 0.5), layer(3, 3, 0.2, 5, 0.8)]),
+}
+
+
+@pytest.mark.parametrize("of", KEEPING)
+def test_stacks_that_keep_a_share_of_their_state_are_in_their_sets_when_they_say(of, rng) -> None:
+    """From starts far out, V, at step N + settled + levels - 1, inputs at the ends of the box."""
+    stack = KEEPING[of]()
+    certificate = certify(stack, input_box=(-0.2, 0.2), tol=1e-2, refute=False)
+    assert verify(certificate).valid
+    claim = next(c for c in certificate.claims if c.name == "bounded_in_box")
+    data = claim.proof.data
+    assert claim.proof.kind == "stack_driven_bounds"
+    assert data["share"] > 0.0
+    falls = data.get("falls", data["r"])
+    for far in (1.0, 30.0, 1e4):
+        x = far * np.where(rng.random((300, stack.states)) < 0.5, -falls, data["r"])
+        N = 0 if far <= 1.0 else int(np.ceil(np.log((far - 1) / data["room"]) / -np.log(data["share"])))
+        for _ in range(N + StackDriven.of(data).settled + data["levels"] - 1):
+            x = stack.advance(x, rng.choice([-0.2, 0.2], size=(300, 1)))
+        assert ((data["least"] <= x) & (x <= data["most"])).all()
+
+
+def test_what_all_layers_prove_alone_the_stack_proves() -> None:
+    """ReLU layers, each certified in a box of its own by the signs of its weights."""
+    stack = KEEPING["relu"]()
+    certificate = certify(stack, input_box=(-0.2, 0.2), tol=1e-2, refute=False)
+    assert certificate.verdict is Verdict.CERTIFIED
+    assert "V the largest h_i(0) / r_i or -h_i(0) / falls_i of all layers in both runs" in next(
+        c.statement for c in (certificate.claim, *certificate.claims) if c.name == "driven_contraction"
+    )

@@ -89,7 +89,21 @@ def mixed_stack(seed: int) -> tuple[LayerStack, float]:
     return LayerStack([*below.layers, middle, *([above] if seed % 2 else [])]), e
 
 
+def keeping_stack(seed: int) -> tuple[LayerStack, float]:
+    """Two or three layers of ReLU, or leaky ones of tanh: the start says when their first box is entered."""
+    rng, name = np.random.default_rng(seed), ("relu", "tanh", "leaky_relu")[seed % 3]
+    layers, below = [], 1
+    for k in range(2 + seed % 2):
+        n = int(rng.integers(2, 5))
+        gain, leak = (0.5 if name == "leaky_relu" else 1.0) * rng.uniform(0.5, 1.1), 0.5 if name == "tanh" else 1.0
+        made = reservoir(n, gain, leak, 10 * seed + k, name)
+        layers.append(DrivenSystem(made.system, name, 0.4 * rng.normal(size=(n, below)), made.b))
+        below = n
+    return LayerStack(layers), float(rng.uniform(0.1, 0.4))
+
+
 KINDS = {
+    "keeping stack": keeping_stack,
     "flow": flow,
     "rectified": rectified,
     "stack": stack,
