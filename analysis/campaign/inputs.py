@@ -19,6 +19,8 @@ from ..tasks import Range, Task
 from ..unroll import watch
 
 CHUNK = 256
+SCALES = 2.0
+"""How many times as wide as a feature's own range that of all features is where each gets its own."""
 
 
 def check_box(box: Any) -> tuple[float, float]:
@@ -80,6 +82,28 @@ def data_range(task: Task) -> Range:
     return min(least, float(np.min(task.bounds[0]))), max(most, float(np.max(task.bounds[1])))
 
 
+def feature_range(task: Task) -> Range:
+    """Ends of the range that claims about the task's inputs are for: of each feature where they differ in scale.
+
+    One range of all features is that of the widest, which says of a small one what it never is. Bounds that a task
+    states are kept as they are stated.
+
+    Args:
+        task: with training and test sequences.
+
+    Returns:
+        Low and high: numbers, or one a feature where all of them together lie in a range at least ``SCALES`` times as
+        wide as the narrowest of those that move.
+    """
+    own = task.data.get("bounds") != "stated" and (task.bounds is None or task.bounds == _occurring(task))
+    if own:
+        least, most = _by_feature(task)
+        wide = most - least
+        if wide.any() and float(most.max() - least.min()) >= SCALES * float(wide[wide > 0].min()):
+            return tuple(least.tolist()), tuple(most.tolist())
+    return data_range(task)
+
+
 def _is_by_feature(ends: Range) -> bool:
     return any(np.ndim(end) for end in ends)
 
@@ -117,16 +141,16 @@ def part_range(subject: Any, model: nn.Module | None, task: Task) -> tuple[Range
     except StabilityError:  # the certificate's step says why
         path = ""
     if not path or model is None:
-        return data_range(task), ""
+        return feature_range(task), ""
     found = _read_inside(model, path, task)
     if found is None or not np.isfinite(found).all():
         return None, path
     low, high = float(found[0].min()), float(found[1].max())
-    if task.bounds is not None and _is_by_feature(task.bounds):  # features in another order have other bounds
+    if _is_by_feature(feature_range(task)):  # features in another order have other ranges
         untouched = all(np.array_equal(one, other) for one, other in zip(found, _by_feature(task)))
     else:
         untouched = (low, high, len(found[0])) == (*_occurring(task), task.input_size)
-    return (data_range(task), "") if untouched else ((low, high), path)
+    return (feature_range(task), "") if untouched else ((low, high), path)
 
 
 class _Seen:

@@ -100,6 +100,8 @@ def open_model(name: str) -> Any:
 def seen_range(name: str, data: Any) -> Any:
     """The range of the inputs that a model's certified part reads, over the data named or those of its run.
 
+    Matrices without a network around them read the data themselves.
+
     Args:
         name: the model.
         data: ``DataOptions``.
@@ -112,11 +114,36 @@ def seen_range(name: str, data: Any) -> Any:
     from .data import open_with_task
     from .options import Compute
 
+    if (system := _matrices(name)) is not None:
+        return _range_of_data(system, name, data)
     subject = open_with_task(name, data, Compute())
     span, _ = part_range(subject.model, subject.model, subject.task)
     if span is None:
         raise ConfigurationError(f"what {name} reads of the data is not known: state --input-box LOW HIGH")
     return span
+
+
+def _range_of_data(system: Any, name: str, data: Any) -> Any:
+    """The range of data that a system of matrices reads itself.
+
+    Raises:
+        ConfigurationError: no data are named, or tokens.
+        DimensionError: data of another number of features.
+    """
+    from ...analysis.campaign.fitting import check_features, examined_on
+    from ...analysis.campaign.inputs import feature_range
+    from .data import chosen
+
+    wanted = chosen(data, None)
+    if wanted is None:
+        raise ConfigurationError(f"no data are known for {name}: name them with --data FILE.npz, or a task with --task")
+    if not hasattr(system, "inputs"):
+        raise ConfigurationError(f"{name} has no inputs: give E (U in a file), the input matrix")
+    task = examined_on(wanted, Path(name), None, 0)
+    if task.data.get("tokens"):
+        raise ConfigurationError(f"{name} reads real inputs, the data of --data are tokens: state --input-box LOW HIGH")
+    check_features(system, task, name)
+    return feature_range(task)
 
 
 def there(name: str) -> None:

@@ -11,6 +11,8 @@ from stability.errors import ConfigurationError, DimensionError
 
 Array = np.ndarray
 WIDTHS = (1.0, 5.0, 50.0)
+LARGEST = 1e300
+"""Size of a bound: searches add and subtract them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,7 @@ def input_range(value: Any, width: int, name: str = "input_range") -> InputRange
         The range; ``ANYWHERE`` for ``None``.
 
     Raises:
-        ConfigurationError: what is no pair of finite bounds, or an empty range.
+        ConfigurationError: what is no pair of finite bounds up to ``LARGEST``, or an empty range.
         DimensionError: bounds of another size.
 
     Example:
@@ -85,9 +87,14 @@ def input_range(value: Any, width: int, name: str = "input_range") -> InputRange
         ) from error
     for end in (low, high):
         if end.shape not in ((), (width,)):
-            raise DimensionError(f"a bound of {name}", f"a number or ({width},)", end.shape)
+            hint = f"one entry for each of the {width} inputs"
+            raise DimensionError(f"a bound of {name}", f"() or ({width},)", end.shape, hint)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise ConfigurationError(f"{name} must have finite bounds, low <= high")
+    if not (np.abs(low) <= LARGEST).all() or not (np.abs(high) <= LARGEST).all():
+        raise ConfigurationError(
+            f"{name} must have bounds of at most {LARGEST:g} in size: sums of larger ones overflow"
+        )
     return InputRange(np.broadcast_to(low, (width,)).copy(), np.broadcast_to(high, (width,)).copy())
 
 
