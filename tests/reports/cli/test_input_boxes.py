@@ -280,7 +280,7 @@ def test_the_range_of_the_data_is_that_of_the_data(nets, capsys):
         (("--input-box", "two.txt"), "(1,)"),
         (("--input-box", "0", "1", "--input-box", "ends.txt"), "twice"),
         (("--input-box", "0", "1", "--data", "good.npz"), "leave them out"),
-        (("--input-box", "data"), "no network"),
+        (("--input-box", "data"), "no data are known"),
     ],
 )
 def test_what_is_no_box_is_said_in_one_line(nets, latch, words, why, capsys):
@@ -372,32 +372,6 @@ def test_a_box_that_is_none_names_its_row(tmp_path: Path):
     assert (low.tolist(), high.tolist()) == ([-1.0, 0.5], [1.0, 0.5])
 
 
-def scaled(bounds: Any = None) -> Any:
-    rng = np.random.default_rng(1)
-    x = rng.uniform(size=(20, 6, 3)).astype(np.float32)
-    x[..., 1] = 900.0 + 100.0 * x[..., 1]
-    x[..., 2] = 5.0
-    return task_from_arrays(x, np.arange(20) % 2, name="scaled", bounds=bounds), x
-
-
-def test_features_of_other_scales_have_ranges_of_their_own():
-    task, x = scaled()
-    low, high = feature_range(task)
-    assert low == tuple(float(v) for v in x.min((0, 1)))
-    assert high == tuple(float(v) for v in x.max((0, 1)))
-    assert data_range(task) == (float(x.min()), float(x.max()))  # attacks and noise are as they were
-    for bounds in ((-1.0, 2000.0), (float(x.min()), float(x.max()))):
-        stated, _ = scaled(bounds)
-        assert feature_range(stated) == bounds
-
-
-def test_features_of_one_scale_share_a_range():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-1.0, 1.0, size=(20, 6, 2)).astype(np.float32)
-    task = task_from_arrays(x, np.arange(20) % 2, name="alike")
-    assert feature_range(task) == data_range(task) == (float(x.min()), float(x.max()))
-
-
 def test_a_layer_that_reads_other_features_does_not_get_their_ranges(nets: Path) -> None:
     from stability.models.sources import load_module
 
@@ -407,55 +381,3 @@ def test_a_layer_that_reads_other_features_does_not_get_their_ranges(nets: Path)
     straight, flipped = load_module("boxnets:lstm"), load_module("boxnets:flipped")
     assert part_range(straight, straight, task) == (feature_range(task), "")
     assert part_range(flipped, flipped, task) == ((float(x.min()), float(x.max())), "rnn")
-
-
-@pytest.fixture
-def reservoir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An echo state network of three inputs and data of other scales; certified for inputs near the data alone."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(4)
-    W = rng.normal(size=(6, 6))
-    W *= 1.1 / np.abs(np.linalg.eigvals(W)).max()
-    Win = 0.1 * rng.normal(size=(6, 3)) * [1.0, 0.001, 0.1]
-    np.savez("esn.npz", W=W, Win=Win, bias=2.0 * rng.choice([-1.0, 1.0], size=6))
-    _, x = scaled()
-    np.savez("scaled.npz", x=x, y=np.arange(20) % 2)
-    return tmp_path
-
-
-def test_a_reservoir_takes_the_box_in_all_its_forms(reservoir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, x = scaled()
-    low, high = x.min((0, 1)), x.max((0, 1))
-    np.save("box.npy", np.stack([low, high], axis=1).astype(np.float32))
-    np.savez("box.npz", low=low, high=high)
-    Path("box.txt").write_text("\n".join(f"{float(a)!r} {float(b)!r}" for a, b in zip(low, high)))
-    found = []
-    for words in (["box.npy"], ["box.npz"], ["box.txt"], ["data", "--data", "scaled.npz"]):
-        code, document = certified(reservoir, "esn.npz", "--input-box", *words, capsys=capsys)
-        assert code == 0
-        found.append((document["rate"], document["claim"]["name"] if "claim" in document else document["statement"]))
-    assert found == [found[0]] * 4
-    for words in (["-1", "1"], ["-1,1"]):
-        code, document = certified(reservoir, "esn.npz", "--input-box", *words, capsys=capsys)
-        assert document["rate"] != found[0][0]
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["esn.npz", "--input-box", "data"], "no data are known for esn.npz: name them with --data FILE.npz"),
-        (["esn.npz", "--input-box", "two.npy"], "one entry for each of the 3 inputs"),
-        (["esn.npz", "--input-box", "data", "--task", "digits"], "digits has|the data have"),
-        (["bare.npz", "--input-box", "data", "--data", "scaled.npz"], "bare.npz has no inputs: give E (U in a file)"),
-        (["esn.npz", "--input-box", "-1e301", "1e301"], "at most 1e+300 in size"),
-    ],
-)
-def test_boxes_that_are_none_of_a_reservoir_are_refused_in_one_line(
-    words: list[str], says: str, reservoir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    np.save("two.npy", np.array([[-1.0, 1.0]] * 4))
-    np.savez("bare.npz", A=-np.eye(3), W=np.eye(3))
-    assert cli.run(["certify", *words]) == 2
-    said = capsys.readouterr().err
-    assert any(part in said for part in says.split("|"))
-    assert said.count("\n") == 1
