@@ -137,7 +137,7 @@ class HessianOperator:
     time for ``n`` states and ``p`` inputs (``12 n + 2 p`` with a matrix B), an LSTM ``32 n + 2 p``, in place of the
     results of all operations; a product takes at most as much again for its duration, k at once up to k times that;
     sequences that begin alike are kept once until they part. Images under a small first filter are kept once for each
-    of its entries.
+    of its entries, twice where pooling comes next.
 
     Args:
         model: in the mode in which it is to be judged (see :func:`~stability.analysis.guard.untouched`).

@@ -12,6 +12,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from .convolution import channels_last
+from .patches import pooled_convolution
 from .products import no_third
 
 
@@ -69,7 +71,11 @@ class _Spread(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         no_third(first_order=True)
         (places,) = ctx.saved_tensors
-        found = cotangents[0].flatten(-2).gather(-1, places.flatten(-2)).view_as(places)
+        if places.dim() == 4 and not places.is_contiguous():  # channels side by side
+            rows, chosen = (t.movedim(1, -1).flatten(1, 2) for t in (cotangents[0], places))
+            found = rows.gather(1, chosen).unflatten(1, places.shape[2:]).movedim(-1, 1)
+        else:
+            found = cotangents[0].flatten(-2).gather(-1, places.flatten(-2)).view_as(places)
         return found, None, None, None
 
 
@@ -117,5 +123,12 @@ def pooled(
     between = [dilation, dilation] if isinstance(dilation, int) else list(dilation)
     window = (*lists, between, bool(ceil_mode))
     before = _unrectified(x)
-    found = cast(Tensor, _Pooled.apply(x if before is None else before, window))
+    z = x if before is None else before
+    found = None
+    if hasattr(z, "_convolved"):
+        y, places = torch.ops.aten.max_pool2d_with_indices(z.detach(), *window)
+        apart = between == [1, 1] and all(step >= wide for step, wide in zip(lists[1], lists[0]))
+        found = pooled_convolution(z, channels_last(y), places, apart)
+    if found is None:
+        found = cast(Tensor, _Pooled.apply(z, window))
     return found if before is None else rectified(found)
