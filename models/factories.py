@@ -31,10 +31,11 @@ import torch
 from torch import nn
 
 from stability.errors import ConfigurationError, StabilityError
-from stability.foreign import WATCHERS, in_words
+from stability.foreign import WATCHERS, in_words, of_file, split
 from stability.rigor.definite import flushes_small_numbers
 from stability.wire import is_subject
 
+from .adapters.state_dicts import shown
 from .recurrent import LAYERS, RecurrentLayer
 
 PATHS: list[str] = []
@@ -70,19 +71,38 @@ def named_value(name: str) -> Any:
     """What ``package.module:attribute`` or ``FILE.py:attribute`` names; to be asked within ``users_code``.
 
     Raises:
-        ConfigurationError: there is no such file, or a module of another file is imported under its name.
+        ConfigurationError: there is no such file or attribute, or a module of another file is imported under its name.
     """
-    package, _, attribute = name.partition(":")
-    value: Any = _module_of(Path(package)) if package.endswith(".py") else importlib.import_module(package)
+    place, attribute = split(name)
+    if of_file(place):
+        value: Any = _module_of(Path(place))
+    elif all(part.isidentifier() for part in place.split(".")):
+        value = importlib.import_module(place)
+    else:
+        raise ConfigurationError(
+            f"{name}: {place} is no name of a module; expected package.module:factory, or FILE.py:factory of a file"
+        )
     for step in attribute.split("."):
-        value = getattr(value, step)
+        try:
+            value = getattr(value, step)
+        except AttributeError as error:
+            wanted = f"{place} has no {step}" if step else f"{name} lacks the name of a factory behind its colon"
+            raise ConfigurationError(f"{wanted}{_offered(place, value)}") from error
     return value
+
+
+def _offered(place: str, value: Any) -> str:
+    parts = value.__dict__.items() if isinstance(value, types.ModuleType) else ()
+    names = [name for name, part in parts if isinstance(name, str) and callable(part) and not name.startswith("_")]
+    return f"; {place} holds {shown(names)}" if names else ""
 
 
 def _module_of(path: Path) -> types.ModuleType:
     """A file's module, under its own name: other processes can import it again for the classes of a model."""
     if not path.is_file():
         raise ConfigurationError(f"there is no file {path}")
+    if path.suffix != ".py":
+        raise ConfigurationError(f"{path} cannot be imported, a module's file ends in .py: rename it")
     if "." in path.stem:
         raise ConfigurationError(f"{path} has a dot in its name, which no module can have: rename it")
     sys.path.insert(0, str(path.parent.resolve()))  # a link keeps its own name

@@ -16,8 +16,24 @@ def names_code(name: str) -> bool:
         >>> [names_code(name) for name in ("nets:load", "../nets.py:load", "./nets:load", "nets.npz")]
         [True, True, False, False]
     """
-    module, colon, _ = name.partition(":")
-    return bool(colon) and (module.endswith(".py") or not name.startswith((".", "/")))
+    place = split(name)[0]
+    return bool(place) and (of_file(place) or not name.startswith((".", "/")))
+
+
+def split(name: str) -> tuple[str, str]:
+    """A name at its last colon: folders may have colons in theirs.
+
+    Example:
+        >>> split("a:b/nets.py:load")
+        ('a:b/nets.py', 'load')
+    """
+    place, _, attribute = name.rpartition(":")
+    return place, attribute
+
+
+def of_file(place: str) -> bool:
+    """Whether what stands before the colon is meant as a file, in whatever letters its ending is written."""
+    return place.lower().endswith(".py")
 
 
 def in_words(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stability.errors import ConfigurationError, FileFormatError, UnsupportedError
-from stability.foreign import names_code
+from stability.foreign import names_code, of_file, split
 
 
 def open_subject(
@@ -166,6 +166,6 @@ def there(name: str) -> None:
         return
     if not names_code(name):
         raise FileFormatError(f"there is no file or directory {name} (and it is not package.module:factory)")
-    code = name.partition(":")[0]
-    if code.endswith(".py") and not os.path.isfile(code):
+    code = split(name)[0]
+    if of_file(code) and not os.path.isfile(code):
         raise FileFormatError(f"there is no file {code}")

@@ -159,3 +159,31 @@ def test_a_link_to_a_file_and_names_that_no_module_has(here):
     with pytest.raises(ConfigurationError, match=r"net\.v2\.py has a dot in its name"):
         load_module("own/net.v2.py:load")
     sys.modules.pop("linked_net", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NETS_IN_CAPITALS.PY:load", "NETS_IN_CAPITALS.PY cannot be imported, a module's file ends in .py: rename it"),
+        ("folder/net_in_a_folder:load", "folder/net_in_a_folder is no name of a module; .* FILE.py:factory of a file"),
+        ("net_in_a_folder.py:lod", "net_in_a_folder.py has no lod; net_in_a_folder.py holds 'load', 'other'"),
+        ("net_in_a_folder.py:", "lacks the name of a factory behind its colon; .*'load'"),
+        ("net_in_a_folder:load.x", "net_in_a_folder has no x"),
+        (r"C:\nets.py:load", r"there is no file C:\\nets\.py"),
+    ],
+)
+def test_names_that_lead_to_no_factory(here, name, said):
+    (here / "NETS_IN_CAPITALS.PY").write_text("load = None\n")
+    (here / "net_in_a_folder.py").write_text("def load(): pass\n\ndef other(): pass\n\n_mine = load\nnumber = 3\n")
+    try:
+        with pytest.raises(ConfigurationError, match=said):
+            load_module(name)
+    finally:
+        sys.modules.pop("net_in_a_folder", None)
+
+
+def test_a_colon_in_the_name_of_a_folder(here):
+    (here / "a:b").mkdir()
+    (here / "a:b" / "net_behind_a_colon.py").write_text("import torch\n\ndef load():\n    return torch.nn.RNN(2, 3)\n")
+    assert isinstance(load_module("a:b/net_behind_a_colon.py:load"), torch.nn.RNN)
+    sys.modules.pop("net_behind_a_colon", None)
