@@ -6,6 +6,7 @@ for the step before is multiplied for all times at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from stability.systems.activations import ACTIVATIONS
 
-from .dense import image
+from .dense import add_image
 from .prefixes import Prefixes
 
 LEAK = ACTIVATIONS["leaky_relu"].slope[0]
@@ -108,7 +109,7 @@ def way_back(
         matrices: whether there is an ``h_0``, ``M``, ``B``.
         sent: what else goes from each row to the state before it, ``(rows, k, n)``; or none.
     """
-    g, behind, g_z = grads
+    g, g_last, g_z = grads
     g, g_z = (None if part is None else tree.cut(part) for part in (g, g_z))
     has_start, M, B = matrices
     k = next(part.shape[1] for part in (*grads, sent) if part is not None)
@@ -116,38 +117,47 @@ def way_back(
     e = slope.new_empty(len(slope), k, len(M))
     lam = e[..., :n] if len(M) > m else slope.new_empty(len(slope), k, n)
     steep = lam if B is None else slope.new_empty(len(slope), k, m)
-    pull = _Pull(kind, tree, M, m, sent)
-    lams, *parts = (tree.cut(part) for part in (lam, steep, e, e[..., -m:], slope[:, None]))
-    for t, l, mu, e_t, d, s in reversed([*zip(range(len(tree.sizes)), lams, *parts)]):
-        if behind is None:
-            l.zero_()
-        elif behind is not l:
-            l.copy_(behind)
+    pull = _Pull(tree, stepped_by(kind, M, m), e, lam, sent)
+    pull.lams[-1].zero_() if g_last is None else pull.lams[-1].copy_(g_last)
+    parts = (steep, e[..., -m:], slope[:, None])
+    for t, l, mu, d, s in reversed([*zip(range(len(tree.sizes)), pull.lams, *(tree.cut(part) for part in parts))]):
         if g is not None:
             l.add_(g[t])
         if B is not None:
             torch.mm(l.reshape(-1, n), B, out=mu.flatten(0, 1))
         torch.mul(mu, s, out=d) if g_z is None else torch.addcmul(g_z[t], mu, s, out=d)
-        behind = pull(t, e_t, l, lams[t - 1] if t else None) if t or has_start else None
-    return Back(e, lam, steep, behind)
+        if t:
+            pull(t)
+    return Back(e, lam, steep, pull.start() if has_start else None)
 
 
 class _Pull:
     """What a step sends back to the state before it: ``M^T e_t``, and more."""
 
-    def __init__(self, kind: Map, tree: Prefixes, M: Tensor, m: int, sent: Tensor | None) -> None:
-        stepped, self.keep = stepped_by(kind, M, m)
-        self.turn, self.tree = stepped.mT.contiguous(), tree
-        self.sent = None if sent is None else tree.cut(sent)
+    def __init__(
+        self, tree: Prefixes, stepped: tuple[Tensor, bool], e: Tensor, lam: Tensor, sent: Tensor | None
+    ) -> None:
+        self.tree, (self.M, self.keep) = tree, stepped
+        self.es, self.flat, self.lams = tree.flat(e), tree.flat(lam), tree.cut(lam)
+        self.sent: Sequence[Tensor | None] = [None] * len(tree.sizes) if sent is None else tree.flat(sent)
 
-    def __call__(self, t: int, e: Tensor, lam: Tensor, home: Tensor | None) -> Tensor:
-        """On the rows of the time before; where these are the step's own, written into ``home``."""
-        found = image(e.flatten(0, 1), self.turn).view(lam.shape)
-        out = found if home is None or self.tree.parents[t] is not None else home
-        if self.sent is not None:
-            torch.add(found, self.sent[t], out=out)
-        elif out is not found:
-            out.copy_(found)
+    def __call__(self, t: int) -> None:
+        """Written into ``lambda`` of the time before."""
+        if self.tree.parents[t] is None:
+            self._write(t, self.flat[t - 1])
+        else:
+            self.lams[t - 1].copy_(self._gathered(t))
+
+    def start(self) -> Tensor:
+        """On the rows of the start."""
+        return self._gathered(0)
+
+    def _gathered(self, t: int) -> Tensor:
+        found = self.lams[t].new_empty(self.flat[t].shape)
+        self._write(t, found)
+        return self.tree.gathered(t, found.view(self.lams[t].shape))
+
+    def _write(self, t: int, out: Tensor) -> None:
+        add_image(out, self.es[t], self.M, self.sent[t])
         if self.keep:
-            out.add_(lam)
-        return self.tree.gathered(t, out)
+            out.add_(self.flat[t])

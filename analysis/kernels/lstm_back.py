@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .back import side_by_side
-from .dense import image
+from .dense import add_image, image
 from .prefixes import Prefixes
 
 
@@ -239,14 +239,15 @@ def tangent_of(
     u = factors.K.new_zeros(len(factors.K), count, len(R)) if u is None else u
     tangent, ps = _room(tree, factors.E, count, read[0])
     (inner, qs), (before, bs) = (_room(tree, factors.E, count, True) for _ in range(2))
-    room, first = R.new_empty(max(tree.sizes), count, len(R)), q
+    room, R_t, first = R.new_empty(max(tree.sizes), count, len(R)), R.mT.contiguous(), q
     cuts = [tree.cut(part[:, None]) for part in (factors.K, factors.E, factors.forget)]
     for t, (p_t, q_t, u_t, b, k, e_t, f_t) in enumerate(zip(ps, qs, tree.cut(u), bs, *cuts)):
         if p is None:
             b.zero_()
         else:
             b.copy_(tree.grown(t, p))
-            u_t.add_(image(b.flatten(0, 1), R).view_as(u_t))
+            flat = u_t.flatten(0, 1)
+            add_image(flat, b.flatten(0, 1), R_t, flat)
         k_i, k_f, k_g, k_o = quarters(torch.mul(u_t, k, out=room[: len(u_t)]))
         torch.add(k_i, k_f, out=q_t).add_(k_g)
         if q is not None:

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from .activate import activate_
 from .back import Back, Map, bend_of, side_by_side, steepness, stepped_by, way_back
-from .dense import image, summed
+from .dense import add_image, image, summed
 from .prefixes import Prefixes, apart
 from .products import FIRST, ROWS, along, no_third
 from .reads import images, reads_of, sums
@@ -244,15 +244,15 @@ def _tangent(
         linear.add_(more)
     none = [None] * len(tree.sizes)
     linears, turneds = (none if part is None else tree.cut(part) for part in (linear, turned))
-    parts = (tree.cut(part) for part in (u, u[..., -m:], slope[:, None]))
-    p = start
-    for t, (u_t, v, s, b, l, w, out) in enumerate(zip(*parts, befores, linears, turneds, outs)):
+    parts = (tree.flat(u), tree.flat(before), tree.cut(u[..., -m:]), tree.cut(slope[:, None]))
+    p, M_t = start, stepped.mT.contiguous()
+    for t, (u_t, flat, v, s, b, l, w, out) in enumerate(zip(*parts, befores, linears, turneds, outs)):
         if p is None:
             b.zero_()
         else:
             if p is not b:
                 b.copy_(tree.grown(t, p))
-            u_t.add_(image(b.flatten(0, 1), stepped).view_as(u_t))
+            add_image(u_t, flat, M_t, u_t)
         if keep:
             l = b if l is None else l + b
         _step(v, s, l, B, w, out)

@@ -43,6 +43,11 @@ class Prefixes:
         """Views of the rows of each time."""
         return rows.split(self.sizes)
 
+    def flat(self, rows: Tensor) -> Sequence[Tensor]:
+        """Views ``(rows k, n)`` of the rows ``(rows, k, n)`` of each time."""
+        k = rows.shape[1]
+        return rows.flatten(0, 1).split([k * size for size in self.sizes])
+
     def at(self, t: int, rows: Tensor) -> Tensor:
         """The rows of time t."""
         return rows[self.offsets[t] : self.offsets[t + 1]]

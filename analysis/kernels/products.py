@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,9 @@ class _Along(torch.autograd.Function):
                 given.append(t.unsqueeze(axis).expand(shape))
         found = told.run(*given)
         return found, tuple(None if t is None else axis for t, axis in zip(found, told.out_axes))
+
+
+_Along.forward.__signature__ = inspect.signature(_Along.forward)  # type: ignore[attr-defined]  # asked for in each call
 
 
 def along(

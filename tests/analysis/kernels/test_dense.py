@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stability.analysis.kernels import dense
-from stability.analysis.kernels.dense import image, summed
+from stability.analysis.kernels.dense import add_image, image, summed
 from stability.analysis.kernels.swap import written_out
 from stability.models.gated import LSTM
 from stability.models.lipschitz import LipschitzRNN
@@ -59,6 +59,27 @@ def test_what_is_small_or_of_other_numbers_is_left_to_torch(calls):
     for x, W in ((torch.ones(3, 2), torch.ones(2, 2)), (torch.ones(ROWS, N).double(), torch.ones(M, N).double())):
         assert torch.equal(image(x, W), x @ W.mT)
     assert not calls
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("more", ["none", "another", "itself"])
+def test_products_that_are_added(calls, few, more):
+    x, W_t = laid((3 if few else ROWS, N), "own", 0), laid((N, M), "own", 1)
+    out = torch.randn(len(x), 2 * M)[:, M:]  # part of something wider
+    other = {"none": None, "another": torch.randn(len(x), M), "itself": out}[more]
+    expected = x.double() @ W_t.double() + (0.0 if other is None else other.double())
+    add_image(out, x, W_t, other)
+    torch.testing.assert_close(out.double(), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+    assert bool(calls) != few
+
+
+@pytest.mark.parametrize(("maker", "asked"), [("GenuineIntel", False), ("AuthenticAMD", True), ("", False)])
+def test_one_dnn_is_asked_on_processors_of_amd(monkeypatch, maker, asked):
+    monkeypatch.setattr(dense, "_maker", lambda: maker)
+    found = dense._one_dnn.__wrapped__()
+    there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    assert (found is not None) == (asked and there)
 
 
 @pytest.mark.parametrize("kind", [LipschitzRNN, LSTM])

@@ -14,7 +14,7 @@ from stability.models.options import TORCH_ACTIVATIONS
 
 from .test_written_out import assert_equal
 
-TREE = Prefixes((1, 3, 3, 4), (None, torch.tensor([0, 0, 0]), None, torch.tensor([0, 1, 1, 2])))
+TREE = Prefixes((2, 3, 3, 4), (torch.tensor([0, 0]), torch.tensor([0, 0, 1]), None, torch.tensor([0, 1, 1, 2])))
 FORMS = [
     form
     for form in itertools.product((True, False), (True, False), (0, 1), (True, False), ("drive", "input", "tree"))
