@@ -8,7 +8,8 @@ with :math:`\phi(z_i) \in \lambda_i z_i + \mu_i \pm \epsilon_i` on the interval 
 what two units have in common: the pushed generators are :math:`(A + B \Lambda C) g`, never two sums. Inputs and the
 errors of the relaxation are new symbols at each step; the oldest are merged into a box. Rounding errors are bounded
 by row sums, :math:`\gamma |C| \, |G| 1`, and become part of the newest box. What channels feed to one another, ``D``,
-is taken as an interval: :math:`\phi` of the bounds that are known, again and again.
+is taken as an interval first, :math:`\phi` of the bounds that are known, again and again; then the pre-activations are
+solved for (``rigor/solved.py``), where that is narrower; a set that outgrows what is known of its states begins anew.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ import numpy as np
 from stability.rigor.balls import Ball, activation_values, system_balls
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
+from stability.rigor.solved import Solved
 from stability.systems import DrivenSystem
 from stability.systems.activations import Activation, activation
 
 Array = np.ndarray
 _LOOKS = 6
 """Rounds of bounds of what channels feed to one another, in every step."""
+_SOLVES = 2
+"""Rounds in which they are solved for."""
+_STRAYS = 1.5
+"""A set so many times as wide as what is known of its states begins anew."""
 _FLAT = 1e-9
 """Intervals narrower than this take the derivative for the slope of their chord."""
 
@@ -206,6 +212,8 @@ class Tube:
         m = driven.system.channels
         self.low, self.high, self.steps = np.full(m, -np.inf), np.full(m, np.inf), 0
         self._loose = np.zeros(m)
+        self._solved: Solved | None = None
+        self._kept = self._ends()
         self._images, self._image = self._look()
 
     def _look(self) -> tuple[list[Array], Ball]:
@@ -221,12 +229,38 @@ class Tube:
         if net.D is None:
             self._within(centre.mid, radius)
             return images, centre
-        bare = centre
+        bare, wide = centre, radius
         for _ in range(_LOOKS):
             fed, self._loose = net.fed(self.low, self.high)
             centre = bare + fed
-            self._within(centre.mid, (radius + self._loose + centre.rad) * (1 + 8 * EPS))
-        return images, centre
+            wide = (radius + self._loose + centre.rad) * (1 + 8 * EPS)
+            self._within(centre.mid, wide)
+        return self._look_through(size, float(wide.sum())) or (images, centre)
+
+    def _look_through(self, size: Array, wide: float) -> tuple[list[Array], Ball] | None:
+        """Bounds with what channels feed to one another solved for, where they are narrower than ``wide`` in all."""
+        net, n = self._network, self._network.driven.states
+        assert net.D is not None
+        self._solved, found = None, None
+        for _ in range(_SOLVES):
+            line = relaxation(net.phi, self.low, self.high)
+            reach = np.maximum(np.abs(self.low), np.abs(self.high))
+            solved = Solved.of(line, net.C, net.D, net.driven.E, net.driven.b, reach)
+            if solved is None:
+                break
+            images = [solved.C.mid @ g for g in self._columns]
+            centre = solved.C @ self._centre + solved.E @ net.middle + solved.rest
+            own = solved.C.rad @ size + gamma(n + 4) * (np.abs(solved.C.mid) @ size)
+            entry = (Ball.exact(solved.E.upper()) @ net.reach).upper()
+            bent = (Ball.exact(solved.H.upper()) @ solved.error).upper()
+            radius = _sums(images) + own + entry + bent + solved.loose + centre.rad
+            radius = radius * (1 + (n + 16) * EPS)
+            if not np.isfinite(radius).all():
+                break
+            self._within(centre.mid, radius)
+            if float(radius.sum()) <= wide:
+                self._solved, found = solved, (images, centre)
+        return found
 
     def _within(self, middle: Array, radius: Array) -> None:
         """Bounds of the pre-activations, the narrower of the known ones and these."""
@@ -238,6 +272,9 @@ class Tube:
         images, centre = self._images, self._image
         net, driven = self._network, self._network.driven
         n, m = driven.states, driven.system.channels
+        if self._solved is not None:
+            self._step_through(self._solved)
+            return
         slope, offset, error = relaxation(net.phi, self.low, self.high)
         if net.D is not None:
             error = (error + np.abs(slope) * self._loose) * (1 + 4 * EPS)
@@ -254,15 +291,54 @@ class Tube:
             + (absolute @ (slope[:, None] * np.abs(driven.E)) + np.abs(driven.F)) @ net.reach
             + absolute @ error
         )
-        loose = net.A.rad @ size + absolute @ (slope * (net.C.rad @ size)) + net.B.rad @ (slope * seen + error)
+        read = slope * (seen + np.abs(driven.E) @ net.reach)
+        loose = net.A.rad @ size + absolute @ (slope * (net.C.rad @ size)) + net.B.rad @ (read + error)
         box = moved.rad + rounding + loose
         if net.diagonal is None:
             columns.append(net.B.mid * error)
         else:
             box = box + np.abs(net.diagonal) * error
         columns += [entry * net.reach, np.diag(box * (1 + (n + m + driven.inputs + 32) * EPS))]
-        self._centre, self._columns, self.steps = moved.mid, self._merged(columns), self.steps + 1
+        self._arrive(moved.mid, columns)
+
+    def _step_through(self, solved: Solved) -> None:
+        """``step`` with ``z = C x + E u + rest + H e + r``: the errors ``e`` of channels reach the state in common."""
+        images, centre, slope, error = self._images, self._image, solved.slope, solved.error
+        net, driven = self._network, self._network.driven
+        n, m = driven.states, driven.system.channels
+        size, seen = _sums(self._columns), _sums(images)
+        moved = net.A @ self._centre + net.B @ (slope * centre + Ball.exact(solved.offset))
+        moved = moved + Ball.exact(driven.F) @ net.middle
+        columns = [self._push(g, slope[:, None] * image) for g, image in zip(self._columns, images)]
+        entry = self._weighted(slope[:, None] * solved.E.mid) + driven.F
+        bent = self._weighted(slope[:, None] * solved.H.mid + np.eye(m))
+        absolute = np.abs(net.B.mid) + net.B.rad
+        read, fed = solved.E.upper() @ net.reach, slope * (solved.H.upper() @ error) + error
+        rounding = gamma(2 * n + 4 * m + 2 * driven.inputs + 16) * (
+            np.abs(net.A.mid) @ size
+            + absolute @ (slope * (np.abs(solved.C.mid) @ size + seen + read))
+            + np.abs(driven.F) @ net.reach
+            + absolute @ fed
+        )
+        rest = solved.C.rad @ size + solved.E.rad @ net.reach + solved.H.rad @ error + solved.loose
+        loose = net.A.rad @ size + absolute @ (slope * rest) + net.B.rad @ (slope * (seen + read) + fed)
+        box = (moved.rad + rounding + loose) * (1 + (n + 2 * m + driven.inputs + 32) * EPS)
+        self._arrive(moved.mid, [*columns, bent * error, entry * net.reach, np.diag(box)])
+
+    def _arrive(self, centre: Array, columns: list[Array]) -> None:
+        """The set of the next step."""
+        self._centre, self._columns, self.steps = centre, self._merged(columns), self.steps + 1
+        if self._network.D is not None:
+            self._keep(*self._ends())
         self._images, self._image = self._look()
+
+    def _keep(self, low: Array, high: Array) -> None:
+        """What is known of the states at all later times; a set that is much wider becomes the box of that."""
+        least, most = (side(known, end) for side, known, end in zip((np.maximum, np.minimum), self._kept, (low, high)))
+        self._kept = least, most
+        if float((high - low).sum()) > _STRAYS * float((most - least).sum()):
+            self._centre = 0.5 * (least + most)
+            self._columns = [np.diag(np.nextafter(np.maximum(most - self._centre, self._centre - least), np.inf))]
 
     def _push(self, g: Array, weighted: Array) -> Array:
         """``A g + B weighted``."""
@@ -276,11 +352,14 @@ class Tube:
 
     def _merged(self, columns: list[Array]) -> list[Array]:
         """The generators, those of steps that are too old as one box; each step adds the same number of groups."""
-        each = 2 if self._network.diagonal is not None else 3
+        each = 2 if self._network.diagonal is not None and self._network.D is None else 3
         old = len(columns) - each * self._window
         return columns if old <= 1 else [np.diag(_sums(columns[:old])), *columns[old:]]
 
     def states(self) -> tuple[Array, Array]:
         """Ends ``(n,)`` of the states in the present set, rounded outwards."""
+        return self._ends() if self._network.D is None else self._kept
+
+    def _ends(self) -> tuple[Array, Array]:
         radius = _sums(self._columns)
         return np.nextafter(self._centre - radius, -np.inf), np.nextafter(self._centre + radius, np.inf)

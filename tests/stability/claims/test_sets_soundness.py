@@ -102,7 +102,21 @@ def keeping_stack(seed: int) -> tuple[LayerStack, float]:
     return LayerStack(layers), float(rng.uniform(0.1, 0.4))
 
 
+def midpoint(seed: int) -> tuple[DrivenSystem, float]:
+    """A midpoint map, whose channels feed one another: of an antisymmetric part, or of any weights."""
+    rng = np.random.default_rng(seed)
+    n, name = int(rng.integers(2, 7)), ("tanh", "sigmoid", "saturation")[seed % 3]
+    M, W = rng.normal(size=(2, n, n)) / np.sqrt(n)
+    W = (W - W.T - 0.1 * np.eye(n) if seed % 2 else rng.uniform(0.8, 1.6) * W) * (4.0 if name == "sigmoid" else 1.0)
+    base = LureSystem.recurrent(-np.eye(n) + 0.3 * (M - M.T), W, slope=activation(name).slope)
+    step = base.midpoint(float(rng.uniform(0.1, 0.8)))
+    copies = step.channels // n
+    E, b = (np.tile(v, (copies, 1)) for v in (rng.normal(size=(n, 1)), 2.0 * rng.choice([-1.0, 1.0], size=(n, 1))))
+    return DrivenSystem(step, name, E, b[:, 0], np.zeros((n, 1))), float(rng.uniform(0.05, 0.3))
+
+
 KINDS = {
+    "midpoint": midpoint,
     "keeping stack": keeping_stack,
     "flow": flow,
     "rectified": rectified,

@@ -141,3 +141,135 @@ def test_every_matrix_within_its_radius_is_inside(moved, monkeypatch):
         least, most = plain.states()
         escaped += int(((states < least) | (states > most)).any(axis=1).sum())
     assert escaped > 10
+
+
+def test_what_inputs_reach_through_a_matrix_with_a_radius_is_inside(monkeypatch):
+    """``x+ = B u`` where the activation is the identity: ``B`` of [0.7, 1.3] takes it to 1.3, with a middle of one."""
+    zero, one = np.zeros((1, 1)), np.ones((1, 1))
+    driven = DrivenSystem(LureSystem(zero, one, zero, None, (0.0, 1.0), 1.0), "saturation", one, [0.0])
+    balls = Ball.exact(zero), Ball(one, np.full((1, 1), 0.3)), Ball.exact(zero), Ball.exact(zero)
+    monkeypatch.setattr("stability.rigor.zonotopes.system_balls", lambda _: balls)
+    tube = Tube(driven, -np.ones(1), np.ones(1), 2.0 * np.ones(1), window=3)
+    tube.step()
+    assert 1.3 <= tube.states()[1][0] < 1.3 + 1e-9
+
+
+def feeding(rng: np.random.Generator, name: str = "tanh", n: int = 4, size: float = 0.6) -> DrivenSystem:
+    """Channels that feed later ones, a leak and inputs into the state."""
+    W, D = rng.normal(size=(n, n)) / np.sqrt(n), size * np.tril(rng.normal(size=(n, n)), -1)
+    system = LureSystem(0.4 * np.eye(n), 0.4 * np.eye(n), W, D, activation(name).slope, 1.0)
+    return DrivenSystem(system, name, rng.normal(size=(n, 1)), rng.normal(size=n), 0.1 * rng.normal(size=(n, 1)))
+
+
+def midpoint(rng: np.random.Generator, name: str = "tanh", n: int = 4) -> DrivenSystem:
+    """Of an antisymmetric part and one without a sign."""
+    M, W = rng.normal(size=(2, n, n)) / np.sqrt(n)
+    system = LureSystem(-np.eye(n) + 0.3 * (M - M.T), np.eye(n), 1.5 * W, slope=activation(name).slope)
+    step = system.midpoint(0.6)
+    E = np.tile(rng.normal(size=(n, 1)), (step.channels // n, 1))
+    b = np.tile(rng.normal(size=n), step.channels // n)
+    return DrivenSystem(step, name, E, b, np.zeros((n, 1)))
+
+
+def box_of(driven: DrivenSystem) -> np.ndarray:
+    """Half widths of a box that no step leaves."""
+    A, B = np.abs(driven.system.A), np.abs(driven.system.B)
+    added = B.sum(axis=1) + 0.5 * np.abs(driven.F).sum(axis=1) + 1e-6
+    return np.linalg.solve(np.eye(len(A)) - A, added) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "saturation"])
+@pytest.mark.parametrize("make", [feeding, midpoint])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_trajectory_leaves_the_tube_of_channels_that_feed_one_another(seed, make, name):
+    rng = np.random.default_rng(seed)
+    driven = make(rng, name)
+    box = box_of(driven)
+    tube = Tube(driven, np.array([-0.5]), np.array([0.3]), box, window=4)
+    x = box * rng.choice([-1.0, 1.0], size=(300, driven.states))
+    for k in range(40):
+        for end in (-0.5, 0.3):
+            z = driven.channel(x, np.array([[end]]))
+            assert ((z >= tube.low) & (z <= tube.high)).all()
+        u = rng.choice([-0.5, 0.3], size=(300, 1)) if k % 8 < 6 else np.full((300, 1), 0.3 if k % 16 < 8 else -0.5)
+        x = driven.advance(x, u)
+        tube.step()
+        least, most = tube.states()
+        assert ((x >= least) & (x <= most)).all()
+
+
+def test_channels_that_are_solved_for_leave_narrow_sets():
+    """An interval of what they feed leaves these sets 2.7 to 150 times as wide as runs."""
+    shares = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        driven = midpoint(rng)
+        tube = Tube(driven, np.array([-0.1]), np.array([0.1]), box_of(driven), window=20)
+        x, runs = rng.normal(size=(200, driven.states)), []
+        for k in range(250):
+            tube.step()
+            x = driven.advance(x, rng.choice([-0.1, 0.1], size=(200, 1)))
+            runs.append(x if k > 150 else x[:0])
+        seen = np.concatenate(runs)
+        least, most = tube.states()
+        shares.append(float((most - least).sum() / (seen.max(axis=0) - seen.min(axis=0)).sum()))
+    assert min(shares) >= 1.0
+    assert max(shares) < 3.0
+
+
+def test_an_inverse_that_is_none_leaves_the_sets_true(monkeypatch):
+    """``R`` may be anything: what it misses is bounded."""
+    inverse = np.linalg.inv
+    rng = np.random.default_rng(5)
+    spoilt = {
+        "near": lambda M: inverse(M) + 0.05 * np.random.default_rng(1).normal(size=M.shape),
+        "none": lambda M: np.full_like(M, np.nan),
+        "identity": lambda M: np.eye(len(M)),
+    }
+    for wrong in spoilt.values():
+        monkeypatch.setattr(np.linalg, "inv", wrong)
+        driven = feeding(rng)
+        box = box_of(driven)
+        tube = Tube(driven, np.array([-0.5]), np.array([0.3]), box, window=4)
+        x = box * rng.choice([-1.0, 1.0], size=(300, driven.states))
+        for _ in range(25):
+            for end in (-0.5, 0.3):
+                z = driven.channel(x, np.array([[end]]))
+                assert ((z >= tube.low) & (z <= tube.high)).all()
+            x = driven.advance(x, rng.choice([-0.5, 0.3], size=(300, 1)))
+            tube.step()
+            least, most = tube.states()
+            assert ((x >= least) & (x <= most)).all()
+
+
+@pytest.mark.parametrize("moved", ["A", "B", "C", "D"])
+def test_every_matrix_within_its_radius_is_inside_where_channels_feed_one_another(moved, monkeypatch):
+    rng, radius = np.random.default_rng(8), 0.05
+    driven = feeding(rng, size=0.4)
+    middle = {k: getattr(driven.system, k) for k in "ABCD"}
+    low, high = np.array([-0.05]), np.array([0.05])
+    mask = np.tril(np.ones((4, 4)), -1) if moved == "D" else np.ones((4, 4))
+    A, B = (np.abs(middle[k]) + radius for k in "AB")
+    box = np.linalg.solve(np.eye(4) - A, B.sum(axis=1) + np.abs(driven.F).sum(axis=1))  # of all within the radius
+
+    def tube(size: float) -> Tube:
+        balls = tuple(Ball(v, size * mask if k == moved else np.zeros(v.shape)) for k, v in middle.items())
+        monkeypatch.setattr("stability.rigor.zonotopes.system_balls", lambda _: balls)
+        return Tube(driven, low, high, box, window=10)
+
+    plain, wide, runs = tube(0.0), tube(radius), []
+    for _ in range(200):
+        own = {**middle, moved: middle[moved] + radius * mask * rng.choice([-1.0, 1.0], size=(4, 4))}
+        system = LureSystem(own["A"], own["B"], own["C"], own["D"], (0.0, 1.0), 1.0)
+        runs.append((DrivenSystem(system, "tanh", driven.E, driven.b, driven.F), box * rng.choice([-1.0, 1.0], 4)))
+    escaped = 0
+    for _ in range(60):
+        plain.step()
+        wide.step()
+        runs = [(one, one.advance(x, rng.choice([-0.05, 0.05], size=1))) for one, x in runs]
+        states = np.array([x for _, x in runs])
+        least, most = wide.states()
+        assert ((states >= least) & (states <= most)).all()
+        least, most = plain.states()
+        escaped += int(((states < least) | (states > most)).any(axis=1).sum())
+    assert escaped > 10
