@@ -6,7 +6,8 @@ import contextlib
 import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 _shared: list[tuple[Sequence[Callable[[Any], Any]], Any]] = []
@@ -25,7 +26,8 @@ def abreast(builders: Sequence[Callable[[Any], Any]], subject: Any, processes: i
         builders: called with the subject; they change nothing, and their results can be pickled.
         subject: anything.
         processes: at most so many at a time. Processes are forked, on Linux only; elsewhere, and where the system has
-            no room for them (no ``/dev/shm`` that can be written to, say), this one does it all.
+            no room for them (no ``/dev/shm`` that can be written to, say), this one does it all. It does what is left
+            where one of them was killed, as happens for want of memory.
 
     Returns:
         The results: the same ones for any number of processes.
@@ -48,8 +50,15 @@ def abreast(builders: Sequence[Callable[[Any], Any]], subject: Any, processes: i
                     ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("fork"))
                 )
                 begun = [pool.submit(_built, index) for index in range(len(builders))]
-            except OSError:
+            except (OSError, BrokenProcessPool):  # broken: killed before everything was handed over
                 return [build(subject) for build in builders]
-            return [one.result() for one in begun]
+            return [_result(one, index) for index, one in enumerate(begun)]
     finally:
         _shared.pop()
+
+
+def _result(begun: Future[Any], index: int) -> Any:
+    try:
+        return begun.result()
+    except BrokenProcessPool:
+        return _built(index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 
 import pytest
 
@@ -49,3 +50,16 @@ def test_an_error_of_the_system_in_a_builder_is_its_own() -> None:
 
 def _out_of_room(subject: object) -> None:
     raise OSError(errno.ENOSPC, "the builder's own")
+
+
+@pytest.mark.parametrize("victim", range(5))
+def test_what_a_killed_process_leaves_this_one_draws(victim: int) -> None:
+    here = os.getpid()
+
+    def dying(subject: str) -> str:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return subject
+
+    builders = [dying if k == victim else lambda subject, k=k: subject * k for k in range(5)]
+    assert abreast(builders, "ab", 2) == ["ab" if k == victim else "ab" * k for k in range(5)]
