@@ -22,8 +22,10 @@ _LEAST = 2**20
 
 def _maker() -> str:
     """What the system says of the processor."""
-    cores = Path("/proc/cpuinfo")
-    return cores.read_text() if cores.is_file() else platform.processor()
+    try:
+        return Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:  # another system, or one that shows it to nobody
+        return platform.processor()
 
 
 @cache
