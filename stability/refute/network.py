@@ -18,7 +18,7 @@ from stability.refute.linear import unstable_everywhere_data, unstable_linear_da
 from stability.refute.periodic_inputs import slow_inputs
 from stability.refute.search import Candidate, Search, decide
 from stability.refute.sequences import search_sequences, sequence_data
-from stability.refute.slopes import SlopeSearch, search_slopes
+from stability.refute.slopes import EIGENVALUES, SlopeSearch, search_slopes
 from stability.refute.trajectories import search_pairs, unstable_candidate
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
@@ -101,7 +101,7 @@ def search_network(search: Search) -> Refutation:
     driven, system, deadline = search.subject, search.subject.system, search.deadline
     with np.errstate(all="ignore"):
         answer = decide(search, ((kind, make(driven)) for kind, make in AT_ONCE))
-        if answer.proof is not None:
+        if answer.proof is not None or not deadline.affords(EIGENVALUES * driven.states**3):  # all else takes more
             return answer
         edge = accepted(driven, "unstable_linear", unstable_linear_data(driven, boundary=True))
         rng = np.random.default_rng(search.seed)

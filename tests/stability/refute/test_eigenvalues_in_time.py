@@ -1,0 +1,38 @@
+"""Eigenvalue problems cannot be stopped half-way: none begins that does not fit in the time left."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stability.refute import network, slopes
+from stability.refute.search import Search
+from stability.refute.slopes import search_slopes
+from stability.solve.deadline import Deadline
+from stability.systems import DrivenSystem, LureSystem
+
+
+def stable(n: int) -> LureSystem:
+    W = np.random.default_rng(0).normal(size=(n, n)) / np.sqrt(n)
+    return LureSystem.recurrent(-np.eye(n), 0.5 * W)
+
+
+def test_one_start_is_tried_where_there_is_no_time_for_others(monkeypatch) -> None:
+    tried, leading = [], slopes.leading_value
+    monkeypatch.setattr(slopes, "leading_value", lambda system, K: tried.append(K) or leading(system, K))
+    deadline = Deadline.after(1e-3).named("refutation")
+    found = search_slopes(stable(120), rng=np.random.default_rng(0), deadline=deadline)
+    assert len(tried) == 1
+    assert np.isfinite(found.excess)
+    assert deadline.stopped == ("refutation",)
+    tried.clear()
+    search_slopes(stable(12), rng=np.random.default_rng(0), deadline=Deadline(), starts=0)
+    assert len(tried) >= 3
+
+
+def test_a_network_is_left_after_what_is_decided_at_once(monkeypatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(network, "search_slopes", lambda *args, **more: asked.append(1))
+    driven = DrivenSystem(stable(120), "tanh", np.ones((120, 1)))
+    answer = network.search_network(Search(driven, 0, Deadline.after(1e-3)))
+    assert answer.proof is None
+    assert not asked
