@@ -230,7 +230,13 @@ class Stage:
 
 
 def bellman(
-    stage: Stage, lines: Lines, knots: Array, small: float, room: float
+    stage: Stage,
+    lines: Lines,
+    knots: Array,
+    small: float,
+    room: float,
+    known: tuple[Array, Array] | None = None,
+    cheaper: Array | None = None,
 ) -> tuple[Lines, tuple[Array, Array], int]:
     """The lower bound one step earlier; least costs, nearly, at the middles of the cells; ``v`` of it; boxes looked at.
 
@@ -240,6 +246,8 @@ def bellman(
         knots: ``(K + 1,)`` of the cells.
         small: a cost that does not matter.
         room: boxes that may be looked at; then no range is halved any more.
+        known: ``policy`` at the middles of the cells, where that is known.
+        cheaper: what another way costs there; no range is halved for more.
     """
     table, (low, high) = Table.of(lines), stage.ends
     left, right = knots[:-1], knots[1:]
@@ -248,7 +256,8 @@ def bellman(
     seen = _FLAT + count * _GRID * _ZOOMS // 8 * stage.worth
     if seen > room:
         return Lines(knots, np.zeros(count), np.zeros(count)), (np.zeros(count), centre), seen
-    best, where = _policy(stage, lines, centre)
+    best, where = policy(stage, lines, centre) if known is None else known
+    aim = best if cheaper is None else np.minimum(best, cheaper)
     follow, tilt = _rises(where, centre, wide), _rises(best, centre, wide)
     span = (high - low) * (1.0 + 8 * EPS) + 1e-300
     follow = np.where(np.abs(follow) * wide < 0.25 * span, follow, 0.0)
@@ -261,7 +270,7 @@ def bellman(
         value, slope = stage.lines(table, boxes)
         seen += len(cell) * stage.worth
         worst = value - np.abs(slope - tilt[cell]) * wide[cell]
-        split = (worst < np.minimum(best[cell] - small, floor[cell])) & (half_ > _NARROW * span)
+        split = (worst < np.minimum(aim[cell] - small, floor[cell])) & (half_ > _NARROW * span)
         split &= turn < _ROUNDS - 1 and seen <= room
         if split.any():
             own = cell[split]
@@ -269,7 +278,7 @@ def bellman(
             alone, along = stage.lines(table, thin)
             seen += len(own) * stage.worth
             gained = alone - np.abs(along - tilt[own]) * wide[own] - worst[split]
-            split[split] = gained > _FREE * (best[own] - worst[split])
+            split[split] = gained > _FREE * (aim[own] - worst[split])
         np.minimum.at(floor, cell[~split], worst[~split])
         done.append((cell[~split], value[~split], slope[~split], y[~split]))
         if not split.any():
@@ -288,7 +297,7 @@ def bellman(
     return Lines(knots, *sides), (best, least), seen
 
 
-def _policy(stage: Stage, lines: Lines, h: Array) -> tuple[Array, Array]:
+def policy(stage: Stage, lines: Lines, h: Array) -> tuple[Array, Array]:
     """What a step costs at some states with its best ``v``, nearly, and which that is."""
     (low, high), index = stage.ends, np.arange(len(h))
     best, where = np.full(len(h), np.inf), np.full(len(h), 0.5 * low + 0.5 * high)

@@ -128,10 +128,10 @@ def least_cost(
     if kept is None:
         return Least(-np.inf, 0)
     lines, boxes = _last(low[-1], high[-1], kept, CAP * radius**2), 0
-    after, sizes = [lines], _sizes(steps, phi, start, paths)
+    after, near = [lines], sizes(steps, phi, start, paths)
     stages = [Stage(step, phi, low[t], high[t], True) for t, step in enumerate(steps)]
     for t in range(len(steps) - 1, -1, -1):
-        own = cells(low[t], high[t], paths[:, t], sizes[:, t], fine)
+        own = cells(low[t], high[t], paths[:, t], near[:, t], fine)
         lines, seen = _earlier(stages[t], lines, own, radius**2, room - boxes)
         boxes += seen
         if boxes > room or not (np.isfinite(lines.left).all() and np.isfinite(lines.right).all()):
@@ -171,7 +171,7 @@ def _last(low: float, high: float, kept: tuple[float, float], cap: float) -> Lin
     return Lines(ends, values[there], values[there])
 
 
-def _sizes(steps: list[ScalarStep], phi: Activation, start: float, paths: Array) -> Array:
+def sizes(steps: list[ScalarStep], phi: Activation, start: float, paths: Array) -> Array:
     """How far paths are from the run without a perturbation."""
     own = [start]
     for step in steps:

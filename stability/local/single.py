@@ -1,4 +1,4 @@
-"""The largest balls of networks of one state whose head reads the last output: ranges, and least costs.
+"""The largest balls of networks of one state: ranges, and least costs; heads on the mean: ``stability.local.mean``.
 
 What is found is a claim only where the rule ``local_frontier`` accepts it.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from stability.certificate import Claim
 from stability.errors import ConfigurationError
 from stability.local.least import WIDER, Least, least_cost
+from stability.local.mean import averaged
 from stability.local.ranges import reached
 from stability.local.request import Request, one_by_one
 from stability.local.scalar import ScalarStep, scalar_steps, unfit
@@ -72,10 +73,13 @@ class Single:
                    for other in range(net.classes) if other != label]  # fmt: skip
         return float(np.nan_to_num(np.min(margins), nan=-np.inf))
 
-    def claim(self, radius: float, paths: Array | None, fine: int | None) -> Claim | None:
+    def claim(
+        self, radius: float, paths: Array | None, fine: int | None, prices: Array | None = None
+    ) -> Claim | None:  # fmt: skip
         """The claim, where the rule accepts it."""
         data = self.asked.data(self.k, self.norm, radius)
         data |= {} if paths is None else {"paths": paths, "fine": fine}
+        data |= {} if prices is None else {"prices": prices}
         return accepted(self.asked.classifier, KIND, data)
 
     def costs(self, radius: float, paths: Array, fine: int) -> Least:
@@ -87,7 +91,7 @@ class Single:
 def covers(asked: Request) -> bool:
     """Whether the rule is about such networks."""
     net = asked.classifier
-    return unfit(net) is None and net.reduction == "last" and asked.x.shape[1] <= LONGEST
+    return unfit(net) is None and asked.x.shape[1] <= LONGEST
 
 
 @np.errstate(all="ignore")
@@ -101,6 +105,12 @@ def single(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim
         deadline: of the search.
     """
     question = Single(asked, k, norm, deadline)
+    if asked.classifier.reduction == "mean":
+        most = _most(question) if asked.epsilon is None else asked.epsilon
+        try:
+            return averaged(question, most)
+        except ConfigurationError:  # what overflows
+            return None, False
     if norm == "l2" and not question.boxed:
         return _cheapest(question)
     if asked.epsilon is not None:

@@ -6,6 +6,10 @@ The state is one number, and the class is that of an interval of last states. Wh
 dynamic programming (``stability.local.least``), and has to be more than the radius' square. The proof names the states
 (``paths``) near which cells are to be small, and how fast they may grow (``fine``); what these are proves nothing, they
 make the bound sharp. Nothing depends on the margin being convex, on kinks, or on how many steps there are.
+
+With a head on the mean the class is that of an interval of sums of states. Of each of its ends the least sum is bounded
+(``stability.local.sums``); in l2 in total, what a run costs is added to ``prices`` times the sum, and has to be more
+than the radius' square for whatever leaves the interval there.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from stability.local.classifier import Classifier
 from stability.local.least import WIDER, kept_states, least_cost
 from stability.local.ranges import reached
 from stability.local.scalar import ScalarStep, scalar_steps, unfit
-from stability.rigor.constants import EPS
+from stability.local.sums import EDGED, edged, least_sum, limits
+from stability.rigor.constants import EPS, TINY
 from stability.rules.fields import AnyArray, Index, Refused, require
 from stability.rules.local_ball import LARGEST, EitherBall
 from stability.rules.registry import certifies
@@ -31,18 +36,35 @@ ROOM, LONGEST, PATHS, FINEST = 8_000_000, 2_000, 8, 32
 
 @certifies("local_frontier", subject=Classifier, claim="local_robustness", value="radius", unfit=unfit)
 class LocalFrontier(EitherBall):
-    """The ball in either norm; for a total budget ``paths (q, K + 1)``, ``K`` at most twice the steps, and ``fine``."""
+    """The ball in either norm; ``paths (q, K + 1)``, ``K`` at most twice the steps, ``fine``, ``prices (2,)``."""
 
     paths: AnyArray | None = None
     fine: Index | None = None
+    prices: AnyArray | None = None
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_asked(subject)
-        require(subject.reduction == "last", "the head must read the last output")
         require(len(self.x) <= LONGEST, f"there are more than {LONGEST} steps")
-        boxed = self.norm == "linf" or self.budget == "step"
-        require(boxed == (self.paths is None) == (self.fine is None), "paths and fine are for a total budget in l2")
-        return self._by_ranges(subject) if boxed else self._by_costs(subject)
+        boxed, mean = self.norm == "linf" or self.budget == "step", subject.reduction == "mean"
+        searched = mean or not boxed
+        said = "paths and fine are for a total budget in l2 and for heads on the mean"
+        require(searched == (self.paths is not None) == (self.fine is not None), said)
+        said = "prices are for heads on the mean with a total budget in l2"
+        require((mean and not boxed) == (self.prices is not None), said)
+        if not searched:
+            return self._by_ranges(subject)
+        return self._by_sums(subject, boxed) if mean else self._by_costs(subject)
+
+    def _searched(self, steps: list[ScalarStep]) -> tuple[Array, int]:
+        """``paths`` and ``fine``, where they fit."""
+        paths, fine = self.paths, self.fine
+        assert paths is not None
+        assert fine is not None
+        fits = paths.ndim == 2 and paths.shape[1] == len(steps) + 1 and len(paths) <= PATHS
+        require(fits, f"paths must be (q, {len(steps) + 1}), q <= {PATHS}")
+        require(bool((np.abs(paths) < LARGEST).all()), "paths are out of range")
+        require(1 <= fine <= FINEST, f"fine must be from 1 to {FINEST}")
+        return paths, fine
 
     def _steps(self, subject: Classifier, radius: float) -> list[ScalarStep]:
         try:
@@ -60,13 +82,8 @@ class LocalFrontier(EitherBall):
         return f"all last states, from {low:.6g} to {high:.6g}, have the class"
 
     def _by_costs(self, subject: Classifier) -> str:
-        steps, paths, fine = self._steps(subject, WIDER * self.radius), self.paths, self.fine
-        assert paths is not None
-        assert fine is not None
-        fits = paths.ndim == 2 and paths.shape[1] == len(steps) + 1 and len(paths) <= PATHS
-        require(fits, f"paths must be (q, {len(steps) + 1}), q <= {PATHS}")
-        require(bool((np.abs(paths) < LARGEST).all()), "paths are out of range")
-        require(1 <= fine <= FINEST, f"fine must be from 1 to {FINEST}")
+        steps = self._steps(subject, WIDER * self.radius)
+        paths, fine = self._searched(steps)
         try:
             found = least_cost(subject, steps, self.label, self.radius, paths, fine, ROOM)
         except ConfigurationError as error:
@@ -75,3 +92,30 @@ class LocalFrontier(EitherBall):
         above = found.cost > self.radius * self.radius * (1.0 + 4 * EPS)
         require(above, f"within the radius, the class is not proved to stay {self.label}")
         return f"what changes the class costs {found.cost**0.5:.9g} or more, by {found.boxes} boxes"
+
+    def _by_sums(self, subject: Classifier, boxed: bool) -> str:
+        steps, start, boxes = self._steps(subject, self.radius), float(subject.start[0]), 0
+        paths, fine = self._searched(steps)
+        prices = np.ones(2) if self.prices is None else self.prices
+        require(prices.shape == (2,), "prices must be (2,)")
+        require(bool(((prices >= 0.0) & (prices < LARGEST**2)).all()), "prices must be numbers from zero")
+        require(edged(steps), f"steps of more than {EDGED} features that go to the state, or of a disc, are not known")
+        phi, square = activation(subject.recurrent.activation), self.radius * self.radius * (1.0 + 4 * EPS)
+        try:
+            low, high = reached(steps, phi, start)
+            ends = limits(subject, self.label, steps, low, high)
+            require(ends is not None, f"within the radius, the class is not proved to stay {self.label}")
+            scale = float((high - low).sum()) if boxed else self.radius * self.radius
+            for sign, most in ends or ():
+                price = float(prices[0 if sign > 0.0 else 1])
+                found = least_sum(
+                    steps, phi, start, sign * price, scale, paths, fine, ROOM - boxes, paid=not boxed
+                )  # fmt: skip
+                boxes += found.boxes
+                require(boxes <= ROOM, f"it takes more than {ROOM} boxes")
+                lost = 4 * EPS * (abs(found.value) + abs(price * most)) + TINY
+                above = found.value > most if boxed else found.value - price * most - lost > square
+                require(above, f"within the radius, the class is not proved to stay {self.label}")
+        except ConfigurationError as error:
+            raise Refused("the network's numbers overflow") from error
+        return f"means of the states that leave the class are out of reach, by {boxes} boxes"

@@ -168,6 +168,10 @@ def specimens() -> dict[str, Specimen]:
         "least costs": ("one tanh", "fine", {}),
         "least costs of kinks, masked": ("one leaky", "fine", {"mask": mask}),
         "least costs, clipped": ("one tanh", "fine", {"bounds": (-2.0, 2.1)}),
+        "least sums": ("one sigmoid", "fine", {}),
+        "least sums of kinks, masked": ("one dead", "fine", {"mask": mask}),
+        "least sums, clipped": ("one sigmoid", "fine", {"bounds": (-2.0, 2.1)}),
+        "sums of a box": ("one sigmoid", "fine", {"norm": "linf", "mask": mask}),
         "ranges": ("one leaky", "norm", {"norm": "linf", "bounds": (-2.0, 2.1)}),
         "ranges of steps": ("one tanh", "norm", {"budget": "step", "mask": mask}),
         "zonotopes": ("tanh", "kept", {"norm": "linf"}),
@@ -312,8 +316,9 @@ NAMES = (
     "lstm", "gru", "a stack", "pieces", "pieces of steps", "planes", "planes of an lstm", "planes of a gru, masked",
     "planes, clipped", "planes of a stack", "hessians", "hessians of a mean, masked", "hessians, clipped",
     "hessians of steps, clipped", "hessians of kinks", "hessians at kinks", "hessians of a box", "least costs",
-    "least costs of kinks, masked", "least costs, clipped", "ranges", "ranges of steps", "zonotopes",
-    "zonotopes of an lstm, masked", "zonotopes, clipped",
+    "least costs of kinks, masked", "least costs, clipped",
+    "least sums", "least sums of kinks, masked", "least sums, clipped", "sums of a box", "ranges", "ranges of steps",
+    "zonotopes", "zonotopes of an lstm, masked", "zonotopes, clipped",
 )  # fmt: skip
 
 

@@ -298,7 +298,7 @@ def test_what_the_rule_is_not_about_is_refused():
     wide = DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), 0.1 * np.eye(2), dt=1.0), "tanh", np.ones((2, 1)))
     for subject, words in (
         (Classifier(wide, np.ones((3, 2))), "one state"),
-        (Classifier(net.recurrent, net.weight, net.bias, "mean"), "last output"),
+        (Classifier(net.recurrent, net.weight, net.bias, "mean"), "prices are for"),
     ):
         assert words in rule(subject, propose(subject, "local_frontier", dict(data)))[1]
 

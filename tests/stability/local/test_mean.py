@@ -1,0 +1,260 @@
+"""Networks of one state with heads on the mean: sums are bounded from below and met, the radius is the true one."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from benchmarks.kinks import network as pieces
+from benchmarks.kinks import true_radius
+from stability.local.balls import largest_balls
+from stability.local.classifier import Classifier
+from stability.local.ranges import reached
+from stability.local.request import request
+from stability.local.scalar import scalar_steps
+from stability.local.single import single
+from stability.local.sums import edges, least_sum, limits
+from stability.rules.registry import RULES, accepted, propose
+from stability.solve.deadline import Deadline
+from stability.systems import DrivenSystem, LureSystem
+from stability.systems.activations import ACTIVATIONS, activation
+from tests.stability.local.test_exact import truth
+
+Array = np.ndarray
+NAMES = sorted(ACTIVATIONS)
+
+
+def network(name: str, seed: int, features: int, past: float = 0.0, leak: float = 0.5) -> Classifier:
+    rng = np.random.default_rng(seed)
+    A, B, C = rng.normal(size=3) * [leak, 1.0, 1.0]
+    own = LureSystem([[A]], [[B]], [[C]], slope=activation(name).slope, dt=1.0)
+    cell = DrivenSystem(
+        own, name, rng.normal(size=(1, features)), rng.normal(size=1), past * rng.normal(size=(1, features))
+    )
+    return Classifier(cell, rng.normal(size=(3, 1)), 0.3 * rng.normal(size=3), "mean", start=[0.2])
+
+
+def sums(net: Classifier, x: Array) -> Array:
+    """Of the states of many inputs ``(N, T, p)``."""
+    h, out = np.tile(net.start, (len(x), 1)), np.zeros(len(x))
+    for u in np.moveaxis(x, 1, 0):
+        h = net.recurrent.advance(h, u)
+        out += h[:, 0]
+    return out
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("features", "past", "norm"), [(1, 0.0, "l2"), (2, 0.8, "l2"), (3, 0.8, "linf"), (2, 0.0, "linf")]
+)
+def test_nobody_beats_a_least_sum_and_a_run_has_it(name, features, past, norm):
+    for seed, price in ((4, -0.7),):
+        net, rng = network(name, seed, features, past), np.random.default_rng(seed)
+        x, r, paid = rng.normal(size=(4, features)), 0.5, norm == "l2"
+        steps, phi = scalar_steps(net, x, r, norm), activation(name)
+        paths = np.zeros((0, len(steps) + 1))
+        for _ in range(3):
+            found = least_sum(steps, phi, 0.2, price, r * r, paths, 3, 10**8, paid=paid, followed=True)
+            paths = found.path[None]
+        d = rng.normal(size=(20_000, *x.shape))
+        size = np.abs(d).max(axis=(1, 2)) if norm == "linf" else np.sqrt((d * d).sum(axis=(1, 2)))
+        d *= (r * rng.uniform(0.5, 1.0, len(d)) / size)[:, None, None]
+        d[: 2**12] = r * rng.choice([-1.0, 1.0], size=d[: 2**12].shape) if norm == "linf" else d[: 2**12]
+        values = price * sums(net, x + d) + (d * d).sum(axis=(1, 2)) * paid
+        assert found.value <= values.min()
+        own = np.array([step.ends for step in steps])
+        met = price * found.path[1:][own].sum() + (found.moves[:, 0] ** 2).sum() * paid
+        assert found.value <= met + 1e-12
+        assert met - found.value <= 2e-6 * (np.abs(found.path).sum() + 1.0)
+        if norm == "linf":
+            assert values.min() - found.value <= 0.2 * np.abs(values).max()
+
+
+def test_edges_reach_all_that_a_step_does():
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        for seed in range(3):
+            net = network(name, seed, 4, 1.0)
+            cell = DrivenSystem(net.recurrent.system, name, [[1.0, 0.0, -0.5, 0.0]], [0.3], [[0.4, -1.0, 1.0, 0.0]])
+            (step,) = scalar_steps(Classifier(cell, net.weight, None, "mean"), rng.normal(size=(1, 4)), 0.7, "linf")
+            v = rng.uniform(-0.7, 0.7, size=(20_000, 4))
+            v[:10_000] = 0.7 * rng.choice([-1.0, 1.0], size=(10_000, 4))
+
+            phi = activation(name)
+
+            def after(one, v, h, phi=phi):
+                S, g, e, f, A, B, C = (getattr(one, k).low for k in "SgefABC")
+                return A * h + B * phi.function(C * h + e + v @ S) + f + v @ g
+
+            for h in (-1.0, 0.1, 2.0):
+                whole, one_by_one = after(step, v, h), np.concatenate(
+                    [after(edge, np.linspace(edge.low, edge.high, 400), h) for edge in edges(step)]
+                )  # fmt: skip
+                assert one_by_one.min() <= whole.min() + 1e-9
+                assert one_by_one.max() >= whole.max() - 1e-9
+                gaps = np.diff(np.sort(one_by_one))
+                assert gaps.max() <= 0.05  # an interval
+
+
+CASES = [
+    ("tanh", 5, 1, "l2", "total", {}),
+    ("sigmoid", 5, 2, "l2", "total", {"masked": True}),
+    ("leaky_relu", 4, 2, "l2", "total", {"past": 1.0}),
+    ("sigmoid", 4, 3, "l2", "total", {"past": 1.0}),
+    ("relu", 5, 1, "l2", "total", {}),
+    ("deadzone", 4, 1, "l2", "total", {"past": 0.5}),
+    ("tanh", 3, 2, "l2", "total", {"clipped": True}),
+    ("identity", 5, 2, "l2", "total", {"past": 1.0}),
+    ("tanh", 5, 2, "linf", "total", {"past": 1.0, "masked": True}),
+    ("leaky_relu", 5, 2, "linf", "total", {"clipped": True, "past": 0.5}),
+    ("relu", 5, 3, "linf", "total", {"past": 0.5}),
+    ("saturation", 4, 1, "l2", "step", {"past": 1.0}),
+    ("tanh", 5, 3, "l2", "step", {"clipped": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "steps", "features", "norm", "budget", "more"), CASES)
+def test_the_radius_is_the_true_one(name, steps, features, norm, budget, more):
+    met = 0
+    for seed in (100, 101):
+        rng, net = np.random.default_rng(seed), network(name, seed, features, more.get("past", 0.0))
+        x = rng.normal(size=(steps, features))
+        free = rng.random(x.shape) < 0.6 if "masked" in more else np.ones(x.shape, dtype=bool)
+        bounds = (float(x.min()) - 0.1, float(x.max()) + 0.2) if "clipped" in more else None
+        label, told = int(net.logits(x).argmax()), {"mask": free} if "masked" in more else {}
+        asked = request(net, x[None], [label], budget=budget, bounds=bounds, **told)
+        claim, exact = single(asked, 0, norm, Deadline.after(None))
+        if claim is None:
+            continue
+        near = truth(net, x, label, norm, budget, free, bounds, min(claim.value, 2.0))
+        assert claim.value <= near * (1.0 + 1e-9), seed
+        if np.isfinite(near) and near < 20.0:
+            assert not exact or claim.value >= near * (1.0 - 1e-6), seed
+            met += exact
+            data = dict(claim.proof.data)
+            for part in (1.0 + 1e-6, 1.01):
+                assert accepted(net, "local_frontier", {**data, "radius": part * near}) is None, part
+    assert met
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "saturation", "deadzone"])
+def test_the_radius_of_piecewise_linear_networks_is_that_of_all_their_pieces(name, norm):
+    met, seed = 0, 0
+    while met < 2:
+        net, x = pieces(name, seed)
+        seed += 1
+        if net.reduction == "last":
+            continue
+        label = int(net.logits(x).argmax())
+        true = true_radius(net, x, label, norm)
+        if not 1e-6 < true < 1e3:
+            continue
+        claim, exact = single(request(net, x[None], [label]), 0, norm, Deadline.after(None))
+        assert claim is None or claim.value <= true * (1.0 + 1e-9), seed
+        assert not exact or claim.value >= true * (1.0 - 1e-6), seed
+        met += exact
+        assert seed < 40
+
+
+def test_long_sequences_have_the_true_radius():
+    """The head's weights and the unit's have signs for which every sum falls with every number."""
+    own = LureSystem([[0.2]], [[1.0]], [[0.8]], slope=(0.0, 1.0), dt=1.0)
+    bare = Classifier(DrivenSystem(own, "tanh", [[0.7]], [0.1]), [[1.0], [-1.0]], None, "mean")
+    x = 0.3 * np.random.default_rng(0).normal(size=(40, 1)) + 0.2
+    worst = float((bare.logits(x - 0.35) @ [0.5, -0.5]).item())
+    net = Classifier(bare.recurrent, bare.weight, [-worst, worst], "mean")
+    (claim,) = largest_balls(net, x[None], [0], norm="linf")
+    assert claim.proof.kind == "local_frontier"
+    assert 0.35 * (1.0 - 1e-6) <= claim.value <= 0.35
+    assert RULES["local_frontier"](net, claim)[0]
+
+
+def test_where_the_class_changes_is_beyond_a_limit():
+    rng = np.random.default_rng(0)
+    for seed in range(8):
+        net, x = network("tanh", seed, 1), rng.normal(size=(5, 1))
+        steps, label = scalar_steps(net, x, 1.5, "linf"), int(net.logits(x).argmax())
+        found = limits(net, label, steps, *reached(steps, activation("tanh"), 0.2))
+        d = rng.uniform(-1.5, 1.5, size=(50_000, 5, 1))
+        wrong, total = net.logits(x + d).argmax(axis=1) != label, sums(net, x + d)
+        if found is None:
+            continue
+        out = np.zeros(len(d), dtype=bool)
+        for sign, most in found:
+            out |= sign * total <= most
+        assert (out >= wrong).all()
+        assert (out == wrong).mean() > 0.999
+
+
+def test_what_the_rule_is_not_about_is_refused():
+    net, x, rule = network("tanh", 101, 1), np.random.default_rng(1).normal(size=(3, 1)), RULES["local_frontier"]
+    (claim,) = largest_balls(net, x[None], [int(net.logits(x).argmax())])
+    assert claim.proof.kind == "local_frontier"
+    data = dict(claim.proof.data)
+    for changes, words in (
+        ({"prices": np.ones(3)}, "prices must be (2,)"),
+        ({"prices": -data["prices"]}, "from zero"),
+        ({"prices": np.full(2, 1e25)}, "from zero"),
+        ({"prices": np.zeros(2)}, "not proved"),
+        ({"norm": "linf"}, "prices are for"),
+        ({"budget": "step"}, "prices are for"),
+        ({"paths": data["paths"][:, 1:]}, "paths must be"),
+        ({"paths": np.zeros((9, 4))}, "paths must be"),
+        ({"fine": 33}, "fine must"),
+        ({"radius": 1.01 * data["radius"]}, "not proved"),
+    ):
+        assert words in rule(net, propose(net, "local_frontier", {**data, **changes}))[1], words
+    for key, words in (("prices", "prices are for"), ("fine", "paths and fine"), ("paths", "paths and fine")):
+        bare = {name: value for name, value in data.items() if name != key}
+        assert words in rule(net, propose(net, "local_frontier", bare))[1], key
+    last = Classifier(net.recurrent, net.weight, net.bias, "last", start=net.start)
+    assert "prices are for" in rule(last, propose(last, "local_frontier", data))[1]
+    disc = network("tanh", 1, 2, 0.7)
+    own = {"x": np.zeros((2, 2)), "label": 0, "norm": "l2", "budget": "step", "radius": 0.1, "fine": 3}
+    told = propose(disc, "local_frontier", {**own, "paths": np.zeros((0, 3))})
+    assert "of a disc" in rule(disc, told)[1]
+
+
+def test_a_price_of_another_end_proves_nothing_false():
+    rng = np.random.default_rng(0)
+    net, x = network("tanh", 101, 1), np.random.default_rng(1).normal(size=(3, 1))
+    label = int(net.logits(x).argmax())
+    (claim,) = largest_balls(net, x[None], [label])
+    for _ in range(25):
+        prices = np.abs(rng.normal(size=2)) * 10.0 ** rng.integers(-12, 12, 2)
+        wrong = {**claim.proof.data, "prices": prices, "radius": claim.value * (1.0 + 2e-6)}
+        assert accepted(net, "local_frontier", wrong) is None
+
+
+def test_numbers_that_overflow_and_hostile_work_are_refused():
+    rng, rule = np.random.default_rng(0), RULES["local_frontier"]
+    begun = time.process_time()
+    for size in (1e3, 1e80, 1e99):
+        system = LureSystem([[0.5]], [[size]], [[-size]], slope=(0.0, 1.0), dt=1.0)
+        cell = DrivenSystem(system, "tanh", size * rng.normal(size=(1, 1)), F=rng.normal(size=(1, 1)))
+        net = Classifier(cell, [[size], [-size]], [1.0, 0.0], "mean")
+        for more in ({"norm": "linf"}, {"norm": "l2", "prices": np.array([1e20, 1e-300])}):
+            data = {"x": np.zeros((4, 1)), "label": 0, "radius": 1e3, "paths": np.zeros((0, 5)), "fine": 1, **more}
+            assert not rule(net, propose(net, "local_frontier", data))[0]
+    net, x = network("tanh", 0, 1, leak=2.0), rng.normal(size=(1500, 1))
+    data = {"x": x, "label": int(net.logits(x).argmax()), "norm": "l2", "radius": 2.0, "fine": 32}
+    data |= {"paths": rng.normal(size=(8, 1501)), "prices": np.ones(2)}
+    assert accepted(net, "local_frontier", data) is None
+    assert time.process_time() - begun < 60.0
+
+
+def test_a_clipped_ball_of_steps_is_the_same_in_l2_and_in_l_inf():
+    net, x = network("sigmoid", 102, 1), np.random.default_rng(3).normal(size=(4, 1))
+    asked = {"bounds": (float(x.min()) - 0.3, float(x.max()) + 0.3)}
+    label = int(net.logits(x).argmax())
+    balls = {"linf": {}, "l2": {"budget": "step"}}
+    one, two = (
+        single(request(net, x[None], [label], **asked, **told), 0, norm, Deadline.after(None))[0]
+        for norm, told in balls.items()
+    )
+    assert one is not None
+    assert two is not None
+    assert one.value == pytest.approx(two.value, rel=1e-6)
