@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Array = np.ndarray
 _PASSES, _TOTAL, _KEPT, _FINE, _STARTS = 16, 6_000_000, 3, 3, 12
 """Passes of dynamic programming for an end; boxes of all but the last; paths kept; see ``least.cells``; descents."""
-_NEAR = 1e-7
-"""Of a square or a radius: what may be missing."""
+_NEAR, _LITTLE = 1e-7, 1e-3
+"""Of a square or a radius: what may be missing; and where prices are known to have a gap, for no other to be tried."""
 _BELOW = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """Of a radius that was found: what is taken off, in turn."""
 
@@ -161,7 +161,7 @@ class Averaged:
 
     def _priced(self, end: Side, near: float) -> None:
         """The best price of one end, where what changes the class beyond a radius does not matter."""
-        low, high = (0.0, np.nan), (np.inf, np.nan)  # prices, and what is left of the sum there
+        low, high = (0.0, np.nan, 0.0), (np.inf, np.nan, 0.0)  # prices, what is left of the sum there, and bounds
         for turn in range(_PASSES):
             if self.over:
                 break
@@ -177,16 +177,21 @@ class Averaged:
                 break
             moves = found.moves.T
             if end.descend(runs, moves[:1]):
-                low, high = (0.0, np.nan), (np.inf, np.nan)
+                low, high = (0.0, np.nan, 0.0), (np.inf, np.nan, 0.0)
                 continue
             end.paths.insert(1, found.path)
             left = end.sign * float(runs.total(*moves[1:])) - end.most
-            low, high = ((price, left), high) if left > 0.0 else (low, (price, left))
+            own = price, left, found.value - price * end.most
+            low, high = (own, high) if left > 0.0 else (low, own)
             if high[0] <= low[0] * (1.0 + 1e-5):
                 break
             if not np.isfinite(high[0]) or not low[0]:
                 end.price = 3.0 * low[0] if low[0] else high[0] / 3.0
                 continue
+            cross = (high[2] - low[2] + low[1] * low[0] - high[1] * high[0]) / (low[1] - high[1])
+            most = low[2] + low[1] * (cross - low[0])  # no price has a better bound, as it is concave
+            if most < near * near * (1.0 - 10.0 * _NEAR) and end.bound > most - _LITTLE * near * near:
+                break
             part = low[1] / (low[1] - high[1]) if turn % 3 else 0.5
             end.price = low[0] + min(max(part, 0.02), 0.98) * (high[0] - low[0])
 

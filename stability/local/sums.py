@@ -104,7 +104,7 @@ def edges(step: ScalarStep) -> list[ScalarStep]:
         >>> cell = DrivenSystem(own, "tanh", [[1.0, 2.0]], F=[[0.5, -1.0]])
         >>> (step,) = scalar_steps(Classifier(cell, [[1.0], [-1.0]]), np.ones((1, 2)), 0.5, "linf")
         >>> [float(one.S.low[0]) for one in edges(step)]
-        [1.0, 2.0, 1.0, 2.0]
+        [1.0, 2.0, 2.0, 1.0]
     """
     if len(step.low) < 2:
         return [step]
