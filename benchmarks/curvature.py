@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 import warnings
 from collections.abc import Callable
@@ -24,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.certify import machine
 from stability.analysis import apgd, hessian_summary, make_task, pgd, spectral_density
 from stability.analysis.curvature.products import hessian_of
 from stability.analysis.training.presets import preset_model
@@ -193,8 +193,8 @@ def main() -> None:
         rows = run[part]()
         names = {(row["part"], row["threads"]) for row in rows}
         kept = [row for row in kept if (row["part"], row["threads"]) not in names] + rows
-    machine = {"processor": platform.processor() or platform.machine(), "torch": torch.__version__}
-    options.out.write_text(json.dumps({"machine": machine, "rows": kept}, indent=1) + "\n")
+    told = {**machine(), "torch": torch.__version__}
+    options.out.write_text(json.dumps({"machine": told, "rows": kept}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ def _one_dnn() -> Callable[..., Tensor] | None:
 
 def _by_one_dnn(x: Tensor, W: Tensor) -> Tensor | None:
     """``x W^T``; ``None`` where torch's own is to make it."""
-    if len(x) * W.numel() < _LEAST or x.dtype != torch.float32 or x.device.type != "cpu" or torch.is_grad_enabled():
+    if len(x) * W.numel() < _LEAST or x.dtype != torch.float32 or x.device.type != "cpu":
         return None
-    linear = _one_dnn()
+    linear = None if torch.is_grad_enabled() and (x.requires_grad or W.requires_grad) else _one_dnn()
     if linear is None:
         return None
     if not W.is_contiguous():  # nor its transpose: there oneDNN falls back to a loop, a thousand times slower
@@ -76,7 +76,7 @@ def add_image(out: Tensor, x: Tensor, W_t: Tensor, more: Tensor | None) -> None:
         out: ``(rows, m)``.
         x: ``(rows, n)``.
         W_t: ``(n, m)``.
-        more: ``(rows, m)``, or none for zero.
+        more: ``(rows, m)``, or ``(m,)`` for all rows, or none for zero.
 
     Example:
         >>> out = torch.ones(2, 1)

@@ -22,6 +22,7 @@ from ...models.lure import LureLayer
 from ...models.network import SequenceModel
 from ...models.tensors import check_sequence
 from .activate import activate_, steepened
+from .dense import add_image, image
 from .swap import plain_layer, plain_lstm, plainly_read
 
 _FEW = 96
@@ -74,10 +75,10 @@ def _run(cell: Cell, x: Tensor, channels: Tensor | None) -> Tensor:
         c = own if channels is None else channels[t]
         if t == 0:
             before = None
-            torch.addmm(cell.b, x_t, U_t, out=c)
+            add_image(cast(Tensor, c), x_t, U_t, cell.b)
         else:
             given.copy_(x_t)
-            torch.addmm(cell.b, room, cell.joint, out=c)
+            add_image(cast(Tensor, c), room, cell.joint, cell.b)
             before = h if cell.keep else None
             if A_t is not None:
                 before = torch.addmm(h, h, A_t, out=other) if cell.keep else torch.mm(h, A_t, out=other)
@@ -119,7 +120,7 @@ class _LastState(torch.autograd.Function):
             else:
                 steepened(cell.activation, one, channels[t], slope)
                 torch.mul(mu.view(batch, -1, m), slope[:, None], out=delta.view(batch, -1, m))
-            torch.mm(delta, U, out=by_x[:, t])
+            add_image(by_x[:, t], delta, U, None)
             if t == 0:
                 break
             if cell.A is not None:
@@ -146,13 +147,14 @@ class _LastOfCells(torch.autograd.Function):
             scale = torch.ones_like(b)
             _quarters(scale)[2].fill_(2.0)
             U, R, b = scale[:, None] * U, scale[:, None] * R, scale * b
-        gates = torch.nn.functional.linear(x[::copies].transpose(0, 1).contiguous(), U, b)
+        given = x[::copies].transpose(0, 1).contiguous()
+        gates = image(given.flatten(0, 1), U).add_(b).unflatten(0, given.shape[:2])
         memory = gates.new_empty(*gates.shape[:2], n)
         tau, R_t = torch.empty_like(memory), R.mT.contiguous()
         h, c = gates.new_zeros(gates.shape[1], n), gates.new_zeros(gates.shape[1], n)
         out = torch.empty_like(h)
         for a, c_t, tau_t in zip(gates, memory, tau):
-            a.addmm_(h, R_t)
+            add_image(a, h, R_t, a)
             i, f, g, o = _quarters(a)
             if doubled:
                 torch.sigmoid_(a)
@@ -196,9 +198,9 @@ class _LastOfCells(torch.autograd.Function):
             factors = k.view(batch, 1, 4, n)
             torch.mul(factors[:, :, :3], m[:, :, None], out=by_gate[:, :, :3])
             torch.mul(factors[:, :, 3], l, out=by_gate[:, :, 3])
-            torch.mm(delta, U, out=by_x[t])
+            add_image(by_x[t], delta, U, None)
             if t:
-                torch.mm(delta, R, out=lam)
+                add_image(lam, delta, R, None)
                 m.mul_(f[:, None])
         return by_x.transpose(0, 1), None, None
 

@@ -63,11 +63,11 @@ def test_what_is_small_or_of_other_numbers_is_left_to_torch(calls):
 
 @torch.no_grad()
 @pytest.mark.parametrize("few", [False, True])
-@pytest.mark.parametrize("more", ["none", "another", "itself"])
+@pytest.mark.parametrize("more", ["none", "another", "one for all", "itself"])
 def test_products_that_are_added(calls, few, more):
     x, W_t = laid((3 if few else ROWS, N), "own", 0), laid((N, M), "own", 1)
     out = torch.randn(len(x), 2 * M)[:, M:]  # part of something wider
-    other = {"none": None, "another": torch.randn(len(x), M), "itself": out}[more]
+    other = {"none": None, "another": torch.randn(len(x), M), "one for all": torch.randn(M), "itself": out}[more]
     expected = x.double() @ W_t.double() + (0.0 if other is None else other.double())
     add_image(out, x, W_t, other)
     torch.testing.assert_close(out.double(), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
