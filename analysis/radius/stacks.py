@@ -85,7 +85,7 @@ def _pairs_of(network: ResidualStack, claim: Claim, head: Array) -> Array:
     assert claim.proof is not None
     data = claim.proof.data
     span = Span(data["measure"], data["horizon"])
-    claims = [layer_claim(layer, part) for layer, part in zip(network.layers, data["layers"])]
+    claims = [layer_claim(part) for part in data["layers"]]
     below, own = gain_below(network, claims, span), layer_gain(network.layers[-1], claims[-1], None, span)
     assert not isinstance(below, str)
     assert not isinstance(own, str)

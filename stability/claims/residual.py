@@ -43,7 +43,7 @@ def residual_claim(network: ResidualStack, parts: Sequence[Certificate]) -> Clai
     if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
         return None
     packed = [pack(part.claim) for part in parts]
-    claims = [layer_claim(layer, data) for layer, data in zip(network.layers, packed)]
+    claims = [layer_claim(data) for data in packed]
     try:
         norms = norms_of(network, claims)
         into, out = comparison(network, norms) if not isinstance(norms, str) else (np.zeros(0), np.zeros(0))
@@ -119,5 +119,5 @@ def residual_norm_gain(network: ResidualStack, main: Claim) -> Claim | None:
         if found:
             if contracting is None:
                 return None
-            claims.append(layer_claim(layer, contracting[k]))
+            claims.append(layer_claim(contracting[k]))
     return residual_gain_claim(network, claims, None, Span("final"))

@@ -36,7 +36,7 @@ def stack_claim(stack: LayerStack, parts: Sequence[Certificate], *, tolerance: f
     if any(part.verdict is not Verdict.CERTIFIED or part.proof is None for part in parts):
         return None
     packed = [pack(part.claim) for part in parts]
-    claims = [layer_claim(layer, data) for layer, data in zip(stack.layers, packed)]
+    claims = [layer_claim(data) for data in packed]
     composed = compose(stack, claims, tolerance)
     if isinstance(composed, str):
         return None

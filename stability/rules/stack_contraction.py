@@ -22,12 +22,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from stability.certificate import Claim
+from stability.certificate import Claim, Proof, Verdict
 from stability.gated.cell import GatedCell
 from stability.rigor.balls import system_balls
 from stability.rigor.intervals import Interval, length, upper_product
 from stability.rules.fields import Number, Parts, ProofData, given, require
-from stability.rules.registry import RULES, certifies, propose
+from stability.rules.registry import RULES, certifies
 from stability.stacks.stack import Layer, LayerStack
 from stability.statements import at_most, decay_factor, decays, inputs_phrase, who
 from stability.systems import DrivenSystem, PairwiseSystem
@@ -72,10 +72,12 @@ def part_problem(packed: Any) -> str | None:
     return None if isinstance(part["rate"], float) else "rate must be a floating-point number"
 
 
-def layer_claim(layer: Layer, packed: Any) -> Claim:
-    """The claim that a packed proof supports, in its rule's words; the rule has yet to check it."""
+def layer_claim(packed: Any) -> Claim:
+    """The claim that a packed proof supports, which its rule has yet to check; without a sentence, which nobody reads
+    and which data that no rule has looked at could not be asked for.
+    """
     name = "gain" if packed["kind"] in GAINS else "bounded_in_box" if packed["kind"] in BOUNDS else "contraction"
-    return propose(layer, packed["kind"], packed["data"], name=name, value=packed["rate"])
+    return Claim(name, "", Verdict.CERTIFIED, Proof(packed["kind"], packed["data"]), packed["rate"])
 
 
 def _input_action(layer: Layer, data: Any) -> Array | None:
@@ -324,7 +326,7 @@ def proved_layers(
         problem = part_problem(part)
         require(problem is None, f"layer {k}: {problem}")
         require(part["kind"] in kinds, f"layer {k}: no {nothing} by a {part['kind'][:60]}")
-        claims.append(layer_claim(layer, part))
+        claims.append(layer_claim(part))
         valid, reason = RULES[part["kind"]](layer, claims[-1])
         require(valid, f"layer {k}: {reason}")
     return claims

@@ -201,7 +201,7 @@ def test_composition_grows_with_the_coupling(rng):
     overshoots = []
     for layer in (above, louder):
         stack = LayerStack([below, layer])
-        claims = [layer_claim(part, pack(certify(part).claim)) for part in stack.layers]
+        claims = [layer_claim(pack(certify(part).claim)) for part in stack.layers]
         overshoots.append(compose(stack, claims, 1e-3)[1])
     assert overshoots[1] > 2 * overshoots[0]
 

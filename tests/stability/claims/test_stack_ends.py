@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Claim
+from stability.certificate import Claim, Proof
 from stability.claims.stack_ends import stack_bounds
 from stability.gated.cell import GatedCell
 from stability.rules.registry import RULES, propose
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
+from stability.verify import verify_claim
 from tests.stability.specimens import latch_of_tanh_map, network_of_one, small_cell, turning
 
 LOW, HIGH = np.full(1, -0.2), np.full(1, 0.2)
@@ -150,6 +152,21 @@ def test_bent_proofs_are_refused(proved) -> None:
         valid, reason = rule(stack, propose(stack, "cascade_bounds", changed))
         assert not valid, name
         assert reason, name
+
+
+def test_layers_whose_data_are_of_another_type_are_told_which_one_is_wanted(proved) -> None:
+    stack, claim = proved
+    data = claim.proof.data
+    for k, part in enumerate(data["layers"]):
+        kind, inner = part["kind"], part["data"]
+        for name in inner:
+            lacking = {key: value for key, value in inner.items() if key != name}
+            bad = [{**inner, name: value} for value in (None, "x", [1.0], {}, np.array("x"))]
+            for changed in bad if name in RULES[kind].optional else [lacking, *bad]:
+                check = verify_claim(stack, replace(claim, proof=Proof("cascade_bounds", _part(data, k, data=changed))))
+                assert not check.valid
+                wanted = f"layer {k}: a proof of kind {kind} lacks {name}" if changed is lacking else f"{name} must be "
+                assert check.reason.startswith((wanted, f"layer {k}: {wanted}")), check.reason
 
 
 def test_a_layer_that_only_reads_less_in_its_proof_is_refused_for_that() -> None:

@@ -47,7 +47,7 @@ def above(x: float) -> float:
 def test_rate_and_overshoot_of_a_stack_are_those_of_its_layers():
     specimen = specimens()["contraction of stack"]
     data = specimen.claim.proof.data
-    claims = [layer_claim(layer, part) for layer, part in zip(specimen.subject.layers, data["layers"])]
+    claims = [layer_claim(part) for part in data["layers"]]
     rate, overshoot = compose(specimen.subject, claims, data["tolerance"])
     name, (first, second) = "contraction of stack", data["layers"]
     assert answer(name, data={"rate": rate, "overshoot": overshoot})[0]
