@@ -23,8 +23,8 @@ from .sources import open_model, open_subject, there
 from .stores import draw_store, refuse_beside_stores, stores_among
 
 NOT_GATED = (
-    "a report takes an input box for LSTM and GRU only, and none of these models is one: its claims are about every input "
-    "and, where data are given, their range; stability certify MODEL --input-box LOW HIGH proves for other networks"
+    "a report takes an input box for LSTM and GRU only, and none of these models is one: its claims are about every "
+    "input and, where data are given, their range; stability certify MODEL --input-box LOW HIGH proves for other networks"
 )
 
 
