@@ -24,7 +24,7 @@ from .stores import draw_store, refuse_beside_stores, stores_among
 
 NOT_GATED = (
     "a report takes an input box for LSTM and GRU only, and none of these models is one: its claims are about every "
-    "input and, where data are given, their range; stability certify MODEL --input-box LOW HIGH proves for other networks"
+    "input and, where data are given, their range; stability certify MODEL --input-box LOW HIGH takes other networks"
 )
 
 
