@@ -283,7 +283,10 @@ def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
     facts = []
     recovery, memory = summary.get("recovery"), summary.get("memory")
     if recovery:
-        what = f"a disturbance of size {number(recovery['size'])} is below {number(recovery['tol'])}"
+        size, tol = number(recovery["size"]), number(recovery["tol"])
+        what = f"a disturbance of size {size} is below {tol}"
+        if summary.get("driven"):  # what takes a state out of the sets of the proof starts anew
+            what = f"runs that are {size} apart, both in the sets of the proof, are less than {tol} apart"
         facts.append(
             ("recovery time", f"{_lasting(recovery['time'], unit)}: {what} by then, whatever the input of the claim")
         )

@@ -59,7 +59,8 @@ def recovery_time(
 
     Args:
         certificate: taken at its word: ``stability.verify`` judges it.
-        size: ``s``, Euclidean norm of the disturbance, at any time (under inputs in a box: from the claim's step on).
+        size: ``s``, Euclidean norm of the disturbance, at any time; for a claim about inputs in a box, how far two runs
+            are apart from the claim's step on (a state that a disturbance takes out of the claim's sets starts anew).
         tol: the tolerance.
         claim: which of its claims is meant, such as the one about inputs in a box of a network that is refuted for
             other inputs; ``None``: the main one.
@@ -124,7 +125,7 @@ def memory_horizon(certificate: Certificate, tol: float = 1e-3, *, claim: Claim 
 def proved_pairs(certificate: Certificate, *, claim: Claim | None = None) -> list[tuple[float, float]]:
     """Rate and overshoot, in the Euclidean norm, of every certified claim of the kind of one, the main claim.
 
-    A rate in the infinity norm counts with ``C sqrt(n)``.
+    A rate in the infinity norm counts with ``C sqrt(n)``, that of a stack's skewed state as one of all states at once.
 
     Args:
         certificate: taken at its word.
@@ -140,11 +141,27 @@ def proved_pairs(certificate: Certificate, *, claim: Claim | None = None) -> lis
         overshoot = None if claim.proof is None else claim.proof.data.get("overshoot")
         if claim.proof is None or claim.value is None or not isinstance(overshoot, (int, float)):
             continue
-        stretch = (
-            math.sqrt(certificate.subject.states) * (1 + 4 * EPS) if claim.proof.kind == "interval_jacobian" else 1.0
-        )
-        pairs.append((float(claim.value), stretch * float(overshoot)))
+        rate, overshoot = float(claim.value), float(overshoot)
+        if claim.proof.kind == "interval_jacobian":
+            overshoot *= math.sqrt(certificate.subject.states) * (1 + 4 * EPS)
+        if claim.proof.kind == "stack_driven":
+            overshoot = _at_one_step(rate, overshoot, len(getattr(certificate.subject, "layers", (None,))))
+        if math.isfinite(overshoot):
+            pairs.append((rate, overshoot))
     return pairs
+
+
+def _at_one_step(rate: float, overshoot: float, levels: int) -> float:
+    r"""The overshoot of a stack's state, all layers at one step, from that of its skewed state.
+
+    In the metric of the proof the differences of the first ``m`` layers contract by themselves, as they do not read the
+    others. So those of the skewed state, where layer ``m + 1`` joins a step later than layer ``m``, are
+    :math:`\max(1, C \rho)^{l-1}` times that of the states at one step or less once all are there. A layer's difference
+    at step ``k`` is a part of the skewed one at step ``k`` to ``k + l - 1``, of which there are ``l``.
+    """
+    with np.errstate(all="ignore"):
+        together = np.float64(max(1.0, overshoot * rate)) ** (levels - 1) / np.float64(rate) ** (levels - 1)
+        return float(np.sqrt(levels) * overshoot * together * (1 + 1e-12)) if levels > 1 else overshoot
 
 
 def _time(rate: float, overshoot: float, size: float, tol: float, discrete: bool) -> float | None:

@@ -11,7 +11,7 @@ import pytest
 from stability import certify, verify
 from stability.certificate import Verdict
 from stability.claims.driven import driven_contraction
-from stability.recovery import first_step
+from stability.recovery import first_step, proved_pairs
 from stability.rules.registry import RULES, propose
 from stability.rules.stack_driven import StackDriven
 from stability.stacks.skewed import skewed
@@ -173,6 +173,29 @@ def test_stacks_that_keep_a_share_of_their_state_are_in_their_sets_when_they_say
         for _ in range(N + StackDriven.of(data).settled + data["levels"] - 1):
             x = stack.advance(x, rng.choice([-0.2, 0.2], size=(300, 1)))
         assert ((data["least"] <= x) & (x <= data["most"])).all()
+
+
+@pytest.mark.parametrize("of", KEEPING)
+def test_recovery_of_a_stack_is_about_all_states_at_one_step(of, rng) -> None:
+    """The claim is about states of different steps: what is said of disturbances has to be more than that."""
+    stack = KEEPING[of]()
+    certificate = certify(stack, input_box=(-0.2, 0.2), tol=1e-2, refute=False)
+    claim = next(c for c in (certificate.claim, *certificate.claims) if c.name == "driven_contraction")
+    levels, C, rate = len(stack.layers), claim.proof.data["overshoot"], claim.value
+    ((own, overshoot),) = proved_pairs(certificate, claim=claim)
+    assert own == rate
+    enough = levels**0.5 * C * (max(1.0, C * rate) / rate) ** (levels - 1)
+    assert overshoot == pytest.approx(enough, rel=1e-9)
+    assert overshoot >= enough
+    u = rng.choice([-0.2, 0.2], size=(400, 1))
+    x = rng.uniform(-1.0, 1.0, size=(200, stack.states)) * claim.proof.data["r"]
+    for row in u[:200]:
+        x = stack.advance(x, row)
+    y = x + 1e-3 * rng.normal(size=x.shape)
+    first = np.linalg.norm(x - y, axis=1)
+    for k, row in enumerate(u[200:230]):
+        assert (np.linalg.norm(x - y, axis=1) <= overshoot * rate**k * first).all()
+        x, y = stack.advance(x, row), stack.advance(y, row)
 
 
 def test_what_all_layers_prove_alone_the_stack_proves() -> None:
