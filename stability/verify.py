@@ -173,7 +173,7 @@ def _decide(subject: Any, claim: Claim) -> tuple[bool, str]:
     rule = RULES.get(claim.proof.kind)
     if rule is None:
         return False, f"unknown kind of proof {claim.proof.kind!r}; known: {', '.join(sorted(RULES))}"
-    problem = rule.refusal(subject, claim)
+    problem = rule.refusal(subject, claim) or rule.misfit(subject, claim.proof.data)  # sentences read the data, too
     if problem is not None:
         return False, problem
     if claim.statement != worded(subject, claim).statement:

@@ -178,9 +178,9 @@ def spectral_bounds(matrix: Array, low: float, high: float) -> Definiteness:
         >>> spectral_bounds(np.diag([1.0, 2.0]), 1.1, 2.1).reason
         'the lower bound fails: a diagonal entry is not positive'
     """
-    size = matrix.shape[0]
     if not is_symmetric(matrix) or not np.abs(matrix).max(initial=0.0) <= LARGEST:
         return Definiteness(False, 0.0, "the matrix is not symmetric, not finite or too large")
+    size = matrix.shape[0]
     eye = np.diag_indices(size)
     diagonal = np.diagonal(matrix).copy()
     lower = matrix.copy()

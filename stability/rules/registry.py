@@ -67,7 +67,7 @@ class Rule:
         given = claim.proof.data.items()  # an integer stands for the same number
         data = {name: float(value) if self.types[name].type == "number" else value for name, value in given}
         with np.errstate(all="ignore"):
-            problem = self.unfit(subject) or self._missized(subject, data)
+            problem = self.misfit(subject, data)
             try:
                 proved = self.data.of(data).check(subject, claim) if problem is None else None
                 return (True, proved) if proved else (False, problem or "the check does not say what it proved")
@@ -83,6 +83,11 @@ class Rule:
         if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             return "the proof's data are no mapping"
         return self._mistyped(data) or self._other_value(claim, data)
+
+    @np.errstate(all="ignore")
+    def misfit(self, subject: Any, data: Mapping[str, Any]) -> str | None:
+        """Why the theorem is not about this subject, or data of the right types are not of its size, or ``None``."""
+        return self.unfit(subject) or self._missized(subject, data)
 
     def _uncovered(self, subject: Any, claim: Claim) -> str | None:
         proof = f"a proof of kind {self.kind}"

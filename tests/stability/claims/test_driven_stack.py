@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stability import certify, verify
-from stability.certificate import Verdict
+from stability.certificate import Proof, Verdict
 from stability.claims.driven import driven_contraction
 from stability.recovery import first_step, proved_pairs
 from stability.rules.registry import RULES, propose
@@ -17,6 +17,7 @@ from stability.rules.stack_driven import StackDriven
 from stability.stacks.skewed import skewed
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
+from stability.verify import verify_claim
 from tests.stability.specimens import small_cell
 
 
@@ -196,6 +197,19 @@ def test_recovery_of_a_stack_is_about_all_states_at_one_step(of, rng) -> None:
     for k, row in enumerate(u[200:230]):
         assert (np.linalg.norm(x - y, axis=1) <= overshoot * rate**k * first).all()
         x, y = stack.advance(x, row), stack.advance(y, row)
+
+
+def test_arrays_of_another_size_are_refused_in_words_of_their_fields(proved) -> None:
+    """Before their sentence is made, which reads them."""
+    stack, certificate = proved
+    data = certificate.claim.proof.data
+    for name, value in data.items():
+        for shape in ((), (1, 1, 1), (0,)) if isinstance(value, np.ndarray) else ():
+            forged = replace(certificate.claim, proof=Proof("stack_driven", {**data, name: np.ones(shape)}))
+            check = verify_claim(stack, forged)
+            assert not check.valid
+            assert name in check.reason or name == "backward", check.reason  # of which the sentence counts the steps
+            assert "malformed" not in check.reason, check.reason
 
 
 def test_what_all_layers_prove_alone_the_stack_proves() -> None:
