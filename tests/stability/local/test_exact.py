@@ -55,19 +55,28 @@ def truth(
     for other in set(range(net.classes)) - {label}:
 
         def lost(z: Array, other: int = other) -> float:
-            logits = net.logits(x + moved(z[:-1]))
+            logits = net.logits(x + moved(z[:count]))
             return float(logits[other] - logits[label])
 
         for _ in range(3):
             start = np.append(near * rng.normal(size=count) / np.sqrt(count), near)
             limits = [{"type": "ineq", "fun": lost}, {"type": "ineq", "fun": room}]
-            found = minimize(
-                lambda z: z[-1], start, jac=lambda z: np.eye(len(z))[-1], method="SLSQP", constraints=limits,
-                bounds=[*zip(*ends), (1e-9, None)], options={"maxiter": 80, "ftol": 1e-13},
-            )  # fmt: skip
-            v = np.clip(found.x[:-1], *ends)
-            if lost(np.append(v, 0.0)) >= -1e-11:
-                best = min(best, size(v))
+            options = {"maxiter": 80, "ftol": 1e-13}
+            if norm == "l2" and budget == "total":  # without a bound of their size: that is curved, and descents go far
+                found = minimize(
+                    lambda v: v @ v, start[:-1], jac=lambda v: 2.0 * v, method="SLSQP", constraints=limits[0],
+                    bounds=[*zip(*ends)], options=options,
+                ).x  # fmt: skip
+            else:
+                found = minimize(
+                    lambda z: z[-1], start, jac=lambda z: np.eye(len(z))[-1], method="SLSQP", constraints=limits,
+                    bounds=[*zip(*ends), (1e-9, None)], options=options,
+                ).x[:-1]  # fmt: skip
+            for more in (0.0, 1e-10, 1e-9, 1e-8, 1e-7):  # what the descent leaves of a constraint is rounding
+                v = np.clip((1.0 + more) * found, *ends)
+                if lost(v) >= -1e-11:
+                    best = min(best, size(v))
+                    break
     return best
 
 
