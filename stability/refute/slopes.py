@@ -83,7 +83,8 @@ def search_slopes(
         best = here if here.excess > best.excess else best
         if best.excess > enough * scale:
             break
-    if best.excess <= enough * scale and 0 < system.channels <= ENUMERATE and (low < high).any():
+    few = 0 < system.channels <= ENUMERATE and (low < high).any()
+    if few and best.excess <= enough * scale and not deadline.over:
         best = _enumerate(system, best)
     return best
 
