@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.gated.cell import GatedCell
 from stability.local.classifier import Classifier
 from stability.local.clipped import Clipped
 from stability.local.leaves import input_box
+from stability.local.unit import GatedUnit
 from stability.rigor.balls import system_balls
 from stability.rigor.constants import EPS
 from stability.rigor.intervals import Interval, affine
@@ -63,6 +65,7 @@ class Coordinates:
         balls: the coordinates whose costs add up to ``radius ** 2`` at most; none of a box.
         radius: of these.
         clips: of coordinates that cost more than their square, see ``stability.local.clipped``.
+        units: of a cell of gates its steps; else none.
     """
 
     classifier: Classifier
@@ -75,6 +78,12 @@ class Coordinates:
     balls: tuple[slice, ...]
     radius: float
     clips: Mapping[int, Clipped]
+    units: tuple[GatedUnit, ...] = ()
+
+    @property
+    def kinks(self) -> int:
+        """Kinks of the activation."""
+        return 0 if self.units else len(activation(self.classifier.recurrent.activation).kinks)
 
     @property
     def least(self) -> Array:
@@ -88,8 +97,7 @@ class Coordinates:
     @property
     def bent(self) -> int:
         """Channels of all steps, where the activation has kinks; else none."""
-        kinks = activation(self.classifier.recurrent.activation).kinks
-        return len(self.steps) * len(self.C.low) if kinks else 0
+        return len(self.steps) * len(self.C.low) if self.kinks else 0
 
     def energy(self, point: Array) -> tuple[Array, Array, Array]:
         """``(a, b, c)``, each ``(k,)``: what ``y`` costs is at least ``a y^2 + b y + c``, nearly so much at a point."""
@@ -115,6 +123,9 @@ class Coordinates:
 
 def uncovered(subject: Classifier) -> str | None:
     """Why a network is none of the small ones, or ``None``."""
+    if isinstance(subject.recurrent, GatedCell):
+        many = subject.recurrent.hidden > 1
+        return "a proof by Hessians of whole boxes is about cells of gates of one unit" if many else None
     return too_large(subject, "a proof by Hessians of whole boxes", STATES, f"{STATES} states and channels at most")
 
 
@@ -167,34 +178,41 @@ def coordinates(
         (2, (slice(0, 2, None),), True)
     """
     net = classifier.recurrent
-    A, B, C = (
-        Interval(*ball.ends()) if ball.rad.any() else Interval.point(ball.mid) for ball in system_balls(net.system)[:3]
-    )
+    gated = isinstance(net, GatedCell)
+    if gated:
+        (A, B), C = (Interval.point(np.zeros((net.states, k))) for k in (net.states, 0)), Interval.point(net.w_hh)
+        into, past, offset = net.w_ih, np.zeros((net.states, net.inputs)), net.b_ih
+    else:
+        A, B, C = (
+            Interval(*ball.ends()) if ball.rad.any() else Interval.point(ball.mid)
+            for ball in system_balls(net.system)[:3]
+        )
+        into, past, offset = net.E, net.F, net.b
     low, high = input_box(x, radius, mask, bounds)
     steps, ends, balls, clips, at = list[Step](), list[Interval](), list[slice](), dict[int, Clipped](), 0
     for t, u in enumerate(x):
         free = np.flatnonzero(high[t] > low[t])
         moved = Interval(low[t, free], high[t, free]) - Interval.point(u[free])
-        E, F = Interval.point(net.E[:, free]), Interval.point(net.F[:, free])
+        E, F = Interval.point(into[:, free]), Interval.point(past[:, free])
         clipped = bounds is not None and not (
             bool((u[free] - radius > bounds[0]).all()) and bool((u[free] + radius < bounds[1]).all())
         )
-        if len(free) > 1 and len(net.E) == 1 and not net.F[:, free].any():
+        if len(free) > 1 and len(into) == 1 and not past[:, free].any():
             F = Interval.point(np.zeros((net.states, 1)))
             if norm == "linf":
-                moved, E = affine(net.E[:, free], moved), Interval.point(np.ones((1, 1)))
+                moved, E = affine(into[:, free], moved), Interval.point(np.ones((1, 1)))
             elif clipped:
-                clips[at] = Clipped(net.E[0, free], moved.low, moved.high)
+                clips[at] = Clipped(into[0, free], moved.low, moved.high)
                 moved = Interval(*(np.array([end]) for end in clips[at].reach(radius)))
                 E = Interval.point(np.ones((1, 1)))
             else:
                 moved, E = (
                     Interval(*(np.array([np.nextafter(s * radius, s * np.inf)]) for s in (-1.0, 1.0))),
-                    _length(net.E[:, free]),
+                    _length(into[:, free]),
                 )
         of = slice(at, at + len(moved.low))
-        e = affine(net.E, Interval.point(u), Interval.point(net.b))
-        steps.append(Step(of, E, F, e, affine(net.F, Interval.point(u))))
+        e = affine(into, Interval.point(u), Interval.point(offset))
+        steps.append(Step(of, E, F, e, affine(past, Interval.point(u))))
         ends.append(moved)
         if norm == "l2" and each and of.stop - of.start > 1:
             balls.append(of)
@@ -202,7 +220,8 @@ def coordinates(
     if norm == "l2" and not each and at > 1:
         balls.append(slice(0, at))
     low, high = (np.concatenate(parts) for parts in ([m.low for m in ends], [m.high for m in ends]))
-    return Coordinates(classifier, A, B, C, tuple(steps), low, high, tuple(balls), radius, clips)
+    units = tuple(GatedUnit(net, step.E, step.e) for step in steps) if gated else ()
+    return Coordinates(classifier, A, B, C, tuple(steps), low, high, tuple(balls), radius, clips, units)
 
 
 def _length(rows: Array) -> Interval:

@@ -24,15 +24,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stability.gated.cell import GatedCell
 from stability.local.classifier import Classifier
 from stability.local.coordinates import Coordinates
-from stability.local.hessians import Expansion, column, expansion, square, weights
+from stability.local.hessians import Expansion, expansion, weights
+from stability.local.jets import column, square
 from stability.local.minorants import first_order, second_order
 from stability.local.supports import Lines, Sides
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
 from stability.rigor.intervals import Interval
-from stability.systems.activations import activation
 
 Array = np.ndarray
 _CHUNK, _ENTRIES = 512, 400_000
@@ -136,7 +137,10 @@ def turn_cost(classifier: Classifier, steps: int, coordinates: int, boxes: int) 
         >>> turn_cost(Classifier(cell, [[1.0], [-1.0]]), 8, 8, 512)
         41548.8
     """
-    n, m = classifier.states, len(classifier.recurrent.E)
+    n, net = classifier.states, classifier.recurrent
+    if isinstance(net, GatedCell):
+        return steps * (n + 1) * len(net.w_ih) * (1400.0 + boxes * (2.0 + coordinates**2 / 40.0))
+    m = len(net.E)
     return steps * (n * m + n + m) * (400.0 + boxes * (1.0 + coordinates**2 / 40.0))
 
 
@@ -171,8 +175,7 @@ def covered(
         [True, False]
     """
     margin, seen, work, size = weights(of, label, other), 0, 0.0, len(of.low)
-    phi = activation(of.classifier.recurrent.activation)
-    sides = np.zeros((1, of.bent), dtype=int), np.full((1, of.bent), len(phi.kinks))
+    sides = np.zeros((1, of.bent), dtype=int), np.full((1, of.bent), of.kinks)
     chunk = max(1, min(_CHUNK, _ENTRIES // max(1, len(of.low)) ** 2))
     waiting, least = [Boxes(of.low[None], of.high[None], sides)], _LEAST * (of.high - of.low)
     while waiting:
@@ -194,7 +197,7 @@ def covered(
         if not (wide.any(axis=1) | (kinks >= 0)).all():
             return Cover(False, seen, None, work)
         if len(boxes):
-            waiting.append(boxes.halves(np.where(wide, worth, -1.0), kinks, len(phi.kinks)))
+            waiting.append(boxes.halves(np.where(wide, worth, -1.0), kinks, of.kinks))
     return Cover(True, seen, None, work)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.errors import ConfigurationError
+from stability.gated.cell import GatedCell
 from stability.local.coordinates import MOST, Coordinates, coordinates, uncovered
 from stability.local.covering import Touch, covered
 from stability.local.request import Request, one_by_one
@@ -119,7 +120,9 @@ class Exact:
 def pays(asked: Request, norm: str) -> bool:
     """Whether this is a network of one unit, and its balls are small enough: of others boxes come to no end in time."""
     net = asked.classifier.recurrent
-    if uncovered(asked.classifier) is not None or max(net.states, net.system.channels) > 1 or not len(asked.right):
+    if uncovered(asked.classifier) is not None or not len(asked.right):
+        return False
+    if not isinstance(net, GatedCell) and max(net.states, net.system.channels) > 1:
         return False
     mask = None if asked.mask is None else asked.free
     each = norm == "l2" and asked.budget == "step"

@@ -20,15 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.local.coordinates import Coordinates
+from stability.local.jets import column, square, steep, summed
 from stability.local.supports import Lines, Ruler, Sides, ruler
-from stability.rigor.constants import EPS, TINY
-from stability.rigor.definite import gamma
+from stability.local.unrolled import unrolled
+from stability.rigor.constants import EPS
 from stability.rigor.intervals import Interval, sigmoid, tanh
 from stability.systems.activations import Activation, activation
 
 Array = np.ndarray
-_PEAK, _AT = 0.38490017945975053, 3.0**-0.5
-"""The largest ``t - t^3`` from 0 to 1, and where it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,18 +64,6 @@ _Way = tuple[list[Interval], list[Interval], list[Interval], list[Ruler | None]]
 
 def _part(x: Interval, which: Array) -> Interval:
     return Interval(x.low[which], x.high[which])
-
-
-def column(x: Interval, *, times: int = 1) -> Interval:
-    """With axes of size one behind."""
-    shape = x.low.shape + (1,) * times
-    return Interval(x.low.reshape(shape), x.high.reshape(shape))
-
-
-def summed(x: Interval) -> Interval:
-    """The sum along the last axis."""
-    error = gamma(x.low.shape[-1] + 4) * x.magnitude.sum(axis=-1) + TINY
-    return Interval(x.low.sum(axis=-1) - error, x.high.sum(axis=-1) + error)
 
 
 def _entry(M: Interval, i: int, j: int) -> Interval | None:
@@ -140,6 +127,11 @@ def expansion(
         >>> bool(abs(found.value.low[0] - 2 * np.tanh(1.0)) < 1e-12)
         True
     """
+    if of.units:
+        value, slope, hessian = unrolled(of, margin, low, high, second)
+        count = len(low)
+        none = np.full(count, -1), np.zeros(count, dtype=bool), np.full((count, 0), -1)
+        return Expansion(value, slope, hessian, *none)
     (w, bias), y = margin, Interval(low, high)
     sides = None if sides is None or not sides[0].shape[1] else sides
     (count, k), n = low.shape, of.classifier.states
@@ -232,7 +224,7 @@ def _backwards(
         if hessian is not None:
             for j, omega in enumerate(out):
                 if phi.width is not None:
-                    hessian = hessian + column(omega * _curve(phi, z[j]), times=2) * _square(dz[j])
+                    hessian = hessian + column(omega * _curve(phi, z[j]), times=2) * square(dz[j])
                 else:
                     unit = t * m + j
                     here = _concave(phi, z[j], omega, None if sides is None else _of(sides, unit))
@@ -240,17 +232,6 @@ def _backwards(
                     bent = np.where(here >= 0, unit * len(phi.kinks) + here, bent)
         worth = [_added([*_product(turned[0], worth, i), *_product(turned[2], through, i)], zero) for i in range(n)]
     return Interval(low, high), hessian, bent, lines
-
-
-def _square(d: Interval) -> Interval:
-    """``d d^T``, with squares on the diagonal."""
-    out = column(d) * Interval(d.low[:, None, :], d.high[:, None, :])
-    index, own = np.arange(d.low.shape[1]), d.square()
-    out.low[:, index, index], out.high[:, index, index] = own.low, own.high
-    return out
-
-
-square = _square
 
 
 def _value(phi: Activation, z: Interval, sides: Sides | None) -> Interval:
@@ -277,9 +258,7 @@ def _extended(phi: Activation, z: Array, sides: Sides | None) -> Array:
 
 def _slope(phi: Activation, z: Interval, sides: Sides | None) -> Interval:
     if phi.width is not None:
-        t = tanh(Interval.point(phi.width) * z)
-        out = Interval.point(phi.slope[1]) * (Interval.point(1.0) - t.square())
-        return Interval(np.clip(out.low, 0.0, phi.slope[1]), np.clip(out.high, 0.0, phi.slope[1]))
+        return steep(phi.width, phi.slope[1], tanh(Interval.point(phi.width) * z))[0]
     least, most = (np.array(0), np.array(len(phi.kinks))) if sides is None else sides
     low, high = np.full(z.low.shape, np.inf), np.full(z.low.shape, -np.inf)
     for i, (piece, left, right) in enumerate(zip(phi.pieces, (-np.inf, *phi.kinks), (*phi.kinks, np.inf))):
@@ -291,13 +270,7 @@ def _slope(phi: Activation, z: Interval, sides: Sides | None) -> Interval:
 def _curve(phi: Activation, z: Interval) -> Interval:
     """``phi'' = -2 w beta (t - t^3)`` with ``t = tanh(w z)``."""
     assert phi.width is not None
-    t, one = tanh(Interval.point(phi.width) * z), Interval.point(1.0)
-    ends = [x * (one - x.square()) for x in (Interval.point(t.low), Interval.point(t.high))]
-    low, high = np.minimum(ends[0].low, ends[1].low), np.maximum(ends[0].high, ends[1].high)
-    slack, peak = 4 * EPS, np.nextafter(_PEAK, 1.0)
-    high = np.where((t.low <= _AT + slack) & (t.high >= _AT - slack), peak, high)
-    low = np.where((t.low <= -_AT + slack) & (t.high >= -_AT - slack), -peak, low)
-    return Interval.point(-2.0 * phi.width * phi.slope[1]) * Interval(low, high)
+    return steep(phi.width, phi.slope[1], tanh(Interval.point(phi.width) * z))[1]
 
 
 def _concave(phi: Activation, z: Interval, omega: Interval, sides: Sides | None) -> Array:

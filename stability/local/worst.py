@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
+from stability.gated.cell import GatedCell
 from stability.local.affine import Runs, limit, stationary
 from stability.local.coordinates import Coordinates
 from stability.local.covering import Touch
@@ -46,6 +47,8 @@ class Margin:
     def values(self, y: Array, which: int) -> tuple[Array, Array]:
         """Margins at ``(N, k)``, and the slope ``(k,)`` at one of them."""
         of, row, bias = self.of, vars(self)["row"], vars(self)["bias"]
+        if self.cells:
+            return self._gated(y, which)
         phi, A, B, C = activation(of.classifier.recurrent.activation), *map(_middle, (of.A, of.B, of.C))
         mean, h = of.classifier.reduction == "mean", np.tile(of.classifier.start, (len(y), 1))
         out, slopes, last = np.full(len(y), bias), list[Array](), len(of.steps) - 1
@@ -62,6 +65,31 @@ class Margin:
             through, step = (worth @ B) * slopes[t], of.steps[t]
             slope[step.of] = through @ _middle(step.E) + worth @ _middle(step.F)
             worth = worth @ A + through @ C
+        return out, slope
+
+    @cached_property
+    def cells(self) -> list[GatedCell]:
+        """Of a cell of gates one for each step, which reads the coordinates."""
+        units = self.of.units
+        return [replace(u.cell, w_ih=_middle(u.E), b_ih=_middle(u.e), input_low=None, input_high=None) for u in units]
+
+    def _gated(self, y: Array, which: int) -> tuple[Array, Array]:
+        of, row, mean = self.of, float(vars(self)["row"][0]), self.of.classifier.reduction == "mean"
+        state, last = np.tile(of.classifier.start, (len(y), 1)), len(of.steps) - 1
+        out, ways, own = np.full(len(y), vars(self)["bias"]), list[Array](), state[which]
+        for t, (step, cell) in enumerate(zip(of.steps, self.cells)):
+            ways.append(own)
+            state = cell.advance(state, y[:, step.of])
+            own = state[which]
+            if mean or t == last:
+                out = out + row * state[:, 0]
+        slope, worth = np.zeros(y.shape[1]), np.zeros(of.classifier.states)
+        for t in range(last, -1, -1):
+            if mean or t == last:
+                worth[0] += row
+            u = y[which, of.steps[t].of]
+            slope[of.steps[t].of] = worth @ self.cells[t].input_jacobian(ways[t], u)
+            worth = worth @ self.cells[t].jacobian(ways[t], u)
         return out, slope
 
     def starts(self, rng: np.random.Generator, known: list[Array]) -> list[Array]:
@@ -138,8 +166,7 @@ class Margin:
     @cached_property
     def runs(self) -> Runs | None:
         """Of an activation that has kinks."""
-        kinked = activation(self.of.classifier.recurrent.activation).kinks
-        return Runs(self.of, vars(self)["row"], vars(self)["bias"]) if kinked else None
+        return Runs(self.of, vars(self)["row"], vars(self)["bias"]) if self.of.kinks else None
 
     def _scaled(self, v: Array, scale: float, size: float) -> tuple[float, Array]:
         value, slope = self.values(scale * v[None], 0)
