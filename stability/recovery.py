@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from stability.certificate import Certificate, Claim
 
 _CONTRACTS = ("contraction", "driven_contraction")
+_SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
+_RUN = ("run_low", "run_high", "turns", "settling", "near", "waits")
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,15 @@ def first_step(claim: Claim) -> int | None:
     if claim.name == "contraction":
         return 0
     whole = data.get("share") == 0.0 and "steps" in data
-    return steps_made(data["steps"], data.get("backward")) + int(data.get("levels", 1)) if whole else None
+    return _counted(data) + 1 if whole else None
+
+
+def _counted(data: Mapping[str, Any]) -> int:
+    """Steps that a claim about inputs in a box counts from the step on at which states are in its first set."""
+    sets = steps_made(data["steps"], data.get("backward"))
+    if "waits" in data:
+        return max(sets, int(data["turns"]) + int(data["settling"])) + int(data["waits"])
+    return sets + int(data.get("levels", 1)) - 1
 
 
 def settling(claim: Claim) -> float | None:
@@ -202,7 +212,7 @@ def settling(claim: Claim) -> float | None:
         return float(data["time"])
     if "steps" not in data or "r" not in data:
         return None
-    return steps_made(data["steps"], data.get("backward")) + int(data.get("levels", 1)) - 1
+    return _counted(data)
 
 
 def _diameters(certificate: Certificate, main: Claim) -> Iterator[float]:
@@ -237,9 +247,8 @@ def _same_sets(claim: Claim, data: Mapping[str, Any]) -> bool:
     """Whether a claim bounds the states from the step on from which a proof about the same inputs holds."""
     if claim.name != "bounded_in_box" or str(claim.verdict) != "certified" or claim.proof is None:
         return False
-    keys = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
     own = claim.proof.data
-    same = (key for key in keys if key in own or key in data)
+    same = (key for key in (*_SETS, *_RUN) if key in own or key in data)
     return all(key in own and key in data and np.array_equal(own[key], data[key]) for key in same)
 
 

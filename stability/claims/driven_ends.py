@@ -14,6 +14,7 @@ from stability.rigor.constants import EPS
 from stability.rigor.intervals import length
 from stability.rules.absorbed import Absorbed
 from stability.rules.fields import Refused
+from stability.rules.near_run import NearRun
 from stability.rules.registry import accepted, propose
 from stability.solve.deadline import Deadline
 from stability.stacks.skewed import skewed
@@ -22,6 +23,8 @@ from stability.systems import DrivenSystem
 
 SETS = ("low", "high", "r", "share", "room", "steps", "window", "backward", "Y", "tau", "falls")
 FLOW_SETS = ("low", "high", "centres", "shapes", "slopes", "tau", "mu", "least", "room", "time")
+_ENTRY = ("entry_P", "entry_L", "entry_rate", "entry_least", "entry_top")
+RUN = ("run_low", "run_high", "turns", "settling", *_ENTRY, "near", "waits")
 _KINDS: dict[type, str] = {DrivenSystem: "driven", LayerStack: "stack_driven"}
 _ROOM = 1e-9
 """How much wider the box of states is than the sets, relative: other processors sum in another order."""
@@ -56,13 +59,17 @@ def claims_in_box(
         return ()
     proof = claim.proof if claim.verdict is Verdict.CERTIFIED else None
     kind = _KINDS[type(subject)] if network.is_discrete else "flow"
+    if proof is not None and "run_low" in proof.data:
+        kind = "run"
     out = () if proof is None else (propose(subject, f"{kind}_equilibrium", proof.data),)
     data = finding.witness if proof is None else proof.data
     if not ("r" in data or "shapes" in data) or deadline.stops("bounds in the box"):
         return out
     if network.is_discrete:
         more = {"levels": len(subject.layers)} if isinstance(subject, LayerStack) else {}
-        ends = ends_of_sets(subject, network, f"{kind}_bounds", {key: data[key] for key in SETS if key in data}, more)
+        ends = ends_of_sets(
+            subject, network, f"{kind}_bounds", {key: data[key] for key in (*SETS, *RUN) if key in data}, more
+        )
     else:
         with np.errstate(all="ignore"):
             ends = flow_ends(network, {key: data[key] for key in FLOW_SETS})
@@ -76,7 +83,7 @@ def ends_of_sets(
     """The claim ``bounded_in_box`` of a map from the data of its sets, or ``None`` where its rule refuses it."""
     with np.errstate(all="ignore"):
         try:
-            least, most = Absorbed.of(data).enclosed(network).states
+            least, most = (NearRun if "run_low" in data else Absorbed).of(data).enclosed(network).states
         except Refused:
             return None
         room = _ROOM * (most - least) + 1e-12 * np.maximum(np.abs(least), np.abs(most)) + 1e-100

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from stability.certificate import Claim, Verdict
-from stability.claims.driven import first_box, narrowed
 from stability.claims.driven_ends import FLOW_SETS, SETS, ends_of_sets
 from stability.claims.flows import flow_ends, flow_sets
 from stability.claims.gated_ends import gated_bounds
+from stability.claims.narrowing import first_box, narrowed
 from stability.gated.cell import GatedCell
 from stability.rigor.constants import EPS
 from stability.rigor.intervals import length

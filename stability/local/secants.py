@@ -64,6 +64,71 @@ def secant_range(name: str, z: Array, r: Array, up: Array | None = None) -> tupl
     return np.clip(np.nextafter(low, -np.inf), least, most), np.clip(np.nextafter(high, np.inf), least, most)
 
 
+def secants_between(name: str, first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+    r"""Bounds of the quotients between any point of one interval and any of another, of a smooth activation.
+
+    For tanh and a fixed ``t`` the quotient :math:`q(s, t)` has one peak over ``s``, so that the least is at a corner of
+    the two intervals. A peak inside would need :math:`\phi'(s) = q = \phi'(t)`, hence ``s = -t``, where ``q`` is larger
+    than both unless they are zero: the largest is one where both hold zero, and else on an edge.
+
+    Args:
+        name: tanh or sigmoid.
+        first: ends ``(m,)``, finite, taken as exact.
+        second: ends ``(m,)``, the same.
+
+    Returns:
+        Two arrays ``(m,)``, rounded outwards.
+
+    Raises:
+        UnsupportedError: an activation that is not smooth.
+
+    Example:
+        >>> low, high = secants_between("tanh", (np.array([0.5]), np.array([0.6])), (np.array([2.0]), np.array([3.0])))
+        >>> bool(low[0] <= (np.tanh(3) - np.tanh(0.6)) / 2.4), bool(high[0] >= (np.tanh(2) - np.tanh(0.5)) / 1.5)
+        (True, True)
+    """
+    phi = activation(name)
+    if phi.width is None:
+        raise UnsupportedError(f"quotients between two intervals are known of tanh and sigmoid, not of {name!r}")
+    (a, b), (c, d) = ((phi.width * low, phi.width * high) for low, high in (first, second))
+    corners = [_quotient(s, t) for s in (a, b) for t in (c, d)]
+    least = np.min([low for low, _ in corners], axis=0)
+    edges = [_along(c, a, b), _along(d, a, b), _along(a, c, d), _along(b, c, d)]
+    most = np.where((a <= 0) & (b >= 0) & (c <= 0) & (d >= 0), 1.0, np.max(edges, axis=0))
+    beta = phi.slope[1]
+    low, high = (np.nextafter(beta * end, way) for end, way in ((least, -np.inf), (most, np.inf)))
+    return np.clip(low, *phi.slope), np.clip(high, *phi.slope)
+
+
+def _quotient(s: Array, t: Array) -> tuple[Array, Array]:
+    """Bounds of one quotient of tanh: by its values, or as one of the derivative's where they are too close."""
+    apart = np.abs(s - t)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        value, error = np.abs(np.tanh(s) - np.tanh(t)) / apart, _ERROR / apart
+    far, near = np.maximum(np.abs(s), np.abs(t)), np.where(s * t > 0, np.minimum(np.abs(s), np.abs(t)), 0.0)
+    low, high = 1.0 - np.tanh(far) ** 2 - _ERROR, 1.0 - np.tanh(near) ** 2 + _ERROR
+    known = error < 0.1
+    return np.where(known, np.maximum(low, value - error), low), np.where(known, np.minimum(high, value + error), high)
+
+
+def _along(t: Array, low: Array, high: Array) -> Array:
+    """An upper bound of tanh's quotients from ``t`` over ``[low, high]``: at an end, or by the point of tangency."""
+    low, high = np.where(t > 0, -high, low), np.where(t > 0, -low, high)
+    t = -np.abs(t)
+    up = (high <= 0.0) | (_climb(high, t) >= _ERROR * (2.0 + high - t))
+    down = (low >= 0.0) & (_climb(low, t) <= -_ERROR * (2.0 + low - t))
+    peak = np.ones_like(t)
+    between = ~(up | down)
+    if between.any():
+        peak[between] = _tangent(-t[between], np.tanh(-t[between]))
+    return np.where(up, _quotient(high, t)[1], np.where(down, _quotient(low, t)[1], peak))
+
+
+def _climb(s: Array, t: Array) -> Array:
+    """``phi'(s) (s - t) - (phi(s) - phi(t))``, whose sign is that of the quotient's change along ``s > t``."""
+    return (1.0 - np.tanh(s) ** 2) * (s - t) - (np.tanh(s) - np.tanh(t))
+
+
 def _kink(z: Array, r: Array, least: float, most: float) -> tuple[Array, Array]:
     """A kink at zero: ``r`` beyond it, the longest secant is a mean of both slopes."""
     size = np.abs(z)

@@ -184,6 +184,8 @@ class Tube:
         box: ``(n,)`` half widths of the box around zero.
         window: steps whose symbols are kept apart.
         below: ``(n,)`` how far the box goes below zero, where that is not ``box``.
+        stays: whether no step leaves the box. Where it is not known, ``low`` and ``high`` are those of the present set
+            alone, so many steps after a start in the box; then there must be no feedthrough.
 
     Attributes:
         low: ``(m,)`` least pre-activations.
@@ -200,9 +202,16 @@ class Tube:
     """
 
     def __init__(
-        self, driven: DrivenSystem, low: Array, high: Array, box: Array, window: int, below: Array | None = None
+        self,
+        driven: DrivenSystem,
+        low: Array,
+        high: Array,
+        box: Array,
+        window: int,
+        below: Array | None = None,
+        stays: bool = True,
     ) -> None:
-        self._network = _Network.of(driven, low, high)
+        self._network, self._stays = _Network.of(driven, low, high), stays
         self._window = max(1, int(window))
         self._centre, half = np.zeros(driven.states), box
         if below is not None:
@@ -264,8 +273,9 @@ class Tube:
 
     def _within(self, middle: Array, radius: Array) -> None:
         """Bounds of the pre-activations, the narrower of the known ones and these."""
-        self.low = np.maximum(self.low, np.nextafter(middle - radius, -np.inf))
-        self.high = np.minimum(self.high, np.nextafter(middle + radius, np.inf))
+        low, high = np.nextafter(middle - radius, -np.inf), np.nextafter(middle + radius, np.inf)
+        self.low = np.maximum(self.low, low) if self._stays else low
+        self.high = np.minimum(self.high, high) if self._stays else high
 
     def step(self) -> None:
         """One step of the network, for all inputs in the box."""

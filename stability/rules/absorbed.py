@@ -24,6 +24,7 @@ from the signs of the weights (``rules/decaying.py``).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -75,6 +76,21 @@ def inputs_in_box(low: Array, high: Array) -> str:
     return f"entry j in [low_j, high_j] of the proof (all within {ends})"
 
 
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """Where trajectories are from a known step on.
+
+    Attributes:
+        low: ``(m,)`` least pre-activations.
+        high: ``(m,)`` largest.
+        states: ends ``(n,)`` of the states.
+    """
+
+    low: Array
+    high: Array
+    states: tuple[Array, Array]
+
+
 class Absorbed(ProofData):
     """``low``, ``high`` (p,): the box of inputs; ``r`` (n,), ``share`` (q), ``room`` (eta): the box of states; rows of
     ``backward``: rounds, depth, sweeps, cells and memory of linear bounds. With ``Y`` (n, n) and ``tau`` (m or m + p,)
@@ -122,7 +138,7 @@ class Absorbed(ProofData):
             f"at most {longest} steps, V the largest |h_i(0)| / r_i, and at once where V is smaller),"
         )
 
-    def enclosed(self, subject: DrivenSystem) -> BackwardBounds:
+    def enclosed(self, subject: DrivenSystem) -> Sets:
         """Bounds of pre-activations and states once the sets have settled.
 
         Raises:
@@ -145,7 +161,7 @@ class Absorbed(ProofData):
             require(fits, "more histories of inputs than this checker follows")
             bounds.follow(schedule)
         require((bounds.low <= bounds.high).all(), "the sets are empty: that cannot be")
-        return bounds
+        return Sets(bounds.low, bounds.high, bounds.states)
 
     def _schedules(self) -> list[Schedule]:
         """The rows of ``backward``.

@@ -27,6 +27,7 @@ _KINDS = {
     "local_planes": "local_planes",
     "local_zonotopes": "local_zonotopes",
     "multiplier_lmi": "multiplier_lmi attracting_equilibrium growth_lmi",
+    "near_run": "run_lmi run_equilibrium run_bounds",
     "norm_gain": "norm_gain",
     "pairwise": "pair_norm pair_growth pair_isometry pair_linear pair_jump",
     "periodic_orbits": "periodic_orbits unstable_orbit",

@@ -19,6 +19,8 @@ from stability.systems.statespace import StateSpace
 
 Array = np.ndarray
 _DECOMPOSED, _BLOCK = 24, 6
+_REACH, _REACH_SINGLE = 40.0, 35.0
+"""How far logarithms of scales go: products with their quotients are still numbers, of single precision, too."""
 _MOST = 2**29
 """Bytes that the samples may take."""
 _FLOOR = 1e-5
@@ -122,7 +124,8 @@ class _Peak:
 
     def triplets(self, x: Array, steps: int) -> tuple[Array, Array, Array]:
         """``(K, r)`` singular values, ``(K, m, r)`` left and right vectors."""
-        scale = np.exp(np.clip(x, -40.0, 40.0))[None, :, None].astype(np.real(self.samples).dtype)
+        reach = _REACH if np.finfo(self.samples.dtype).bits > 32 else _REACH_SINGLE
+        scale = np.exp(np.clip(x, -reach, reach))[None, :, None].astype(np.real(self.samples).dtype)
         if self.exact:
             u, sigma, vh = np.linalg.svd(scale * self.samples / scale.transpose(0, 2, 1))
             return sigma, u, vh.conj().transpose(0, 2, 1)
@@ -134,9 +137,10 @@ class _Peak:
             v = np.linalg.qr(back.conj().transpose(0, 2, 1) / scale)[0]
         self.v = v
         image = scale * (self.samples @ (v / scale))
+        image = image.astype(np.complex128, copy=False)  # whose squares single precision may not hold
         values, w = np.linalg.eigh(image.conj().transpose(0, 2, 1) @ image)
         sigma = np.sqrt(np.maximum(values, 1e-30))
-        return sigma.astype(np.float64), (image @ w) / sigma[:, None, :].astype(image.real.dtype), v @ w
+        return sigma, (image @ w) / sigma[:, None, :], v @ w
 
     def largest(self, x: Array, steps: int) -> Array:
         """``(K,)`` largest singular value of every sample."""
@@ -213,7 +217,10 @@ def _descend(judge: _Peak, found: _Best, target: float, rounds: int) -> None:
         if best < target or not 0.0 < best < np.inf or len(found.x) < 2 or judge.deadline.over:
             break
         active |= found.sigma > 0.8 * best
-        sigma = found.offer(_descended(judge, active, found.x, sharpness, best), judge)
+        try:
+            sigma = found.offer(_descended(judge, active, found.x, sharpness, best), judge)
+        except np.linalg.LinAlgError:  # a step went so far that products there have no number
+            break
         value = float(sigma.max())
         missed = ~active & (sigma > 0.9 * value)
         if missed.any():  # the descent pushed other samples up: they join, at the same sharpness

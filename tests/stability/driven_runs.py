@@ -6,6 +6,7 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.rules.driven_lmi import DrivenLmi
+from stability.rules.near_run import RunLmi
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 
@@ -42,7 +43,7 @@ def holds_on_trajectories(
     """
     assert claim.proof is not None
     data, rng = claim.proof.data, np.random.default_rng(seed)
-    settled = DrivenLmi.of(data).settled
+    settled = (RunLmi if "waits" in data else DrivenLmi).of(data).settled
     x, y = starts * rng.normal(size=(2, 200, driven.states))
     if data["share"] > 0.0:
         falls = data.get("falls", data["r"])

@@ -13,6 +13,8 @@ from stability.certify import certify
 from stability.claims.bounded import bounded, equilibrium_claim
 from stability.claims.driven import driven_contraction
 from stability.claims.driven_ends import claims_in_box
+from stability.claims.narrowing import first_box, narrowed
+from stability.claims.near_run import near_run
 from stability.claims.nonexpansive import nonexpansive
 from stability.claims.regional import regional
 from stability.claims.stack_ends import stack_bounds
@@ -29,6 +31,7 @@ from stability.stacks.residual import ResidualStack
 from stability.stacks.stack import LayerStack
 from stability.statements import undecided
 from stability.systems import DrivenSystem, LureSystem, PairwiseSystem
+from tests.stability.driven_runs import reservoir
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,16 @@ def network_of_one() -> DrivenSystem:
     return DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[0.3]], [0.1])
 
 
+def claims_near_a_run(driven: DrivenSystem, reach: float = 0.05) -> tuple[Claim, ...]:
+    """Contraction, equilibria and bounds near one run, of a network that needs none of it."""
+    low, high, deadline = np.full(driven.inputs, -reach), np.full(driven.inputs, reach), Deadline()
+    box = first_box(driven, low, high, deadline)
+    assert not isinstance(box, str)
+    found = near_run(driven, next(narrowed(driven, low, high, box, deadline)).data, "best", 1e-3, deadline)
+    assert found is not None
+    return found[0], *claims_in_box(driven, *found, deadline)
+
+
 @functools.cache
 def specimens() -> dict[str, Specimen]:
     """One of every kind, by name; each is accepted by its rule."""
@@ -174,6 +187,9 @@ def specimens() -> dict[str, Specimen]:
     turned = LureSystem([[0.6, 0.5], [-0.5, 0.6]], 0.2 * np.eye(2), 0.3 * np.eye(2), dt=1.0)  # |A| does not shrink
     spiral = DrivenSystem(turned, "tanh", np.eye(2), [1.0, -1.0])
     out["driven, from an ellipsoid"] = spiral, driven_contraction(spiral, (-0.2, 0.2))[0]
+    leaky = reservoir(3, 1.1, 0.5, 1)
+    for name, claim in zip(("near a run", "near a run, equilibrium", "near a run, bounds"), claims_near_a_run(leaky)):
+        out[name] = leaky, claim
     doubled = LayerStack([latch_of_tanh_map(0.5), latch_of_tanh_map(0.1)])
     out["driven stack"] = doubled, driven_contraction(doubled, (-0.2, 0.2))[0]
     damped = LureSystem.recurrent([[-1.0, 0.5], [-0.5, -1.0]], [[1.5, 0.3], [-0.3, 1.2]])

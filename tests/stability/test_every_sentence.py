@@ -54,6 +54,7 @@ PAIRS = np.zeros((2, 3))
 CLASSES, MEAN = Classifier(MAP, HALF), Classifier(LayerStack([plain_map(), FREE]), np.ones((3, 2)), reduction="mean")
 DECISION = {"radius": 0.123456, "label": 1}
 DRIVEN = {**LMI, "low": -np.ones(2), "high": 0.25 * np.ones(2), "share": 0.0, "room": 0.0, "steps": 60}
+NEAR = {**DRIVEN, "turns": 12, "settling": 23, "waits": 500}
 
 ELLIPSOIDS = {
     "low": -np.ones(2),
@@ -125,6 +126,10 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     "a map in a box, by signs": (
         MAP, "driven_lmi", {**DRIVEN, "share": 0.3, "room": 0.0625, "falls": np.ones(2)}, "driven_contraction", None,
     ),
+    "a map near a run": (MAP, "run_lmi", NEAR, "driven_contraction", None),
+    "a leaky map near a run": (MAP, "run_lmi", {**NEAR, "share": 0.3, "room": 0.0625}, "driven_contraction", None),
+    "equilibria near a run": (MAP, "run_equilibrium", NEAR, "equilibrium_in_box", None),
+    "where a map near a run ends": (MAP, "run_bounds", {**NEAR, "diagonal": 1.23456}, "bounded_in_box", None),
     "a flow in a box": (NETWORK, "flow_lmi", {**LMI, **ELLIPSOIDS}, "driven_contraction", None),
     "equilibria of a flow in a box": (NETWORK, "flow_equilibrium", {**LMI, **ELLIPSOIDS}, "equilibrium_in_box", None),
     "where a flow in a box ends": (

@@ -10,8 +10,9 @@ import pytest
 
 from stability import certify, verify
 from stability.certificate import Certificate, Claim, Finding, Proof, Verdict
-from stability.claims.driven import ROOM, driven_contraction
+from stability.claims.driven import driven_contraction
 from stability.claims.driven_ends import SETS, claims_in_box
+from stability.claims.narrowing import ROOM
 from stability.errors import ConfigurationError, DimensionError
 from stability.gated.cell import GatedCell
 from stability.rules.absorbed import Absorbed

@@ -16,6 +16,7 @@ from stability.certificate import Certificate, Claim, Verdict
 from stability.certify import certify
 from stability.gated.cell import GatedCell
 from stability.rules.absorbed import steps_made
+from stability.rules.near_run import RunLmi
 from stability.stacks.stack import LayerStack
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
@@ -115,7 +116,14 @@ def midpoint(seed: int) -> tuple[DrivenSystem, float]:
     return DrivenSystem(step, name, E, b[:, 0], np.zeros((n, 1))), float(rng.uniform(0.05, 0.3))
 
 
+def crowded(seed: int) -> tuple[DrivenSystem, float]:
+    """A network of many units, whose sets stay wide where its runs are narrow."""
+    leak, n, e = ((0.5, 20, 0.2), (1.0, 40, 0.05))[seed % 2]
+    return reservoir(n, (1.1, 0.9)[seed % 2], leak, seed), e
+
+
 KINDS = {
+    "crowded": crowded,
     "midpoint": midpoint,
     "keeping stack": keeping_stack,
     "flow": flow,
@@ -144,7 +152,8 @@ def _of_sets(subject: Any, data: dict, seed: int) -> tuple[Any, Array, int]:
     attacked = of_map(subject, data["low"], data["high"], seed)
     corner = attacked.rng.choice([-1.0, 1.0], size=(2, RUNS, subject.states))
     up, down = ((1.0 + data["room"]) * data[side] for side in ("r", "falls" if "falls" in data else "r"))
-    wait = steps_made(data["steps"], data.get("backward")) + (data["share"] == 0.0) + data.get("levels", 1) - 1
+    settled = RunLmi.of(data).settled if "waits" in data else steps_made(data["steps"], data.get("backward"))
+    wait = settled + (data["share"] == 0.0) + data.get("levels", 1) - 1
     return attacked, np.where(corner > 0, up, -down), int(wait)
 
 
@@ -244,6 +253,9 @@ ATTACKS = {
     "driven_lmi": rate_of_map,
     "driven_bounds": ends_of_map,
     "driven_equilibrium": rest_of_map,
+    "run_lmi": rate_of_map,
+    "run_bounds": ends_of_map,
+    "run_equilibrium": rest_of_map,
     "stack_driven": rate_of_map,
     "stack_driven_bounds": ends_of_map,
     "stack_driven_equilibrium": rest_of_map,
@@ -257,6 +269,7 @@ ATTACKS = {
 }
 BOXES = {
     "driven_bounds": ("least", "most"),
+    "run_bounds": ("least", "most"),
     "stack_driven_bounds": ("least", "most"),
     "flow_bounds": ("least_state", "most_state"),
     "gated_bounds": ("low", "high"),

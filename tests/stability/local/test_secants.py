@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stability.errors import StabilityError
-from stability.local.secants import secant_range
+from stability.local.secants import secant_range, secants_between
 from stability.systems.activations import ACTIVATIONS, activation
 
 
@@ -53,3 +53,34 @@ def test_an_activation_that_bends_otherwise_is_refused(monkeypatch):
     monkeypatch.setitem(ACTIVATIONS, "swish", other)
     with pytest.raises(StabilityError, match="swish"):
         secant_range("swish", np.zeros(1), np.ones(1))
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid"])
+def test_quotients_between_two_intervals_lie_inside_and_the_ends_are_met(name):
+    rng = np.random.default_rng(7)
+    centre = rng.normal(size=(2, 400)) * rng.choice([1e-3, 0.3, 1.0, 4.0, 30.0], (2, 400))
+    half = np.abs(rng.normal(size=(2, 400))) * rng.choice([0.0, 1e-6, 0.1, 1.0, 6.0], (2, 400))
+    first, second = ((c - h, c + h) for c, h in zip(centre, half))
+    low, high = secants_between(name, first, second)
+    phi, share = activation(name), np.linspace(0.0, 1.0, 150)
+    s, t = (a + share[:, None] * (b - a) for a, b in (first, second))
+    apart = s[:, None] - t[None]
+    seen = np.where(
+        np.abs(apart) > 1e-4,
+        (phi.function(s)[:, None] - phi.function(t)[None]) / np.where(apart == 0, 1.0, apart),
+        phi.derivative(0.5 * (s[:, None] + t[None])),
+    )
+    least, most = seen.min(axis=(0, 1)), seen.max(axis=(0, 1))
+    assert (low <= least + 1e-9).all()
+    assert (high >= most - 1e-9).all()
+    assert (least - low).max() < 1e-8  # corners are sampled
+    assert (high - most).max() < 4e-3
+    swapped = secants_between(name, second, first)
+    turned = secants_between(name, *((-b, -a) for a, b in (first, second)))
+    for other in (swapped, turned):
+        assert np.allclose(other, (low, high), atol=1e-9)
+
+
+def test_quotients_between_intervals_of_kinks_are_not_known():
+    with pytest.raises(StabilityError, match="two intervals"):
+        secants_between("relu", (np.zeros(1), np.ones(1)), (np.zeros(1), np.ones(1)))

@@ -78,6 +78,21 @@ def test_no_trajectory_leaves_the_tube(seed):
         assert ((x >= least) & (x <= most)).all()
 
 
+def test_a_box_that_is_left_gives_each_step_bounds_of_its_own():
+    """A sign that turns every step: no bound of one step holds at the next, and each holds at its own."""
+    rng = np.random.default_rng(3)
+    driven = DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), -1.5 * np.eye(2), dt=1.0), "tanh", np.eye(2))
+    tube = Tube(driven, -np.full(2, 0.01), np.full(2, 0.01), np.full(2, 0.9), 9, -np.full(2, 0.7), stays=False)
+    x = rng.uniform(0.7, 0.9, size=(500, 2))
+    for _ in range(6):
+        u = rng.uniform(-0.01, 0.01, size=(500, 2))
+        z = -1.5 * x + u
+        assert ((tube.low <= z) & (z <= tube.high)).all()
+        assert (tube.high - tube.low).max() < 0.5
+        tube.step()
+        x = np.tanh(z)
+
+
 def test_without_moving_inputs_a_contracting_network_ends_in_a_point():
     rng = np.random.default_rng(1)
     driven = network(rng, 5, 1, "tanh", 1.0, False)

@@ -1,0 +1,229 @@
+"""Contraction near one run: true of trajectories, refused where a datum is bent, and more than sets alone give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stability import certify, verify
+from stability.certificate import Certificate, Claim, Proof, Verdict
+from stability.claims.driven import driven_contraction
+from stability.claims.narrowing import first_box, narrowed
+from stability.claims.near_run import near_run
+from stability.recovery import first_step, recovery_time, settling
+from stability.rules.absorbed import Absorbed, Sets
+from stability.rules.near_run import RunLmi, apart, drawn, near_after, no_run, widened
+from stability.rules.registry import RULES, propose
+from stability.solve.deadline import Deadline
+from stability.systems import DrivenSystem, LureSystem
+from stability.verify import verify_claim
+from tests.stability.driven_runs import holds_on_trajectories, reservoir
+
+
+@pytest.fixture(scope="module")
+def crowded() -> tuple[DrivenSystem, Certificate]:
+    """Forty units of spectral radius .9: the sets of all trajectories stay as wide as all states make them."""
+    driven = reservoir(40, 0.9, 1.0, 2)
+    return driven, certify(driven, input_box=(-0.05, 0.05), tol=1e-2, refute=False, time_limit=120)
+
+
+def found_near(driven: DrivenSystem, reach: float, rate="best") -> Claim | None:
+    low, high = np.full(driven.inputs, -reach), np.full(driven.inputs, reach)
+    sets = next(narrowed(driven, low, high, first_box(driven, low, high, Deadline()), Deadline()))
+    found = near_run(driven, sets.data, rate, 1e-2, Deadline())
+    return None if found is None else found[0]
+
+
+def test_a_network_of_wide_sets_is_certified_near_a_run(crowded):
+    driven, certificate = crowded
+    claim = next(c for c in (certificate.claim, *certificate.claims) if c.name == "driven_contraction")
+    assert claim.proof.kind == "run_lmi"
+    assert claim.verdict is Verdict.CERTIFIED
+    assert claim.value < 0.8
+    assert verify(certificate).valid
+    data = claim.proof.data
+    alone = driven_contraction(driven, (-0.05, 0.05), tol=1e-2)[0].proof.data
+    wide = np.subtract(*Absorbed.of(alone).enclosed(driven).states[::-1]).mean()
+    near = np.subtract(*RunLmi.of(data).enclosed(driven).states[::-1]).mean()
+    assert near < 0.5 * wide
+    kinds = {c.name: c.proof.kind for c in certificate.claims if c.proof is not None}
+    assert kinds["equilibrium_in_box"] == "run_equilibrium"
+    assert kinds["bounded_in_box"] == "run_bounds"
+    assert holds_on_trajectories(driven, claim, 3) <= 1.0
+
+
+def test_the_step_from_which_it_holds_counts_the_way_to_the_run(crowded):
+    _, certificate = crowded
+    claim = next(c for c in (certificate.claim, *certificate.claims) if c.name == "driven_contraction")
+    data = claim.proof.data
+    settled = RunLmi.of(data).settled
+    assert settled == max(Absorbed.settled.fget(RunLmi.of(data)), data["turns"] + data["settling"]) + data["waits"]
+    assert settled > data["waits"] > 10
+    assert f"from step K = {settled + 1} on" in claim.statement
+    assert first_step(claim) == settled + 1
+    assert settling(claim) == settled
+    assert recovery_time(certificate, claim=claim).since == settled + 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_of_trajectories_keep_the_bound(seed):
+    driven = reservoir(12, 1.1, 0.5, (1, 3, 4)[seed])
+    claim = found_near(driven, 0.05)
+    assert claim is not None
+    assert holds_on_trajectories(driven, claim, seed) <= 1.0
+    fast = replace(claim, proof=replace(claim.proof, data={**claim.proof.data, "rate": claim.value**6, "overshoot": 1}))
+    assert holds_on_trajectories(driven, fast, seed) > 1.0
+
+
+def test_every_trajectory_is_near_the_run_when_it_is_said_to_be():
+    """Starts at the corners of the box, inputs at its ends: the run of the same inputs is as near as the proof says."""
+    driven = reservoir(8, 1.1, 0.5, 1)
+    claim = found_near(driven, 0.2)
+    data, rng = claim.proof.data, np.random.default_rng(0)
+    proof = RunLmi.of(data)
+    x = data["r"] * rng.choice([-1.0, 1.0], size=(300, 8))
+    y = np.tile(0.5 * (data["run_low"] + data["run_high"]), (300, 1))
+    bounds = proof.enclosed(driven)
+    for k in range(proof.settled + 30):
+        u = rng.choice([-0.2, 0.2], size=(300, 1))
+        if k >= data["turns"]:
+            assert (data["run_low"] <= y).all() and (y <= data["run_high"]).all()  # noqa: PT018
+        if k >= proof.settled:
+            assert np.linalg.norm(x - y, axis=1).max() <= data["near"]
+            z = x @ driven.system.C.T + u @ driven.E.T + driven.b
+            assert (bounds.low <= z).all() and (z <= bounds.high).all()  # noqa: PT018
+        x, y = driven.advance(x, u), driven.advance(y, u)
+
+
+BENT = {
+    "a smaller box of the run": {"run_low": lambda v: 0.5 * v, "run_high": lambda v: 0.5 * v},
+    "a box of one point": {"run_high": lambda v: v - 10.0},
+    "a box without the runs": {"run_low": lambda v: v + 0.5, "run_high": lambda v: v + 0.5},
+    "sooner inside": {"turns": lambda v: 1},
+    "too many turns": {"turns": lambda v: 10**6},
+    "no time to settle": {"settling": lambda v: 1},
+    "too long to settle": {"settling": lambda v: 10**6},
+    "another entry": {"entry_P": lambda v: np.eye(len(v))},
+    "an entry without multipliers": {"entry_L": lambda v: 0.0 * v},
+    "negative multipliers": {"entry_L": lambda v: -v},
+    "a faster entry": {"entry_rate": lambda v: 0.5},
+    "no entry": {"entry_rate": lambda v: 1.0},
+    "a rate that grows": {"entry_rate": lambda v: 1.01},
+    "a better least": {"entry_least": lambda v: 2.0 * v},
+    "a better top": {"entry_top": lambda v: 0.5 * v},
+    "a least of nothing": {"entry_least": lambda v: 0.0},
+    "a negative top": {"entry_top": lambda v: -v},
+    "nearer": {"near": lambda v: 0.5 * v},
+    "at the run": {"near": lambda v: 0.0},
+    "beyond it": {"near": lambda v: -v},
+    "less waiting": {"waits": lambda v: v - 20},
+    "endless waiting": {"waits": lambda v: 10**9, "near": lambda v: 1e-150},
+    "wider inputs": {"low": lambda v: 8.0 * v, "high": lambda v: 8.0 * v},
+    "a faster rate": {"rate": lambda v: 0.9 * v},
+    "sets of fewer steps": {"steps": lambda v: 1, "backward": lambda v: np.zeros((0, 5))},
+}
+
+
+@pytest.fixture(scope="module")
+def leaky() -> tuple[DrivenSystem, Claim]:
+    driven = reservoir(8, 1.1, 0.5, 5)
+    claim = found_near(driven, 0.2)
+    assert claim is not None
+    return driven, claim
+
+
+@pytest.mark.parametrize("bend", BENT.values(), ids=BENT)
+def test_bent_proofs_are_refused(leaky, bend):
+    driven, claim = leaky
+    data = dict(claim.proof.data)
+    for name, change in bend.items():
+        if name in data:
+            data[name] = change(data[name])
+    rule = RULES["run_lmi"]
+    assert rule(driven, claim)[0]
+    assert not rule(driven, replace(claim, proof=Proof("run_lmi", data), value=data["rate"]))[0]
+
+
+def test_more_waiting_and_more_room_are_allowed_and_say_less(leaky):
+    driven, claim = leaky
+    data = dict(claim.proof.data)
+    for change in ({"waits": data["waits"] + 7}, {"settling": data["settling"] + 3}, {"near": data["near"] * 1.01}):
+        bent = replace(claim, proof=Proof("run_lmi", {**data, **change}))
+        assert RULES["run_lmi"](driven, replace(bent, statement=RunLmi.of(bent.proof.data).sentence(driven, bent)))[0]
+
+
+def test_the_claim_of_other_weights_is_refused(leaky):
+    driven, claim = leaky
+    system = driven.system
+    louder = LureSystem(system.A, system.B, 1.4 * system.C, None, (0.0, 1.0), 1.0)
+    assert not verify_claim(DrivenSystem(louder, "tanh", driven.E, driven.b), claim).valid
+
+
+def test_the_bounds_are_those_of_the_runs_and_what_is_left_to_them():
+    driven = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[3.0]], dt=1.0), "tanh", [[1.0]])
+    one, wide = np.ones(1), np.full(1, 5.0)
+    run, sets = Sets(-one, one, (-one, one)), Sets(-wide, wide, (-wide, 1.05 * one))
+    found = widened(driven, sets, run, 0.1)
+    pair = DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), [[3.0, 4.0], [0.0, 1.0]], dt=1.0), "tanh", np.eye(2))
+    two, far = np.ones(2), np.full(2, 9.0)
+    longer = widened(pair, Sets(-far, far, (-far, far)), Sets(-two, two, (-two, two)), 0.1)
+    assert np.allclose(longer.high, (1.5, 1.1), atol=1e-12)  # the lengths of the rows: 5 and 1
+    assert 1.3 < found.high[0] < 1.3 + 1e-12
+    assert -1.3 - 1e-12 < found.low[0] < -1.3
+    assert found.states[1][0] == 1.05  # what all states keep
+    assert 6.0 <= apart(sets, run) < 6.0 + 1e-9  # from -5 to 1, the farther side
+    assert 2.0 * 0.5**3 * 7.0 <= near_after(7.0, 1.0, 4.0, 0.5, 3) < 2.0 * 0.5**3 * 7.0 + 1e-9
+
+
+def test_slopes_hold_the_quotients_between_the_sets_and_the_run(leaky):
+    driven, _ = leaky
+    rng = np.random.default_rng(2)
+    middle = rng.normal(size=8)
+    run, sets = (Sets(middle - w, middle + w, (middle, middle)) for w in (0.1, 2.0))
+    system = drawn(driven, sets, run)
+    z, v = (rng.uniform(each.low, each.high, size=(20_000, 8)) for each in (sets, run))
+    quotients = (np.tanh(z) - np.tanh(v)) / (z - v)
+    assert (system.alpha <= quotients.min(axis=0) + 1e-9).all()
+    assert (quotients.max(axis=0) - 1e-9 <= system.beta).all()
+    assert (system.beta - system.alpha > quotients.max(axis=0) - quotients.min(axis=0) - 1e-9).all()
+    assert float(np.mean(system.beta - system.alpha)) < 0.9  # of two states in the sets nearly one
+
+
+def test_a_box_that_is_left_between_its_turns_is_refused():
+    """A quarter turn a step: a box twice as wide as high is inside of itself after two steps, and not after three."""
+    turn = LureSystem(np.zeros((2, 2)), np.eye(2), [[0.0, -0.8], [0.8, 0.0]], None, (0.0, 1.0), 1.0)
+    driven, ends = DrivenSystem(turn, "tanh", 0.01 * np.eye(2)), np.full(2, 0.1)
+    own = dict(driven_contraction(driven, (-0.1, 0.1), rate=0.9)[0].proof.data)
+    entry = {"entry_P": own["P"], "entry_L": own["L"], "entry_rate": 0.9}
+    entry |= {"entry_least": own["p_min"], "entry_top": own["p_max"], "near": 1e-3, "waits": 9999}
+    box = {"run_low": -ends * (1.0, 0.5), "run_high": ends * (1.0, 0.5), "settling": 30}
+    for turns, inside in ((2, False), (3, False), (5, True)):
+        data = {**own, **entry, **box, "turns": turns}
+        claim = propose(driven, "run_lmi", data)
+        valid, reason = RULES["run_lmi"](driven, claim)
+        assert valid == inside, reason
+        assert inside or "leave its box" in reason
+
+
+@pytest.mark.parametrize(
+    ("driven", "words"),
+    [
+        (reservoir(3, 0.5, 1.0, 0, "relu"), "smooth"),
+        (reservoir(3, 0.5, 1.0, 0, fed=0.1), "feedthrough"),
+        (DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)), "tanh", np.eye(2)), "flows"),
+    ],
+)
+def test_networks_without_such_a_run_are_refused_with_the_reason(leaky, driven, words):
+    assert words in no_run(driven)
+    assert words in RULES["run_lmi"](driven, leaky[1])[1]
+    assert near_run(driven, {}, "best", 1e-3, Deadline()) is None
+
+
+def test_a_rate_that_is_asked_for_is_kept_and_time_that_is_over_ends_it(leaky):
+    driven, claim = leaky
+    assert found_near(driven, 0.2, 0.95).value == 0.95
+    assert found_near(driven, 0.2, 0.9 * claim.value) is None
+    data = {k: claim.proof.data[k] for k in ("low", "high", "r", "share", "room", "steps", "window")}
+    assert near_run(driven, data, "best", 1e-2, Deadline.after(0.0)) is None
