@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.single import BALLS, attacked
+from benchmarks.single import NORMS, attacked
 from stability.gated.cell import GatedCell
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="families whose name begins so")
     parser.add_argument("--told", action="store_true", help="each network's radius, too")
     told, rows = parser.parse_args(), []
-    for kind, reduction, (norm, budget) in itertools.product(GATES, ("last", "mean"), reversed(BALLS)):
+    for kind, reduction, (norm, budget) in itertools.product(GATES, ("last", "mean"), NORMS):
         if f"{kind}, {reduction}, {norm}, {budget}".startswith(told.only):
             seeds = range(told.samples)
             rows.append(family(kind, reduction, norm, budget, seeds, told.time_limit, told.told))

@@ -37,24 +37,29 @@ Array = np.ndarray
 
 
 def affine_runs(net: Classifier, x: Array, pattern: tuple[int, ...]) -> tuple[Array, Array, Array, Array]:
-    """Logits ``V d + v`` of the perturbations ``d`` with ``G d >= g``: those whose arguments are on given pieces."""
+    """Logits ``V d + v`` of the perturbations ``d`` with ``G d >= g``: those whose arguments are on given pieces.
+
+    Of a midpoint map, which has two channels, a step has two pieces in ``pattern``.
+    """
     cell, size = net.recurrent, x.size
     phi = activation(cell.activation)
-    A, B, C = (M.item() for M in (cell.system.A, cell.system.B, cell.system.C))
-    ends = [-np.inf, *phi.kinks, np.inf]
+    A, B, C, D = cell.system.A.item(), cell.system.B[0], cell.system.C[:, 0], cell.system.D
+    ends, m = [-np.inf, *phi.kinks, np.inf], len(cell.E)
     h, dh, rows, least = float(net.start[0]), np.zeros(size), [], []
     total, moved = np.zeros(size), 0.0
-    for t, piece in enumerate(pattern):
-        own = slice(t * x.shape[1], (t + 1) * x.shape[1])
-        z, dz = C * h + float(cell.E[0] @ x[t] + cell.b[0]), C * dh
-        dz[own] += cell.E[0]
-        for sign, end in ((1.0, ends[piece]), (-1.0, ends[piece + 1])):
-            if np.isfinite(end):
-                rows.append(sign * dz)
-                least.append(sign * (end - z))
-        kink = ends[max(piece, 1)]
-        at = float(phi.function(np.array(kink))) + phi.pieces[piece] * (z - kink)
-        h, dh = A * h + B * at + float(cell.F[0] @ x[t]), A * dh + B * phi.pieces[piece] * dz
+    for t in range(len(x)):
+        own, a, da = slice(t * x.shape[1], (t + 1) * x.shape[1]), np.zeros(m), np.zeros((m, size))
+        for j, piece in enumerate(pattern[t * m : (t + 1) * m]):
+            z, dz = C[j] * h + float(cell.E[j] @ x[t] + cell.b[j] + D[j] @ a), C[j] * dh + D[j] @ da
+            dz[own] += cell.E[j]
+            for sign, end in ((1.0, ends[piece]), (-1.0, ends[piece + 1])):
+                if np.isfinite(end):
+                    rows.append(sign * dz)
+                    least.append(sign * (end - z))
+            kink = ends[max(piece, 1)]
+            a[j] = float(phi.function(np.array(kink))) + phi.pieces[piece] * (z - kink)
+            da[j] = phi.pieces[piece] * dz
+        h, dh = A * h + float(B @ a + cell.F[0] @ x[t]), A * dh + B @ da
         dh[own] += cell.F[0]
         total, moved = total + dh, moved + h
     if net.reduction == "last":
@@ -83,7 +88,7 @@ def least_distance(G: Array, g: Array, norm: str) -> float:
 def true_radius(net: Classifier, x: Array, label: int, norm: str) -> float:
     """The least perturbation that gives another class at least as large a logit, over all patterns of pieces."""
     best, pieces = np.inf, len(activation(net.recurrent.activation).pieces)
-    for pattern in itertools.product(range(pieces), repeat=len(x)):
+    for pattern in itertools.product(range(pieces), repeat=len(x) * len(net.recurrent.E)):
         V, v, G, g = affine_runs(net, x, pattern)
         for other in set(range(net.classes)) - {label}:
             best = min(best, least_distance(np.vstack([G, V[other] - V[label]]), np.r_[g, v[label] - v[other]], norm))

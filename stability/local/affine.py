@@ -59,7 +59,7 @@ class Runs:
         of, h, out = self.of, np.array(self.of.classifier.start, dtype=float), list[Array]()
         for step in of.steps:
             u = y[step.of]
-            z = _middle(of.C) @ h + _middle(step.e) + _middle(step.E) @ u
+            z = of.arguments(_middle(of.C) @ h + _middle(step.e) + _middle(step.E) @ u)
             h = _middle(of.A) @ h + _middle(of.B) @ self.phi.function(z) + _middle(step.f) + _middle(step.F) @ u
             out.append(z)
         return np.concatenate(out)
@@ -71,7 +71,7 @@ class Runs:
         for t in range(last, -1, -1):
             worth = worth + self.row if t == last or of.classifier.reduction == "mean" else worth
             own = slice(t * m, (t + 1) * m)
-            out[own] = _middle(of.B).T @ worth
+            out[own] = of.gained(_middle(of.B).T @ worth, slopes[own])
             worth = _middle(of.A).T @ worth + _middle(of.C).T @ (out[own] * slopes[own])
         return out
 
@@ -94,6 +94,7 @@ class Runs:
             a = np.zeros((m, size))
             for j in range(m):
                 unit = t * m + j
+                z[j] += _middle(of.D)[j] @ a  # of earlier channels, as the others have none yet
                 if free[unit]:
                     a[j, at], at = 1.0, at + 1
                     continue
@@ -116,19 +117,18 @@ class Runs:
             pieces: ``(T m,)``.
             mixed: whether later units count with the mean of both slopes at such a kink, not with that of their piece.
         """
-        steep, m, out = np.array(self.phi.pieces), len(self.of.C.low), np.full(self.units, -1)
+        steep, out = np.array(self.phi.pieces), np.full(self.units, -1)
         slopes = steep[pieces]
-        for t in range(len(self.of.steps) - 1, -1, -1):
-            omega = self.weights(slopes)
-            for unit in range(t * m, (t + 1) * m):
-                near = sorted(
-                    (abs(z[unit] - self.phi.kinks[i]), i)
-                    for i in (pieces[unit] - 1, pieces[unit])
-                    if 0 <= i < len(self.phi.kinks) and omega[unit] * (steep[i + 1] - steep[i]) > 0.0
-                )
-                if near:
-                    out[unit] = near[0][1]
-                    slopes[unit] = 0.5 * (steep[out[unit]] + steep[out[unit] + 1]) if mixed else slopes[unit]
+        for unit in range(self.units - 1, -1, -1):
+            omega = self.weights(slopes)[unit]
+            near = sorted(
+                (abs(z[unit] - self.phi.kinks[i]), i)
+                for i in (pieces[unit] - 1, pieces[unit])
+                if 0 <= i < len(self.phi.kinks) and omega * (steep[i + 1] - steep[i]) > 0.0
+            )
+            if near:
+                out[unit] = near[0][1]
+                slopes[unit] = 0.5 * (steep[out[unit]] + steep[out[unit] + 1]) if mixed else slopes[unit]
         return out
 
     def step(self, y: Array, mixed: bool) -> Array | None:

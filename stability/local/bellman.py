@@ -71,14 +71,12 @@ class Stage:
         phi: the activation.
         low: of the states before it.
         high: of these.
-        paid: whether ``v`` costs anything.
     """
 
     step: ScalarStep
     phi: Activation
     low: float
     high: float
-    paid: bool
 
     def __post_init__(self) -> None:
         s = self.step
@@ -113,8 +111,6 @@ class Stage:
 
     def parabola(self, v: Array) -> tuple[float, Array, Array]:
         """``(a, b, c)`` with a cost of ``a w^2 + b w + c`` at least, nearly so much at ``v``."""
-        if not self.paid:
-            return 0.0, np.zeros(v.shape), np.zeros(v.shape)
         if self.step.clip is not None:
             return self.step.clip.tangents(v)
         return 1.0, np.zeros(v.shape), np.zeros(v.shape)
@@ -126,8 +122,6 @@ class Stage:
 
     def cost(self, v: Array) -> Array:
         """Of ``v``, in floating point."""
-        if not self.paid:
-            return np.zeros(v.shape)
         return v * v if self.step.clip is None else self.step.clip.cost(v)[0]
 
     def lines(self, table: Table, boxes: Boxes) -> tuple[Array, Array]:
@@ -235,8 +229,6 @@ def bellman(
     knots: Array,
     small: float,
     room: float,
-    known: tuple[Array, Array] | None = None,
-    cheaper: Array | None = None,
 ) -> tuple[Lines, tuple[Array, Array], int]:
     """The lower bound one step earlier; least costs, nearly, at the middles of the cells; ``v`` of it; boxes looked at.
 
@@ -246,8 +238,6 @@ def bellman(
         knots: ``(K + 1,)`` of the cells.
         small: a cost that does not matter.
         room: boxes that may be looked at; then no range is halved any more.
-        known: ``policy`` at the middles of the cells, where that is known.
-        cheaper: what another way costs there; no range is halved for more.
     """
     table, (low, high) = Table.of(lines), stage.ends
     left, right = knots[:-1], knots[1:]
@@ -256,12 +246,11 @@ def bellman(
     seen = _FLAT + count * _GRID * _ZOOMS // 8 * stage.worth
     if seen > room:
         return Lines(knots, np.zeros(count), np.zeros(count)), (np.zeros(count), centre), seen
-    best, where = policy(stage, lines, centre) if known is None else known
-    aim = best if cheaper is None else np.minimum(best, cheaper)
+    best, where = policy(stage, lines, centre)
     follow, tilt = _rises(where, centre, wide), _rises(best, centre, wide)
     span = (high - low) * (1.0 + 8 * EPS) + 1e-300
     follow = np.where(np.abs(follow) * wide < 0.25 * span, follow, 0.0)
-    cell, ends = _partition(where, np.abs(follow) * wide, low, high)
+    cell, ends = partition(where, np.abs(follow) * wide, low, high)
     done, floor = list[tuple[Array, ...]](), np.full(count, np.inf)
     for turn in range(_ROUNDS):
         y = 0.5 * ends[0] + 0.5 * ends[1]
@@ -270,7 +259,7 @@ def bellman(
         value, slope = stage.lines(table, boxes)
         seen += len(cell) * stage.worth
         worst = value - np.abs(slope - tilt[cell]) * wide[cell]
-        split = (worst < np.minimum(aim[cell] - small, floor[cell])) & (half_ > _NARROW * span)
+        split = (worst < np.minimum(best[cell] - small, floor[cell])) & (half_ > _NARROW * span)
         split &= turn < _ROUNDS - 1 and seen <= room
         if split.any():
             own = cell[split]
@@ -278,7 +267,7 @@ def bellman(
             alone, along = stage.lines(table, thin)
             seen += len(own) * stage.worth
             gained = alone - np.abs(along - tilt[own]) * wide[own] - worst[split]
-            split[split] = gained > _FREE * (aim[own] - worst[split])
+            split[split] = gained > _FREE * (best[own] - worst[split])
         np.minimum.at(floor, cell[~split], worst[~split])
         done.append((cell[~split], value[~split], slope[~split], y[~split]))
         if not split.any():
@@ -325,7 +314,7 @@ def _rises(values: Array, at: Array, wide: Array) -> Array:
     return np.where(np.isfinite(out), out, 0.0)
 
 
-def _partition(where: Array, moved: Array, low: float, high: float) -> tuple[Array, tuple[Array, Array]]:
+def partition(where: Array, moved: Array, low: float, high: float) -> tuple[Array, tuple[Array, Array]]:
     """Cells, and ranges of ``delta`` that with ``v = delta + k (h - middle)`` cover ``[low, high]``.
 
     Args:

@@ -1,11 +1,12 @@
 r"""Small networks in the coordinates that count: of a network of few units, which perturbations lead to which runs.
 
-.. math:: h_{t+1} = A h_t + B \phi(C h_t + e_t + E_t y) + f_t + F_t y
+.. math:: h_{t+1} = A h_t + B \phi(z_t) + f_t + F_t y, \quad z_t = C h_t + D \phi(z_t) + e_t + E_t y
 
-with ``y`` the perturbation: one number for each entry of the input that may change. Where a step's perturbation
-``d`` matters through one number alone, the product ``E d`` with the row of the only channel, that is its coordinate:
-in l2 :math:`d \cdot E / |E|`, which is no longer than ``d``; in l_inf, or clipped, the product itself, in its range.
-So a sequence of ``T`` steps of a network of one unit has ``T`` coordinates, however many features it has.
+with ``D`` strictly lower triangular (not zero in midpoint maps) and ``y`` the perturbation: one number for each entry
+of the input that may change. Where a step's perturbation ``d`` matters through one number alone, the product ``E d``
+with the row that all channels have, that is its coordinate: in l2 :math:`d \cdot E / |E|`, which is no longer than
+``d``; in l_inf, or clipped, the product itself, in its range. So a sequence of ``T`` steps of a network of one unit has
+``T`` coordinates, however many features it has.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stability.local.classifier import Classifier
 from stability.local.clipped import Clipped
 from stability.local.leaves import input_box
 from stability.local.unit import GatedUnit
-from stability.rigor.balls import system_balls
+from stability.rigor.balls import Ball, system_balls
 from stability.rigor.constants import EPS
 from stability.rigor.intervals import Interval, affine
 from stability.systems import DrivenSystem
@@ -59,6 +60,7 @@ class Coordinates:
         A: ``(n, n)``.
         B: ``(n, m)``.
         C: ``(m, n)``.
+        D: ``(m, m)``, strictly lower triangular.
         steps: of the sequence.
         low: ``(k,)`` of the coordinates.
         high: ``(k,)``.
@@ -72,6 +74,7 @@ class Coordinates:
     A: Interval
     B: Interval
     C: Interval
+    D: Interval
     steps: tuple[Step, ...]
     low: Array
     high: Array
@@ -98,6 +101,24 @@ class Coordinates:
     def bent(self) -> int:
         """Channels of all steps, where the activation has kinks; else none."""
         return len(self.steps) * len(self.C.low) if self.kinks else 0
+
+    def arguments(self, free: Array) -> Array:
+        """The channels' arguments ``(..., m)``, of what they have but for each other, in floating point."""
+        D, out = 0.5 * (self.D.low + self.D.high), free
+        if D.any():
+            phi, out = activation(self.classifier.recurrent.activation).function, free.copy()
+            for j in range(1, len(D)):
+                out[..., j] += phi(out[..., :j]) @ D[j, :j]
+        return out
+
+    def gained(self, out: Array, slopes: Array) -> Array:
+        """What is gained by the channels' outputs ``(m,)``, of what is gained but for each other, see ``arguments``."""
+        D = 0.5 * (self.D.low + self.D.high)
+        if D.any():
+            out = out.copy()
+            for j in range(len(D) - 2, -1, -1):
+                out[j] += (out[j + 1 :] * slopes[j + 1 :]) @ D[j + 1 :, j]
+        return out
 
     def energy(self, point: Array) -> tuple[Array, Array, Array]:
         """``(a, b, c)``, each ``(k,)``: what ``y`` costs is at least ``a y^2 + b y + c``, nearly so much at a point."""
@@ -130,7 +151,7 @@ def uncovered(subject: Classifier) -> str | None:
 
 
 def too_large(subject: Classifier, proof: str, most: int, size: str) -> str | None:
-    """Why a network is no single layer of so few states whose channels read the state alone, or ``None``.
+    """Why a network is no single layer of so few states whose channels read none but earlier ones, or ``None``.
 
     Args:
         subject: the network.
@@ -143,8 +164,9 @@ def too_large(subject: Classifier, proof: str, most: int, size: str) -> str | No
         return f"{proof} is about a single layer that is no cell of gates"
     if max(net.states, net.system.channels) > most:
         return f"{proof} is about networks of {size}"
-    if net.system.D.any() or system_balls(net.system)[3].rad.any():
-        return f"{proof} is about channels that read the state alone"
+    D = system_balls(net.system)[3]
+    if np.triu(D.mid).any() or np.triu(D.rad).any():
+        return f"{proof} is about channels that read the state and earlier channels alone"
     if min(activation(net.activation).pieces or (0.0,)) < 0.0:
         return f"{proof} needs an activation that does not fall: {net.activation}"
     return None
@@ -181,12 +203,10 @@ def coordinates(
     gated = isinstance(net, GatedCell)
     if gated:
         (A, B), C = (Interval.point(np.zeros((net.states, k))) for k in (net.states, 0)), Interval.point(net.w_hh)
+        D = Interval.point(np.zeros((0, 0)))
         into, past, offset = net.w_ih, np.zeros((net.states, net.inputs)), net.b_ih
     else:
-        A, B, C = (
-            Interval(*ball.ends()) if ball.rad.any() else Interval.point(ball.mid)
-            for ball in system_balls(net.system)[:3]
-        )
+        A, B, C, D = (_ends(ball) for ball in system_balls(net.system))
         into, past, offset = net.E, net.F, net.b
     low, high = input_box(x, radius, mask, bounds)
     steps, ends, balls, clips, at = list[Step](), list[Interval](), list[slice](), dict[int, Clipped](), 0
@@ -197,14 +217,14 @@ def coordinates(
         clipped = bounds is not None and not (
             bool((u[free] - radius > bounds[0]).all()) and bool((u[free] + radius < bounds[1]).all())
         )
-        if len(free) > 1 and len(into) == 1 and not past[:, free].any():
+        if len(free) > 1 and len(into) and (into == into[0]).all() and not past[:, free].any():
             F = Interval.point(np.zeros((net.states, 1)))
             if norm == "linf":
-                moved, E = affine(into[:, free], moved), Interval.point(np.ones((1, 1)))
+                moved, E = affine(into[:1, free], moved), Interval.point(np.ones((len(into), 1)))
             elif clipped:
                 clips[at] = Clipped(into[0, free], moved.low, moved.high)
                 moved = Interval(*(np.array([end]) for end in clips[at].reach(radius)))
-                E = Interval.point(np.ones((1, 1)))
+                E = Interval.point(np.ones((len(into), 1)))
             else:
                 moved, E = (
                     Interval(*(np.array([np.nextafter(s * radius, s * np.inf)]) for s in (-1.0, 1.0))),
@@ -221,7 +241,13 @@ def coordinates(
         balls.append(slice(0, at))
     low, high = (np.concatenate(parts) for parts in ([m.low for m in ends], [m.high for m in ends]))
     units = tuple(GatedUnit(net, step.E, step.e) for step in steps) if gated else ()
-    return Coordinates(classifier, A, B, C, tuple(steps), low, high, tuple(balls), radius, clips, units)
+    return Coordinates(classifier, A, B, C, D, tuple(steps), low, high, tuple(balls), radius, clips, units)
+
+
+def _ends(ball: Ball) -> Interval:
+    """The matrices of a ball, those entries as they are that are known exactly."""
+    low, high = ball.ends()
+    return Interval(*(np.where(ball.rad > 0.0, end, ball.mid) for end in (low, high)))
 
 
 def _length(rows: Array) -> Interval:

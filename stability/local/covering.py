@@ -141,7 +141,7 @@ def turn_cost(classifier: Classifier, steps: int, coordinates: int, boxes: int) 
     if isinstance(net, GatedCell):
         return steps * (n + 1) * len(net.w_ih) * (1400.0 + boxes * (2.0 + coordinates**2 / 40.0))
     m = len(net.E)
-    return steps * (n * m + n + m) * (400.0 + boxes * (1.0 + coordinates**2 / 40.0))
+    return steps * (n * m + n + m + (m if net.system.D.any() else 0)) * (400.0 + boxes * (1.0 + coordinates**2 / 40.0))
 
 
 def covered(
@@ -240,7 +240,7 @@ class _Bounds:
     """What is known of ``L`` in some boxes.
 
     Attributes:
-        best: ``(N,)`` a lower bound.
+        best: ``(N,)`` a lower bound; where it is positive by slopes alone, that of the Hessian is not asked for.
         low: ``(N, k)`` of the side of the box on which it is least.
         high: ``(N, k)``.
         slope: ``(N, k)`` of the first summand.
@@ -297,9 +297,12 @@ def _bounds(
         value = value.low + _paid(of, touch, c, np.maximum(np.abs(low), np.abs(high)))
         g = column(Interval.point(1.0) + Interval.point(bend) * at.value) * at.slope
         g = g + Interval.point(2.0 * prices) * Interval.point(c) + Interval.point(tilts)
-        first = value + first_order(slope + Interval.point(tilts), price, c, a, b)
-        curved = np.where(found.bent < 0, value + second_order(g, H, c, a, b), -np.inf)
-        best = np.maximum(best, np.maximum(first, curved))
+        best = np.maximum(best, value + first_order(slope + Interval.point(tilts), price, c, a, b))
+        left = ~(best > 0.0) & (found.bent < 0)  # eigenvalues, for those alone that need them
+        if left.any():
+            slopes, hessians = (Interval(x.low[left], x.high[left]) for x in (g, H))
+            curved = second_order(slopes, hessians, c[left], a[left], b[left])
+            best[left] = np.maximum(best[left], value[left] + curved)
     return _Bounds(best, a, b, slope, H)
 
 

@@ -33,8 +33,8 @@ _CLOSE = 1e-6
 """What has been taken off where there is no use in another search."""
 _SHARE = 0.7
 """Of the time; other searches have the rest of it."""
-_AGAIN = 6
-"""Nearer boundaries that proofs may come upon."""
+_AGAIN, _HALVES = 6, 14
+"""Nearer boundaries that proofs may come upon; radii between one that is proved and one that is not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +98,10 @@ class Exact:
 
     def boundary(self, guess: float, most: float, rng: np.random.Generator, known: dict[int, list[Array]]) -> float:
         """The distance of the nearest boundary that descents find; ``known`` gets the points there."""
-        label = int(self.asked.y[self.k])
-        for other in range(self.asked.classifier.classes):
-            if other == label or self.deadline.over:
-                continue
+        label, order = int(self.asked.y[self.k]), np.argsort(self.asked.margins[self.k], kind="stable")
+        for other in map(int, order[:-1]):  # the label's margin is infinite
+            if self.deadline.over:
+                break
             if covered(self.ball(most), label, other, self._plain(most), 1).holds:
                 continue
             found, points = nearest(
@@ -122,7 +122,8 @@ def pays(asked: Request, norm: str) -> bool:
     net = asked.classifier.recurrent
     if uncovered(asked.classifier) is not None or not len(asked.right):
         return False
-    if not isinstance(net, GatedCell) and max(net.states, net.system.channels) > 1:
+    units = 2 if not isinstance(net, GatedCell) and net.system.D.any() else 1  # a midpoint map has its unit twice
+    if not isinstance(net, GatedCell) and not (net.states == 1 and len(net.E) <= units):
         return False
     mask = None if asked.mask is None else asked.free
     each = norm == "l2" and asked.budget == "step"
@@ -167,13 +168,38 @@ def _largest(question: Exact, rng: np.random.Generator, points: dict[int, list[A
     most = min(float(asked.upper[k]), _FAR * (1.0 + float(np.abs(asked.x[k]).max())))
     start = 1e-3 * most if most < 1e3 else 1.0
     top, parts, turns = question.boundary(start, most, rng, points), list(_BELOW), 0
+    bad = top  # the least radius that is known not to be proved
     while parts and not question.deadline.over:
         radius = top * (1.0 - parts[0])
         found = question.decide(radius, rng, points, parts[0] == _BELOW[0])
         if isinstance(found, np.ndarray) and turns < _AGAIN:
             top, turns = question.boundary(radius, radius, rng, points), turns + 1
+            bad = top
             continue
         if isinstance(found, list) and (claim := question.claim(radius, found)) is not None:
-            return claim, parts[0] < _CLOSE
+            return (claim, True) if parts[0] < _CLOSE else _nearer(question, claim, bad, rng, points)
+        bad = radius
         parts.pop(0)
     return None, False
+
+
+def _nearer(
+    question: Exact, claim: Claim, bad: float, rng: np.random.Generator, points: dict[int, list[Array]]
+) -> tuple[Claim, bool]:
+    """Claims about radii between one that is proved and one that is not, which is a boundary where one is met."""
+    met, close, low = False, False, float(claim.value or 0.0)
+    for _ in range(_HALVES):
+        if question.deadline.over or bad <= low * (1.0 + 0.5 * _CLOSE):
+            break
+        trial = bad * (1.0 - _BELOW[0]) if close else 0.5 * (low + bad)
+        found = question.decide(trial, rng, points, False)
+        if isinstance(found, np.ndarray):
+            bad, met, close = question.boundary(trial, trial, rng, points), True, not close
+            continue
+        better = None if found is None else question.claim(trial, found)
+        if better is None:
+            bad, met = trial, False
+        else:
+            claim, low = better, trial
+        close = False
+    return claim, met and bad <= low * (1.0 + _CLOSE)

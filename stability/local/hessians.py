@@ -143,23 +143,22 @@ def expansion(
     empty = np.zeros(count, dtype=bool)
     for t, step in enumerate(of.steps):
         entered = Interval(y.low[:, step.of], y.high[:, step.of])
-        z, dz = list[Interval](), list[Interval]()
-        for j in range(len(of.C.low)):
-            parts = [Interval(step.e.low[j], step.e.high[j]), *_product(of.C, h, j)]
-            own = Interval(step.E.low[j], step.E.high[j])
-            z.append(_added([*parts, summed(own * entered)], none))
-            dz.append(_entering(_added(_product(of.C, dh, j), flat), step.of, own))
-        on = [None if sides is None else _of(sides, t * len(z) + j) for j in range(len(z))]
-        if kept:
-            z = [_kept(phi, one, there, empty) for one, there in zip(z, on)]
-        a = [_value(phi, one, there) for one, there in zip(z, on)]
-        slopes = [_slope(phi, one, there) for one, there in zip(z, on)]
-        rulers = [
-            None if lines is None or not phi.kinks else ruler(phi, one, there, lines, t * len(z) + j)
-            for j, (one, there) in enumerate(zip(z, on))
-        ]
-        a = [value if one is None else one.value(value) for one, value in zip(rulers, a)]
-        da = [column(s) * d for s, d in zip(slopes, dz)]
+        z, dz, slopes, rulers = list[Interval](), list[Interval](), list[Interval](), list[Ruler | None]()
+        a, da, m = list[Interval](), list[Interval](), len(of.C.low)
+        for j in range(m):
+            own, on = Interval(step.E.low[j], step.E.high[j]), None if sides is None else _of(sides, t * m + j)
+            parts = [Interval(step.e.low[j], step.e.high[j]), *_product(of.C, h, j), *_product(of.D, a, j)]
+            moved = _added([*_product(of.C, dh, j), *_product(of.D, da, j)], flat)
+            one, line = _added([*parts, summed(own * entered)], none), None
+            one = _kept(phi, one, on, empty) if kept else one
+            if lines is not None and phi.kinks:
+                line = ruler(phi, one, on, lines, t * m + j)
+            z.append(one)
+            dz.append(_entering(moved, step.of, own))
+            slopes.append(_slope(phi, one, on))
+            rulers.append(line)
+            a.append(_value(phi, one, on) if line is None else line.value(_value(phi, one, on)))
+            da.append(column(slopes[j]) * dz[j])
         ways.append((z, dz, slopes, rulers))
         following, dfollowing = list[Interval](), list[Interval]()
         for i in range(n):
@@ -205,18 +204,17 @@ def _backwards(
     low, high, bent = np.zeros(shape), np.zeros(shape), np.full(count, -1)
     lines = np.full((count, len(ways) * m), -1)
     hessian = Interval.point(np.zeros((count, k, k))) if second else None
-    turned = [Interval(M.low.T, M.high.T) for M in (of.A, of.B, of.C)]
+    turned = [Interval(M.low.T, M.high.T) for M in (of.A, of.B, of.C, of.D)]
     for t in range(last, -1, -1):
         (z, dz, slopes, rulers), step = ways[t], of.steps[t]
         if t == last or of.classifier.reduction == "mean":
             worth = [part + Interval(w.low[i], w.high[i]) for i, part in enumerate(worth)]
-        out = [_added(_product(turned[1], worth, j), zero) for j in range(m)]
-        for j, (omega, one) in enumerate(zip(out, rulers)):
-            lines[:, t * m + j] = -1 if one is None else one.chosen(omega)
-        through = [
-            omega * (s if one is None else one.steep(s, lines[:, t * m + j]))
-            for j, (omega, s, one) in enumerate(zip(out, slopes, rulers))
-        ]
+        out, through = [zero] * m, [zero] * m
+        for j in range(m - 1, -1, -1):
+            out[j] = _added([*_product(turned[1], worth, j), *_product(turned[3], through, j)], zero)
+            one = rulers[j]
+            lines[:, t * m + j] = -1 if one is None else one.chosen(out[j])
+            through[j] = out[j] * (slopes[j] if one is None else one.steep(slopes[j], lines[:, t * m + j]))
         parts = [column(omega) * Interval(step.E.low[j], step.E.high[j]) for j, omega in enumerate(through)]
         parts += [column(one) * Interval(step.F.low[i], step.F.high[i]) for i, one in enumerate(worth)]
         entered = _added(parts, zero)

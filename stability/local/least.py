@@ -129,7 +129,7 @@ def least_cost(
         return Least(-np.inf, 0)
     lines, boxes = _last(low[-1], high[-1], kept, CAP * radius**2), 0
     after, near = [lines], sizes(steps, phi, start, paths)
-    stages = [Stage(step, phi, low[t], high[t], True) for t, step in enumerate(steps)]
+    stages = [Stage(step, phi, low[t], high[t]) for t, step in enumerate(steps)]
     for t in range(len(steps) - 1, -1, -1):
         own = cells(low[t], high[t], paths[:, t], near[:, t], fine)
         lines, seen = _earlier(stages[t], lines, own, radius**2, room - boxes)
@@ -175,7 +175,7 @@ def sizes(steps: list[ScalarStep], phi: Activation, start: float, paths: Array) 
     """How far paths are from the run without a perturbation."""
     own = [start]
     for step in steps:
-        stage = Stage(step, phi, start, start, True)
+        stage = Stage(step, phi, start, start)
         own.append(float(stage.after(np.array(own[-1]), np.array(0.0))[2]))
     away = np.abs(paths - np.array(own))
     return np.maximum(away, 1e-6 * np.maximum(away.max(axis=1, keepdims=True), 1e-6))

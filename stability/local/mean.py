@@ -15,7 +15,7 @@ from stability.certificate import Claim
 from stability.local.priced import Runs, Side
 from stability.local.ranges import reached
 from stability.local.scalar import ScalarStep
-from stability.local.sums import Sum, edged, least_sum, limits
+from stability.local.sums import Sum, least_sum, limits, told
 from stability.rules.local_frontier import ROOM
 from stability.systems.activations import Activation, activation
 
@@ -71,7 +71,7 @@ class Averaged:
     def margin(self, radius: float, paths: dict[float, list[Array]]) -> tuple[float, float]:
         """The least room that is left at a radius, and the factor of all moves that, nearly, leaves none."""
         steps = self.question.steps(radius, self.question.norm == "l2")
-        if not edged(steps):
+        if not told(steps, self.phi):
             return np.nan, np.nan
         sides, least, factor = self.sides(steps), np.inf, np.inf
         if sides is None:
@@ -123,9 +123,8 @@ class Averaged:
                 guess = float(np.sqrt(low * high)) if low > 0.0 else 0.1 * high
                 guess = max(guess, 0.02 * high) if turn < 6 else guess
             trial = min(max(guess, low * (1.0 + 0.05 * _NEAR)), most)
-        kept = np.array([p for own in paths.values() for p in own]).reshape(
-            -1, len(self.question.steps(1.0, False)) + 1
-        )
+        count = len(self.question.steps(1.0, self.question.norm == "l2"))
+        kept = np.array([p for own in paths.values() for p in own]).reshape(-1, count + 1)
         question, exact = self.question, low >= most or high <= low * (1.0 + _NEAR)
         if question.asked.epsilon is not None:
             claim = question.claim(most, kept, _FINE) if low >= most else None

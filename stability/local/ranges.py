@@ -7,7 +7,8 @@ the activation's argument, ``y``, and what goes past it, ``q``, fill a polygon, 
 .. math:: \max h^+ = f + \max_s \Big( \sigma(s) + \max_y (s y + B \phi(y + e)) \Big), \quad y \text{ on the edge of } s.
 
 The last maximum is that of a function of one number whose slope changes its sign where it is known to. Nothing is lost
-but rounding, however many steps there are.
+but rounding, however many steps there are. Where the coordinates are not independent, ``(y, q)`` fill a convex set that
+has a table of tangents (``stability.local.pairs``), and these are the edges.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from stability.local.curves import slack, slopes
+from stability.local.pairs import Pair
 from stability.local.scalar import ScalarStep
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
@@ -66,6 +68,8 @@ def reached(steps: list[ScalarStep], phi: Activation, start: float) -> tuple[Arr
 
 def _greatest(step: ScalarStep, phi: Activation, low: float, high: float, sign: float) -> float:
     """An upper bound of ``sign h+``."""
+    if step.pair is not None:
+        return _beyond_tangents(step, step.pair, phi, low, high, sign)
     P, Q = np.append(middle(step.S), middle(step.C)), sign * np.append(middle(step.g), middle(step.A))
     p, q = np.append(half(step.S), half(step.C)), np.append(half(step.g), half(step.A))
     ends = np.append(step.low, low), np.append(step.high, high)
@@ -89,9 +93,31 @@ def _greatest(step: ScalarStep, phi: Activation, low: float, high: float, sign: 
     off = 4.0 * error * sizes[0] + doubts[0] + float((np.abs(P) * far)[rest].sum()) + TINY
     bound = qs - s * ys[:-1] + 8.0 * error * (sizes[1] + np.abs(s) * sizes[0]) + doubts[1] + np.abs(s) * doubts[0]
     bound = bound + np.abs(s) * float((np.abs(P) * far)[rest].sum())
-    most = _edges(phi, s, B, e, ys[:-1] - off, ys[1:] + off)
+    most = crests(phi, s, B, e, ys[:-1] - off, ys[1:] + off)
     top = bound + most + float(half(step.B)) * _largest(phi, sizes[0] + abs(e) + off) + sign * float(middle(step.f))
     size = np.abs(bound) + np.abs(most) + np.abs(float(middle(step.f)))
+    return float((top + 16 * EPS * size + TINY).max())
+
+
+def _beyond_tangents(
+    step: ScalarStep, pair: Pair, phi: Activation, low: float, high: float, sign: float
+) -> float:  # fmt: skip
+    """The same where what a step adds lies in a set that is known by its tangents: ``sigma`` is the least of them."""
+    side, far = pair.sides[0 if sign > 0.0 else 1], max(abs(low), abs(high))
+    P, Q = float(middle(step.C)), sign * float(middle(step.A))
+    B, e = sign * float(middle(step.B)), float(middle(step.e))
+    s, size = side.slopes, float(np.abs(pair.ends).max())
+    doubts = float(half(step.C)) * far + float(half(step.e)), float(half(step.A)) * far + float(half(step.f))
+    error = gamma(32)
+    lead = np.maximum((Q - s * P) * low, (Q - s * P) * high)
+    bound = side.tops + lead + 8.0 * error * (np.abs(side.tops) + (abs(Q) + np.abs(s) * abs(P)) * far)
+    bound = bound + doubts[1] + np.abs(s) * doubts[0]
+    off = 4.0 * error * (abs(P) * far + size) + doubts[0] + TINY
+    least, most = pair.ends[0] + min(P * low, P * high) - off, pair.ends[1] + max(P * low, P * high) + off
+    cuts = side.cuts(bound, least, most)
+    top = bound + crests(phi, s, B, e, cuts[:-1], cuts[1:])
+    top = top + float(half(step.B)) * _largest(phi, abs(P) * far + size + abs(e) + off) + sign * float(middle(step.f))
+    size = 2.0 * np.abs(bound) + np.abs(top) + 2.0 * abs(float(middle(step.f)))
     return float((top + 16 * EPS * size + TINY).max())
 
 
@@ -100,8 +126,8 @@ def _largest(phi: Activation, far: float) -> float:
     return min(phi.bound, abs(float(phi.function(np.zeros(())))) + phi.slope[1] * far) * (1.0 + 8 * EPS) + 1e-14
 
 
-def _edges(phi: Activation, s: Array, B: float, e: float, low: Array, high: Array) -> Array:
-    """Upper bounds of ``s y + B phi(y + e)`` for ``y`` in ranges, edge by edge."""
+def crests(phi: Activation, s: Array, B: float, e: float | Array, low: Array, high: Array) -> Array:
+    """Upper bounds ``(N,)`` of ``s y + B phi(y + e)`` for ``y`` in ranges, edge by edge."""
     if phi.width is None:
         turns = [np.clip(k - e, low, high) for k in phi.kinks]
     else:
@@ -115,9 +141,9 @@ def _edges(phi: Activation, s: Array, B: float, e: float, low: Array, high: Arra
     psi = s * y + B * value
     psi = psi + np.abs(B) * slack(phi, value) + 8 * EPS * (np.abs(s * y) + np.abs(B * value) + top * np.abs(y + e))
     if phi.width is None:  # between kinks it is a line; the kinks themselves are off by a rounding
-        off = 4 * EPS * (np.abs(y) + abs(e) + 1.0)
+        off = 4 * EPS * (np.abs(y) + np.abs(e) + 1.0)
         return (psi + (np.abs(s) + top) * off).max(axis=0)
-    wide, pad = (y[1:] - y[:-1]) * (1.0 + 4 * EPS), 4 * EPS * (np.abs(y) + abs(e))
+    wide, pad = (y[1:] - y[:-1]) * (1.0 + 4 * EPS), 4 * EPS * (np.abs(y) + np.abs(e))
     least, most = slopes(phi, y[:-1] + e - pad[:-1], y[1:] + e + pad[1:])
     ways = s + B * least, s + B * most
     off = 4 * EPS * (np.abs(s) + top)

@@ -4,8 +4,8 @@ r"""Networks of one state, step by step, in as few numbers as each step's pertur
 
 with numbers ``A``, ``B``, ``C``, ``e``, ``f`` and the coordinates ``v`` of the step's perturbation ``d``, each in a
 range of its own. In l2, where ``E d`` and ``F d`` both count, ``v = E d / |E|`` and a second step
-:math:`h^+ = h + g v` with what ``F`` adds at right angles follow each other: :math:`|d|^2 \ge v_1^2 + v_2^2`. A disc
-that has to be one box (a budget for each step) lies in a regular polygon, which is a sum of segments.
+:math:`h^+ = h + g v` with what ``F`` adds at right angles follow each other: :math:`|d|^2 \ge v_1^2 + v_2^2`. What a
+disc adds that has to be one set (a budget for each step), clipped or not, lies in a ``Pair``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from stability.local.classifier import Classifier
 from stability.local.clipped import Clipped
 from stability.local.coordinates import too_large
 from stability.local.leaves import input_box
+from stability.local.pairs import Pair
 from stability.rigor.balls import system_balls
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval, affine, length
+from stability.systems.activations import Activation, activation
 
 Array = np.ndarray
-SIDES = 2048
-"""Segments whose sum is a polygon around a disc: its corners are ``pi^2 / (8 SIDES^2)``, 3e-7, of a radius outside."""
-WIDEST = 128
-"""Entries of a step whose clipping is made use of."""
+WIDEST, LARGEST = 128, 1024
+"""Entries of a step whose clipping is made use of, and of an input where several of a step go to the state itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,7 @@ class ScalarStep:
         low: ``(q,)`` of the coordinates.
         high: ``(q,)``.
         clip: what a coordinate costs where that is not its square.
+        pair: a smaller set than that of all coordinates in their ranges, in which lies what they add.
         ends: whether the network's own step ends here.
     """
 
@@ -58,6 +59,7 @@ class ScalarStep:
     low: Array
     high: Array
     clip: Clipped | None = None
+    pair: Pair | None = None
     ends: bool = True
 
 
@@ -98,7 +100,8 @@ def scalar_steps(
     low, high = input_box(x, radius, mask, bounds)
     E, F = (net.E if len(net.E) else np.zeros((1, x.shape[1])))[0], net.F[0]
     offset = Interval.point(net.b if len(net.b) else np.zeros(1))
-    steps = list[ScalarStep]()
+    phi = activation(net.activation)
+    steps, discs = list[ScalarStep](), dict[bytes, Pair]()
     for t, u in enumerate(x):
         free = np.flatnonzero(high[t] > low[t])
         moved = Interval(low[t, free], high[t, free]) - Interval.point(u[free])
@@ -109,25 +112,37 @@ def scalar_steps(
         clipped = bounds is not None and not (
             bool((u[free] - radius > bounds[0]).all()) and bool((u[free] + radius < bounds[1]).all())
         )
+        clipped &= len(free) <= WIDEST
         if len(free) <= 1 or (norm == "linf" and to.any()):
             steps.append(plain)
+        elif each and to.any():
+            clipped &= x.size <= LARGEST
+            pair = Pair(own, to, moved.low, moved.high, radius, clipped, slopes_of(plain, phi))
+            steps.append(replace(plain, pair=pair if clipped else discs.setdefault(free.tobytes(), pair)))
         elif norm == "linf":
             range_ = affine(own[None], moved)
             steps.append(_one(plain, Interval.point([1.0]), range_.low, range_.high))
-        elif not to.any() and clipped and len(free) <= WIDEST:
+        elif not to.any() and clipped:
             clip = Clipped(own, moved.low, moved.high)
             ends = (np.array([end]) for end in clip.reach(radius))
             steps.append(replace(_one(plain, Interval.point([1.0]), *ends), clip=None if each else clip))
         else:
-            steps.extend(_ball(plain, own, to, radius, each, zero))
+            steps.extend(_ball(plain, own, to, radius, zero))
     return steps
+
+
+def slopes_of(step: ScalarStep, phi: Activation) -> tuple[float, ...]:
+    """Of tangents that suit a step: what the state adds past the argument for what it adds to it; the activation's."""
+    steep = abs(float(step.B.high)) * phi.slope[1]
+    with np.errstate(all="ignore"):
+        return float(np.nan_to_num(step.A.low / step.C.low, posinf=0.0, neginf=0.0)), steep, -steep
 
 
 def _one(step: ScalarStep, S: Interval, low: Array, high: Array) -> ScalarStep:
     return replace(step, S=S, g=Interval.point([0.0]), low=low, high=high)
 
 
-def _ball(step: ScalarStep, E: Array, F: Array, radius: float, each: bool, zero: Interval) -> list[ScalarStep]:
+def _ball(step: ScalarStep, E: Array, F: Array, radius: float, zero: Interval) -> list[ScalarStep]:
     """A step of which several entries move, not clipped, in l2."""
     size, wide = _length(E), np.array([np.nextafter(radius, np.inf)])
     if not F.any():
@@ -143,11 +158,6 @@ def _ball(step: ScalarStep, E: Array, F: Array, radius: float, each: bool, zero:
     along = along * (1.0 + 8 * EPS) / float(size.low[0])
     across = _length(np.abs(rest) + error)
     g = Interval.point(share) * size + Interval(np.array([-along]), np.array([along]))
-    if each:
-        angle = (np.arange(SIDES) + 0.5) * np.pi / SIDES
-        half = radius * np.tan(np.pi / (2 * SIDES)) * (1.0 + 1e-12) * np.ones(SIDES)
-        cos, sin = (Interval(v - 4 * EPS, v + 4 * EPS) for v in (np.cos(angle), np.sin(angle)))
-        return [replace(step, S=size * cos, g=g * cos + Interval.point(across.high) * sin, low=-half, high=half)]
     first = replace(step, S=size, g=g, low=-wide, high=wide, ends=False)
     one = Interval.point(1.0)
     none = Interval.point([0.0])

@@ -60,6 +60,14 @@ class Single:
         mask = None if asked.mask is None else asked.free
         return scalar_steps(asked.classifier, asked.x[self.k], radius, self.norm, mask, asked.bounds, each)
 
+    def loose(self, radius: float) -> bool:
+        """Whether a ball is clipped in a way that proofs make no use of: several of a step go to the state, too."""
+        asked, past = self.asked, self.asked.classifier.recurrent.F
+        if self.boxed or asked.bounds is None or self.norm != "l2" or past.shape[1] < 2 or not past.any():
+            return False
+        x, (low, high) = asked.x[self.k], asked.bounds
+        return bool((x - radius <= low).any() or (x + radius >= high).any())
+
     def room(self, radius: float) -> float:
         """The least margin where every step may move by a radius; not positive where a class changes."""
         net, label = self.asked.classifier, int(self.asked.y[self.k])
@@ -105,6 +113,14 @@ def single(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim
         deadline: of the search.
     """
     question = Single(asked, k, norm, deadline)
+    claim, settled = _largest(question)
+    if asked.epsilon is not None:
+        return claim, settled and (claim is not None or not question.loose(asked.epsilon))
+    return claim, settled and not (claim is not None and question.loose(claim.value or 0.0))
+
+
+def _largest(question: Single) -> tuple[Claim | None, bool]:
+    asked, norm = question.asked, question.norm
     if asked.classifier.reduction == "mean":
         most = _most(question) if asked.epsilon is None else asked.epsilon
         try:

@@ -5,33 +5,29 @@ r"""The least sum of states and costs of a network of one state, bounded from be
 
 ``V_0`` at the start is a lower bound of :math:`\sum_t c(v_t) + \nu \sum_t h_t`: of a head on the mean with a price for
 what a run costs, and without a cost of the sum itself. Cells are small near ``paths``, see ``stability.local.least``.
-A step of several coordinates that cost nothing moves the argument by ``y`` and what goes past it by ``q``, and
-``(y, q)`` lie in a polygon. The next state is greatest on its upper edges and least on its lower ones, which meet in
-two corners: so the states that are reached by its edges alone are all of them, and each edge is a step of one
-coordinate.
+Steps whose coordinates cost nothing are in ``stability.local.spans``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 
-from stability.local.bellman import Stage, bellman, policy
+from stability.local.bellman import Stage, bellman
 from stability.local.below import Lines
 from stability.local.classifier import Classifier
 from stability.local.least import cells, kept_states, sizes
-from stability.local.ranges import middle, reached
-from stability.local.scalar import ScalarStep
+from stability.local.pairs import Pair
+from stability.local.ranges import reached
+from stability.local.scalar import WIDEST, ScalarStep, slopes_of
+from stability.local.spans import Span
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
 from stability.rigor.intervals import Interval
 from stability.systems.activations import Activation
 
 Array = np.ndarray
-EDGED = 16
-"""Most coordinates of a step that cost nothing."""
 _TURNS, _MUCH, _MOST, _SMALL = 6, 0.004, 1500, 1e-12
 """How often cells are cut that lose so much of the scale, how many there may be, and what does not matter of it."""
 
@@ -44,7 +40,7 @@ class Sum:
         value: the bound; minus infinity where numbers overflow or there was too much to do.
         boxes: that were looked at.
         path: ``(K + 1,)`` states of the run that the bound is about, nearly; with ``followed`` alone.
-        moves: ``(K, 3)`` of that run: the last coordinate that moved, what is added to the argument, and past it.
+        moves: ``(K, 3)`` of that run: the coordinate, where it costs, what is added to the argument, and past it.
     """
 
     value: float
@@ -53,13 +49,38 @@ class Sum:
     moves: Array | None = None
 
 
-def edged(steps: list[ScalarStep]) -> bool:
-    """Whether every step is one of few coordinates whose weights are known exactly, or of one."""
-    return all(
-        len(step.low) < 2
-        or (len(step.low) <= EDGED and bool((step.S.low == step.S.high).all() and (step.g.low == step.g.high).all()))
-        for step in steps
-    )
+def told(steps: list[ScalarStep], phi: Activation) -> bool:
+    """Whether the pairs that every step adds are known."""
+    return all(pair_of(step, phi) is not None for step in steps)
+
+
+def pair_of(step: ScalarStep, phi: Activation) -> Pair | None:
+    """The pairs that a step of coordinates without cost adds; ``None`` where there are too many to tell.
+
+    Example:
+        >>> from stability.local.classifier import Classifier
+        >>> from stability.local.scalar import scalar_steps
+        >>> from stability.systems import DrivenSystem, LureSystem
+        >>> from stability.systems.activations import activation
+        >>> own = LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0)
+        >>> cell = DrivenSystem(own, "tanh", [[1.0, 2.0]], F=[[0.5, -1.0]])
+        >>> (step,) = scalar_steps(Classifier(cell, [[1.0], [-1.0]]), np.ones((1, 2)), 0.5, "linf")
+        >>> [round(end, 6) for end in pair_of(step, activation("tanh")).ends]
+        [-1.5, 1.5]
+    """
+    if step.pair is not None:
+        return step.pair
+    if len(step.low) > WIDEST:
+        return None
+    E, F, low, high = step.S.low, step.g.low, step.low, step.high
+    if (step.S.high != E).any():  # a length, that is known to its rounding
+        if len(E) != 1 or F.any() or step.g.high.any():
+            return None
+        moved = step.S * Interval(low, high)
+        E, low, high = np.ones(1), moved.low, moved.high
+    elif (step.g.high != F).any():
+        return None
+    return Pair(E, F, low, high, np.inf, True, slopes_of(step, phi))
 
 
 @np.errstate(all="ignore")
@@ -93,44 +114,6 @@ def limits(
     return [(s, c + 4 * EPS * abs(c) + TINY) for s, c in out]
 
 
-def edges(step: ScalarStep) -> list[ScalarStep]:
-    """Steps of one coordinate each, which together reach what a step of several does, from every state.
-
-    Example:
-        >>> from stability.local.classifier import Classifier
-        >>> from stability.local.scalar import scalar_steps
-        >>> from stability.systems import DrivenSystem, LureSystem
-        >>> own = LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0)
-        >>> cell = DrivenSystem(own, "tanh", [[1.0, 2.0]], F=[[0.5, -1.0]])
-        >>> (step,) = scalar_steps(Classifier(cell, [[1.0], [-1.0]]), np.ones((1, 2)), 0.5, "linf")
-        >>> [float(one.S.low[0]) for one in edges(step)]
-        [1.0, 2.0, 2.0, 1.0]
-    """
-    if len(step.low) < 2:
-        return [step]
-    S, g = step.S.low, step.g.low  # exact: the weights themselves
-    flip = (S < 0.0) | ((S == 0.0) & (g < 0.0))
-    left = np.where(flip, step.high, step.low), np.where(flip, step.low, step.high)
-
-    def slope(k: int) -> tuple[int, Fraction]:
-        return (1, Fraction(0)) if S[k] == 0.0 else (0, Fraction(float(g[k])) / Fraction(float(S[k])))
-
-    order, out = sorted(range(len(S)), key=slope), list[ScalarStep]()
-    for chain in (order[::-1], order):  # the upper edges, and the lower ones, from the left to the right
-        at = left[0].copy()
-        for k in chain:
-            rest = np.delete(np.arange(len(S)), k)
-            y, q = step.e, step.f
-            for j in rest:
-                y = y + Interval.point(S[j]) * Interval.point(at[j])
-                q = q + Interval.point(g[j]) * Interval.point(at[j])
-            own = slice(k, k + 1)
-            out.append(replace(step, e=y, f=q, S=Interval.point(S[own]), g=Interval.point(g[own]),
-                               low=step.low[own], high=step.high[own]))  # fmt: skip
-            at[k] = left[1][k]
-    return out
-
-
 @np.errstate(all="ignore")
 def least_sum(
     steps: list[ScalarStep], phi: Activation, start: float, price: float, scale: float, paths: Array, fine: int,
@@ -153,9 +136,9 @@ def least_sum(
     low, high = reached(steps, phi, start)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return Sum(-np.inf, 0)
-    stages = [
-        [Stage(edge, phi, low[t], high[t], paid) for edge in edges(step)] for t, step in enumerate(steps)
-    ]  # fmt: skip
+    if not paid:
+        steps = [replace(step, pair=pair_of(step, phi)) for step in steps]
+    stages = [(Stage if paid else Span)(step, phi, low[t], high[t]) for t, step in enumerate(steps)]
     near, after, boxes = sizes(steps, phi, start, paths), list[Lines](), 0
     lines = Lines(np.array([low[-1], high[-1]]), np.zeros(1), np.zeros(1))
     for t in range(len(steps) - 1, -1, -1):
@@ -169,7 +152,7 @@ def least_sum(
     value = float(min(lines.left[0], lines.right[0]))
     if not followed:
         return Sum(value, boxes)
-    return Sum(value, boxes, *_followed(steps, stages, start, after, _SMALL * scale))
+    return Sum(value, boxes, *_followed(stages, start, after, _SMALL * scale))
 
 
 def _counted(lines: Lines, price: float) -> Lines:
@@ -178,30 +161,14 @@ def _counted(lines: Lines, price: float) -> Lines:
     return Lines(lines.knots, *(v + own - 4 * EPS * (np.abs(v) + np.abs(own)) - TINY for v, own in ends))
 
 
-def _least(
-    stages: list[Stage], lines: Lines, knots: Array, small: float, room: float
-) -> tuple[Lines, Array, Array, Array, int]:
-    """The lower bound one step earlier; least values, nearly; which edge has them, and where on it; boxes."""
-    found, boxes = list[tuple[Lines, tuple[Array, Array]]](), 0
-    centre = 0.5 * knots[:-1] + 0.5 * knots[1:]
-    ways = [policy(stage, lines, centre) if len(stages) > 1 else None for stage in stages]
-    cheaper = np.min([way[0] for way in ways if way is not None], axis=0) if len(stages) > 1 else None
-    for stage, way in zip(stages, ways):
-        own, best, seen = bellman(stage, lines, knots, small, room - boxes, way, cheaper)
-        found.append((own, best))
-        boxes += seen
-    left, right = (np.min([getattr(own, side) for own, _ in found], axis=0) for side in ("left", "right"))
-    best = np.stack([best[0] for _, best in found])
-    which = best.argmin(axis=0)
-    where = np.stack([best[1] for _, best in found])[which, np.arange(len(which))]
-    return Lines(knots, left, right), best.min(axis=0), which, where, boxes  # the least of lines is concave
-
-
-def _earlier(stages: list[Stage], lines: Lines, knots: Array, scale: float, room: float) -> tuple[Lines, int]:
+def _earlier(stage: Stage | Span, lines: Lines, knots: Array, scale: float, room: float) -> tuple[Lines, int]:
     """The lower bound one step earlier, where cells are cut that lose much, and boxes looked at."""
     boxes = 0
     for turn in range(_TURNS):
-        found, best, _, _, seen = _least(stages, lines, knots, _SMALL * scale, room - boxes)
+        if isinstance(stage, Span):
+            found, best, seen = stage.least(lines, knots, _SMALL * scale, room - boxes)
+        else:
+            found, (best, _), seen = bellman(stage, lines, knots, _SMALL * scale, room - boxes)
         boxes, wide = boxes + seen, np.diff(knots)
         lost = best - 0.5 * found.left - 0.5 * found.right
         bad = (lost > _MUCH * scale) & (wide > 1e-10 * (knots[-1] - knots[0]))
@@ -212,21 +179,16 @@ def _earlier(stages: list[Stage], lines: Lines, knots: Array, scale: float, room
     return found, boxes
 
 
-def _followed(
-    steps: list[ScalarStep], stages: list[list[Stage]], start: float, after: list[Lines], small: float
-) -> tuple[Array, Array]:  # fmt: skip
+def _followed(stages: list[Stage | Span], start: float, after: list[Lines], small: float) -> tuple[Array, Array]:
     """The states of the run that follows the least sums, nearly, and its moves."""
     out, moves = [start], list[tuple[float, float, float]]()
-    for step, own, lines in zip(steps, stages, after):
-        at = np.array([out[-1]])
-        if own[0].paid:
-            _, _, which, v, _ = _least(own, lines, np.repeat(at, 2), small, np.inf)
-        else:  # mostly an end of a range, which boxes that are not halved any more do not tell
-            best, where = zip(*(policy(stage, lines, at) for stage in own))
-            which = np.array([int(np.argmin(np.concatenate(best)))])
-            v = where[which[0]]
-        stage, m = own[which[0]], vars(own[which[0]])
-        out.append(float(stage.after(np.array(out[-1]), v[0])[2]))
-        past = m["f"] - float(middle(step.f)) + m["g"] * v[0]
-        moves.append((float(v[0]), m["e"] - float(middle(step.e)) + m["S"] * v[0], past))
+    for stage, lines in zip(stages, after):
+        if isinstance(stage, Span):
+            state, y, q = stage.followed(lines, out[-1])
+            out.append(state)
+            moves.append((0.0, y, q))
+            continue
+        m, v = vars(stage), bellman(stage, lines, np.repeat(out[-1], 2), small, np.inf)[1][1][0]
+        out.append(float(stage.after(np.array(out[-1]), v)[2]))
+        moves.append((float(v), m["S"] * v, m["g"] * v))
     return np.array(out), np.array(moves)

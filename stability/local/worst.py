@@ -24,6 +24,9 @@ _BENDS = (0.0, 0.5, 2.0, 8.0, 32.0, 128.0)
 """Of ``kappa``, in units of what the ball bends for each squared slope."""
 _PROGRAMS = 8
 """Convex programs of a descent where there are kinks."""
+_FASTER, _FASTEST, _WIDE = 1.5, 64.0, 2.5
+"""A radius that is looked at where a smaller one had no other class: twice it at first, then growing faster, up to so
+many times; between two that are farther apart than the last number descents begin from many points."""
 _CONVEX = 0.5
 """Of the convexity that the largest of them gives: enough."""
 
@@ -54,7 +57,7 @@ class Margin:
         out, slopes, last = np.full(len(y), bias), list[Array](), len(of.steps) - 1
         for t, step in enumerate(of.steps):
             u = y[:, step.of]
-            z = h @ C.T + _middle(step.e) + u @ _middle(step.E).T
+            z = of.arguments(h @ C.T + _middle(step.e) + u @ _middle(step.E).T)
             h = h @ A.T + phi.function(z) @ B.T + _middle(step.f) + u @ _middle(step.F).T
             slopes.append(phi.derivative(z[which]))
             if mean or t == last:
@@ -62,7 +65,7 @@ class Margin:
         slope, worth = np.zeros(y.shape[1]), np.zeros(len(row))
         for t in range(last, -1, -1):
             worth = worth + row if mean or t == last else worth
-            through, step = (worth @ B) * slopes[t], of.steps[t]
+            through, step = of.gained(worth @ B, slopes[t]) * slopes[t], of.steps[t]
             slope[step.of] = through @ _middle(step.E) + worth @ _middle(step.F)
             worth = worth @ A + through @ C
         return out, slope
@@ -218,7 +221,7 @@ def nearest(
     low, high, trial = 0.0, np.inf, min(guess, most)
     margin = make(trial)
     value, y = margin.least(margin.starts(rng, margin.moved(known)))
-    at_low, at_high, points = np.nan, np.nan, [y]
+    at_low, at_high, points, growth = np.nan, np.nan, [y], 2.0
     for turn in range(60):
         if value > 0.0:
             low, at_low = trial, value
@@ -228,9 +231,11 @@ def nearest(
             break
         before = trial
         if not np.isfinite(high):
-            trial = min(2.0 * low, most)
+            trial, growth = min(growth * low, most), min(growth**_FASTER, _FASTEST)
         elif low == 0.0:
             trial = 0.5 * high
+        elif high > _WIDE * low:
+            trial = float(np.sqrt(low) * np.sqrt(high))
         else:
             part = at_low / (at_low - at_high) if at_low > at_high else 0.5
             part = 0.5 if turn % 3 == 2 else float(np.clip(part * (1.0 + 1e-9), 1e-7, 1.0 - 1e-7))
@@ -239,5 +244,6 @@ def nearest(
             break
         margin = make(trial)
         warm = margin.moved([y, *points], trial / before)
-        value, y = margin.least(warm[:2] if warm and np.isfinite(high) else margin.starts(rng, warm))
+        near = warm and np.isfinite(high) and high <= _WIDE * low
+        value, y = margin.least(warm[:2] if near else margin.starts(rng, warm))
     return high, points

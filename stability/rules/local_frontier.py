@@ -21,8 +21,8 @@ from stability.errors import ConfigurationError
 from stability.local.classifier import Classifier
 from stability.local.least import WIDER, kept_states, least_cost
 from stability.local.ranges import reached
-from stability.local.scalar import ScalarStep, scalar_steps, unfit
-from stability.local.sums import EDGED, edged, least_sum, limits
+from stability.local.scalar import WIDEST, ScalarStep, scalar_steps, unfit
+from stability.local.sums import least_sum, limits, told
 from stability.rigor.constants import EPS, TINY
 from stability.rules.fields import AnyArray, Index, Refused, require
 from stability.rules.local_ball import LARGEST, EitherBall
@@ -99,8 +99,9 @@ class LocalFrontier(EitherBall):
         prices = np.ones(2) if self.prices is None else self.prices
         require(prices.shape == (2,), "prices must be (2,)")
         require(bool(((prices >= 0.0) & (prices < LARGEST**2)).all()), "prices must be numbers from zero")
-        require(edged(steps), f"steps of more than {EDGED} features that go to the state, or of a disc, are not known")
         phi, square = activation(subject.recurrent.activation), self.radius * self.radius * (1.0 + 4 * EPS)
+        said = f"steps of more than {WIDEST} features that go to the state are not known"
+        require(not boxed or told(steps, phi), said)
         try:
             low, high = reached(steps, phi, start)
             ends = limits(subject, self.label, steps, low, high)

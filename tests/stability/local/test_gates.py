@@ -10,12 +10,16 @@ from scipy.optimize import minimize
 
 from benchmarks import gates
 from stability.gated.cell import GatedCell
+from stability.local import covering, exact
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.coordinates import coordinates
 from stability.local.hessians import expansion, weights
+from stability.local.request import request
 from stability.local.worst import Margin
+from stability.local.worst import nearest as boundary
 from stability.rules.registry import RULES, accepted, propose
+from stability.solve.deadline import Deadline
 
 Array = np.ndarray
 
@@ -138,3 +142,54 @@ def test_what_the_rule_is_not_about_is_refused(kind):
         assert words in told[1], (words, told[1])
     two = network(kind, 0, 1, hidden=2)
     assert "of one unit" in rule(two, propose(two, "local_hessians", data))[1]
+
+
+@pytest.mark.parametrize("away", [1.002, 1.02])
+def test_a_boundary_that_descents_miss_is_met_by_halves(away, monkeypatch):
+    net, x = gates.network("gru", 2)
+    label = int(net.logits(x).argmax())
+    true = nearest(net, x, label, "linf", "total", 1.0)
+    found = exact.Exact.boundary
+    first = []
+
+    def missed(self, *rest):
+        first.append(True)
+        return away * true if len(first) == 1 else found(self, *rest)
+
+    monkeypatch.setattr(exact.Exact, "boundary", missed)
+    monkeypatch.setattr(exact, "_AGAIN", 0)
+    claim, done = exact.exact(request(net, x[None], [label]), 0, "linf", Deadline.after(None))
+    assert claim is not None
+    assert done
+    assert true * (1 - 1e-6) <= claim.value <= true * (1 + 1e-9)
+
+
+def test_radii_far_beyond_the_input_are_reached_in_few_descents(monkeypatch):
+    net, x = network("lstm", 0, 2), np.zeros((1, 2))
+    label = int(net.logits(x).argmax())
+    sure, looked, least = Classifier(net.recurrent, net.weight, 50.0 * np.eye(3)[label]), [], Margin.least
+    monkeypatch.setattr(Margin, "least", lambda self, starts: looked.append(self.of.radius) or least(self, starts))
+    far, _ = boundary(
+        lambda radius: Margin(coordinates(sure, x, radius, "l2"), label, (label + 1) % 3), 1.0, 1e6,
+        np.random.default_rng(0), [],
+    )  # fmt: skip
+    assert far == np.inf
+    assert looked[-1] == 1e6
+    assert len(looked) < 10
+
+
+def test_eigenvalues_are_asked_for_where_slopes_do_not_do(monkeypatch):
+    net, x = gates.network("gru", 0)
+    label = int(net.logits(x).argmax())
+    of, asked, whole = coordinates(net, x, 0.05, "linf"), [], covering.second_order
+    other = (label + 1) % 3
+
+    def counted(g, H, c, a, b):
+        asked.append(len(c))
+        return whole(g, H, c, a, b)
+
+    monkeypatch.setattr(covering, "second_order", counted)
+    touch = covering.Touch(np.zeros(len(of.low)), np.zeros(0), 0.0)
+    found = covering.covered(of, label, other, touch, 5_000)
+    assert found.holds
+    assert sum(asked) < found.boxes

@@ -201,7 +201,7 @@ def test_a_step_of_dynamic_programming_is_a_lower_bound(name):
     for seed in range(4):
         net = network(name, np.random.default_rng(seed), 1, 0.3, leak=1.0)
         (step,) = scalar_steps(net, rng.normal(size=(1, 1)), 1.0, "l2")
-        stage = Stage(step, phi, -2.0, 2.0, True)
+        stage = Stage(step, phi, -2.0, 2.0)
         reach = stage.after(np.linspace(-2, 2, 400)[:, None], np.linspace(*stage.ends, 400))[2]
         ends = reach.min() - 0.1, reach.max() + 0.1
         x = np.unique(np.concatenate([ends, rng.uniform(*ends, 40)]))
