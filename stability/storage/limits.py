@@ -1,6 +1,6 @@
 """What the readers of the ground floor take at most. Sizes are computed, and refused, before memory is taken.
 
-Every floor has such a file; ``README.md`` shows them in one table.
+Every floor has such a file; ``docs/files.md`` shows them in one table.
 """
 
 from __future__ import annotations

@@ -257,12 +257,12 @@ KEPT = sorted((Path(__file__).parents[3] / "benchmarks" / "results" / "studies")
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
 def test_what_is_kept_can_be_drawn_and_is_told(path):
-    """The data in the repository have the form of today, and the README says what came out."""
+    """The data in the repository have the form of today, and the documentation says what came out."""
     record = read_study(path.parent)
     assert record.get("study") == path.parent.name
     assert not record.get("quick", True)
     assert all(selected(record, figure) is not None for figure in record.get("figures", ()))
     assert record.get("conclusion")
     assert [*record.get("differences", ()), *record.get("compared", ())]
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    assert f"| `{path.parent.name}` |" in readme
+    told = (Path(__file__).parents[3] / "docs" / "measured.md").read_text()
+    assert f"| `{path.parent.name}` |" in told
