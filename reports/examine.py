@@ -33,7 +33,8 @@ def report(
         out: the folder; run again over the same one, what is finished is kept.
         quick: small budgets.
         seed: of everything random.
-        input_box: ends of the box that every input stays in, for LSTM and GRU; by default the range of the data.
+        input_box: ends of the box that every input stays in, of claims about inputs in a box (all of LSTM and GRU,
+            a further one of other networks); by default the range of the data, of these a little more.
         overwrite: whether a report of other models or settings may be replaced.
         progress: called with a model's name and what is being done.
         **data: ``x_test``, ``y_test``, ``classes``, ``lower``, ``upper``, ``lengths``, ``mask`` and their likes for the

@@ -300,7 +300,7 @@ def _forgetting(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
 
 
 def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tuple[str, str]]:
-    """The second verdict, about inputs in the range of the data and a margin, as a label and a value; or nothing.
+    """The second verdict, about inputs in a stated box or like the data, as a label and a value; or none.
 
     Args:
         summary: ``certificates.view``.
@@ -314,21 +314,32 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
     found = (summary or {}).get("like_data")
     if not found or found.get("low") is None or found.get("high") is None:
         return ()
-    box = interval([found["low"], found["high"]])
-    where = f"inputs in {box}, their range and {number(100 * (found['margin'] or 0.0))} % of its width"
+    box, label = interval([found["low"], found["high"]]), in_box(found)
+    of = f"their range and {number(100 * (found['margin'] or 0.0))} % of its width"
+    where = f"inputs in {box}, {'as stated with --input-box' if found.get('stated') else of}"
     why = f" ({found['why']})" if found.get("why") else ""
     if found["answer"] == "certified":
         text = (
             f"proved: {_starting(found, discrete)} any two trajectories approach each other under {where}: "
             f"{rate(found['rate'], discrete)}"
         )
-        unit, label = time_unit(discrete), "for inputs like the data"
-        return (label, text), *((f"{name}, {label}", fact) for name, fact in _forgetting(found, unit))
+        return (label, text), *((f"{name}, {label}", fact) for name, fact in _forgetting(found, time_unit(discrete)))
     text = {
         "implied": "proved as well: the claim is about every input",
-        "refuted": "not stable either: the input of the counter-example lies in the range of the data",
+        "refuted": "not stable either: the input of the counter-example lies in "
+        + ("the range of the data, all of which is in the box" if found.get("stated") else "the range of the data"),
     }.get(str(found["answer"]), f"open: no proof was found for {where}{why}")
-    return (("for inputs like the data", text),)
+    return ((label, text),)
+
+
+def in_box(found: Mapping[str, Any]) -> str:
+    """What inputs the second verdict is about, in few words.
+
+    Example:
+        >>> in_box({}), in_box({"stated": True})
+        ('for inputs like the data', 'for inputs in the stated box')
+    """
+    return "for inputs in the stated box" if found.get("stated") else "for inputs like the data"
 
 
 def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:

@@ -91,7 +91,7 @@ class AnalysisSettings:
     Attributes:
         budget: how much work.
         seed: of everything random.
-        input_box: what inputs of an LSTM or GRU are promised to stay in, in place of the range of the data.
+        input_box: what inputs are promised to stay in, in place of the range of the data.
         overwrite: whether files of the names of results that no analysis made may be replaced.
         keep: take over steps of an earlier analysis of the same model, with the same seed and budget, whose files are
             as it left them, on the same data.

@@ -92,7 +92,7 @@ class Campaign:
         task: the task that presets are trained on.
         train_seconds: time limit of each training.
         device: where to train and to compute; no part of the plan.
-        input_box: what inputs of LSTMs and GRUs are promised to stay in; ``None``: the range of their data.
+        input_box: what inputs are promised to stay in; ``None``: the range of the data.
         seeds: trainings of each preset, with ``seed`` and the numbers after it; the first is shown in detail.
     """
 

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from stability.errors import ConfigurationError, StabilityError
 from stability.gated.cell import GatedCell
+from stability.stacks.skewed import takes_box
 from stability.stacks.stack import LayerStack
 from stability.systems.subjects import as_subject
 
@@ -234,3 +235,21 @@ def boxed(subject: Any, box: Range | None, *, stated: bool = False) -> tuple[Any
     if box is None or not gated or (promised and not stated):
         return subject, None
     return system.with_inputs(*box), box
+
+
+def reads_box(subject: Any) -> bool:
+    """Whether some claim about a subject is about inputs in a box: all of gated cells, one more of other networks.
+
+    Example:
+        >>> from stability.models import LSTM, ElmanRNN, HouseholderRNN
+        >>> orthogonal = HouseholderRNN(2, 4, reflections=2, activation="oplu")
+        >>> [reads_box(layer) for layer in (LSTM(2, 4), ElmanRNN(2, 4), orthogonal)]
+        [True, True, False]
+    """
+    if boxed(subject, (-1.0, 1.0), stated=True)[1] is not None:
+        return True
+    try:
+        system = as_subject(subject)
+    except StabilityError:
+        return False
+    return takes_box(system) and bool(system.inputs)

@@ -40,7 +40,8 @@ Samples = Annotated[int, typer.Option(min=1, help="How many sequences.")]
 InputBox = Annotated[
     tuple[float, float] | None,
     no_default(
-        "LSTM, GRU: LOW HIGH, ends of the box that every input stays in; by default the range of the data.",
+        "Ends LOW HIGH of the box of inputs that claims are about, all of LSTM and GRU, further ones of other "
+        "networks; by default the range of the data.",
         "--input-box",
         metavar="LOW HIGH",
     ),

@@ -22,9 +22,9 @@ from .options import ClusterOptions, Compute, DataOptions, InputBox, Output, no_
 from .sources import open_model, open_subject, there
 from .stores import draw_store, refuse_beside_stores, stores_among
 
-NOT_GATED = (
-    "a report takes an input box for LSTM and GRU only, and none of these models is one: its claims are about every "
-    "input and, where data are given, their range; stability certify MODEL --input-box LOW HIGH takes other networks"
+NO_BOX = (
+    "--input-box: no claim about any of these models is about inputs in a box; leave it out, what is said of them "
+    "holds for every input"
 )
 
 
@@ -150,9 +150,10 @@ def _campaign(
         there(path)
 
     from ...analysis.campaign.campaign import Campaign, Given
-    from ...analysis.campaign.inputs import boxed, check_box
+    from ...analysis.campaign.inputs import check_box, reads_box
     from ...analysis.campaign.labels import names_for, titles_for
     from ...analysis.training.presets import known_presets, preset_names
+    from ...models import LAYERS
 
     box = None if input_box is None else check_box(input_box)
     common: dict[str, Any] = {
@@ -169,8 +170,8 @@ def _campaign(
             _check_data(given, named[1], compute.seed)
         elif named is None:
             check_data_dir(paths, compute.data_dir)
-        if box is not None and not any(boxed(g.subject, box, stated=True)[1] for g in given):
-            raise ConfigurationError(NOT_GATED)
+        if box is not None and not any(reads_box(g.subject) for g in given):
+            raise ConfigurationError(NO_BOX)
         return Campaign(folder, tuple(g.name for g in given), given, **common)
     names, own = _to_train(preset_names(train_models), named or ("digits", {}))
     if own and seeds > 1:
@@ -180,9 +181,9 @@ def _campaign(
     if named is not None and named[0] == "data":
         _check_data(own, named[1], compute.seed)
     known = known_presets()
-    gated = any(n in known and known[n].layer in ("lstm", "gru") for n in names)
-    if box is not None and not gated and not any(boxed(g.subject, box, stated=True)[1] for g in own):
-        raise ConfigurationError(NOT_GATED)
+    trained = [LAYERS[known[n].layer](2, **known[n].config) for n in names if n in known] if box is not None else []
+    if box is not None and not any(map(reads_box, (*trained, *(g.subject for g in own)))):
+        raise ConfigurationError(NO_BOX)
     return Campaign(folder, names, own, task=named or ("digits", {}), seeds=seeds, **common)
 
 

@@ -25,6 +25,7 @@ from ..formatting import (
     wilson,
 )
 from ..stored.collect import ModelRecord, Report, worst
+from ..vocabulary import in_box
 from .layout import NAMED, Cell, Column, Table, tabulate, text
 from .marks import HEURISTIC, MEASURED, PROVED
 from .performance import score
@@ -86,7 +87,7 @@ def _answer(model: ModelRecord) -> Cell:
     mark = PROVED if model.state in ("certified", "refuted") else ""
     inside = (model.certificate or {}).get("like_data") or {}
     proved = model.state == "refuted" and inside.get("answer") == "certified"
-    both = "; for inputs like the data: proved" if proved else ""
+    both = f"; {in_box(inside)}: proved" if proved else ""
     return Cell(
         f"{verdict_sign(model.state)} {verdict_word(model.state)}{both}",
         TONES.get(str(model.state), "quiet"),

@@ -11,7 +11,7 @@ from ..formatting import count, duration, metric, metric_word, number, percent, 
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from ..stored.trainings import Trainings
-from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
+from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, in_box, mark, weaker
 from .abreast import abreast
 from .curvature import curvature
 from .growth import growths
@@ -200,8 +200,9 @@ def _recoveries(report: Report) -> tuple[Table, ...]:
             known = model.certificate or {}
             if found := known.get(name):
                 return number(found["time"], 4)
-            inside = (known.get("like_data") or {}).get(name)
-            return f"{number(inside['time'], 4)}, for inputs like the data" if inside else number(None)
+            boxed = known.get("like_data") or {}
+            inside = boxed.get(name)
+            return f"{number(inside['time'], 4)}, {in_box(boxed)}" if inside else number(None)
 
         return show
 

@@ -102,12 +102,13 @@ def _driven(certificate: Certificate) -> dict[str, Any] | None:
 
 
 def _like_data(certificate: Certificate, asked: Any, size: float, tol: float) -> dict[str, Any] | None:
-    """The second verdict: of the same network under inputs in the range of its data and a margin."""
+    """The second verdict: of the same network under inputs in a stated box, or its data's range and a margin."""
     if not isinstance(asked, dict):
         return None
     claim = next((c for c in certificate.claims if c.name == "driven_contraction"), None)
     witness = certificate.meta.get("witness") or {}
-    found = {"low": asked.get("low"), "high": asked.get("high"), "margin": asked.get("margin"), "why": asked.get("why")}
+    found = {key: asked.get(key) for key in ("low", "high", "margin", "why")} | {"stated": asked.get("stated") is True}
+    inside = asked.get("inside", witness.get("input_in_data_range")) is True
     if certificate.verdict is Verdict.CERTIFIED:
         return {**found, "answer": "implied"}
     if claim is not None and claim.verdict is Verdict.CERTIFIED and claim.proof is not None:
@@ -115,7 +116,7 @@ def _like_data(certificate: Certificate, asked: Any, size: float, tol: float) ->
         more = {"rate": claim.value, "overshoot": data["overshoot"], "since": first_step(claim)}
         more["settling"] = settling(claim)
         return {**found, "answer": "certified", **more, **_forgets(certificate, size, tol, claim)}
-    if certificate.verdict is Verdict.REFUTED and witness.get("input_in_data_range") is True:
+    if certificate.verdict is Verdict.REFUTED and inside:
         return {**found, "answer": "refuted"}
     return {**found, "answer": "open"}
 

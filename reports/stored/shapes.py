@@ -25,7 +25,8 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "meta": {
         "cut": Each(list, TEXT), "witness": {"input_in_data_range": FLAG, "states_reachable": FLAG},
         "asked_rate": NUMBER, "asked_rate_reached": FLAG, "part": TEXT,
-        "like_data": {"low": Each(list, NUMBER), "high": Each(list, NUMBER), "margin": NUMBER, "why": TEXT},
+        "like_data": {"low": Each(list, NUMBER), "high": Each(list, NUMBER), "margin": NUMBER, "why": TEXT,
+                      "stated": FLAG, "inside": FLAG},
     },
 }  # fmt: skip
 """Fields that the page reads, by document; others are handed through, and any may be missing or null."""

@@ -1,7 +1,7 @@
 """The first step of an analysis: the certificate, which later steps build on.
 
-Of a network it answers twice: for every input, and for inputs like those of the data: their range, and a margin on both
-sides. The second answer stands among the further claims of the same file, where it is proved.
+Of a network it answers twice: for every input, and for inputs in a box, the one that is stated or the range of the data
+and a margin on both sides. The second answer stands among the further claims of the same file, where it is proved.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ def _certificate_step(work: Work) -> None:
     if work.task is not None:
         use = {"input_range": work.input_range, "horizon": int(work.task.test[0].shape[1])}
     found = certify(work.subject, seed=work.seed, time_limit=work.budget.seconds, **use)
-    if work.input_range is not None:
-        found = like_data(found, work.input_range, seconds=work.budget.box_seconds)
+    found = in_box(found, work.input_range, work.settings.input_box, seconds=work.budget.box_seconds)
     work.certificate = replace(found, meta={**found.meta, **_rounding(work)})
     work.certificate.save(work.file("certificate.json"))
 
@@ -50,30 +49,35 @@ def _rounding(work: Work) -> dict[str, Any]:
     return {} if found.dtype == "float64" else {"rounding": told}
 
 
-def like_data(certificate: Certificate, seen: Any, *, margin: float = MARGIN, seconds: float = 2.0) -> Certificate:
-    """The certificate with what is proved of inputs like those of the data.
+def in_box(
+    certificate: Certificate, seen: Any, stated: Any = None, *, margin: float = MARGIN, seconds: float = 2.0
+) -> Certificate:
+    """The certificate with what is proved of inputs in a box.
 
     Args:
         certificate: about every input; of a network, a map or a flow, or a stack of maps. Any other is returned as it
             is: a claim about gated cells is about a box of inputs already.
-        seen: ``(low, high)``, the range of the data.
-        margin: by what share of its width it is widened on both sides.
+        seen: ``(low, high)``, the range of the data; ``None`` where it is not known.
+        stated: ends of the box, in place of that range.
+        margin: by what share of its width the range is widened on both sides.
         seconds: for the sets and the inequality on them.
 
     Returns:
-        With ``meta["like_data"]``: the widened range, the margin, and why nothing is proved where it is not; where it
-        is, with the claim ``driven_contraction``.
+        With ``meta["like_data"]``: the box, the margin, whether it was stated, whether a counter-example is known whose
+        input lies in it, and why nothing is proved where it is not; where it is, with the claim ``driven_contraction``.
     """
-    subject = certificate.subject
-    if not takes_box(subject) or not subject.inputs:
+    subject, box = certificate.subject, seen if stated is None else stated
+    if not takes_box(subject) or not subject.inputs or not _fits(box, subject.inputs):
         return certificate
-    if any(np.shape(end) not in ((), (subject.inputs,)) for end in seen):  # the range of something else
-        return certificate
-    low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (subject.inputs,)) for end in seen)
-    low, high = low - margin * (high - low), high + margin * (high - low)
-    asked: dict[str, Any] = {"low": low.tolist(), "high": high.tolist(), "margin": margin, "why": ""}
-    claims = certificate.claims
+    low, high = _ends(box, subject.inputs)
+    if stated is None:
+        low, high = low - margin * (high - low), high + margin * (high - low)
     inside = (certificate.meta.get("witness") or {}).get("input_in_data_range") is True
+    if inside and stated is not None:  # what lies in the range of the data lies in a box around it
+        inside = _fits(seen, subject.inputs) and all(bool(((low <= end) & (end <= high)).all()) for end in seen)
+    asked: dict[str, Any] = {"low": low.tolist(), "high": high.tolist(), "why": "", "inside": inside}
+    asked |= {"margin": margin if stated is None else 0.0, "stated": stated is not None}
+    claims = certificate.claims
     if certificate.verdict is not Verdict.CERTIFIED and not inside:
         try:  # the answer for every input is kept, whatever comes of this one
             claim, finding = driven_contraction(subject, (low, high), time_limit=seconds)
@@ -83,3 +87,13 @@ def like_data(certificate: Certificate, seen: Any, *, margin: float = MARGIN, se
             claims += (claim,) if claim.verdict is Verdict.CERTIFIED else ()
             asked["why"] = "" if claim.verdict is Verdict.CERTIFIED else finding.detail
     return replace(certificate, claims=claims, meta={**certificate.meta, "like_data": asked})
+
+
+def _fits(box: Any, inputs: int) -> bool:
+    """Whether a box is one of so many inputs, and not of something else."""
+    return box is not None and all(np.shape(end) in ((), (inputs,)) for end in box)
+
+
+def _ends(box: Any, inputs: int) -> tuple[np.ndarray, np.ndarray]:
+    low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (inputs,)) for end in box)
+    return low, high

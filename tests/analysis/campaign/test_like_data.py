@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stability import DrivenSystem, GatedCell, LureSystem, certify, verify
-from stability.analysis.campaign.steps.certificate import like_data
+from stability.analysis.campaign.steps.certificate import in_box
 from stability.certificate import Verdict
 from stability.reports import vocabulary
 from stability.reports.stored.certificates import view
@@ -15,7 +15,7 @@ LATCH = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.
 
 
 def told(network: DrivenSystem, seen: tuple[float, float]) -> tuple[str, str, object]:
-    both = like_data(certify(network, rate="any", input_range=seen), seen)
+    both = in_box(certify(network, rate="any", input_range=seen), seen)
     assert verify(both).valid
     found = view(both)
     (label, text), *_ = vocabulary.like_data(found, True)
@@ -80,5 +80,30 @@ def test_what_stays_open_says_why() -> None:
 def test_gated_cells_have_a_box_already() -> None:
     cell = GatedCell("gru", np.zeros((3, 1)), np.zeros((3, 1)), input_low=-1.0, input_high=1.0)
     plain = certify(cell, rate="any")
-    assert like_data(plain, (-1.0, 1.0)) is plain
+    assert in_box(plain, (-1.0, 1.0)) is plain
     assert vocabulary.like_data(view(plain), True) == ()
+
+
+def stated(box: tuple[float, float], seen: tuple[float, float] | None) -> tuple[dict, tuple[str, str]]:
+    range_ = {} if seen is None else {"input_range": seen}
+    both = in_box(certify(LATCH, rate="any", **range_), seen, box)
+    assert verify(both).valid
+    found = view(both)
+    return found["like_data"], vocabulary.like_data(found, True)[0]
+
+
+def test_a_stated_box_takes_the_place_of_the_range_without_a_margin() -> None:
+    for seen in (None, (-0.2, 0.2), (-4.0, 4.0)):
+        found, (label, text) = stated((-0.3, 0.1), seen)
+        assert (found["low"], found["high"], found["margin"], found["stated"]) == ([-0.3], [0.1], 0.0, True)
+        assert found["answer"] == "certified"  # the data of the last switch the latch; nothing is said of these
+        assert label == "for inputs in the stated box"
+        assert "inputs in [−0.3, 0.1], as stated with --input-box" in text
+
+
+def test_a_counter_example_counts_against_a_box_that_holds_all_data() -> None:
+    assert stated((-4.5, 4.0), (-4.0, 4.0))[0]["answer"] == "refuted"
+    assert "all of which is in the box" in stated((-4.5, 4.0), (-4.0, 4.0))[1][1]
+    found, (_, text) = stated((-4.5, 3.9), (-4.0, 4.0))  # not all of them: it may lie outside
+    assert found["answer"] == "open"
+    assert text.startswith("open: no proof was found for inputs in [−4.5, 3.9], as stated")

@@ -150,7 +150,9 @@ def test_a_box_needs_no_data_and_decides_which_report_it_is(nets: Path, capsys: 
     assert found["input_box"] == [-1, 1]
     assert said == "Inputs in [−1, 1], as stated with --input-box."
     elman = json.loads((nets / "r" / "models" / "boxnets-elman" / "analysis.json").read_text())
-    assert elman["input_box"] is None  # claims about it are about every input
+    assert elman["input_box"] is None  # its verdict is about every input, and a further claim about the box
+    second = Certificate.load(nets / "r" / "models" / "boxnets-elman" / "certificate.json").meta["like_data"]
+    assert (list(second["low"]), list(second["high"]), second["stated"]) == ([-1.0] * 3, [1.0] * 3, True)
     again = ["report", *command[:-1], "2", "--quick", "--processes", "1", "--out", "r"]
     assert cli.run(again) == 2
     assert "other settings" in capsys.readouterr().err
@@ -177,12 +179,13 @@ def test_bad_boxes_are_refused_in_one_line(
     assert not (nets / "r").exists()
 
 
-@pytest.mark.parametrize("command", [["report", "boxnets:elman"], ["report", "--models", "elman,lipschitz"]])
-def test_a_box_for_no_gated_network_is_refused(
+@pytest.mark.parametrize("command", [["report", "linear.npz"], ["report", "--models", "orthogonal,unitary"]])
+def test_a_box_that_no_claim_would_be_about_is_refused(
     command: list[str], nets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    np.savez(nets / "linear.npz", A=-np.eye(2), W=np.zeros((2, 2)))
     assert cli.run([*command, "--input-box", "-1", "1", "--out", "r"]) == 2
-    assert "LSTM and GRU only" in capsys.readouterr().err
+    assert "no claim about any of these models is about inputs in a box" in capsys.readouterr().err
     assert not (nets / "r").exists()
 
 

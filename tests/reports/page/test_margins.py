@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stability.analysis.campaign.budgets import AnalysisSettings
-from stability.analysis.campaign.steps.certificate import like_data
+from stability.analysis.campaign.steps.certificate import in_box
 from stability.analysis.campaign.steps.margin import _margin_step
 from stability.analysis.campaign.work import Work
 from stability.certificate import Certificate
@@ -73,7 +73,7 @@ def test_factors_of_something_else_are_not_shown(folder: Path, change: str) -> N
 def test_what_is_proved_for_inputs_like_the_data_is_marked_so(tmp_path: Path) -> None:
     latch = DrivenSystem(LureSystem([[0.3]], [[0.7]], [[2.0]], dt=1.0), "tanh", [[1.0]], [2.0])
     for seen, marks in (((-0.2, 0.2), [PROVED] * 3), ((-4.0, 4.0), [""])):
-        found = like_data(certify(latch, rate="any", input_range=seen), seen)
+        found = in_box(certify(latch, rate="any", input_range=seen), seen)
         found.save(tmp_path / "certificate.json")
         (tmp_path / "analysis.json").write_text(json.dumps({"title": "latch", "discrete": True, "steps": {}}))
         facts = block(read_model(tmp_path), 1)["facts"]
