@@ -15,6 +15,7 @@ import numpy as np
 
 from stability.claims.bounded import ellipsoids
 from stability.rigor.backward import BackwardBounds, Schedule
+from stability.rigor.balls import feeds
 from stability.rigor.zonotopes import Tube
 from stability.rules.absorbed import MOST_STEPS, box_balance, kept_in, pushed, wide_box
 from stability.rules.decaying import grows, signed_balance
@@ -137,7 +138,7 @@ def narrowed(
     data = {"low": low, "high": high, **first, "steps": tube.steps, "window": WINDOW}
     if share:
         yield Narrowed(tube.low, tube.high, tube.steps, data)
-    if subject.system.D.any():
+    if feeds(subject.system):
         if not share:
             yield Narrowed(tube.low, tube.high, tube.steps, data)
         return
@@ -200,7 +201,7 @@ def _settled(
     below = None if falls is None else wide_box(falls, room)
     tube = Tube(subject, low, high, wide_box(r, room), WINDOW, below)
     last = math.inf
-    long = share or subject.system.D.any()  # linear bounds are not traced back through feedthrough
+    long = share or feeds(subject.system)  # linear bounds are not traced back through feedthrough
     for k in range(min(WAITS * beat, MOST_STEPS) if long else FIRST):
         if deadline.over:
             return None

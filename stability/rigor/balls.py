@@ -181,6 +181,19 @@ def system_balls(system: Any) -> tuple[Ball, Ball, Ball, Ball]:
     return _around(A, system.A), _around(B, system.B), _around(C, system.C), _around(D, system.D)
 
 
+def feeds(system: Any) -> bool:
+    """Whether channels of a ``LureSystem`` may feed one another: in its stored matrix, or in what it is rounded from.
+
+    Example:
+        >>> from stability.systems import LureSystem
+        >>> flow = LureSystem([[-1.0, 1.0], [0.0, -1.0]], [[0.0], [1.0]], [[1.0, 0.0]])
+        >>> feeds(flow), feeds(flow.midpoint(0.1)), flow.midpoint(0.1).D.any()
+        (False, True, False)
+    """
+    D = system_balls(system)[3]
+    return bool(D.mid.any() or D.rad.any())
+
+
 def _around(ball: Ball, stored: Array) -> Ball:
     """The ball re-centred on the stored matrix, so that both it and what the ball held are inside."""
     shift = np.abs(ball.mid - stored)

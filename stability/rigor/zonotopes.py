@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.errors import ConfigurationError
 from stability.rigor.balls import Ball, activation_values, system_balls
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.definite import gamma
@@ -187,6 +188,9 @@ class Tube:
         stays: whether no step leaves the box. Where it is not known, ``low`` and ``high`` are those of the present set
             alone, so many steps after a start in the box; then there must be no feedthrough.
 
+    Raises:
+        ConfigurationError: feedthrough, or what rounding hides of it, where ``stays`` is false.
+
     Attributes:
         low: ``(m,)`` least pre-activations.
         high: ``(m,)`` largest.
@@ -212,6 +216,8 @@ class Tube:
         stays: bool = True,
     ) -> None:
         self._network, self._stays = _Network.of(driven, low, high), stays
+        if not stays and self._network.D is not None:
+            raise ConfigurationError("a box that steps may leave has no sets where channels feed one another (D = 0)")
         self._window = max(1, int(window))
         self._centre, half = np.zeros(driven.states), box
         if below is not None:

@@ -30,7 +30,7 @@ from typing import Annotated
 import numpy as np
 
 from stability.rigor.backward import BackwardBounds, Schedule, steps_made
-from stability.rigor.balls import Ball, system_balls
+from stability.rigor.balls import Ball, feeds, system_balls
 from stability.rigor.constants import EPS
 from stability.rigor.definite import prove_positive_definite
 from stability.rigor.zonotopes import Tube, can_relax
@@ -58,7 +58,7 @@ def no_tube(subject: DrivenSystem) -> str | None:
         return (
             f"this proof needs a bounded smooth activation or a piecewise linear one, which {subject.activation} is not"
         )
-    if grows(subject.activation) and subject.system.D.any():
+    if grows(subject.activation) and feeds(subject.system):
         return "with an activation that has no bound this proof is about networks without feedthrough (D = 0)"
     return None
 
@@ -155,7 +155,7 @@ class Absorbed(ProofData):
         states = kept_in(*box, tube.states())
         bounds = BackwardBounds(subject, self.low, self.high, (tube.low, tube.high), states)
         schedules = self._schedules()
-        require(not (schedules and subject.system.D.any()), "bounds are not traced back through feedthrough")
+        require(not (schedules and feeds(subject.system)), "bounds are not traced back through feedthrough")
         for schedule in schedules:
             fits = schedule.histories(subject.inputs) <= MOST_HISTORIES and schedule.memory <= schedule.depth
             require(fits, "more histories of inputs than this checker follows")
@@ -205,7 +205,7 @@ class Absorbed(ProofData):
         """
         require(self.Y is None and self.tau is None, "falls belong to no ellipsoid")
         require(bool(activation(subject.activation).pieces), "falls are for piecewise linear activations")
-        require(not subject.system.D.any(), "falls are for networks without feedthrough")
+        require(not feeds(subject.system), "falls are for networks without feedthrough")
         require((falls > 0).all() and self.share > 0.0, "falls and share must be positive")
         kept, added = signed_balance(subject, self.r, falls, self.low, self.high)
         for side, own, more in zip((self.r, falls), kept, added):

@@ -26,7 +26,7 @@ import numpy as np
 
 from stability.errors import StabilityError
 from stability.local.secants import secants_between
-from stability.rigor.balls import system_balls
+from stability.rigor.balls import feeds, system_balls
 from stability.rigor.constants import EPS
 from stability.rigor.definite import spectral_bounds
 from stability.rigor.intervals import length
@@ -52,7 +52,7 @@ def no_run(subject: DrivenSystem) -> str | None:
     """Why no run is followed in this network, or ``None`` where one is."""
     if activation(subject.activation).width is None:
         return f"this proof needs a bounded smooth activation, which {subject.activation} is not"
-    if subject.is_discrete and subject.system.D.any():
+    if subject.is_discrete and feeds(subject.system):
         return "this proof is about networks without feedthrough (D = 0)"
     return no_tube(subject)
 
@@ -151,6 +151,7 @@ class NearRun(Absorbed):
         for k in range(1, steps + 1):
             tube.step()
             states = tube.states()
+            require((states[0] <= states[1]).all(), "the sets are empty: that cannot be")
             require(np.isfinite(tube.low).all() and np.isfinite(tube.high).all(), "the sets have no finite bounds")
             if self.turns <= k < 2 * self.turns:
                 require(within(states, (self.run_low, self.run_high)), "the run may leave its box")

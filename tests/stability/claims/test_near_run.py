@@ -12,7 +12,9 @@ from stability.certificate import Certificate, Claim, Proof, Verdict
 from stability.claims.driven import driven_contraction
 from stability.claims.narrowing import first_box, narrowed
 from stability.claims.near_run import near_run
+from stability.errors import StabilityError
 from stability.recovery import first_step, recovery_time, settling
+from stability.rigor.zonotopes import Tube
 from stability.rules.absorbed import Absorbed, Sets
 from stability.rules.near_run import RunLmi, apart, drawn, near_after, no_run, widened
 from stability.rules.registry import RULES, propose
@@ -27,6 +29,10 @@ def crowded() -> tuple[DrivenSystem, Certificate]:
     """Forty units of spectral radius .9: the sets of all trajectories stay as wide as all states make them."""
     driven = reservoir(40, 0.9, 1.0, 2)
     return driven, certify(driven, input_box=(-0.05, 0.05), tol=1e-2, refute=False, time_limit=120)
+
+
+HIDDEN = LureSystem([[-0.06, 0.785], [-0.785, -0.06]], [[0.0], [1e-3]], [[1e-3, 0.0]])
+"""A flow with C B = 0: its midpoint map has a stored D of zero, and one that is not zero within its rounding."""
 
 
 def found_near(driven: DrivenSystem, reach: float, rate="best") -> Claim | None:
@@ -212,6 +218,7 @@ def test_a_box_that_is_left_between_its_turns_is_refused():
     [
         (reservoir(3, 0.5, 1.0, 0, "relu"), "smooth"),
         (reservoir(3, 0.5, 1.0, 0, fed=0.1), "feedthrough"),
+        (DrivenSystem(HIDDEN.midpoint(1.0), "tanh", np.zeros((2, 1))), "feedthrough"),
         (DrivenSystem(LureSystem.recurrent(-np.eye(2), np.eye(2)), "tanh", np.eye(2)), "flows"),
     ],
 )
@@ -219,6 +226,14 @@ def test_networks_without_such_a_run_are_refused_with_the_reason(leaky, driven, 
     assert words in no_run(driven)
     assert words in RULES["run_lmi"](driven, leaky[1])[1]
     assert near_run(driven, {}, "best", 1e-3, Deadline()) is None
+
+
+def test_sets_that_may_leave_their_box_are_none_where_rounding_hides_feedthrough():
+    """Found by a forgery: such sets are cut with those of all steps, and seem to be inside of a box that runs leave."""
+    driven = DrivenSystem(HIDDEN.midpoint(1.0), "tanh", np.zeros((2, 1)))
+    assert not driven.system.D.any()
+    with pytest.raises(StabilityError, match="feed one another"):
+        Tube(driven, np.zeros(1), np.zeros(1), np.ones(2), 5, -0.5 * np.ones(2), stays=False)
 
 
 def test_a_rate_that_is_asked_for_is_kept_and_time_that_is_over_ends_it(leaky):
