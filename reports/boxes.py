@@ -91,3 +91,13 @@ def box_option(analysis: Mapping[str, Any]) -> str:
     if found is None:
         return ""
     return "--input-box " + " ".join(repr(v).removesuffix(".0") for v in (min(found[0]), max(found[1])))
+
+
+def in_box(found: Mapping[str, Any]) -> str:
+    """What inputs the second verdict is about, in few words.
+
+    Example:
+        >>> in_box({}), in_box({"stated": True})
+        ('for inputs like the data', 'for inputs in the stated box')
+    """
+    return "for inputs in the stated box" if found.get("stated") else "for inputs like the data"

@@ -7,7 +7,7 @@ from typing import Any
 
 from stability.statements import at_most
 
-from .boxes import interval
+from .boxes import in_box, interval
 from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word
 from .names import claim_name
 
@@ -330,16 +330,6 @@ def like_data(summary: Mapping[str, Any] | None, discrete: bool) -> Sequence[tup
         + ("the range of the data, all of which is in the box" if found.get("stated") else "the range of the data"),
     }.get(str(found["answer"]), f"open: no proof was found for {where}{why}")
     return ((label, text),)
-
-
-def in_box(found: Mapping[str, Any]) -> str:
-    """What inputs the second verdict is about, in few words.
-
-    Example:
-        >>> in_box({}), in_box({"stated": True})
-        ('for inputs like the data', 'for inputs in the stated box')
-    """
-    return "for inputs in the stated box" if found.get("stated") else "for inputs like the data"
 
 
 def notes(summary: Mapping[str, Any] | None, inputs: str = "") -> list[str]:

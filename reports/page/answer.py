@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from ..boxes import in_box
 from ..formatting import (
     bound,
     bound_at,
@@ -25,7 +26,6 @@ from ..formatting import (
     wilson,
 )
 from ..stored.collect import ModelRecord, Report, worst
-from ..vocabulary import in_box
 from .layout import NAMED, Cell, Column, Table, tabulate, text
 from .marks import HEURISTIC, MEASURED, PROVED
 from .performance import score

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..boxes import in_box
 from ..figures import crowd
 from ..figures import panels as figures
 from ..formatting import count, duration, metric, metric_word, number, percent, signed
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from ..stored.trainings import Trainings
-from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, in_box, mark, weaker
+from ..vocabulary import CRITERIA, NAMES, NO_UNIT, UNITS, UNSOUND, WITNESSES, mark, weaker
 from .abreast import abreast
 from .curvature import curvature
 from .growth import growths

@@ -161,6 +161,9 @@ class Stage:
         for other in found[1:]:
             better = other[0] - np.abs(other[1] - boxes.tilt) * dh > value - np.abs(slope - boxes.tilt) * dh
             value, slope = np.where(better, other[0], value), np.where(better, other[1], slope)
+        if table.beyond is not None:  # of what is outside only in part, the line below the rest goes on
+            out = (reach[1] < table.knots[0]) | (reach[0] > table.knots[-1])
+            value, slope = np.where(out, table.beyond, value), np.where(out, boxes.tilt, slope)
         return value, slope
 
     def _line(

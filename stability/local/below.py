@@ -23,11 +23,13 @@ class Lines:
         knots: ``(K + 1,)`` rising.
         left: ``(K,)`` values at the left end of each.
         right: ``(K,)``.
+        beyond: outside of the grid; ``None`` where nobody gets there, and the ends' values will do.
     """
 
     knots: Array
     left: Array
     right: Array
+    beyond: float | None = None
 
     def within(self, cap: float) -> Lines:
         """Nowhere above a number, and zero on cells where it is mostly below: the function is not negative."""
@@ -40,7 +42,10 @@ class Lines:
         k = np.clip(np.searchsorted(self.knots, x, side="right") - 1, 0, len(self.left) - 1)
         wide = np.maximum(self.knots[k + 1] - self.knots[k], 1e-300)
         part = np.clip((x - self.knots[k]) / wide, 0.0, 1.0)
-        return self.left[k] + part * (self.right[k] - self.left[k])
+        out = self.left[k] + part * (self.right[k] - self.left[k])
+        if self.beyond is None:
+            return out
+        return np.where((x < self.knots[0]) | (x > self.knots[-1]), self.beyond, out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +55,7 @@ class Table:
     knots: Array
     left: Array
     right: Array
+    beyond: float | None = None
 
     @classmethod
     def of(cls, lines: Lines) -> Table:
@@ -76,7 +82,7 @@ class Table:
         out = np.full((2, len(levels), count), -np.inf)
         for level, pair in enumerate(levels):
             out[:, level, : len(pair[0])] = pair
-        return cls(x, out[0], out[1])
+        return cls(x, out[0], out[1], lines.beyond)
 
     def stretches(self, low: Array, high: Array) -> Stretches:
         """What is known of the function on ``[low, high]``, ``(N,)`` within the grid."""

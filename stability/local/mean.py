@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stability.certificate import Claim
+from stability.local.parting import Parting
+from stability.local.parts import Part
 from stability.local.priced import Runs, Side
 from stability.local.ranges import reached
 from stability.local.scalar import ScalarStep
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 Array = np.ndarray
 _PASSES, _TOTAL, _KEPT, _FINE, _STARTS = 16, 6_000_000, 3, 3, 12
 """Passes of dynamic programming for an end; boxes of all but the last; paths kept; see ``least.cells``; descents."""
+_PARTED, _PART = 30_000_000, 1e-6
+"""Boxes of all passes for parts, and what may be missing of the square then."""
 _NEAR, _LITTLE = 1e-7, 1e-3
 """Of a square or a radius: what may be missing; and where prices are known to have a gap, for no other to be tried."""
 _BELOW = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
@@ -146,17 +150,42 @@ class Averaged:
             end.descend(runs, end.starts(runs, rng, _STARTS))
         for end in sorted(ends, key=lambda end: end.nearest):
             self._priced(end, min([most, *(side.nearest**0.5 for side in ends)]))
+        near = min([most, *(end.nearest**0.5 for end in ends)])
+        told = [self._parted(end, near) for end in ends]
         radius = min([most, *(max(end.bound, 0.0) ** 0.5 for end in ends)])
         near = min([most, *(end.nearest**0.5 for end in ends)])
-        paths = np.array([p for end in ends for p in end.paths[:_KEPT]]).reshape(-1, len(steps) + 1)
-        prices = np.ones(2)
-        for end in ends:
-            prices[0 if end.sign > 0.0 else 1] = end.best
+        data = _proved(ends, told, len(steps))
         if question.asked.epsilon is not None:
-            claim = question.claim(most, paths, _FINE, prices)
+            claim = question.claim(most, fine=_FINE, **data)
             return claim, claim is not None or near < most
-        claim, close = _below(radius, lambda r: question.claim(r, paths, _FINE, prices))
-        return claim, close and radius >= near * (1.0 - _NEAR)
+        claim, close = _below(radius, lambda r: question.claim(r, fine=_FINE, **data))
+        return claim, close and radius >= near * (1.0 - 0.6 * _PART)
+
+    def _parted(self, end: Side, near: float) -> Parting | None:
+        """The parts of the runs beyond one end, where its best price is not enough, and a better bound then."""
+        aim = near * near * (1.0 - _PART)
+        if end.bound >= aim or self.question.deadline.over:
+            return None
+        steps = self.question.steps(near, False)
+        most = self.boxes + _PARTED
+
+        def bounded(price: float, path: Array, part: Part, enough: float) -> Sum:
+            found = least_sum(
+                steps, self.phi, self.start, end.sign * price, near * near, path[None], _FINE, ROOM,
+                paid=True, followed=True, part=part, enough=enough,
+            )  # fmt: skip
+            self.boxes += found.boxes
+            return found
+
+        found = Parting(
+            end, Runs(steps, self.phi, self.start), steps, near * near, bounded,
+            lambda: self.question.deadline.over or self.boxes > most,
+        )  # fmt: skip
+        bound = found.raised(aim)
+        if not bound > end.bound:
+            return None
+        end.bound = bound
+        return found
 
     def _priced(self, end: Side, near: float) -> None:
         """The best price of one end, where what changes the class beyond a radius does not matter."""
@@ -204,6 +233,34 @@ def averaged(question: Single, most: float) -> tuple[Claim | None, bool]:
     """
     search = Averaged(question)
     return search.stepwise(most) if question.boxed else search.total(most)
+
+
+def _proved(ends: list[Side], told: list[Parting | None], steps: int) -> dict[str, Array]:
+    """What a proof says of both ends: prices and paths, and cuts where there are some."""
+    prices, cuts = np.ones(2), list[tuple[int, int, float]]()
+    if not any(told):
+        for end in ends:
+            prices[0 if end.sign > 0.0 else 1] = end.best
+        return {
+            "paths": np.array([p for end in ends for p in end.paths[:_KEPT]]).reshape(-1, steps + 1),
+            "prices": prices,
+        }
+    paths, more = np.zeros((2, steps + 1)), list[tuple[float, Array]]()
+    for end, found in zip(ends, told):
+        side = 0 if end.sign > 0.0 else 1
+        prices[side], paths[side] = end.best, end.paths[0]
+        if found is None:
+            continue
+        names = [side, *range(2 + len(cuts), 2 + len(cuts) + len(found.cuts))]
+        cuts += [(names[k], step, value) for k, step, value in found.cuts]
+        own = [(leaf.best, leaf.path if leaf.kept is None else leaf.kept) for leaf in found.leaves]
+        prices[side], paths[side] = own[0]
+        more += own[1:]
+    return {
+        "prices": np.append(prices, [price for price, _ in more]),
+        "paths": np.concatenate([paths, *(path[None] for _, path in more)]),
+        "cuts": np.array(cuts, dtype=np.float64),
+    }
 
 
 def _below(radius: float, claim: Callable[[float], Claim | None]) -> tuple[Claim | None, bool]:

@@ -61,13 +61,13 @@ def reached(steps: list[ScalarStep], phi: Activation, start: float) -> tuple[Arr
     """
     low, high = np.full(len(steps) + 1, start), np.full(len(steps) + 1, start)
     for t, step in enumerate(steps):
-        high[t + 1] = _greatest(step, phi, low[t], high[t], 1.0)
-        low[t + 1] = -_greatest(step, phi, low[t], high[t], -1.0)
+        high[t + 1] = greatest(step, phi, low[t], high[t], 1.0)
+        low[t + 1] = -greatest(step, phi, low[t], high[t], -1.0)
     return low, high
 
 
-def _greatest(step: ScalarStep, phi: Activation, low: float, high: float, sign: float) -> float:
-    """An upper bound of ``sign h+``."""
+def greatest(step: ScalarStep, phi: Activation, low: float, high: float, sign: float) -> float:
+    """An upper bound of ``sign h+``, from all states between ``low`` and ``high``."""
     if step.pair is not None:
         return _beyond_tangents(step, step.pair, phi, low, high, sign)
     P, Q = np.append(middle(step.S), middle(step.C)), sign * np.append(middle(step.g), middle(step.A))

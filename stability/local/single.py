@@ -82,12 +82,14 @@ class Single:
         return float(np.nan_to_num(np.min(margins), nan=-np.inf))
 
     def claim(
-        self, radius: float, paths: Array | None, fine: int | None, prices: Array | None = None
+        self, radius: float, paths: Array | None, fine: int | None, prices: Array | None = None,
+        cuts: Array | None = None,
     ) -> Claim | None:  # fmt: skip
         """The claim, where the rule accepts it."""
         data = self.asked.data(self.k, self.norm, radius)
         data |= {} if paths is None else {"paths": paths, "fine": fine}
         data |= {} if prices is None else {"prices": prices}
+        data |= {} if cuts is None else {"cuts": cuts}
         return accepted(self.asked.classifier, KIND, data)
 
     def costs(self, radius: float, paths: Array, fine: int) -> Least:

@@ -19,7 +19,7 @@ from stability.local.below import Lines
 from stability.local.classifier import Classifier
 from stability.local.least import cells, kept_states, sizes
 from stability.local.pairs import Pair
-from stability.local.ranges import reached
+from stability.local.parts import Part, tube
 from stability.local.scalar import WIDEST, ScalarStep, slopes_of
 from stability.local.spans import Span
 from stability.rigor.constants import EPS, TINY
@@ -117,7 +117,7 @@ def limits(
 @np.errstate(all="ignore")
 def least_sum(
     steps: list[ScalarStep], phi: Activation, start: float, price: float, scale: float, paths: Array, fine: int,
-    room: int, *, paid: bool, followed: bool = False,
+    room: int, *, paid: bool, followed: bool = False, part: Part | None = None, enough: float = np.inf,
 ) -> Sum:  # fmt: skip
     """The bound.
 
@@ -132,10 +132,18 @@ def least_sum(
         room: boxes that may be looked at.
         paid: whether perturbations cost their squares.
         followed: whether the run that costs least is asked for.
+        part: the runs that the bound is about; ``None`` for all.
+        enough: what the bound need not be above, where it is about a part.
+
+    Returns:
+        The bound; infinite where the part has no runs.
     """
-    low, high = reached(steps, phi, start)
+    low, high = tube(steps, phi, start, part)
+    if (low > high).any():
+        return Sum(np.inf, 0)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return Sum(-np.inf, 0)
+    before = _before(steps, price, low, high)
     if not paid:
         steps = [replace(step, pair=pair_of(step, phi)) for step in steps]
     stages = [(Stage if paid else Span)(step, phi, low[t], high[t]) for t, step in enumerate(steps)]
@@ -143,9 +151,11 @@ def least_sum(
     lines = Lines(np.array([low[-1], high[-1]]), np.zeros(1), np.zeros(1))
     for t in range(len(steps) - 1, -1, -1):
         lines = _counted(lines, price) if steps[t].ends else lines
+        wall = enough - float(before[t])
+        lines = lines if part is None else replace(lines, beyond=wall)  # infinite: no run of the part goes there
         after.insert(0, lines)
         own = cells(low[t], high[t], paths[:, t], near[:, t], fine)
-        lines, seen = _earlier(stages[t], lines, own, scale, room - boxes)
+        lines, seen = _earlier(stages[t], lines, own, scale, room - boxes, wall)
         boxes += seen
         if boxes > room or not (np.isfinite(lines.left).all() and np.isfinite(lines.right).all()):
             return Sum(-np.inf, boxes)
@@ -155,14 +165,23 @@ def least_sum(
     return Sum(value, boxes, *_followed(stages, start, after, _SMALL * scale))
 
 
+def _before(steps: list[ScalarStep], price: float, low: Array, high: Array) -> Array:
+    """``(K,)`` the least that states count up to the one before each step, nearly."""
+    counted = [min(price * a, price * b) for a, b in zip(low[1:], high[1:])]
+    return np.concatenate([[0.0], np.cumsum([c if step.ends else 0.0 for c, step in zip(counted, steps)])[:-1]])
+
+
 def _counted(lines: Lines, price: float) -> Lines:
     """The same and what a state counts."""
     ends = [(lines.left, price * lines.knots[:-1]), (lines.right, price * lines.knots[1:])]
-    return Lines(lines.knots, *(v + own - 4 * EPS * (np.abs(v) + np.abs(own)) - TINY for v, own in ends))
+    left, right = (v + own - 4 * EPS * (np.abs(v) + np.abs(own)) - TINY for v, own in ends)
+    return Lines(lines.knots, left, right)
 
 
-def _earlier(stage: Stage | Span, lines: Lines, knots: Array, scale: float, room: float) -> tuple[Lines, int]:
-    """The lower bound one step earlier, where cells are cut that lose much, and boxes looked at."""
+def _earlier(
+    stage: Stage | Span, lines: Lines, knots: Array, scale: float, room: float, wall: float
+) -> tuple[Lines, int]:  # fmt: skip
+    """The lower bound one step earlier, where cells are cut that lose much below a wall, and boxes looked at."""
     boxes = 0
     for turn in range(_TURNS):
         if isinstance(stage, Span):
@@ -170,7 +189,7 @@ def _earlier(stage: Stage | Span, lines: Lines, knots: Array, scale: float, room
         else:
             found, (best, _), seen = bellman(stage, lines, knots, _SMALL * scale, room - boxes)
         boxes, wide = boxes + seen, np.diff(knots)
-        lost = best - 0.5 * found.left - 0.5 * found.right
+        lost = np.minimum(best, wall) - 0.5 * found.left - 0.5 * found.right
         bad = (lost > _MUCH * scale) & (wide > 1e-10 * (knots[-1] - knots[0]))
         if not bad.any() or len(knots) > _MOST or turn == _TURNS - 1 or boxes > room:
             break

@@ -187,7 +187,7 @@ def feeds(system: Any) -> bool:
     Example:
         >>> from stability.systems import LureSystem
         >>> flow = LureSystem([[-1.0, 1.0], [0.0, -1.0]], [[0.0], [1.0]], [[1.0, 0.0]])
-        >>> feeds(flow), feeds(flow.midpoint(0.1)), flow.midpoint(0.1).D.any()
+        >>> feeds(flow), feeds(flow.midpoint(0.1)), bool(flow.midpoint(0.1).D.any())
         (False, True, False)
     """
     D = system_balls(system)[3]
