@@ -18,11 +18,10 @@ import numpy as np
 from stability.certificate import Claim, Finding, Verdict
 from stability.claims.flows import flow_contraction
 from stability.claims.narrowing import Narrowed, first_box, narrowed
-from stability.claims.near_run import near_run
+from stability.claims.near_run import near_run, rate_data
 from stability.criteria.multiplier import multiplier_criterion
 from stability.errors import ConfigurationError, StabilityError
 from stability.refute.inputs import input_range
-from stability.rigor.spectrum import spectrum_bracket
 from stability.rules.absorbed import no_tube
 from stability.rules.driven_lmi import slopes_on
 from stability.rules.registry import accepted
@@ -204,22 +203,10 @@ def _open(
 
 def _claim(subject: DrivenSystem | LayerStack, finding: Finding, sets: Narrowed) -> Claim | None:
     """The claim where its rule accepts it."""
-    if not finding.holds or not finding.witness or finding.rate is None or not finding.rate < 1.0:
+    own = rate_data(finding)
+    if own is None:
         return None
-    P = np.ascontiguousarray(finding.witness["P"], dtype=np.float64)
-    bracket = spectrum_bracket(P)
-    if bracket is None:
-        return None
-    p_min, p_max, overshoot = bracket
-    data = {
-        "P": P,
-        "L": np.ascontiguousarray(finding.witness["L"], dtype=np.float64),
-        "rate": float(finding.rate),
-        "overshoot": overshoot,
-        "p_min": p_min,
-        "p_max": p_max,
-        **sets.data,
-    }
+    data = {**own, **sets.data}
     if isinstance(subject, LayerStack):
         return accepted(subject, "stack_driven", {**data, "levels": len(subject.layers)})
     return accepted(subject, "driven_lmi", data)

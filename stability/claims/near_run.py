@@ -162,6 +162,18 @@ def _claim(
         finding = multiplier_criterion(inner, rate=rate, solver="riccati", tol=tol, time_limit=deadline)
     except StabilityError:
         return None
+    own = rate_data(finding)
+    if own is None:
+        return None
+    claim = accepted(subject, "run_lmi", {**data, **own})
+    if claim is None:
+        return None
+    words = f"on sets of width {float(np.mean(sets.high - sets.low)):.3g} on average around a run that draws all others"
+    return claim, Finding("driven", True, finding.margin, words, finding.rate)
+
+
+def rate_data(finding: Finding) -> dict[str, Any] | None:
+    """What a proof says of a rate below one that the multiplier criterion found: its metric and what that costs."""
     if not finding.holds or not finding.witness or finding.rate is None or not finding.rate < 1.0:
         return None
     P = np.ascontiguousarray(finding.witness["P"], dtype=np.float64)
@@ -170,9 +182,4 @@ def _claim(
         return None
     p_min, p_max, overshoot = bracket
     L = np.ascontiguousarray(finding.witness["L"], dtype=np.float64)
-    own = {"P": P, "L": L, "rate": float(finding.rate), "overshoot": overshoot, "p_min": p_min, "p_max": p_max}
-    claim = accepted(subject, "run_lmi", {**data, **own})
-    if claim is None:
-        return None
-    words = f"on sets of width {float(np.mean(sets.high - sets.low)):.3g} on average around a run that draws all others"
-    return claim, Finding("driven", True, finding.margin, words, finding.rate)
+    return {"P": P, "L": L, "rate": float(finding.rate), "overshoot": overshoot, "p_min": p_min, "p_max": p_max}
