@@ -34,6 +34,8 @@ _APART = 3e-6
 """Of the range of states: over which slopes are taken."""
 _GRID, _ZOOMS = 33, 9
 """Values of ``v`` that are tried at once, and how often around the best."""
+_BISECTIONS = 50
+"""Until the ``v`` that leads to an end of a grid is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,8 +294,12 @@ def bellman(
 def policy(stage: Stage, lines: Lines, h: Array) -> tuple[Array, Array]:
     """What a step costs at some states with its best ``v``, nearly, and which that is."""
     (low, high), index = stage.ends, np.arange(len(h))
-    best, where = np.full(len(h), np.inf), np.full(len(h), 0.5 * low + 0.5 * high)
-    away, grid = 0.5 * (high - low), np.linspace(-1.0, 1.0, _GRID)
+    if lines.beyond is None:
+        least, most = np.full(len(h), low), np.full(len(h), high)
+    else:  # the rest costs what is beyond
+        least, most = (_reaching(stage, h, end) for end in (lines.knots[0], lines.knots[-1]))
+    best, where = np.full(len(h), np.inf), 0.5 * least + 0.5 * most
+    away, grid = 0.5 * np.abs(most - least)[:, None], np.linspace(-1.0, 1.0, _GRID)
     for _ in range(_ZOOMS if high > low else 1):
         v = np.clip(where[:, None] + away * grid, low, high)
         met = stage.cost(v) + lines.at(stage.after(h[:, None], v)[2])
@@ -302,6 +308,17 @@ def policy(stage: Stage, lines: Lines, h: Array) -> tuple[Array, Array]:
         best, where = np.where(better, met[index, k], best), np.where(better, v[index, k], where)
         away = away * 3.0 / _GRID
     return best, where
+
+
+def _reaching(stage: Stage, h: Array, state: float) -> Array:
+    """The ``v`` that lead from some states to one, nearly; where none does, an end of their range."""
+    low, high = (np.full(len(h), end) for end in stage.ends)
+    rising = stage.after(h, high)[2] >= stage.after(h, low)[2]
+    for _ in range(_BISECTIONS):
+        v = 0.5 * low + 0.5 * high
+        up = (stage.after(h, v)[2] < state) == rising
+        low, high = np.where(up, v, low), np.where(up, high, v)
+    return 0.5 * low + 0.5 * high
 
 
 def _rises(values: Array, at: Array, wide: Array) -> Array:

@@ -21,6 +21,8 @@ from stability.rules.local_frontier import ENOUGH
 Array = np.ndarray
 _PASSES = 10
 """Passes of dynamic programming for a part."""
+_AGAIN = 3
+"""Passes at one price, each with small cells where the one before has its run."""
 _BRACKETED = 1e-6
 """Prices that are no further apart are not told apart."""
 
@@ -95,8 +97,9 @@ class Parting:
     def _raise(self, leaf: Leaf, aim: float) -> None:
         """The best price of a part, or one that is good enough."""
         end, low, high = self.end, (0.0, np.nan, 0.0), (np.inf, np.nan, 0.0)  # see ``mean.Averaged._priced``
-        for turn in range(_PASSES):
-            if turn and self.over():
+        turn, again, lost = 0, 0, np.inf
+        for _ in range(_PASSES):
+            if turn + again and self.over():
                 break
             price = leaf.price
             found = self.bounded(price, leaf.path, leaf.part, price * end.most + ENOUGH * self.square)
@@ -114,13 +117,17 @@ class Parting:
             if turn == 0:
                 end.descend(self.runs, found.moves.T[:1])
             left = end.sign * float(self.runs.total(*found.moves.T[1:])) - end.most
+            met = float(self.runs.cost(found.moves[:, 0])) + price * left
+            if met >= aim and again < _AGAIN and met - bound < 0.5 * lost:  # what is missing is lost by large cells
+                again, lost = again + 1, met - bound
+                continue
             cheap, dear = leaf.apart
             leaf.apart = (found.moves[:, 0], dear) if left > 0.0 else (cheap, found.moves[:, 0])
             low, high = ((price, left, bound), high) if left > 0.0 else (low, (price, left, bound))
             following = _next(low, high, turn, aim)
             if following is None:
                 break
-            leaf.price = following
+            leaf.price, turn, again, lost = following, turn + 1, 0, np.inf
 
     def _cut(self, leaf: Leaf) -> tuple[int, float] | None:
         """A step, and a state after it; ``None`` where the part is too small for one."""
