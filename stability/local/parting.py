@@ -84,7 +84,7 @@ class Parting:
             least = self.leaves[k]
             if least.bound >= aim or len(self.cuts) >= MOST_CUTS // 2 or self.over():
                 return least.bound
-            cut = self._cut(least)
+            cut = self._cut(least, aim - least.bound)
             if cut is None:
                 return least.bound
             self.cuts.append((k, *cut))
@@ -123,14 +123,14 @@ class Parting:
                 continue
             cheap, dear = leaf.apart
             leaf.apart = (found.moves[:, 0], dear) if left > 0.0 else (cheap, found.moves[:, 0])
-            low, high = ((price, left, bound), high) if left > 0.0 else (low, (price, left, bound))
+            low, high = ((price, left, met), high) if left > 0.0 else (low, (price, left, met))
             following = _next(low, high, turn, aim)
             if following is None:
                 break
             leaf.price, turn, again, lost = following, turn + 1, 0, np.inf
 
-    def _cut(self, leaf: Leaf) -> tuple[int, float] | None:
-        """A step, and a state after it; ``None`` where the part is too small for one."""
+    def _cut(self, leaf: Leaf, missing: float) -> tuple[int, float] | None:
+        """A step, and a state after it, of a part whose bound lacks something; ``None`` where it is too small."""
         (low, high), whole = (tube(self.steps, self.runs.phi, self.runs.start, part) for part in (leaf.part, None))
         most, wide = np.maximum(whole[1] - whole[0], 1e-300), high - low
         cheap, dear = leaf.apart
@@ -140,8 +140,9 @@ class Parting:
         else:
             pinned = self._pinned(0.5 * cheap + 0.5 * dear, leaf.best)
             ends = self.runs.path(cheap), self.runs.path(dear)
-            if (pinned > 0.0).any():
-                lost = np.where(pinned > 0.0, wide[1:] ** 2 / np.maximum(pinned, 1e-300), np.inf)
+            lost = np.where(pinned > 0.0, wide[1:] ** 2 / np.maximum(pinned, 1e-300), np.inf)
+            lost[lost < 4.0 * missing] = np.inf  # so much is missing though the state is known so well
+            if np.isfinite(lost).any():
                 t = int(lost.argmin()) + 1
             else:
                 t = int((np.abs(ends[0] - ends[1]) / most)[1:].argmax()) + 1
@@ -173,7 +174,8 @@ class Parting:
 
 
 def _next(low: tuple[float, float, float], high: tuple[float, float, float], turn: int, aim: float) -> float | None:
-    """A price between two, each with what is left of the sum there and its bound; ``None`` where none reaches ``aim``.
+    """A price between two, each with what a run leaves of the sum and what it costs at the price; ``None`` where no
+    price reaches ``aim``: none has a better bound than what either run costs at it.
 
     Args:
         low: of a run that keeps the class; zeros where none was met.
@@ -186,7 +188,7 @@ def _next(low: tuple[float, float, float], high: tuple[float, float, float], tur
     if not np.isfinite(high[0]) or not low[0]:
         return 3.0 * low[0] if low[0] else high[0] / 3.0
     cross = (high[2] - low[2] + low[1] * low[0] - high[1] * high[0]) / (low[1] - high[1])
-    if low[2] + low[1] * (cross - low[0]) < aim:  # no price has a better bound, as it is concave
+    if low[2] + low[1] * (cross - low[0]) < aim:
         return None
     part = low[1] / (low[1] - high[1]) if turn % 3 else 0.5
     return low[0] + min(max(part, 0.02), 0.98) * (high[0] - low[0])
