@@ -23,6 +23,8 @@ _PASSES = 10
 """Passes of dynamic programming for a part."""
 _AGAIN = 3
 """Passes at one price, each with small cells where the one before has its run."""
+_STEPS = (1.03, 1.2, 2.0, 3.0)
+"""Of prices, in turn, until there is one on either side."""
 _BRACKETED = 1e-6
 """Prices that are no further apart are not told apart."""
 
@@ -186,9 +188,10 @@ def _next(low: tuple[float, float, float], high: tuple[float, float, float], tur
     if high[0] <= low[0] * (1.0 + _BRACKETED):
         return None
     if not np.isfinite(high[0]) or not low[0]:
-        return 3.0 * low[0] if low[0] else high[0] / 3.0
+        far = _STEPS[min(turn, len(_STEPS) - 1)]
+        return far * low[0] if low[0] else high[0] / far
     cross = (high[2] - low[2] + low[1] * low[0] - high[1] * high[0]) / (low[1] - high[1])
     if low[2] + low[1] * (cross - low[0]) < aim:
         return None
-    part = low[1] / (low[1] - high[1]) if turn % 3 else 0.5
+    part = (low[1] / (low[1] - high[1]), (cross - low[0]) / (high[0] - low[0]), 0.5)[turn % 3]
     return low[0] + min(max(part, 0.02), 0.98) * (high[0] - low[0])
