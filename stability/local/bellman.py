@@ -26,6 +26,8 @@ from stability.systems.activations import Activation
 Array = np.ndarray
 _NESTED, _ROUNDS, _NARROW = 6, 44, 1e-13
 """Ranges of ``v`` at first, on either side of the best; how often they are halved; and of all, below which none is."""
+_MANY, _FEW = 4, 400
+"""Pieces of a range, not halves, where there are so few that a round costs as much whatever their number."""
 _FREE = 0.1
 """Of what is lost: the least part that halving a range has to gain."""
 _FLAT = 2_000
@@ -277,8 +279,9 @@ def bellman(
         done.append((cell[~split], value[~split], slope[~split], y[~split]))
         if not split.any():
             break
-        cell, y = np.tile(cell[split], 2), y[split]
-        ends = np.concatenate([ends[0][split], y]), np.concatenate([y, ends[1][split]])
+        pieces = _MANY if split.sum() < _FEW else 2
+        cell = np.tile(cell[split], pieces)
+        ends = _divided(ends[0][split], ends[1][split], pieces)
     cell, value, slope, y = (np.concatenate(part) for part in zip(*done))
     order = np.lexsort((value, cell))
     least = y[order[np.unique(cell[order], return_index=True)[1]]]
@@ -289,6 +292,12 @@ def bellman(
         far = np.minimum(slope * way[cell], slope * np.sign(way[cell]) * wide[cell])
         np.minimum.at(out, cell, value + far - 8 * EPS * size - TINY)
     return Lines(knots, *sides), (best, least), seen
+
+
+def _divided(low: Array, high: Array, count: int) -> tuple[Array, Array]:
+    """The ends of so many pieces of ranges, which meet: first pieces first."""
+    inner = [low + (high - low) * (k / count) for k in range(1, count)]
+    return np.concatenate([low, *inner]), np.concatenate([*inner, high])
 
 
 def policy(stage: Stage, lines: Lines, h: Array) -> tuple[Array, Array]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 _PASSES, _TOTAL, _KEPT, _FINE, _STARTS = 16, 6_000_000, 3, 3, 12
 """Passes of dynamic programming for an end; boxes of all but the last; paths kept; see ``least.cells``; descents."""
-_PARTED, _PART = 30_000_000, 1e-6
+_PARTED, _PART = 100_000_000, 1e-6
 """Boxes of all passes for parts, and what may be missing of the square then."""
 _NEAR, _LITTLE = 1e-7, 1e-3
 """Of a square or a radius: what may be missing; and where prices are known to have a gap, for no other to be tried."""
@@ -150,11 +150,20 @@ class Averaged:
             end.descend(runs, end.starts(runs, rng, _STARTS))
         for end in sorted(ends, key=lambda end: end.nearest):
             self._priced(end, min([most, *(side.nearest**0.5 for side in ends)]))
-        near = min([most, *(end.nearest**0.5 for end in ends)])
+        near, alone = min([most, *(end.nearest**0.5 for end in ends)]), [end.bound for end in ends]
         told = [self._parted(end, near) for end in ends]
+        claim, close = self._stated(ends, told, most)
+        if claim is None and any(told):  # cuts that a checker does not follow
+            for end, bound in zip(ends, alone):
+                end.bound = bound
+            claim, close = self._stated(ends, [None, None], most)
+        return claim, close
+
+    def _stated(self, ends: list[Side], told: list[Parting | None], most: float) -> tuple[Claim | None, bool]:
+        """The claim by the bounds of both ends, and whether no other is better."""
+        question, near = self.question, min([most, *(end.nearest**0.5 for end in ends)])
         radius = min([most, *(max(end.bound, 0.0) ** 0.5 for end in ends)])
-        near = min([most, *(end.nearest**0.5 for end in ends)])
-        data = _proved(ends, told, len(steps))
+        data = _proved(ends, told, len(question.steps(most, False)))
         if question.asked.epsilon is not None:
             claim = question.claim(most, fine=_FINE, **data)
             return claim, claim is not None or near < most
@@ -163,11 +172,21 @@ class Averaged:
 
     def _parted(self, end: Side, near: float) -> Parting | None:
         """The parts of the runs beyond one end, where its best price is not enough, and a better bound then."""
-        aim = near * near * (1.0 - _PART)
-        if end.bound >= aim or self.question.deadline.over:
+        most, found, bound = self.boxes + _PARTED, None, end.bound
+        while end.bound < near * near * (1.0 - _PART) and not self.question.deadline.over:
+            found = self._parting(end, near, most)
+            bound = found.raised(near * near * (1.0 - _PART))
+            if not found.outdated or self.boxes > most:
+                break
+            near, found = end.nearest**0.5, None
+        if found is None or not bound > end.bound:
             return None
+        end.bound = bound
+        return found
+
+    def _parting(self, end: Side, near: float, most: int) -> Parting:
+        """What cuts runs within a radius."""
         steps = self.question.steps(near, False)
-        most = self.boxes + _PARTED
 
         def bounded(price: float, path: Array, part: Part, enough: float) -> Sum:
             found = least_sum(
@@ -177,15 +196,10 @@ class Averaged:
             self.boxes += found.boxes
             return found
 
-        found = Parting(
+        return Parting(
             end, Runs(steps, self.phi, self.start), steps, near * near, bounded,
             lambda: self.question.deadline.over or self.boxes > most,
         )  # fmt: skip
-        bound = found.raised(aim)
-        if not bound > end.bound:
-            return None
-        end.bound = bound
-        return found
 
     def _priced(self, end: Side, near: float) -> None:
         """The best price of one end, where what changes the class beyond a radius does not matter."""

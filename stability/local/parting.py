@@ -16,7 +16,7 @@ from stability.local.parts import MOST_CUTS, Part, tube
 from stability.local.priced import Runs, Side
 from stability.local.scalar import ScalarStep
 from stability.local.sums import Sum
-from stability.rules.local_frontier import ENOUGH
+from stability.rules.local_frontier import ENOUGH, PARTED
 
 Array = np.ndarray
 _PASSES = 10
@@ -25,6 +25,10 @@ _AGAIN = 3
 """Passes at one price, each with small cells where the one before has its run."""
 _STEPS = (1.03, 1.2, 2.0, 3.0)
 """Of prices, in turn, until there is one on either side."""
+_CHECKED = 0.45
+"""Of the boxes that a checker looks at: what the parts of one end may take of them."""
+_OUTDATED = 1e-7
+"""Of the square of a radius: by how much less a run costs that parts are made for anew."""
 _BRACKETED = 1e-6
 """Prices that are no further apart are not told apart."""
 
@@ -38,6 +42,7 @@ class Leaf:
         price: to be tried next.
         path: near which cells are small.
         bound: of what changing the class costs, at ``best``.
+        boxes: that its pass looked at.
         best: the price of the bound.
         kept: the path of the bound.
         apart: coordinates of two runs of the part, a cheap one and a dear one, where both were met.
@@ -47,6 +52,7 @@ class Leaf:
     price: float
     path: Array
     bound: float = -np.inf
+    boxes: int = 0
     best: float = 1.0
     kept: Array | None = None
     apart: tuple[Array | None, Array | None] = (None, None)
@@ -76,15 +82,23 @@ class Parting:
     leaves: list[Leaf] = field(default_factory=list)
     cuts: list[tuple[int, int, float]] = field(default_factory=list)
 
+    @property
+    def outdated(self) -> bool:
+        """Whether a run has been met that is nearer than all of this was for."""
+        return self.end.nearest < self.square * (1.0 - _OUTDATED)
+
     def raised(self, aim: float) -> float:
-        """The least bound over all parts, once it is above ``aim``, or nothing more can be done."""
+        """The least bound over all parts, once it is above ``aim``, or a run is met that is nearer than all of this
+        was for, or nothing more can be done.
+        """
         whole = Part.whole(0 if self.end.sign > 0.0 else 1, len(self.steps))
         self.leaves = [Leaf(whole, self.end.best, self.end.paths[0])]
         self._raise(self.leaves[0], aim)
         while True:
             k = min(range(len(self.leaves)), key=lambda k: self.leaves[k].bound)
             least = self.leaves[k]
-            if least.bound >= aim or len(self.cuts) >= MOST_CUTS // 2 or self.over():
+            many = len(self.cuts) >= MOST_CUTS // 2 or sum(leaf.boxes for leaf in self.leaves) > _CHECKED * PARTED
+            if least.bound >= aim or many or self.over() or self.outdated:
                 return least.bound
             cut = self._cut(least, aim - least.bound)
             if cut is None:
@@ -101,7 +115,7 @@ class Parting:
         end, low, high = self.end, (0.0, np.nan, 0.0), (np.inf, np.nan, 0.0)  # see ``mean.Averaged._priced``
         turn, again, lost = 0, 0, np.inf
         for _ in range(_PASSES):
-            if turn + again and self.over():
+            if turn + again and (self.over() or self.outdated):
                 break
             price = leaf.price
             found = self.bounded(price, leaf.path, leaf.part, price * end.most + ENOUGH * self.square)
@@ -112,14 +126,15 @@ class Parting:
                 break
             bound = found.value - price * end.most
             if bound > leaf.bound:
-                leaf.bound, leaf.best, leaf.kept = bound, price, leaf.path
+                leaf.bound, leaf.boxes, leaf.best, leaf.kept = bound, found.boxes, price, leaf.path
             leaf.path = found.path
             if leaf.bound >= aim:
                 break
-            if turn == 0:
-                end.descend(self.runs, found.moves.T[:1])
             left = end.sign * float(self.runs.total(*found.moves.T[1:])) - end.most
-            met = float(self.runs.cost(found.moves[:, 0])) + price * left
+            cost = float(self.runs.cost(found.moves[:, 0]))
+            if turn == 0 or (left <= 0.0 and cost < end.nearest):
+                end.descend(self.runs, found.moves.T[:1])
+            met = cost + price * left
             if met >= aim and again < _AGAIN and met - bound < 0.5 * lost:  # what is missing is lost by large cells
                 again, lost = again + 1, met - bound
                 continue

@@ -34,6 +34,8 @@ from stability.systems.activations import activation
 Array = np.ndarray
 ROOM, LONGEST, PATHS, FINEST = 8_000_000, 2_000, 8, 32
 """Boxes at which a check gives up, which takes seconds; most steps; most ``paths``, and most ``fine``."""
+PARTED = 20_000_000
+"""Boxes at which it gives up where there are ``cuts``."""
 ENOUGH = 1.001
 """Of the radius' square: what no part need cost more than."""
 
@@ -123,7 +125,7 @@ class LocalFrontier(EitherBall):
     def _by_sums(self, subject: Classifier, boxed: bool) -> str:
         steps, start, boxes = self._steps(subject, self.radius), float(subject.start[0]), 0
         paths, fine = self._searched(steps)
-        told_apart = self._parts(steps, paths)
+        told_apart, room = self._parts(steps, paths), ROOM if self.cuts is None else PARTED
         phi, square = activation(subject.recurrent.activation), self.radius * self.radius * (1.0 + 4 * EPS)
         said = f"steps of more than {WIDEST} features that go to the state are not known"
         require(not boxed or told(steps, phi), said)
@@ -135,11 +137,11 @@ class LocalFrontier(EitherBall):
             for part, side, own, price in told_apart:
                 for sign, most in (end for end in ends or () if (end[0] < 0.0) == (side == 1)):
                     found = least_sum(
-                        steps, phi, start, sign * price, scale, own, fine, ROOM - boxes, paid=not boxed,
+                        steps, phi, start, sign * price, scale, own, fine, room - boxes, paid=not boxed,
                         part=part, enough=price * most + ENOUGH * scale,
                     )  # fmt: skip
                     boxes += found.boxes
-                    require(boxes <= ROOM, f"it takes more than {ROOM} boxes")
+                    require(boxes <= room, f"it takes more than {room} boxes")
                     lost = 4 * EPS * (abs(found.value) + abs(price * most)) + TINY
                     above = found.value > most if boxed else found.value - price * most - lost > square
                     above |= found.value == np.inf  # of a part without runs
