@@ -51,8 +51,9 @@ $(VENV)/.installed-mutants: $(VENV)/.installed-test
 report: $(VENV)/.installed
 	$(BIN)/stability report $(ARGS)
 
+# Each process has tests that stand together (and takes others' at the end): what a module's tests share is made once.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(JOBS) -m slow $(ARGS)
