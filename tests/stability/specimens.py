@@ -273,7 +273,9 @@ def specimens() -> dict[str, Specimen]:
     one = Classifier(latch_of_tanh_map(0.5), [[1.0], [-1.0]], [0.1, 0.0])
     out["ball of inputs of one unit"] = one, largest_balls(one, np.full((1, 2, 1), 0.3), [0])[0]
     same = Classifier(one.recurrent, one.weight, one.bias, "mean")
-    out["ball of inputs of one unit, mean"] = same, largest_balls(same, np.full((1, 2, 1), 0.3), [0])[0]
+    boxed = {"points": np.array([[-7.489, -3.239]]), "prices": np.array([[0.125]]), "bends": np.array([0.479])}
+    boxed |= {"x": np.full((2, 1), 0.3), "label": 0, "norm": "l2", "radius": 8.15}  # the largest is 8.1598
+    out["ball of inputs of one unit, mean"] = same, accepted(same, "local_hessians", boxed)
     out["ball of inputs of one unit, step by step"] = (
         one, largest_balls(one, np.full((1, 2, 1), 0.3), [0], budget="step")[0],
     )  # fmt: skip
