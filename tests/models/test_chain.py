@@ -120,7 +120,7 @@ def test_a_radius_of_such_a_network_is_proved_and_not_crossed(norm):
     torch.manual_seed(3)
     model = Own(nn.RNN, hidden=False).eval()
     x = torch.randn(2, 3, 2)
-    found = local_radius(model, x, model(x).argmax(1), norm=norm, time_limit=5.0)
+    found = local_radius(model, x, model(x).argmax(1), norm=norm, time_limit=2.0)
     assert (found.radius > 0).all()
     assert (found.radius <= found.attack_radius).all()
     subject, rng = classifier(model), np.random.default_rng(0)
