@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from stability.analysis import task_from_arrays
+from stability.analysis.campaign.budgets import BUDGETS
 from stability.analysis.campaign.inputs import data_range, feature_range, part_range
 from stability.certificate import Certificate
 from stability.errors import ConfigurationError, FileFormatError
@@ -20,7 +22,7 @@ from stability.reports.boxes import box_note
 from stability.reports.cli.input_boxes import read_box
 from stability.verify import verify
 
-from ..own_nets import arrays
+from ..own_nets import SMALL, arrays
 
 NETS = """
 import torch
@@ -74,7 +76,8 @@ LOW, HIGH = [-30.0, -40.0, -50.0], [35.0, 45.0, 55.0]
 
 
 @pytest.fixture
-def nets(own_nets: Path) -> Path:
+def nets(own_nets: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(BUDGETS, "quick", replace(SMALL, local_seconds=1.0))  # radii take all the time that is given
     (own_nets / "boxnets.py").write_text(NETS)
     bounded: Any = arrays(lower=np.array(LOW), upper=np.array(HIGH))
     np.savez(own_nets / "bounded.npz", **bounded)
