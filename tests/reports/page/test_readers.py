@@ -112,11 +112,17 @@ def squeezed(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def pages(many: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The text of the printed pages; the reader prefers dark ones."""
+def printed(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A print; the reader prefers dark pages."""
     folder = tmp_path_factory.mktemp("print")
     visit(many / "report.html", folder / "profile", pdf=folder / "page.pdf", scheme="dark")
-    return [page.extract_text() for page in pypdf.PdfReader(folder / "page.pdf").pages]
+    return folder / "page.pdf"
+
+
+@pytest.fixture(scope="module")
+def pages(printed: Path) -> list[str]:
+    """The text of the printed pages."""
+    return [page.extract_text() for page in pypdf.PdfReader(printed).pages]
 
 
 @needs_browser
@@ -156,10 +162,9 @@ def smallest(path: Path) -> dict[float, str]:
 
 
 @needs_browser
-def test_no_letter_of_a_print_is_smaller_than_seven_points(many: Path, tmp_path: Path) -> None:
+def test_no_letter_of_a_print_is_smaller_than_seven_points(many: Path, printed: Path) -> None:
     """Wide tables stand in parts, each with the models' names; one that sticks out has the browser shrink all pages."""
-    visit(many / "report.html", tmp_path / "profile", pdf=tmp_path / "page.pdf")
-    sizes = smallest(tmp_path / "page.pdf")
+    sizes = smallest(printed)
     assert min(sizes) >= 7.0, sizes[min(sizes)]
     text = (many / "report.html").read_text(encoding="utf-8")
     parts = Paper(text).tables
