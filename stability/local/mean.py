@@ -18,7 +18,7 @@ from stability.local.priced import Runs, Side
 from stability.local.ranges import reached
 from stability.local.scalar import ScalarStep
 from stability.local.sums import Sum, least_sum, limits, told
-from stability.rules.local_frontier import ROOM
+from stability.rules.local_frontier import ENOUGH, ROOM
 from stability.systems.activations import Activation, activation
 
 if TYPE_CHECKING:
@@ -172,34 +172,27 @@ class Averaged:
 
     def _parted(self, end: Side, near: float) -> Parting | None:
         """The parts of the runs beyond one end, where its best price is not enough, and a better bound then."""
-        most, found, bound = self.boxes + _PARTED, None, end.bound
-        while end.bound < near * near * (1.0 - _PART) and not self.question.deadline.over:
-            found = self._parting(end, near, most)
-            bound = found.raised(near * near * (1.0 - _PART))
-            if not found.outdated or self.boxes > most:
-                break
-            near, found = end.nearest**0.5, None
-        if found is None or not bound > end.bound:
+        if end.bound >= near * near * (1.0 - _PART) or self.question.deadline.over:
             return None
-        end.bound = bound
-        return found
+        steps, most = self.question.steps(near, False), self.boxes + _PARTED
 
-    def _parting(self, end: Side, near: float, most: int) -> Parting:
-        """What cuts runs within a radius."""
-        steps = self.question.steps(near, False)
-
-        def bounded(price: float, path: Array, part: Part, enough: float) -> Sum:
+        def bounded(price: float, path: Array, part: Part, square: float) -> Sum:
             found = least_sum(
-                steps, self.phi, self.start, end.sign * price, near * near, path[None], _FINE, ROOM,
-                paid=True, followed=True, part=part, enough=enough,
+                steps, self.phi, self.start, end.sign * price, square, path[None], _FINE, ROOM,
+                paid=True, followed=True, part=part, enough=price * end.most + ENOUGH * square,
             )  # fmt: skip
             self.boxes += found.boxes
             return found
 
-        return Parting(
+        found = Parting(
             end, Runs(steps, self.phi, self.start), steps, near * near, bounded,
             lambda: self.question.deadline.over or self.boxes > most,
         )  # fmt: skip
+        bound = found.raised(_PART)
+        if not bound > end.bound:
+            return None
+        end.bound = bound
+        return found
 
     def _priced(self, end: Side, near: float) -> None:
         """The best price of one end, where what changes the class beyond a radius does not matter."""

@@ -16,7 +16,7 @@ from stability.local.parts import MOST_CUTS, Part, tube
 from stability.local.priced import Runs, Side
 from stability.local.scalar import ScalarStep
 from stability.local.sums import Sum
-from stability.rules.local_frontier import ENOUGH, PARTED
+from stability.rules.local_frontier import PARTED
 
 Array = np.ndarray
 _PASSES = 10
@@ -27,8 +27,6 @@ _STEPS = (1.03, 1.2, 2.0, 3.0)
 """Of prices, in turn, until there is one on either side."""
 _CHECKED = 0.45
 """Of the boxes that a checker looks at: what the parts of one end may take of them."""
-_OUTDATED = 1e-7
-"""Of the square of a radius: by how much less a run costs that parts are made for anew."""
 _BRACKETED = 1e-6
 """Prices that are no further apart are not told apart."""
 
@@ -43,6 +41,7 @@ class Leaf:
         path: near which cells are small.
         bound: of what changing the class costs, at ``best``.
         boxes: that its pass looked at.
+        near: of the radius that they were for, the square.
         best: the price of the bound.
         kept: the path of the bound.
         apart: coordinates of two runs of the part, a cheap one and a dear one, where both were met.
@@ -53,6 +52,7 @@ class Leaf:
     path: Array
     bound: float = -np.inf
     boxes: int = 0
+    near: float = np.inf
     best: float = 1.0
     kept: Array | None = None
     apart: tuple[Array | None, Array | None] = (None, None)
@@ -67,7 +67,7 @@ class Parting:
         runs: of the ball.
         steps: of the ball.
         square: of its radius.
-        bounded: a pass of dynamic programming: of a price, a path and a part, down to what is enough.
+        bounded: a pass of dynamic programming: of a price, a path, a part, and the square of what radius is enough.
         over: whether there is no time or room left.
         leaves: the parts.
         cuts: that made them, each a part, a step and a value.
@@ -83,24 +83,30 @@ class Parting:
     cuts: list[tuple[int, int, float]] = field(default_factory=list)
 
     @property
-    def outdated(self) -> bool:
-        """Whether a run has been met that is nearer than all of this was for."""
-        return self.end.nearest < self.square * (1.0 - _OUTDATED)
+    def near(self) -> float:
+        """Of the radius that is asked for, or of that of a nearer run which has been met since: the square."""
+        return min(self.square, self.end.nearest)
 
-    def raised(self, aim: float) -> float:
-        """The least bound over all parts, once it is above ``aim``, or a run is met that is nearer than all of this
-        was for, or nothing more can be done.
-        """
+    def raised(self, missing: float) -> float:
+        """The least bound over all parts, once no more of ``near`` is missing than a share, or no more can be done."""
         whole = Part.whole(0 if self.end.sign > 0.0 else 1, len(self.steps))
         self.leaves = [Leaf(whole, self.end.best, self.end.paths[0])]
-        self._raise(self.leaves[0], aim)
+        self._raise(self.leaves[0], missing)
         while True:
             k = min(range(len(self.leaves)), key=lambda k: self.leaves[k].bound)
-            least = self.leaves[k]
+            least, lacking = self.leaves[k], (1.0 - missing) * self.near - self.leaves[k].bound
             many = len(self.cuts) >= MOST_CUTS // 2 or sum(leaf.boxes for leaf in self.leaves) > _CHECKED * PARTED
-            if least.bound >= aim or many or self.over() or self.outdated:
+            if many or self.over():
                 return least.bound
-            cut = self._cut(least, aim - least.bound)
+            if lacking <= 0.0:
+                old = [leaf for leaf in self.leaves if leaf.near > self.near]
+                for leaf in old:  # a checker knows the last radius alone, and has larger cells where less counts
+                    leaf.price, leaf.path, leaf.bound = leaf.best, leaf.path if leaf.kept is None else leaf.kept, -np.inf
+                    self._raise(leaf, missing)
+                if not old:
+                    return least.bound
+                continue
+            cut = self._cut(least, lacking)
             if cut is None:
                 return least.bound
             self.cuts.append((k, *cut))
@@ -108,17 +114,17 @@ class Parting:
             self.leaves[k], more = (Leaf(part, least.best, path) for part in least.part.cut(*cut))
             self.leaves.append(more)
             for leaf in (self.leaves[k], more):
-                self._raise(leaf, aim)
+                self._raise(leaf, missing)
 
-    def _raise(self, leaf: Leaf, aim: float) -> None:
+    def _raise(self, leaf: Leaf, missing: float) -> None:
         """The best price of a part, or one that is good enough."""
         end, low, high = self.end, (0.0, np.nan, 0.0), (np.inf, np.nan, 0.0)  # see ``mean.Averaged._priced``
         turn, again, lost = 0, 0, np.inf
         for _ in range(_PASSES):
-            if turn + again and (self.over() or self.outdated):
+            if turn + again and self.over():
                 break
-            price = leaf.price
-            found = self.bounded(price, leaf.path, leaf.part, price * end.most + ENOUGH * self.square)
+            price, leaf.near = leaf.price, self.near
+            found = self.bounded(price, leaf.path, leaf.part, leaf.near)
             if found.value == np.inf:
                 leaf.bound, leaf.best = np.inf, price
                 break
@@ -128,13 +134,13 @@ class Parting:
             if bound > leaf.bound:
                 leaf.bound, leaf.boxes, leaf.best, leaf.kept = bound, found.boxes, price, leaf.path
             leaf.path = found.path
-            if leaf.bound >= aim:
+            if leaf.bound >= (1.0 - missing) * leaf.near:
                 break
             left = end.sign * float(self.runs.total(*found.moves.T[1:])) - end.most
             cost = float(self.runs.cost(found.moves[:, 0]))
             if turn == 0 or (left <= 0.0 and cost < end.nearest):
                 end.descend(self.runs, found.moves.T[:1])
-            met = cost + price * left
+            met, aim = cost + price * left, (1.0 - missing) * self.near
             if met >= aim and again < _AGAIN and met - bound < 0.5 * lost:  # what is missing is lost by large cells
                 again, lost = again + 1, met - bound
                 continue
