@@ -2,6 +2,7 @@
 
     python -m benchmarks.single                # all families
     python -m benchmarks.single --samples 9    # networks of each
+    python -m benchmarks.single --means 12     # heads on the mean in l2 in total, longer ones: what cuts are for
 
 A row is a family: what the head reads, an activation, a norm and a budget; its networks have 6 steps of two features,
 the input of every other one goes to the state itself, too (of all of those whose inputs are clipped, to just beyond
@@ -127,15 +128,57 @@ def family(reduction: str, name: str, norm: str, budget: str, clipped: bool, cou
     }  # fmt: skip
 
 
+def drawn(steps: int, seed: int) -> tuple[Classifier, np.ndarray]:
+    """A tanh network of one feature whose head reads the mean, and an input."""
+    rng = np.random.default_rng(seed)
+    own = LureSystem([[0.0]], [[1.0]], [[rng.uniform(-1.5, 1.5)]], dt=1.0)
+    cell = DrivenSystem(own, "tanh", rng.normal(size=(1, 1)), 0.5 * rng.normal(size=1))
+    head = rng.normal(size=(3, 1)), 0.3 * rng.normal(size=3)
+    return Classifier(cell, *head, "mean"), rng.normal(size=(steps, 1))
+
+
+def means(steps: int, count: int) -> dict[str, object]:
+    """A row of heads on the mean in l2 in total: how many have cuts in their proof, and are true."""
+    shares, spent, cut = [], [], 0
+    for seed in range(count):
+        net, x = drawn(steps, seed)
+        label, begun = int(net.logits(x).argmax()), time.process_time()
+        (claim,) = largest_balls(net, x[None], [label], norm="l2")
+        if claim is None or claim.proof is None or claim.value is None or claim.value > 100.0:
+            continue
+        seconds, true = time.process_time() - begun, attacked(net, x, label, "l2", "total", claim.value)
+        if claim.value > true * (1.0 + 1e-9):
+            raise SystemExit(f"{steps} steps, {seed}: an attack of {true} within a radius of {claim.value}")
+        shares.append(claim.value / true)
+        cut += "cuts" in claim.proof.data
+        spent.append(seconds)
+        print(steps, seed, shares[-1], "cuts" in claim.proof.data, seconds, file=sys.stderr, flush=True)
+    return {
+        "name": f"mean, tanh, l2, total, {steps} steps of one feature", "networks": len(shares), "with_cuts": cut,
+        "to_1e-6": sum(bool(share >= 1.0 - 1e-6) for share in shares),
+        "share_median": round(float(np.median(shares)), 9), "share_least": round(float(np.min(shares)), 4),
+        "seconds_mean": round(float(np.mean(spent)), 2), "seconds_most": round(float(np.max(spent)), 2),
+        "command": " ".join(["python -m benchmarks.single", *sys.argv[1:]]),
+    }  # fmt: skip
+
+
 def main() -> None:
     """All families."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--samples", type=int, default=6, help="networks of each family")
-    told, rows = parser.parse_args(), []
-    for reduction, ball, name in itertools.product(("last", "mean"), BALLS, NAMES):
-        rows.append(family(reduction, name, *ball, told.samples))
-        print(json.dumps(rows[-1]), flush=True)
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    parser.add_argument("--means", type=int, default=0, help="networks of 4 and of 8 steps, instead of the families")
+    told = parser.parse_args()
+    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+    longer = [row for row in kept if "with_cuts" in row]
+    rows = [row for row in kept if "with_cuts" not in row] if told.means else []
+    if told.means:
+        longer = [means(steps, told.means) for steps in (4, 8)]
+        print(json.dumps(longer), flush=True)
+    else:
+        for reduction, ball, name in itertools.product(("last", "mean"), BALLS, NAMES):
+            rows.append(family(reduction, name, *ball, told.samples))
+            print(json.dumps(rows[-1]), flush=True)
+    RESULTS.write_text(json.dumps([*rows, *longer], indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -101,7 +101,11 @@ class Parting:
             if lacking <= 0.0:
                 old = [leaf for leaf in self.leaves if leaf.near > self.near]
                 for leaf in old:  # a checker knows the last radius alone, and has larger cells where less counts
-                    leaf.price, leaf.path, leaf.bound = leaf.best, leaf.path if leaf.kept is None else leaf.kept, -np.inf
+                    leaf.price, leaf.path, leaf.bound = (
+                        leaf.best,
+                        leaf.path if leaf.kept is None else leaf.kept,
+                        -np.inf,
+                    )
                     self._raise(leaf, missing)
                 if not old:
                     return least.bound

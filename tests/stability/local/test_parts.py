@@ -12,13 +12,13 @@ from stability.local import mean
 from stability.local.bellman import Stage, policy
 from stability.local.below import Lines
 from stability.local.classifier import Classifier
-from stability.local.parting import _next
+from stability.local.parting import Parting, _next
 from stability.local.parts import Part, parts, tube
 from stability.local.priced import Runs
 from stability.local.request import request
 from stability.local.scalar import scalar_steps
 from stability.local.single import single
-from stability.local.sums import least_sum
+from stability.local.sums import Sum, least_sum
 from stability.rules.registry import RULES, accepted, propose
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
@@ -180,6 +180,21 @@ def test_a_nearer_run_that_is_met_on_the_way_is_the_radius(parted, monkeypatch):
 
     monkeypatch.setattr(mean.Averaged, "_priced", missed)
     assert found(net, x).value == pytest.approx(claim.value, rel=1e-6)
+
+
+def test_parts_for_a_larger_radius_are_looked_at_again():
+    net, x = network(3)
+    steps, end, seen = scalar_steps(net, x, 1.5, "l2"), mean.Side(1.0, 0.5, 1.02, paths=[np.zeros(5)]), list[float]()
+
+    def bounded(price: float, path: np.ndarray, part: Part, square: float) -> Sum:
+        seen.append(square)
+        end.nearest = 1.0  # a run that is met in the first pass
+        return Sum(price * end.most + (1.05 if square > 1.0 else 0.9999999), 7, path, np.zeros((4, 3)))
+
+    made = Parting(end, Runs(steps, activation("tanh"), 0.0), steps, 1.02, bounded, lambda: False)
+    assert made.raised(1e-6) == pytest.approx(0.9999999, abs=1e-12)
+    assert seen == [1.02, 1.0]
+    assert [(leaf.near, leaf.boxes) for leaf in made.leaves] == [(1.0, 7)]
 
 
 def test_what_a_checker_does_not_follow_is_claimed_without_cuts(parted, monkeypatch):
