@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stability.local.parts import MOST_CUTS, Part, tube
+from stability.local.parts import MOST_CUTS, Part
 from stability.local.priced import Runs, Side
+from stability.local.ranges import reached
 from stability.local.scalar import ScalarStep
 from stability.local.sums import Sum
 from stability.rules.local_frontier import PARTED
@@ -158,7 +159,7 @@ class Parting:
 
     def _cut(self, leaf: Leaf, missing: float) -> tuple[int, float] | None:
         """A step, and a state after it, of a part whose bound lacks something; ``None`` where it is too small."""
-        (low, high), whole = (tube(self.steps, self.runs.phi, self.runs.start, part) for part in (leaf.part, None))
+        (low, high), whole = (reached(self.steps, self.runs.phi, self.runs.start, w) for w in (leaf.part.ends, None))
         most, wide = np.maximum(whole[1] - whole[0], 1e-300), high - low
         cheap, dear = leaf.apart
         if cheap is None or dear is None:

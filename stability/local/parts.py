@@ -12,14 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stability.local.ranges import greatest
-from stability.local.scalar import ScalarStep
-from stability.systems.activations import Activation
-
 Array = np.ndarray
 MOST_CUTS = 256
-_ROOM = 1e-12
-"""Of the states: by how much both sides of a cut overlap."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +29,11 @@ class Part:
     side: int
     low: Array
     high: Array
+
+    @property
+    def ends(self) -> tuple[Array, Array]:
+        """Both."""
+        return self.low, self.high
 
     @classmethod
     def whole(cls, side: int, steps: int) -> Part:
@@ -71,29 +70,3 @@ def parts(cuts: Array, steps: int) -> list[Part] | None:
         out[int(which)], more = out[int(which)].cut(int(step), float(value))
         out.append(more)
     return out
-
-
-def tube(steps: list[ScalarStep], phi: Activation, start: float, part: Part | None) -> tuple[Array, Array]:
-    """Ends of the states of the runs of a part, or of all, see ``ranges.reached``; a part without runs has none.
-
-    Args:
-        steps: of the ball.
-        phi: the activation.
-        start: the first state.
-        part: ``None`` for all runs.
-
-    Returns:
-        ``(K + 1,)``, ``(K + 1,)``; of a part without runs the first is somewhere above the second.
-    """
-    low, high = np.full(len(steps) + 1, start), np.full(len(steps) + 1, start)
-    for t, step in enumerate(steps):
-        if low[t] > high[t]:
-            low[t + 1 :], high[t + 1 :] = low[t], high[t]
-            break
-        high[t + 1] = greatest(step, phi, low[t], high[t], 1.0)
-        low[t + 1] = -greatest(step, phi, low[t], high[t], -1.0)
-        if part is not None:
-            room = _ROOM * (abs(low[t + 1]) + abs(high[t + 1]) + 1e-300)
-            low[t + 1] = max(low[t + 1], part.low[t + 1] - room)
-            high[t + 1] = min(high[t + 1], part.high[t + 1] + room)
-    return low, high

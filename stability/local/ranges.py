@@ -24,6 +24,8 @@ from stability.rigor.intervals import Interval
 from stability.systems.activations import Activation
 
 Array = np.ndarray
+_ROOM = 1e-12
+"""Of the states: by how much both sides of a cut overlap."""
 
 
 def middle(x: Interval) -> Array:
@@ -37,16 +39,20 @@ def half(x: Interval) -> Array:
     return np.where(x.low == x.high, 0.0, np.maximum(x.high - own, own - x.low) * (1.0 + 4 * EPS))
 
 
-def reached(steps: list[ScalarStep], phi: Activation, start: float) -> tuple[Array, Array]:
+def reached(
+    steps: list[ScalarStep], phi: Activation, start: float, within: tuple[Array, Array] | None = None
+) -> tuple[Array, Array]:
     """Ends of the states after every step, the start included; rounded outwards.
 
     Args:
         steps: see ``stability.local.scalar``.
         phi: the activation.
         start: the first state.
+        within: ``(T + 1,)``, ``(T + 1,)``, ends that the states of the runs in question keep to; ``None`` for all runs.
 
     Returns:
-        ``(T + 1,)``, ``(T + 1,)``; NaN or infinite where numbers overflow.
+        ``(T + 1,)``, ``(T + 1,)``; NaN or infinite where numbers overflow. Where no run keeps to the ends, the first is
+        somewhere above the second.
 
     Example:
         >>> from stability.local.classifier import Classifier
@@ -61,8 +67,15 @@ def reached(steps: list[ScalarStep], phi: Activation, start: float) -> tuple[Arr
     """
     low, high = np.full(len(steps) + 1, start), np.full(len(steps) + 1, start)
     for t, step in enumerate(steps):
+        if within is not None and low[t] > high[t]:
+            low[t + 1 :], high[t + 1 :] = low[t], high[t]
+            break
         high[t + 1] = greatest(step, phi, low[t], high[t], 1.0)
         low[t + 1] = -greatest(step, phi, low[t], high[t], -1.0)
+        if within is not None:
+            room = _ROOM * (abs(low[t + 1]) + abs(high[t + 1]) + 1e-300)
+            low[t + 1] = max(low[t + 1], within[0][t + 1] - room)
+            high[t + 1] = min(high[t + 1], within[1][t + 1] + room)
     return low, high
 
 

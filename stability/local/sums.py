@@ -19,7 +19,8 @@ from stability.local.below import Lines
 from stability.local.classifier import Classifier
 from stability.local.least import cells, kept_states, sizes
 from stability.local.pairs import Pair
-from stability.local.parts import Part, tube
+from stability.local.parts import Part
+from stability.local.ranges import reached
 from stability.local.scalar import WIDEST, ScalarStep, slopes_of
 from stability.local.spans import Span
 from stability.rigor.constants import EPS, TINY
@@ -138,7 +139,7 @@ def least_sum(
     Returns:
         The bound; infinite where the part has no runs.
     """
-    low, high = tube(steps, phi, start, part)
+    low, high = reached(steps, phi, start, None if part is None else part.ends)
     if (low > high).any():
         return Sum(np.inf, 0)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):

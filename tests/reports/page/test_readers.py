@@ -16,6 +16,7 @@ import pytest
 from matplotlib.pyplot import imread
 
 from stability.reports import render
+from stability.reports.page.html import footer
 from stability.reports.page.layout import FEW
 
 from ..browser import BROWSER, visit
@@ -159,6 +160,14 @@ def smallest(path: Path) -> dict[float, str]:
     for page in pypdf.PdfReader(path).pages:
         page.extract_text(visitor_text=see)
     return found
+
+
+@needs_browser
+def test_a_digest_is_printed_letter_by_letter(tmp_path: Path) -> None:
+    digest = "ff1ffl9ffi" * 6 + "abcd"
+    (tmp_path / "page.html").write_text(f"<style>{footer(digest)}</style><p>words", encoding="utf-8")
+    visit(tmp_path / "page.html", tmp_path / "profile", pdf=tmp_path / "page.pdf")
+    assert digest in pypdf.PdfReader(tmp_path / "page.pdf").pages[0].extract_text()
 
 
 @needs_browser

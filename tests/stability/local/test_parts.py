@@ -13,8 +13,9 @@ from stability.local.bellman import Stage, policy
 from stability.local.below import Lines
 from stability.local.classifier import Classifier
 from stability.local.parting import Parting, _next
-from stability.local.parts import Part, parts, tube
+from stability.local.parts import Part, parts
 from stability.local.priced import Runs
+from stability.local.ranges import reached
 from stability.local.request import request
 from stability.local.scalar import scalar_steps
 from stability.local.single import single
@@ -70,7 +71,7 @@ def test_no_run_of_a_part_is_below_its_bound(name, seed):
     v = rng.uniform(-1.5, 1.5, size=(60_000, 3)) * rng.choice([0.02, 0.3, 1.0], size=(60_000, 1))
     m = vars(runs)
     states, total = runs.states(m["S"] * v, m["g"] * v), runs.total(m["S"] * v, m["g"] * v)
-    low, high = tube(steps, phi, 0.0, None)
+    low, high = reached(steps, phi, 0.0)
     for price in (-2.0, 0.7, 3.0):
         value = runs.cost(v) + price * total
         for _ in range(3):
@@ -108,7 +109,7 @@ def nearest(net: Classifier, x: np.ndarray) -> float:
     rng, out = np.random.default_rng(0), np.inf
     steps = scalar_steps(net, x, 10.0, "l2")
     runs = Runs(steps, activation("tanh"), 0.0)
-    for sign, most in mean.limits(net, int(net.logits(x).argmax()), steps, *tube(steps, activation("tanh"), 0.0, None)):
+    for sign, most in mean.limits(net, int(net.logits(x).argmax()), steps, *reached(steps, activation("tanh"), 0.0)):
         end = mean.Side(sign, most)
         end.descend(runs, end.starts(runs, rng, 400))
         out = min(out, end.nearest)
