@@ -152,7 +152,7 @@ def least_sum(
     lines = Lines(np.array([low[-1], high[-1]]), np.zeros(1), np.zeros(1))
     for t in range(len(steps) - 1, -1, -1):
         lines = _counted(lines, price) if steps[t].ends else lines
-        wall = enough - float(before[t])
+        wall = np.inf if part is None else enough - float(before[t])
         lines = lines if part is None else replace(lines, beyond=wall)  # infinite: no run of the part goes there
         after.insert(0, lines)
         own = cells(low[t], high[t], paths[:, t], near[:, t], fine)
