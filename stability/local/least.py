@@ -39,13 +39,13 @@ class Least:
         cost: the bound; minus infinity where numbers overflow or there was too much to do.
         boxes: that were looked at.
         path: ``(K + 1,)`` the states of the run that the bound is about, nearly; with ``followed`` alone.
-        spent: what that run costs; infinite where it does not leave the class.
+        moves: ``(K,)`` its coordinates.
     """
 
     cost: float
     boxes: int
     path: Array | None = None
-    spent: float = np.inf
+    moves: Array | None = None
 
 
 def kept_states(classifier: Classifier, label: int, low: float, high: float) -> tuple[float, float] | None:
@@ -140,9 +140,7 @@ def least_cost(
     cost = float(min(lines.left[0], lines.right[0]))
     if not followed:
         return Least(cost, boxes)
-    path, spent = _path(stages, start, after[1:], _SMALL * radius**2)
-    out = not kept[0] <= path[-1] <= kept[1]
-    return Least(cost, boxes, path, spent if out else np.inf)
+    return Least(cost, boxes, *_path(stages, start, after[1:], _SMALL * radius**2))
 
 
 def _earlier(stage: Stage, lines: Lines, knots: Array, square: float, room: float) -> tuple[Lines, int]:
@@ -181,11 +179,11 @@ def sizes(steps: list[ScalarStep], phi: Activation, start: float, paths: Array) 
     return np.maximum(away, 1e-6 * np.maximum(away.max(axis=1, keepdims=True), 1e-6))
 
 
-def _path(stages: list[Stage], start: float, after: list[Lines], small: float) -> tuple[Array, float]:
-    """The run that follows the least costs, nearly, and what it costs."""
-    out, spent = [start], 0.0
+def _path(stages: list[Stage], start: float, after: list[Lines], small: float) -> tuple[Array, Array]:
+    """The run that follows the least costs, nearly: its states and its coordinates."""
+    out, moves = [start], list[float]()
     for stage, lines in zip(stages, after):
         v = bellman(stage, lines, np.array([out[-1], out[-1]]), small, np.inf)[1][1]
-        spent += float(stage.cost(v)[0])
+        moves.append(float(v[0]))
         out.append(float(stage.after(np.array(out[-1]), v[0])[2]))
-    return np.array(out), spent
+    return np.array(out), np.array(moves)

@@ -1,4 +1,4 @@
-"""Near runs of another class of networks of one state whose head reads the mean, by descents in floating point."""
+"""Near runs of another class of networks of one state, by descents in floating point."""
 
 from __future__ import annotations
 
@@ -20,11 +20,19 @@ _LENGTHS = (1e-3, 0.03, 0.2, 0.5, 0.8, 0.95, 1.0, 1.0001, 1.01, 1.1, 1.5, 3.0, 1
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Runs in floating point, by what is added to the argument, ``y``, and past it, ``q``, at each step."""
+    """Runs in floating point, by what is added to the argument, ``y``, and past it, ``q``, at each step.
+
+    Attributes:
+        steps: of a ball.
+        phi: the activation.
+        start: the first state.
+        last: whether the sum is that of the last state alone.
+    """
 
     steps: list[ScalarStep]
     phi: Activation
     start: float
+    last: bool = False
 
     def __post_init__(self) -> None:
         for name in ("A", "B", "C", "e", "f"):
@@ -36,6 +44,8 @@ class Runs:
             parts = [getattr(step, name) for step in self.steps]
             vars(self)[name] = np.array([float(part[0]) if len(part) else 0.0 for part in parts])
         vars(self)["ends"] = np.array([float(step.ends) for step in self.steps])
+        if self.last:
+            vars(self)["ends"][:-1] = 0.0
 
     def states(self, y: Array, q: Array) -> Array:
         """``(..., K + 1)`` of ``(..., K)``."""
@@ -48,7 +58,7 @@ class Runs:
         return np.stack(out, axis=-1)
 
     def total(self, y: Array, q: Array) -> Array:
-        """``(...)`` the sum of the states after the network's own steps."""
+        """``(...)`` the sum of the states after the network's own steps, or after the last one."""
         return self.states(y, q)[..., 1:] @ vars(self)["ends"]
 
     def path(self, v: Array) -> Array:

@@ -12,8 +12,9 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.errors import ConfigurationError
-from stability.local.least import WIDER, Least, least_cost
+from stability.local.least import WIDER, Least, kept_states, least_cost
 from stability.local.mean import averaged
+from stability.local.priced import Runs, Side
 from stability.local.ranges import reached
 from stability.local.request import Request, one_by_one
 from stability.local.scalar import ScalarStep, scalar_steps, unfit
@@ -28,8 +29,8 @@ _FAR = 1e6
 """Of the input's size: radii are not looked for beyond."""
 _BELOW = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """Of a radius that was found: what is taken off, in turn."""
-_CLOSE, _PASSES, _KEPT = 1e-6, 14, 4
-"""What may be missing where there is no use in another search; passes of dynamic programming, and paths kept."""
+_CLOSE, _PASSES, _KEPT, _STARTS = 1e-6, 14, 4, 12
+"""What may be missing where there is no use in another search; passes of dynamic programming; paths kept; descents."""
 _SHARE = 0.5
 """Of the time; other searches have the rest of it."""
 _TOTAL = 6_000_000
@@ -91,6 +92,22 @@ class Single:
         data |= {} if prices is None else {"prices": prices}
         data |= {} if cuts is None else {"cuts": cuts}
         return accepted(self.asked.classifier, KIND, data)
+
+    def near(self, radius: float) -> tuple[Runs, list[Side], Array]:
+        """Runs of a ball whose class is that of the last state, the ends of it, and the nearest runs beyond these."""
+        net, label, rng = self.asked.classifier, int(self.asked.y[self.k]), np.random.default_rng(0)
+        steps = self.steps(WIDER * radius, False)
+        runs = Runs(steps, activation(net.recurrent.activation), float(net.start[0]), last=True)
+        low, high = (end[-1] for end in reached(steps, runs.phi, runs.start))
+        kept = kept_states(net, label, low, high)
+        if kept is None or not np.isfinite(kept).all():
+            return runs, [], np.zeros((0, len(steps) + 1))
+        ends = [Side(sign, sign * at) for sign, at, far in zip((1.0, -1.0), kept, (low, high)) if at != far]
+        for end in ends:
+            end.descend(runs, end.starts(runs, rng, _STARTS))
+        least = min([end.nearest for end in ends], default=np.inf)
+        paths = [end.paths[0] for end in ends if end.paths and end.nearest <= (1.0 + _ALIKE) * least]
+        return runs, ends, np.array(paths).reshape(-1, len(steps) + 1)
 
     def costs(self, radius: float, paths: Array, fine: int) -> Least:
         """A pass of dynamic programming."""
@@ -198,25 +215,28 @@ def _cheapest(question: Single) -> tuple[Claim | None, bool]:
         most, lower = question.asked.epsilon, min(lower, question.asked.epsilon)
     if not lower > 0.0:
         return None, False
-    upper, radius = np.inf, min(most, lower * np.sqrt(moving) * 1.001)
-    best, kept = (lower * (1.0 - 1e-9), np.zeros((0, len(steps) + 1)), _FINE[0]), np.zeros((0, len(steps) + 1))
-    fine, still, boxes = _FINE[0], 0, 0
+    radius = min(most, lower * np.sqrt(moving) * 1.001)
+    runs, ends, kept = question.near(radius)
+    best, fine = (lower * (1.0 - 1e-9), np.zeros((0, len(steps) + 1)), _FINE[0]), _FINE[0]
+    still, boxes = 0, 0
     for turn in range(_PASSES):
         if turn and (question.deadline.over or boxes > _TOTAL or still > 4):
             break
+        radius = min([radius, *(end.nearest**0.5 for end in ends)])
         found = question.costs(radius, kept[:_KEPT], fine)
         boxes += found.boxes
         own = min(np.sqrt(max(found.cost, 0.0)), radius) if np.isfinite(found.cost) else 0.0
         still = still + 1 if own <= best[0] * (1.0 + 1e-9) else 0
         if own > best[0]:
             best = own, kept[:_KEPT], fine
-        upper = min(upper, np.sqrt(found.spent))
-        wanted = min(upper, most)
-        if best[0] >= wanted * (1.0 - 0.1 * _CLOSE) or found.path is None:
+        if best[0] >= radius * (1.0 - 0.1 * _CLOSE) or found.path is None or found.moves is None:
             break
-        radius = min(max(wanted, best[0]), radius)
-        kept, fine = _added(kept, found.path), _FINE[still > 2]
-    near = best[0] >= min(upper, most) * (1.0 - 0.5 * _CLOSE)
+        kept = _added(kept, found.path)
+        for end in ends:
+            if end.descend(runs, found.moves[None]):
+                kept = _added(kept, end.paths[0])
+        radius, fine = min(radius, max(best[0], *(end.nearest**0.5 for end in ends))), _FINE[still > 2]
+    near = best[0] >= min([most, *(end.nearest**0.5 for end in ends)]) * (1.0 - 0.5 * _CLOSE)
     if question.asked.epsilon is not None:
         claim = question.claim(question.asked.epsilon, best[1], best[2])
         return claim, claim is not None
