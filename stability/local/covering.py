@@ -36,7 +36,7 @@ from stability.rigor.definite import gamma
 from stability.rigor.intervals import Interval
 
 Array = np.ndarray
-_CHUNK, _ENTRIES = 512, 400_000
+_CHUNK, _ENTRIES = 2048, 400_000
 """Boxes at a time, and entries of their Hessians."""
 _LEAST = 1e-11
 """Of the ball's box: boxes are not cut below."""
@@ -97,6 +97,12 @@ class Boxes:
         """Some of them."""
         least, most = self.sides
         return Boxes(self.low[which], self.high[which], (least[which], most[which]))
+
+    def and_(self, more: Boxes) -> Boxes:
+        """These and some others."""
+        ends = ((self.low, more.low), (self.high, more.high), *zip(self.sides, more.sides))
+        low, high, least, most = (np.concatenate(pair) for pair in ends)
+        return Boxes(low, high, (least, most))
 
     def within(self, of: Coordinates) -> Boxes:
         """What of them may lie in the balls."""
@@ -180,6 +186,8 @@ def covered(
     waiting, least = [Boxes(of.low[None], of.high[None], sides)], _LEAST * (of.high - of.low)
     while waiting:
         boxes = waiting.pop()
+        while waiting and len(boxes) < chunk:  # turns of few boxes cost nearly as much as full ones
+            boxes = boxes.and_(waiting.pop())
         if len(boxes) > chunk:
             waiting.append(boxes.some(slice(None, -chunk)))
             boxes = boxes.some(slice(-chunk, None))

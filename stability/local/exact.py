@@ -23,7 +23,7 @@ from stability.solve.deadline import Deadline
 
 Array = np.ndarray
 KIND = "local_hessians"
-_ROOM, _LONG, _NEXT = 20_000, 50_000, 4_000
+_ROOM, _LONG, _NEXT = 150_000, 150_000, 4_000
 """Boxes for one class and the first radius, without a time limit and with one, and for each other radius."""
 _BELOW = (2e-7, 8e-7, 1e-5, 1e-3, 0.03)
 """Of the distance of the nearest boundary: what is taken off, in turn."""

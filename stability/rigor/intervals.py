@@ -82,8 +82,9 @@ class Interval:
         return Interval(-self.high, -self.low)
 
     def __mul__(self, other: Interval) -> Interval:
-        ends = [x * y for x in (self.low, self.high) for y in (other.low, other.high)]
-        return Interval(_down(np.minimum.reduce(ends)), _up(np.maximum.reduce(ends)))
+        a, b, c, d = (x * y for x in (self.low, self.high) for y in (other.low, other.high))
+        least, most = np.minimum(np.minimum(a, b), np.minimum(c, d)), np.maximum(np.maximum(a, b), np.maximum(c, d))
+        return Interval(_down(least), _up(most))
 
     def square(self) -> Interval:
         """``x * x`` with both factors the same."""

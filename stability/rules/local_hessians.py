@@ -25,7 +25,7 @@ from stability.rules.fields import AnyArray, Refused, require
 from stability.rules.local_ball import LARGEST, EitherBall
 from stability.rules.registry import certifies
 
-ROOM, WORK = 60_000, 12e6
+ROOM, WORK = 200_000, 24e6
 """Boxes and work, see ``turn_cost``, for all classes together, at which a check gives up: it takes seconds."""
 
 
