@@ -3,6 +3,8 @@
     python -m benchmarks.single                # all families
     python -m benchmarks.single --samples 9    # networks of each
     python -m benchmarks.single --means 12     # heads on the mean in l2 in total, longer ones: what cuts are for
+    python -m benchmarks.single --long 12      # heads on the last output in l2 in total, 20 and 100 steps
+    python -m benchmarks.single --gated 8      # LSTM and GRU of one unit, three steps of two features or six of one
 
 A row is a family: what the head reads, an activation, a norm and a budget; its networks have 6 steps of two features,
 the input of every other one goes to the state itself, too (of all of those whose inputs are clipped, to just beyond
@@ -23,6 +25,8 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
+from stability.gated.cell import GatedCell
+from stability.gated.equations import GATES
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.systems import DrivenSystem, LureSystem
@@ -33,6 +37,8 @@ NAMES = ("tanh", "sigmoid")
 NORMS = (("linf", "total"), ("l2", "step"), ("l2", "total"))
 BALLS = (*((*ball, False) for ball in NORMS), ("l2", "step", True), ("l2", "total", True))
 Bounds = tuple[float, float] | None
+_LONG_STARTS = 30
+"""Of descents, for each class."""
 
 
 def network(name: str, seed: int, reduction: str = "last", clipped: bool = False) -> tuple[Classifier, np.ndarray]:
@@ -118,23 +124,16 @@ def family(reduction: str, name: str, norm: str, budget: str, clipped: bool, cou
             )
         if np.isfinite(true) and true < 100.0:
             shares.append(radius / true)
-    exact = sum(bool(share >= 1.0 - 1e-6) for share in shares)
-    return {
-        "name": f"{reduction}, {name}, {norm}, {budget}" + ", clipped" * clipped,
-        "networks": len(shares), "to_1e-6": exact,
-        "share_median": round(float(np.median(shares)), 9), "share_least": round(float(np.min(shares)), 4),
-        "seconds_mean": round(float(np.mean(spent)), 2), "seconds_most": round(float(np.max(spent)), 2),
-        "command": " ".join(["python -m benchmarks.single", *sys.argv[1:]]),
-    }  # fmt: skip
+    return _row(f"{reduction}, {name}, {norm}, {budget}" + ", clipped" * clipped, shares, spent)
 
 
-def drawn(steps: int, seed: int) -> tuple[Classifier, np.ndarray]:
-    """A tanh network of one feature whose head reads the mean, and an input."""
+def drawn(steps: int, seed: int, reduction: str = "mean") -> tuple[Classifier, np.ndarray]:
+    """A tanh network of one feature, and an input."""
     rng = np.random.default_rng(seed)
     own = LureSystem([[0.0]], [[1.0]], [[rng.uniform(-1.5, 1.5)]], dt=1.0)
     cell = DrivenSystem(own, "tanh", rng.normal(size=(1, 1)), 0.5 * rng.normal(size=1))
     head = rng.normal(size=(3, 1)), 0.3 * rng.normal(size=3)
-    return Classifier(cell, *head, "mean"), rng.normal(size=(steps, 1))
+    return Classifier(cell, *head, reduction), rng.normal(size=(steps, 1))
 
 
 def means(steps: int, count: int) -> dict[str, object]:
@@ -153,9 +152,97 @@ def means(steps: int, count: int) -> dict[str, object]:
         cut += "cuts" in claim.proof.data
         spent.append(seconds)
         print(steps, seed, shares[-1], "cuts" in claim.proof.data, seconds, file=sys.stderr, flush=True)
+    row = _row(f"mean, tanh, l2, total, {steps} steps of one feature", shares, spent)
+    return {**row, "with_cuts": cut}
+
+
+def gated(kind: str, seed: int, reduction: str) -> tuple[Classifier, np.ndarray]:
+    """An LSTM or GRU of one unit, and an input of six numbers."""
+    rng, gates, features = np.random.default_rng(seed), len(GATES[kind]), 1 + seed % 2
+    parts = [rng.uniform(-1.5, 1.5, size) for size in ((gates, features), (gates, 1), gates, gates)]
+    head = rng.uniform(-1.5, 1.5, (3, 1)), rng.uniform(-0.5, 0.5, 3)
+    return Classifier(GatedCell(kind, *parts), *head, reduction), rng.normal(size=(6 // features, features))
+
+
+def of_gates(kind: str, norm: str, budget: str, count: int) -> dict[str, object]:
+    """A row of networks of gates; those of whose class no attack within ten is found are left out."""
+    shares, spent = [], []
+    for seed in range(count):
+        net, x = gated(kind, seed, ("last", "mean")[seed // 2 % 2])
+        label, begun = int(net.logits(x).argmax()), time.process_time()
+        (claim,) = largest_balls(net, x[None], [label], norm=norm, budget=budget)
+        seconds, radius = time.process_time() - begun, 0.0 if claim is None else claim.value or 0.0
+        true = attacked(net, x, label, norm, budget, min(radius, 5.0) or 1.0)
+        if true > 10.0:
+            continue
+        if radius > true * (1.0 + 1e-9):
+            raise SystemExit(f"{kind}, {norm}, {budget}, {seed}: an attack of {true} within a radius of {radius}")
+        shares.append(radius / true)
+        spent.append(seconds)
+        print(kind, norm, budget, seed, shares[-1], seconds, file=sys.stderr, flush=True)
+    return _row(f"gates, {kind}, {norm}, {budget}", shares, spent)
+
+
+def long(steps: int, count: int) -> dict[str, object]:
+    """A row of heads on the last output in l2 in total: the nearest run of another class that descents find."""
+    shares, spent = [], []
+    for seed in range(count):
+        net, x = drawn(steps, seed, "last")
+        label, begun = int(net.logits(x).argmax()), time.process_time()
+        (claim,) = largest_balls(net, x[None], [label], norm="l2")
+        seconds = time.process_time() - begun
+        if claim is None or claim.value is None or claim.value > 100.0:
+            continue
+        near = nearest_run(net, x, label, claim.value)
+        if claim.value > near * (1.0 + 1e-9):
+            raise SystemExit(f"{steps} steps, {seed}: an attack of {near} within a radius of {claim.value}")
+        shares.append(claim.value / near)
+        spent.append(seconds)
+        print(steps, seed, shares[-1], seconds, file=sys.stderr, flush=True)
+    return _row(f"last, tanh, l2, total, {steps} steps of one feature", shares, spent)
+
+
+def nearest_run(net: Classifier, x: np.ndarray, label: int, near: float) -> float:
+    """The least radius at which descents in float64 find another class, with slopes by hand: no part of the search."""
+    (w,), (e,), size = net.recurrent.system.C, net.recurrent.E, len(x)
+    base, best, rng = (x @ e.reshape(-1, 1)).ravel() + net.recurrent.b[0], np.inf, np.random.default_rng(1)
+
+    def run(d: np.ndarray) -> tuple[float, np.ndarray]:
+        h, states = float(net.start[0]), []
+        for t in range(size):
+            h = float(np.tanh(w[0] * h + base[t] + e[0] * d[t]))
+            states.append(h)
+        slope, back = np.zeros(size), 1.0
+        for t in range(size - 1, -1, -1):
+            back *= 1.0 - states[t] ** 2
+            slope[t], back = back * e[0], back * w[0]
+        return h, slope
+
+    def out(d: np.ndarray, other: int) -> float:
+        steep, least = net.weight[other] - net.weight[label], net.bias[other] - net.bias[label]
+        return float(steep[0] * run(d)[0] + least)
+
+    def rise(d: np.ndarray, other: int) -> np.ndarray:
+        return (net.weight[other, 0] - net.weight[label, 0]) * run(d)[1]
+
+    for other in set(range(net.classes)) - {label}:
+        for k in range(_LONG_STARTS):  # moves of all steps, and of the last ones alone
+            d, last = rng.normal(size=size) * 0.1 ** (k % 3), np.arange(size) >= size - 1 - k // 2
+            d = d if k % 5 == 4 else last * (-1.0) ** k * np.exp(0.3 * rng.normal(size=size))
+            d *= near / np.linalg.norm(d)
+            limit = {"type": "ineq", "fun": out, "jac": rise, "args": (other,)}
+            found = minimize(
+                lambda d: (float(d @ d), 2.0 * d), d, jac=True, method="SLSQP", constraints=[limit],
+                options={"maxiter": 300, "ftol": 1e-15},
+            ).x  # fmt: skip
+            if out(found, other) >= -1e-11:
+                best = min(best, float(np.linalg.norm(found)))
+    return best
+
+
+def _row(name: str, shares: list[float], spent: list[float]) -> dict[str, object]:
     return {
-        "name": f"mean, tanh, l2, total, {steps} steps of one feature", "networks": len(shares), "with_cuts": cut,
-        "to_1e-6": sum(bool(share >= 1.0 - 1e-6) for share in shares),
+        "name": name, "networks": len(shares), "to_1e-6": sum(bool(share >= 1.0 - 1e-6) for share in shares),
         "share_median": round(float(np.median(shares)), 9), "share_least": round(float(np.min(shares)), 4),
         "seconds_mean": round(float(np.mean(spent)), 2), "seconds_most": round(float(np.max(spent)), 2),
         "command": " ".join(["python -m benchmarks.single", *sys.argv[1:]]),
@@ -167,18 +254,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--samples", type=int, default=6, help="networks of each family")
     parser.add_argument("--means", type=int, default=0, help="networks of 4 and of 8 steps, instead of the families")
+    parser.add_argument("--long", type=int, default=0, help="networks of 20 and of 100 steps, instead of these")
+    parser.add_argument("--gated", type=int, default=0, help="networks of gates for each ball, instead of these")
     told = parser.parse_args()
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
-    longer = [row for row in kept if "with_cuts" in row]
-    rows = [row for row in kept if "with_cuts" not in row] if told.means else []
+    rows = list[dict[str, object]]()
     if told.means:
-        longer = [means(steps, told.means) for steps in (4, 8)]
-        print(json.dumps(longer), flush=True)
+        rows = [means(steps, told.means) for steps in (4, 8)]
+    elif told.long:
+        rows = [long(steps, told.long) for steps in (20, 100)]
+    elif told.gated:
+        rows = [of_gates(kind, *ball, told.gated) for kind in ("lstm", "gru") for ball in NORMS]
     else:
         for reduction, ball, name in itertools.product(("last", "mean"), BALLS, NAMES):
             rows.append(family(reduction, name, *ball, told.samples))
             print(json.dumps(rows[-1]), flush=True)
-    RESULTS.write_text(json.dumps([*rows, *longer], indent=1) + "\n", encoding="utf-8")
+    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+    new = {row["name"]: row for row in rows}
+    out = [new.pop(row["name"], row) for row in kept]
+    RESULTS.write_text(json.dumps([*out, *new.values()], indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
