@@ -246,7 +246,7 @@ def test_all_classes_of_a_file_share_boxes_and_work(monkeypatch):
     data = dict(claim.proof.data) | {"x": np.zeros((30, 1)), "points": np.zeros((2, 30)), "radius": 2.0}
     data["label"] = int(deep.logits(data["x"]).argmax())
     assert accepted(deep, "local_hessians", data) is None
-    assert sum(spent) <= 12e6 + max(spent)
+    assert sum(spent) <= 24e6 + max(spent)  # twenty seconds of a core
 
 
 def test_long_sequences_of_few_entries_are_refused_before_they_cost_anything(monkeypatch):

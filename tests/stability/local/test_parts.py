@@ -206,6 +206,27 @@ def test_what_a_checker_does_not_follow_is_claimed_without_cuts(parted, monkeypa
     assert 0.9 * claim.value < alone.value < claim.value
 
 
+def test_a_check_gives_up_at_its_own_number_of_boxes_with_cuts_and_without(parted, monkeypatch):
+    net, _, claim = parted
+    rule, monkey = RULES["local_frontier"], monkeypatch.setattr
+    with monkeypatch.context() as patch:
+        patch.setattr(mean.Averaged, "_parted", lambda self, end, near: None)
+        alone = found(net, parted[1])
+    monkey("stability.rules.local_frontier.ROOM", 1000)
+    assert rule(net, claim)[0]
+    assert "more than 1000 boxes" in rule(net, alone)[1]
+    monkey("stability.rules.local_frontier.PARTED", 2000)
+    assert "more than 2000 boxes" in rule(net, claim)[1]
+
+
+def test_what_is_too_much_to_do_is_no_bound():
+    net, x = network(3)
+    steps, none = scalar_steps(net, x, 1.0, "l2"), np.zeros((1, 5))
+    found = least_sum(steps, activation("tanh"), 0.0, 1.0, 1.0, none, 3, 500, paid=True)
+    assert found.value == -np.inf
+    assert found.boxes > 500
+
+
 BENT: dict[str, dict[str, Any]] = {
     "no cuts": {"cuts": lambda v: np.zeros((0, 3)), "prices": lambda v: v[:2], "paths": lambda v: v[:2]},
     "a part that is not there": {"cuts": lambda v: np.column_stack([v[:, 0] + 100, v[:, 1:]])},

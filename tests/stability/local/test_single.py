@@ -10,16 +10,21 @@ import pytest
 
 from benchmarks.kinks import network as pieces
 from benchmarks.kinks import true_radius
+from benchmarks.single import drawn, nearest_run
 from stability.local.balls import largest_balls
 from stability.local.bellman import Stage, bellman
 from stability.local.below import Lines, Table
 from stability.local.classifier import Classifier
 from stability.local.curves import curvature, slopes, values
 from stability.local.least import cells, kept_states, least_cost
+from stability.local.priced import Runs
 from stability.local.ranges import reached
+from stability.local.request import request
 from stability.local.scalar import scalar_steps
+from stability.local.single import single
 from stability.rules import local_frontier
 from stability.rules.registry import RULES, accepted, propose
+from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import ACTIVATIONS, activation
 from tests.stability.local.test_exact import truth
@@ -158,6 +163,29 @@ def test_sequences_of_more_than_thirty_steps_have_the_true_radius(norm):
         assert leaves(net, x, label, claim.value * (1 + 1e-6))
     else:
         assert claim.value == pytest.approx(least(net, x, label), rel=5e-3)
+
+
+@pytest.mark.parametrize(("steps", "seed"), [(30, 4), (30, 10), (60, 7)])
+def test_long_sequences_have_the_radius_of_the_nearest_run_and_are_known_to(steps, seed):
+    """Some of these networks expand: what changes the class is a move of the last few steps."""
+    net, x = drawn(steps, seed, "last")
+    label = int(net.logits(x).argmax())
+    claim, settled = single(request(net, x[None], [label]), 0, "l2", Deadline())
+    assert settled
+    true = nearest_run(net, x, label, claim.value)
+    assert true * (1.0 - 1e-6) <= claim.value <= true * (1.0 + 1e-9)
+
+
+def test_the_sum_of_a_run_is_that_of_its_last_state_where_it_is_asked_for():
+    net, x = drawn(5, 3, "last")
+    steps, v = scalar_steps(net, x, 1.0, "l2"), np.random.default_rng(0).normal(size=(4, 5))
+    last, whole = (Runs(steps, activation("tanh"), 0.0, last=way) for way in (True, False))
+    states = last.path(v)
+    assert np.allclose(last.slope(v)[0], states[:, -1])
+    assert np.allclose(whole.slope(v)[0], states[:, 1:].sum(axis=1))
+    for k in range(5):
+        moved = v + 1e-6 * np.eye(5)[k]
+        assert np.allclose(last.slope(v)[1][:, k], (last.path(moved)[:, -1] - states[:, -1]) / 1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
