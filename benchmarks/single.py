@@ -253,13 +253,14 @@ def main() -> None:
     """All families."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--samples", type=int, default=6, help="networks of each family")
-    parser.add_argument("--means", type=int, default=0, help="networks of 4 and of 8 steps, instead of the families")
+    parser.add_argument("--means", type=int, default=0, help="networks for each of --steps, instead of the families")
+    parser.add_argument("--steps", default="4,8", help="with --means: how many steps, with commas between them")
     parser.add_argument("--long", type=int, default=0, help="networks of 20 and of 100 steps, instead of these")
     parser.add_argument("--gated", type=int, default=0, help="networks of gates for each ball, instead of these")
     told = parser.parse_args()
     rows = list[dict[str, object]]()
     if told.means:
-        rows = [means(steps, told.means) for steps in (4, 8)]
+        rows = [means(int(steps), told.means) for steps in told.steps.split(",")]
     elif told.long:
         rows = [long(steps, told.long) for steps in (20, 100)]
     elif told.gated:

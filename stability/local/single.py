@@ -33,7 +33,7 @@ _CLOSE, _PASSES, _KEPT, _STARTS = 1e-6, 14, 4, 12
 """What may be missing where there is no use in another search; passes of dynamic programming; paths kept; descents."""
 _SHARE = 0.5
 """Of the time; other searches have the rest of it."""
-_TOTAL = 6_000_000
+_TOTAL = 24_000_000
 """Boxes of all passes but the last."""
 _ALIKE = 0.02
 """Of the states: how far paths that count as the same are apart at most."""

@@ -32,7 +32,7 @@ from stability.rules.registry import certifies
 from stability.systems.activations import activation
 
 Array = np.ndarray
-ROOM, LONGEST, PATHS, FINEST = 8_000_000, 2_000, 8, 32
+ROOM, LONGEST, PATHS, FINEST = 16_000_000, 2_000, 8, 32
 """Boxes at which a check gives up, which takes seconds; most steps; most ``paths``, and most ``fine``."""
 PARTED = 20_000_000
 """Boxes at which it gives up where there are ``cuts``."""
