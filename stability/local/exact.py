@@ -23,8 +23,8 @@ from stability.solve.deadline import Deadline
 
 Array = np.ndarray
 KIND = "local_hessians"
-_ROOM, _LONG, _NEXT = 150_000, 150_000, 4_000
-"""Boxes for one class and the first radius, without a time limit and with one, and for each other radius."""
+_ROOM, _NEXT = 150_000, 4_000
+"""Boxes for one class and the first radius, and for each other radius."""
 _BELOW = (2e-7, 8e-7, 1e-5, 1e-3, 0.03)
 """Of the distance of the nearest boundary: what is taken off, in turn."""
 _FAR = 1e6
@@ -72,7 +72,7 @@ class Exact:
         """What proves a radius; a perturbation that breaks it; or neither."""
         asked, of, out = self.asked, self.ball(radius), list[Touch]()
         label, size = int(asked.y[self.k]), len(of.low)
-        room = _NEXT if not first else _ROOM if self.deadline.seconds is None else _LONG
+        room = _ROOM if first else _NEXT
         boxes, work = ROOM, WORK  # what the rule has for all classes
         for other in range(asked.classifier.classes):
             if other == label:

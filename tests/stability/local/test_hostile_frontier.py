@@ -54,4 +54,4 @@ def test_clipping_many_entries_counts_as_the_work_that_it_is():
     found = least_cost(net, steps, label, radius, paths, 32, room)
     assert found.boxes > room
     assert not found.cost > 0.0
-    assert time.process_time() - begun < 3.0  # 40 times the rule's room is 8 million: not a minute, and no gigabytes
+    assert time.process_time() - begun < 3.0  # the rule has 40 times the room: two minutes, and no gigabytes
