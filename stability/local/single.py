@@ -215,9 +215,18 @@ def _cheapest(question: Single) -> tuple[Claim | None, bool]:
         most, lower = question.asked.epsilon, min(lower, question.asked.epsilon)
     if not lower > 0.0:
         return None, False
-    radius = min(most, lower * np.sqrt(moving) * 1.001)
+    best, paths, fine, upper = _passes(question, lower, min(most, lower * np.sqrt(moving) * 1.001))
+    if question.asked.epsilon is not None:
+        claim = question.claim(question.asked.epsilon, paths, fine)
+        return claim, claim is not None
+    claim, close = _below(best, lambda radius: question.claim(radius, paths, fine))
+    return claim, close and best >= min(most, upper) * (1.0 - 0.5 * _CLOSE)
+
+
+def _passes(question: Single, lower: float, radius: float) -> tuple[float, Array, int, float]:
+    """The best bound of radii up to one, what proves it, ``paths`` and ``fine``, and how far the nearest run is."""
     runs, ends, kept = question.near(radius)
-    best, fine = (lower * (1.0 - 1e-9), np.zeros((0, len(steps) + 1)), _FINE[0]), _FINE[0]
+    best, fine = (lower * (1.0 - 1e-9), kept[:0], _FINE[0]), _FINE[0]
     still, boxes = 0, 0
     for turn in range(_PASSES):
         if turn and (question.deadline.over or boxes > _TOTAL or still > 4):
@@ -235,13 +244,9 @@ def _cheapest(question: Single) -> tuple[Claim | None, bool]:
         for end in ends:
             if end.descend(runs, found.moves[None]):
                 kept = _added(kept, end.paths[0])
-        radius, fine = min(radius, max(best[0], *(end.nearest**0.5 for end in ends))), _FINE[still > 2]
-    near = best[0] >= min([most, *(end.nearest**0.5 for end in ends)]) * (1.0 - 0.5 * _CLOSE)
-    if question.asked.epsilon is not None:
-        claim = question.claim(question.asked.epsilon, best[1], best[2])
-        return claim, claim is not None
-    claim, close = _below(best[0], lambda radius: question.claim(radius, best[1], best[2]))
-    return claim, close and near
+        radius, fine = min(radius, max([best[0], *(end.nearest**0.5 for end in ends)])), _FINE[still > 2]
+    upper = min([end.nearest**0.5 for end in ends], default=np.inf)
+    return best[0], best[1], best[2], upper
 
 
 def _added(paths: Array, path: Array) -> Array:

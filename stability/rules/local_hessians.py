@@ -26,7 +26,7 @@ from stability.rules.local_ball import LARGEST, EitherBall
 from stability.rules.registry import certifies
 
 ROOM, WORK = 200_000, 24e6
-"""Boxes and work, see ``turn_cost``, for all classes together, at which a check gives up: it takes some twenty seconds."""
+"""Boxes and work, see ``turn_cost``, for all classes together, at which a check gives up: some twenty seconds."""
 
 
 @certifies("local_hessians", subject=Classifier, claim="local_robustness", value="radius", unfit=uncovered)
