@@ -20,6 +20,8 @@ import itertools
 import json
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +39,7 @@ NAMES = ("tanh", "sigmoid")
 NORMS = (("linf", "total"), ("l2", "step"), ("l2", "total"))
 BALLS = (*((*ball, False) for ball in NORMS), ("l2", "step", True), ("l2", "total", True))
 Bounds = tuple[float, float] | None
+Attack = Callable[[Classifier, np.ndarray, int, float], float]
 _LONG_STARTS = 30
 """Of descents, for each class."""
 
@@ -107,53 +110,83 @@ def attacked(
     return best
 
 
+@dataclass
+class Row:
+    """A row: shares of the attacked radius that are certified, and what that took.
+
+    Attributes:
+        name: of the row.
+        norm: of its balls.
+        budget: of these.
+        most: attacks beyond are none.
+        shares: of the networks of which an attack is found; zero where no radius is certified.
+        spent: seconds.
+        cut: how many proofs have cuts.
+    """
+
+    name: str
+    norm: str
+    budget: str
+    most: float = 100.0
+    shares: list[float] = field(default_factory=list)
+    spent: list[float] = field(default_factory=list)
+    cut: int = 0
+
+    def add(self, seed: int, net: Classifier, x: np.ndarray, attack: Attack, bounds: Bounds = None) -> None:
+        """One network; ``attack`` finds a radius from the network, the input, its class and the certified radius."""
+        label, begun = int(net.logits(x).argmax()), time.process_time()
+        (claim,) = largest_balls(net, x[None], [label], norm=self.norm, budget=self.budget, bounds=bounds)
+        seconds, radius = time.process_time() - begun, 0.0 if claim is None else claim.value or 0.0
+        true = attack(net, x, label, radius)
+        if radius > true * (1.0 + 1e-9):
+            raise SystemExit(f"{self.name}, {seed}: an attack of {true} within a radius of {radius}")
+        if true < self.most:
+            self.shares.append(radius / true)
+            self.spent.append(seconds)
+            self.cut += claim is not None and claim.proof is not None and "cuts" in claim.proof.data
+            print(self.name, seed, self.shares[-1], seconds, file=sys.stderr, flush=True)
+
+    def told(self) -> dict[str, object]:
+        """As it is kept."""
+        shares, spent = self.shares, self.spent
+        return {
+            "name": self.name, "networks": len(shares), "to_1e-6": sum(share >= 1.0 - 1e-6 for share in shares),
+            "share_median": round(float(np.median(shares)), 9), "share_least": round(float(np.min(shares)), 4),
+            "seconds_mean": round(float(np.mean(spent)), 2), "seconds_most": round(float(np.max(spent)), 2),
+            "command": " ".join(["python -m benchmarks.single", *sys.argv[1:]]),
+        } | ({"with_cuts": self.cut} if self.cut else {})  # fmt: skip
+
+
+def descents(norm: str, budget: str, bounds: Bounds = None) -> Attack:
+    """``attacked`` from starts of the size of the certified radius."""
+    return lambda net, x, label, radius: attacked(net, x, label, norm, budget, min(radius, 5.0) or 1.0, bounds)
+
+
 def family(reduction: str, name: str, norm: str, budget: str, clipped: bool, count: int) -> dict[str, object]:
     """A row."""
-    shares, spent = [], []
+    row = Row(f"{reduction}, {name}, {norm}, {budget}" + ", clipped" * clipped, norm, budget)
     for seed in range(count):
         net, x = network(name, seed, reduction, clipped)
         bounds = (float(x.min()) - 0.1, float(x.max()) + 0.2) if clipped else None
-        label, begun = int(net.logits(x).argmax()), time.process_time()
-        (claim,) = largest_balls(net, x[None], [label], norm=norm, budget=budget, bounds=bounds)
-        spent.append(time.process_time() - begun)
-        radius = 0.0 if claim is None or claim.value is None else claim.value
-        true = attacked(net, x, label, norm, budget, min(radius, 2.0) or 1.0, bounds)
-        if radius > true * (1.0 + 1e-9):
-            raise SystemExit(
-                f"{reduction}, {name}, {norm}, {budget}, {seed}: an attack of {true} within a radius of {radius}"
-            )
-        if np.isfinite(true) and true < 100.0:
-            shares.append(radius / true)
-    return _row(f"{reduction}, {name}, {norm}, {budget}" + ", clipped" * clipped, shares, spent)
+        row.add(seed, net, x, descents(norm, budget, bounds), bounds)
+    return row.told()
 
 
-def drawn(steps: int, seed: int, reduction: str = "mean") -> tuple[Classifier, np.ndarray]:
-    """A tanh network of one feature, and an input."""
+def drawn(steps: int, seed: int, reduction: str = "mean", name: str = "tanh") -> tuple[Classifier, np.ndarray]:
+    """A network of one feature, and an input."""
     rng = np.random.default_rng(seed)
-    own = LureSystem([[0.0]], [[1.0]], [[rng.uniform(-1.5, 1.5)]], dt=1.0)
-    cell = DrivenSystem(own, "tanh", rng.normal(size=(1, 1)), 0.5 * rng.normal(size=1))
+    own = LureSystem([[0.0]], [[1.0]], [[rng.uniform(-1.5, 1.5)]], slope=activation(name).slope, dt=1.0)
+    cell = DrivenSystem(own, name, rng.normal(size=(1, 1)), 0.5 * rng.normal(size=1))
     head = rng.normal(size=(3, 1)), 0.3 * rng.normal(size=3)
     return Classifier(cell, *head, reduction), rng.normal(size=(steps, 1))
 
 
 def means(steps: int, count: int) -> dict[str, object]:
     """A row of heads on the mean in l2 in total: how many have cuts in their proof, and are true."""
-    shares, spent, cut = [], [], 0
+    row = Row(f"mean, tanh, l2, total, {steps} steps of one feature", "l2", "total")
     for seed in range(count):
-        net, x = drawn(steps, seed)
-        label, begun = int(net.logits(x).argmax()), time.process_time()
-        (claim,) = largest_balls(net, x[None], [label], norm="l2")
-        if claim is None or claim.proof is None or claim.value is None or claim.value > 100.0:
-            continue
-        seconds, true = time.process_time() - begun, attacked(net, x, label, "l2", "total", claim.value)
-        if claim.value > true * (1.0 + 1e-9):
-            raise SystemExit(f"{steps} steps, {seed}: an attack of {true} within a radius of {claim.value}")
-        shares.append(claim.value / true)
-        cut += "cuts" in claim.proof.data
-        spent.append(seconds)
-        print(steps, seed, shares[-1], "cuts" in claim.proof.data, seconds, file=sys.stderr, flush=True)
-    row = _row(f"mean, tanh, l2, total, {steps} steps of one feature", shares, spent)
-    return {**row, "with_cuts": cut}
+        row.add(seed, *drawn(steps, seed), descents("l2", "total"))
+    return row.told()
 
 
 def gated(kind: str, seed: int, reduction: str) -> tuple[Classifier, np.ndarray]:
@@ -166,46 +199,25 @@ def gated(kind: str, seed: int, reduction: str) -> tuple[Classifier, np.ndarray]
 
 def of_gates(kind: str, norm: str, budget: str, count: int) -> dict[str, object]:
     """A row of networks of gates; those of whose class no attack within ten is found are left out."""
-    shares, spent = [], []
+    row = Row(f"gates, {kind}, {norm}, {budget}", norm, budget, most=10.0)
     for seed in range(count):
-        net, x = gated(kind, seed, ("last", "mean")[seed // 2 % 2])
-        label, begun = int(net.logits(x).argmax()), time.process_time()
-        (claim,) = largest_balls(net, x[None], [label], norm=norm, budget=budget)
-        seconds, radius = time.process_time() - begun, 0.0 if claim is None else claim.value or 0.0
-        true = attacked(net, x, label, norm, budget, min(radius, 5.0) or 1.0)
-        if true > 10.0:
-            continue
-        if radius > true * (1.0 + 1e-9):
-            raise SystemExit(f"{kind}, {norm}, {budget}, {seed}: an attack of {true} within a radius of {radius}")
-        shares.append(radius / true)
-        spent.append(seconds)
-        print(kind, norm, budget, seed, shares[-1], seconds, file=sys.stderr, flush=True)
-    return _row(f"gates, {kind}, {norm}, {budget}", shares, spent)
+        row.add(seed, *gated(kind, seed, ("last", "mean")[seed // 2 % 2]), descents(norm, budget))
+    return row.told()
 
 
 def long(steps: int, count: int) -> dict[str, object]:
     """A row of heads on the last output in l2 in total: the nearest run of another class that descents find."""
-    shares, spent = [], []
+    row = Row(f"last, tanh, l2, total, {steps} steps of one feature", "l2", "total")
     for seed in range(count):
-        net, x = drawn(steps, seed, "last")
-        label, begun = int(net.logits(x).argmax()), time.process_time()
-        (claim,) = largest_balls(net, x[None], [label], norm="l2")
-        seconds = time.process_time() - begun
-        if claim is None or claim.value is None or claim.value > 100.0:
-            continue
-        near = nearest_run(net, x, label, claim.value)
-        if claim.value > near * (1.0 + 1e-9):
-            raise SystemExit(f"{steps} steps, {seed}: an attack of {near} within a radius of {claim.value}")
-        shares.append(claim.value / near)
-        spent.append(seconds)
-        print(steps, seed, shares[-1], seconds, file=sys.stderr, flush=True)
-    return _row(f"last, tanh, l2, total, {steps} steps of one feature", shares, spent)
+        row.add(seed, *drawn(steps, seed, "last"), nearest_run)
+    return row.told()
 
 
 def nearest_run(net: Classifier, x: np.ndarray, label: int, near: float) -> float:
     """The least radius at which descents in float64 find another class, with slopes by hand: no part of the search."""
     (w,), (e,), size = net.recurrent.system.C, net.recurrent.E, len(x)
     base, best, rng = (x @ e.reshape(-1, 1)).ravel() + net.recurrent.b[0], np.inf, np.random.default_rng(1)
+    near = min(near, 100.0) or 1.0
 
     def run(d: np.ndarray) -> tuple[float, np.ndarray]:
         h, states = float(net.start[0]), []
@@ -238,15 +250,6 @@ def nearest_run(net: Classifier, x: np.ndarray, label: int, near: float) -> floa
             if out(found, other) >= -1e-11:
                 best = min(best, float(np.linalg.norm(found)))
     return best
-
-
-def _row(name: str, shares: list[float], spent: list[float]) -> dict[str, object]:
-    return {
-        "name": name, "networks": len(shares), "to_1e-6": sum(bool(share >= 1.0 - 1e-6) for share in shares),
-        "share_median": round(float(np.median(shares)), 9), "share_least": round(float(np.min(shares)), 4),
-        "seconds_mean": round(float(np.mean(spent)), 2), "seconds_most": round(float(np.max(spent)), 2),
-        "command": " ".join(["python -m benchmarks.single", *sys.argv[1:]]),
-    }  # fmt: skip
 
 
 def main() -> None:

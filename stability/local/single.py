@@ -244,7 +244,7 @@ def _passes(question: Single, lower: float, radius: float) -> tuple[float, Array
         for end in ends:
             if end.descend(runs, found.moves[None]):
                 kept = _added(kept, end.paths[0])
-        radius, fine = min(radius, max([best[0], *(end.nearest**0.5 for end in ends)])), _FINE[still > 2]
+        fine = _FINE[still > 2]
     upper = min([end.nearest**0.5 for end in ends], default=np.inf)
     return best[0], best[1], best[2], upper
 

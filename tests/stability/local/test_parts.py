@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.single import drawn
 from stability.certificate import Claim
 from stability.local import mean
 from stability.local.bellman import Stage, policy
@@ -22,16 +23,11 @@ from stability.local.single import single
 from stability.local.sums import Sum, least_sum
 from stability.rules.registry import RULES, accepted, propose
 from stability.solve.deadline import Deadline
-from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
 
 
 def network(seed: int, steps: int = 4, name: str = "tanh") -> tuple[Classifier, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    own = LureSystem([[0.0]], [[1.0]], [[rng.uniform(-1.5, 1.5)]], slope=activation(name).slope, dt=1.0)
-    cell = DrivenSystem(own, name, rng.normal(size=(1, 1)), 0.5 * rng.normal(size=1))
-    head = rng.normal(size=(3, 1)), 0.3 * rng.normal(size=3)
-    return Classifier(cell, *head, "mean"), rng.normal(size=(steps, 1))
+    return drawn(steps, seed, name=name)
 
 
 def cuts_of(rng: np.random.Generator, count: int, steps: int) -> np.ndarray:
