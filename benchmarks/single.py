@@ -149,12 +149,15 @@ class Row:
     def told(self) -> dict[str, object]:
         """As it is kept."""
         shares, spent = self.shares, self.spent
-        return {
-            "name": self.name, "networks": len(shares), "to_1e-6": sum(share >= 1.0 - 1e-6 for share in shares),
-            "share_median": round(float(np.median(shares)), 9), "share_least": round(float(np.min(shares)), 4),
-            "seconds_mean": round(float(np.mean(spent)), 2), "seconds_most": round(float(np.max(spent)), 2),
-            "command": " ".join(["python -m benchmarks.single", *sys.argv[1:]]),
-        } | ({"with_cuts": self.cut} if self.cut else {})  # fmt: skip
+        out: dict[str, object] = {"name": self.name, "networks": len(shares)}
+        if shares:
+            out |= {
+                "to_1e-6": sum(share >= 1.0 - 1e-6 for share in shares),
+                "share_median": round(float(np.median(shares)), 9), "share_least": round(float(np.min(shares)), 4),
+                "seconds_mean": round(float(np.mean(spent)), 2), "seconds_most": round(float(np.max(spent)), 2),
+            }  # fmt: skip
+        out["command"] = " ".join(["python -m benchmarks.single", *sys.argv[1:]])
+        return out | ({"with_cuts": self.cut} if self.cut else {})
 
 
 def descents(norm: str, budget: str, bounds: Bounds = None) -> Attack:
