@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stability.certificate import Claim
-from stability.local import ellipsoids, planes
+from stability.local import ellipsoids, gates, planes
 from stability.local.classifier import Classifier
 from stability.local.exact import pays, settled
 from stability.local.request import Request, request
@@ -77,7 +77,10 @@ def largest_balls(
 def _proved(asked: Request, norm: str) -> list[Claim | None]:
     """The better ones of the claims about networks of one state, of a few units, and of those that there are of all."""
     claims: list[Claim | None] = [None] * len(asked.y)
-    searches = [search for fits, search in ((covers(asked), found_alone), (pays(asked, norm), settled)) if fits]
+    known = (
+        (covers(asked), found_alone), (gates.covers(asked, norm), gates.all_gates), (pays(asked, norm), settled),
+    )  # fmt: skip
+    searches = [search for fits, search in known if fits]
     for search in searches:
         if len(asked.right):
             found, done, left = search(asked, norm)

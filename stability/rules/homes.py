@@ -20,6 +20,7 @@ _KINDS = {
     "gated_orbits": "gated_orbits gated_unstable",
     "interval": "interval_jacobian interval_lmi",
     "linear": "destabilising_slopes unstable_linear",
+    "local_cells": "local_cells",
     "local_ellipsoids": "local_ellipsoids",
     "local_frontier": "local_frontier",
     "local_hessians": "local_hessians",

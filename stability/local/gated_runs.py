@@ -1,0 +1,153 @@
+"""Runs of an LSTM or GRU of one unit in floating point: the nearest ones that change the class, and good moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import minimize
+
+from stability.gated.cell import GatedCell
+from stability.local.cells import Cells
+from stability.local.moves import Ending, Moves
+
+Array = np.ndarray
+_NUDGE, _NEWTON, _FARTHEST = 1e-6, 6, 3.0
+"""Of differences; steps of Newton's method, and how long these are at most."""
+_GRIDS, _ZOOMS = {0: (1, 1), 1: (33, 9), 2: (13, 5), 3: (7, 3), 4: (5, 3)}, 7
+"""Points along each coordinate, at first and later, by how many there are; and how often a grid is made smaller."""
+
+
+@dataclass(frozen=True, eq=False)
+class GatedRuns:
+    """Runs of a sequence.
+
+    Attributes:
+        steps: with the boxes of their moves.
+        start: ``(d,)``.
+    """
+
+    steps: list[Moves]
+    start: Array
+
+    @cached_property
+    def cells(self) -> list[GatedCell]:
+        """One for each step, which reads its moves."""
+        units = [step.unit for step in self.steps]
+        middles = [(0.5 * (u.E.low + u.E.high), 0.5 * (u.e.low + u.e.high)) for u in units]
+        return [replace(u.cell, w_ih=E, b_ih=e, input_low=None, input_high=None) for u, (E, e) in zip(units, middles)]
+
+    @cached_property
+    def parts(self) -> list[slice]:
+        """Where the moves of each step are among those of all."""
+        ends = np.cumsum([len(step.low) for step in self.steps])
+        return [slice(int(end) - len(step.low), int(end)) for end, step in zip(ends, self.steps)]
+
+    def after(self, t: int, s: Array, v: Array) -> Array:
+        """The next states ``(N, d)`` of ``(N, d)`` and moves ``(N, q)``."""
+        return self.cells[t].advance(s, v)
+
+    def last(self, y: Array) -> tuple[float, Array]:
+        """The last ``h`` of the moves of all steps, and its slope."""
+        state, met = self.start, list[Array]()
+        for t, part in enumerate(self.parts):
+            met.append(state)
+            state = self.cells[t].advance(state, y[part])
+        slope, worth = np.zeros(len(y)), np.eye(1, len(self.start))[0]
+        for t in range(len(met) - 1, -1, -1):
+            cell, u = self.cells[t], y[self.parts[t]]
+            slope[self.parts[t]] = worth @ cell.input_jacobian(met[t], u)
+            worth = worth @ cell.jacobian(met[t], u)
+        return float(state[0]), slope
+
+    def starts(self, rng: np.random.Generator, size: float, count: int) -> Iterator[Array]:
+        """Moves of about a size: of all steps, and of the last ones alone."""
+        total = self.parts[-1].stop
+        for k in range(count):
+            y = rng.normal(size=total)
+            if k % 2:
+                y[: total - 1 - rng.integers(total)] = 0.0
+            yield y * size / max(float(np.linalg.norm(y)), 1e-300)
+
+    def nearest(self, end: Ending, start: Array) -> tuple[float, Array]:
+        """The least cost of moves that lead out of an ending's bounds, from a start; infinite where there are none."""
+        low, high = (np.concatenate([getattr(step, e) for step in self.steps]) for e in ("low", "high"))
+        best, where = np.inf, start
+        scale = max(float(np.linalg.norm(start)), 1e-9)
+        for sign, at in end.sides:
+
+            def beyond(y: Array, sign: float = sign, at: float = at) -> float:
+                return sign * (self.last(scale * y)[0] - at)
+
+            def rise(y: Array, sign: float = sign) -> Array:
+                return sign * scale * self.last(scale * y)[1]
+
+            found = minimize(
+                lambda y: (float(y @ y), 2.0 * y), start / scale, jac=True, method="SLSQP",
+                constraints=[{"type": "ineq", "fun": beyond, "jac": rise}],
+                bounds=list(zip(low / scale, high / scale)), options={"maxiter": 200, "ftol": 1e-16},
+            )  # fmt: skip
+            y = scale * np.clip(np.nan_to_num(found.x), low / scale, high / scale)
+            if sign * (self.last(y)[0] - at) >= -1e-13 and float(y @ y) < best:
+                best, where = float(y @ y), y
+        return best, where
+
+    def costs(self, t: int, after: Cells | Ending, s: Array, v: Array, near: bool) -> tuple[Array, Array]:
+        """What moves cost with what follows, by its lower bounds, and these moves.
+
+        Args:
+            t: the step.
+            after: what follows.
+            s: ``(N, d)``.
+            v: ``(N, q)``.
+            near: whether moves of the last step are changed until they lead just out of the class.
+        """
+        cost = (v * v).sum(axis=1)
+        if isinstance(after, Cells):
+            return cost + after.bound(self.after(t, s, v))[0], v
+        last = self.after(t, s, v)[:, 0]
+        cost, out = np.where((last > after.high) | (last < after.low), cost, np.inf), v.copy()
+        for sign, at in after.sides if near and v.shape[1] else ():
+            w = self._led(t, s, v, at + sign * 1e-12)
+            beyond = sign * (self.after(t, s, w)[:, 0] - at) > 0.0
+            better = beyond & ((w * w).sum(axis=1) < cost)
+            cost, out = np.where(better, (w * w).sum(axis=1), cost), np.where(better[:, None], w, out)
+        return cost, out
+
+    def _led(self, t: int, s: Array, v: Array, goal: float) -> Array:
+        """Moves changed by Newton's method until ``h`` is a number, and they are short."""
+        step, count = self.steps[t], v.shape[1]
+        for _ in range(_NEWTON):
+            at = self.after(t, s, v)[:, 0]
+            near = [self.after(t, s, v + _NUDGE * unit)[:, 0] for unit in np.eye(count)]
+            slope = (np.stack(near, axis=1) - at[:, None]) / _NUDGE
+            size = np.maximum((slope * slope).sum(axis=1), 1e-12)
+            onto = ((slope * v).sum(axis=1) - (at - goal)) / size
+            new = onto[:, None] * slope
+            v = np.clip(v + np.clip(new - v, -_FARTHEST, _FARTHEST), step.low, step.high)
+        return v
+
+    def guess(self, t: int, after: Cells | Ending, s: Array) -> tuple[Array, Array]:
+        """Good moves ``(N, q)`` for states ``(N, d)``, and their costs with what follows."""
+        step, count = self.steps[t], len(self.steps[t].low)
+        first, later = _GRIDS[min(count, 4)]
+        at, best = np.zeros((len(s), count)), np.full(len(s), np.inf)
+        half, middle = 0.5 * (step.high - step.low), 0.5 * (step.high + step.low)
+        for turn in range(_ZOOMS if count else 1):
+            each = later if turn else first
+            side = [np.linspace(-1.0, 1.0, each)] * count
+            grid = np.stack(np.meshgrid(*side, indexing="ij"), axis=-1).reshape(-1, count) if count else at[:1]
+            v = np.clip((at if turn else middle)[..., None, :] + grid * half, step.low, step.high)
+            v = np.broadcast_to(v, (len(s), len(grid), count)).reshape(-1, count)
+            cost, v = self.costs(t, after, np.repeat(s, len(grid), axis=0), v, not turn)
+            cost, rows = cost.reshape(len(s), -1), np.arange(len(s))
+            k = cost.argmin(axis=1)
+            better = cost[rows, k] < best
+            at = np.where(better[:, None], v.reshape(len(s), -1, count)[rows, k], at)
+            best = np.minimum(best, cost[rows, k])
+            if isinstance(after, Ending) and turn:
+                break
+            half = 3.0 * half / max(each - 1, 1)
+        return at, best

@@ -1,0 +1,265 @@
+"""Cells of states, cut where runs go that may cost the least, and their planes: the search of rule ``local_cells``.
+
+A pass goes back through the steps. Where a cell loses more than its share of the gap between the bound and the nearest
+run that is known, and a run through it may cost less than that, it is cut. What runs may, is told forwards from the
+boxes of moves that were looked at: a run has the gap to waste, each of its steps wastes what it costs more than the
+plane. So ever fewer cells count, and the gap shrinks to a quarter with each halving of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stability.local.cells import DEEPEST, Cells
+from stability.local.gated_runs import GatedRuns
+from stability.local.moves import Boxes, Ending, least
+from stability.local.togo import BATCH, TURNS, above, split
+
+Array = np.ndarray
+_FIRST = {1: 3, 2: 2}
+"""Halvings of all cells before the first pass, by the number of states."""
+_SHARE, _ROUNDS, _DEEP, _FEW = 0.2, 3, 12, 6
+"""What cells of a run may lose together, of the gap; how often cells are cut in a pass; those few that lose much."""
+_MUCH = 0.3
+"""Of the gap."""
+_GAIN, _MOST, _WRONG = 0.1, 400, 1e-3
+"""What cutting a box of moves has to gain of what it loses; boxes for one cell; of what is lost, a better move."""
+_TRIED = 1000
+"""Boxes for one cell whose plane is proved once more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Planes of cells.
+
+    Attributes:
+        value: ``(n,)``.
+        slope: ``(n, d)``.
+        best: ``(n,)`` costs of moves from the middles.
+        move: ``(n, q)`` these moves.
+        met: the boxes that were looked at last.
+        boxes: that were looked at.
+    """
+
+    value: Array
+    slope: Array
+    best: Array
+    move: Array
+    met: Met
+    boxes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Met:
+    """Boxes of moves.
+
+    Attributes:
+        cell: ``(N,)`` the cells.
+        cost: ``(N,)`` lower bounds, less the plane's slope.
+        low: ``(N, d)`` of the next states.
+        high: ``(N, d)``.
+        floor: ``(N,)`` lower bounds of the moves alone.
+    """
+
+    cell: Array
+    cost: Array
+    low: Array
+    high: Array
+    floor: Array
+
+    def of(self, which: Array, cells: Array | None = None) -> Met:
+        """Some of them; with ``cells`` the cells have these numbers."""
+        own = self.cell if cells is None else cells[self.cell]
+        return Met(own[which], self.cost[which], self.low[which], self.high[which], self.floor[which])
+
+    def __add__(self, other: Met) -> Met:
+        return Met(*(np.concatenate([getattr(m, name) for m in (self, other)]) for name in vars(self)))
+
+
+class Refining:
+    """The cells of a sequence.
+
+    Args:
+        runs: of the sequence.
+        end: what follows the last step.
+        low: ``(T - 1, d)`` boxes of states after each step but the last.
+        high: ``(T - 1, d)``.
+        cap: costs are not told apart beyond.
+    """
+
+    def __init__(self, runs: GatedRuns, end: Ending, low: Array, high: Array, cap: float) -> None:
+        self.runs, self.end, self.cap = runs, end, cap
+        self.cells = [Cells(*ends) for ends in zip(low, high)]
+        for own in self.cells:
+            for _ in range(_FIRST[len(runs.start)]):
+                own.cut(own.leaves)
+        self.best = [np.full(len(own), np.inf) for own in self.cells]
+        self.spare = [np.full(len(own), np.inf) for own in self.cells]
+        self.met: list[Met | None] = [None] * len(runs.steps)
+        self.boxes = 0
+
+    def after(self, t: int) -> Cells | Ending:
+        """What follows step ``t``."""
+        return self.end if t == len(self.cells) else self.cells[t]
+
+    def back(self, gap: float) -> float:
+        """A pass: the bound of the cost at the start.
+
+        It makes planes of ever smaller cells, and so others of the larger ones that these are parts of, which need not
+        be above what they were. Planes that what follows does not prove any more are made anew.
+        """
+        for t in range(len(self.cells), 0, -1):
+            self._refined(t, gap)
+            self.cells[t - 1].lift()
+        start = self.runs.start[None]
+        move, best = self.runs.guess(0, self.after(0), start)
+        found = self._swept(0, start, 0.0 * start, 0.0 * start, move, best, self._small(gap), 10 * _MOST)
+        self.met[0], self.boxes = found.met, self.boxes + found.boxes
+        return float(found.value[0])
+
+    def _small(self, gap: float) -> float:
+        """A cost that does not matter yet."""
+        return min(max(0.05 * _SHARE * gap / len(self.runs.steps), 1e-10 * self.cap), 1e-3 * self.cap)
+
+    def _refined(self, t: int, gap: float) -> None:
+        own, share = self.cells[t - 1], _SHARE * gap / len(self.runs.steps)
+        leaves, few = own.leaves, len(own.low) == 1
+        some = self.spare[t - 1][leaves] >= 0.0
+        rest = leaves[~some]
+        s, half = own.boxes(rest)
+        planes = half + own.around, own.slope[rest], own.value[rest]
+        some[~some] = ~above(self.runs.steps[t], self.after(t), s, *planes, most=_TRIED)[0]
+        cells = leaves[some]
+        for turn in range(_DEEP + 1):
+            if not len(cells):
+                break
+            self._planes(t, cells, gap)
+            lost = np.minimum(self.best[t - 1][cells], self.cap) - own.value[cells]
+            lost = np.minimum(lost, self.spare[t - 1][cells])
+            bad = cells[(lost > (share if turn < _ROUNDS else max(share, _MUCH * gap))) & (own.level[cells] < DEEPEST)]
+            if turn == _DEEP or (turn >= _ROUNDS and not (few and len(bad) <= _FEW)):
+                break
+            before, k = len(own), len(own.corners)
+            own.cut(bad)
+            self.spare[t - 1] = np.concatenate([self.spare[t - 1], np.repeat(self.spare[t - 1][bad], k)])
+            self.best[t - 1] = np.concatenate([self.best[t - 1], np.full(k * len(bad), np.inf)])
+            cells = np.arange(before, len(own))
+
+    def _planes(self, t: int, cells: Array, gap: float) -> None:
+        """New planes of cells."""
+        own = self.cells[t - 1]
+        s, half = own.boxes(cells)
+        found = self.planes(t, s, half + own.around, self._small(gap))
+        own.value[cells], own.slope[cells], self.best[t - 1][cells] = found.value, found.slope, found.best
+        met, old = found.met.of(np.arange(len(found.met.cell)), cells), self.met[t]
+        if old is not None:
+            met = old.of(~np.isin(old.cell, cells) & (own.first[old.cell] < 0)) + met
+        self.met[t], self.boxes = met, self.boxes + found.boxes
+
+    def planes(self, t: int, s: Array, ds: Array, small: float) -> Found:
+        """Planes of cells, their slopes those of good moves from the middles."""
+        move, best = self.runs.guess(t, self.after(t), s)
+        slope = self._slope(t, s, move)
+        slope[~(best < self.cap)] = 0.0
+        found = self._swept(t, s, ds, slope, move, best, small)
+        wrong = best - found.best > _WRONG * np.abs(found.best - found.value) + 1e-9 * self.cap
+        if not wrong.any():
+            return found
+        k = np.flatnonzero(wrong)
+        slope[k] = self._slope(t, s[k], found.move[k])
+        again = self._swept(t, s[k], ds[k], slope[k], found.move[k], found.best[k], small)
+        value, best, move = found.value.copy(), found.best.copy(), found.move.copy()
+        value[k], best[k], move[k] = again.value, again.best, again.move
+        met = found.met.of(~wrong[found.met.cell]) + again.met.of(np.arange(len(again.met.cell)), k)
+        return Found(value, slope, best, move, met, found.boxes + again.boxes)
+
+    def _slope(self, t: int, s: Array, v: Array) -> Array:
+        """How the cost to go changes with the state, where a move is the best one: ``(N, d)``."""
+        runs, after, nudge = self.runs, self.after(t), 1e-7
+        near = runs.after(t, s, v)
+        by_state, by_move = (
+            np.stack([(runs.after(t, s + nudge * a, v + nudge * b) - near) / nudge for a, b in units], axis=2)
+            if len(units) else np.zeros((*s.shape, 0))
+            for units in (
+                [(unit, 0.0) for unit in np.eye(s.shape[1])], [(0.0, unit) for unit in np.eye(v.shape[1])],
+            )
+        )  # fmt: skip
+        if isinstance(after, Cells):
+            return np.einsum("nk,nkj->nj", after.slope[after.bound(near)[1]], by_state)
+        size = np.maximum((by_move[:, 0] ** 2).sum(axis=1), 1e-30)
+        price = np.clip(2.0 * (v * by_move[:, 0]).sum(axis=1) / size, -1e11, 1e11)
+        return -price[:, None] * by_state[:, 0]
+
+    def _swept(
+        self, t: int, s: Array, ds: Array, slope: Array, move: Array, best: Array, small: float, most: int = _MOST
+    ) -> Found:
+        """The values of planes with given slopes."""
+        parts = [
+            self._batch(t, *(a[k : k + BATCH] for a in (s, ds, slope, move, best)), small=small, most=most)
+            for k in range(0, len(s), BATCH)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        met = parts[0].met
+        for k, part in enumerate(parts[1:], 1):
+            met = met + part.met.of(np.arange(len(part.met.cell)), k * BATCH + np.arange(BATCH))
+        joined = (np.concatenate([getattr(p, name) for p in parts]) for name in ("value", "slope", "best", "move"))
+        return Found(*joined, met=met, boxes=sum(p.boxes for p in parts))
+
+    def _batch(
+        self, t: int, s: Array, ds: Array, slope: Array, move: Array, best: Array, small: float, most: int
+    ) -> Found:
+        step, after, n = self.runs.steps[t], self.after(t), len(s)
+        move, best, used, boxes, met = move.copy(), best.copy(), np.zeros(n, dtype=int), 0, list[Met]()
+        value = self.cap - (np.abs(slope) * ds).sum(axis=1)
+        v, dv = step.grid(len(step.low))
+        cell, v, dv = np.repeat(np.arange(n), len(v)), np.tile(v, (n, 1)), np.tile(dv, (n, 1))
+        for turn in range(TURNS + 1):
+            boxes, used = boxes + len(v), used + np.bincount(cell, minlength=n)
+            found = least(step, after, Boxes(s[cell], ds[cell], v, dv, slope[cell]))
+            cost, moved = self.runs.costs(t, after, s[cell], v, True)
+            order = np.lexsort((cost, cell))
+            first = order[np.r_[True, np.diff(cell[order]) != 0]]
+            first = first[cost[first] < best[cell[first]]]
+            best[cell[first]], move[cell[first]] = cost[first], moved[first]
+            need, goal = np.minimum(best - small, value)[cell], np.minimum(best, self.cap)[cell]
+            narrow = np.where(found.turned, np.maximum(found.narrow, cost), found.narrow)
+            gained = np.minimum(narrow, need) - found.cost
+            left = (found.cost < need) & (gained > _GAIN * (goal - found.cost)) & (used[cell] < most)
+            left &= (turn < TURNS) and dv.shape[1] > 0
+            np.minimum.at(value, cell[~left], found.cost[~left])
+            met.append(Met(cell, found.cost, found.low, found.high, found.floor).of(~left))
+            if not left.any():
+                break
+            cell, v, dv = split(cell[left], v[left], dv[left])
+        joined = met[0]
+        for part in met[1:]:
+            joined = joined + part
+        return Found(value, slope, best, move, joined, boxes)
+
+    def followed(self) -> Array:
+        """The moves of the run that the bound is about, nearly."""
+        s, out = self.runs.start[None], list[Array]()
+        for t in range(len(self.runs.steps)):
+            move, _ = self.runs.guess(t, self.after(t), s)
+            out.append(move[0])
+            s = self.runs.after(t, s, move)
+        return np.concatenate(out)
+
+    def forward(self, value: float, gap: float) -> None:
+        """What runs have to spare in each cell: negative where none comes."""
+        cells, spare, base = np.zeros(1, dtype=int), np.array([gap]), np.array([value])
+        for t, own in enumerate(self.cells):
+            met = self.met[t]
+            assert met is not None
+            size = int(max(met.cell.max(), cells.max())) + 1
+            left, plane = np.full(size, -np.inf), np.zeros(size)
+            left[cells], plane[cells] = spare, base
+            most = left[met.cell] + plane[met.cell]
+            on = met.cost <= most
+            spare = most[on] - np.maximum(met.cost, plane[met.cell])[on]
+            self.spare[t] = own.spread(met.low[on], met.high[on], spare, (most - met.floor)[on])
+            cells = np.flatnonzero(self.spare[t] >= 0.0)
+            spare, base = self.spare[t][cells], own.value[cells]
