@@ -152,7 +152,7 @@ class Cells:
         return out
 
     def spread(self, low: Array, high: Array, value: Array, most: Array) -> Array:
-        """Of every cell the largest value ``(N,)`` of boxes that meet it, of cells that are nowhere sure to be above ``most``.
+        """Of every cell the largest value ``(N,)`` of boxes that meet it; cells that are sure to be above ``most`` aside.
 
         Args:
             low: ``(M, d)``.

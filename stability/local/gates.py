@@ -30,7 +30,7 @@ _STARTS, _SIZES, _FAR = 6, (0.1, 1.0, 10.0), 1e3
 """Descents from moves of each of these sizes; of the input's size: radii are not looked for beyond."""
 _PASSES, _TOTAL, _TRIED = 40, 8_000_000, 600_000
 """Passes, and boxes of moves of all of them, where a run is known that changes the class, and where none is."""
-_UNKNOWN = (1.0, 4.0, 16.0, 64.0)
+_UNKNOWN = (1.0, 4.0, 16.0, 64.0, 256.0)
 """Radii that are tried where no run is known."""
 _SHARE = 0.6
 """Of the time; other searches have the rest of it."""
@@ -44,8 +44,8 @@ class Gates:
     k: int
     deadline: Deadline
 
-    def refining(self, reach: float) -> Refining | float:
-        """Cells for moves up to a length; or zero where no state surely has the class, infinity where all have it."""
+    def refining(self, reach: float) -> Refining | None:
+        """Cells for moves up to a length; ``None`` where no state surely has the class."""
         asked, net = self.asked, self.asked.classifier
         steps = gated_moves(net, asked.x[self.k], reach, self.mask, asked.bounds)
         low, high, boxes = net.start, net.start, list[tuple[Array, Array]]()
@@ -56,9 +56,7 @@ class Gates:
             boxes.append((low, high))
         end = ending(net, int(asked.y[self.k]), Interval(*image(steps[-1], low, high)))
         if end is None:
-            return 0.0
-        if not end.sides:
-            return np.inf
+            return None
         ends = (np.array([box[k] for box in boxes]).reshape(-1, len(net.start)) for k in (0, 1))
         return Refining(GatedRuns(steps, net.start), end, *ends, cap=reach * reach)
 
@@ -70,7 +68,7 @@ class Gates:
     def nearest(self, most: float) -> float:
         """The least length of moves that change the class which descents find; infinite where they find none."""
         made, best, rng = self.refining(most), np.inf, np.random.default_rng(0)
-        if isinstance(made, float):
+        if made is None:
             return np.inf
         for size in _SIZES:
             for y in made.runs.starts(rng, min(size, most), _STARTS):
@@ -154,7 +152,7 @@ def _proved(
     """The claim about a radius up to one, and the length of the nearest run."""
     reach = _WIDER * radius
     made = question.refining(reach)
-    if isinstance(made, float):
+    if made is None:
         return None, near
     value, upper = question.passes(made, near * near, radius, room)
     if not value > 0.0 or (asked is not None and value <= asked * asked):
