@@ -152,13 +152,13 @@ class Cells:
         return out
 
     def spread(self, low: Array, high: Array, value: Array, most: Array) -> Array:
-        """Of every cell the largest value ``(N,)`` of boxes that meet it; cells that are sure to be above ``most`` aside.
+        """Of every cell the largest value ``(N,)`` of the boxes that meet it and are not sure to be below its least.
 
         Args:
             low: ``(M, d)``.
             high: ``(M, d)``.
             value: ``(M,)``.
-            most: ``(M,)``.
+            most: ``(M,)``: of cells whose least value is above, a box does not count.
         """
         out, rows, cells = np.full(len(self), -np.inf), np.arange(len(low)), np.zeros(len(low), dtype=int)
         low, high = np.maximum(low, self.low), np.minimum(high, self.high)

@@ -20,11 +20,11 @@ from stability.local.togo import BATCH, TURNS, above, split
 Array = np.ndarray
 _FIRST = {1: 3, 2: 2}
 """Halvings of all cells before the first pass, by the number of states."""
-_SHARE, _ROUNDS, _DEEP, _FEW = 0.2, 3, 12, 6
+_SHARE, _ROUNDS, _DEEP, _FEW = 0.4, 3, 12, 6
 """What cells of a run may lose together, of the gap; how often cells are cut in a pass; those few that lose much."""
 _MUCH = 0.3
 """Of the gap."""
-_GAIN, _MOST, _WRONG = 0.1, 400, 1e-3
+_GAIN, _MOST, _WRONG = 0.1, 400, 0.03
 """What cutting a box of moves has to gain of what it loses; boxes for one cell; of what is lost, a better move."""
 _TRIED = 1000
 """Boxes for one cell whose plane is proved once more."""

@@ -23,7 +23,7 @@ from stability.rigor.constants import EPS
 from stability.rigor.intervals import Interval, affine
 
 Array = np.ndarray
-PIECES, TURNS, MOST, BATCH = 3, 50, 3000, 2000
+PIECES, TURNS, MOST, BATCH = 4, 50, 3000, 2000
 """Parts of a box of moves that is cut; how often; boxes for one cell; cells at once."""
 
 

@@ -82,8 +82,13 @@ class Interval:
         return Interval(-self.high, -self.low)
 
     def __mul__(self, other: Interval) -> Interval:
-        a, b, c, d = (x * y for x in (self.low, self.high) for y in (other.low, other.high))
-        least, most = np.minimum(np.minimum(a, b), np.minimum(c, d)), np.maximum(np.maximum(a, b), np.maximum(c, d))
+        if other.low is other.high:
+            self, other = other, self
+        a, b = self.low * other.low, self.low * other.high
+        least, most = np.minimum(a, b), np.maximum(a, b)
+        if self.low is not self.high:
+            c, d = self.high * other.low, self.high * other.high
+            least, most = np.minimum(least, np.minimum(c, d)), np.maximum(most, np.maximum(c, d))
         return Interval(_down(least), _up(most))
 
     def square(self) -> Interval:

@@ -52,6 +52,7 @@ NORM = {"H": np.eye(2, 4), "measure": "l2", "horizon": None}
 REGION = {**LMI, "level": 1.0, "radius": 0.123456, "input_bound": 0.0}
 PAIRS = np.zeros((2, 3))
 CLASSES, MEAN = Classifier(MAP, HALF), Classifier(LayerStack([plain_map(), FREE]), np.ones((3, 2)), reduction="mean")
+GATE = Classifier(GatedCell("gru", np.ones((3, 2)), np.ones((3, 1))), np.ones((3, 1)))
 DECISION = {"radius": 0.123456, "label": 1}
 DRIVEN = {**LMI, "low": -np.ones(2), "high": 0.25 * np.ones(2), "share": 0.0, "room": 0.0, "steps": 60}
 NEAR = {**DRIVEN, "turns": 12, "settling": 23, "waits": 500}
@@ -317,6 +318,13 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], str, float | None]] = {
     ),
     "one decision of one state, step by step": (
         CLASSES, "local_frontier", {**DECISION, "norm": "l2", "budget": "step"}, "local_robustness", 0.123456,
+    ),
+    "one decision of one gated unit": (
+        GATE,
+        "local_cells",
+        {**DECISION, "norm": "l2", "mask": ONE, "bounds": (0.0, 1.0)},
+        "local_robustness",
+        0.123456,
     ),
     "one decision over many steps": (CLASSES, "local_zonotopes", DECISION, "local_robustness", 0.123456),
     "one decision over many steps, clipped": (

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gated_specimens import drawn
 from local_specimens import classifiers, plain, slopes
 
 from stability.certificate import Claim
@@ -23,8 +24,10 @@ from stability.local.build import stages_of
 from stability.local.classifier import Classifier
 from stability.local.exact import settled
 from stability.local.files import NETWORK_FILE, check_sample, sample_file, write_network, write_sample
+from stability.local.gates import gates
 from stability.local.request import request
 from stability.rules.registry import RULES, accepted, propose
+from stability.solve.deadline import Deadline
 from stability.storage.folder import claim as claim_folder
 from stability.systems import DrivenSystem, LureSystem
 from stability.wire import digest_of
@@ -103,6 +106,12 @@ def made(subject: Classifier, x: Array, key: str, **options: Any) -> Specimen | 
             if claim is not None:
                 return Specimen(subject, claim, others)
             continue
+        if key == "cut":  # which others may have done before
+            asked = request(subject, x[None], [label], epsilon=part * nearest, **rest)
+            claim, _ = gates(asked, 0, norm, Deadline.after(5.0))
+            if claim is not None:
+                return Specimen(subject, claim, others)
+            continue
         if key in ("bends", "slopes"):  # which the search takes only where ranges and least costs do not do
             found, _, _ = settled(request(subject, x[None], [label], epsilon=part * nearest, **rest), norm)
             if found[0] is not None and found[0].proof is not None and key in found[0].proof.data:
@@ -139,8 +148,10 @@ def one_unit() -> dict[str, Classifier]:
 @pytest.fixture(scope="module")
 def specimens() -> dict[str, Specimen]:
     rng, kinds = np.random.default_rng(8), {**classifiers(1), **one_unit()}
+    kinds |= {f"one {kind}": drawn(kind, 3, 3, 2)[0] for kind in ("gru", "lstm")}
     mask = np.array([[True, False], [True, True], [False, True]])
     few = np.array([[True, False], [False, False], [True, True]])
+    entries = np.array([[True, False], [True, False], [False, True]])
     told: dict[str, tuple[str, str, dict[str, Any]]] = {  # with the network's name, and a key that its proof has
         "a tube": ("sigmoid", "T", {}),
         "a tube, masked": ("relu", "T", {"mask": mask}),
@@ -174,6 +185,9 @@ def specimens() -> dict[str, Specimen]:
         "sums of a box": ("one sigmoid", "fine", {"norm": "linf", "mask": mask}),
         "ranges": ("one leaky", "norm", {"norm": "linf", "bounds": (-2.0, 2.1)}),
         "ranges of steps": ("one tanh", "norm", {"budget": "step", "mask": mask}),
+        "cells of a gru": ("one gru", "cut", {}),
+        "cells of an lstm, masked": ("one lstm", "cut", {"mask": entries}),
+        "cells, clipped": ("one gru", "cut", {"bounds": (-2.0, 2.1)}),
         "zonotopes": ("tanh", "kept", {"norm": "linf"}),
         "zonotopes of an lstm, masked": ("lstm", "kept", {"norm": "linf", "mask": mask}),
         "zonotopes, clipped": ("sigmoid", "kept", {"norm": "linf", "bounds": (-2.0, 2.5)}),
@@ -193,10 +207,11 @@ def test_every_kind_of_proof_is_forged_and_truth_is_near(specimens):
     kinds = [one.claim.proof.kind for one in specimens.values() if one.claim.proof is not None]
     assert set(kinds) == {
         "local_ellipsoids", "local_planes", "local_pieces", "local_hessians", "local_frontier", "local_zonotopes",
+        "local_cells",
     }  # fmt: skip
     keys = {key for one in specimens.values() for key in one.data}
     assert keys >= {"T", "tau", "others", "prices", "weights", "mask", "tree", "bounds", "budget", "bends", "kept"}
-    assert keys >= {"paths", "fine"}
+    assert keys >= {"paths", "fine", "reach", "low", "high", "cut", "values", "slopes"}
     for name, one in specimens.items():
         label = one.data["label"]
         assert not any(within(one.data, z, int(c)) for z, c in zip(one.others, classes(one))), name
@@ -318,6 +333,7 @@ NAMES = (
     "hessians of steps, clipped", "hessians of kinks", "hessians at kinks", "hessians of a box", "least costs",
     "least costs of kinks, masked", "least costs, clipped",
     "least sums", "least sums of kinks, masked", "least sums, clipped", "sums of a box", "ranges", "ranges of steps",
+    "cells of a gru", "cells of an lstm, masked", "cells, clipped",
     "zonotopes", "zonotopes of an lstm, masked", "zonotopes, clipped",
 )  # fmt: skip
 
@@ -327,6 +343,7 @@ def room(monkeypatch):
     """Enough boxes for every specimen; what is false takes all that there are."""
     monkeypatch.setattr("stability.rules.local_hessians.ROOM", 1500)
     monkeypatch.setattr("stability.rules.local_frontier.ROOM", 300_000)
+    monkeypatch.setattr("stability.rules.local_cells.ROOM", 20_000)
 
 
 @pytest.mark.parametrize("name", NAMES)
