@@ -106,7 +106,8 @@ class Cells:
             own, (middles, half) = self.boxes(cells)[0], self.boxes(parts.ravel())
             off = middles.reshape(*parts.shape, -1) - own[:, None]
             value, slope = self.value[parts], self.slope[parts]
-            mean = 0.25 * slope.mean(axis=1) + 0.75 * (value[..., None] * off).sum(axis=1) / (off * off).sum(axis=1)
+            square = np.maximum((off * off).sum(axis=1), 1e-300)
+            mean = 0.25 * slope.mean(axis=1) + 0.75 * (value[..., None] * off).sum(axis=1) / square
             apart, error = slope - mean[:, None], 16 * EPS * (np.abs(mean)[:, None] * np.abs(off)).sum(axis=2)
             beyond = half.reshape(off.shape) + self.around
             low = _below(value - (mean[:, None] * off).sum(axis=2), apart, beyond) - error - 16 * EPS * np.abs(value)

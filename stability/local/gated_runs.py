@@ -140,12 +140,12 @@ class GatedRuns:
             side = [np.linspace(-1.0, 1.0, each)] * count
             grid = np.stack(np.meshgrid(*side, indexing="ij"), axis=-1).reshape(-1, count) if count else at[:1]
             v = np.clip((at if turn else middle)[..., None, :] + grid * half, step.low, step.high)
-            v = np.broadcast_to(v, (len(s), len(grid), count)).reshape(-1, count)
+            v = np.broadcast_to(v, (len(s), len(grid), count)).reshape(len(s) * len(grid), count)
             cost, v = self.costs(t, after, np.repeat(s, len(grid), axis=0), v, not turn)
             cost, rows = cost.reshape(len(s), -1), np.arange(len(s))
             k = cost.argmin(axis=1)
             better = cost[rows, k] < best
-            at = np.where(better[:, None], v.reshape(len(s), -1, count)[rows, k], at)
+            at = np.where(better[:, None], v.reshape(len(s), len(grid), count)[rows, k], at)
             best = np.minimum(best, cost[rows, k])
             if isinstance(after, Ending) and turn:
                 break

@@ -30,6 +30,8 @@ _STARTS, _SIZES, _FAR = 6, (0.1, 1.0, 10.0), 1e3
 """Descents from moves of each of these sizes; of the input's size: radii are not looked for beyond."""
 _PASSES, _TOTAL, _TRIED = 40, 8_000_000, 600_000
 """Passes, and boxes of moves of all of them, where a run is known that changes the class, and where none is."""
+_STALLED = 0.8
+"""Of a gap, the next one where a pass has stalled."""
 _UNKNOWN = (1.0, 4.0, 16.0, 64.0, 256.0)
 """Radii that are tried where no run is known."""
 _SHARE = 0.6
@@ -88,12 +90,12 @@ class Gates:
 
     def passes(self, made: Refining, upper: float, radius: float, room: int) -> tuple[float, float]:
         """Passes until a radius is proved, or nearly: the bound of the cost, and that of the nearest run met."""
-        gap, value = np.inf, 0.0
+        gap, before, value = np.inf, np.inf, 0.0
         for _ in range(_PASSES):
-            value = made.back(gap)
+            value = made.back(gap, np.isfinite(before) and gap > _STALLED * before)
             upper = min(upper, made.runs.nearest(made.end, made.followed())[0])
             goal = min(upper, radius * radius)
-            gap = goal - value
+            gap, before = goal - value, gap
             if gap <= 2.0 * _ENOUGH * goal or self._over(made, room):
                 break
             made.forward(value, gap)

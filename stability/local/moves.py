@@ -26,6 +26,8 @@ from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval
 
 Array = np.ndarray
+AT_ONCE = 20_000
+"""Boxes, which take 4 KB each."""
 
 
 class After(Protocol):
@@ -58,7 +60,7 @@ class Ending:
         out, size = list[Piece](), np.maximum((slope * slope).sum(axis=1), 1e-30)
         zero, shape = np.zeros(len(low)), low.shape
         for sign, at in self.sides:
-            there = (high[:, 0] >= at) if sign > 0.0 else (low[:, 0] <= at)
+            there = ~(high[:, 0] < at) if sign > 0.0 else ~(low[:, 0] > at)
             b, c = np.zeros(shape), np.zeros(shape)
             b[:, 0] = -sign * np.clip(2.0 * sign * (v * slope).sum(axis=1) / size, 0.0, 1e12)
             c[:, 0] = at
@@ -87,7 +89,7 @@ class Moves:
 
     def grid(self, count: int) -> tuple[Array, Array]:
         """All moves, in boxes: middles and half of the widths, ``(N, q)``."""
-        each = max(1, (9, 5, 3, 3, 1)[min(count, 4)] if count else 1)
+        each = (1, 9, 5, 3, 3)[min(count, 4)]
         half = (self.high - self.low) / (2 * each)
         along = [low + (2 * np.arange(each) + 1) * h for low, h in zip(self.low, half)]
         middles = np.zeros((1, 0))
@@ -113,6 +115,10 @@ class Boxes:
     v: Array
     dv: Array
     slope: Array
+
+    def of(self, which: slice | Array) -> Boxes:
+        """Some of them."""
+        return Boxes(self.s[which], self.ds[which], self.v[which], self.dv[which], self.slope[which])
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +146,13 @@ class Least:
 
 def least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     """Lower bounds over boxes, roundings included."""
+    parts = [_least(step, after, at.of(slice(k, k + AT_ONCE))) for k in range(0, max(len(at.v), 1), AT_ONCE)]
+    if len(parts) == 1:
+        return parts[0]
+    return Least(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])})
+
+
+def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     n, d = at.s.shape
     r = np.concatenate([at.ds, at.dv + step.around], axis=1)
     states = [Interval(at.s[:, k] - at.ds[:, k], at.s[:, k] + at.ds[:, k]) for k in range(d)]
@@ -155,8 +168,8 @@ def least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     spread = (np.abs(p) + dp) * r[:, None]
     rest = 0.5 * np.einsum("nkij,ni,nj->nk", np.maximum(np.abs(H_low), np.abs(H_high)), r, r)
     far = (df + spread.sum(axis=2) + rest) * (1.0 + 64 * EPS) + 64 * EPS * np.abs(f) + TINY
-    low = np.maximum(np.stack([jet.value.low for jet in wide], axis=1), f - far)
-    high = np.minimum(np.stack([jet.value.high for jet in wide], axis=1), f + far)
+    low = np.fmax(np.stack([jet.value.low for jet in wide], axis=1), f - far)  # far is NaN where products overflow
+    high = np.fmin(np.stack([jet.value.high for jet in wide], axis=1), f + far)
     squares, falls = (at.v * at.v).sum(axis=1), (np.abs(at.slope) * at.ds).sum(axis=1)
     floor = (np.maximum(np.abs(at.v) - r[:, d:], 0.0) ** 2).sum(axis=1) - falls - 64 * EPS * (squares + falls) - TINY
     if isinstance(after, Ending):
@@ -166,11 +179,11 @@ def least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     cost, narrow = np.full(n, np.inf), np.full(n, np.inf)
     for piece in pieces:
         found = _parabolas(piece, at, r, (f, df), (p, dp), (H_low, H_high))
-        both = [np.maximum(x, floor + piece.least) for x in found]
-        cost = np.where(piece.there & ~(cost <= both[0]), both[0], cost)
-        narrow = np.where(piece.there & ~(narrow <= both[1]), both[1], narrow)
+        both = [np.fmax(x, floor + piece.least) for x in found]  # what overflows is no bound
+        cost = np.where(piece.there, np.minimum(cost, both[0]), cost)
+        narrow = np.where(piece.there, np.minimum(narrow, both[1]), narrow)
     by_move = (spread[:, :, d:].sum(axis=2) > 0.5 * spread[:, :, :d].sum(axis=2)).any(axis=1)
-    return Least(np.where(cost >= floor, cost, floor), floor, narrow, low, high, f, by_move)
+    return Least(np.maximum(cost, floor), floor, narrow, low, high, f, by_move)
 
 
 def _parabolas(

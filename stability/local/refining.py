@@ -22,12 +22,15 @@ _FIRST = {1: 3, 2: 2}
 """Halvings of all cells before the first pass, by the number of states."""
 _SHARE, _ROUNDS, _DEEP, _FEW = 0.4, 3, 12, 6
 """What cells of a run may lose together, of the gap; how often cells are cut in a pass; those few that lose much."""
-_MUCH = 0.3
-"""Of the gap."""
-_GAIN, _MOST, _WRONG = 0.1, 400, 0.03
-"""What cutting a box of moves has to gain of what it loses; boxes for one cell; of what is lost, a better move."""
-_TRIED = 1000
-"""Boxes for one cell whose plane is proved once more."""
+_MUCH, _MIDDLE = 0.3, 0.1
+"""Of the gap: what few cells lose; and what runs have to spare in cells that are cut where a pass has stalled."""
+_USELESS = 0.9
+"""Of what a cell loses, what each of its parts does where cutting them is of no use."""
+_GAIN, _MOST, _WRONG = 0.1, (1, 400, 4000, 10_000, 20_000), 0.03
+"""What cutting a box of moves has to gain of what it loses; boxes for one cell, by how many
+coordinates these have; of what is lost, a better move."""
+_TRIED, _AT_START = 1000, 100_000
+"""Boxes for one cell whose plane is proved once more, and for the start."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,18 +107,19 @@ class Refining:
         """What follows step ``t``."""
         return self.end if t == len(self.cells) else self.cells[t]
 
-    def back(self, gap: float) -> float:
+    def back(self, gap: float, stalled: bool = False) -> float:
         """A pass: the bound of the cost at the start.
 
         It makes planes of ever smaller cells, and so others of the larger ones that these are parts of, which need not
-        be above what they were. Planes that what follows does not prove any more are made anew.
+        be above what they were. Planes that what follows does not prove any more are made anew. What a cell loses is known
+        in its middle alone; where a pass has ``stalled``, all cells are cut that runs come to which may cost little.
         """
         for t in range(len(self.cells), 0, -1):
-            self._refined(t, gap)
+            self._refined(t, gap, stalled)
             self.cells[t - 1].lift()
         start = self.runs.start[None]
         move, best = self.runs.guess(0, self.after(0), start)
-        found = self._swept(0, start, 0.0 * start, 0.0 * start, move, best, self._small(gap), 10 * _MOST)
+        found = self._swept(0, start, 0.0 * start, 0.0 * start, move, best, self._small(gap), _AT_START)
         self.met[0], self.boxes = found.met, self.boxes + found.boxes
         return float(found.value[0])
 
@@ -123,7 +127,7 @@ class Refining:
         """A cost that does not matter yet."""
         return min(max(0.05 * _SHARE * gap / len(self.runs.steps), 1e-10 * self.cap), 1e-3 * self.cap)
 
-    def _refined(self, t: int, gap: float) -> None:
+    def _refined(self, t: int, gap: float, stalled: bool) -> None:
         own, share = self.cells[t - 1], _SHARE * gap / len(self.runs.steps)
         leaves, few = own.leaves, len(own.low) == 1
         some = self.spare[t - 1][leaves] >= 0.0
@@ -131,14 +135,18 @@ class Refining:
         s, half = own.boxes(rest)
         planes = half + own.around, own.slope[rest], own.value[rest]
         some[~some] = ~above(self.runs.steps[t], self.after(t), s, *planes, most=_TRIED)[0]
-        cells = leaves[some]
+        cells, before_cut = leaves[some], np.full(int(some.sum()), np.inf)
         for turn in range(_DEEP + 1):
             if not len(cells):
                 break
             self._planes(t, cells, gap)
             lost = np.minimum(self.best[t - 1][cells], self.cap) - own.value[cells]
             lost = np.minimum(lost, self.spare[t - 1][cells])
-            bad = cells[(lost > (share if turn < _ROUNDS else max(share, _MUCH * gap))) & (own.level[cells] < DEEPEST)]
+            bad = lost > (share if turn < _ROUNDS else max(share, _MUCH * gap))
+            bad |= stalled and turn == 0 and self.spare[t - 1][cells] > _MIDDLE * gap
+            useless = (lost > _USELESS * before_cut).reshape(-1, len(own.corners) if turn else 1).all(axis=1)
+            bad &= ~np.repeat(useless, len(own.corners) if turn else 1) & (own.level[cells] < DEEPEST)
+            before_cut, bad = np.repeat(lost[bad], len(own.corners)), cells[bad]
             if turn == _DEEP or (turn >= _ROUNDS and not (few and len(bad) <= _FEW)):
                 break
             before, k = len(own), len(own.corners)
@@ -193,9 +201,10 @@ class Refining:
         return -price[:, None] * by_state[:, 0]
 
     def _swept(
-        self, t: int, s: Array, ds: Array, slope: Array, move: Array, best: Array, small: float, most: int = _MOST
+        self, t: int, s: Array, ds: Array, slope: Array, move: Array, best: Array, small: float, most: int = 0
     ) -> Found:
         """The values of planes with given slopes."""
+        most = most or _MOST[min(len(self.runs.steps[t].low), 4)]
         parts = [
             self._batch(t, *(a[k : k + BATCH] for a in (s, ds, slope, move, best)), small=small, most=most)
             for k in range(0, len(s), BATCH)

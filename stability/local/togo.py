@@ -23,7 +23,7 @@ from stability.rigor.constants import EPS
 from stability.rigor.intervals import Interval, affine
 
 Array = np.ndarray
-PIECES, TURNS, MOST, BATCH = 4, 50, 3000, 2000
+PIECES, TURNS, MOST, BATCH = 4, 50, 200_000, 2000
 """Parts of a box of moves that is cut; how often; boxes for one cell; cells at once."""
 
 
@@ -144,19 +144,20 @@ def above(
     """
     good, boxes = np.ones(len(s), dtype=bool), 0
     for start in range(0, len(s), BATCH):
-        own, used = slice(start, start + BATCH), np.zeros(len(s[start : start + BATCH]), dtype=int)
+        own = slice(start, start + BATCH)
+        passed, used = good[own], np.zeros(len(good[own]), dtype=int)
         v, dv = step.grid(len(step.low))
         cell, v, dv = np.repeat(np.arange(len(used)), len(v)), np.tile(v, (len(used), 1)), np.tile(dv, (len(used), 1))
-        passed = good[own]
         for turn in range(TURNS + 1):
             boxes, used = boxes + len(v), used + np.bincount(cell, minlength=len(used))
+            if boxes > room:
+                good[start:] = False
+                return good, boxes
             found = least(step, after, Boxes(s[own][cell], ds[own][cell], v, dv, slope[own][cell]))
             left = ~(found.cost >= value[own][cell])
             passed[cell[left & ((used[cell] > most) | (turn == TURNS) | (dv.shape[1] == 0))]] = False
             left &= passed[cell]
-            if boxes > room:
-                passed[:] = False
-            if not left.any() or boxes > room:
+            if not left.any():
                 break
             cell, v, dv = split(cell[left], v[left], dv[left])
     return good, boxes
