@@ -5,6 +5,7 @@
     python -m benchmarks.single --means 12     # heads on the mean in l2 in total, longer ones: what cuts are for
     python -m benchmarks.single --long 12      # heads on the last output in l2 in total, 20 and 100 steps
     python -m benchmarks.single --gated 8      # LSTM and GRU of one unit, three steps of two features or six of one
+    python -m benchmarks.single --gated 5 --numbers 8,14   # the same with more numbers, heads on the last output
 
 A row is a family: what the head reads, an activation, a norm and a budget; its networks have 6 steps of two features,
 the input of every other one goes to the state itself, too (of all of those whose inputs are clipped, to just beyond
@@ -192,12 +193,12 @@ def means(steps: int, count: int) -> dict[str, object]:
     return row.told()
 
 
-def gated(kind: str, seed: int, reduction: str) -> tuple[Classifier, np.ndarray]:
-    """An LSTM or GRU of one unit, and an input of six numbers."""
+def gated(kind: str, seed: int, reduction: str, numbers: int = 6) -> tuple[Classifier, np.ndarray]:
+    """An LSTM or GRU of one unit, and an input of some numbers, in steps of one feature or two."""
     rng, gates, features = np.random.default_rng(seed), len(GATES[kind]), 1 + seed % 2
     parts = [rng.uniform(-1.5, 1.5, size) for size in ((gates, features), (gates, 1), gates, gates)]
     head = rng.uniform(-1.5, 1.5, (3, 1)), rng.uniform(-0.5, 0.5, 3)
-    return Classifier(GatedCell(kind, *parts), *head, reduction), rng.normal(size=(6 // features, features))
+    return Classifier(GatedCell(kind, *parts), *head, reduction), rng.normal(size=(numbers // features, features))
 
 
 def of_gates(kind: str, norm: str, budget: str, count: int) -> dict[str, object]:
@@ -205,6 +206,14 @@ def of_gates(kind: str, norm: str, budget: str, count: int) -> dict[str, object]
     row = Row(f"gates, {kind}, {norm}, {budget}", norm, budget, most=10.0)
     for seed in range(count):
         row.add(seed, *gated(kind, seed, ("last", "mean")[seed // 2 % 2]), descents(norm, budget))
+    return row.told()
+
+
+def of_more_gates(kind: str, norm: str, budget: str, numbers: int, count: int) -> dict[str, object]:
+    """A row of networks of gates with inputs of more numbers and heads on the last output."""
+    row = Row(f"gates, {kind}, {norm}, {budget}, {numbers} numbers", norm, budget, most=10.0)
+    for seed in range(count):
+        row.add(seed, *gated(kind, seed, "last", numbers), descents(norm, budget))
     return row.told()
 
 
@@ -263,12 +272,17 @@ def main() -> None:
     parser.add_argument("--steps", default="4,8", help="with --means: how many steps, with commas between them")
     parser.add_argument("--long", type=int, default=0, help="networks of 20 and of 100 steps, instead of these")
     parser.add_argument("--gated", type=int, default=0, help="networks of gates for each ball, instead of these")
+    parser.add_argument("--numbers", default="", help="with --gated: how many of an input, with commas between them")
     told = parser.parse_args()
     rows = list[dict[str, object]]()
     if told.means:
         rows = [means(int(steps), told.means) for steps in told.steps.split(",")]
     elif told.long:
         rows = [long(steps, told.long) for steps in (20, 100)]
+    elif told.gated and told.numbers:
+        sizes = [int(size) for size in told.numbers.split(",")]
+        cases = itertools.product(sizes, ("lstm", "gru"), NORMS)
+        rows = [of_more_gates(kind, *ball, size, told.gated) for size, kind, ball in cases]
     elif told.gated:
         rows = [of_gates(kind, *ball, told.gated) for kind in ("lstm", "gru") for ball in NORMS]
     else:

@@ -5,7 +5,7 @@ What is found is a claim only where the rule ``local_cells`` accepts it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,21 @@ _UNKNOWN = (1.0, 4.0, 16.0, 64.0, 256.0)
 """Radii that are tried where no run is known."""
 _SHARE = 0.6
 """Of the time; other searches have the rest of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Proved:
+    """What passes came to.
+
+    Attributes:
+        value: the bound of the cost.
+        upper: the cost of the nearest run.
+        told: what proves the bound.
+    """
+
+    value: float
+    upper: float
+    told: dict[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,32 +89,33 @@ class Gates:
             return np.inf
         for size in _SIZES:
             for y in made.runs.starts(rng, min(size, most), _STARTS):
+                if self.deadline.over:
+                    break
                 best = min(best, made.runs.nearest(made.end, y)[0])
         return best**0.5
 
-    def claim(self, made: Refining, reach: float, radius: float) -> Claim | None:
+    def claim(self, told: dict[str, Array], reach: float, radius: float) -> Claim | None:
         """The claim, where the rule accepts it."""
-        d, told = len(made.runs.start), [cells.ordered() for cells in made.cells]
-        pairs = list(zip(made.cells, told))
-        data = self.asked.data(self.k, "l2", radius) | {"reach": reach}
-        data |= {end: np.array([getattr(own, end) for own in made.cells]).reshape(-1, d) for end in ("low", "high")}
-        data["cut"] = np.concatenate([np.zeros(0), *(cut.astype(np.float64) for cut, _ in told)])
-        data["values"] = np.concatenate([np.zeros(0), *(own.value[leaves] for own, (_, leaves) in pairs)])
-        data["slopes"] = np.concatenate([np.zeros((0, d)), *(own.slope[leaves] for own, (_, leaves) in pairs)])
+        data = self.asked.data(self.k, "l2", radius) | {"reach": reach} | told
         return accepted(self.asked.classifier, KIND, data)
 
-    def passes(self, made: Refining, upper: float, radius: float, room: int) -> tuple[float, float]:
-        """Passes until a radius is proved, or nearly: the bound of the cost, and that of the nearest run met."""
-        gap, before, value = np.inf, np.inf, 0.0
+    def passes(self, made: Refining, upper: float, radius: float, room: int) -> Proved:
+        """Passes until a radius is proved, or nearly."""
+        gap, before, best = np.inf, np.inf, Proved(0.0, upper, {})
         for _ in range(_PASSES):
-            value = made.back(gap, np.isfinite(before) and gap > _STALLED * before)
-            upper = min(upper, made.runs.nearest(made.end, made.followed())[0])
+            value = made.back(gap, np.isfinite(before) and gap > _STALLED * before, lambda: self.deadline.over)
+            if value is None:
+                break
+            upper = min(best.upper, made.runs.nearest(made.end, made.followed())[0])
+            best = replace(best, upper=upper)
+            if value > best.value:
+                best = Proved(value, upper, made.told())
             goal = min(upper, radius * radius)
             gap, before = goal - value, gap
             if gap <= 2.0 * _ENOUGH * goal or self._over(made, room):
                 break
             made.forward(value, gap)
-        return value, upper
+        return best
 
     def _over(self, made: Refining, room: int) -> bool:
         return made.boxes > room or self.deadline.over or sum(len(own) for own in made.cells) > MOST // 2
@@ -156,11 +172,12 @@ def _proved(
     made = question.refining(reach)
     if made is None:
         return None, near
-    value, upper = question.passes(made, near * near, radius, room)
-    if not value > 0.0 or (asked is not None and value <= asked * asked):
-        return None, upper**0.5
-    size = (asked or min(max(value, 0.0), upper) ** 0.5) * (1.0 - (0.0 if asked else _BELOW))
-    return (question.claim(made, reach, size) if size > 0.0 else None), upper**0.5
+    best = question.passes(made, near * near, radius, room)
+    upper = best.upper**0.5
+    if not best.value > 0.0 or (asked is not None and best.value <= asked * asked):
+        return None, upper
+    size = asked or min(best.value, best.upper) ** 0.5 * (1.0 - _BELOW)
+    return (question.claim(best.told, reach, size) if size > 0.0 else None), upper
 
 
 def _unknown(question: Gates) -> Claim | None:

@@ -8,6 +8,7 @@ plane. So ever fewer cells count, and the gap shrinks to a quarter with each hal
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,14 +108,17 @@ class Refining:
         """What follows step ``t``."""
         return self.end if t == len(self.cells) else self.cells[t]
 
-    def back(self, gap: float, stalled: bool = False) -> float:
-        """A pass: the bound of the cost at the start.
+    def back(self, gap: float, stalled: bool = False, over: Callable[[], bool] = lambda: False) -> float | None:
+        """A pass: the bound of the cost at the start; ``None`` where it is ``over`` before that.
 
         It makes planes of ever smaller cells, and so others of the larger ones that these are parts of, which need not
-        be above what they were. Planes that what follows does not prove any more are made anew. What a cell loses is known
-        in its middle alone; where a pass has ``stalled``, all cells are cut that runs come to which may cost little.
+        be above what they were. Planes that what follows does not prove any more are made anew. What a cell loses is
+        known in its middle alone; where a pass has ``stalled``, all cells are cut that runs come to which may cost
+        little.
         """
         for t in range(len(self.cells), 0, -1):
+            if over():
+                return None
             self._refined(t, gap, stalled)
             self.cells[t - 1].lift()
         start = self.runs.start[None]
@@ -247,6 +251,16 @@ class Refining:
         for part in met[1:]:
             joined = joined + part
         return Found(value, slope, best, move, joined, boxes)
+
+    def told(self) -> dict[str, Array]:
+        """What a proof says about the cells."""
+        d, told = len(self.runs.start), [cells.ordered() for cells in self.cells]
+        pairs = list(zip(self.cells, told))
+        out = {end: np.array([getattr(own, end) for own in self.cells]).reshape(-1, d) for end in ("low", "high")}
+        out["cut"] = np.concatenate([np.zeros(0), *(cut.astype(np.float64) for cut, _ in told)])
+        out["values"] = np.concatenate([np.zeros(0), *(own.value[leaves] for own, (_, leaves) in pairs)])
+        out["slopes"] = np.concatenate([np.zeros((0, d)), *(own.slope[leaves] for own, (_, leaves) in pairs)])
+        return out
 
     def followed(self) -> Array:
         """The moves of the run that the bound is about, nearly."""
