@@ -196,7 +196,7 @@ class Cells:
         out, at, cells = cls(low, high), 0, np.zeros(1, dtype=int)
         while len(cells):
             own = cut[at : at + len(cells)]
-            if len(own) < len(cells) or out.level[cells[0]] >= DEEPEST:
+            if len(own) < len(cells) or (own.any() and out.level[cells[0]] >= DEEPEST):
                 return None
             at, before = at + len(cells), len(out)
             out.cut(cells[own])

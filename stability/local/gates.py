@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stability.certificate import Claim
-from stability.errors import ConfigurationError
+from stability.errors import ConfigurationError, NonFiniteError
 from stability.local.gated_runs import GatedRuns
 from stability.local.refining import Refining
 from stability.local.request import Request, one_by_one
@@ -150,7 +150,7 @@ def gates(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim 
             claim, upper = _proved(question, near, near, _TOTAL)
             return claim, claim is not None and (claim.value or 0.0) >= (1.0 - _CLOSE) * upper
         return _unknown(question), False
-    except ConfigurationError:  # what overflows
+    except (ConfigurationError, NonFiniteError):  # what overflows
         return None, False
 
 

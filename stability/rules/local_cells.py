@@ -29,7 +29,7 @@ from stability.rules.registry import certifies
 
 Array = np.ndarray
 ROOM, LONGEST, MOST = 3_000_000, 500, 400_000
-"""Boxes at which a check gives up, which takes a minute; most steps; most cells of all of them, those cut included."""
+"""Boxes at which a check gives up, which takes one to two minutes; most steps; most cells of all of them, those cut included."""
 
 
 @certifies("local_cells", subject=Classifier, claim="local_robustness", value="radius", unfit=unfit)
@@ -57,7 +57,7 @@ class LocalCells(EitherBall):
             raise Refused("the network's numbers overflow") from error
         self._require(found)
         by = f"{found.boxes} boxes in {len(self.cut)} cells"
-        return f"what changes the class costs {self.radius:.9g} or more, by {by}"
+        return f"what changes the class is {self.radius:.9g} long or more, by {by}"
 
     def _require(self, found: Progress) -> None:
         require(found.boxes <= ROOM, f"it takes more than {ROOM} boxes")
