@@ -77,9 +77,8 @@ def largest_balls(
 def _proved(asked: Request, norm: str) -> list[Claim | None]:
     """The better ones of the claims about networks of one state, of a few units, and of those that there are of all."""
     claims: list[Claim | None] = [None] * len(asked.y)
-    known = (
-        (covers(asked), found_alone), (gates.covers(asked, norm), gates.all_gates), (pays(asked, norm), settled),
-    )  # fmt: skip
+    cells, boxes = (gates.covers(asked, norm), gates.all_gates), (pays(asked, norm), settled)
+    known = [(covers(asked), found_alone), *((cells, boxes) if gates.first(asked, norm) else (boxes, cells))]
     searches = [search for fits, search in known if fits]
     for search in searches:
         if len(asked.right):

@@ -46,18 +46,19 @@ class Cells:
     Args:
         low: ``(d,)``.
         high: ``(d,)``, above ``low``.
+        signed: whether the function may be negative; else zero is a bound, too.
 
     Example:
         >>> cells = Cells(np.array([-1.0]), np.array([1.0]))
         >>> cells.cut(np.array([0]))
         >>> cells.value[:], cells.slope[:] = [0.0, 1.0, 2.0], [[0.0], [0.0], [1.0]]
         >>> cells.lift()
-        >>> cells.bound(np.array([[-0.5], [0.75]]))[0], cells.leaves
+        >>> cells.bound(np.array([[-0.5], [0.75]])), cells.leaves
         (array([1.  , 2.25]), array([1, 2]))
     """
 
-    def __init__(self, low: Array, high: Array) -> None:
-        self.low, self.high, d = low, high, len(low)
+    def __init__(self, low: Array, high: Array, signed: bool = False) -> None:
+        self.low, self.high, self.bottom, d = low, high, -np.inf if signed else 0.0, len(low)
         self.first, self.level = np.full(1, -1), np.zeros(1, dtype=int)
         self.index = np.zeros((1, d), dtype=int)
         self.value, self.slope, self.least = np.zeros(1), np.zeros((1, d)), np.zeros(1)
@@ -99,7 +100,7 @@ class Cells:
         """Least values, and planes of the cells that are cut, from those that are not."""
         leaves, k = self.leaves, len(self.corners)
         _, half = self.boxes(leaves)
-        self.least[leaves] = np.maximum(_below(self.value[leaves], self.slope[leaves], half + self.around), 0.0)
+        self.least[leaves] = np.maximum(_below(self.value[leaves], self.slope[leaves], half + self.around), self.bottom)
         for level in range(int(self.level.max()) - 1, -1, -1):
             cells = np.flatnonzero((self.first >= 0) & (self.level == level))
             parts = self.first[cells][:, None] + np.arange(k)
@@ -127,12 +128,16 @@ class Cells:
             cells = np.where(goes, first + bits, cells)
         return cells
 
-    def bound(self, s: Array) -> tuple[Array, Array]:
-        """The bound at states ``(N, d)``, nearly, and their cells."""
+    def bound(self, s: Array) -> Array:
+        """The bound at states ``(N, d)``, nearly."""
         cells = self.find(s)
         middle, _ = self.boxes(cells)
         plane = self.value[cells] + (self.slope[cells] * (np.clip(s, self.low, self.high) - middle)).sum(axis=1)
-        return np.maximum(plane, self.least[cells]), cells
+        return np.maximum(plane, self.least[cells])
+
+    def slopes(self, s: Array) -> Array:
+        """Its slope ``(N, d)``."""
+        return self.slope[self.find(s)]
 
     def pieces(self, low: Array, high: Array) -> list[Piece]:
         """Planes that are below the function on boxes, one for each corner; ``low``, ``high`` are ``(N, d)``."""
@@ -191,9 +196,9 @@ class Cells:
         return cut, cells[~cut]
 
     @classmethod
-    def of(cls, low: Array, high: Array, cut: Array) -> tuple[Cells, int] | None:
+    def of(cls, low: Array, high: Array, cut: Array, signed: bool = False) -> tuple[Cells, int] | None:
         """Cells by what ``ordered`` says, and how much of it was read; ``None`` where it ends too soon."""
-        out, at, cells = cls(low, high), 0, np.zeros(1, dtype=int)
+        out, at, cells = cls(low, high, signed), 0, np.zeros(1, dtype=int)
         while len(cells):
             own = cut[at : at + len(cells)]
             if len(own) < len(cells) or (own.any() and out.level[cells[0]] >= DEEPEST):

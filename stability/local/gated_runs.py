@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from stability.gated.cell import GatedCell
 from stability.local.cells import Cells
-from stability.local.moves import Ending, Moves
+from stability.local.moves import Ending, Margins, Moves
 
 Array = np.ndarray
 _NUDGE, _NEWTON, _FARTHEST = 1e-6, 6, 3.0
@@ -94,7 +94,57 @@ class GatedRuns:
                 best, where = float(y @ y), y
         return best, where
 
-    def costs(self, t: int, after: Cells | Ending, s: Array, v: Array, near: bool) -> tuple[Array, Array]:
+    def nearest_each(self, end: Ending, start: Array) -> float:
+        """The least length of every step's moves, or of each of these, that lead out, from a start; or infinite."""
+        ends, scale = [(part.start, part.stop) for part in self.parts], max(float(np.abs(start).max()), 1e-9)
+        low, high = (np.concatenate([getattr(step, e) for step in self.steps]) / scale for e in ("low", "high"))
+        boxed, best = all(step.longest == np.inf for step in self.steps), np.inf
+
+        def room(y: Array) -> Array:
+            z, v = y[-1], y[:-1]
+            if boxed:
+                return np.concatenate([z - v, z + v])
+            return np.array([z * z - float(v[a:b] @ v[a:b]) for a, b in ends])
+
+        def inside(y: Array) -> Array:
+            z, v, eye = y[-1], y[:-1], np.eye(len(y) - 1)
+            if boxed:
+                return np.hstack([np.vstack([-eye, eye]), np.ones((2 * len(v), 1))])
+            out = np.zeros((len(ends), len(y)))
+            for k, (a, b) in enumerate(ends):
+                out[k, a:b] = -2.0 * v[a:b]
+            out[:, -1] = 2.0 * z
+            return out
+
+        for sign, at in end.sides:
+
+            def beyond(y: Array, sign: float = sign, at: float = at) -> float:
+                return sign * (self.last(scale * y[:-1])[0] - at)
+
+            def rise(y: Array, sign: float = sign) -> Array:
+                return np.append(sign * scale * self.last(scale * y[:-1])[1], 0.0)
+
+            found = minimize(
+                lambda y: (float(y[-1]), np.eye(len(y))[-1]), np.append(start / scale, 1.0), jac=True, method="SLSQP",
+                constraints=[
+                    {"type": "ineq", "fun": beyond, "jac": rise}, {"type": "ineq", "fun": room, "jac": inside},
+                ],
+                bounds=[*zip(low, high), (0.0, None)], options={"maxiter": 150, "ftol": 1e-15},
+            )  # fmt: skip
+            v = np.clip(np.nan_to_num(found.x[:-1]), low, high)
+            size = np.abs(v).max() if boxed else max(float(np.linalg.norm(v[a:b])) for a, b in ends)
+            if beyond(np.append(v, 0.0)) >= -1e-13:
+                best = min(best, scale * float(size))
+        return best
+
+    def within(self, t: int, v: Array) -> Array:
+        """Moves ``(N, q)``, those that are too long made shorter."""
+        longest = self.steps[t].longest
+        if longest is None or not np.isfinite(longest):
+            return v
+        return v * np.minimum(1.0, longest / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-300))
+
+    def costs(self, t: int, after: Cells | Margins | Ending, s: Array, v: Array, near: bool) -> tuple[Array, Array]:
         """What moves cost with what follows, by its lower bounds, and these moves.
 
         Args:
@@ -104,9 +154,10 @@ class GatedRuns:
             v: ``(N, q)``.
             near: whether moves of the last step are changed until they lead just out of the class.
         """
-        cost = (v * v).sum(axis=1)
-        if isinstance(after, Cells):
-            return cost + after.bound(self.after(t, s, v))[0], v
+        v = self.within(t, v)
+        cost = self.steps[t].priced(v)
+        if not isinstance(after, Ending):
+            return cost + after.bound(self.after(t, s, v)), v
         last = self.after(t, s, v)[:, 0]
         cost, out = np.where((last > after.high) | (last < after.low), cost, np.inf), v.copy()
         for sign, at in after.sides if near and v.shape[1] else ():
@@ -129,7 +180,7 @@ class GatedRuns:
             v = np.clip(v + np.clip(new - v, -_FARTHEST, _FARTHEST), step.low, step.high)
         return v
 
-    def guess(self, t: int, after: Cells | Ending, s: Array) -> tuple[Array, Array]:
+    def guess(self, t: int, after: Cells | Margins | Ending, s: Array) -> tuple[Array, Array]:
         """Good moves ``(N, q)`` for states ``(N, d)``, and their costs with what follows."""
         step, count = self.steps[t], len(self.steps[t].low)
         first, later = _GRIDS[min(count, 4)]

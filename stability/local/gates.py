@@ -1,4 +1,4 @@
-"""The largest balls in l2 of LSTM and GRU networks of one unit: dynamic programming on cells of their states.
+"""The largest balls of LSTM and GRU networks of one unit: dynamic programming on cells of their states.
 
 What is found is a claim only where the rule ``local_cells`` accepts it.
 """
@@ -12,11 +12,12 @@ import numpy as np
 from stability.certificate import Claim
 from stability.errors import ConfigurationError, NonFiniteError
 from stability.local.gated_runs import GatedRuns
+from stability.local.moves import Ending, Moves
 from stability.local.refining import Refining
 from stability.local.request import Request, one_by_one
-from stability.local.togo import ending, gated_moves, image, unfit
+from stability.local.togo import ending, gated_moves, image, margins, unfit
 from stability.rigor.intervals import Interval
-from stability.rules.local_cells import LONGEST, MOST
+from stability.rules.local_cells import LONGEST, MOST, WIDEST
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
 
@@ -34,6 +35,11 @@ _STALLED = 0.8
 """Of a gap, the next one where a pass has stalled."""
 _UNKNOWN = (1.0, 4.0, 16.0, 64.0, 256.0)
 """Radii that are tried where no run is known."""
+_PARTS, _AGAIN, _SLACK = (3e-7, 1e-5, 1e-3, 0.03), 4, 0.3
+"""Of the nearest run's length: what is taken off, in turn, where steps have balls of their own; nearer runs that are
+met; and of what margins are expected to be above zero, a bound."""
+_BOXED = 6
+"""Numbers that change, up to which boxes of all of them are tried first."""
 _SHARE = 0.6
 """Of the time; other searches have the rest of it."""
 
@@ -43,8 +49,8 @@ class Proved:
     """What passes came to.
 
     Attributes:
-        value: the bound of the cost.
-        upper: the cost of the nearest run.
+        value: the bound of the cost, or of the margins.
+        upper: the length of the nearest run.
         told: what proves the bound.
     """
 
@@ -59,23 +65,35 @@ class Gates:
 
     asked: Request
     k: int
+    norm: str
     deadline: Deadline
 
-    def refining(self, reach: float) -> Refining | None:
-        """Cells for moves up to a length; ``None`` where no state surely has the class."""
-        asked, net = self.asked, self.asked.classifier
-        steps = gated_moves(net, asked.x[self.k], reach, self.mask, asked.bounds)
-        low, high, boxes = net.start, net.start, list[tuple[Array, Array]]()
+    @property
+    def total(self) -> bool:
+        """Whether moves cost their square; else each step has a ball or a box of its own."""
+        return self.norm == "l2" and self.asked.budget == "total"
+
+    def steps(self, reach: float) -> list[Moves]:
+        """For moves up to a length."""
+        asked = self.asked
+        each = asked.budget == "step"
+        return gated_moves(asked.classifier, asked.x[self.k], reach, self.norm, self.mask, asked.bounds, each)
+
+    def refining(self, reach: float) -> tuple[Refining, Ending] | None:
+        """Cells for moves up to a length, and the bounds of the class; ``None`` where no state surely has it."""
+        asked, net, steps = self.asked, self.asked.classifier, self.steps(reach)
+        low, high, boxes, label = net.start, net.start, list[tuple[Array, Array]](), int(asked.y[self.k])
         for step in steps[:-1]:
             low, high = image(step, low, high)
             pad = 1e-9 + _PAD * (high - low)
             low, high = low - pad, high + pad
             boxes.append((low, high))
-        end = ending(net, int(asked.y[self.k]), Interval(*image(steps[-1], low, high)))
+        end = ending(net, label, Interval(*image(steps[-1], low, high)))
         if end is None:
             return None
         ends = (np.array([box[k] for box in boxes]).reshape(-1, len(net.start)) for k in (0, 1))
-        return Refining(GatedRuns(steps, net.start), end, *ends, cap=reach * reach)
+        after, cap = (end, reach * reach) if self.total else (margins(net, label), float(asked.margins[self.k].min()))
+        return Refining(GatedRuns(steps, net.start), after, *ends, cap=cap), end
 
     @property
     def mask(self) -> Array | None:
@@ -84,35 +102,48 @@ class Gates:
 
     def nearest(self, most: float) -> float:
         """The least length of moves that change the class which descents find; infinite where they find none."""
-        made, best, rng = self.refining(most), np.inf, np.random.default_rng(0)
-        if made is None:
+        found, best, rng = self.refining(most), np.inf, np.random.default_rng(0)
+        if found is None:
             return np.inf
+        made, end = found
         for size in _SIZES:
             for y in made.runs.starts(rng, min(size, most), _STARTS):
                 if self.deadline.over:
                     break
-                best = min(best, made.runs.nearest(made.end, y)[0])
-        return best**0.5
+                best = min(best, self.near(made, end, y))
+        return best
+
+    def near(self, made: Refining, end: Ending, start: Array) -> float:
+        """The same from one start."""
+        return made.runs.nearest(end, start)[0] ** 0.5 if self.total else made.runs.nearest_each(end, start)
 
     def claim(self, told: dict[str, Array], reach: float, radius: float) -> Claim | None:
         """The claim, where the rule accepts it."""
-        data = self.asked.data(self.k, "l2", radius) | {"reach": reach} | told
+        data = self.asked.data(self.k, self.norm, radius) | {"reach": reach} | told
         return accepted(self.asked.classifier, KIND, data)
 
-    def passes(self, made: Refining, upper: float, radius: float, room: int) -> Proved:
-        """Passes until a radius is proved, or nearly."""
-        gap, before, best = np.inf, np.inf, Proved(0.0, upper, {})
+    def passes(self, made: Refining, end: Ending, upper: float, goal: float, room: int) -> Proved:
+        """Passes until a bound is proved, or nearly.
+
+        Args:
+            made: the cells.
+            end: the bounds of the class.
+            upper: the length of the nearest run.
+            goal: the bound.
+            room: boxes of moves.
+        """
+        gap, before, best = np.inf, np.inf, Proved(-np.inf, upper, {})
         for _ in range(_PASSES):
             value = made.back(gap, np.isfinite(before) and gap > _STALLED * before, lambda: self.deadline.over)
             if value is None:
                 break
-            upper = min(best.upper, made.runs.nearest(made.end, made.followed())[0])
-            best = replace(best, upper=upper)
+            best = replace(best, upper=min(best.upper, self.near(made, end, made.followed())))
             if value > best.value:
-                best = Proved(value, upper, made.told())
-            goal = min(upper, radius * radius)
-            gap, before = goal - value, gap
-            if gap <= 2.0 * _ENOUGH * goal or self._over(made, room):
+                best = replace(best, value=value, told=made.told())
+            most = min(goal, best.upper**2) if self.total else goal
+            gap, before = most - value, gap
+            enough = gap <= 2.0 * _ENOUGH * most if self.total else value > 0.0 or best.upper < upper
+            if enough or self._over(made, room):
                 break
             made.forward(value, gap)
         return best
@@ -123,8 +154,16 @@ class Gates:
 
 def covers(asked: Request, norm: str) -> bool:
     """Whether the rule is about such networks and balls."""
-    fits = norm == "l2" and asked.budget == "total" and asked.x.shape[1] <= LONGEST
-    return fits and unfit(asked.classifier) is None and bool(asked.free.any())
+    few = unfit(asked.classifier) is None and asked.x.shape[1] <= LONGEST
+    if not few or not asked.free.any() or not len(asked.right):
+        return False
+    one = Gates(asked, int(asked.right[0]), norm, Deadline.after(None))
+    return all(len(step.low) <= WIDEST for step in one.steps(1.0))
+
+
+def first(asked: Request, norm: str) -> bool:
+    """Whether this search is to be made before that by boxes of all coordinates, which is sooner done with few."""
+    return norm == "l2" and asked.budget == "total" and int(asked.free.sum()) > _BOXED
 
 
 @np.errstate(all="ignore")
@@ -134,22 +173,22 @@ def gates(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim 
     Args:
         asked: the inputs.
         k: which of them.
-        norm: ``l2``.
+        norm: ``l2`` or ``linf``.
         deadline: of the search.
     """
-    question = Gates(asked, k, deadline)
+    question = Gates(asked, k, norm, deadline)
     most = _FAR * (1.0 + float(np.abs(asked.x[k]).max()))
     try:
         near = min(question.nearest(most), float(asked.upper[k]))
         if asked.epsilon is not None:
             if near <= asked.epsilon:
                 return None, True
-            claim, _ = _proved(question, near, asked.epsilon * (1.0 + _ENOUGH), _TOTAL, asked.epsilon)
+            claim = _decided(question, near, asked.epsilon)
             return claim, claim is not None
-        if np.isfinite(near):
-            claim, upper = _proved(question, near, near, _TOTAL)
-            return claim, claim is not None and (claim.value or 0.0) >= (1.0 - _CLOSE) * upper
-        return _unknown(question), False
+        if not np.isfinite(near):
+            return _unknown(question), False
+        claim, upper = _largest(question, near)
+        return claim, claim is not None and (claim.value or 0.0) >= (1.0 - _CLOSE) * upper
     except (ConfigurationError, NonFiniteError):  # what overflows
         return None, False
 
@@ -159,32 +198,68 @@ def all_gates(asked: Request, norm: str) -> tuple[list[Claim | None], Array, flo
 
     Args:
         asked: the inputs.
-        norm: ``l2``.
+        norm: ``l2`` or ``linf``.
     """
     return one_by_one(asked, norm, gates, _SHARE)
 
 
-def _proved(
+def _largest(question: Gates, near: float) -> tuple[Claim | None, float]:
+    """The claim about a radius up to that of the nearest run, and this radius."""
+    if question.total:
+        return _costed(question, near, near, _TOTAL)
+    for part in _PARTS:
+        for _ in range(_AGAIN):
+            claim, found = _kept(question, near, near * (1.0 - part), part, _TOTAL)
+            if claim is not None or found >= near or question.deadline.over:
+                break
+            near = found
+        if claim is not None or question.deadline.over:
+            return claim, near
+    return None, near
+
+
+def _decided(question: Gates, near: float, epsilon: float) -> Claim | None:
+    if question.total:
+        return _costed(question, near, epsilon * (1.0 + _ENOUGH), _TOTAL, epsilon)[0]
+    return _kept(question, near, epsilon, min(max(1.0 - epsilon / near, _PARTS[0]), 1.0), _TOTAL)[0]
+
+
+def _costed(
     question: Gates, near: float, radius: float, room: int, asked: float | None = None
 ) -> tuple[Claim | None, float]:
-    """The claim about a radius up to one, and the length of the nearest run."""
+    """In l2 in total: the claim about a radius up to one, and the length of the nearest run."""
     reach = _WIDER * radius
-    made = question.refining(reach)
-    if made is None:
+    found = question.refining(reach)
+    if found is None:
         return None, near
-    best = question.passes(made, near * near, radius, room)
-    upper = best.upper**0.5
+    best = question.passes(*found, near, radius * radius, room)
     if not best.value > 0.0 or (asked is not None and best.value <= asked * asked):
-        return None, upper
-    size = asked or min(best.value, best.upper) ** 0.5 * (1.0 - _BELOW)
-    return (question.claim(best.told, reach, size) if size > 0.0 else None), upper
+        return None, best.upper
+    size = asked or min(best.value**0.5, best.upper) * (1.0 - _BELOW)
+    return (question.claim(best.told, reach, size) if size > 0.0 else None), best.upper
+
+
+def _kept(question: Gates, near: float, radius: float, part: float, room: int) -> tuple[Claim | None, float]:
+    """Where each step has a ball or a box: the claim about a radius, and the length of the nearest run.
+
+    Margins are about as much above zero as the radius is below that of the nearest run, ``part`` of it.
+    """
+    found = question.refining(radius)
+    if found is None:
+        return None, near
+    best = question.passes(*found, near, _SLACK * part * found[0].cap, room)
+    claim = question.claim(best.told, radius, radius) if best.value > 0.0 and best.upper >= radius else None
+    return claim, best.upper
 
 
 def _unknown(question: Gates) -> Claim | None:
     """The claim about the largest of some radii, where no run is known that changes the class."""
     best: Claim | None = None
     for radius in _UNKNOWN:
-        claim, _ = _proved(question, np.inf, radius, _TRIED)
+        if question.total:
+            claim, _ = _costed(question, np.inf, radius, _TRIED)
+        else:
+            claim, _ = _kept(question, np.inf, radius, 0.1, _TRIED)
         if claim is None or (best is not None and (claim.value or 0.0) <= (best.value or 0.0)):
             break
         best = claim

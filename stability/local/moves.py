@@ -10,6 +10,13 @@ r"""What a step of an LSTM or GRU of one unit and all that follows cost at least
 is bounded from below over a box of states and moves by its value and slopes in the middle and the range of the Hessian
 of :math:`b^T f_t`: along each coordinate of the move a parabola is left. After the last step ``V`` is zero for states
 of another class and infinite for the others; then planes are prices times how far the state is from its bound.
+
+Where each step has a ball or a box of its own, moves cost nothing, and ``V`` after the last step is the margin:
+
+.. math:: V_t(s) = \min_{|v| \le \epsilon} V_{t+1}(f_t(s, v)).
+
+Of boxes that a ball's sphere goes through, :math:`\mu (|v|^2 - \epsilon^2)` is added, at a price at which the sum is
+stationary nearly.
 """
 
 from __future__ import annotations
@@ -69,6 +76,41 @@ class Ending:
 
 
 @dataclass(frozen=True, eq=False)
+class Margins:
+    """What follows the last step where moves cost nothing: the least margin ``w h + b`` of the other classes.
+
+    Attributes:
+        weight: ``(c,)`` of ``h``.
+        bias: ``(c,)``.
+        error: ``(c,)`` of the weights, and of the biases.
+    """
+
+    weight: Array
+    bias: Array
+    error: Array
+
+    def pieces(self, low: Array, high: Array) -> list[Piece]:
+        """The margins, less what rounding makes of them; ``low``, ``high`` are ``(N, d)``."""
+        out, size, there = list[Piece](), np.maximum(np.abs(low[:, 0]), np.abs(high[:, 0])), np.ones(len(low), bool)
+        for w, bias, error in zip(self.weight, self.bias, self.error):
+            slope = np.zeros(low.shape)
+            slope[:, 0] = w
+            below = bias - error * (1.0 + size)
+            out.append(Piece(there, below, np.full(len(low), -np.inf), slope, np.zeros(low.shape)))
+        return out
+
+    def bound(self, s: Array) -> Array:
+        """The least margin of states ``(N, d)``, nearly."""
+        return (s[:, :1] * self.weight + self.bias).min(axis=1)
+
+    def slopes(self, s: Array) -> Array:
+        """Its slope ``(N, d)``."""
+        out = np.zeros(s.shape)
+        out[:, 0] = self.weight[(s[:, :1] * self.weight + self.bias).argmin(axis=1)]
+        return out
+
+
+@dataclass(frozen=True, eq=False)
 class Moves:
     """A step with the box of its moves.
 
@@ -76,16 +118,23 @@ class Moves:
         unit: the step.
         low: ``(q,)``.
         high: ``(q,)``.
+        longest: of a move, where moves cost nothing; infinite for all of the box; ``None``: they cost their square.
     """
 
     unit: GatedUnit
     low: Array
     high: Array
+    longest: float | None = None
 
     @property
     def around(self) -> Array:
         """``(q,)``: what is added to a box of moves, more than what rounding makes of its ends."""
         return 256 * EPS * np.maximum(np.abs(self.low), np.abs(self.high))
+
+    def priced(self, v: Array) -> Array:
+        """What moves ``(N, q)`` cost, nearly; those that are too long are none."""
+        square = (v * v).sum(axis=1)
+        return square if self.longest is None else np.where(square > self.longest**2 * (1.0 + 1e-12), np.inf, 0.0)
 
     def grid(self, count: int) -> tuple[Array, Array]:
         """All moves, in boxes: middles and half of the widths, ``(N, q)``."""
@@ -131,7 +180,6 @@ class Least:
         narrow: ``(N,)`` nearly what it would be if the box of moves were its middle.
         low: ``(N, d)`` of the next states.
         high: ``(N, d)``.
-        middle: ``(N, d)`` that of the middle, nearly.
         turned: ``(N,)`` whether the next states differ by the move, and not by the state.
     """
 
@@ -140,7 +188,6 @@ class Least:
     narrow: Array
     low: Array
     high: Array
-    middle: Array
     turned: Array = field(repr=False)
 
 
@@ -170,28 +217,74 @@ def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     far = (df + spread.sum(axis=2) + rest) * (1.0 + 64 * EPS) + 64 * EPS * np.abs(f) + TINY
     low = np.fmax(np.stack([jet.value.low for jet in wide], axis=1), f - far)  # far is NaN where products overflow
     high = np.fmin(np.stack([jet.value.high for jet in wide], axis=1), f + far)
-    squares, falls = (at.v * at.v).sum(axis=1), (np.abs(at.slope) * at.ds).sum(axis=1)
-    floor = (np.maximum(np.abs(at.v) - r[:, d:], 0.0) ** 2).sum(axis=1) - falls - 64 * EPS * (squares + falls) - TINY
+    floor = _floor(step, at, r)
     if isinstance(after, Ending):
         pieces = after.priced(low, high, at.v, p[:, 0, d:])
     else:
         pieces = after.pieces(low, high)
     cost, narrow = np.full(n, np.inf), np.full(n, np.inf)
     for piece in pieces:
-        found = _parabolas(piece, at, r, (f, df), (p, dp), (H_low, H_high))
-        both = [np.fmax(x, floor + piece.least) for x in found]  # what overflows is no bound
-        cost = np.where(piece.there, np.minimum(cost, both[0]), cost)
-        narrow = np.where(piece.there, np.minimum(narrow, both[1]), narrow)
+        planes = _planes(piece, at, r, (f, df), (p, dp), (H_low, H_high))
+        found = [planes.least(at, r, *paid) for paid in _paid(step, at, r, planes.along[:, d:])]
+        own = [np.fmax(x, floor + piece.least) for x in np.fmax.reduce(found)]  # what overflows is no bound
+        cost = np.where(piece.there, np.minimum(cost, own[0]), cost)
+        narrow = np.where(piece.there, np.minimum(narrow, own[1]), narrow)
     by_move = (spread[:, :, d:].sum(axis=2) > 0.5 * spread[:, :, :d].sum(axis=2)).any(axis=1)
-    return Least(np.maximum(cost, floor), floor, narrow, low, high, f, by_move)
+    none = np.where(np.isinf(floor), floor, -np.inf) if step.longest is not None else floor  # else V may be negative
+    return Least(np.maximum(cost, none), floor, narrow, low, high, by_move)
 
 
-def _parabolas(
+def _floor(step: Moves, at: Boxes, r: Array) -> Array:
+    """What moves cost at least, less the planes' slopes; infinite where all are too long."""
+    size, falls = np.maximum(np.abs(at.v) - r[:, at.s.shape[1] :], 0.0), (np.abs(at.slope) * at.ds).sum(axis=1)
+    square, slack = (size * size).sum(axis=1), 64 * EPS * ((at.v * at.v).sum(axis=1) + falls) + TINY
+    if step.longest is None:
+        return square - falls - slack
+    return np.where(square - slack > step.longest * step.longest * (1.0 + 4 * EPS), np.inf, -falls - slack)
+
+
+def _paid(step: Moves, at: Boxes, r: Array, along: Array) -> list[tuple[Array, Array]]:
+    """Prices of the squares of moves, and what is added, which together are nowhere above what moves cost."""
+    zero, square = np.zeros(len(at.v)), (at.v * at.v).sum(axis=1)
+    if step.longest is None:
+        return [(np.ones(len(at.v)), zero)]
+    if not np.isfinite(step.longest) or at.v.shape[1] < 2:
+        return [(zero, zero)]
+    longest = step.longest * step.longest
+    out = ((np.abs(at.v) + r[:, at.s.shape[1] :]) ** 2).sum(axis=1) > longest
+    price = np.where(out, np.clip(-0.5 * (along * at.v).sum(axis=1) / np.maximum(square, 1e-300), 0.0, 1e12), 0.0)
+    return [(zero, zero), (price, -price * longest * (1.0 + 4 * EPS))]
+
+
+@dataclass(frozen=True, eq=False)
+class _Planes:
+    """One plane on ``N`` boxes, but for what moves cost: see ``_planes``."""
+
+    middle: Array
+    along: Array
+    of_states: Array
+    cross: Array
+    curved: Array
+    slack: Array
+
+    def least(self, at: Boxes, r: Array, price: Array, more: Array) -> tuple[Array, Array]:
+        """The least values over the boxes and, nearly, over those of one move."""
+        d, dv, a = at.s.shape[1], r[:, at.s.shape[1] :], price[:, None]
+        steep = np.abs(2.0 * a * at.v + self.along[:, d:]) + self.cross
+        curved = a + self.curved
+        inside = steep < 2.0 * curved * dv
+        by_moves = np.where(inside, -steep * steep / np.where(inside, 4.0 * curved, 1.0), (curved * dv - steep) * dv)
+        square = price * (at.v * at.v).sum(axis=1)
+        sizes = square + np.abs(more) + (a * (2.0 * np.abs(at.v) * dv + dv * dv)).sum(axis=1)
+        narrow = square + more + self.middle - self.of_states - self.slack - 256 * EPS * sizes
+        return narrow + by_moves.sum(axis=1), narrow
+
+
+def _planes(
     piece: Piece, at: Boxes, r: Array, value: tuple[Array, Array], slope: tuple[Array, Array], bend: tuple[Array, Array]
-) -> tuple[Array, Array]:
-    """The least values with one plane, over the boxes and, nearly, over those of one move."""
+) -> _Planes:
     (f, df), (p, dp), b, d = value, slope, piece.slope, at.s.shape[1]
-    size, ds, dv = np.abs(b), r[:, :d], r[:, d:]
+    size, ds = np.abs(b), r[:, :d]
     up = (b >= 0.0)[:, :, None, None]
     H = np.einsum("nk,nkij->nij", b, np.where(up, bend[0], bend[1]))
     H_most = np.maximum(np.abs(H), np.abs(np.einsum("nk,nkij->nij", b, np.where(up, bend[1], bend[0]))))
@@ -200,20 +293,17 @@ def _parabolas(
     along = np.einsum("nk,nkj->nj", b, p)
     error = (size * df).sum(axis=1) + np.einsum("nk,nkj,nj->n", size, dp, r)
     sizes = (
-        (at.v * at.v).sum(axis=1) + np.abs(piece.value) + (size * (np.abs(f) + np.abs(piece.at))).sum(axis=1)
+        np.abs(piece.value) + (size * (np.abs(f) + np.abs(piece.at))).sum(axis=1)
         + np.einsum("nk,nkj,nj->n", size, np.abs(p) + dp, r) + (np.abs(at.slope) * ds).sum(axis=1)
-        + (2.0 * np.abs(at.v) * dv + dv * dv).sum(axis=1) + 2.0 * np.einsum("nij,ni,nj->n", H_size, r, r)
+        + 2.0 * np.einsum("nij,ni,nj->n", H_size, r, r)
     )  # fmt: skip
-    middle = (at.v * at.v).sum(axis=1) + piece.value + (b * (f - piece.at)).sum(axis=1)
-    of_states = middle - (np.abs(along[:, :d] - at.slope) * ds).sum(axis=1)
-    of_states += 0.5 * (np.minimum(diagonal[:, :d], 0.0) * ds * ds).sum(axis=1)
-    of_states -= 0.5 * np.einsum("nij,ni,nj->n", other[:, :d, :d], ds, ds)
-    steep = np.abs(2.0 * at.v + along[:, d:]) + np.einsum("nij,ni->nj", other[:, :d, d:], ds)
-    curved = 1.0 + 0.5 * (diagonal[:, d:] - other[:, d:, d:].sum(axis=2))
-    inside = steep < 2.0 * curved * dv
-    least_there = np.where(inside, -steep * steep / np.where(inside, 4.0 * curved, 1.0), (curved * dv - steep) * dv)
-    slack = error * (1.0 + 1e-10) + 256 * EPS * sizes + TINY
-    return of_states + least_there.sum(axis=1) - slack, of_states - slack
+    of_states = (np.abs(along[:, :d] - at.slope) * ds).sum(axis=1)
+    of_states -= 0.5 * (np.minimum(diagonal[:, :d], 0.0) * ds * ds).sum(axis=1)
+    of_states += 0.5 * np.einsum("nij,ni,nj->n", other[:, :d, :d], ds, ds)
+    cross = np.einsum("nij,ni->nj", other[:, :d, d:], ds)
+    curved = 0.5 * (diagonal[:, d:] - other[:, d:, d:].sum(axis=2))
+    middle = piece.value + (b * (f - piece.at)).sum(axis=1)
+    return _Planes(middle, along, of_states, cross, curved, error * (1.0 + 1e-10) + 256 * EPS * sizes + TINY)
 
 
 def _ends(jet: Jet, n: int, size: int) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from stability.local.cells import DEEPEST, Cells
 from stability.local.gated_runs import GatedRuns
-from stability.local.moves import Boxes, Ending, least
+from stability.local.moves import Boxes, Ending, Margins, least
 from stability.local.togo import BATCH, TURNS, above, split
 
 Array = np.ndarray
@@ -93,9 +93,9 @@ class Refining:
         cap: costs are not told apart beyond.
     """
 
-    def __init__(self, runs: GatedRuns, end: Ending, low: Array, high: Array, cap: float) -> None:
+    def __init__(self, runs: GatedRuns, end: Ending | Margins, low: Array, high: Array, cap: float) -> None:
         self.runs, self.end, self.cap = runs, end, cap
-        self.cells = [Cells(*ends) for ends in zip(low, high)]
+        self.cells = [Cells(*ends, signed=isinstance(end, Margins)) for ends in zip(low, high)]
         for own in self.cells:
             for _ in range(_FIRST[len(runs.start)]):
                 own.cut(own.leaves)
@@ -104,7 +104,7 @@ class Refining:
         self.met: list[Met | None] = [None] * len(runs.steps)
         self.boxes = 0
 
-    def after(self, t: int) -> Cells | Ending:
+    def after(self, t: int) -> Cells | Margins | Ending:
         """What follows step ``t``."""
         return self.end if t == len(self.cells) else self.cells[t]
 
@@ -198,8 +198,8 @@ class Refining:
                 [(unit, 0.0) for unit in np.eye(s.shape[1])], [(0.0, unit) for unit in np.eye(v.shape[1])],
             )
         )  # fmt: skip
-        if isinstance(after, Cells):
-            return np.einsum("nk,nkj->nj", after.slope[after.bound(near)[1]], by_state)
+        if not isinstance(after, Ending):
+            return np.einsum("nk,nkj->nj", after.slopes(near), by_state)
         size = np.maximum((by_move[:, 0] ** 2).sum(axis=1), 1e-30)
         price = np.clip(2.0 * (v * by_move[:, 0]).sum(axis=1) / size, -1e11, 1e11)
         return -price[:, None] * by_state[:, 0]

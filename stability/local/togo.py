@@ -17,9 +17,9 @@ from stability.local.cells import Cells
 from stability.local.classifier import Classifier
 from stability.local.least import kept_states
 from stability.local.leaves import input_box
-from stability.local.moves import After, Boxes, Ending, Moves, least
+from stability.local.moves import After, Boxes, Ending, Margins, Moves, least
 from stability.local.unit import GatedUnit
-from stability.rigor.constants import EPS
+from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval, affine
 
 Array = np.ndarray
@@ -49,9 +49,24 @@ def unfit(subject: Classifier) -> str | None:
 
 
 def gated_moves(
-    classifier: Classifier, x: Array, radius: float, mask: Array | None = None, bounds: Sequence[float] | None = None
+    classifier: Classifier,
+    x: Array,
+    radius: float,
+    norm: str = "l2",
+    mask: Array | None = None,
+    bounds: Sequence[float] | None = None,
+    each: bool = False,
 ) -> list[Moves]:
-    """The steps of a sequence ``(T, p)``, their moves as long as the perturbations at most.
+    """The steps of a sequence, in l2 their moves as long as the perturbations at most.
+
+    Args:
+        classifier: the network.
+        x: ``(T, p)``.
+        radius: > 0.
+        norm: ``l2`` or ``linf``.
+        mask: ``(T, p)``, zero where an entry may not change.
+        bounds: two numbers between which perturbed inputs stay.
+        each: whether, in l2, the radius is that of every step.
 
     Example:
         >>> net = Classifier(GatedCell("gru", np.ones((3, 5)), np.ones((3, 1))), [[1.0], [-1.0]])
@@ -59,18 +74,18 @@ def gated_moves(
         >>> len(step.low), bool(step.unit.E.contains(Interval.point(5.0**0.5 * np.ones((3, 1)))))
         (1, True)
     """
-    net, out = classifier.recurrent, list[Moves]()
+    net, out, longest = classifier.recurrent, list[Moves](), radius if each else None
     low, high = input_box(x, radius, mask, bounds)
     for t, u in enumerate(x):
         free = np.flatnonzero(high[t] > low[t])
         moved = Interval(low[t, free], high[t, free]) - Interval.point(u[free])
         E, e = Interval.point(net.w_ih[:, free]), affine(net.w_ih, Interval.point(u), Interval.point(net.b_ih))
-        shorter = _fewer(net.w_ih[:, free], radius)
+        shorter = _fewer(net.w_ih[:, free], radius) if norm == "l2" else None
         if shorter is not None:
             E, lost = shorter
             e, ends = e + Interval(-lost, lost), np.full(E.low.shape[1], np.nextafter(radius, np.inf))
             moved = Interval(-ends, ends)
-        out.append(Moves(GatedUnit(net, E, e), moved.low, moved.high))
+        out.append(Moves(GatedUnit(net, E, e), moved.low, moved.high, longest if norm == "l2" else np.inf))
     return out
 
 
@@ -99,6 +114,14 @@ def ending(classifier: Classifier, label: int, last: Interval) -> Ending | None:
     if kept is None:
         return None
     return Ending(kept[0] if kept[0] > low else -np.inf, kept[1] if kept[1] < high else np.inf)
+
+
+def margins(classifier: Classifier, label: int) -> Margins:
+    """What follows the last step where moves cost nothing."""
+    others = [k for k in range(classifier.classes) if k != label]
+    w, b = classifier.weight[:, 0], classifier.bias
+    size = np.abs(w[others]) + abs(w[label]) + np.abs(b[others]) + abs(b[label])
+    return Margins(w[label] - w[others], b[label] - b[others], 8 * EPS * size + TINY)
 
 
 def image(step: Moves, low: Array, high: Array) -> tuple[Array, Array]:
@@ -163,15 +186,17 @@ def above(
     return good, boxes
 
 
-def checked(steps: list[Moves], start: Array, cells: list[Cells], end: Ending, square: float, room: int) -> Progress:
-    """Whether whatever leads to another class costs at least ``square``.
+def checked(
+    steps: list[Moves], start: Array, cells: list[Cells], end: After | Ending, goal: float, room: int
+) -> Progress:
+    """Whether whatever leads to another class costs at least so much, or margins are at least so large.
 
     Args:
         steps: ``T`` of them.
         start: ``(d,)`` the first state.
         cells: of the states after each step but the last; their planes are what is checked.
         end: what follows the last.
-        square: what is to be proved.
+        goal: what is to be proved.
         room: boxes at which it is given up.
     """
     boxes, after = 0, end
@@ -181,10 +206,10 @@ def checked(steps: list[Moves], start: Array, cells: list[Cells], end: Ending, s
             leaves = own.leaves
             s, half = own.boxes(leaves)
             falls = (np.abs(own.slope[leaves]) * (half + own.around)).sum(axis=1)
-            some = own.value[leaves] > -falls * (1.0 + 1e-9)  # of others the plane is nowhere positive
+            some = own.value[leaves] > own.bottom - falls * (1.0 + 1e-9)  # of others the plane is nowhere positive
             planes = s, half + own.around, own.slope[leaves], own.value[leaves]
         else:
-            planes = start[None], np.zeros((1, len(start))), np.zeros((1, len(start))), np.array([square])
+            planes = start[None], np.zeros((1, len(start))), np.zeros((1, len(start))), np.array([goal])
             some = np.ones(1, dtype=bool)
         good, more = above(steps[t], after, *(part[some] for part in planes), room=room - boxes)
         boxes += more

@@ -20,16 +20,18 @@ from stability.errors import ConfigurationError
 from stability.local.cells import Cells
 from stability.local.classifier import Classifier
 from stability.local.moves import Ending, Moves
-from stability.local.togo import Progress, checked, ending, gated_moves, image, unfit
-from stability.rigor.constants import EPS
+from stability.local.togo import Progress, checked, ending, gated_moves, image, margins, unfit
+from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval
 from stability.rules.fields import AnyArray, Number, Refused, require
 from stability.rules.local_ball import LARGEST, EitherBall
 from stability.rules.registry import certifies
 
 Array = np.ndarray
+WIDEST = 4
+"""Coordinates of a step, at most."""
 ROOM, LONGEST, MOST = 3_000_000, 500, 400_000
-"""Boxes at which a check gives up, which takes one to two minutes; most steps; most cells of all of them, those cut included."""
+"""Boxes at which a check gives up, which takes one to two minutes; most steps; most cells of all, also those cut."""
 
 
 @certifies("local_cells", subject=Classifier, claim="local_robustness", value="radius", unfit=unfit)
@@ -45,25 +47,29 @@ class LocalCells(EitherBall):
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_asked(subject)
-        require(self.norm == "l2" and self.budget is None, "such a proof is about l2 in total")
         require(len(self.x) <= LONGEST, f"there are more than {LONGEST} steps")
         require(self.radius <= self.reach < LARGEST, "reach must not be less than the radius")
         try:
-            steps = gated_moves(subject, self.x, self.reach, self.mask, self.bounds)
-            cells, end = self._cells(subject), self._ending(subject, steps)
-            square = self.radius * self.radius * (1.0 + 4 * EPS)
-            found = checked(steps, subject.start, cells, end, square, ROOM)
+            each = self.budget == "step"
+            steps = gated_moves(subject, self.x, self.reach, self.norm, self.mask, self.bounds, each)
+            total = self.norm == "l2" and not each
+            require(total or all(len(step.low) <= WIDEST for step in steps), f"more than {WIDEST} features change")
+            cells, last = self._cells(subject, not total), self._last(subject, steps)
+            end = self._ending(subject, last) if total else margins(subject, self.label)
+            goal = self.radius * self.radius * (1.0 + 4 * EPS) if total else TINY
+            found = checked(steps, subject.start, cells, end, goal, ROOM)
         except ConfigurationError as error:
             raise Refused("the network's numbers overflow") from error
         self._require(found)
         by = f"{found.boxes} boxes in {len(self.cut)} cells"
-        return f"what changes the class is {self.radius:.9g} long or more, by {by}"
+        said = f"what changes the class is {self.radius:.9g} long or more" if total else "all margins are positive"
+        return f"{said}, by {by}"
 
     def _require(self, found: Progress) -> None:
         require(found.boxes <= ROOM, f"it takes more than {ROOM} boxes")
         require(found.holds, f"within the radius, the class is not proved to stay {self.label}")
 
-    def _cells(self, subject: Classifier) -> list[Cells]:
+    def _cells(self, subject: Classifier, signed: bool) -> list[Cells]:
         """Of the states after each step but the last."""
         d, sizes = len(subject.start), (len(self.x) - 1, len(subject.start))
         require(self.low.shape == sizes == self.high.shape, f"low and high must be {sizes}")
@@ -78,7 +84,7 @@ class LocalCells(EitherBall):
         require(bool((self.low < self.high).all()), "low must be below high")
         out, at, done = list[Cells](), 0, 0
         for low, high in zip(self.low, self.high):
-            read = Cells.of(low, high, flags[at:] != 0.0)
+            read = Cells.of(low, high, flags[at:] != 0.0, signed)
             require(read is not None, "cut ends too soon, or too deep")
             assert read is not None
             own, count = read
@@ -89,8 +95,8 @@ class LocalCells(EitherBall):
         require(at == len(flags), "cut goes on after the last step")
         return out
 
-    def _ending(self, subject: Classifier, steps: list[Moves]) -> Ending:
-        """What follows the last step, where no move leads out of the boxes before it."""
+    def _last(self, subject: Classifier, steps: list[Moves]) -> Interval:
+        """The last ``h``, where no move leads out of the boxes before it."""
         low = high = subject.start
         for step, own_low, own_high in zip(steps, self.low, self.high):
             low, high = image(step, low, high)
@@ -98,7 +104,10 @@ class LocalCells(EitherBall):
             require(inside, "moves within reach lead out of low and high")
             low, high = own_low, own_high
         low, high = image(steps[-1], low, high)
-        found = ending(subject, self.label, Interval(low, high))
+        return Interval(low, high)
+
+    def _ending(self, subject: Classifier, last: Interval) -> Ending:
+        found = ending(subject, self.label, last)
         require(found is not None, f"within the radius, the class is not proved to stay {self.label}")
         assert found is not None
         return found
