@@ -218,6 +218,7 @@ def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     low = np.fmax(np.stack([jet.value.low for jet in wide], axis=1), f - far)  # far is NaN where products overflow
     high = np.fmin(np.stack([jet.value.high for jet in wide], axis=1), f + far)
     floor = _floor(step, at, r)
+    least_there = np.where(np.isinf(floor), 0.0, floor)
     if isinstance(after, Ending):
         pieces = after.priced(low, high, at.v, p[:, 0, d:])
     else:
@@ -226,7 +227,7 @@ def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     for piece in pieces:
         planes = _planes(piece, at, r, (f, df), (p, dp), (H_low, H_high))
         found = [planes.least(at, r, *paid) for paid in _paid(step, at, r, planes.along[:, d:])]
-        own = [np.fmax(x, floor + piece.least) for x in np.fmax.reduce(found)]  # what overflows is no bound
+        own = [np.fmax(x, least_there + piece.least) for x in np.fmax.reduce(found)]  # what overflows is no bound
         cost = np.where(piece.there, np.minimum(cost, own[0]), cost)
         narrow = np.where(piece.there, np.minimum(narrow, own[1]), narrow)
     by_move = (spread[:, :, d:].sum(axis=2) > 0.5 * spread[:, :, :d].sum(axis=2)).any(axis=1)

@@ -5,10 +5,13 @@ names how far moves are looked at (``reach``, not less than the radius), a box o
 (``low``, ``high``), how it is cut into cells (``cut``: whether a cell is, larger ones first) and for every cell that is
 not a plane (``values``, ``slopes``). The checker looks at each cell on its own (``stability.local.togo``): that no move
 leads out of the boxes, and that what a move costs and the bound of the next step are together at least the plane,
-roundings included. The bound at the start has to be at least the radius' square, and a little. What the cells and
-planes are proves nothing; small cells near the runs that change the class at the least cost make the bound sharp, so
-that a radius may be proved up to about 1e-7 of itself. Nothing depends on the margin being convex; work grows as the
-number of cells, which grows as that of the steps.
+roundings included. The bound at the start has to be at least the radius' square, and a little. Where each step has a
+ball (l2, ``budget``) or a box (l_inf) of its own, moves cost nothing, the last bound is the margin, and that at the
+start has to be positive.
+
+What the cells and planes are proves nothing; small cells near the runs that change the class at the least cost make the
+bound sharp, so that a radius may be proved up to about 1e-7 of itself. Nothing depends on the margin being convex; work
+grows as the number of cells, which grows as that of the steps.
 """
 
 from __future__ import annotations

@@ -33,9 +33,11 @@ def label_of(net: Classifier, x: Array) -> int:
     return int(net.logits(x).argmax())
 
 
-def searched(net: Classifier, x: Array, seconds: float | None = None, **told: Any) -> tuple[Claim | None, bool]:
+def searched(
+    net: Classifier, x: Array, seconds: float | None = None, norm: str = "l2", **told: Any
+) -> tuple[Claim | None, bool]:
     """What the search says about an input and its own class."""
-    return gates(request(net, x[None], [label_of(net, x)], **told), 0, "l2", Deadline.after(seconds))
+    return gates(request(net, x[None], [label_of(net, x)], **told), 0, norm, Deadline.after(seconds))
 
 
 def nearest(net: Classifier, x: Array, mask: Array | None = None, bounds: tuple[float, float] | None = None) -> float:

@@ -140,7 +140,8 @@ def test_a_box_that_is_wider_than_a_cell_by_rounding_has_no_cell_between_its_pie
 def test_the_piece_of_a_small_box_is_the_plane_of_its_leaf(d):
     cells, rng = made(1, d)
     s = rng.uniform(cells.low, cells.high, (300, d))
-    pieces, (bound, leaf) = cells.pieces(s, s), cells.bound(s)
+    pieces, bound, leaf = cells.pieces(s, s), cells.bound(s), cells.find(s)
+    assert (cells.slopes(s) == cells.slope[leaf]).all()
     assert holding(cells, s)[np.arange(300), np.searchsorted(cells.leaves, leaf)].all()
     planes = [np.maximum(p.value + ((s - p.at) * p.slope).sum(axis=1), p.least) for p in pieces]
     lowest = np.where([p.there for p in pieces], planes, np.inf).min(axis=0)

@@ -146,9 +146,9 @@ def changed(data: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
     deep = np.tile(np.append(1.0, np.zeros(2 ** slopes.shape[1] - 1)), 60)[:-1]
     leaves = int((deep == 0).sum())
     return [
-        ({"norm": "linf"}, "l2 in total"),
+        ({"norm": "linf"}, "more than"),
         ({"norm": "l1"}, "the norm"),
-        ({"budget": "step"}, "l2 in total"),
+        ({"budget": "step"}, "more than"),
         ({"budget": "month"}, "budget is"),
         ({"bounds": (50.0, 51.0)}, "within the bounds"),
         ({"mask": 0.5 * np.ones_like(data["x"])}, "mask must be"),

@@ -92,7 +92,6 @@ def test_no_state_and_move_of_a_box_costs_less(kind, q, sizes, unsure):
         assert (found.floor <= found.cost).all()
         assert (found.cost <= found.narrow + 1e-11).all()
         assert (found.narrow <= narrow + 1e-9).all()
-        assert np.allclose(found.middle, step.unit.cell.advance(at.s, at.v), rtol=0, atol=1e-12 + 4 * unsure)
         if sizes[1] < -4.0 and not unsure:
             lowest = np.min([spent(at, s, v) + after.value[0] + (led(step, s, v, rng, 0.0) - middle) @ after.slope[0]
                              for s, v in points(at, rng, 0)], axis=0)  # fmt: skip
@@ -109,7 +108,7 @@ def test_no_state_and_move_costs_less_where_there_are_many_cells(kind, q, sizes)
         after = cells_of(rng, whole.low, whole.high, 7, 5.0)
         found = least(step, after, at)
         for s, v in points(at, rng, 6):
-            bound, _ = after.bound(led(step, s, v, rng, 0.0))
+            bound = after.bound(led(step, s, v, rng, 0.0))
             assert (found.cost <= spent(at, s, v) + bound + 1e-11).all()
 
 
@@ -160,7 +159,7 @@ def test_moves_are_no_longer_than_perturbations_and_have_their_gates(kind, featu
     mask = np.ones(x.shape)
     mask[1, 1:], mask[2] = 0.0, 0.0
     for bounds in (None, (float(x.min()) - 0.1, float(x.max()) + 0.3)):
-        steps, radius = gated_moves(net, x, 0.7, mask, bounds), 0.7
+        steps, radius = gated_moves(net, x, 0.7, "l2", mask, bounds), 0.7
         assert [len(step.low) <= mask[t].sum() for t, step in enumerate(steps)] == [True] * 4
         for t, step in enumerate(steps):
             E, e = step.unit.E, step.unit.e
@@ -203,7 +202,7 @@ def test_a_plane_above_the_cost_to_go_is_not_proved(kind):
         bound = float(np.quantile(to[:, 0], 0.8))
         for after in (Ending(-np.inf, bound), wide):
             ends = isinstance(after, Ending)
-            cost = (v * v)[:, 0] + (np.where(to[:, 0] > bound, 0.0, np.inf) if ends else after.bound(to)[0])
+            cost = (v * v)[:, 0] + (np.where(to[:, 0] > bound, 0.0, np.inf) if ends else after.bound(to))
             true, none = float(cost.min()), np.zeros((1, d))
             for part, kept in ((1.0 - 1e-4, True), (1.0 + 1e-4, False), (2.0, False)):
                 good, count = above(step, after, s, none, none, np.array([part * true]), most=3000)
