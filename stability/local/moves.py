@@ -129,7 +129,7 @@ class Moves:
     @property
     def around(self) -> Array:
         """``(q,)``: what is added to a box of moves, more than what rounding makes of its ends."""
-        return 256 * EPS * np.maximum(np.abs(self.low), np.abs(self.high))
+        return 256 * EPS * np.maximum(np.abs(self.low), np.abs(self.high)) + TINY
 
     def priced(self, v: Array) -> Array:
         """What moves ``(N, q)`` cost, nearly; those that are too long are none."""
@@ -274,7 +274,9 @@ class _Planes:
         steep = np.abs(2.0 * a * at.v + self.along[:, d:]) + self.cross
         curved = a + self.curved
         inside = steep < 2.0 * curved * dv
-        by_moves = np.where(inside, -steep * steep / np.where(inside, 4.0 * curved, 1.0), (curved * dv - steep) * dv)
+        half = 0.5 * steep  # its square, or four times what is curved, may leave the range of floats
+        lowest = -half * np.nextafter(half / np.where(inside, curved, 1.0), np.inf)
+        by_moves = np.where(inside, lowest, (curved * dv - steep) * dv)
         square = price * (at.v * at.v).sum(axis=1)
         sizes = square + np.abs(more) + (a * (2.0 * np.abs(at.v) * dv + dv * dv)).sum(axis=1)
         narrow = square + more + self.middle - self.of_states - self.slack - 256 * EPS * sizes

@@ -24,13 +24,15 @@ from stability.local.cells import Cells
 from stability.local.classifier import Classifier
 from stability.local.moves import Ending, Moves
 from stability.local.togo import Progress, checked, ending, gated_moves, image, margins, unfit
-from stability.rigor.constants import EPS, TINY
+from stability.rigor.constants import EPS
 from stability.rigor.intervals import Interval
 from stability.rules.fields import AnyArray, Number, Refused, require
 from stability.rules.local_ball import LARGEST, EitherBall
 from stability.rules.registry import certifies
 
 Array = np.ndarray
+_POSITIVE = 1e-280
+"""Of margins: what underflow of all steps cannot make."""
 WIDEST = 4
 """Coordinates of a step, at most."""
 ROOM, LONGEST, MOST = 3_000_000, 500, 400_000
@@ -59,7 +61,7 @@ class LocalCells(EitherBall):
             require(total or all(len(step.low) <= WIDEST for step in steps), f"more than {WIDEST} features change")
             cells, last = self._cells(subject, not total), self._last(subject, steps)
             end = self._ending(subject, last) if total else margins(subject, self.label)
-            goal = self.radius * self.radius * (1.0 + 4 * EPS) if total else TINY
+            goal = self.radius * self.radius * (1.0 + 4 * EPS) if total else _POSITIVE
             found = checked(steps, subject.start, cells, end, goal, ROOM)
         except ConfigurationError as error:
             raise Refused("the network's numbers overflow") from error

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gated_specimens import GATES, cells_of, drawn, label_of, searched
 from scipy.optimize import minimize
+from test_togo import boxes, points, sloped, step_of
 
 from stability.local.balls import largest_balls
 from stability.local.cells import Cells
 from stability.local.moves import Margins, Moves, least
 from stability.local.togo import gated_moves, margins
 from stability.rules.registry import RULES, accepted, propose
-from tests.stability.local.gated_specimens import GATES, cells_of, drawn, label_of, searched
-from tests.stability.local.test_togo import boxes, points, sloped, step_of
 
 Array = np.ndarray
 BALLS = {"l2": {"norm": "l2", "budget": "step"}, "linf": {"norm": "linf"}}

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forged_names import NAMES
 from gated_specimens import drawn
 from local_specimens import classifiers, plain, slopes
 
@@ -324,18 +325,6 @@ def none_of_these_is_believed(one: Specimen, folder: Path, count: int, seed: int
             assert not any(within(data, z, int(c)) for z, c in zip(one.others, names)), (k, check.statement)
             assert check.statement == forged.statement
     return false
-
-
-NAMES = (
-    "a tube", "a tube, masked", "closed from its end", "a budget for each step", "closed, step by step", "midpoint",
-    "lstm", "gru", "a stack", "pieces", "pieces of steps", "planes", "planes of an lstm", "planes of a gru, masked",
-    "planes, clipped", "planes of a stack", "hessians", "hessians of a mean, masked", "hessians, clipped",
-    "hessians of steps, clipped", "hessians of kinks", "hessians at kinks", "hessians of a box", "least costs",
-    "least costs of kinks, masked", "least costs, clipped",
-    "least sums", "least sums of kinks, masked", "least sums, clipped", "sums of a box", "ranges", "ranges of steps",
-    "cells of a gru, masked", "cells of an lstm, masked", "cells, clipped",
-    "zonotopes", "zonotopes of an lstm, masked", "zonotopes, clipped",
-)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -254,3 +254,32 @@ def test_a_file_that_asks_for_all_boxes_is_refused_in_time():
     assert not holds
     assert any(part in words for part in UNPROVED)
     assert time.process_time() - begun < 20.0
+
+
+def at_rest(norm: str, radius: float, **more: Any) -> dict[str, Any]:
+    empty = np.zeros((0, 1))
+    data = {"x": np.zeros((1, 1)), "label": 0, "norm": norm, "radius": radius, "reach": radius, "low": empty}
+    return data | {"high": empty, "cut": np.zeros(0), "values": np.zeros(0), "slopes": empty} | more
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-170, 1e-220])
+def test_margins_whose_squares_underflow_are_not_taken_for_positive_ones(scale):
+    cell = GatedCell("gru", np.array([[0.0], [-2.0], [1.0]]), np.zeros((3, 1)))  # h is -.125 at the move -.5493
+    net = Classifier(cell, np.array([[scale], [0.0]]), np.array([0.125 * scale * 0.999, 0.0]))
+    assert net.logits(np.array([[[-0.5493]]]))[0].argmax() == 1
+    assert not told(net, at_rest("linf", 0.65))[0]
+    assert not told(net, at_rest("l2", 0.65, budget="step"))[0]
+    safe = Classifier(cell, np.array([[1.0], [0.0]]), np.array([0.1251, 0.0]))
+    assert told(safe, at_rest("linf", 0.65))[0]
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_moves_so_small_that_their_parts_are_none_are_looked_at(norm):
+    small, h, b = 1e-323, 4e-15, 1e-10
+    cell = GatedCell("gru", np.array([[0.0], [0.0], [1.7e308]]), np.array([[0.0], [0.0], [1e6]]))
+    net = Classifier(cell, np.array([[-1.0], [0.0]]), np.array([b, 0.0]))
+    assert net.logits(np.array([[[small], [0.0]]]))[0].argmax() == 1
+    planes = np.array([0.99 * b, b - 0.2525 * 1e6 * h]) if norm == "linf" else np.array([2.0, 0.0])
+    data = at_rest(norm, 1.0, x=np.zeros((2, 1)), bounds=(-small, small), mask=np.array([[1.0], [0.0]]))
+    data |= {"low": np.array([[-h]]), "high": np.array([[h]]), "cut": np.array([1.0, 0.0, 0.0])}
+    assert not told(net, data | {"values": planes, "slopes": np.zeros((2, 1))})[0]
