@@ -38,8 +38,8 @@ _UNKNOWN = (1.0, 4.0, 16.0, 64.0, 256.0)
 _PARTS, _AGAIN, _SLACK = (3e-7, 1e-5, 1e-3, 0.03), 4, 0.3
 """Of the nearest run's length: what is taken off, in turn, where steps have balls of their own; nearer runs that are
 met; and of what margins are expected to be above zero, a bound."""
-_BOXED = 6
-"""Numbers that change, up to which boxes of all of them are tried first."""
+_BOXED, _MANY = 6, 60
+"""Numbers that change, up to which boxes of all of them are tried first; moves of all steps, up to which cells are."""
 _SHARE = 0.6
 """Of the time; other searches have the rest of it."""
 
@@ -157,8 +157,8 @@ def covers(asked: Request, norm: str) -> bool:
     few = unfit(asked.classifier) is None and asked.x.shape[1] <= LONGEST
     if not few or not asked.free.any() or not len(asked.right):
         return False
-    one = Gates(asked, int(asked.right[0]), norm, Deadline.after(None))
-    return all(len(step.low) <= WIDEST for step in one.steps(1.0))
+    sizes = [len(step.low) for step in Gates(asked, int(asked.right[0]), norm, Deadline.after(None)).steps(1.0)]
+    return max(sizes) <= WIDEST and sum(sizes) <= _MANY
 
 
 def first(asked: Request, norm: str) -> bool:

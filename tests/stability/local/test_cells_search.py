@@ -160,5 +160,8 @@ def test_other_questions_are_not_taken():
     told = request(many, u[None], [label_of(many, u)])
     assert covers(told, "l2")
     assert not covers(told, "linf")
+    some = np.zeros((1, 61, 1))
+    assert covers(request(net, some[:, 1:], [label_of(net, some[0, 1:])]), "l2")
+    assert not covers(request(net, some, [label_of(net, some[0])]), "l2")
     long = np.zeros((1, 501, 1))
     assert not covers(request(net, long, [label_of(net, long[0])]), "l2")
