@@ -24,6 +24,8 @@ from stability.gains.stack import stack_gain
 from stability.gated.cell import GatedCell
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
+from stability.local.gates import gates
+from stability.local.request import request
 from stability.refute.answer import witness_claim
 from stability.rules.registry import RULES, accepted, propose, worded
 from stability.solve.deadline import Deadline
@@ -279,6 +281,9 @@ def specimens() -> dict[str, Specimen]:
     out["ball of inputs of one unit, step by step"] = (
         one, largest_balls(one, np.full((1, 2, 1), 0.3), [0], budget="step")[0],
     )  # fmt: skip
+    unit = Classifier(GatedCell("gru", np.ones((3, 1)), np.ones((3, 1))), [[1.0], [-1.0]], [0.1, 0.0])
+    few = request(unit, np.full((1, 2, 1), 0.3), [0], epsilon=0.2)
+    out["ball of inputs of a gated unit"] = unit, gates(few, 0, "l2", Deadline.after(None))[0]
     out["ball of inputs in l2"] = decider(), largest_balls(decider(), np.full((1, 2, 2), 0.3), [1], epsilon=0.1)[0]
     out.update(_witnesses())
     missing = [name for name, (_, claim) in out.items() if claim is None or claim.proof is None]
