@@ -21,6 +21,32 @@ _GRIDS, _ZOOMS = {0: (1, 1), 1: (33, 9), 2: (13, 5), 3: (7, 3), 4: (5, 3)}, 7
 
 
 @dataclass(frozen=True, eq=False)
+class _Sizes:
+    """How long moves are: the largest entry, or the largest of parts; ``y`` is the moves and a size behind them."""
+
+    boxed: bool
+    parts: list[slice]
+
+    def largest(self, v: Array) -> float:
+        return float(np.abs(v).max()) if self.boxed else max(float(np.linalg.norm(v[part])) for part in self.parts)
+
+    def room(self, y: Array) -> Array:
+        """What is left to the size: not negative where all moves are as long at most."""
+        size, v = y[-1], y[:-1]
+        if self.boxed:
+            return np.concatenate([size - v, size + v])
+        return np.array([size * size - float(v[part] @ v[part]) for part in self.parts])
+
+    def slopes(self, y: Array) -> Array:
+        """Those of ``room``."""
+        eye = np.eye(len(y) - 1)
+        if self.boxed:
+            return np.hstack([np.vstack([-eye, eye]), np.ones((2 * len(eye), 1))])
+        moves = [-2.0 * y[:-1] * eye[part].sum(axis=0) for part in self.parts]
+        return np.hstack([np.stack(moves), np.full((len(moves), 1), 2.0 * y[-1])])
+
+
+@dataclass(frozen=True, eq=False)
 class GatedRuns:
     """Runs of a sequence.
 
@@ -71,70 +97,37 @@ class GatedRuns:
                 y[: total - 1 - rng.integers(total)] = 0.0
             yield y * size / max(float(np.linalg.norm(y)), 1e-300)
 
-    def nearest(self, end: Ending, start: Array) -> tuple[float, Array]:
-        """The least cost of moves that lead out of an ending's bounds, from a start; infinite where there are none."""
-        low, high = (np.concatenate([getattr(step, e) for step in self.steps]) for e in ("low", "high"))
-        best, where = np.inf, start
-        scale = max(float(np.linalg.norm(start)), 1e-9)
-        for sign, at in end.sides:
+    def nearest(self, end: Ending, start: Array) -> float:
+        """The least length of moves that lead out of an ending's bounds, from a start; infinite where there are none.
 
-            def beyond(y: Array, sign: float = sign, at: float = at) -> float:
-                return sign * (self.last(scale * y)[0] - at)
-
-            def rise(y: Array, sign: float = sign) -> Array:
-                return sign * scale * self.last(scale * y)[1]
-
-            found = minimize(
-                lambda y: (float(y @ y), 2.0 * y), start / scale, jac=True, method="SLSQP",
-                constraints=[{"type": "ineq", "fun": beyond, "jac": rise}],
-                bounds=list(zip(low / scale, high / scale)), options={"maxiter": 200, "ftol": 1e-16},
-            )  # fmt: skip
-            y = scale * np.clip(np.nan_to_num(found.x), low / scale, high / scale)
-            if sign * (self.last(y)[0] - at) >= -1e-13 and float(y @ y) < best:
-                best, where = float(y @ y), y
-        return best, where
-
-    def nearest_each(self, end: Ending, start: Array) -> float:
-        """The least length of every step's moves, or of each of these, that lead out, from a start; or infinite."""
-        ends, scale = [(part.start, part.stop) for part in self.parts], max(float(np.abs(start).max()), 1e-9)
+        That of all steps together, or the largest of one step or entry, where these have balls or boxes of their own.
+        """
+        longest, count, best = {step.longest for step in self.steps}, len(start), np.inf
+        total, scale = longest == {None}, max(float(np.abs(start).max()), 1e-9)
+        sizes = _Sizes(longest == {np.inf}, [slice(0, count)] if total else self.parts)
         low, high = (np.concatenate([getattr(step, e) for step in self.steps]) / scale for e in ("low", "high"))
-        boxed, best = all(step.longest == np.inf for step in self.steps), np.inf
 
-        def room(y: Array) -> Array:
-            z, v = y[-1], y[:-1]
-            if boxed:
-                return np.concatenate([z - v, z + v])
-            return np.array([z * z - float(v[a:b] @ v[a:b]) for a, b in ends])
+        def paid(y: Array) -> tuple[float, Array]:
+            return (float(y @ y), 2.0 * y) if total else (float(y[-1]), np.eye(count + 1)[-1])
 
-        def inside(y: Array) -> Array:
-            z, v, eye = y[-1], y[:-1], np.eye(len(y) - 1)
-            if boxed:
-                return np.hstack([np.vstack([-eye, eye]), np.ones((2 * len(v), 1))])
-            out = np.zeros((len(ends), len(y)))
-            for k, (a, b) in enumerate(ends):
-                out[k, a:b] = -2.0 * v[a:b]
-            out[:, -1] = 2.0 * z
-            return out
-
+        first = start / scale if total else np.append(start / scale, 1.0)
+        limits = [*zip(low, high)] if total else [*zip(low, high), (0.0, None)]
+        others = [] if total else [{"type": "ineq", "fun": sizes.room, "jac": sizes.slopes}]
         for sign, at in end.sides:
 
             def beyond(y: Array, sign: float = sign, at: float = at) -> float:
-                return sign * (self.last(scale * y[:-1])[0] - at)
+                return sign * (self.last(scale * y[:count])[0] - at)
 
             def rise(y: Array, sign: float = sign) -> Array:
-                return np.append(sign * scale * self.last(scale * y[:-1])[1], 0.0)
+                return np.append(sign * scale * self.last(scale * y[:count])[1], np.zeros(len(y) - count))
 
             found = minimize(
-                lambda y: (float(y[-1]), np.eye(len(y))[-1]), np.append(start / scale, 1.0), jac=True, method="SLSQP",
-                constraints=[
-                    {"type": "ineq", "fun": beyond, "jac": rise}, {"type": "ineq", "fun": room, "jac": inside},
-                ],
-                bounds=[*zip(low, high), (0.0, None)], options={"maxiter": 150, "ftol": 1e-15},
+                paid, first, jac=True, method="SLSQP", bounds=limits, options={"maxiter": 200, "ftol": 1e-16},
+                constraints=[{"type": "ineq", "fun": beyond, "jac": rise}, *others],
             )  # fmt: skip
-            v = np.clip(np.nan_to_num(found.x[:-1]), low, high)
-            size = np.abs(v).max() if boxed else max(float(np.linalg.norm(v[a:b])) for a, b in ends)
-            if beyond(np.append(v, 0.0)) >= -1e-13:
-                best = min(best, scale * float(size))
+            v = np.clip(np.nan_to_num(found.x[:count]), low, high)
+            if beyond(v) >= -1e-13:
+                best = min(best, scale * sizes.largest(v))
         return best
 
     def within(self, t: int, v: Array) -> Array:

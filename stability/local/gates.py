@@ -100,6 +100,12 @@ class Gates:
         """As the rules have it."""
         return None if self.asked.mask is None else self.asked.free
 
+    @property
+    def loose(self) -> bool:
+        """Whether inputs are clipped in a way that steps with fewer moves than entries make no use of."""
+        entries = self.asked.free.sum(axis=1)
+        return self.asked.bounds is not None and any(len(s.low) < k for s, k in zip(self.steps(1.0), entries))
+
     def nearest(self, most: float) -> float:
         """The least length of moves that change the class which descents find; infinite where they find none."""
         found, best, rng = self.refining(most), np.inf, np.random.default_rng(0)
@@ -110,12 +116,8 @@ class Gates:
             for y in made.runs.starts(rng, min(size, most), _STARTS):
                 if self.deadline.over:
                     break
-                best = min(best, self.near(made, end, y))
+                best = min(best, made.runs.nearest(end, y))
         return best
-
-    def near(self, made: Refining, end: Ending, start: Array) -> float:
-        """The same from one start."""
-        return made.runs.nearest(end, start)[0] ** 0.5 if self.total else made.runs.nearest_each(end, start)
 
     def claim(self, told: dict[str, Array], reach: float, radius: float) -> Claim | None:
         """The claim, where the rule accepts it."""
@@ -137,7 +139,7 @@ class Gates:
             value = made.back(gap, np.isfinite(before) and gap > _STALLED * before, lambda: self.deadline.over)
             if value is None:
                 break
-            best = replace(best, upper=min(best.upper, self.near(made, end, made.followed())))
+            best = replace(best, upper=min(best.upper, made.runs.nearest(end, made.followed())))
             if value > best.value:
                 best = replace(best, value=value, told=made.told())
             most = min(goal, best.upper**2) if self.total else goal
@@ -182,13 +184,14 @@ def gates(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim 
         near = min(question.nearest(most), float(asked.upper[k]))
         if asked.epsilon is not None:
             if near <= asked.epsilon:
-                return None, True
+                return None, not question.loose
             claim = _decided(question, near, asked.epsilon)
             return claim, claim is not None
         if not np.isfinite(near):
             return _unknown(question), False
         claim, upper = _largest(question, near)
-        return claim, claim is not None and (claim.value or 0.0) >= (1.0 - _CLOSE) * upper
+        close = claim is not None and (claim.value or 0.0) >= (1.0 - _CLOSE) * upper
+        return claim, close and not question.loose
     except (ConfigurationError, NonFiniteError):  # what overflows
         return None, False
 

@@ -136,15 +136,17 @@ class Moves:
         square = (v * v).sum(axis=1)
         return square if self.longest is None else np.where(square > self.longest**2 * (1.0 + 1e-12), np.inf, 0.0)
 
-    def grid(self, count: int) -> tuple[Array, Array]:
-        """All moves, in boxes: middles and half of the widths, ``(N, q)``."""
+    def grid(self, cells: int) -> tuple[Array, Array, Array]:
+        """All moves, in boxes, for each of some cells: these by number, middles and half of the widths ``(N, q)``."""
+        count = len(self.low)
         each = (1, 9, 5, 3, 3)[min(count, 4)]
         half = (self.high - self.low) / (2 * each)
         along = [low + (2 * np.arange(each) + 1) * h for low, h in zip(self.low, half)]
         middles = np.zeros((1, 0))
         if count:
             middles = np.stack(np.meshgrid(*along, indexing="ij"), axis=-1).reshape(-1, count)
-        return middles, np.broadcast_to(half, middles.shape).copy()
+        of = np.repeat(np.arange(cells), len(middles))
+        return of, np.tile(middles, (cells, 1)), np.tile(half, (len(of), 1))
 
 
 @dataclass(frozen=True, eq=False)

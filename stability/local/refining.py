@@ -227,8 +227,7 @@ class Refining:
         step, after, n = self.runs.steps[t], self.after(t), len(s)
         move, best, used, boxes, met = move.copy(), best.copy(), np.zeros(n, dtype=int), 0, list[Met]()
         value = self.cap - (np.abs(slope) * ds).sum(axis=1)
-        v, dv = step.grid(len(step.low))
-        cell, v, dv = np.repeat(np.arange(n), len(v)), np.tile(v, (n, 1)), np.tile(dv, (n, 1))
+        cell, v, dv = step.grid(n)
         for turn in range(TURNS + 1):
             boxes, used = boxes + len(v), used + np.bincount(cell, minlength=n)
             found = least(step, after, Boxes(s[cell], ds[cell], v, dv, slope[cell]))

@@ -169,8 +169,7 @@ def above(
     for start in range(0, len(s), BATCH):
         own = slice(start, start + BATCH)
         passed, used = good[own], np.zeros(len(good[own]), dtype=int)
-        v, dv = step.grid(len(step.low))
-        cell, v, dv = np.repeat(np.arange(len(used)), len(v)), np.tile(v, (len(used), 1)), np.tile(dv, (len(used), 1))
+        cell, v, dv = step.grid(len(used))
         for turn in range(TURNS + 1):
             boxes, used = boxes + len(v), used + np.bincount(cell, minlength=len(used))
             if boxes > room:

@@ -23,7 +23,7 @@ from stability.errors import ConfigurationError
 from stability.local.cells import Cells
 from stability.local.classifier import Classifier
 from stability.local.moves import Ending, Moves
-from stability.local.togo import Progress, checked, ending, gated_moves, image, margins, unfit
+from stability.local.togo import checked, ending, gated_moves, image, margins, unfit
 from stability.rigor.constants import EPS
 from stability.rigor.intervals import Interval
 from stability.rules.fields import AnyArray, Number, Refused, require
@@ -65,14 +65,11 @@ class LocalCells(EitherBall):
             found = checked(steps, subject.start, cells, end, goal, ROOM)
         except ConfigurationError as error:
             raise Refused("the network's numbers overflow") from error
-        self._require(found)
+        require(found.boxes <= ROOM, f"it takes more than {ROOM} boxes")
+        require(found.holds, f"within the radius, the class is not proved to stay {self.label}")
         by = f"{found.boxes} boxes in {len(self.cut)} cells"
         said = f"what changes the class is {self.radius:.9g} long or more" if total else "all margins are positive"
         return f"{said}, by {by}"
-
-    def _require(self, found: Progress) -> None:
-        require(found.boxes <= ROOM, f"it takes more than {ROOM} boxes")
-        require(found.holds, f"within the radius, the class is not proved to stay {self.label}")
 
     def _cells(self, subject: Classifier, signed: bool) -> list[Cells]:
         """Of the states after each step but the last."""

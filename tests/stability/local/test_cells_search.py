@@ -165,3 +165,16 @@ def test_other_questions_are_not_taken():
     assert not covers(request(net, some, [label_of(net, some[0])]), "l2")
     long = np.zeros((1, 501, 1))
     assert not covers(request(net, long, [label_of(net, long[0])]), "l2")
+
+
+def test_clipped_steps_of_many_features_are_left_to_other_searches_too():
+    net, x = drawn("gru", 1, 3, features=5)
+    bounds = float(x.min()) - 0.01, float(x.max()) + 0.01
+    free, settled = searched(net, x)
+    assert settled
+    assert free is not None
+    claim, settled = searched(net, x, bounds=bounds)
+    assert not settled  # a run that leaves the bounds is none
+    assert claim is not None
+    assert searched(net, x, bounds=bounds, epsilon=2.0 * free.value) == (None, False)
+    assert searched(net, x, epsilon=2.0 * free.value) == (None, True)
