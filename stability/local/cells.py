@@ -115,6 +115,12 @@ class Cells:
             self.value[cells], self.slope[cells] = low.min(axis=1), mean
             self.least[cells] = self.least[parts].min(axis=1)
 
+    def bent(self, cells: Array) -> Array:
+        """What planes lose at the corners ``(N,)``, nearly, by how slopes of the parts of the same cell differ."""
+        k, d = self.corners.shape
+        mean = self.slope[1:].reshape(-1, k, d).mean(axis=1)[(cells - 1) // k]
+        return 0.5 * (np.abs(self.slope[cells] - mean) * self.boxes(cells)[1]).sum(axis=1)
+
     def find(self, s: Array, level: Array | int = DEEPEST) -> Array:
         """The cell ``(N,)`` of each state ``(N, d)``, of a level or, where there is none so small, not cut."""
         part = np.clip((s - self.low) / (self.high - self.low), 0.0, 1.0 - EPS)
@@ -140,7 +146,12 @@ class Cells:
         return self.slope[self.find(s)]
 
     def pieces(self, low: Array, high: Array) -> list[Piece]:
-        """Planes that are below the function on boxes, one for each corner; ``low``, ``high`` are ``(N, d)``."""
+        """Planes that are below the function on boxes, one for each corner; none where nothing of a box is in here.
+
+        Args:
+            low: ``(N, d)``.
+            high: ``(N, d)``.
+        """
         wide = self.high - self.low
         ends = [np.clip((end - self.low) / wide, 0.0, 1.0 - EPS) for end in (low, high)]
         size = np.maximum((ends[1] - ends[0]).max(axis=1), 2.0**-DEEPEST)
@@ -148,8 +159,9 @@ class Cells:
         far = (np.floor(ends[1] * 2.0 ** level[:, None]) - np.floor(ends[0] * 2.0 ** level[:, None]) > 1.0).any(axis=1)
         level -= far
         found, out = list[Array](), list[Piece]()
+        meets = np.asarray(~((low > self.high) | (high < self.low)).any(axis=1))
         for corner in self.corners:
-            cells, there = self.find(np.where(corner, high, low), level), np.ones(len(low), dtype=bool)
+            cells, there = self.find(np.where(corner, high, low), level), meets.copy()
             for other in found:
                 there &= cells != other
             found.append(cells)

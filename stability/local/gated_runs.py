@@ -10,8 +10,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from stability.gated.cell import GatedCell
-from stability.local.cells import Cells
-from stability.local.moves import Ending, Margins, Moves
+from stability.local.after import After, Ending
+from stability.local.moves import Moves
+from stability.local.parts import Part
 
 Array = np.ndarray
 _NUDGE, _NEWTON, _FARTHEST = 1e-6, 6, 3.0
@@ -47,16 +48,31 @@ class _Sizes:
 
 
 @dataclass(frozen=True, eq=False)
+class Met:
+    """A run: what it costs, what it leaves of the room to a bound, and its moves."""
+
+    cost: float
+    left: float
+    moves: Array
+
+    def at(self, price: float) -> float:
+        """What it comes to at a price."""
+        return self.cost + price * self.left
+
+
+@dataclass(frozen=True, eq=False)
 class GatedRuns:
     """Runs of a sequence.
 
     Attributes:
         steps: with the boxes of their moves.
         start: ``(d,)``.
+        averaged: whether the head reads the mean of outputs, and not the last one.
     """
 
     steps: list[Moves]
     start: Array
+    averaged: bool = False
 
     @cached_property
     def cells(self) -> list[GatedCell]:
@@ -75,18 +91,29 @@ class GatedRuns:
         """The next states ``(N, d)`` of ``(N, d)`` and moves ``(N, q)``."""
         return self.cells[t].advance(s, v)
 
-    def last(self, y: Array) -> tuple[float, Array]:
-        """The last ``h`` of the moves of all steps, and its slope."""
-        state, met = self.start, list[Array]()
+    @cached_property
+    def share(self) -> Array:
+        """``(T,)``: of each output, in what the head reads."""
+        size = len(self.steps)
+        return np.full(size, 1.0 / size) if self.averaged else np.eye(1, size, size - 1)[0]
+
+    def states(self, y: Array) -> Array:
+        """``(T + 1, d)``: of the run of these moves of all steps."""
+        out = [self.start]
         for t, part in enumerate(self.parts):
-            met.append(state)
-            state = self.cells[t].advance(state, y[part])
-        slope, worth = np.zeros(len(y)), np.eye(1, len(self.start))[0]
-        for t in range(len(met) - 1, -1, -1):
+            out.append(self.cells[t].advance(out[-1], y[part]))
+        return np.array(out)
+
+    def read(self, y: Array, share: Array | None = None) -> tuple[float, Array]:
+        """What the head reads of the run of these moves, and its slope; ``share``: of each output, else the head's."""
+        share, states, worth = self.share if share is None else share, self.states(y), np.zeros(len(self.start))
+        slope = np.zeros(len(y))
+        for t in range(len(self.steps) - 1, -1, -1):
             cell, u = self.cells[t], y[self.parts[t]]
-            slope[self.parts[t]] = worth @ cell.input_jacobian(met[t], u)
-            worth = worth @ cell.jacobian(met[t], u)
-        return float(state[0]), slope
+            worth = worth + np.eye(1, len(worth))[0] * share[t]
+            slope[self.parts[t]] = worth @ cell.input_jacobian(states[t], u)
+            worth = worth @ cell.jacobian(states[t], u)
+        return float(share @ states[1:, 0]), slope
 
     def starts(self, rng: np.random.Generator, size: float, count: int) -> Iterator[Array]:
         """Moves of about a size: of all steps, and of the last ones alone."""
@@ -102,7 +129,11 @@ class GatedRuns:
 
         That of all steps together, or the largest of one step or entry, where these have balls or boxes of their own.
         """
-        longest, count, best = {step.longest for step in self.steps}, len(start), np.inf
+        return self.descended(end, start)[0]
+
+    def descended(self, end: Ending, start: Array) -> tuple[float, Array]:
+        """That length, and the moves."""
+        longest, count, best = {step.longest for step in self.steps}, len(start), (np.inf, start)
         total, scale = longest == {None}, max(float(np.abs(start).max()), 1e-9)
         sizes = _Sizes(longest == {np.inf}, [slice(0, count)] if total else self.parts)
         low, high = (np.concatenate([getattr(step, e) for step in self.steps]) / scale for e in ("low", "high"))
@@ -116,10 +147,10 @@ class GatedRuns:
         for sign, at in end.sides:
 
             def beyond(y: Array, sign: float = sign, at: float = at) -> float:
-                return sign * (self.last(scale * y[:count])[0] - at)
+                return sign * (self.read(scale * y[:count])[0] - at)
 
             def rise(y: Array, sign: float = sign) -> Array:
-                return np.append(sign * scale * self.last(scale * y[:count])[1], np.zeros(len(y) - count))
+                return np.append(sign * scale * self.read(scale * y[:count])[1], np.zeros(len(y) - count))
 
             found = minimize(
                 paid, first, jac=True, method="SLSQP", bounds=limits, options={"maxiter": 200, "ftol": 1e-16},
@@ -127,8 +158,38 @@ class GatedRuns:
             )  # fmt: skip
             v = np.clip(np.nan_to_num(found.x[:count]), low, high)
             if beyond(v) >= -1e-13:
-                best = min(best, scale * sizes.largest(v))
+                best = min(best, (scale * sizes.largest(v), scale * v), key=lambda found: found[0])
         return best
+
+    def cheapest(self, price: float, side: tuple[float, float], part: Part, start: Array) -> Met | None:
+        """What a descent finds of the runs of a part to be the cheapest at a price, from a start.
+
+        Args:
+            price: of what is left to the bound.
+            side: the sign and the bound.
+            part: the runs.
+            start: moves.
+        """
+        (sign, at), limits = side, list[dict[str, object]]()
+        low, high = (np.concatenate([getattr(step, e) for step in self.steps]) for e in ("low", "high"))
+
+        def paid(y: Array) -> tuple[float, Array]:
+            mean, slope = self.read(y)
+            return float(y @ y) + price * sign * (at - mean), 2.0 * y - price * sign * slope
+
+        for t in range(len(self.steps)):
+            for way, end in ((1.0, part.low[t + 1]), (-1.0, part.high[t + 1])):
+                if np.isfinite(end):
+                    share = way * np.eye(1, len(self.steps), t)[0]
+                    limits.append({
+                        "type": "ineq", "fun": lambda y, share=share, end=way * end: self.read(y, share)[0] - end,
+                        "jac": lambda y, share=share: self.read(y, share)[1],
+                    })  # fmt: skip
+        told = {"jac": True, "bounds": list(zip(low, high)), "options": {"maxiter": 200, "ftol": 1e-15}}
+        told |= {"method": "SLSQP", "constraints": limits} if limits else {"method": "L-BFGS-B"}
+        found = minimize(paid, np.clip(start, low, high), **told)
+        y = np.clip(np.nan_to_num(found.x), low, high)
+        return Met(float(y @ y), sign * (at - self.read(y)[0]), y)
 
     def within(self, t: int, v: Array) -> Array:
         """Moves ``(N, q)``, those that are too long made shorter."""
@@ -137,7 +198,7 @@ class GatedRuns:
             return v
         return v * np.minimum(1.0, longest / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-300))
 
-    def costs(self, t: int, after: Cells | Margins | Ending, s: Array, v: Array, near: bool) -> tuple[Array, Array]:
+    def costs(self, t: int, after: After | Ending, s: Array, v: Array, near: bool) -> tuple[Array, Array]:
         """What moves cost with what follows, by its lower bounds, and these moves.
 
         Args:
@@ -173,7 +234,7 @@ class GatedRuns:
             v = np.clip(v + np.clip(new - v, -_FARTHEST, _FARTHEST), step.low, step.high)
         return v
 
-    def guess(self, t: int, after: Cells | Margins | Ending, s: Array) -> tuple[Array, Array]:
+    def guess(self, t: int, after: After | Ending, s: Array) -> tuple[Array, Array]:
         """Good moves ``(N, q)`` for states ``(N, d)``, and their costs with what follows."""
         step, count = self.steps[t], len(self.steps[t].low)
         first, later = _GRIDS[min(count, 4)]

@@ -5,34 +5,33 @@ What is found is a claim only where the rule ``local_cells`` accepts it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from stability.certificate import Claim
 from stability.errors import ConfigurationError, NonFiniteError
+from stability.local.after import Ending
+from stability.local.gated_means import PAD, Means
 from stability.local.gated_runs import GatedRuns
-from stability.local.moves import Ending, Moves
+from stability.local.moves import Moves
+from stability.local.passes import ENOUGH, Proved, passes
 from stability.local.refining import Refining
 from stability.local.request import Request, one_by_one
-from stability.local.togo import ending, gated_moves, image, margins, unfit
+from stability.local.togo import ending, gated_moves, image, margins, sides, unfit
 from stability.rigor.intervals import Interval
-from stability.rules.local_cells import LONGEST, MOST, WIDEST
+from stability.rules.local_cells import LONGEST, WIDEST
 from stability.rules.registry import accepted
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
 KIND = "local_cells"
-_WIDER, _PAD, _BELOW = 1.0005, 1e-6, 1e-9
-"""Of a radius: moves that are looked at; of boxes of states, what is added; and what is taken off a radius."""
-_CLOSE, _ENOUGH = 1e-6, 1.5e-7
-"""What may be missing where there is no use in another search, and where there is none in another pass."""
+_WIDER, _BELOW, _CLOSE = 1.0005, 1e-9, 1e-6
+"""Of a radius: moves that are looked at; what is taken off; and what may be missing where another search is no use."""
 _STARTS, _SIZES, _FAR = 6, (0.1, 1.0, 10.0), 1e3
 """Descents from moves of each of these sizes; of the input's size: radii are not looked for beyond."""
-_PASSES, _TOTAL, _TRIED = 40, 8_000_000, 600_000
-"""Passes, and boxes of moves of all of them, where a run is known that changes the class, and where none is."""
-_STALLED = 0.8
-"""Of a gap, the next one where a pass has stalled."""
+_TOTAL, _TRIED = 8_000_000, 600_000
+"""Boxes of moves of all passes, where a run is known that changes the class, and where none is."""
 _UNKNOWN = (1.0, 4.0, 16.0, 64.0, 256.0)
 """Radii that are tried where no run is known."""
 _PARTS, _AGAIN, _SLACK = (3e-7, 1e-5, 1e-3, 0.03), 4, 0.3
@@ -45,18 +44,11 @@ _SHARE = 0.6
 
 
 @dataclass(frozen=True, eq=False)
-class Proved:
-    """What passes came to.
+class Near:
+    """The nearest run of another class: how long its moves are, and these, where it is a run and not an attack."""
 
-    Attributes:
-        value: the bound of the cost, or of the margins.
-        upper: the length of the nearest run.
-        told: what proves the bound.
-    """
-
-    value: float
-    upper: float
-    told: dict[str, Array]
+    length: float
+    moves: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,21 +71,52 @@ class Gates:
         each = asked.budget == "step"
         return gated_moves(asked.classifier, asked.x[self.k], reach, self.norm, self.mask, asked.bounds, each)
 
-    def refining(self, reach: float) -> tuple[Refining, Ending] | None:
-        """Cells for moves up to a length, and the bounds of the class; ``None`` where no state surely has it."""
+    def ended(self, reach: float) -> tuple[GatedRuns, Ending, tuple[Array, Array]] | None:
+        """Runs with moves up to a length, the bounds of the class, and boxes ``(T - 1, d)`` of states.
+
+        ``None`` where no state, or mean of states, surely has the class.
+        """
         asked, net, steps = self.asked, self.asked.classifier, self.steps(reach)
         low, high, boxes, label = net.start, net.start, list[tuple[Array, Array]](), int(asked.y[self.k])
         for step in steps[:-1]:
             low, high = image(step, low, high)
-            pad = 1e-9 + _PAD * (high - low)
+            pad = 1e-9 + PAD * (high - low)
             low, high = low - pad, high + pad
             boxes.append((low, high))
-        end = ending(net, label, Interval(*image(steps[-1], low, high)))
+        last = Interval(*(end[:1] for end in image(steps[-1], low, high)))
+        end = sides(net, label) if self.averaged else ending(net, label, last)
         if end is None:
             return None
-        ends = (np.array([box[k] for box in boxes]).reshape(-1, len(net.start)) for k in (0, 1))
-        after, cap = (end, reach * reach) if self.total else (margins(net, label), float(asked.margins[self.k].min()))
-        return Refining(GatedRuns(steps, net.start), after, *ends, cap=cap), end
+        low, high = (np.array([box[k] for box in boxes]).reshape(-1, len(net.start)) for k in (0, 1))
+        return GatedRuns(steps, net.start, self.averaged), end, (low, high)
+
+    @property
+    def averaged(self) -> bool:
+        """Whether the head reads the mean."""
+        return self.asked.classifier.reduction == "mean"
+
+    def proved(self, reach: float, near: Near, goal: float, room: int) -> Proved:
+        """What is proved about moves up to a length.
+
+        Args:
+            reach: the length.
+            near: the nearest run.
+            goal: the square that is to be reached; of balls and boxes of each step, a share of the margin.
+            room: boxes of moves.
+        """
+        found, upper = self.ended(reach), near.length
+        if found is None:
+            return Proved(-np.inf, upper, {})
+        runs, end, boxes = found
+        if self.averaged:
+            search = Means(runs, end, self.deadline)
+            return search.raised(near.moves, upper, goal, room) if self.total else search.kept(upper, goal, room)
+        net, margin = self.asked.classifier, float(self.asked.margins[self.k].min())
+        if self.total:
+            made = Refining(runs, end, *boxes, cap=reach * reach)
+        else:
+            made, goal = Refining(runs, margins(net, int(self.asked.y[self.k])), *boxes, cap=margin), goal * margin
+        return passes(made, end, upper, goal, room, self.deadline, total=self.total)
 
     @property
     def mask(self) -> Array | None:
@@ -106,52 +129,23 @@ class Gates:
         entries = self.asked.free.sum(axis=1)
         return self.asked.bounds is not None and any(len(s.low) < k for s, k in zip(self.steps(1.0), entries))
 
-    def nearest(self, most: float) -> float:
-        """The least length of moves that change the class which descents find; infinite where they find none."""
-        found, best, rng = self.refining(most), np.inf, np.random.default_rng(0)
+    def nearest(self, most: float) -> Near:
+        """The nearest run that changes the class which descents find."""
+        found, best, rng = self.ended(most), Near(np.inf), np.random.default_rng(0)
         if found is None:
-            return np.inf
-        made, end = found
+            return best
+        runs, end, _ = found
         for size in _SIZES:
-            for y in made.runs.starts(rng, min(size, most), _STARTS):
+            for y in runs.starts(rng, min(size, most), _STARTS):
                 if self.deadline.over:
                     break
-                best = min(best, made.runs.nearest(end, y))
+                best = min(best, Near(*runs.descended(end, y)), key=lambda near: near.length)
         return best
 
     def claim(self, told: dict[str, Array], reach: float, radius: float) -> Claim | None:
         """The claim, where the rule accepts it."""
         data = self.asked.data(self.k, self.norm, radius) | {"reach": reach} | told
         return accepted(self.asked.classifier, KIND, data)
-
-    def passes(self, made: Refining, end: Ending, upper: float, goal: float, room: int) -> Proved:
-        """Passes until a bound is proved, or nearly.
-
-        Args:
-            made: the cells.
-            end: the bounds of the class.
-            upper: the length of the nearest run.
-            goal: the bound.
-            room: boxes of moves.
-        """
-        gap, before, best = np.inf, np.inf, Proved(-np.inf, upper, {})
-        for _ in range(_PASSES):
-            value = made.back(gap, np.isfinite(before) and gap > _STALLED * before, lambda: self.deadline.over)
-            if value is None:
-                break
-            best = replace(best, upper=min(best.upper, made.runs.nearest(end, made.followed())))
-            if value > best.value:
-                best = replace(best, value=value, told=made.told())
-            most = min(goal, best.upper**2) if self.total else goal
-            gap, before = most - value, gap
-            enough = gap <= 2.0 * _ENOUGH * most if self.total else value > 0.0 or best.upper < upper
-            if enough or self._over(made, room):
-                break
-            made.forward(value, gap)
-        return best
-
-    def _over(self, made: Refining, room: int) -> bool:
-        return made.boxes > room or self.deadline.over or sum(len(own) for own in made.cells) > MOST // 2
 
 
 def covers(asked: Request, norm: str) -> bool:
@@ -181,13 +175,15 @@ def gates(asked: Request, k: int, norm: str, deadline: Deadline) -> tuple[Claim 
     question = Gates(asked, k, norm, deadline)
     most = _FAR * (1.0 + float(np.abs(asked.x[k]).max()))
     try:
-        near = min(question.nearest(most), float(asked.upper[k]))
+        near = question.nearest(most)
+        if asked.upper[k] < near.length:
+            near = Near(float(asked.upper[k]))
         if asked.epsilon is not None:
-            if near <= asked.epsilon:
+            if near.length <= asked.epsilon:
                 return None, not question.loose
             claim = _decided(question, near, asked.epsilon)
             return claim, claim is not None
-        if not np.isfinite(near):
+        if not np.isfinite(near.length):
             return _unknown(question), False
         claim, upper = _largest(question, near)
         close = claim is not None and (claim.value or 0.0) >= (1.0 - _CLOSE) * upper
@@ -206,63 +202,57 @@ def all_gates(asked: Request, norm: str) -> tuple[list[Claim | None], Array, flo
     return one_by_one(asked, norm, gates, _SHARE)
 
 
-def _largest(question: Gates, near: float) -> tuple[Claim | None, float]:
+def _largest(question: Gates, near: Near) -> tuple[Claim | None, float]:
     """The claim about a radius up to that of the nearest run, and this radius."""
     if question.total:
-        return _costed(question, near, near, _TOTAL)
+        return _costed(question, near, near.length, _TOTAL)
     for part in _PARTS:
         for _ in range(_AGAIN):
-            claim, found = _kept(question, near, near * (1.0 - part), part, _TOTAL)
-            if claim is not None or found >= near or question.deadline.over:
+            claim, found = _kept(question, near, near.length * (1.0 - part), part, _TOTAL)
+            if claim is not None or found >= near.length or question.deadline.over:
                 break
-            near = found
+            near = Near(found)
         if claim is not None or question.deadline.over:
-            return claim, near
-    return None, near
+            return claim, near.length
+    return None, near.length
 
 
-def _decided(question: Gates, near: float, epsilon: float) -> Claim | None:
+def _decided(question: Gates, near: Near, epsilon: float) -> Claim | None:
     if question.total:
-        return _costed(question, near, epsilon * (1.0 + _ENOUGH), _TOTAL, epsilon)[0]
-    return _kept(question, near, epsilon, min(max(1.0 - epsilon / near, _PARTS[0]), 1.0), _TOTAL)[0]
+        return _costed(question, near, epsilon * (1.0 + ENOUGH), _TOTAL, epsilon)[0]
+    return _kept(question, near, epsilon, min(max(1.0 - epsilon / near.length, _PARTS[0]), 1.0), _TOTAL)[0]
 
 
 def _costed(
-    question: Gates, near: float, radius: float, room: int, asked: float | None = None
+    question: Gates, near: Near, radius: float, room: int, asked: float | None = None
 ) -> tuple[Claim | None, float]:
     """In l2 in total: the claim about a radius up to one, and the length of the nearest run."""
     reach = _WIDER * radius
-    found = question.refining(reach)
-    if found is None:
-        return None, near
-    best = question.passes(*found, near, radius * radius, room)
+    best = question.proved(reach, near, radius * radius, room)
     if not best.value > 0.0 or (asked is not None and best.value <= asked * asked):
         return None, best.upper
-    size = asked or min(best.value**0.5, best.upper) * (1.0 - _BELOW)
+    size = asked or min(min(best.value, radius * radius) ** 0.5, best.upper) * (1.0 - _BELOW)
     return (question.claim(best.told, reach, size) if size > 0.0 else None), best.upper
 
 
-def _kept(question: Gates, near: float, radius: float, part: float, room: int) -> tuple[Claim | None, float]:
+def _kept(question: Gates, near: Near, radius: float, part: float, room: int) -> tuple[Claim | None, float]:
     """Where each step has a ball or a box: the claim about a radius, and the length of the nearest run.
 
     Margins are about as much above zero as the radius is below that of the nearest run, ``part`` of it.
     """
-    found = question.refining(radius)
-    if found is None:
-        return None, near
-    best = question.passes(*found, near, _SLACK * part * found[0].cap, room)
+    best = question.proved(radius, near, _SLACK * part, room)
     claim = question.claim(best.told, radius, radius) if best.value > 0.0 and best.upper >= radius else None
     return claim, best.upper
 
 
 def _unknown(question: Gates) -> Claim | None:
     """The claim about the largest of some radii, where no run is known that changes the class."""
-    best: Claim | None = None
+    best, none = None, Near(np.inf)
     for radius in _UNKNOWN:
         if question.total:
-            claim, _ = _costed(question, np.inf, radius, _TRIED)
+            claim, _ = _costed(question, none, radius, _TRIED)
         else:
-            claim, _ = _kept(question, np.inf, radius, 0.1, _TRIED)
+            claim, _ = _kept(question, none, radius, 0.1, _TRIED)
         if claim is None or (best is not None and (claim.value or 0.0) <= (best.value or 0.0)):
             break
         best = claim

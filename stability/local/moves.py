@@ -8,10 +8,9 @@ r"""What a step of an LSTM or GRU of one unit and all that follows cost at least
 .. math:: |v|^2 + a + b^T (f_t(s, v) - c) - g^T (s - s_0)
 
 is bounded from below over a box of states and moves by its value and slopes in the middle and the range of the Hessian
-of :math:`b^T f_t`: along each coordinate of the move a parabola is left. After the last step ``V`` is zero for states
-of another class and infinite for the others; then planes are prices times how far the state is from its bound.
-
-Where each step has a ball or a box of its own, moves cost nothing, and ``V`` after the last step is the margin:
+of :math:`b^T f_t`: along each coordinate of the move a parabola is left. What follows, and what ``V`` is
+after the last step, is in ``stability.local.after``. Where each step has a ball or a box of its own, moves cost
+nothing:
 
 .. math:: V_t(s) = \min_{|v| \le \epsilon} V_{t+1}(f_t(s, v)).
 
@@ -22,10 +21,10 @@ stationary nearly.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
+from stability.local.after import After, Ending
 from stability.local.cells import Piece
 from stability.local.jets import Jet
 from stability.local.unit import GatedUnit
@@ -35,79 +34,6 @@ from stability.rigor.intervals import Interval
 Array = np.ndarray
 AT_ONCE = 20_000
 """Boxes, which take 4 KB each."""
-
-
-class After(Protocol):
-    """Lower bounds of what follows a step."""
-
-    def pieces(self, low: Array, high: Array) -> list[Piece]:
-        """Planes below it, for boxes ``(N, d)`` of states."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Ending:
-    """What follows the last step: nothing, for states of another class.
-
-    Attributes:
-        low: states ``h`` from here on surely have the class; minus infinity where there are no others below.
-        high: up to here; infinity where there are no others above.
-    """
-
-    low: float
-    high: float
-
-    @property
-    def sides(self) -> list[tuple[float, float]]:
-        """A sign and a bound, for each side of states that may have another class."""
-        return [(sign, at) for sign, at in ((1.0, self.high), (-1.0, self.low)) if np.isfinite(at)]
-
-    def priced(self, low: Array, high: Array, v: Array, slope: Array) -> list[Piece]:
-        """Planes, with prices at which the cost is stationary nearly; ``slope`` is ``(N, q)`` of ``h`` by ``v``."""
-        out, size = list[Piece](), np.maximum((slope * slope).sum(axis=1), 1e-30)
-        zero, shape = np.zeros(len(low)), low.shape
-        for sign, at in self.sides:
-            there = ~(high[:, 0] < at) if sign > 0.0 else ~(low[:, 0] > at)
-            b, c = np.zeros(shape), np.zeros(shape)
-            b[:, 0] = -sign * np.clip(2.0 * sign * (v * slope).sum(axis=1) / size, 0.0, 1e12)
-            c[:, 0] = at
-            out.append(Piece(there, zero, zero, b, c))
-        return out
-
-
-@dataclass(frozen=True, eq=False)
-class Margins:
-    """What follows the last step where moves cost nothing: the least margin ``w h + b`` of the other classes.
-
-    Attributes:
-        weight: ``(c,)`` of ``h``.
-        bias: ``(c,)``.
-        error: ``(c,)`` of the weights, and of the biases.
-    """
-
-    weight: Array
-    bias: Array
-    error: Array
-
-    def pieces(self, low: Array, high: Array) -> list[Piece]:
-        """The margins, less what rounding makes of them; ``low``, ``high`` are ``(N, d)``."""
-        out, size, there = list[Piece](), np.maximum(np.abs(low[:, 0]), np.abs(high[:, 0])), np.ones(len(low), bool)
-        for w, bias, error in zip(self.weight, self.bias, self.error):
-            slope = np.zeros(low.shape)
-            slope[:, 0] = w
-            below = bias - error * (1.0 + size)
-            out.append(Piece(there, below, np.full(len(low), -np.inf), slope, np.zeros(low.shape)))
-        return out
-
-    def bound(self, s: Array) -> Array:
-        """The least margin of states ``(N, d)``, nearly."""
-        return (s[:, :1] * self.weight + self.bias).min(axis=1)
-
-    def slopes(self, s: Array) -> Array:
-        """Its slope ``(N, d)``."""
-        out = np.zeros(s.shape)
-        out[:, 0] = self.weight[(s[:, :1] * self.weight + self.bias).argmin(axis=1)]
-        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,18 +148,20 @@ def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     floor = _floor(step, at, r)
     least_there = np.where(np.isinf(floor), 0.0, floor)
     if isinstance(after, Ending):
-        pieces = after.priced(low, high, at.v, p[:, 0, d:])
+        pieces = after.priced(low, high, at.v, p[:, 0], at.slope)
     else:
-        pieces = after.pieces(low, high)
+        pieces = [(piece,) for piece in after.pieces(low, high)]
     cost, narrow = np.full(n, np.inf), np.full(n, np.inf)
-    for piece in pieces:
-        planes = _planes(piece, at, r, (f, df), (p, dp), (H_low, H_high))
-        found = [planes.least(at, r, *paid) for paid in _paid(step, at, r, planes.along[:, d:])]
+    for others in pieces:
+        found, piece = list[tuple[Array, Array]](), others[0]
+        for other in others:
+            planes = _planes(other, at, r, (f, df), (p, dp), (H_low, H_high))
+            found += [planes.least(at, r, *paid) for paid in _paid(step, at, r, planes.along[:, d:])]
         own = [np.fmax(x, least_there + piece.least) for x in np.fmax.reduce(found)]  # what overflows is no bound
         cost = np.where(piece.there, np.minimum(cost, own[0]), cost)
         narrow = np.where(piece.there, np.minimum(narrow, own[1]), narrow)
     by_move = (spread[:, :, d:].sum(axis=2) > 0.5 * spread[:, :, :d].sum(axis=2)).any(axis=1)
-    none = np.where(np.isinf(floor), floor, -np.inf) if step.longest is not None else floor  # else V may be negative
+    none = np.where(np.isinf(floor), floor, least_there + after.bottom)
     return Least(np.maximum(cost, none), floor, narrow, low, high, by_move)
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stability.local.after import After, Ending, Margins, Tolled
 from stability.local.cells import DEEPEST, Cells
 from stability.local.gated_runs import GatedRuns
-from stability.local.moves import Boxes, Ending, Margins, least
+from stability.local.moves import Boxes, least
 from stability.local.togo import BATCH, TURNS, above, split
 
 Array = np.ndarray
@@ -91,10 +92,13 @@ class Refining:
         low: ``(T - 1, d)`` boxes of states after each step but the last.
         high: ``(T - 1, d)``.
         cap: costs are not told apart beyond.
+        toll: what outputs count.
     """
 
-    def __init__(self, runs: GatedRuns, end: Ending | Margins, low: Array, high: Array, cap: float) -> None:
-        self.runs, self.end, self.cap = runs, end, cap
+    def __init__(
+        self, runs: GatedRuns, end: Ending | Margins, low: Array, high: Array, cap: float, toll: float = 0.0
+    ) -> None:
+        self.runs, self.end, self.cap, self.toll = runs, end, cap, toll
         self.cells = [Cells(*ends, signed=isinstance(end, Margins)) for ends in zip(low, high)]
         for own in self.cells:
             for _ in range(_FIRST[len(runs.start)]):
@@ -104,9 +108,11 @@ class Refining:
         self.met: list[Met | None] = [None] * len(runs.steps)
         self.boxes = 0
 
-    def after(self, t: int) -> Cells | Margins | Ending:
+    def after(self, t: int) -> After | Ending:
         """What follows step ``t``."""
-        return self.end if t == len(self.cells) else self.cells[t]
+        if t == len(self.cells):
+            return self.end
+        return Tolled(self.cells[t], self.toll) if self.toll else self.cells[t]
 
     def back(self, gap: float, stalled: bool = False, over: Callable[[], bool] = lambda: False) -> float | None:
         """A pass: the bound of the cost at the start; ``None`` where it is ``over`` before that.
@@ -145,6 +151,7 @@ class Refining:
                 break
             self._planes(t, cells, gap)
             lost = np.minimum(self.best[t - 1][cells], self.cap) - own.value[cells]
+            lost = np.maximum(lost, own.bent(cells))
             lost = np.minimum(lost, self.spare[t - 1][cells])
             bad = lost > (share if turn < _ROUNDS else max(share, _MUCH * gap))
             bad |= stalled and turn == 0 and self.spare[t - 1][cells] > _MIDDLE * gap
@@ -282,6 +289,8 @@ class Refining:
             most = left[met.cell] + plane[met.cell]
             on = met.cost <= most
             spare = most[on] - np.maximum(met.cost, plane[met.cell])[on]
-            self.spare[t] = own.spread(met.low[on], met.high[on], spare, (most - met.floor)[on])
+            low, high = met.low[on], met.high[on]
+            left = (most - met.floor)[on] - Tolled(own, self.toll).least(low, high)
+            self.spare[t] = own.spread(low, high, spare, left)
             cells = np.flatnonzero(self.spare[t] >= 0.0)
             spare, base = self.spare[t][cells], own.value[cells]

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from stability.gated.cell import GatedCell
+from stability.local.after import After, Ending, Margins, Tolled
 from stability.local.cells import Cells
 from stability.local.classifier import Classifier
 from stability.local.least import kept_states
 from stability.local.leaves import input_box
-from stability.local.moves import After, Boxes, Ending, Margins, Moves, least
+from stability.local.moves import Boxes, Moves, least
 from stability.local.unit import GatedUnit
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval, affine
@@ -45,7 +46,7 @@ def unfit(subject: Classifier) -> str | None:
     net = subject.recurrent
     if not isinstance(net, GatedCell) or net.hidden > 1:
         return "a proof by cells of states is about cells of gates of one unit"
-    return "a proof by cells of states is about a head on the last state" if subject.reduction != "last" else None
+    return None
 
 
 def gated_moves(
@@ -108,12 +109,25 @@ def _fewer(rows: Array, radius: float) -> tuple[Interval, Array] | None:
 
 
 def ending(classifier: Classifier, label: int, last: Interval) -> Ending | None:
-    """What follows the last step, whose ``h`` is in ``last (1,)``; ``None`` where no state surely has the class."""
+    """What follows the last step, where the head reads numbers in ``last (1,)``; ``None``: none has the class."""
     low, high = float(last.low[0]), float(last.high[0])
     kept = kept_states(classifier, label, low, high)
     if kept is None:
         return None
     return Ending(kept[0] if kept[0] > low else -np.inf, kept[1] if kept[1] < high else np.inf)
+
+
+def sides(classifier: Classifier, label: int) -> Ending | None:
+    """Bounds of the means of outputs that surely have the class; ``None`` where no mean has.
+
+    Example:
+        >>> cell = GatedCell("gru", np.ones((3, 1)), np.ones((3, 1)))
+        >>> end = sides(Classifier(cell, [[1.0], [-1.0]], [0.5, 0.0], "mean"), 0)
+        >>> round(end.low, 6), end.high
+        (-0.25, inf)
+    """
+    most = max(1.0, float(np.abs(classifier.start[0]))) * (1.0 + 16 * EPS)  # of outputs, whatever the inputs are
+    return ending(classifier, label, Interval(np.array([-most]), np.array([most])))
 
 
 def margins(classifier: Classifier, label: int) -> Margins:
@@ -186,7 +200,7 @@ def above(
 
 
 def checked(
-    steps: list[Moves], start: Array, cells: list[Cells], end: After | Ending, goal: float, room: int
+    steps: list[Moves], start: Array, cells: list[Cells], end: After | Ending, goal: float, room: int, toll: float = 0.0
 ) -> Progress:
     """Whether whatever leads to another class costs at least so much, or margins are at least so large.
 
@@ -197,6 +211,7 @@ def checked(
         end: what follows the last.
         goal: what is to be proved.
         room: boxes at which it is given up.
+        toll: what outputs count.
     """
     boxes, after = 0, end
     for t in range(len(steps) - 1, -1, -1):
@@ -216,5 +231,5 @@ def checked(
             return Progress(False, boxes)
         if t:
             cells[t - 1].lift()
-            after = cells[t - 1]
+            after = Tolled(cells[t - 1], toll) if toll else cells[t - 1]
     return Progress(True, boxes)

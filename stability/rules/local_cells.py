@@ -9,6 +9,11 @@ roundings included. The bound at the start has to be at least the radius' square
 ball (l2, ``budget``) or a box (l_inf) of its own, moves cost nothing, the last bound is the margin, and that at the
 start has to be positive.
 
+With a head on the mean the class is that of an interval of means, and of each of its ends the costs of runs that leave
+it there are bounded, with a toll for each output (``stability.local.after``), whose price is one of ``prices``. Where
+no price does for all runs, ``cuts`` tell them apart by their states at some steps (``stability.local.parts``), and each
+part has a price, and boxes and cells, of its own. ``low`` and ``high`` are then those of all parts in turn.
+
 What the cells and planes are proves nothing; small cells near the runs that change the class at the least cost make the
 bound sharp, so that a radius may be proved up to about 1e-7 of itself. Nothing depends on the margin being convex; work
 grows as the number of cells, which grows as that of the steps.
@@ -20,10 +25,12 @@ import numpy as np
 
 from stability.certificate import Claim
 from stability.errors import ConfigurationError
+from stability.local.after import Margins
 from stability.local.cells import Cells
 from stability.local.classifier import Classifier
-from stability.local.moves import Ending, Moves
-from stability.local.togo import checked, ending, gated_moves, image, margins, unfit
+from stability.local.moves import Moves
+from stability.local.parts import MOST_CUTS, Part, parts
+from stability.local.togo import Progress, checked, ending, gated_moves, image, margins, sides, unfit
 from stability.rigor.constants import EPS
 from stability.rigor.intervals import Interval
 from stability.rules.fields import AnyArray, Number, Refused, require
@@ -41,7 +48,9 @@ ROOM, LONGEST, MOST = 3_000_000, 500, 400_000
 
 @certifies("local_cells", subject=Classifier, claim="local_robustness", value="radius", unfit=unfit)
 class LocalCells(EitherBall):
-    """``reach``; ``low (T - 1, d)`` and ``high``; ``cut (N,)``, zeros and ones; ``values (L,)``, ``slopes (L, d)``."""
+    """``reach``; ``low (T - 1, d)`` and ``high``; ``cut (N,)``, zeros and ones; ``values (L,)``, ``slopes (L, d)``;
+    of heads on the mean ``low (2 + s, T - 1, d)``, ``prices (2 + s,)``, ``cuts (s, 3)`` (a part, a step, a value).
+    """
 
     reach: Number
     low: AnyArray
@@ -49,6 +58,8 @@ class LocalCells(EitherBall):
     cut: AnyArray
     values: AnyArray
     slopes: AnyArray
+    prices: AnyArray | None = None
+    cuts: AnyArray | None = None
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_asked(subject)
@@ -59,10 +70,11 @@ class LocalCells(EitherBall):
             steps = gated_moves(subject, self.x, self.reach, self.norm, self.mask, self.bounds, each)
             total = self.norm == "l2" and not each
             require(total or all(len(step.low) <= WIDEST for step in steps), f"more than {WIDEST} features change")
-            cells, last = self._cells(subject, not total), self._last(subject, steps)
-            end = self._ending(subject, last) if total else margins(subject, self.label)
             goal = self.radius * self.radius * (1.0 + 4 * EPS) if total else _POSITIVE
-            found = checked(steps, subject.start, cells, end, goal, ROOM)
+            if subject.reduction == "mean":
+                found = self._by_means(subject, steps, max(goal, _POSITIVE), total)
+            else:
+                found = self._by_last(subject, steps, goal, total)
         except ConfigurationError as error:
             raise Refused("the network's numbers overflow") from error
         require(found.boxes <= ROOM, f"it takes more than {ROOM} boxes")
@@ -71,10 +83,48 @@ class LocalCells(EitherBall):
         said = f"what changes the class is {self.radius:.9g} long or more" if total else "all margins are positive"
         return f"{said}, by {by}"
 
+    def _by_last(self, subject: Classifier, steps: list[Moves], goal: float, total: bool) -> Progress:
+        require(self.prices is None and self.cuts is None, "prices and cuts are for heads on the mean")
+        require(self.low.shape == (len(steps) - 1, len(subject.start)), "low and high must be (T - 1, d)")
+        cells = self._cells(subject, not total)
+        last = self._reached(subject, steps, self.low, self.high, Part.whole(0, len(steps)))
+        assert last is not None
+        end = ending(subject, self.label, last) if total else margins(subject, self.label)
+        require(end is not None, f"within the radius, the class is not proved to stay {self.label}")
+        assert end is not None
+        return checked(steps, subject.start, cells, end, goal, ROOM)
+
+    def _by_means(self, subject: Classifier, steps: list[Moves], goal: float, total: bool) -> Progress:
+        said = "cuts are for heads on the mean with a total budget in l2"
+        require(self.cuts is None or (total and self.cuts.ndim == 2 and 0 < len(self.cuts) <= MOST_CUTS), said)
+        cuts = np.zeros((0, 3)) if self.cuts is None else self.cuts
+        require(cuts.shape[1] == 3, "cuts must be (s, 3)")
+        count, told = 2 + len(cuts), parts(cuts, len(steps))
+        require(told is not None, "each of cuts must be a part that is there, a step from one on, and a number")
+        prices = np.zeros(0) if self.prices is None else self.prices
+        require(prices.shape == (count,), "heads on the mean have prices (2,), and one more for each of cuts")
+        require(bool(((prices >= 0.0) & (prices < LARGEST)).all()), "prices must be numbers from zero, below 1e12")
+        sizes = (count, len(steps) - 1, len(subject.start))
+        require(self.low.shape == sizes, f"low and high must be {sizes}")
+        end, cells, boxes, each = sides(subject, self.label), self._cells(subject, True), 0, len(steps) - 1
+        require(end is not None, f"within the radius, the class is not proved to stay {self.label}")
+        for k, part in enumerate(told or ()):
+            sign, at = ((-1.0, end.low), (1.0, end.high))[part.side] if end else (1.0, np.inf)
+            reached = self._reached(subject, steps, self.low[k], self.high[k], part) if np.isfinite(at) else None
+            if reached is None:  # no other class on this side, or no run in this part
+                continue
+            toll, own = -sign * float(prices[k]) / len(steps), cells[k * each : (k + 1) * each]
+            last = Margins.tolled(toll, at, len(steps))
+            found = checked(steps, subject.start, own, last, goal, ROOM - boxes, toll)
+            boxes += found.boxes
+            if not found.holds:
+                return Progress(False, boxes)
+        return Progress(True, boxes)
+
     def _cells(self, subject: Classifier, signed: bool) -> list[Cells]:
-        """Of the states after each step but the last."""
-        d, sizes = len(subject.start), (len(self.x) - 1, len(subject.start))
-        require(self.low.shape == sizes == self.high.shape, f"low and high must be {sizes}")
+        """Of the states after each step but the last, of one part after the other."""
+        d = len(subject.start)
+        require(self.low.shape == self.high.shape, "low and high must be of one shape")
         flags, values, slopes = self.cut, self.values, self.slopes
         require(flags.ndim == 1 and len(flags) <= MOST, f"cut must be (N,), N <= {MOST}")
         require(bool(np.isin(flags, (0.0, 1.0)).all()), "cut must be zeros and ones")
@@ -85,7 +135,7 @@ class LocalCells(EitherBall):
         require(limited, "low, high, values and slopes must be numbers below 1e12")
         require(bool((self.low < self.high).all()), "low must be below high")
         out, at, done = list[Cells](), 0, 0
-        for low, high in zip(self.low, self.high):
+        for low, high in zip(self.low.reshape(-1, d), self.high.reshape(-1, d)):
             read = Cells.of(low, high, flags[at:] != 0.0, signed)
             require(read is not None, "cut ends too soon, or too deep")
             assert read is not None
@@ -97,19 +147,18 @@ class LocalCells(EitherBall):
         require(at == len(flags), "cut goes on after the last step")
         return out
 
-    def _last(self, subject: Classifier, steps: list[Moves]) -> Interval:
-        """The last ``h``, where no move leads out of the boxes before it."""
+    def _reached(
+        self, subject: Classifier, steps: list[Moves], lows: Array, highs: Array, part: Part
+    ) -> Interval | None:
+        """The last ``h``, where no move of a part's runs leads out of its boxes; ``None`` where it has no runs."""
         low = high = subject.start
-        for step, own_low, own_high in zip(steps, self.low, self.high):
+        for t, step in enumerate(steps):
             low, high = image(step, low, high)
-            inside = bool((own_low <= low).all() and (high <= own_high).all())
-            require(inside, "moves within reach lead out of low and high")
-            low, high = own_low, own_high
-        low, high = image(steps[-1], low, high)
-        return Interval(low, high)
-
-    def _ending(self, subject: Classifier, last: Interval) -> Ending:
-        found = ending(subject, self.label, last)
-        require(found is not None, f"within the radius, the class is not proved to stay {self.label}")
-        assert found is not None
-        return found
+            low[0], high[0] = max(low[0], part.low[t + 1]), min(high[0], part.high[t + 1])
+            if low[0] > high[0]:
+                return None
+            if t < len(steps) - 1:
+                inside = bool((lows[t] <= low).all() and (high <= highs[t]).all())
+                require(inside, "moves within reach lead out of low and high")
+                low, high = lows[t], highs[t]
+        return Interval(low[:1], high[:1])

@@ -12,7 +12,8 @@ from test_togo import boxes, points, sloped, step_of
 
 from stability.local.balls import largest_balls
 from stability.local.cells import Cells
-from stability.local.moves import Margins, Moves, least
+from stability.local.after import Margins
+from stability.local.moves import Moves, least
 from stability.local.togo import gated_moves, margins
 from stability.rules.registry import RULES, accepted, propose
 

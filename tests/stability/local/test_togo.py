@@ -13,7 +13,8 @@ from stability.gated.cell import GatedCell
 from stability.local import togo
 from stability.local.cells import Cells
 from stability.local.classifier import Classifier
-from stability.local.moves import Boxes, Ending, Moves, least
+from stability.local.after import Ending
+from stability.local.moves import Boxes, Moves, least
 from stability.local.togo import above, checked, ending, gated_moves, image, split, unfit
 from stability.local.unit import GatedUnit
 from stability.rigor.intervals import Interval
