@@ -135,11 +135,12 @@ class Cells:
         return cells
 
     def bound(self, s: Array) -> Array:
-        """The bound at states ``(N, d)``, nearly."""
+        """The bound at states ``(N, d)``, nearly; infinite where none comes to."""
         cells = self.find(s)
         middle, _ = self.boxes(cells)
-        plane = self.value[cells] + (self.slope[cells] * (np.clip(s, self.low, self.high) - middle)).sum(axis=1)
-        return np.maximum(plane, self.least[cells])
+        plane = self.value[cells] + (self.slope[cells] * (s - middle)).sum(axis=1)
+        out = ((s < self.low - self.around) | (s > self.high + self.around)).any(axis=1)
+        return np.where(out, np.inf, np.maximum(plane, self.least[cells]))
 
     def slopes(self, s: Array) -> Array:
         """Its slope ``(N, d)``."""

@@ -294,4 +294,3 @@ def _best(met: list[Met], price: float) -> tuple[float, float]:
     tried = np.append(cross[cross > 0.0], 0.0)
     least = (cost + tried[:, None] * left).min(axis=1)
     return float(tried[least.argmax()]), float(least.max())
-

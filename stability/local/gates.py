@@ -28,8 +28,9 @@ Array = np.ndarray
 KIND = "local_cells"
 _WIDER, _BELOW, _CLOSE = 1.0005, 1e-9, 1e-6
 """Of a radius: moves that are looked at; what is taken off; and what may be missing where another search is no use."""
-_STARTS, _SIZES, _FAR = 6, (0.1, 1.0, 10.0), 1e3
-"""Descents from moves of each of these sizes; of the input's size: radii are not looked for beyond."""
+_STARTS, _SIZES, _OTHERS, _FAR = 6, (0.1, 1.0, 10.0), 0.4, 1e3
+"""Descents from moves of each of these sizes, and three times from those of the nearest run, a share of them drawn
+anew; of the input's size: radii are not looked for beyond."""
 _TOTAL, _TRIED = 8_000_000, 600_000
 """Boxes of moves of all passes, where a run is known that changes the class, and where none is."""
 _UNKNOWN = (1.0, 4.0, 16.0, 64.0, 256.0)
@@ -135,10 +136,14 @@ class Gates:
         if found is None:
             return best
         runs, end, _ = found
-        for size in _SIZES:
-            for y in runs.starts(rng, min(size, most), _STARTS):
+        for size in (*_SIZES, None, None, None):
+            if size is None and best.moves is None:
+                break
+            for y in runs.starts(rng, min(size or best.length, most), _STARTS):
                 if self.deadline.over:
                     break
+                if size is None and best.moves is not None:  # some of the nearest run's moves are others
+                    y = np.where(rng.random(len(y)) < _OTHERS, y, best.moves)
                 best = min(best, Near(*runs.descended(end, y)), key=lambda near: near.length)
         return best
 

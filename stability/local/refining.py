@@ -28,7 +28,7 @@ _MUCH, _MIDDLE = 0.3, 0.1
 """Of the gap: what few cells lose; and what runs have to spare in cells that are cut where a pass has stalled."""
 _USELESS = 0.9
 """Of what a cell loses, what each of its parts does where cutting them is of no use."""
-_GAIN, _MOST, _WRONG = 0.1, (1, 400, 4000, 10_000, 20_000), 0.03
+_GAIN, _MOST, _WRONG = 0.25, (1, 400, 4000, 10_000, 20_000), 0.03
 """What cutting a box of moves has to gain of what it loses; boxes for one cell, by how many
 coordinates these have; of what is lost, a better move."""
 _TRIED, _AT_START = 1000, 100_000
