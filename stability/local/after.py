@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from stability.local.cells import Cells, Piece
+from stability.local.parts import Part
 from stability.rigor.constants import EPS, TINY
 
 Array = np.ndarray
@@ -98,16 +99,21 @@ class Margins:
         weight: ``(c,)`` of ``h``.
         bias: ``(c,)``.
         error: ``(c,)`` of the weights, and of the biases.
+        low: of the states that are meant.
+        high: of these.
     """
 
     weight: Array
     bias: Array
     error: Array
+    low: float = -np.inf
+    high: float = np.inf
     bottom: float = -np.inf
 
     def pieces(self, low: Array, high: Array) -> list[Piece]:
         """The margins, less what rounding makes of them; ``low``, ``high`` are ``(N, d)``."""
-        out, size, there = list[Piece](), np.maximum(np.abs(low[:, 0]), np.abs(high[:, 0])), np.ones(len(low), bool)
+        out, size = list[Piece](), np.maximum(np.abs(low[:, 0]), np.abs(high[:, 0]))
+        there = ~((low[:, 0] > self.high) | (high[:, 0] < self.low))
         for w, bias, error in zip(self.weight, self.bias, self.error):
             slope = np.zeros(low.shape)
             slope[:, 0] = w
@@ -116,8 +122,9 @@ class Margins:
         return out
 
     def bound(self, s: Array) -> Array:
-        """The least margin of states ``(N, d)``, nearly."""
-        return (s[:, :1] * self.weight + self.bias).min(axis=1)
+        """The least margin of states ``(N, d)``, nearly; infinite for those that are not meant."""
+        meant = (s[:, 0] >= self.low - 16 * EPS) & (s[:, 0] <= self.high + 16 * EPS)
+        return np.where(meant, (s[:, :1] * self.weight + self.bias).min(axis=1), np.inf)
 
     def slopes(self, s: Array) -> Array:
         """Its slope ``(N, d)``."""
@@ -126,16 +133,18 @@ class Margins:
         return out
 
     @classmethod
-    def tolled(cls, toll: float, at: float, steps: int) -> Margins:
-        """Of a head on the mean: what the last output adds, with what runs lack of a bound ``at``.
+    def tolled(cls, toll: float, at: float, part: Part) -> Margins:
+        """Of a head on the mean: what the last output adds, with what runs of a part lack of a bound ``at``.
 
         Example:
-            >>> end = Margins.tolled(-0.5, 0.25, 4)
+            >>> end = Margins.tolled(-0.5, 0.25, Part.whole(1, 4).cut(4, 0.5)[0])
             >>> end.bound(np.array([[0.25], [1.0]])).tolist()
-            [0.375, 0.0]
+            [0.375, inf]
         """
+        steps = len(part.low) - 1
         weight, bias = np.array([toll]), np.array([-toll * steps * at])
-        return cls(weight, bias, 16 * EPS * (np.abs(weight) + np.abs(bias)) + TINY)
+        ends = float(part.low[-1]), float(part.high[-1])
+        return cls(weight, bias, 16 * EPS * (np.abs(weight) + np.abs(bias)) + TINY, *ends)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,14 +39,12 @@ class Leaf:
         part: which.
         price: of the outputs.
         met: runs of it.
-        sure: whether descents find nothing against the price.
         proved: what is proved of it; ``None``: nothing yet.
     """
 
     part: Part
     price: float
     met: list[Met] = field(default_factory=list)
-    sure: bool = False
     proved: Proved | None = None
 
 
@@ -90,7 +88,7 @@ class Means:
         most = np.concatenate([[0.0], np.cumsum(np.maximum(sign * low[:, 0], sign * high[:, 0]))])
         cap = goal + leaf.price * max(float(most.max()) / self.size, 0.0)
         toll = -sign * leaf.price / self.size
-        return Refining(self.runs, Margins.tolled(toll, at, self.size), low[:-1], high[:-1], cap, toll)
+        return Refining(self.runs, Margins.tolled(toll, at, leaf.part), low[:-1], high[:-1], cap, toll)
 
     def _boxes(self, part: Part) -> tuple[Array, Array] | None:
         """Of the states after each step, ``(T, d)`` each."""
@@ -242,7 +240,7 @@ class Means:
             starts = [0.0 * y for y in self.runs.starts(rng, 1.0, 1)] + list(self.runs.starts(rng, size, _RANDOM))
             starts += [met.moves for met in leaf.met[-6:]]
             found = [self.runs.cheapest(leaf.price, side, leaf.part, y) for y in starts]
-            leaf.met += [met for met in found if met is not None and self._within(leaf, met.moves)]
+            leaf.met += [met for met in found if self._within(leaf, met.moves)]
             if not leaf.met:
                 return True
             cheapest = min(leaf.met, key=lambda met: met.at(leaf.price))
@@ -254,7 +252,7 @@ class Means:
                 leaf.price = price
                 return False
             leaf.price = price
-        return False
+        return min(met.at(leaf.price) for met in leaf.met) >= aim
 
     def _cut(self, leaf: Leaf) -> tuple[int, float] | None:
         """A step and a state between the runs that leave no price; ``None`` where these are too near each other."""

@@ -161,7 +161,7 @@ class GatedRuns:
                 best = min(best, (scale * sizes.largest(v), scale * v), key=lambda found: found[0])
         return best
 
-    def cheapest(self, price: float, side: tuple[float, float], part: Part, start: Array) -> Met | None:
+    def cheapest(self, price: float, side: tuple[float, float], part: Part, start: Array) -> Met:
         """What a descent finds of the runs of a part to be the cheapest at a price, from a start.
 
         Args:

@@ -67,6 +67,8 @@ def kept_states(classifier: Classifier, label: int, low: float, high: float) -> 
         if head[label] == head[other]:
             w = Interval.point(np.zeros(1))
         a, c, d = float(w.low[0]), float(w.high[0]), float(b.low[0])
+        if not np.isfinite([a, c, d, low, high]).all():  # what overflows is known of no state
+            return None
         least = min(a * low, a * high, c * low, c * high)
         if least + d > 8 * EPS * (abs(least) + abs(d)) + TINY:
             continue

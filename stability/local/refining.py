@@ -283,6 +283,8 @@ class Refining:
         for t, own in enumerate(self.cells):
             met = self.met[t]
             assert met is not None
+            if not len(cells):  # by rounding
+                break
             size = int(max(met.cell.max(), cells.max())) + 1
             left, plane = np.full(size, -np.inf), np.zeros(size)
             left[cells], plane[cells] = spare, base

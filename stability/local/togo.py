@@ -24,8 +24,8 @@ from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval, affine
 
 Array = np.ndarray
-PIECES, TURNS, MOST, BATCH = 4, 50, 200_000, 2000
-"""Parts of a box of moves that is cut; how often; boxes for one cell; cells at once."""
+PIECES, TURNS, MOST, BATCH, TURN = 4, 50, 200_000, 2000, 100
+"""Parts of a box of moves that is cut; how often; boxes for one cell; cells at once; boxes that a turn counts for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +167,7 @@ def above(
     room: float = np.inf,
     most: int = MOST,
 ) -> tuple[Array, int]:
-    """Of which cells a plane is proved to be below the cost to go, and boxes looked at.
+    """Of which cells a plane is proved to be below the cost to go, and boxes looked at, with what turns count for.
 
     Args:
         step: the step.
@@ -185,7 +185,7 @@ def above(
         passed, used = good[own], np.zeros(len(good[own]), dtype=int)
         cell, v, dv = step.grid(len(used))
         for turn in range(TURNS + 1):
-            boxes, used = boxes + len(v), used + np.bincount(cell, minlength=len(used))
+            boxes, used = boxes + len(v) + TURN, used + np.bincount(cell, minlength=len(used))
             if boxes > room:
                 good[start:] = False
                 return good, boxes

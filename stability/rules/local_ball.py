@@ -55,7 +55,7 @@ class LocalBall(ProofData):
         Raises:
             Refused: where it does not.
         """
-        if bounds is not None:
+        if bounds is not None and self.x.size:
             low, high = bounds
             inside = low <= float(self.x.min()) and float(self.x.max()) <= high
             require(inside, "the input itself is not within the bounds")

@@ -30,7 +30,7 @@ from stability.local.cells import Cells
 from stability.local.classifier import Classifier
 from stability.local.moves import Moves
 from stability.local.parts import MOST_CUTS, Part, parts
-from stability.local.togo import Progress, checked, ending, gated_moves, image, margins, sides, unfit
+from stability.local.togo import TURN, Progress, checked, ending, gated_moves, image, margins, sides, unfit
 from stability.rigor.constants import EPS
 from stability.rigor.intervals import Interval
 from stability.rules.fields import AnyArray, Number, Refused, require
@@ -110,11 +110,13 @@ class LocalCells(EitherBall):
         require(end is not None, f"within the radius, the class is not proved to stay {self.label}")
         for k, part in enumerate(told or ()):
             sign, at = ((-1.0, end.low), (1.0, end.high))[part.side] if end else (1.0, np.inf)
+            boxes += TURN * len(steps)
+            require(boxes <= ROOM, f"it takes more than {ROOM} boxes")
             reached = self._reached(subject, steps, self.low[k], self.high[k], part) if np.isfinite(at) else None
             if reached is None:  # no other class on this side, or no run in this part
                 continue
             toll, own = -sign * float(prices[k]) / len(steps), cells[k * each : (k + 1) * each]
-            last = Margins.tolled(toll, at, len(steps))
+            last = Margins.tolled(toll, at, part)
             found = checked(steps, subject.start, own, last, goal, ROOM - boxes, toll)
             boxes += found.boxes
             if not found.holds:

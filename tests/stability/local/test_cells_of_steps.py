@@ -10,9 +10,9 @@ from gated_specimens import GATES, cells_of, drawn, label_of, searched
 from scipy.optimize import minimize
 from test_togo import boxes, points, sloped, step_of
 
+from stability.local.after import Margins
 from stability.local.balls import largest_balls
 from stability.local.cells import Cells
-from stability.local.after import Margins
 from stability.local.moves import Moves, least
 from stability.local.togo import gated_moves, margins
 from stability.rules.registry import RULES, accepted, propose

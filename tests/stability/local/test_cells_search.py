@@ -155,7 +155,7 @@ def test_other_questions_are_not_taken():
     assert taken("linf")
     assert taken(budget="step")
     assert not taken(mask=np.zeros(x.shape, dtype=bool))
-    assert not taken(subject=Classifier(net.recurrent, net.weight, net.bias, "mean"))
+    assert taken(subject=Classifier(net.recurrent, net.weight, net.bias, "mean"))
     many, u = drawn("gru", 2, 0, features=5)
     told = request(many, u[None], [label_of(many, u)])
     assert covers(told, "l2")

@@ -191,7 +191,7 @@ def test_other_networks_are_refused(kind):
     rows = len(net.recurrent.w_hh)
     wide = Classifier(GatedCell(kind, np.ones((2 * rows, 1)), np.ones((2 * rows, 2))), np.ones((3, 2)))
     mean = Classifier(net.recurrent, net.weight, net.bias, "mean")
-    for subject, words in ((wide, "gates of one unit"), (mean, "a head on the last state")):
+    for subject, words in ((wide, "gates of one unit"), (mean, "heads on the mean have prices")):
         holds, said = told(subject, data)
         assert not holds
         assert words in said

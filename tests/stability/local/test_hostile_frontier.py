@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stability.local.classifier import Classifier
-from stability.local.least import least_cost
+from stability.local.least import kept_states, least_cost
 from stability.local.scalar import scalar_steps
 from stability.rules.registry import accepted
 from stability.systems import DrivenSystem, LureSystem
@@ -55,3 +55,20 @@ def test_clipping_many_entries_counts_as_the_work_that_it_is():
     assert found.boxes > room
     assert not found.cost > 0.0
     assert time.process_time() - begun < 3.0  # the rule has 40 times the room: two minutes, and no gigabytes
+
+
+@pytest.mark.parametrize("reduction", ["last", "mean"])
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_heads_whose_differences_overflow_prove_nothing(norm, reduction):
+    """The differences are minus infinity, and so where the class changes is not a number."""
+    own = LureSystem([[0.0]], [[1.0]], [[0.0]], slope=(0.0, 1.0), dt=1.0)
+    cell = DrivenSystem(own, "tanh", [[1.0]])
+    net = Classifier(cell, [[-1.2e308], [1.2e308]], [-1.2e308, 1.2e308], reduction)
+    data = {"x": np.array([[0.5]]), "label": 0, "norm": norm, "radius": 0.1}
+    searched = {"paths": np.zeros((1, 2)), "fine": 3}
+    with np.errstate(all="ignore"):
+        step, priced = {"budget": "step"}, {"prices": np.ones(2)}
+        for more in ({}, step, searched, searched | step, searched | priced):
+            assert accepted(net, "local_frontier", data | more) is None
+        assert kept_states(net, 0, -1.0, 1.0) is None
+        assert kept_states(Classifier(cell, [[1.0], [-1.0]], reduction=reduction), 0, -1.0, 1.0) is not None
