@@ -18,12 +18,9 @@ from stability.local.gated_runs import GatedRuns, Met
 from stability.local.parts import MOST_CUTS, Part
 from stability.local.passes import ENOUGH, Proved, passes
 from stability.local.refining import Refining
-from stability.local.togo import image
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
-PAD = 1e-6
-"""Of boxes of states, what is added."""
 _PRICES, _AGAIN, _RANDOM = 10, 4, 4
 """Prices of a part; how often dynamic programming meets a cheaper run than descents did; starts of descents."""
 _ROOMY, _NEARLY, _HERE, _FIRST = 1.05, 1.02, 1e-4, 3.0
@@ -40,12 +37,19 @@ class Leaf:
         price: of the outputs.
         met: runs of it.
         proved: what is proved of it; ``None``: nothing yet.
+        paid: at what price.
     """
 
     part: Part
     price: float
     met: list[Met] = field(default_factory=list)
     proved: Proved | None = None
+    paid: float = 0.0
+
+    def add(self, found: Proved) -> None:
+        """What was found at the price, where it is better than what was."""
+        if self.proved is None or found.value > self.proved.value:
+            self.proved, self.paid = found, self.price
 
 
 @dataclass(eq=False)
@@ -80,7 +84,7 @@ class Means:
 
     def refining(self, leaf: Leaf, goal: float) -> Refining | None:
         """Cells of a part; ``None`` where it has no runs, or there is nothing to be proved."""
-        found, side = self._boxes(leaf.part), self.side(leaf)
+        found, side = self.runs.boxes(leaf.part), self.side(leaf)
         if found is None or side is None:
             return None
         low, high = found
@@ -89,21 +93,6 @@ class Means:
         cap = goal + leaf.price * max(float(most.max()) / self.size, 0.0)
         toll = -sign * leaf.price / self.size
         return Refining(self.runs, Margins.tolled(toll, at, leaf.part), low[:-1], high[:-1], cap, toll)
-
-    def _boxes(self, part: Part) -> tuple[Array, Array] | None:
-        """Of the states after each step, ``(T, d)`` each."""
-        low = high = self.runs.start
-        lows, highs = list[Array](), list[Array]()
-        for t, step in enumerate(self.runs.steps, 1):
-            low, high = image(step, low, high)
-            pad = 1e-9 + PAD * (high - low)
-            low, high = low - pad, high + pad
-            low[0], high[0] = max(low[0], part.low[t]), min(high[0], part.high[t])
-            if not low[0] < high[0]:
-                return None
-            lows.append(low)
-            highs.append(high)
-        return np.array(lows), np.array(highs)
 
     def told(self) -> dict[str, Array]:
         """What a proof says."""
@@ -114,7 +103,7 @@ class Means:
         out = {name: np.stack([part[name].reshape(none) for part in parts]) for name in ("low", "high")}
         out |= {name: np.concatenate([part[name] for part in parts]) for name in ("cut", "values")}
         out["slopes"] = np.concatenate([part["slopes"].reshape(-1, d) for part in parts])
-        out["prices"] = np.array([leaf.price for leaf in self.leaves])
+        out["prices"] = np.array([leaf.paid for leaf in self.leaves])
         return out | ({"cuts": np.array(self.cuts, dtype=np.float64)} if self.cuts else {})
 
     def started(self, prices: tuple[float, float]) -> None:
@@ -140,9 +129,10 @@ class Means:
             made = self.refining(leaf, left)
             if made is None or side is None:
                 continue
-            leaf.proved = passes(made, self._ended(leaf), upper, goal * left, room, self.deadline, total=False)
-            least, upper, room = min(least, leaf.proved.value), min(upper, leaf.proved.upper), room - made.boxes
-            if not leaf.proved.value > 0.0:
+            found = passes(made, self._ended(leaf), upper, goal * left, room, self.deadline, total=False)
+            leaf.add(found)
+            least, upper, room = min(least, found.value), min(upper, found.upper), room - made.boxes
+            if not found.value > 0.0:
                 break
         return Proved(least, upper, self.told())
 
@@ -160,19 +150,16 @@ class Means:
             goal: the bound.
             room: boxes of moves.
         """
-        self.started(tuple(self._first(side, near, goal) for side in (0, 1)))  # pyright: ignore[reportArgumentType]
+        self.started((self._first(0, near, goal), self._first(1, near, goal)))
         for leaf in self.leaves:
             leaf.met = [] if near is None else [self._met(leaf, near)]
         k = 0
         while k < len(self.leaves) and not self._over(room):
             leaf = self.leaves[k]
-            if self.side(leaf) is None or self._boxes(leaf.part) is None or self._priced(leaf, goal):
+            if self.side(leaf) is None or self.runs.boxes(leaf.part) is None or self._priced(leaf, goal):
                 k += 1
-                continue
-            cut = self._cut(leaf) if len(self.cuts) < MOST_CUTS else None
-            if cut is None:
+            elif not self._divided(k):
                 break
-            self._divide(k, *cut)
         return self._proved(upper, goal, room)
 
     def _proved(self, upper: float, goal: float, room: int) -> Proved:
@@ -183,7 +170,7 @@ class Means:
             while leaf.proved is None or leaf.proved.value < min(goal, upper**2) * (1.0 - 2.0 * ENOUGH):
                 made = self.refining(leaf, goal)
                 if made is None:
-                    leaf.proved = Proved(np.inf, upper, {})
+                    leaf.add(Proved(np.inf, upper, {}))
                     break
                 if self._over(room):
                     break
@@ -194,16 +181,15 @@ class Means:
                     return self._within(leaf, y) and met[-1].at(leaf.price) < aim
 
                 told = self._ended(leaf), upper, goal, room - self.boxes, self.deadline
-                leaf.proved = passes(made, *told, total=True, hopeless=hopeless)
-                self.boxes, upper, again = self.boxes + made.boxes, min(upper, leaf.proved.upper), again + 1
+                found = passes(made, *told, total=True, hopeless=hopeless)
+                leaf.add(found)
+                self.boxes, upper, again = self.boxes + made.boxes, min(upper, found.upper), again + 1
                 if not met or met[-1].at(leaf.price) >= aim or self._over(room) or again > _AGAIN:
                     break
                 leaf.met.append(met[-1])
                 if not self._priced(leaf, goal):
-                    cut = self._cut(leaf) if len(self.cuts) < MOST_CUTS else None
-                    if cut is None:
+                    if not self._divided(k):
                         break
-                    self._divide(k, *cut)
                     leaf, again = self.leaves[k], 0
                     self._priced(leaf, goal)
             least, k = min(least, -np.inf if leaf.proved is None else leaf.proved.value), k + 1
@@ -259,7 +245,7 @@ class Means:
         price, _ = _best(leaf.met, leaf.price)
         order = sorted(leaf.met, key=lambda met: met.at(price))
         cheap, dear = ([met for met in order if (met.left > 0.0) is kept] for kept in (True, False))
-        boxes = self._boxes(leaf.part)
+        boxes = self.runs.boxes(leaf.part)
         if not cheap or not dear or boxes is None:
             return None
         ends = [self.runs.states(some[0].moves)[1:, 0] for some in (cheap, dear)]
@@ -267,13 +253,18 @@ class Means:
         t = int(apart.argmax())
         return (t + 1, 0.5 * float(ends[0][t] + ends[1][t])) if apart[t] > 1e-7 else None
 
-    def _divide(self, k: int, step: int, value: float) -> None:
+    def _divided(self, k: int) -> bool:
+        """Whether a part could be cut."""
         leaf = self.leaves[k]
-        self.cuts.append((k, step, value))
-        self.leaves[k], more = (Leaf(part, leaf.price) for part in leaf.part.cut(step, value))
+        cut = self._cut(leaf) if len(self.cuts) < MOST_CUTS else None
+        if cut is None:
+            return False
+        self.cuts.append((k, *cut))
+        self.leaves[k], more = (Leaf(part, leaf.price) for part in leaf.part.cut(*cut))
         self.leaves.append(more)
         for own in (self.leaves[k], more):
             own.met = [met for met in leaf.met if self._within(own, met.moves)]
+        return True
 
 
 def _best(met: list[Met], price: float) -> tuple[float, float]:

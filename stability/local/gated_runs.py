@@ -13,8 +13,11 @@ from stability.gated.cell import GatedCell
 from stability.local.after import After, Ending
 from stability.local.moves import Moves
 from stability.local.parts import Part
+from stability.local.togo import image
 
 Array = np.ndarray
+_PAD = 1e-6
+"""Of boxes of states, what is added."""
 _NUDGE, _NEWTON, _FARTHEST = 1e-6, 6, 3.0
 """Of differences; steps of Newton's method, and how long these are at most."""
 _GRIDS, _ZOOMS = {0: (1, 1), 1: (33, 9), 2: (13, 5), 3: (7, 3), 4: (5, 3)}, 7
@@ -80,6 +83,21 @@ class GatedRuns:
         units = [step.unit for step in self.steps]
         middles = [(0.5 * (u.E.low + u.E.high), 0.5 * (u.e.low + u.e.high)) for u in units]
         return [replace(u.cell, w_ih=E, b_ih=e, input_low=None, input_high=None) for u, (E, e) in zip(units, middles)]
+
+    def boxes(self, part: Part) -> tuple[Array, Array] | None:
+        """Of the states of a part's runs after each step, a little wider, ``(T, d)`` each; ``None`` without runs."""
+        low = high = self.start
+        lows, highs = list[Array](), list[Array]()
+        for t, step in enumerate(self.steps, 1):
+            low, high = image(step, low, high)
+            pad = 1e-9 + _PAD * (high - low)
+            low, high = low - pad, high + pad
+            low[0], high[0] = max(low[0], part.low[t]), min(high[0], part.high[t])
+            if not low[0] < high[0]:
+                return None
+            lows.append(low)
+            highs.append(high)
+        return np.array(lows), np.array(highs)
 
     @cached_property
     def parts(self) -> list[slice]:

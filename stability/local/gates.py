@@ -12,13 +12,14 @@ import numpy as np
 from stability.certificate import Claim
 from stability.errors import ConfigurationError, NonFiniteError
 from stability.local.after import Ending
-from stability.local.gated_means import PAD, Means
+from stability.local.gated_means import Means
 from stability.local.gated_runs import GatedRuns
 from stability.local.moves import Moves
+from stability.local.parts import Part
 from stability.local.passes import ENOUGH, Proved, passes
 from stability.local.refining import Refining
 from stability.local.request import Request, one_by_one
-from stability.local.togo import ending, gated_moves, image, margins, sides, unfit
+from stability.local.togo import ending, gated_moves, margins, sides, unfit
 from stability.rigor.intervals import Interval
 from stability.rules.local_cells import LONGEST, WIDEST
 from stability.rules.registry import accepted
@@ -77,19 +78,14 @@ class Gates:
 
         ``None`` where no state, or mean of states, surely has the class.
         """
-        asked, net, steps = self.asked, self.asked.classifier, self.steps(reach)
-        low, high, boxes, label = net.start, net.start, list[tuple[Array, Array]](), int(asked.y[self.k])
-        for step in steps[:-1]:
-            low, high = image(step, low, high)
-            pad = 1e-9 + PAD * (high - low)
-            low, high = low - pad, high + pad
-            boxes.append((low, high))
-        last = Interval(*(end[:1] for end in image(steps[-1], low, high)))
-        end = sides(net, label) if self.averaged else ending(net, label, last)
-        if end is None:
+        net, label, steps = self.asked.classifier, int(self.asked.y[self.k]), self.steps(reach)
+        runs = GatedRuns(steps, net.start, self.averaged)
+        boxes = runs.boxes(Part.whole(0, len(steps)))
+        if boxes is None:  # what overflows
             return None
-        low, high = (np.array([box[k] for box in boxes]).reshape(-1, len(net.start)) for k in (0, 1))
-        return GatedRuns(steps, net.start, self.averaged), end, (low, high)
+        low, high = boxes
+        end = sides(net, label) if self.averaged else ending(net, label, Interval(low[-1, :1], high[-1, :1]))
+        return None if end is None else (runs, end, (low[:-1], high[:-1]))
 
     @property
     def averaged(self) -> bool:

@@ -84,3 +84,16 @@ def cells_of(rng: np.random.Generator, low: Array, high: Array, rounds: int, siz
     made.slope = size * rng.normal(size=made.slope.shape)
     made.lift()
     return made
+
+
+def planes_of(data: dict[str, Any]) -> list[slice]:
+    """Where the planes of each box of states are, of one part after the other."""
+    out, at, done, d = list[slice](), 0, 0, data["slopes"].shape[1]
+    for _ in range(data["low"].size // d):
+        width, first = 1, done
+        while width:
+            own = data["cut"][at : at + width]
+            at, done, width = at + width, done + int((own == 0).sum()), int(own.sum()) * 2**d
+        out.append(slice(first, done))
+    assert done == len(data["values"])
+    return out

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gated_specimens import GATES, cells_of, drawn, label_of, nearest, searched
+from gated_specimens import GATES, cells_of, drawn, label_of, nearest, planes_of, searched
 from test_cells_of_steps import nearest as nearest_of_steps
 from test_togo import boxes, points, sloped, spent, step_of
 
@@ -216,24 +216,11 @@ def test_the_mean_is_that_of_all_outputs_and_not_the_last():
     assert "have prices" in words
 
 
-def blocks(data: dict[str, Any]) -> list[slice]:
-    """Where the planes of each box of each part are."""
-    out, at, done, d = [], 0, 0, data["slopes"].shape[1]
-    for _ in range(data["low"].shape[0] * data["low"].shape[1]):
-        width, first = 1, done
-        while width:
-            own = data["cut"][at : at + width]
-            at, done, width = at + width, done + int((own == 0).sum()), int(own.sum()) * 2**d
-        out.append(slice(first, done))
-    assert done == len(data["values"])
-    return out
-
-
 @pytest.mark.parametrize(("kind", "steps", "seed", "features"), [*CASES, *PARTED])
 def test_planes_of_every_part_and_step_are_checked(kind, steps, seed, features):
     net, data, _ = proof(kind, steps, seed, features)
     checked = 0
-    for own in blocks(data):
+    for own in planes_of(data):
         if not np.any(data["values"][own]):
             continue  # of a side where no other class is
         checked += 1

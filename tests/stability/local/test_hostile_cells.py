@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gated_specimens import drawn, label_of, nearest, searched
+from gated_specimens import drawn, label_of, nearest, planes_of, searched
 
 from stability.gated.cell import GatedCell
 from stability.local.classifier import Classifier
@@ -41,19 +41,6 @@ def told(net: Classifier, data: dict[str, Any]) -> tuple[bool, str]:
     return RULES["local_cells"](net, propose(net, "local_cells", data))
 
 
-def parts(data: dict[str, Any]) -> list[slice]:
-    """Where the planes of each step are."""
-    out, at, done, d = [], 0, 0, data["slopes"].shape[1]
-    for _ in data["low"]:
-        width, first = 1, done
-        while width:
-            own = data["cut"][at : at + width]
-            at, done, width = at + width, done + int((own == 0).sum()), int(own.sum()) * 2**d
-        out.append(slice(first, done))
-    assert done == len(data["values"])
-    return out
-
-
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_radii_that_are_too_large_are_refused(kind):
     net, data = proof(kind)
@@ -82,7 +69,7 @@ def test_what_is_not_looked_at_proves_nothing(kind):
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_planes_of_every_step_are_checked(kind):
     net, data = proof(kind)
-    for own in parts(data):
+    for own in planes_of(data):
         for change in ("values", "slopes"):
             for size in (1e-3, 1.0):
                 wrong = data[change].copy()
