@@ -32,7 +32,7 @@ from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval
 
 Array = np.ndarray
-AT_ONCE = 20_000
+AT_ONCE = 4_000
 """Boxes, which take 4 KB each."""
 
 

@@ -17,7 +17,8 @@ from stability.local.after import After, Ending, Margins, Tolled
 from stability.local.cells import DEEPEST, Cells
 from stability.local.gated_runs import GatedRuns
 from stability.local.moves import Boxes, least
-from stability.local.togo import BATCH, TURNS, above, split
+from stability.local.pools import Met, Pool
+from stability.local.togo import BATCH, above
 
 Array = np.ndarray
 _FIRST = {1: 3, 2: 2}
@@ -31,6 +32,8 @@ _USELESS = 0.9
 _GAIN, _MOST, _WRONG = 0.25, (1, 400, 4000, 10_000, 20_000), 0.03
 """What cutting a box of moves has to gain of what it loses; boxes for one cell, by how many
 coordinates these have; of what is lost, a better move."""
+_TURNS = 120
+"""How often boxes of moves are cut."""
 _TRIED, _AT_START = 1000, 100_000
 """Boxes for one cell whose plane is proved once more, and for the start."""
 
@@ -54,33 +57,6 @@ class Found:
     move: Array
     met: Met
     boxes: int
-
-
-@dataclass(frozen=True, eq=False)
-class Met:
-    """Boxes of moves.
-
-    Attributes:
-        cell: ``(N,)`` the cells.
-        cost: ``(N,)`` lower bounds, less the plane's slope.
-        low: ``(N, d)`` of the next states.
-        high: ``(N, d)``.
-        floor: ``(N,)`` lower bounds of the moves alone.
-    """
-
-    cell: Array
-    cost: Array
-    low: Array
-    high: Array
-    floor: Array
-
-    def of(self, which: Array, cells: Array | None = None) -> Met:
-        """Some of them; with ``cells`` the cells have these numbers."""
-        own = self.cell if cells is None else cells[self.cell]
-        return Met(own[which], self.cost[which], self.low[which], self.high[which], self.floor[which])
-
-    def __add__(self, other: Met) -> Met:
-        return Met(*(np.concatenate([getattr(m, name) for m in (self, other)]) for name in vars(self)))
 
 
 class Refining:
@@ -222,9 +198,9 @@ class Refining:
         ]
         if len(parts) == 1:
             return parts[0]
-        met = parts[0].met
-        for k, part in enumerate(parts[1:], 1):
-            met = met + part.met.of(np.arange(len(part.met.cell)), k * BATCH + np.arange(BATCH))
+        met = Met.joined([
+            part.met.of(np.arange(len(part.met.cell)), k * BATCH + np.arange(BATCH)) for k, part in enumerate(parts)
+        ])  # fmt: skip
         joined = (np.concatenate([getattr(p, name) for p in parts]) for name in ("value", "slope", "best", "move"))
         return Found(*joined, met=met, boxes=sum(p.boxes for p in parts))
 
@@ -234,8 +210,8 @@ class Refining:
         step, after, n = self.runs.steps[t], self.after(t), len(s)
         move, best, used, boxes, met = move.copy(), best.copy(), np.zeros(n, dtype=int), 0, list[Met]()
         value = self.cap - (np.abs(slope) * ds).sum(axis=1)
-        cell, v, dv = step.grid(n)
-        for turn in range(TURNS + 1):
+        (cell, v, dv), pool = step.grid(n), Pool.empty(len(self.runs.start), len(step.low))
+        for turn in range(_TURNS + 1):
             boxes, used = boxes + len(v), used + np.bincount(cell, minlength=n)
             found = least(step, after, Boxes(s[cell], ds[cell], v, dv, slope[cell]))
             cost, moved = self.runs.costs(t, after, s[cell], v, True)
@@ -246,17 +222,17 @@ class Refining:
             need, goal = np.minimum(best - small, value)[cell], np.minimum(best, self.cap)[cell]
             narrow = np.where(found.turned, np.maximum(found.narrow, cost), found.narrow)
             gained = np.minimum(narrow, need) - found.cost
-            left = (found.cost < need) & (gained > _GAIN * (goal - found.cost)) & (used[cell] < most)
-            left &= (turn < TURNS) and dv.shape[1] > 0
-            np.minimum.at(value, cell[~left], found.cost[~left])
-            met.append(Met(cell, found.cost, found.low, found.high, found.floor).of(~left))
-            if not left.any():
+            left = (gained > _GAIN * (goal - found.cost)) & (dv.shape[1] > 0)
+            own = Met(cell, found.cost, found.low, found.high, found.floor)
+            pool, done = pool + Pool(own.of(left), v[left], dv[left]), own.of(~left)
+            np.minimum.at(value, done.cell, done.cost)
+            need = np.where((used < most) & (turn < _TURNS), np.minimum(best - small, value), -np.inf)
+            cell, v, dv, pool, ended = pool.cut(need)
+            np.minimum.at(value, ended.cell, ended.cost)
+            met += [done, ended]
+            if not len(cell):
                 break
-            cell, v, dv = split(cell[left], v[left], dv[left])
-        joined = met[0]
-        for part in met[1:]:
-            joined = joined + part
-        return Found(value, slope, best, move, joined, boxes)
+        return Found(value, slope, best, move, Met.joined(met), boxes)
 
     def told(self) -> dict[str, Array]:
         """What a proof says about the cells."""

@@ -147,7 +147,8 @@ def image(step: Moves, low: Array, high: Array) -> tuple[Array, Array]:
 
 def split(cell: Array, v: Array, dv: Array) -> tuple[Array, Array, Array]:
     """Boxes of moves, cut along their longest side, with the cells that they are of."""
-    rows, longest = np.arange(len(v)), dv.argmax(axis=1)
+    rows = np.arange(len(v))
+    longest = dv.argmax(axis=1) if dv.size else rows
     half = dv[rows, longest] / PIECES
     middles = [v.copy() for _ in range(PIECES)]
     for part, middle in enumerate(middles):
