@@ -91,6 +91,7 @@ class Pool:
         on = self.met.cost < need[self.met.cell]
         own, lowest = self.of(on), np.full(len(need), np.inf)
         np.minimum.at(lowest, own.met.cell, own.met.cost)
-        up_to = np.fmax(lowest + _LOW * (need - lowest), lowest)[own.met.cell]  # of minus infinity there is no middle
-        some = own.met.cost <= up_to
+        known = np.isfinite(lowest) & np.isfinite(need)  # else there is no middle
+        rest = np.where(known, need, 0.0) - np.where(known, lowest, 0.0)
+        some = own.met.cost <= (lowest + _LOW * rest)[own.met.cell]
         return *split(own.met.cell[some], own.v[some], own.dv[some]), own.of(~some), self.met.of(~on)

@@ -145,7 +145,10 @@ def test_the_radius_is_that_of_the_nearest_run(kind, steps, seed, features):
         assert not told(net, larger)[0]
 
 
-@pytest.mark.parametrize(("kind", "steps", "seed", "features"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "steps", "seed", "features"),
+    [pytest.param(*c, marks=[pytest.mark.slow] * (c[0] == "lstm")) for c in CASES],
+)
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_the_radius_of_steps_is_that_of_the_nearest_run(kind, steps, seed, features, norm):
     net, x = averaged(kind, steps, seed, features)
