@@ -110,7 +110,8 @@ SEEDS = range(3)
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize(
-    "name", ["relu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("leaky_relu", "deadzone")), "saturation"]
+    "name",
+    ["saturation", *(pytest.param(name, marks=pytest.mark.slow) for name in ("relu", "leaky_relu", "deadzone"))],
 )
 def test_the_radius_is_the_true_one(monkeypatch, name, norm):
     """That of all pieces by linear and quadratic programs; more is refused, whatever the slopes."""

@@ -100,7 +100,8 @@ def test_the_radius_is_the_true_one(name, steps, features, norm, budget, seed, m
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize(
-    "name", ["relu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("leaky_relu", "deadzone")), "saturation"]
+    "name",
+    ["saturation", *(pytest.param(name, marks=pytest.mark.slow) for name in ("relu", "leaky_relu", "deadzone"))],
 )
 def test_the_radius_of_piecewise_linear_networks_is_that_of_all_their_pieces(monkeypatch, name, norm):
     monkeypatch.setattr("stability.local.mean._PARTED", 3_000_000)  # some come to no end with ten times as many

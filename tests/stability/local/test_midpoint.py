@@ -109,7 +109,8 @@ def test_boxes_give_the_true_radius(monkeypatch, name, seed, reduction, norm, bu
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize(
-    "name", ["relu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("leaky_relu", "deadzone")), "saturation"]
+    "name",
+    ["saturation", *(pytest.param(name, marks=pytest.mark.slow) for name in ("relu", "leaky_relu", "deadzone"))],
 )
 def test_boxes_give_the_true_radius_of_all_pieces(monkeypatch, name, norm):
     boxes_alone(monkeypatch)

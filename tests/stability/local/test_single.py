@@ -150,7 +150,7 @@ def least(net: Classifier, x: Array, label: int) -> float:
     return float(np.sqrt(np.interp(0.2, states, costs)))
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("norm", [pytest.param("l2", marks=pytest.mark.slow), "linf"])
 def test_sequences_of_more_than_thirty_steps_have_the_true_radius(norm):
     rng = np.random.default_rng(11)
     net, x = network("tanh", rng, 1), rng.normal(size=(40, 1))
