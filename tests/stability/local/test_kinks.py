@@ -18,6 +18,7 @@ from stability.rigor.intervals import Interval
 from stability.rules.registry import RULES, accepted, propose
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import activation
+from tests.stability.local.local_specimens import KINKED
 
 Array = np.ndarray
 NAMES = ("relu", "leaky_relu", "saturation", "deadzone")
@@ -109,10 +110,7 @@ SEEDS = range(3)
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize(
-    "name",
-    ["saturation", *(pytest.param(name, marks=pytest.mark.slow) for name in ("relu", "leaky_relu", "deadzone"))],
-)
+@pytest.mark.parametrize("name", KINKED)
 def test_the_radius_is_the_true_one(monkeypatch, name, norm):
     """That of all pieces by linear and quadratic programs; more is refused, whatever the slopes."""
     met, rng = 0, np.random.default_rng(0)

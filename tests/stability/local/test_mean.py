@@ -20,6 +20,7 @@ from stability.rules.registry import RULES, accepted, propose
 from stability.solve.deadline import Deadline
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import ACTIVATIONS, activation
+from tests.stability.local.local_specimens import KINKED
 from tests.stability.local.test_exact import truth
 
 Array = np.ndarray
@@ -99,10 +100,7 @@ def test_the_radius_is_the_true_one(name, steps, features, norm, budget, seed, m
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize(
-    "name",
-    ["saturation", *(pytest.param(name, marks=pytest.mark.slow) for name in ("relu", "leaky_relu", "deadzone"))],
-)
+@pytest.mark.parametrize("name", KINKED)
 def test_the_radius_of_piecewise_linear_networks_is_that_of_all_their_pieces(monkeypatch, name, norm):
     monkeypatch.setattr("stability.local.mean._PARTED", 3_000_000)  # some come to no end with ten times as many
     met, seed = 0, 0

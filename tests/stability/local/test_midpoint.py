@@ -17,6 +17,7 @@ from stability.local.worst import Margin
 from stability.rules.registry import RULES, accepted, propose
 from stability.systems import DrivenSystem, LureSystem
 from stability.systems.activations import ACTIVATIONS, activation
+from tests.stability.local.local_specimens import KINKED
 from tests.stability.local.test_exact import truth
 
 Array = np.ndarray
@@ -108,10 +109,7 @@ def test_boxes_give_the_true_radius(monkeypatch, name, seed, reduction, norm, bu
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize(
-    "name",
-    ["saturation", *(pytest.param(name, marks=pytest.mark.slow) for name in ("relu", "leaky_relu", "deadzone"))],
-)
+@pytest.mark.parametrize("name", KINKED)
 def test_boxes_give_the_true_radius_of_all_pieces(monkeypatch, name, norm):
     boxes_alone(monkeypatch)
     monkeypatch.setattr("stability.rules.local_hessians.ROOM", 8000)
