@@ -39,6 +39,15 @@ class Piece:
     slope: Array
     at: Array
 
+    def of(self, rows: Array) -> Piece:
+        """Some boxes."""
+        return Piece(*(part[rows] for part in vars(self).values()))
+
+    @classmethod
+    def joined(cls, parts: list[Piece]) -> Piece:
+        """The boxes of all parts."""
+        return cls(*(np.concatenate(own) for own in zip(*(vars(part).values() for part in parts))))
+
 
 class Cells:
     """A box of states, cut into cells.
@@ -159,15 +168,13 @@ class Cells:
         level = np.clip(np.floor(-np.log2(size)), 0, DEEPEST).astype(int)
         far = (np.floor(ends[1] * 2.0 ** level[:, None]) - np.floor(ends[0] * 2.0 ** level[:, None]) > 1.0).any(axis=1)
         level -= far
-        found, out = list[Array](), list[Piece]()
         meets = np.asarray(~((low > self.high) | (high < self.low)).any(axis=1))
-        for corner in self.corners:
-            cells, there = self.find(np.where(corner, high, low), level), meets.copy()
-            for other in found:
-                there &= cells != other
-            found.append(cells)
-            at, _ = self.boxes(cells)
-            out.append(Piece(there, self.value[cells], self.least[cells], self.slope[cells], at))
+        ends = np.stack([np.where(corner, high, low) for corner in self.corners])
+        found = self.find(ends.reshape(-1, len(wide)), np.tile(level, len(ends))).reshape(len(ends), -1)
+        at, out = self.boxes(found.ravel())[0].reshape(ends.shape), list[Piece]()
+        for k, cells in enumerate(found):
+            there = meets & (cells != found[:k]).all(axis=0)
+            out.append(Piece(there, self.value[cells], self.least[cells], self.slope[cells], at[k]))
         return out
 
     def spread(self, low: Array, high: Array, value: Array, most: Array) -> Array:

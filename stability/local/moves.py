@@ -26,10 +26,11 @@ import numpy as np
 
 from stability.local.after import After, Ending
 from stability.local.cells import Piece
-from stability.local.jets import Jet
+from stability.local.chains import whole
 from stability.local.unit import GatedUnit
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval
+from stability.rigor.neighbours import above, below
 
 Array = np.ndarray
 AT_ONCE = 4_000
@@ -128,41 +129,91 @@ def least(step: Moves, after: After | Ending, at: Boxes) -> Least:
 
 
 def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
-    n, d = at.s.shape
-    r = np.concatenate([at.ds, at.dv + step.around], axis=1)
-    states = [Interval(at.s[:, k] - at.ds[:, k], at.s[:, k] + at.ds[:, k]) for k in range(d)]
-    states = [Interval(np.nextafter(x.low, -np.inf), np.nextafter(x.high, np.inf)) for x in states]
-    own, points = Interval(at.v - r[:, d:], at.v + r[:, d:]), [Interval.point(at.s[:, k]) for k in range(d)]
-    own = Interval(np.nextafter(own.low, -np.inf), np.nextafter(own.high, np.inf))
-    wide, thin = step.unit.jets(states, own, True), step.unit.jets(points, Interval.point(at.v), False)
-    f, df = _centred([jet.value for jet in thin])
-    slopes = [Interval(*(np.broadcast_to(end, (n, r.shape[1])) for end in (j.slope.low, j.slope.high))) for j in thin]
-    p, dp = _centred(slopes)
-    bends = [_ends(jet, n, r.shape[1]) for jet in wide]
-    H_low, H_high = (np.stack([bend[k] for bend in bends], axis=1) for k in (0, 1))
-    spread = (np.abs(p) + dp) * r[:, None]
-    rest = 0.5 * np.einsum("nkij,ni,nj->nk", np.maximum(np.abs(H_low), np.abs(H_high)), r, r)
-    far = (df + spread.sum(axis=2) + rest) * (1.0 + 64 * EPS) + 64 * EPS * np.abs(f) + TINY
-    low = np.fmax(np.stack([jet.value.low for jet in wide], axis=1), f - far)  # far is NaN where products overflow
-    high = np.fmin(np.stack([jet.value.high for jet in wide], axis=1), f + far)
-    floor = _floor(step, at, r)
+    near, ranges = _near(step, at)
+    d, count = len(near.value), len(at.v)
+    low, high = (
+        np.fmax(ranges.low, near.value - near.far),
+        np.fmin(ranges.high, near.value + near.far),
+    )  # far may be NaN
+    floor = _floor(step, at, near.r.T)
     least_there = np.where(np.isinf(floor), 0.0, floor)
     if isinstance(after, Ending):
-        pieces = after.priced(low, high, at.v, p[:, 0], at.slope)
+        pieces = after.priced(low.T, high.T, at.v, near.slope[0].T, at.slope)
     else:
-        pieces = [(piece,) for piece in after.pieces(low, high)]
-    cost, narrow = np.full(n, np.inf), np.full(n, np.inf)
-    for others in pieces:
-        found, piece = list[tuple[Array, Array]](), others[0]
-        for other in others:
-            planes = _planes(other, at, r, (f, df), (p, dp), (H_low, H_high))
-            found += [planes.least(at, r, *paid) for paid in _paid(step, at, r, planes.along[:, d:])]
-        own = [np.fmax(x, least_there + piece.least) for x in np.fmax.reduce(found)]  # what overflows is no bound
-        cost = np.where(piece.there, np.minimum(cost, own[0]), cost)
-        narrow = np.where(piece.there, np.minimum(narrow, own[1]), narrow)
-    by_move = (spread[:, :, d:].sum(axis=2) > 0.5 * spread[:, :, :d].sum(axis=2)).any(axis=1)
+        pieces = [(piece,) for piece in after.pieces(low.T, high.T)]
+    rows = [np.flatnonzero(others[0].there) for others in pieces]
+    own = np.concatenate(rows)
+    cost, narrow, some, found = (
+        np.full(count, np.inf),
+        np.full(count, np.inf),
+        near.of(own),
+        list[tuple[Array, Array]](),
+    )
+    for others in zip(*pieces):
+        planes = _planes(Piece.joined([piece.of(there) for piece, there in zip(others, rows)]), some)
+        found += [planes.least(some, *paid) for paid in _paid(step, some, planes.along[d:])]
+    if len(own):
+        least_here = np.concatenate([others[0].least[there] for others, there in zip(pieces, rows)]) + least_there[own]
+        for all_, more in zip((cost, narrow), np.fmax.reduce(found)):
+            np.minimum.at(all_, own, np.fmax(more, least_here))  # what overflows is no bound
+    by_move = (near.spread[:, d:].sum(axis=1) > 0.5 * near.spread[:, :d].sum(axis=1)).any(axis=0)
     none = np.where(np.isinf(floor), floor, least_there + after.bottom)
-    return Least(np.maximum(cost, none), floor, narrow, low, high, by_move)
+    return Least(np.maximum(cost, none), floor, narrow, low.T, high.T, by_move)
+
+
+@dataclass(frozen=True, eq=False)
+class _Near:
+    """The next states over boxes: boxes along the last axis.
+
+    Attributes:
+        value: ``(d, N)`` in the middle, up to ``error``.
+        error: with what slopes may be off over a box.
+        slope: ``(d, d + q, N)`` there.
+        spread: ``(d, d + q, N)`` what they make, at most.
+        low: ``(d, d + q, d + q, N)`` of Hessians over the box.
+        high: of these.
+        bent: ``(d, N)`` what these make, at most.
+        v: ``(q, N)`` the middles of moves.
+        r: ``(d + q, N)`` half of the widths.
+        worth: ``(d, N)`` what is taken off for each state.
+    """
+
+    value: Array
+    error: Array
+    slope: Array
+    spread: Array
+    low: Array
+    high: Array
+    bent: Array
+    v: Array
+    r: Array
+    worth: Array
+
+    @property
+    def far(self) -> Array:
+        """``(d, N)``: how far from the middle's they are at most."""
+        reach = self.error + self.spread.sum(axis=1) + self.bent
+        return reach * (1.0 + 64 * EPS) + 64 * EPS * np.abs(self.value) + TINY
+
+    def of(self, rows: Array) -> _Near:
+        """Some boxes."""
+        return _Near(*(part[..., rows] for part in vars(self).values()))
+
+
+def _near(step: Moves, at: Boxes) -> tuple[_Near, Interval]:
+    """The next states over boxes, and their ranges ``(d, N)``."""
+    middle, half = (np.concatenate(parts, axis=1).T for parts in ((at.s, at.v), (at.ds, at.dv + step.around)))
+    r, count = np.ascontiguousarray(half), len(at.v)
+    low, high = below(below(middle - r)), above(above(middle + r))
+    x = Interval(np.concatenate([low, middle], axis=1), np.concatenate([high, middle], axis=1))
+    values, found = step.unit.derivatives(x, count)
+    f, df = _centred(Interval(values.low[:, count:], values.high[:, count:]))
+    slopes = (np.stack([getattr(one.slope, end)[:, count:] for one in found]) for end in ("low", "high"))
+    p, dp = _centred(Interval(*slopes))
+    low, high = (np.stack([getattr(one.bend, end) for one in found])[:, whole(len(r))] for end in ("low", "high"))
+    bent = 0.5 * (np.maximum(np.abs(low), np.abs(high)) * (r[:, None] * r)).sum(axis=(1, 2))
+    parts = f, df + (dp * r).sum(axis=1), p, (np.abs(p) + dp) * r, low, high, bent
+    return _Near(*parts, _turned(at.v), r, _turned(at.slope)), Interval(values.low[:, :count], values.high[:, :count])
 
 
 def _floor(step: Moves, at: Boxes, r: Array) -> Array:
@@ -174,16 +225,16 @@ def _floor(step: Moves, at: Boxes, r: Array) -> Array:
     return np.where(square - slack > step.longest * step.longest * (1.0 + 4 * EPS), np.inf, -falls - slack)
 
 
-def _paid(step: Moves, at: Boxes, r: Array, along: Array) -> list[tuple[Array, Array]]:
+def _paid(step: Moves, at: _Near, along: Array) -> list[tuple[Array, Array]]:
     """Prices of the squares of moves, and what is added, which together are nowhere above what moves cost."""
-    zero, square = np.zeros(len(at.v)), (at.v * at.v).sum(axis=1)
+    v, zero = at.v, np.zeros(at.v.shape[1])
     if step.longest is None:
-        return [(np.ones(len(at.v)), zero)]
-    if not np.isfinite(step.longest) or at.v.shape[1] < 2:
+        return [(zero + 1.0, zero)]
+    if not np.isfinite(step.longest) or len(v) < 2:
         return [(zero, zero)]
-    longest = step.longest * step.longest
-    out = ((np.abs(at.v) + r[:, at.s.shape[1] :]) ** 2).sum(axis=1) > longest
-    price = np.where(out, np.clip(-0.5 * (along * at.v).sum(axis=1) / np.maximum(square, 1e-300), 0.0, 1e12), 0.0)
+    longest, square = step.longest * step.longest, (v * v).sum(axis=0)
+    out = ((np.abs(v) + at.r[-len(v) :]) ** 2).sum(axis=0) > longest
+    price = np.where(out, np.clip(-0.5 * (along * v).sum(axis=0) / np.maximum(square, 1e-300), 0.0, 1e12), 0.0)
     return [(zero, zero), (price, -price * longest * (1.0 + 4 * EPS))]
 
 
@@ -198,55 +249,52 @@ class _Planes:
     curved: Array
     slack: Array
 
-    def least(self, at: Boxes, r: Array, price: Array, more: Array) -> tuple[Array, Array]:
+    def least(self, at: _Near, price: Array, more: Array) -> tuple[Array, Array]:
         """The least values over the boxes and, nearly, over those of one move."""
-        d, dv, a = at.s.shape[1], r[:, at.s.shape[1] :], price[:, None]
-        steep = np.abs(2.0 * a * at.v + self.along[:, d:]) + self.cross
-        curved = a + self.curved
+        d, v = len(at.worth), at.v
+        dv = at.r[d:]
+        steep = np.abs(2.0 * price * v + self.along[d:]) + self.cross
+        curved = price + self.curved
         inside = steep < 2.0 * curved * dv
         half = 0.5 * steep  # its square, or four times what is curved, may leave the range of floats
-        lowest = -half * np.nextafter(half / np.where(inside, curved, 1.0), np.inf)
+        lowest = -half * above(half / np.where(inside, curved, 1.0))
         by_moves = np.where(inside, lowest, (curved * dv - steep) * dv)
-        square = price * (at.v * at.v).sum(axis=1)
-        sizes = square + np.abs(more) + (a * (2.0 * np.abs(at.v) * dv + dv * dv)).sum(axis=1)
+        square = price * (v * v).sum(axis=0)
+        sizes = square + np.abs(more) + (price * (2.0 * np.abs(v) * dv + dv * dv)).sum(axis=0)
         narrow = square + more + self.middle - self.of_states - self.slack - 256 * EPS * sizes
-        return narrow + by_moves.sum(axis=1), narrow
+        return narrow + by_moves.sum(axis=0), narrow
 
 
-def _planes(
-    piece: Piece, at: Boxes, r: Array, value: tuple[Array, Array], slope: tuple[Array, Array], bend: tuple[Array, Array]
-) -> _Planes:
-    (f, df), (p, dp), b, d = value, slope, piece.slope, at.s.shape[1]
-    size, ds = np.abs(b), r[:, :d]
-    up = (b >= 0.0)[:, :, None, None]
-    H = np.einsum("nk,nkij->nij", b, np.where(up, bend[0], bend[1]))
-    H_most = np.maximum(np.abs(H), np.abs(np.einsum("nk,nkij->nij", b, np.where(up, bend[1], bend[0]))))
-    diagonal, other = np.einsum("nii->ni", H), H_most * (1.0 - np.eye(r.shape[1]))
-    H_size = np.einsum("nk,nkij->nij", size, np.maximum(np.abs(bend[0]), np.abs(bend[1])))
-    along = np.einsum("nk,nkj->nj", b, p)
-    error = (size * df).sum(axis=1) + np.einsum("nk,nkj,nj->n", size, dp, r)
+def _planes(piece: Piece, at: _Near) -> _Planes:
+    b, c, d, count = _turned(piece.slope), _turned(piece.at), len(at.worth), len(at.r)
+    size, ds, index, pairs = np.abs(b), at.r[:d], np.arange(count), np.triu_indices(count, 1)
+    up, down = np.maximum(b, 0.0)[:, None], np.minimum(b, 0.0)[:, None]
+    diagonal = (up * at.low[:, index, index] + down * at.high[:, index, index]).sum(axis=0)
+    low, high = (end[:, pairs[0], pairs[1]] for end in (at.low, at.high))
+    most = np.maximum(np.abs((up * low + down * high).sum(axis=0)), np.abs((up * high + down * low).sum(axis=0)))
+    other = np.zeros((count, count, most.shape[1]))
+    other[pairs] = other[pairs[1], pairs[0]] = most
+    along = (b[:, None] * at.slope).sum(axis=0)
     sizes = (
-        np.abs(piece.value) + (size * (np.abs(f) + np.abs(piece.at))).sum(axis=1)
-        + np.einsum("nk,nkj,nj->n", size, np.abs(p) + dp, r) + (np.abs(at.slope) * ds).sum(axis=1)
-        + 2.0 * np.einsum("nij,ni,nj->n", H_size, r, r)
+        np.abs(piece.value) + (np.abs(at.worth) * ds).sum(axis=0)
+        + (size * (np.abs(at.value) + np.abs(c) + at.spread.sum(axis=1) + 4.0 * at.bent)).sum(axis=0)
     )  # fmt: skip
-    of_states = (np.abs(along[:, :d] - at.slope) * ds).sum(axis=1)
-    of_states -= 0.5 * (np.minimum(diagonal[:, :d], 0.0) * ds * ds).sum(axis=1)
-    of_states += 0.5 * np.einsum("nij,ni,nj->n", other[:, :d, :d], ds, ds)
-    cross = np.einsum("nij,ni->nj", other[:, :d, d:], ds)
-    curved = 0.5 * (diagonal[:, d:] - other[:, d:, d:].sum(axis=2))
-    middle = piece.value + (b * (f - piece.at)).sum(axis=1)
+    of_states = (np.abs(along[:d] - at.worth) * ds).sum(axis=0)
+    of_states -= 0.5 * (np.minimum(diagonal[:d], 0.0) * ds * ds).sum(axis=0)
+    of_states += 0.5 * (other[:d, :d] * ds[:, None] * ds).sum(axis=(0, 1))
+    cross = (other[:d, d:] * ds[:, None]).sum(axis=0)
+    curved = 0.5 * (diagonal[d:] - other[d:, d:].sum(axis=0))
+    middle = piece.value + (b * (at.value - c)).sum(axis=0)
+    error = (size * at.error).sum(axis=0)
     return _Planes(middle, along, of_states, cross, curved, error * (1.0 + 1e-10) + 256 * EPS * sizes + TINY)
 
 
-def _ends(jet: Jet, n: int, size: int) -> tuple[Array, Array]:
-    if jet.bend is None:
-        return np.zeros((n, size, size)), np.zeros((n, size, size))
-    return np.broadcast_to(jet.bend.low, (n, size, size)), np.broadcast_to(jet.bend.high, (n, size, size))
+def _turned(rows: Array) -> Array:
+    """``(N, k)`` with boxes along the last axis."""
+    return np.ascontiguousarray(rows.T)
 
 
-def _centred(parts: list[Interval]) -> tuple[Array, Array]:
-    """Middles, and how far the ends are from them, along a second axis."""
-    low, high = (np.stack([getattr(x, end) for x in parts], axis=1) for end in ("low", "high"))
-    middle = 0.5 * (low + high)
-    return middle, (0.5 * (high - low)) * (1.0 + 4 * EPS) + 4 * EPS * np.abs(middle) + TINY
+def _centred(x: Interval) -> tuple[Array, Array]:
+    """Middles, and how far the ends are from them."""
+    middle = 0.5 * (x.low + x.high)
+    return middle, (0.5 * (x.high - x.low)) * (1.0 + 4 * EPS) + 4 * EPS * np.abs(middle) + TINY

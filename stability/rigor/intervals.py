@@ -17,17 +17,10 @@ import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
 from stability.rigor.constants import EPS, TINY
+from stability.rigor.neighbours import above, below
 from stability.systems.activations import TANH_ULPS
 
 Array = np.ndarray
-
-
-def _down(x: Array) -> Array:
-    return np.nextafter(x, -np.inf)
-
-
-def _up(x: Array) -> Array:
-    return np.nextafter(x, np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +66,10 @@ class Interval:
         return np.where(inside, 0.0, np.minimum(np.abs(self.low), np.abs(self.high)))
 
     def __add__(self, other: Interval) -> Interval:
-        return Interval(_down(self.low + other.low), _up(self.high + other.high))
+        return Interval(below(self.low + other.low), above(self.high + other.high))
 
     def __sub__(self, other: Interval) -> Interval:
-        return Interval(_down(self.low - other.high), _up(self.high - other.low))
+        return Interval(below(self.low - other.high), above(self.high - other.low))
 
     def __neg__(self) -> Interval:
         return Interval(-self.high, -self.low)
@@ -89,11 +82,11 @@ class Interval:
         if self.low is not self.high:
             c, d = self.high * other.low, self.high * other.high
             least, most = np.minimum(least, np.minimum(c, d)), np.maximum(most, np.maximum(c, d))
-        return Interval(_down(least), _up(most))
+        return Interval(below(least), above(most))
 
     def square(self) -> Interval:
         """``x * x`` with both factors the same."""
-        return Interval(np.maximum(_down(self.mignitude**2), 0.0), _up(self.magnitude**2))
+        return Interval(np.maximum(below(self.mignitude**2), 0.0), above(self.magnitude**2))
 
     def contains(self, other: Interval) -> bool:
         """Whether every entry of ``other`` lies inside."""
@@ -109,7 +102,7 @@ def tanh(x: Interval) -> Interval:
     """Image of ``tanh``; infinite ends are allowed."""
     low, high = np.tanh(x.low), np.tanh(x.high)
     error = TANH_ULPS * EPS * np.abs(np.stack([low, high]))
-    return Interval(np.maximum(_down(low - error[0]), -1.0), np.minimum(_up(high + error[1]), 1.0))
+    return Interval(np.maximum(below(low - error[0]), -1.0), np.minimum(above(high + error[1]), 1.0))
 
 
 def sigmoid(x: Interval) -> Interval:
@@ -131,7 +124,7 @@ def upper_product(matrix: Array, vector: Array) -> Array:
     """
     terms = matrix.shape[1] + 4
     with np.errstate(over="ignore"):
-        return _up((matrix @ vector) * (1.0 + 2.0 * terms * EPS) + terms * TINY)
+        return above((matrix @ vector) * (1.0 + 2.0 * terms * EPS) + terms * TINY)
 
 
 def length(array: Array) -> Array:
@@ -158,7 +151,7 @@ def affine(matrix: Array, x: Interval, offset: Interval | None = None) -> Interv
     positive, negative = np.maximum(matrix, 0.0), np.minimum(matrix, 0.0)
     error = 2.0 * (2 * matrix.shape[1] + 8) * EPS * upper_product(np.abs(matrix), x.magnitude) + TINY
     with np.errstate(over="ignore", invalid="ignore"):
-        low = _down(positive @ x.low + negative @ x.high - error)
-        high = _up(positive @ x.high + negative @ x.low + error)
+        low = below(positive @ x.low + negative @ x.high - error)
+        high = above(positive @ x.high + negative @ x.low + error)
     low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
     return Interval(low, high) if offset is None else Interval(low, high) + offset
