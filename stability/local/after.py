@@ -40,6 +40,10 @@ class After(Protocol):
         """Planes below it, for boxes ``(N, d)`` of states."""
         ...
 
+    def below(self, low: Array, high: Array) -> list[Piece]:
+        """Planes each of which is below it on all of a box; none where others do."""
+        ...
+
     def bound(self, s: Array) -> Array:
         """The bound at states ``(N, d)``, nearly."""
         ...
@@ -90,6 +94,10 @@ class Ending:
             out.append((Piece(there, zero, zero, b[0], c), Piece(there, zero, zero, b[1], c)))
         return out
 
+    def below(self, low: Array, high: Array) -> list[Piece]:
+        """None: it is zero or infinite."""
+        return []
+
 
 @dataclass(frozen=True, eq=False)
 class Margins:
@@ -120,6 +128,10 @@ class Margins:
             below = bias - error * (1.0 + size)
             out.append(Piece(there, below, np.full(len(low), -np.inf), slope, np.zeros(low.shape)))
         return out
+
+    def below(self, low: Array, high: Array) -> list[Piece]:
+        """None: the margins are planes."""
+        return []
 
     def bound(self, s: Array) -> Array:
         """The least margin of states ``(N, d)``, nearly; infinite for those that are not meant."""
@@ -166,8 +178,15 @@ class Tolled:
 
     def pieces(self, low: Array, high: Array) -> list[Piece]:
         """The cells' planes with the toll."""
+        return self._tolled(self.after.pieces(low, high), low, high)
+
+    def below(self, low: Array, high: Array) -> list[Piece]:
+        """The same of planes below all of each box."""
+        return self._tolled(self.after.below(low, high), low, high)
+
+    def _tolled(self, planes: list[Piece], low: Array, high: Array) -> list[Piece]:
         out, size = list[Piece](), abs(self.toll) * np.maximum(np.abs(low[:, 0]), np.abs(high[:, 0]))
-        for p in self.after.pieces(low, high):
+        for p in planes:
             there, paid = self.least(low, high), self.toll * p.at[:, 0]
             slope = p.slope.copy()
             slope[:, 0] += self.toll

@@ -177,6 +177,39 @@ class Cells:
             out.append(Piece(there, self.value[cells], self.least[cells], self.slope[cells], at[k]))
         return out
 
+    def below(self, low: Array, high: Array) -> list[Piece]:
+        """One plane that is below the function on all of each box, with the slope of the cell in its middle.
+
+        Larger boxes than cells lie in up to ``3^d`` cells, each of which is looked at where it meets the box alone, so
+        that less is lost where the function is convex than by their planes on all of the box.
+
+        Args:
+            low: ``(N, d)``.
+            high: ``(N, d)``.
+        """
+        wide, middle = self.high - self.low, 0.5 * (low + high)
+        ends = [np.clip((end - self.low) / wide, 0.0, 1.0 - EPS) for end in (low, high)]
+        size = np.maximum((ends[1] - ends[0]).max(axis=1), 2.0**-DEEPEST)
+        level = np.clip(np.floor(-np.log2(size)) + 1.0, 0, DEEPEST).astype(int)
+        first, last = (np.floor(end * 2.0 ** level[:, None]) for end in ends)
+        level -= (last - first > 2.0).any(axis=1)
+        first, last = (np.floor(end * 2.0 ** level[:, None]) for end in ends)
+        parts = (np.arange(3 ** len(wide))[:, None] // 3 ** np.arange(len(wide))) % 3
+        points = (np.minimum(first + parts[:, None], last) + 0.5) * 0.5 ** level[:, None]
+        cells = self.find((self.low + points * wide).reshape(-1, len(wide)), np.tile(level, len(parts)))
+        (at, half), shape = self.boxes(cells), points.shape
+        a = np.maximum(low, (at - half - self.around).reshape(shape))
+        b = np.minimum(high, (at + half + self.around).reshape(shape))
+        slope, at, value = self.slope[cells].reshape(shape), at.reshape(shape), self.value[cells].reshape(shape[:2])
+        own = self.slope[self.find(middle, level)]
+        there, half = 0.5 * (a + b), np.maximum(0.5 * (b - a), 0.0) + 2 * EPS * (np.abs(a) + np.abs(b))
+        falls = np.abs(slope - own) * half
+        size = np.abs(slope) * (np.abs(there) + np.abs(at)) + np.abs(own) * (np.abs(there) + np.abs(middle)) + falls
+        more = slope * (there - at) - own * (there - middle) - falls - 16 * EPS * size
+        found = (value + more.sum(axis=2) - 16 * EPS * np.abs(value) - TINY).min(axis=0)
+        meets = np.asarray(~((low > self.high) | (high < self.low)).any(axis=1))
+        return [Piece(meets, found, self.least[cells].reshape(shape[:2]).min(axis=0), own, middle)]
+
     def spread(self, low: Array, high: Array, value: Array, most: Array) -> Array:
         """Of every cell the largest value ``(N,)`` of the boxes that meet it and are not sure to be below its least.
 

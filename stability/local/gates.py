@@ -32,7 +32,7 @@ _WIDER, _BELOW, _CLOSE = 1.0005, 1e-9, 1e-6
 _STARTS, _SIZES, _OTHERS, _FAR = 6, (0.1, 1.0, 10.0), 0.4, 1e3
 """Descents from moves of each of these sizes, and three times from those of the nearest run, a share of them drawn
 anew; of the input's size: radii are not looked for beyond."""
-_TOTAL, _TRIED = 8_000_000, 600_000
+_TOTAL, _TRIED = 30_000_000, 2_000_000
 """Boxes of moves of all passes, where a run is known that changes the class, and where none is."""
 _UNKNOWN = (1.0, 4.0, 16.0, 64.0, 256.0)
 """Radii that are tried where no run is known."""

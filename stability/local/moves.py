@@ -130,35 +130,33 @@ def least(step: Moves, after: After | Ending, at: Boxes) -> Least:
 
 def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     near, ranges = _near(step, at)
-    d, count = len(near.value), len(at.v)
-    low, high = (
-        np.fmax(ranges.low, near.value - near.far),
-        np.fmin(ranges.high, near.value + near.far),
-    )  # far may be NaN
+    (d, count), far = near.value.shape, near.far  # NaN where products overflow
+    low, high = np.fmax(ranges.low, near.value - far), np.fmin(ranges.high, near.value + far)
     floor = _floor(step, at, near.r.T)
     least_there = np.where(np.isinf(floor), 0.0, floor)
     if isinstance(after, Ending):
         pieces = after.priced(low.T, high.T, at.v, near.slope[0].T, at.slope)
     else:
         pieces = [(piece,) for piece in after.pieces(low.T, high.T)]
-    rows = [np.flatnonzero(others[0].there) for others in pieces]
-    own = np.concatenate(rows)
-    cost, narrow, some, found = (
-        np.full(count, np.inf),
-        np.full(count, np.inf),
-        near.of(own),
-        list[tuple[Array, Array]](),
-    )
-    for others in zip(*pieces):
-        planes = _planes(Piece.joined([piece.of(there) for piece, there in zip(others, rows)]), some)
-        found += [planes.least(some, *paid) for paid in _paid(step, some, planes.along[d:])]
-    if len(own):
-        least_here = np.concatenate([others[0].least[there] for others, there in zip(pieces, rows)]) + least_there[own]
-        for all_, more in zip((cost, narrow), np.fmax.reduce(found)):
-            np.minimum.at(all_, own, np.fmax(more, least_here))  # what overflows is no bound
+    rows, bounds = [np.flatnonzero(others[0].there) for others in pieces], np.full((2, count), np.inf)
+    if pieces:
+        own = np.concatenate(rows)
+        each = [Piece.joined([p.of(some) for p, some in zip(others, rows)]) for others in zip(*pieces)]
+        np.minimum.at(bounds, (slice(None), own), _bounds(step, each, near.of(own), least_there[own]))
+    for piece in after.below(low.T, high.T):
+        bounds[:, piece.there] = np.fmax(bounds, _bounds(step, [piece], near, least_there))[:, piece.there]
     by_move = (near.spread[:, d:].sum(axis=1) > 0.5 * near.spread[:, :d].sum(axis=1)).any(axis=0)
     none = np.where(np.isinf(floor), floor, least_there + after.bottom)
-    return Least(np.maximum(cost, none), floor, narrow, low.T, high.T, by_move)
+    return Least(np.maximum(bounds[0], none), floor, bounds[1], low.T, high.T, by_move)
+
+
+def _bounds(step: Moves, planes: list[Piece], near: _Near, floor: Array) -> Array:
+    """``(2, N)``: the best of some planes over boxes and, nearly, over those of one move; what overflows is none."""
+    found, d = list[tuple[Array, Array]](), len(near.value)
+    for piece in planes:
+        own = _planes(piece, near)
+        found += [own.least(near, *paid) for paid in _paid(step, near, own.along[d:])]
+    return np.fmax(np.fmax.reduce(found), floor + planes[0].least)
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,6 +59,35 @@ class Found:
     boxes: int
 
 
+@dataclass(frozen=True, eq=False)
+class Needed:
+    """What is enough to prove of cells: no run that may cost less than the nearest one has more to spare there.
+
+    Attributes:
+        value: ``(n,)`` in the middles.
+        slope: ``(n, d)`` of the planes that this was told from.
+    """
+
+    value: Array
+    slope: Array
+
+    def of(self, cells: Array) -> Needed:
+        """Some cells."""
+        return Needed(self.value[cells], self.slope[cells])
+
+    def cut(self, cells: Cells, which: Array) -> Needed:
+        """With the parts, just cut, of some cells."""
+        parts = np.arange(len(self.value), len(cells))
+        k = np.repeat(which, len(cells.corners))
+        off = cells.boxes(parts)[0] - cells.boxes(k)[0]
+        more = self.value[k] + (self.slope[k] * off).sum(axis=1), self.slope[k]
+        return Needed(*(np.concatenate(pair) for pair in zip((self.value, self.slope), more)))
+
+    def most(self, slope: Array, ds: Array) -> Array:
+        """Of planes of other slopes ``(n, d)``, what is enough in the middle; half of the cells' widths ``(n, d)``."""
+        return self.value + (np.abs(slope - self.slope) * ds).sum(axis=1)
+
+
 class Refining:
     """The cells of a sequence.
 
@@ -81,6 +110,7 @@ class Refining:
                 own.cut(own.leaves)
         self.best = [np.full(len(own), np.inf) for own in self.cells]
         self.spare = [np.full(len(own), np.inf) for own in self.cells]
+        self.need = [Needed(np.full(len(own), np.inf), 0.0 * own.slope) for own in self.cells]
         self.met: list[Met | None] = [None] * len(runs.steps)
         self.boxes = 0
 
@@ -105,7 +135,8 @@ class Refining:
             self.cells[t - 1].lift()
         start = self.runs.start[None]
         move, best = self.runs.guess(0, self.after(0), start)
-        found = self._swept(0, start, 0.0 * start, 0.0 * start, move, best, self._small(gap), _AT_START)
+        still, all_ = 0.0 * start, np.full(1, np.inf)
+        found = self._swept(0, start, still, still, move, best, all_, self._small(gap), _AT_START)
         self.met[0], self.boxes = found.met, self.boxes + found.boxes
         return float(found.value[0])
 
@@ -128,7 +159,7 @@ class Refining:
             self._planes(t, cells, gap)
             lost = np.minimum(self.best[t - 1][cells], self.cap) - own.value[cells]
             lost = np.maximum(lost, own.bent(cells))
-            lost = np.minimum(lost, self.spare[t - 1][cells])
+            lost = np.minimum(lost, self.need[t - 1].value[cells] - own.value[cells])
             bad = lost > (share if turn < _ROUNDS else max(share, _MUCH * gap))
             bad |= stalled and turn == 0 and self.spare[t - 1][cells] > _MIDDLE * gap
             useless = (lost > _USELESS * before_cut).reshape(-1, len(own.corners) if turn else 1).all(axis=1)
@@ -138,6 +169,7 @@ class Refining:
                 break
             before, k = len(own), len(own.corners)
             own.cut(bad)
+            self.need[t - 1] = self.need[t - 1].cut(own, bad)
             self.spare[t - 1] = np.concatenate([self.spare[t - 1], np.repeat(self.spare[t - 1][bad], k)])
             self.best[t - 1] = np.concatenate([self.best[t - 1], np.full(k * len(bad), np.inf)])
             cells = np.arange(before, len(own))
@@ -146,25 +178,26 @@ class Refining:
         """New planes of cells."""
         own = self.cells[t - 1]
         s, half = own.boxes(cells)
-        found = self.planes(t, s, half + own.around, self._small(gap))
+        found = self.planes(t, s, half + own.around, self._small(gap), self.need[t - 1].of(cells))
         own.value[cells], own.slope[cells], self.best[t - 1][cells] = found.value, found.slope, found.best
         met, old = found.met.of(np.arange(len(found.met.cell)), cells), self.met[t]
         if old is not None:
             met = old.of(~np.isin(old.cell, cells) & (own.first[old.cell] < 0)) + met
         self.met[t], self.boxes = met, self.boxes + found.boxes
 
-    def planes(self, t: int, s: Array, ds: Array, small: float) -> Found:
+    def planes(self, t: int, s: Array, ds: Array, small: float, need: Needed) -> Found:
         """Planes of cells, their slopes those of good moves from the middles."""
         move, best = self.runs.guess(t, self.after(t), s)
         slope = self._slope(t, s, move)
         slope[~(best < self.cap)] = 0.0
-        found = self._swept(t, s, ds, slope, move, best, small)
+        found = self._swept(t, s, ds, slope, move, best, need.most(slope, ds), small)
         wrong = best - found.best > _WRONG * np.abs(found.best - found.value) + 1e-9 * self.cap
         if not wrong.any():
             return found
         k = np.flatnonzero(wrong)
         slope[k] = self._slope(t, s[k], found.move[k])
-        again = self._swept(t, s[k], ds[k], slope[k], found.move[k], found.best[k], small)
+        enough = need.of(k).most(slope[k], ds[k])
+        again = self._swept(t, s[k], ds[k], slope[k], found.move[k], found.best[k], enough, small)
         value, best, move = found.value.copy(), found.best.copy(), found.move.copy()
         value[k], best[k], move[k] = again.value, again.best, again.move
         met = found.met.of(~wrong[found.met.cell]) + again.met.of(np.arange(len(again.met.cell)), k)
@@ -188,12 +221,21 @@ class Refining:
         return -price[:, None] * by_state[:, 0]
 
     def _swept(
-        self, t: int, s: Array, ds: Array, slope: Array, move: Array, best: Array, small: float, most: int = 0
+        self,
+        t: int,
+        s: Array,
+        ds: Array,
+        slope: Array,
+        move: Array,
+        best: Array,
+        enough: Array,
+        small: float,
+        most: int = 0,
     ) -> Found:
-        """The values of planes with given slopes."""
+        """The values of planes with given slopes, told up to what is ``enough``."""
         most = most or _MOST[min(len(self.runs.steps[t].low), 4)]
         parts = [
-            self._batch(t, *(a[k : k + BATCH] for a in (s, ds, slope, move, best)), small=small, most=most)
+            self._batch(t, *(a[k : k + BATCH] for a in (s, ds, slope, move, best, enough)), small=small, most=most)
             for k in range(0, len(s), BATCH)
         ]
         if len(parts) == 1:
@@ -205,11 +247,20 @@ class Refining:
         return Found(*joined, met=met, boxes=sum(p.boxes for p in parts))
 
     def _batch(
-        self, t: int, s: Array, ds: Array, slope: Array, move: Array, best: Array, small: float, most: int
+        self,
+        t: int,
+        s: Array,
+        ds: Array,
+        slope: Array,
+        move: Array,
+        best: Array,
+        enough: Array,
+        small: float,
+        most: int,
     ) -> Found:
         step, after, n = self.runs.steps[t], self.after(t), len(s)
         move, best, used, boxes, met = move.copy(), best.copy(), np.zeros(n, dtype=int), 0, list[Met]()
-        value = self.cap - (np.abs(slope) * ds).sum(axis=1)
+        value, top = np.minimum(self.cap - (np.abs(slope) * ds).sum(axis=1), enough), np.minimum(self.cap, enough)
         (cell, v, dv), pool = step.grid(n), Pool.empty(len(self.runs.start), len(step.low))
         for turn in range(_TURNS + 1):
             boxes, used = boxes + len(v), used + np.bincount(cell, minlength=n)
@@ -219,7 +270,7 @@ class Refining:
             first = order[np.r_[True, np.diff(cell[order]) != 0]]
             first = first[cost[first] < best[cell[first]]]
             best[cell[first]], move[cell[first]] = cost[first], moved[first]
-            need, goal = np.minimum(best - small, value)[cell], np.minimum(best, self.cap)[cell]
+            need, goal = np.minimum(best - small, value)[cell], np.minimum(best, top)[cell]
             narrow = np.where(found.turned, np.maximum(found.narrow, cost), found.narrow)
             gained = np.minimum(narrow, need) - found.cost
             left = (gained > _GAIN * (goal - found.cost)) & (dv.shape[1] > 0)
@@ -270,5 +321,6 @@ class Refining:
             low, high = met.low[on], met.high[on]
             left = (most - met.floor)[on] - Tolled(own, self.toll).least(low, high)
             self.spare[t] = own.spread(low, high, spare, left)
+            self.need[t] = Needed(own.value + np.maximum(self.spare[t], 0.0), own.slope.copy())
             cells = np.flatnonzero(self.spare[t] >= 0.0)
             spare, base = self.spare[t][cells], own.value[cells]

@@ -42,7 +42,7 @@ _POSITIVE = 1e-280
 """Of margins: what underflow of all steps cannot make."""
 WIDEST = 4
 """Coordinates of a step, at most."""
-ROOM, LONGEST, MOST = 3_000_000, 500, 400_000
+ROOM, LONGEST, MOST = 10_000_000, 500, 400_000
 """Boxes at which a check gives up, which takes one to two minutes; most steps; most cells of all, also those cut."""
 
 

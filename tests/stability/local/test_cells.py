@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from gated_specimens import cells_of
 
-from stability.local.cells import DEEPEST, Cells
+from stability.local.after import Tolled
+from stability.local.cells import DEEPEST, Cells, Piece
 
 Array = np.ndarray
 
@@ -127,6 +128,50 @@ def test_no_state_of_a_box_is_below_all_its_pieces(d):
             truth = np.where(holding(cells, s), heights(cells, s), -np.inf).max(axis=1)
             assert (lower <= truth + 1e-11)[~out].all()
             assert np.isinf(lower[out]).all()
+
+
+@pytest.mark.parametrize("toll", [0.0, 3.0])
+@pytest.mark.parametrize("d", [1, 2])
+def test_no_state_of_a_box_is_below_the_plane_of_the_box(d, toll):
+    for seed in range(4):
+        cells, rng = made(seed, d)
+        count, wide = 1500, cells.high - cells.low
+        centre = np.concatenate([states(cells, rng, 400), cells.low + wide * rng.uniform(-0.2, 1.2, (300, d))])
+        half = wide * 10.0 ** rng.uniform(-9.0, 0.0, (count, 1)) * rng.random((count, d))
+        half[::7] = 0.0
+        low, high = centre - half, centre + half
+        (plane,) = (Tolled(cells, toll) if toll else cells).below(low, high)
+        out = ((low > cells.high) | (high < cells.low)).any(axis=1)
+        assert (plane.there == ~out).all()
+        for turn in range(24):
+            part = rng.random((count, d)) if turn >= 4 else np.array([turn & 1, turn >> 1])[:d] * np.ones((count, d))
+            s = np.clip(low + part * (high - low), cells.low, cells.high)
+            found = np.maximum(plane.value + ((s - plane.at) * plane.slope).sum(axis=1), plane.least)
+            truth = np.where(holding(cells, s), heights(cells, s), -np.inf).max(axis=1) + toll * s[:, 0]
+            assert (found <= truth + 1e-11)[~out].all()
+
+
+def test_the_plane_of_a_box_is_near_a_function_that_is_convex():
+    """Planes of single cells go on over all of a box, where they are far below it."""
+    cells = Cells(np.full(2, -1.0), np.full(2, 1.0))
+    for _ in range(6):
+        cells.cut(cells.leaves)
+    leaves = cells.leaves
+    middle = cells.boxes(leaves)[0]
+    cells.value[leaves], cells.slope[leaves] = (middle * middle).sum(axis=1), 2.0 * middle
+    cells.lift()
+    rng = np.random.default_rng(0)
+    centre, half = rng.uniform(-0.9, 0.9, (500, 2)), rng.uniform(0.01, 0.06, (500, 1)) * np.ones(2)
+    (plane,), pieces = cells.below(centre - half, centre + half), cells.pieces(centre - half, centre + half)
+
+    def lost(p: Piece) -> np.ndarray:
+        """At the middle of a box."""
+        return (centre * centre).sum(axis=1) - p.value - ((centre - p.at) * p.slope).sum(axis=1)
+
+    each = [np.where(p.there, lost(p) + (abs(p.slope - 2.0 * centre) * half).sum(axis=1), -np.inf) for p in pieces]
+    near = lost(plane) + (abs(plane.slope - 2.0 * centre) * half).sum(axis=1)
+    assert (near < 0.6 * np.max(each, axis=0)).mean() > 0.9
+    assert (near < 4.0 * (half * half).sum(axis=1) + 1e-3).all()
 
 
 def test_a_box_that_is_wider_than_a_cell_by_rounding_has_no_cell_between_its_pieces():
