@@ -24,7 +24,7 @@ from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval, affine
 
 Array = np.ndarray
-PIECES, TURNS, MOST, BATCH, TURN = 4, 50, 200_000, 2000, 500
+PIECES, TURNS, MOST, BATCH, TURN = 4, 50, 200_000, 2000, 400
 """Parts of a box of moves that is cut; how often; boxes for one cell; cells at once; boxes that a turn counts for."""
 
 

@@ -48,7 +48,7 @@ def proof(kind: str, steps: int, seed: int, features: int = 1) -> tuple[Classifi
 @pytest.fixture(autouse=True)
 def room(monkeypatch):
     """More boxes than what is true takes; what is false takes all that there are."""
-    monkeypatch.setattr(local_cells, "ROOM", 20_000)
+    monkeypatch.setattr(local_cells, "ROOM", 60_000)
 
 
 def told(net: Classifier, data: dict[str, Any]) -> tuple[bool, str]:

@@ -332,7 +332,7 @@ def room(monkeypatch):
     """Enough boxes for every specimen; what is false takes all that there are."""
     monkeypatch.setattr("stability.rules.local_hessians.ROOM", 1500)
     monkeypatch.setattr("stability.rules.local_frontier.ROOM", 300_000)
-    monkeypatch.setattr("stability.rules.local_cells.ROOM", 20_000)
+    monkeypatch.setattr("stability.rules.local_cells.ROOM", 60_000)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,7 +19,7 @@ from stability.rules.registry import RULES, accepted, propose
 Array = np.ndarray
 KINDS = {"gru": (3, 3), "lstm": (2, 4)}
 """Steps and seeds."""
-ROOM = 10_000
+ROOM = 40_000
 UNPROVED = ("class is not proved", f"more than {ROOM} boxes")
 
 
