@@ -23,8 +23,10 @@ from stability.local.togo import BATCH, above
 Array = np.ndarray
 _FIRST = {1: 3, 2: 2}
 """Halvings of all cells before the first pass, by the number of states."""
-_SHARE, _ROUNDS, _DEEP, _FEW = 0.4, 3, 12, 6
-"""What cells of a run may lose together, of the gap; how often cells are cut in a pass; those few that lose much."""
+_SHARES, _SHARE = ((0.5, 1.2), (0.01, 0.6)), 0.4
+"""What cells of a run may lose together, of the gap, while this is larger than a share of the cap, and then."""
+_ROUNDS, _DEEP, _FEW = 3, 12, 6
+"""How often cells are cut in a pass; those few that lose much."""
 _MUCH, _MIDDLE = 0.3, 0.1
 """Of the gap: what few cells lose; and what runs have to spare in cells that are cut where a pass has stalled."""
 _USELESS = 0.9
@@ -140,12 +142,16 @@ class Refining:
         self.met[0], self.boxes = found.met, self.boxes + found.boxes
         return float(found.value[0])
 
+    def _share(self, gap: float) -> float:
+        """What cells of a run may lose together: while the gap is large it is soon another."""
+        return next((share for least, share in _SHARES if gap > least * self.cap), _SHARE)
+
     def _small(self, gap: float) -> float:
         """A cost that does not matter yet."""
         return min(max(0.05 * _SHARE * gap / len(self.runs.steps), 1e-10 * self.cap), 1e-3 * self.cap)
 
     def _refined(self, t: int, gap: float, stalled: bool) -> None:
-        own, share = self.cells[t - 1], _SHARE * gap / len(self.runs.steps)
+        own, share = self.cells[t - 1], self._share(gap) * gap / len(self.runs.steps)
         leaves, few = own.leaves, len(own.low) == 1
         some = self.spare[t - 1][leaves] >= 0.0
         rest = leaves[~some]
