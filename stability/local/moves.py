@@ -26,11 +26,9 @@ import numpy as np
 
 from stability.local.after import After, Ending
 from stability.local.cells import Piece
-from stability.local.chains import whole
+from stability.local.expansions import Boxes, Near, expanded, spread_on
 from stability.local.unit import GatedUnit
 from stability.rigor.constants import EPS, TINY
-from stability.rigor.intervals import Interval
-from stability.rigor.neighbours import above, below
 
 Array = np.ndarray
 AT_ONCE = 4_000
@@ -77,29 +75,6 @@ class Moves:
 
 
 @dataclass(frozen=True, eq=False)
-class Boxes:
-    """Boxes of states and moves.
-
-    Attributes:
-        s: ``(N, d)`` middles of states.
-        ds: ``(N, d)`` half of their widths.
-        v: ``(N, q)`` of moves.
-        dv: ``(N, q)``.
-        slope: ``(N, d)`` what is taken off for each state, ``g`` above.
-    """
-
-    s: Array
-    ds: Array
-    v: Array
-    dv: Array
-    slope: Array
-
-    def of(self, which: slice | Array) -> Boxes:
-        """Some of them."""
-        return Boxes(self.s[which], self.ds[which], self.v[which], self.dv[which], self.slope[which])
-
-
-@dataclass(frozen=True, eq=False)
 class Least:
     """What boxes cost at least.
 
@@ -129,7 +104,7 @@ def least(step: Moves, after: After | Ending, at: Boxes) -> Least:
 
 
 def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
-    near, ranges = _near(step, at)
+    near, ranges = expanded(step.unit, at, step.around)
     (d, count), far = near.value.shape, near.far  # NaN where products overflow
     low, high = np.fmax(ranges.low, near.value - far), np.fmin(ranges.high, near.value + far)
     floor = _floor(step, at, near.r.T)
@@ -142,7 +117,8 @@ def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     if pieces:
         own = np.concatenate(rows)
         each = [Piece.joined([p.of(some) for p, some in zip(others, rows)]) for others in zip(*pieces)]
-        np.minimum.at(bounds, (slice(None), own), _bounds(step, each, near.of(own), least_there[own]))
+        for bound, more in zip(bounds, _bounds(step, each, near.of(own), least_there[own])):
+            np.minimum.at(bound, own, more)
     for piece in after.below(low.T, high.T):
         bounds[:, piece.there] = np.fmax(bounds, _bounds(step, [piece], near, least_there))[:, piece.there]
     by_move = (near.spread[:, d:].sum(axis=1) > 0.5 * near.spread[:, :d].sum(axis=1)).any(axis=0)
@@ -150,68 +126,13 @@ def _least(step: Moves, after: After | Ending, at: Boxes) -> Least:
     return Least(np.maximum(bounds[0], none), floor, bounds[1], low.T, high.T, by_move)
 
 
-def _bounds(step: Moves, planes: list[Piece], near: _Near, floor: Array) -> Array:
+def _bounds(step: Moves, planes: list[Piece], near: Near, floor: Array) -> Array:
     """``(2, N)``: the best of some planes over boxes and, nearly, over those of one move; what overflows is none."""
     found, d = list[tuple[Array, Array]](), len(near.value)
     for piece in planes:
-        own = _planes(piece, near)
+        own = spread_on(piece, near)
         found += [own.least(near, *paid) for paid in _paid(step, near, own.along[d:])]
     return np.fmax(np.fmax.reduce(found), floor + planes[0].least)
-
-
-@dataclass(frozen=True, eq=False)
-class _Near:
-    """The next states over boxes: boxes along the last axis.
-
-    Attributes:
-        value: ``(d, N)`` in the middle, up to ``error``.
-        error: with what slopes may be off over a box.
-        slope: ``(d, d + q, N)`` there.
-        spread: ``(d, d + q, N)`` what they make, at most.
-        low: ``(d, d + q, d + q, N)`` of Hessians over the box.
-        high: of these.
-        bent: ``(d, N)`` what these make, at most.
-        v: ``(q, N)`` the middles of moves.
-        r: ``(d + q, N)`` half of the widths.
-        worth: ``(d, N)`` what is taken off for each state.
-    """
-
-    value: Array
-    error: Array
-    slope: Array
-    spread: Array
-    low: Array
-    high: Array
-    bent: Array
-    v: Array
-    r: Array
-    worth: Array
-
-    @property
-    def far(self) -> Array:
-        """``(d, N)``: how far from the middle's they are at most."""
-        reach = self.error + self.spread.sum(axis=1) + self.bent
-        return reach * (1.0 + 64 * EPS) + 64 * EPS * np.abs(self.value) + TINY
-
-    def of(self, rows: Array) -> _Near:
-        """Some boxes."""
-        return _Near(*(part[..., rows] for part in vars(self).values()))
-
-
-def _near(step: Moves, at: Boxes) -> tuple[_Near, Interval]:
-    """The next states over boxes, and their ranges ``(d, N)``."""
-    middle, half = (np.concatenate(parts, axis=1).T for parts in ((at.s, at.v), (at.ds, at.dv + step.around)))
-    r, count = np.ascontiguousarray(half), len(at.v)
-    low, high = below(below(middle - r)), above(above(middle + r))
-    x = Interval(np.concatenate([low, middle], axis=1), np.concatenate([high, middle], axis=1))
-    values, found = step.unit.derivatives(x, count)
-    f, df = _centred(Interval(values.low[:, count:], values.high[:, count:]))
-    slopes = (np.stack([getattr(one.slope, end)[:, count:] for one in found]) for end in ("low", "high"))
-    p, dp = _centred(Interval(*slopes))
-    low, high = (np.stack([getattr(one.bend, end) for one in found])[:, whole(len(r))] for end in ("low", "high"))
-    bent = 0.5 * (np.maximum(np.abs(low), np.abs(high)) * (r[:, None] * r)).sum(axis=(1, 2))
-    parts = f, df + (dp * r).sum(axis=1), p, (np.abs(p) + dp) * r, low, high, bent
-    return _Near(*parts, _turned(at.v), r, _turned(at.slope)), Interval(values.low[:, :count], values.high[:, :count])
 
 
 def _floor(step: Moves, at: Boxes, r: Array) -> Array:
@@ -223,7 +144,7 @@ def _floor(step: Moves, at: Boxes, r: Array) -> Array:
     return np.where(square - slack > step.longest * step.longest * (1.0 + 4 * EPS), np.inf, -falls - slack)
 
 
-def _paid(step: Moves, at: _Near, along: Array) -> list[tuple[Array, Array]]:
+def _paid(step: Moves, at: Near, along: Array) -> list[tuple[Array, Array]]:
     """Prices of the squares of moves, and what is added, which together are nowhere above what moves cost."""
     v, zero = at.v, np.zeros(at.v.shape[1])
     if step.longest is None:
@@ -234,65 +155,3 @@ def _paid(step: Moves, at: _Near, along: Array) -> list[tuple[Array, Array]]:
     out = ((np.abs(v) + at.r[-len(v) :]) ** 2).sum(axis=0) > longest
     price = np.where(out, np.clip(-0.5 * (along * v).sum(axis=0) / np.maximum(square, 1e-300), 0.0, 1e12), 0.0)
     return [(zero, zero), (price, -price * longest * (1.0 + 4 * EPS))]
-
-
-@dataclass(frozen=True, eq=False)
-class _Planes:
-    """One plane on ``N`` boxes, but for what moves cost: see ``_planes``."""
-
-    middle: Array
-    along: Array
-    of_states: Array
-    cross: Array
-    curved: Array
-    slack: Array
-
-    def least(self, at: _Near, price: Array, more: Array) -> tuple[Array, Array]:
-        """The least values over the boxes and, nearly, over those of one move."""
-        d, v = len(at.worth), at.v
-        dv = at.r[d:]
-        steep = np.abs(2.0 * price * v + self.along[d:]) + self.cross
-        curved = price + self.curved
-        inside = steep < 2.0 * curved * dv
-        half = 0.5 * steep  # its square, or four times what is curved, may leave the range of floats
-        lowest = -half * above(half / np.where(inside, curved, 1.0))
-        by_moves = np.where(inside, lowest, (curved * dv - steep) * dv)
-        square = price * (v * v).sum(axis=0)
-        sizes = square + np.abs(more) + (price * (2.0 * np.abs(v) * dv + dv * dv)).sum(axis=0)
-        narrow = square + more + self.middle - self.of_states - self.slack - 256 * EPS * sizes
-        return narrow + by_moves.sum(axis=0), narrow
-
-
-def _planes(piece: Piece, at: _Near) -> _Planes:
-    b, c, d, count = _turned(piece.slope), _turned(piece.at), len(at.worth), len(at.r)
-    size, ds, index, pairs = np.abs(b), at.r[:d], np.arange(count), np.triu_indices(count, 1)
-    up, down = np.maximum(b, 0.0)[:, None], np.minimum(b, 0.0)[:, None]
-    diagonal = (up * at.low[:, index, index] + down * at.high[:, index, index]).sum(axis=0)
-    low, high = (end[:, pairs[0], pairs[1]] for end in (at.low, at.high))
-    most = np.maximum(np.abs((up * low + down * high).sum(axis=0)), np.abs((up * high + down * low).sum(axis=0)))
-    other = np.zeros((count, count, most.shape[1]))
-    other[pairs] = other[pairs[1], pairs[0]] = most
-    along = (b[:, None] * at.slope).sum(axis=0)
-    sizes = (
-        np.abs(piece.value) + (np.abs(at.worth) * ds).sum(axis=0)
-        + (size * (np.abs(at.value) + np.abs(c) + at.spread.sum(axis=1) + 4.0 * at.bent)).sum(axis=0)
-    )  # fmt: skip
-    of_states = (np.abs(along[:d] - at.worth) * ds).sum(axis=0)
-    of_states -= 0.5 * (np.minimum(diagonal[:d], 0.0) * ds * ds).sum(axis=0)
-    of_states += 0.5 * (other[:d, :d] * ds[:, None] * ds).sum(axis=(0, 1))
-    cross = (other[:d, d:] * ds[:, None]).sum(axis=0)
-    curved = 0.5 * (diagonal[d:] - other[d:, d:].sum(axis=0))
-    middle = piece.value + (b * (at.value - c)).sum(axis=0)
-    error = (size * at.error).sum(axis=0)
-    return _Planes(middle, along, of_states, cross, curved, error * (1.0 + 1e-10) + 256 * EPS * sizes + TINY)
-
-
-def _turned(rows: Array) -> Array:
-    """``(N, k)`` with boxes along the last axis."""
-    return np.ascontiguousarray(rows.T)
-
-
-def _centred(x: Interval) -> tuple[Array, Array]:
-    """Middles, and how far the ends are from them."""
-    middle = 0.5 * (x.low + x.high)
-    return middle, (0.5 * (x.high - x.low)) * (1.0 + 4 * EPS) + 4 * EPS * np.abs(middle) + TINY

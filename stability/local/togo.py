@@ -16,9 +16,10 @@ from stability.gated.cell import GatedCell
 from stability.local.after import After, Ending, Margins, Tolled
 from stability.local.cells import Cells
 from stability.local.classifier import Classifier
+from stability.local.expansions import Boxes
 from stability.local.least import kept_states
 from stability.local.leaves import input_box
-from stability.local.moves import Boxes, Moves, least
+from stability.local.moves import Moves, least
 from stability.local.unit import GatedUnit
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval, affine

@@ -7,8 +7,9 @@ import pytest
 from gated_specimens import cells_of, drawn, label_of, nearest
 
 from stability.local.gated_runs import GatedRuns
+from stability.local.needed import Needed
 from stability.local.parts import Part
-from stability.local.refining import Needed, Refining
+from stability.local.refining import Refining
 from stability.local.togo import ending, gated_moves
 from stability.rigor.intervals import Interval
 

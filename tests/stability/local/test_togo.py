@@ -14,7 +14,8 @@ from stability.local import togo
 from stability.local.after import Ending
 from stability.local.cells import Cells
 from stability.local.classifier import Classifier
-from stability.local.moves import Boxes, Moves, least
+from stability.local.expansions import Boxes
+from stability.local.moves import Moves, least
 from stability.local.togo import above, checked, ending, gated_moves, image, split, unfit
 from stability.local.unit import GatedUnit
 from stability.rigor.intervals import Interval
