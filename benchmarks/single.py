@@ -5,7 +5,7 @@
     python -m benchmarks.single --means 12     # heads on the mean in l2 in total, longer ones: what cuts are for
     python -m benchmarks.single --long 12      # heads on the last output in l2 in total, 20 and 100 steps
     python -m benchmarks.single --gated 8      # LSTM and GRU of one unit, three steps of two features or six of one
-    python -m benchmarks.single --gated 5 --numbers 8,14   # the same with more numbers, heads on the last output
+    python -m benchmarks.single --gated 6 --numbers 8,14   # the same with more numbers, heads on the last output
 
 A row is a family: what the head reads, an activation, a norm and a budget; its networks have 6 steps of two features,
 the input of every other one goes to the state itself, too (of all of those whose inputs are clipped, to just beyond
