@@ -1,8 +1,4 @@
-r"""Functions of a few numbers with their first two derivatives, over many boxes at once, in intervals.
-
-.. math:: \nabla f = \sum_i f_i \nabla a_i, \qquad
-          \nabla^2 f = \sum_i f_i \nabla^2 a_i + \sum_{i,j} f_{ij} \nabla a_i \nabla a_j^T .
-"""
+"""Functions of a few numbers with two derivatives, and activations, over many boxes at once, in intervals."""
 
 from __future__ import annotations
 
@@ -25,8 +21,8 @@ class Jet:
 
     Attributes:
         value: ``(N,)``.
-        slope: ``(N, q)``, or ``(1, q)`` where it is the same in all.
-        bend: ``(N, q, q)``; ``None`` where it is zero, or not asked for.
+        slope: ``(N, q)``.
+        bend: ``(N, q, q)``; ``None`` where it is not asked for.
     """
 
     value: Interval

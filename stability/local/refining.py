@@ -63,6 +63,31 @@ class Found:
     boxes: int
 
 
+@dataclass(frozen=True, eq=False)
+class _Sought:
+    """Planes whose values are looked for.
+
+    Attributes:
+        s: ``(n, d)`` middles of cells.
+        ds: ``(n, d)`` half of their widths, with what is around them.
+        slope: ``(n, d)``.
+        move: ``(n, q)`` good moves from the middles.
+        best: ``(n,)`` what these cost.
+        enough: ``(n,)`` values up to which they are told.
+    """
+
+    s: Array
+    ds: Array
+    slope: Array
+    move: Array
+    best: Array
+    enough: Array
+
+    def of(self, which: slice) -> _Sought:
+        """Some of them."""
+        return _Sought(*(part[which] for part in vars(self).values()))
+
+
 class Refining:
     """The cells of a sequence.
 
@@ -111,7 +136,7 @@ class Refining:
         start = self.runs.start[None]
         move, best = self.runs.guess(0, self.after(0), start)
         still, all_ = 0.0 * start, np.full(1, np.inf)
-        found = self._swept(0, start, still, still, move, best, all_, self._small(gap), _AT_START)
+        found = self._swept(0, _Sought(start, still, still, move, best, all_), self._small(gap), _AT_START)
         self.met[0], self.boxes = found.met, self.boxes + found.boxes
         return float(found.value[0])
 
@@ -169,14 +194,14 @@ class Refining:
         move, best = self.runs.guess(t, self.after(t), s)
         slope = self._slope(t, s, move)
         slope[~(best < self.cap)] = 0.0
-        found = self._swept(t, s, ds, slope, move, best, need.most(slope, ds), small)
+        found = self._swept(t, _Sought(s, ds, slope, move, best, need.most(slope, ds)), small)
         wrong = best - found.best > _WRONG * np.abs(found.best - found.value) + 1e-9 * self.cap
         if not wrong.any():
             return found
         k = np.flatnonzero(wrong)
         slope[k] = self._slope(t, s[k], found.move[k])
         enough = need.of(k).most(slope[k], ds[k])
-        again = self._swept(t, s[k], ds[k], slope[k], found.move[k], found.best[k], enough, small)
+        again = self._swept(t, _Sought(s[k], ds[k], slope[k], found.move[k], found.best[k], enough), small)
         value, best, move = found.value.copy(), found.best.copy(), found.move.copy()
         value[k], best[k], move[k] = again.value, again.best, again.move
         met = found.met.of(~wrong[found.met.cell]) + again.met.of(np.arange(len(again.met.cell)), k)
@@ -199,24 +224,10 @@ class Refining:
         price = np.clip(2.0 * (v * by_move[:, 0]).sum(axis=1) / size, -1e11, 1e11)
         return -price[:, None] * by_state[:, 0]
 
-    def _swept(
-        self,
-        t: int,
-        s: Array,
-        ds: Array,
-        slope: Array,
-        move: Array,
-        best: Array,
-        enough: Array,
-        small: float,
-        most: int = 0,
-    ) -> Found:
+    def _swept(self, t: int, own: _Sought, small: float, most: int = 0) -> Found:
         """The values of planes with given slopes, told up to what is ``enough``."""
         most = most or _MOST[min(len(self.runs.steps[t].low), 4)]
-        parts = [
-            self._batch(t, *(a[k : k + BATCH] for a in (s, ds, slope, move, best, enough)), small=small, most=most)
-            for k in range(0, len(s), BATCH)
-        ]
+        parts = [self._batch(t, own.of(slice(k, k + BATCH)), small, most) for k in range(0, len(own.s), BATCH)]
         if len(parts) == 1:
             return parts[0]
         met = Met.joined([
@@ -225,20 +236,17 @@ class Refining:
         joined = (np.concatenate([getattr(p, name) for p in parts]) for name in ("value", "slope", "best", "move"))
         return Found(*joined, met=met, boxes=sum(p.boxes for p in parts))
 
-    def _batch(
-        self,
-        t: int,
-        s: Array,
-        ds: Array,
-        slope: Array,
-        move: Array,
-        best: Array,
-        enough: Array,
-        small: float,
-        most: int,
-    ) -> Found:
-        step, after, n = self.runs.steps[t], self.after(t), len(s)
-        move, best, used, boxes, met = move.copy(), best.copy(), np.zeros(n, dtype=int), 0, list[Met]()
+    def _batch(self, t: int, asked: _Sought, small: float, most: int) -> Found:
+        step, after, n = self.runs.steps[t], self.after(t), len(asked.s)
+        s, ds, slope, enough, move, best = (
+            asked.s,
+            asked.ds,
+            asked.slope,
+            asked.enough,
+            asked.move.copy(),
+            asked.best.copy(),
+        )
+        used, boxes, met = np.zeros(n, dtype=int), 0, list[Met]()
         value, top = np.minimum(self.cap - (np.abs(slope) * ds).sum(axis=1), enough), np.minimum(self.cap, enough)
         (cell, v, dv), pool = step.grid(n), Pool.empty(len(self.runs.start), len(step.low))
         for turn in range(_TURNS + 1):

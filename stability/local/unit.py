@@ -24,7 +24,7 @@ from stability.local.jets import Jet, curves, images
 from stability.rigor.intervals import Interval
 
 Array = np.ndarray
-_NAMES, _SIGMOIDS = {"lstm": ("i", "f", "o", "g"), "gru": ("r", "z", "n", "v")}, {"lstm": 3, "gru": 2}
+_NAMES = {"lstm": ("i", "f", "o", "g"), "gru": ("r", "z", "n", "v")}
 """Arguments of gates, sigmoids first: of a GRU's candidate ``n`` is what the reset gate leaves alone, ``v`` what it
 multiplies."""
 

@@ -105,15 +105,21 @@ def test_planes_lie_below_a_little_around_cells_far_from_zero_too(d):
                     assert Fraction(float(cells.least[part])) <= max(own, Fraction(0))
 
 
+def drawn(cells: Cells, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes of all sizes, some of them points, and some outside."""
+    wide, d = cells.high - cells.low, len(cells.low)
+    centre = np.concatenate([states(cells, rng, 400), cells.low + wide * rng.uniform(-0.2, 1.2, (300, d))])
+    half = wide * 10.0 ** rng.uniform(-9.0, 0.0, (len(centre), 1)) * rng.random((len(centre), d))
+    half[::7] = 0.0
+    return centre - half, centre + half
+
+
 @pytest.mark.parametrize("d", [1, 2])
 def test_no_state_of_a_box_is_below_all_its_pieces(d):
     for seed in range(4):
         cells, rng = made(seed, d)
-        count, wide = 1500, cells.high - cells.low
-        centre = np.concatenate([states(cells, rng, 400), cells.low + wide * rng.uniform(-0.2, 1.2, (300, d))])
-        half = wide * 10.0 ** rng.uniform(-9.0, 0.0, (count, 1)) * rng.random((count, d))
-        half[::7] = 0.0
-        low, high = centre - half, centre + half
+        low, high = drawn(cells, rng)
+        count = len(low)
         pieces = cells.pieces(low, high)
         assert 1 <= len(pieces) <= 2**d
         out = ((low > cells.high) | (high < cells.low)).any(axis=1)
@@ -135,11 +141,8 @@ def test_no_state_of_a_box_is_below_all_its_pieces(d):
 def test_no_state_of_a_box_is_below_the_plane_of_the_box(d, toll):
     for seed in range(4):
         cells, rng = made(seed, d)
-        count, wide = 1500, cells.high - cells.low
-        centre = np.concatenate([states(cells, rng, 400), cells.low + wide * rng.uniform(-0.2, 1.2, (300, d))])
-        half = wide * 10.0 ** rng.uniform(-9.0, 0.0, (count, 1)) * rng.random((count, d))
-        half[::7] = 0.0
-        low, high = centre - half, centre + half
+        low, high = drawn(cells, rng)
+        count = len(low)
         (plane,) = (Tolled(cells, toll) if toll else cells).below(low, high)
         out = ((low > cells.high) | (high < cells.low)).any(axis=1)
         assert (plane.there == ~out).all()
