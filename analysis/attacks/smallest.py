@@ -15,11 +15,14 @@ from .deepfool import search_boundary
 from .each_step import EACH_STEP, check_budget, nearest_level_of_steps
 from .projections import Box
 from .threat import AttackResult, Bounds, Threat, margins, open_threat
+from .waking import sleeping, woken
 
 CLEAR = 1e-9
 """Of the largest logit: a margin above it is no rounding of float64, and only then is a class called wrong."""
 _SHRINK = 0.95
 _HALVINGS = 40
+_WAKING = 8
+"""Turns of the search where gradients vanish, at most."""
 _PARTS = (1.0, 0.5, 0.2)
 """Of the way to the point of the linearised boundary."""
 _BEYOND = (1.000001, 1.003, 1.03)
@@ -162,7 +165,8 @@ def attack_radii(
     the smallest perturbation inside the bounds that reaches the boundary as it is linearised there; then APGD looks
     from random starts inside of 95 % of what was found, in a ball of each sequence's own radius, with the margin as its
     loss and with the lead of one rival class after the other in turns; what it finds is drawn back and moved alike.
-    Where nothing was found the radius is doubled instead.
+    Where nothing was found the radius is doubled instead. Where the margin does not change to first order with a step,
+    as where ReLU units are off, ascents follow that begin where gradients lead that are averaged over such balls.
     Everything runs in float64, and a success is a margin above ``1e-9`` of the largest logit, computed from the
     perturbed sequence.
 
@@ -224,7 +228,29 @@ def attack_radii(
             new, more = ascend_loss(part, steps, margins, generator, rival)
             taken, guess = taken + more, 2 * guess
             z[standing], found[standing] = _better(part, new, found[standing], z[standing], steps)
+        if restarts:
+            z, found, more = _woken(threat, z, found, steps, generator)
+            taken += more
         return threat.judge("smallest", z, taken)
+
+
+def _woken(
+    threat: Threat, z: Tensor, found: Tensor, steps: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, int]:
+    """The points and sizes, or smaller ones where gradients vanish at ``x`` or ``z``, and the steps taken."""
+    z, found, taken, guess = z.clone(), found.clone(), 0, _free_sizes(threat.box, threat.x)
+    rows = ((found > 0) & (sleeping(threat, threat.x) | sleeping(threat, z))).nonzero()[:, 0]
+    for _ in range(_WAKING):
+        if not len(rows):
+            break
+        before = found[rows]
+        radii = torch.where(before < float("inf"), _SHRINK * before, guess[rows])
+        part = replace(threat.take(rows), radii=radii)
+        new, more = woken(part, steps, generator)
+        z[rows], found[rows] = _better(part, new, before, z[rows], steps)
+        taken, guess = taken + more, 2 * guess
+        rows = rows[(found[rows] < before) | (before == float("inf"))]
+    return z, found, taken
 
 
 def stored_bounds(bounds: Bounds, x: Tensor) -> Bounds:
