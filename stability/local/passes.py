@@ -9,12 +9,14 @@ import numpy as np
 
 from stability.local.after import Ending
 from stability.local.refining import Refining
-from stability.rules.local_cells import MOST
+from stability.rules.local_cells import MOST, ROOM
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
 _PASSES, _STALLED = 40, 0.8
 """Passes; of a gap, the next one where a pass has stalled."""
+_CHECKED = 0.8
+"""Of the boxes at which a check gives up: proofs that stand on more are none."""
 ENOUGH = 1.5e-7
 """Of a radius, what may be missing where there is no use in another pass."""
 
@@ -64,7 +66,7 @@ def passes(
     gap, before, best = np.inf, np.inf, Proved(-np.inf, upper, {})
     for _ in range(_PASSES):
         value = made.back(gap, np.isfinite(before) and gap > _STALLED * before, over)
-        if value is None:
+        if value is None or (best.told and made.size > _CHECKED * ROOM):
             break
         moves = made.followed()
         best = replace(best, upper=min(best.upper, made.runs.nearest(end, moves)))

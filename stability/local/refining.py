@@ -38,7 +38,7 @@ _GAIN, _MOST, _WRONG = 0.25, (1, 400, 4000, 10_000, 20_000), 0.03
 coordinates these have; of what is lost, a better move."""
 _TURNS = 120
 """How often boxes of moves are cut."""
-_TRIED, _AT_START = 1000, 100_000
+_TRIED, _AT_START = 3000, 100_000
 """Boxes for one cell whose plane is proved once more, and for the start."""
 
 
@@ -114,6 +114,11 @@ class Refining:
         self.met: list[Met | None] = [None] * len(runs.steps)
         self.boxes = 0
 
+    @property
+    def size(self) -> int:
+        """Boxes of moves that all planes stand on: about as many as a check looks at."""
+        return sum(len(met.cell) for met in self.met if met is not None)
+
     def after(self, t: int) -> After | Ending:
         """What follows step ``t``."""
         if t == len(self.cells):
@@ -168,6 +173,7 @@ class Refining:
             bad |= stalled and turn == 0 and self.spare[t - 1][cells] > _MIDDLE * gap
             useless = (lost > _USELESS * before_cut).reshape(-1, len(own.corners) if turn else 1).all(axis=1)
             bad &= ~np.repeat(useless, len(own.corners) if turn else 1) & (own.level[cells] < DEEPEST)
+            bad &= self.spare[t - 1][cells] >= 0.0  # others are made anew, and cut once runs come there
             before_cut, bad = np.repeat(lost[bad], len(own.corners)), cells[bad]
             if turn == _DEEP or (turn >= _ROUNDS and not (few and len(bad) <= _FEW)):
                 break

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from gated_specimens import drawn, label_of, nearest, searched
 
+from stability.local import passes
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.gates import covers
+from stability.local.refining import Refining
 from stability.local.request import request
 from stability.rules import local_cells
 from stability.rules.registry import RULES, accepted
@@ -40,6 +42,33 @@ def test_all_searches_together_take_that_radius_of_longer_sequences_too():
     (claim,), true = largest_balls(net, x[None], [label_of(net, x)]), nearest(net, x)
     assert claim.proof.kind == "local_cells"
     assert true * (1.0 - 1e-6) <= claim.value <= true * (1.0 + 1e-9)
+
+
+def test_what_no_check_would_come_to_an_end_of_leaves_the_proof_of_the_pass_before(monkeypatch):
+    net, x = drawn("lstm", 2, 4)
+    looked, old = list[tuple[int, float]](), Refining.back
+
+    def back(self: Refining, *told, **more) -> float | None:
+        value = old(self, *told, **more)
+        assert value is not None
+        looked.append((self.size, value))
+        return value
+
+    monkeypatch.setattr(Refining, "back", back)
+    whole, _ = searched(net, x)
+    assert whole is not None
+    sizes, values = zip(*looked)
+    assert len(sizes) > 4
+    assert list(sizes) == sorted(sizes)  # each pass stands on more
+    looked.clear()
+    monkeypatch.setattr(passes, "ROOM", sizes[3] / passes._CHECKED)
+    claim, settled = searched(net, x)
+    assert len(looked) == 5  # the last of which stands on too much
+    assert claim is not None
+    assert not settled
+    assert RULES["local_cells"](net, claim)[0]
+    assert claim.value == pytest.approx(max(values[:4]) ** 0.5, rel=1e-6)
+    assert claim.value < whole.value
 
 
 @pytest.mark.parametrize(("kind", "steps", "seed"), [("gru", 3, 3), ("lstm", 1, 4)])

@@ -104,3 +104,21 @@ def test_what_is_needed_leaves_the_bound_of_the_start_where_it_was(kind, seed, m
     assert values[-1] > 0.8 * goal
     assert abs(values[-1] - others[-1]) < 0.01 * goal
     assert made.boxes < other.boxes
+
+
+@np.errstate(all="ignore")
+def test_cells_that_no_run_comes_to_are_made_anew_and_not_cut():
+    made, goal = refining("lstm", 2, 4)
+    gap = goal - passed(made, goal, 4)[-1]
+    (own,) = made.cells
+    leaves, before = own.leaves, own.value[own.leaves].copy()
+    own.value[leaves] = before + 10.0  # what nothing proves
+    made.need[0] = Needed(np.full(len(own), np.inf), own.slope.copy())
+    made.spare[0] = np.full(len(own), -1.0)
+    made.back(gap)
+    assert np.array_equal(own.leaves, leaves)
+    assert (own.value[leaves] < before + 9.0).sum() > len(leaves) // 2  # in others nothing leads to another class
+    own.value[leaves] = before + 10.0
+    made.spare[0] = np.full(len(own), gap)
+    made.back(gap)
+    assert len(own.leaves) > len(leaves)
