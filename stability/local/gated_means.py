@@ -129,12 +129,17 @@ class Means:
             made = self.refining(leaf, left)
             if made is None or side is None:
                 continue
-            found = passes(made, self._ended(leaf), upper, goal * left, room, self.deadline, total=False)
+            told = self._ended(leaf), upper, goal * left, room, self.deadline
+            found = passes(made, *told, total=False, others=self._others(leaf))
             leaf.add(found)
             least, upper, room = min(least, found.value), min(upper, found.upper), room - made.boxes
             if not found.value > 0.0:
                 break
         return Proved(least, upper, self.told())
+
+    def _others(self, leaf: Leaf) -> int:
+        """Boxes that the proofs of the other parts stand on."""
+        return sum(own.proved.size for own in self.leaves if own is not leaf and own.proved is not None)
 
     def _ended(self, leaf: Leaf) -> Ending:
         return Ending(*((self.end.low, np.inf), (-np.inf, self.end.high))[leaf.part.side])
@@ -181,7 +186,7 @@ class Means:
                     return self._within(leaf, y) and met[-1].at(leaf.price) < aim
 
                 told = self._ended(leaf), upper, goal, room - self.boxes, self.deadline
-                found = passes(made, *told, total=True, hopeless=hopeless)
+                found = passes(made, *told, total=True, others=self._others(leaf), hopeless=hopeless)
                 leaf.add(found)
                 self.boxes, upper, again = self.boxes + made.boxes, min(upper, found.upper), again + 1
                 if not met or met[-1].at(leaf.price) >= aim or self._over(room) or again > _AGAIN:

@@ -29,11 +29,13 @@ class Proved:
         value: the bound of the cost, or of the margins.
         upper: the length of the nearest run.
         told: what proves the bound.
+        size: boxes of moves that it stands on, about as many as a check looks at.
     """
 
     value: float
     upper: float
     told: dict[str, Array]
+    size: int = 0
 
 
 def passes(
@@ -45,6 +47,7 @@ def passes(
     deadline: Deadline,
     *,
     total: bool,
+    others: int = 0,
     hopeless: Callable[[Array], bool] = lambda moves: False,
 ) -> Proved:
     """Passes until a bound is proved, or nearly.
@@ -57,6 +60,7 @@ def passes(
         room: boxes of moves.
         deadline: when to stop.
         total: whether moves cost their square; else a bound that is positive is enough, or a nearer run.
+        others: boxes that proofs of other parts stand on.
         hopeless: whether a run of these moves, which costs about what the bound is, leaves no hope.
     """
 
@@ -66,16 +70,17 @@ def passes(
     gap, before, best = np.inf, np.inf, Proved(-np.inf, upper, {})
     for _ in range(_PASSES):
         value = made.back(gap, np.isfinite(before) and gap > _STALLED * before, over)
-        if value is None or (best.told and made.size > _CHECKED * ROOM):
+        cells = sum(len(own) for own in made.cells)
+        if value is None or (best.told and (others + made.size > _CHECKED * ROOM or cells > MOST)):
             break
         moves = made.followed()
         best = replace(best, upper=min(best.upper, made.runs.nearest(end, moves)))
         if value > best.value:
-            best = replace(best, value=value, told=made.told())
+            best = replace(best, value=value, told=made.told(), size=made.size)
         most = min(goal, best.upper**2) if total else goal
         gap, before = most - value, gap
         enough = gap <= 2.0 * ENOUGH * most if total else value > 0.0 or best.upper < upper
-        many = made.boxes > room or sum(len(own) for own in made.cells) > MOST // 2
+        many = made.boxes > room or cells > MOST // 2
         if enough or many or over() or hopeless(moves):
             break
         made.forward(value, gap)
