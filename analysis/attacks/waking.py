@@ -23,7 +23,8 @@ def woken(threat: Threat, steps: int, generator: torch.Generator) -> tuple[Tenso
     """Points ``(batch, time, features)`` of balls, and the steps taken to them.
 
     An ascent that begins where the gradient, averaged over random points of the ball, leads: at the sequence itself
-    it vanishes for units that are off (ReLU), and no ascent would turn them on.
+    it vanishes for units that are off (ReLU), and no ascent would turn them on. Steps that are off at all of these
+    points stay as they are.
 
     Args:
         threat: the problem, with a radius for each sequence.

@@ -244,14 +244,8 @@ class Refining:
 
     def _batch(self, t: int, asked: _Sought, small: float, most: int) -> Found:
         step, after, n = self.runs.steps[t], self.after(t), len(asked.s)
-        s, ds, slope, enough, move, best = (
-            asked.s,
-            asked.ds,
-            asked.slope,
-            asked.enough,
-            asked.move.copy(),
-            asked.best.copy(),
-        )
+        s, ds, slope, enough = asked.s, asked.ds, asked.slope, asked.enough
+        move, best = asked.move.copy(), asked.best.copy()
         used, boxes, met = np.zeros(n, dtype=int), 0, list[Met]()
         value, top = np.minimum(self.cap - (np.abs(slope) * ds).sum(axis=1), enough), np.minimum(self.cap, enough)
         (cell, v, dv), pool = step.grid(n), Pool.empty(len(self.runs.start), len(step.low))
