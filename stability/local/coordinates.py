@@ -135,10 +135,10 @@ class Coordinates:
         return out, slope
 
     def spread(self, prices: Array) -> Array:
-        """One price for each coordinate, of one for each ball."""
-        out = np.zeros(len(self.low))
-        for price, of in zip(prices, self.balls):
-            out[of] = price
+        """One price for each coordinate ``(..., k)``, of one for each ball ``(..., g)``."""
+        out = np.zeros((*prices.shape[:-1], len(self.low)))
+        for k, of in enumerate(self.balls):
+            out[..., of] = prices[..., k, None]
         return out
 
 

@@ -10,6 +10,7 @@ a Hessian enclosed over the box, bounds it from below. Near the worst input ``y*
 it is convex (:math:`\kappa` adds :math:`\kappa \nabla M \nabla M^T` to the Hessian, where the margin itself is convex
 along the ball alone), so that ``L(y*) > 0`` closes a neighbourhood of it at once, and elsewhere there is room.
 Where ``y*`` lies on kinks that bend the margin upwards, this holds of ``L`` with lines through them, see ``supports``.
+Any prices are sound, so that boxes far from ``y*`` have prices of their own, those of their middles.
 
 Sources: for underestimators by intervals of Hessians C. S. Adjiman, S. Dallwig, C. A. Floudas, A. Neumaier, A global
 optimization method, alphaBB, for general twice-differentiable constrained NLPs, Computers and Chemical Engineering 22
@@ -218,6 +219,13 @@ def _open(
     if not len(boxes):
         return boxes, boxes.low, np.zeros(0, dtype=int), None
     found = expansion(of, margin, boxes.low, boxes.high, boxes.sides)
+    if of.balls:
+        done, broken = _priced(of, margin, touch, boxes, found)
+        if broken is not None:
+            return boxes, boxes.low, found.bent, broken
+        boxes, found = boxes.some(~done), found.some(~done)
+    if not len(boxes):
+        return boxes, boxes.low, np.zeros(0, dtype=int), None
     bounds = _bounds(of, margin, touch, boxes, found, None)
     if bounds.broken is not None:
         return boxes, boxes.low, found.bent, bounds.broken
@@ -230,6 +238,47 @@ def _open(
     wide, spread = boxes.high - boxes.low, (H.high - H.low)[left]
     worth = np.einsum("bij,bj->bi", spread, wide) + np.maximum(-np.einsum("bii->bi", H.low[left]), 0.0) * wide
     return boxes, wide * (worth + (slope.high - slope.low)[left] * 1e-3 + 1e-12), found.bent[left], None
+
+
+def _priced(
+    of: Coordinates, margin: tuple[Interval, Interval], touch: Touch, boxes: Boxes, found: Expansion
+) -> tuple[Array, Array | None]:
+    """Which boxes are done by prices of their own, those that make ``L`` flattest in the middle; a point as above."""
+    assert found.hessian is not None
+    low, high = boxes.low, boxes.high
+    c = np.clip(0.5 * low + 0.5 * high, low, high)
+    at = expansion(of, margin, c, c, boxes.sides, second=False)
+    broken = _broken(of, margin, at, c)
+    if broken is not None:
+        return np.zeros(len(low), dtype=bool), broken
+    costs, tilts, _ = of.energy(touch.point)
+    middle, rise = 0.5 * (at.slope.low + at.slope.high), 2.0 * costs * c + tilts
+    prices = np.zeros((len(low), len(of.balls)))
+    for k, part in enumerate(of.balls):
+        square = np.maximum((rise[:, part] ** 2).sum(axis=1), 1e-300)
+        prices[:, k] = np.clip(np.nan_to_num(-(middle[:, part] * rise[:, part]).sum(axis=1) / square), 0.0, 1e20)
+    each = of.spread(prices)
+    price, tilt = Interval.point(each * costs), Interval.point(each * tilts)  # rounded: ``_paid`` pays for it
+    value = at.value.low + _paid(of, touch.point, prices, c, np.maximum(np.abs(low), np.abs(high)))
+    best = value + first_order(found.slope + tilt, price, c, low, high)
+    left = ~(best > 0.0) & (found.bent < 0)
+    if left.any():
+        g = _rows(at.slope + Interval.point(2.0 * price.low) * Interval.point(c) + tilt, left)
+        H = _raised(_rows(found.hessian, left), price.low[left])
+        best[left] = np.maximum(best[left], value[left] + second_order(g, H, c[left], low[left], high[left]))
+    return best > 0.0, None
+
+
+def _rows(x: Interval, which: Array) -> Interval:
+    return Interval(x.low[which], x.high[which])
+
+
+def _raised(H: Interval, prices: Array) -> Interval:
+    """Hessians ``(N, k, k)`` with what prices ``(k,)`` or ``(N, k)`` add to their diagonals."""
+    low, high, index = H.low.copy(), H.high.copy(), np.arange(H.low.shape[1])
+    low[:, index, index] = np.nextafter(low[:, index, index] + 2.0 * prices, -np.inf)
+    high[:, index, index] = np.nextafter(high[:, index, index] + 2.0 * prices, np.inf)
+    return Interval(low, high)
 
 
 def _ruled(of: Coordinates, margin: tuple[Interval, Interval], touch: Touch, boxes: Boxes) -> Array:
@@ -290,11 +339,7 @@ def _bounds(
     H = column(steep, times=2) * found.hessian
     if bend.any():
         H = H + column(kappa, times=2) * square(found.slope)
-    index = np.arange(low.shape[1])
-    H.low[:, index, index], H.high[:, index, index] = (
-        np.nextafter(H.low[:, index, index] + 2.0 * prices, -np.inf),
-        np.nextafter(H.high[:, index, index] + 2.0 * prices, np.inf),
-    )
+    H = _raised(H, prices)
     best = np.full(len(low), -np.inf)
     for c in (np.clip(touch.point, a, b), np.clip(0.5 * a + 0.5 * b, a, b)):
         at = expansion(of, margin, c, c, boxes.sides, second=False, lines=lines)
@@ -302,13 +347,13 @@ def _bounds(
         if broken is not None:
             return _Bounds(best, a, b, slope, H, broken)
         value = at.value + Interval.point(0.5 * bend) * at.value.square()
-        value = value.low + _paid(of, touch, c, np.maximum(np.abs(low), np.abs(high)))
+        value = value.low + _paid(of, touch.point, touch.prices[None], c, np.maximum(np.abs(low), np.abs(high)))
         g = column(Interval.point(1.0) + Interval.point(bend) * at.value) * at.slope
         g = g + Interval.point(2.0 * prices) * Interval.point(c) + Interval.point(tilts)
         best = np.maximum(best, value + first_order(slope + Interval.point(tilts), price, c, a, b))
         left = ~(best > 0.0) & (found.bent < 0)  # eigenvalues, for those alone that need them
         if left.any():
-            slopes, hessians = (Interval(x.low[left], x.high[left]) for x in (g, H))
+            slopes, hessians = (_rows(x, left) for x in (g, H))
             curved = second_order(slopes, hessians, c[left], a[left], b[left])
             best[left] = np.maximum(best[left], value[left] + curved)
     return _Bounds(best, a, b, slope, H)
@@ -327,11 +372,19 @@ def _broken(of: Coordinates, margin: tuple[Interval, Interval], at: Expansion, c
     return None
 
 
-def _paid(of: Coordinates, touch: Touch, c: Array, far: Array) -> Array:
-    """``sum_g p_g (cost of c_g - r^2)``, rounded downwards by what the prices err by as far away, too."""
-    out, size, (a, b, free) = np.zeros(len(c)), np.zeros(len(c)), of.energy(touch.point)
-    for price, part in zip(touch.prices, of.balls):
+def _paid(of: Coordinates, point: Array, prices: Array, c: Array, far: Array) -> Array:
+    """``sum_g p_g (cost of c_g - r^2)``, rounded downwards by what the prices err by as far away, too.
+
+    Args:
+        of: the ball.
+        point: where costs touch what they are bounded by.
+        prices: ``(N, g)``, or ``(1, g)``.
+        c: ``(N, k)``.
+        far: ``(N, k)``.
+    """
+    out, size, (a, b, free) = np.zeros(len(c)), np.zeros(len(c)), of.energy(point)
+    for price, part in zip(prices.T, of.balls):
         y, most, square = c[:, part], far[:, part], of.radius * of.radius
         out += price * ((a[part] * y * y + b[part] * y + free[part]).sum(axis=1) - square)
         size += price * ((a[part] * most * most + np.abs(b[part] * most) + np.abs(free[part])).sum(axis=1) + square)
-    return out - gamma(3 * c.shape[1] + len(touch.prices) + 32) * size - TINY
+    return out - gamma(3 * c.shape[1] + prices.shape[1] + 32) * size - TINY
