@@ -14,7 +14,8 @@ from stability.certificate import Claim
 from stability.errors import ConfigurationError
 from stability.gated.cell import GatedCell
 from stability.local.coordinates import MOST, Coordinates, coordinates, uncovered
-from stability.local.covering import Touch, covered
+from stability.local.covering import covered
+from stability.local.lagrangians import Touch
 from stability.local.request import Request, one_by_one
 from stability.local.worst import Margin, nearest
 from stability.rules.local_hessians import ROOM, WORK

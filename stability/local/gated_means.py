@@ -181,12 +181,12 @@ class Means:
                     break
                 aim, met = (1.0 - ENOUGH) * goal, list[Met]()
 
-                def hopeless(y: Array, leaf: Leaf = leaf, aim: float = aim, met: list[Met] = met) -> bool:
+                def hopeless(y: Array, _: Proved, leaf: Leaf = leaf, aim: float = aim, met: list[Met] = met) -> bool:
                     met.append(self._met(leaf, y))
                     return self._within(leaf, y) and met[-1].at(leaf.price) < aim
 
                 told = self._ended(leaf), upper, goal, room - self.boxes, self.deadline
-                found = passes(made, *told, total=True, others=self._others(leaf), hopeless=hopeless)
+                found = passes(made, *told, total=True, others=self._others(leaf), done=hopeless)
                 leaf.add(found)
                 self.boxes, upper, again = self.boxes + made.boxes, min(upper, found.upper), again + 1
                 if not met or met[-1].at(leaf.price) >= aim or self._over(room) or again > _AGAIN:

@@ -14,6 +14,7 @@ from stability.errors import ConfigurationError, NonFiniteError
 from stability.local.after import Ending
 from stability.local.gated_means import Means
 from stability.local.gated_runs import GatedRuns
+from stability.local.joint import Joint
 from stability.local.moves import Moves
 from stability.local.parts import Part
 from stability.local.passes import ENOUGH, Proved, passes
@@ -92,7 +93,9 @@ class Gates:
         """Whether the head reads the mean."""
         return self.asked.classifier.reduction == "mean"
 
-    def proved(self, reach: float, near: Near, goal: float, room: int) -> Proved:
+    def proved(
+        self, reach: float, near: Near, goal: float, room: int, asked: float | None = None
+    ) -> tuple[Proved, Joint | None]:
         """What is proved about moves up to a length.
 
         Args:
@@ -100,20 +103,27 @@ class Gates:
             near: the nearest run.
             goal: the square that is to be reached; of balls and boxes of each step, a share of the margin.
             room: boxes of moves.
+            asked: the one radius that is asked about.
+
+        Returns:
+            It, and in l2 in total what boxes of all moves prove, of heads on the last output.
         """
         found, upper = self.ended(reach), near.length
         if found is None:
-            return Proved(-np.inf, upper, {})
+            return Proved(-np.inf, upper, {}), None
         runs, end, boxes = found
         if self.averaged:
             search = Means(runs, end, self.deadline)
-            return search.raised(near.moves, upper, goal, room) if self.total else search.kept(upper, goal, room)
+            by_sums = search.raised(near.moves, upper, goal, room) if self.total else search.kept(upper, goal, room)
+            return by_sums, None
         net, margin = self.asked.classifier, float(self.asked.margins[self.k].min())
         if self.total:
             made = Refining(runs, end, *boxes, cap=reach * reach)
-        else:
-            made, goal = Refining(runs, margins(net, int(self.asked.y[self.k])), *boxes, cap=margin), goal * margin
-        return passes(made, end, upper, goal, room, self.deadline, total=self.total)
+            told = self.asked.x[self.k], int(self.asked.y[self.k]), self.mask
+            joint = Joint(net, *told, made, goal, near.moves, self.deadline, asked)
+            return passes(made, end, upper, goal, room, self.deadline, total=True, done=joint), joint
+        made, goal = Refining(runs, margins(net, int(self.asked.y[self.k])), *boxes, cap=margin), goal * margin
+        return passes(made, end, upper, goal, room, self.deadline, total=False), None
 
     @property
     def mask(self) -> Array | None:
@@ -229,7 +239,9 @@ def _costed(
 ) -> tuple[Claim | None, float]:
     """In l2 in total: the claim about a radius up to one, and the length of the nearest run."""
     reach = _WIDER * radius
-    best = question.proved(reach, near, radius * radius, room)
+    best, joint = question.proved(reach, near, radius * radius, room, asked)
+    if joint is not None and joint.told:
+        return question.claim(joint.told, reach, joint.radius), best.upper
     if not best.value > 0.0 or (asked is not None and best.value <= asked * asked):
         return None, best.upper
     size = asked or min(min(best.value, radius * radius) ** 0.5, best.upper) * (1.0 - _BELOW)
@@ -241,7 +253,7 @@ def _kept(question: Gates, near: Near, radius: float, part: float, room: int) ->
 
     Margins are about as much above zero as the radius is below that of the nearest run, ``part`` of it.
     """
-    best = question.proved(radius, near, _SLACK * part, room)
+    best, _ = question.proved(radius, near, _SLACK * part, room)
     claim = question.claim(best.told, radius, radius) if best.value > 0.0 and best.upper >= radius else None
     return claim, best.upper
 

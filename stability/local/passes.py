@@ -48,7 +48,7 @@ def passes(
     *,
     total: bool,
     others: int = 0,
-    hopeless: Callable[[Array], bool] = lambda moves: False,
+    done: Callable[[Array, Proved], bool] = lambda moves, best: False,
 ) -> Proved:
     """Passes until a bound is proved, or nearly.
 
@@ -61,7 +61,7 @@ def passes(
         deadline: when to stop.
         total: whether moves cost their square; else a bound that is positive is enough, or a nearer run.
         others: boxes that proofs of other parts stand on.
-        hopeless: whether a run of these moves, which costs about what the bound is, leaves no hope.
+        done: whether there is no use in another pass, by the moves of a run that costs about what the bound is.
     """
 
     def over() -> bool:
@@ -81,7 +81,7 @@ def passes(
         gap, before = most - value, gap
         enough = gap <= 2.0 * ENOUGH * most if total else value > 0.0 or best.upper < upper
         many = made.boxes > room or cells > MOST // 2
-        if enough or many or over() or hopeless(moves):
+        if enough or many or over() or done(moves, best):
             break
         made.forward(value, gap)
     return best

@@ -98,12 +98,15 @@ class Refining:
         high: ``(T - 1, d)``.
         cap: costs are not told apart beyond.
         toll: what outputs count.
+
+    Attributes:
+        more: what planes are proved beyond what is needed for the bound.
     """
 
     def __init__(
         self, runs: GatedRuns, end: Ending | Margins, low: Array, high: Array, cap: float, toll: float = 0.0
     ) -> None:
-        self.runs, self.end, self.cap, self.toll = runs, end, cap, toll
+        self.runs, self.end, self.cap, self.toll, self.more = runs, end, cap, toll, 0.0
         self.cells = [Cells(*ends, signed=isinstance(end, Margins)) for ends in zip(low, high)]
         for own in self.cells:
             for _ in range(_FIRST[len(runs.start)]):
@@ -308,6 +311,6 @@ class Refining:
             low, high = met.low[on], met.high[on]
             left = (most - met.floor)[on] - Tolled(own, self.toll).least(low, high)
             self.spare[t] = own.spread(low, high, spare, left)
-            self.need[t] = Needed(own.value + np.maximum(self.spare[t], 0.0), own.slope.copy())
+            self.need[t] = Needed(own.value + np.maximum(self.spare[t], 0.0) + self.more, own.slope.copy())
             cells = np.flatnonzero(self.spare[t] >= 0.0)
             spare, base = self.spare[t][cells], own.value[cells]

@@ -51,9 +51,9 @@ def unrolled(
     middle = 0.5 * low + 0.5 * high
     centre, away = state, y - Interval.point(middle)
     for t, (step, unit) in enumerate(zip(of.steps, of.units)):
-        jets = unit.jets(state, _part(y, step.of), second)
+        jets = unit.jets(state, part_of(y, step.of), second)
         ways.append(_Way(jets, slopes))
-        slopes = [_moved(jet, slopes, step.of) for jet in jets]
+        slopes = [moved(jet, slopes, step.of) for jet in jets]
         state = [jet.value for jet in jets]
         if not thin:
             own = middle[:, step.of]
@@ -66,11 +66,12 @@ def unrolled(
     return value, slope, hessian
 
 
-def _part(x: Interval, of: slice) -> Interval:
+def part_of(x: Interval, of: slice) -> Interval:
+    """Some columns."""
     return Interval(x.low[:, of], x.high[:, of])
 
 
-def _moved(jet: Jet, slopes: list[Interval], of: slice) -> Interval:
+def moved(jet: Jet, slopes: list[Interval], of: slice) -> Interval:
     """Slopes of a next state by all coordinates."""
     n, size = len(slopes), len(slopes[0].low)
     out = column(_entry(jet.slope, 0, size)) * slopes[0]
@@ -124,7 +125,7 @@ def _add(hessian: Interval, bend: Interval, before: list[Interval], of: slice) -
     put(of, of, Interval(bend.low[:, n:, n:], bend.high[:, n:, n:]))
     if not of.start:
         return
-    own = [_part(d, past) for d in before]
+    own = [part_of(d, past) for d in before]
     for i in range(n):
         cross = crossed(Interval(bend.low[:, n:, i], bend.high[:, n:, i]), own[i])
         put(of, past, cross)

@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 from stability.gated.cell import GatedCell
 from stability.local.affine import Runs, limit, stationary
 from stability.local.coordinates import Coordinates
-from stability.local.covering import Touch
 from stability.local.hessians import expansion, weights
+from stability.local.lagrangians import Touch
 from stability.systems.activations import activation
 
 Array = np.ndarray

@@ -14,6 +14,10 @@ it there are bounded, with a toll for each output (``stability.local.after``), w
 no price does for all runs, ``cuts`` tell them apart by their states at some steps (``stability.local.parts``), and each
 part has a price, and boxes and cells, of its own. ``low`` and ``high`` are then those of all parts in turn.
 
+Where planes lack a few hundredths of the square, boxes of all moves may follow: most are ruled out by what a run has
+cost so far and the bound from there (``stability.local.guided``), the others as by rule ``local_hessians``, whose
+``points``, prices (``touches``) and ``bends`` these are.
+
 What the cells and planes are proves nothing; small cells near the runs that change the class at the least cost make the
 bound sharp, so that a radius may be proved up to about 1e-7 of itself. Nothing depends on the margin being convex; work
 grows as the number of cells, which grows as that of the steps.
@@ -28,6 +32,11 @@ from stability.errors import ConfigurationError
 from stability.local.after import Margins
 from stability.local.cells import Cells
 from stability.local.classifier import Classifier
+from stability.local.coordinates import MOST as COORDINATES
+from stability.local.coordinates import Coordinates, coordinates
+from stability.local.covering import covered
+from stability.local.guided import Guide
+from stability.local.lagrangians import Touch
 from stability.local.moves import Moves
 from stability.local.parts import MOST_CUTS, Part, parts
 from stability.local.togo import TURN, Progress, checked, ending, gated_moves, image, margins, sides, unfit
@@ -42,14 +51,16 @@ _POSITIVE = 1e-280
 """Of margins: what underflow of all steps cannot make."""
 WIDEST = 4
 """Coordinates of a step, at most."""
-ROOM, LONGEST, MOST = 10_000_000, 500, 400_000
-"""Boxes at which a check gives up, which takes one to two minutes; most steps; most cells of all, also those cut."""
+ROOM, LONGEST, MOST, WEIGHT = 10_000_000, 500, 400_000, 5
+"""Boxes at which a check gives up, which takes one to two minutes; most steps; most cells of all, also those cut; for
+how many boxes one of all moves counts."""
 
 
 @certifies("local_cells", subject=Classifier, claim="local_robustness", value="radius", unfit=unfit)
 class LocalCells(EitherBall):
     """``reach``; ``low (T - 1, d)`` and ``high``; ``cut (N,)``, zeros and ones; ``values (L,)``, ``slopes (L, d)``;
     of heads on the mean ``low (2 + s, T - 1, d)``, ``prices (2 + s,)``, ``cuts (s, 3)`` (a part, a step, a value).
+    Where boxes of all moves follow, for ``c`` other classes ``points (c, k)``, ``touches (c,)``, ``bends (c,)``.
     """
 
     reach: Number
@@ -60,6 +71,9 @@ class LocalCells(EitherBall):
     slopes: AnyArray
     prices: AnyArray | None = None
     cuts: AnyArray | None = None
+    points: AnyArray | None = None
+    touches: AnyArray | None = None
+    bends: AnyArray | None = None
 
     def check(self, subject: Classifier, claim: Claim) -> str:
         self.require_asked(subject)
@@ -84,6 +98,8 @@ class LocalCells(EitherBall):
         return f"{said}, by {by}"
 
     def _by_last(self, subject: Classifier, steps: list[Moves], goal: float, total: bool) -> Progress:
+        alike = len({part is None for part in (self.points, self.touches, self.bends)}) == 1
+        require(alike, "points, touches and bends go together")
         require(self.prices is None and self.cuts is None, "prices and cuts are for heads on the mean")
         require(self.low.shape == (len(steps) - 1, len(subject.start)), "low and high must be (T - 1, d)")
         cells = self._cells(subject, not total)
@@ -92,7 +108,37 @@ class LocalCells(EitherBall):
         end = ending(subject, self.label, last) if total else margins(subject, self.label)
         require(end is not None, f"within the radius, the class is not proved to stay {self.label}")
         assert end is not None
-        return checked(steps, subject.start, cells, end, goal, ROOM)
+        if self.points is None:
+            return checked(steps, subject.start, cells, end, goal, ROOM)
+        require(total, "points are for a total budget in l2")
+        found = checked(steps, subject.start, cells, end, -np.inf, ROOM)
+        return self._guided(subject, Guide(self._ball(subject), cells, goal), found.boxes) if found.holds else found
+
+    def _ball(self, subject: Classifier) -> Coordinates:
+        of = coordinates(subject, self.x, self.radius, self.norm, self.mask)  # what clipping leaves is part of it
+        require(1 < len(of.low) <= COORDINATES, f"boxes of all moves have 2 to {COORDINATES} coordinates")
+        return of
+
+    def _guided(self, subject: Classifier, guide: Guide, boxes: int) -> Progress:
+        """Boxes of all moves, once the planes of the cells are proved."""
+        of, others = guide.of, [k for k in range(subject.classes) if k != self.label]
+        points, touches, bends = self.points, self.touches, self.bends
+        sizes = (len(others), len(of.low)), (len(others),), (len(others),)
+        told = tuple(None if part is None else part.shape for part in (points, touches, bends))
+        require(told == sizes, f"points, touches and bends must be {sizes}")
+        assert points is not None
+        assert touches is not None
+        assert bends is not None
+        require(bool(((of.low <= points) & (points <= of.high)).all()), "points must lie in the box of the ball")
+        positive = all(bool(((part >= 0.0) & (part < LARGEST**2)).all()) for part in (touches, bends))
+        require(positive, "touches and bends must be numbers from zero")
+        for other, point, price, bend in zip(others, points, touches, bends):
+            touch = Touch(point, np.array([price]), float(bend))
+            found = covered(of, self.label, other, touch, (ROOM - boxes) // WEIGHT, known=guide)
+            boxes += WEIGHT * found.boxes
+            if not found.holds:
+                return Progress(False, boxes)
+        return Progress(True, boxes)
 
     def _by_means(self, subject: Classifier, steps: list[Moves], goal: float, total: bool) -> Progress:
         said = "cuts are for heads on the mean with a total budget in l2"
@@ -100,6 +146,8 @@ class LocalCells(EitherBall):
         cuts = np.zeros((0, 3)) if self.cuts is None else self.cuts
         require(cuts.shape[1] == 3, "cuts must be (s, 3)")
         count, told = 2 + len(cuts), parts(cuts, len(steps))
+        one = all(part is None for part in (self.points, self.touches, self.bends))
+        require(one, "points, touches and bends are for heads on the last output")
         require(told is not None, "each of cuts must be a part that is there, a step from one on, and a number")
         prices = np.zeros(0) if self.prices is None else self.prices
         require(prices.shape == (count,), "heads on the mean have prices (2,), and one more for each of cuts")

@@ -20,7 +20,8 @@ from stability.certificate import Claim
 from stability.errors import ConfigurationError
 from stability.local.classifier import Classifier
 from stability.local.coordinates import MOST, Coordinates, coordinates, uncovered
-from stability.local.covering import Cover, Touch, covered, turn_cost
+from stability.local.covering import Cover, covered, turn_cost
+from stability.local.lagrangians import Touch
 from stability.rules.fields import AnyArray, Refused, require
 from stability.rules.local_ball import LARGEST, EitherBall
 from stability.rules.registry import certifies

@@ -11,7 +11,8 @@ from stability.local.bellman import Stage, bellman
 from stability.local.below import Lines
 from stability.local.classifier import Classifier
 from stability.local.coordinates import coordinates
-from stability.local.covering import Boxes, Touch, covered
+from stability.local.covering import covered
+from stability.local.lagrangians import Boxes, Touch
 from stability.local.minorants import first_order, second_order
 from stability.local.ranges import greatest
 from stability.local.scalar import ScalarStep, scalar_steps

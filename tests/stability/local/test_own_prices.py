@@ -10,8 +10,9 @@ from stability.gated.equations import GATES
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.coordinates import Coordinates, coordinates
-from stability.local.covering import Boxes, Touch, _priced, covered
+from stability.local.covering import covered
 from stability.local.hessians import expansion, weights
+from stability.local.lagrangians import Boxes, Touch, by_own_prices
 from stability.local.worst import Margin, nearest
 from stability.systems import DrivenSystem, LureSystem
 
@@ -87,7 +88,7 @@ def test_boxes_with_an_input_of_another_class_are_not_done(kind, each, bounds, r
         middles = 0.5 * boxes.low + 0.5 * boxes.high
         boxes = boxes.some(~(within(of, middles) & (margin.value(middles) <= 0.0)))  # what ends a search at once
         found = expansion(of, own, boxes.low, boxes.high, boxes.sides)
-        done, broken = _priced(of, own, unnamed(of), boxes, found)
+        done, broken = by_own_prices(of, own, unnamed(of), boxes, found)
         assert broken is None
         assert len(boxes) > 50
         assert not done.any() if crossed else (done & ~(found.value.low > 0.0)).sum() > 20
