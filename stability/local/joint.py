@@ -17,7 +17,7 @@ from stability.local.guided import Guide
 from stability.local.passes import Proved
 from stability.local.refining import Refining
 from stability.local.worst import Margin
-from stability.rules.local_cells import ROOM, WEIGHT
+from stability.rules.local_cells import ROOM, WEIGHT, WORK
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
@@ -79,7 +79,7 @@ class Joint:
         if not 1 < len(of.low) <= MOST:
             return False
         guide, rng = Guide(of, self.made.cells, radius * radius * (1.0 + 1e-12)), np.random.default_rng(0)
-        room, touches = min(_ROOM, (ROOM - 2 * self.made.size) // WEIGHT), []
+        room, left, touches = min(_ROOM, (ROOM - 2 * self.made.size) // WEIGHT), WORK, []
         for other in range(self.classifier.classes):
             if other == self.label:
                 continue
@@ -89,8 +89,9 @@ class Joint:
             if not value > 0.0:
                 return False
             touches.append(margin.touch(y))
-            found = covered(of, self.label, other, touches[-1], room, lambda: self.deadline.over, known=guide)
-            room -= found.boxes
+            told = room, lambda: self.deadline.over, left
+            found = covered(of, self.label, other, touches[-1], *told, known=guide)
+            room, left = room - found.boxes, left - found.work
             if not found.holds:
                 return False
         self.told = self.made.told() | {"points": np.stack([touch.point for touch in touches])}

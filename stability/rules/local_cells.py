@@ -54,6 +54,8 @@ WIDEST = 4
 ROOM, LONGEST, MOST, WEIGHT = 10_000_000, 500, 400_000, 5
 """Boxes at which a check gives up, which takes one to two minutes; most steps; most cells of all, also those cut; for
 how many boxes one of all moves counts."""
+WORK = 240e6
+"""What boxes of all moves may cost, see ``turn_cost``: some two minutes, however long a sequence is."""
 
 
 @certifies("local_cells", subject=Classifier, claim="local_robustness", value="radius", unfit=unfit)
@@ -132,10 +134,11 @@ class LocalCells(EitherBall):
         require(bool(((of.low <= points) & (points <= of.high)).all()), "points must lie in the box of the ball")
         positive = all(bool(((part >= 0.0) & (part < LARGEST**2)).all()) for part in (touches, bends))
         require(positive, "touches and bends must be numbers from zero")
+        left = WORK
         for other, point, price, bend in zip(others, points, touches, bends):
             touch = Touch(point, np.array([price]), float(bend))
-            found = covered(of, self.label, other, touch, (ROOM - boxes) // WEIGHT, known=guide)
-            boxes += WEIGHT * found.boxes
+            found = covered(of, self.label, other, touch, (ROOM - boxes) // WEIGHT, most=left, known=guide)
+            boxes, left = boxes + WEIGHT * found.boxes, left - found.work
             if not found.holds:
                 return Progress(False, boxes)
         return Progress(True, boxes)

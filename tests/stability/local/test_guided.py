@@ -118,6 +118,8 @@ def test_changed_proofs_are_refused(monkeypatch, proved):
         assert said
     larger = propose(net, "local_cells", data | {"radius": 1.0001 * data["radius"], "reach": 1.01 * data["reach"]})
     assert not rule(net, larger)[0]
+    monkeypatch.setattr(local_cells, "WORK", 1e4)
+    assert not rule(net, claim)[0]
 
 
 def test_heads_on_the_mean_and_balls_of_steps_have_none(proved):
