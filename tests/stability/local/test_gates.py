@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from benchmarks import gates
 from stability.gated.cell import GatedCell
-from stability.local import covering, exact
+from stability.local import covering, exact, lagrangians
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.coordinates import coordinates
@@ -181,15 +181,15 @@ def test_radii_far_beyond_the_input_are_reached_in_few_descents(monkeypatch):
 def test_eigenvalues_are_asked_for_where_slopes_do_not_do(monkeypatch):
     net, x = gates.network("gru", 0)
     label = int(net.logits(x).argmax())
-    of, asked, whole = coordinates(net, x, 0.05, "linf"), [], covering.second_order
+    of, asked, whole = coordinates(net, x, 0.05, "linf"), [], lagrangians.second_order
     other = (label + 1) % 3
 
     def counted(g, H, c, a, b):
         asked.append(len(c))
         return whole(g, H, c, a, b)
 
-    monkeypatch.setattr(covering, "second_order", counted)
-    touch = covering.Touch(np.zeros(len(of.low)), np.zeros(0), 0.0)
+    monkeypatch.setattr(lagrangians, "second_order", counted)
+    touch = lagrangians.Touch(np.zeros(len(of.low)), np.zeros(0), 0.0)
     found = covering.covered(of, label, other, touch, 5_000)
     assert found.holds
     assert sum(asked) < found.boxes
