@@ -241,7 +241,9 @@ def _costed(
     reach = _WIDER * radius
     best, joint = question.proved(reach, near, radius * radius, room, asked)
     if joint is not None and joint.told:
-        return question.claim(joint.told, reach, joint.radius), best.upper
+        claim = question.claim(joint.told, reach, joint.radius)
+        if claim is not None:
+            return claim, best.upper
     if not best.value > 0.0 or (asked is not None and best.value <= asked * asked):
         return None, best.upper
     size = asked or min(min(best.value, radius * radius) ** 0.5, best.upper) * (1.0 - _BELOW)

@@ -17,9 +17,9 @@ import numpy as np
 
 from stability.local.cells import Cells
 from stability.local.coordinates import Coordinates
-from stability.local.jets import both, column, summed
+from stability.local.jets import column
 from stability.local.minorants import first_order
-from stability.local.unrolled import moved, part_of
+from stability.local.unrolled import Way, ways
 from stability.rigor.constants import EPS, TINY
 from stability.rigor.intervals import Interval
 
@@ -49,46 +49,29 @@ class Guide:
             low: ``(N, k)``.
             high: ``(N, k)``.
         """
-        count, k = low.shape
-        middle, y, none = 0.5 * low + 0.5 * high, Interval(low, high), Interval.point(np.zeros(count))
-        state = [none + Interval.point(value) for value in self.of.classifier.start]
-        slopes, centre = [Interval.point(np.zeros((count, k))) for _ in state], state
-        away, done, worth = y - Interval.point(middle), np.zeros(count, dtype=bool), np.zeros((count, k))
-        for step, unit, cells in zip(self.of.steps, self.of.units, self.cells):
-            jets = unit.jets(state, part_of(y, step.of), False)
-            slopes = [moved(jet, slopes, step.of) for jet in jets]
-            centre = unit.values(centre, Interval.point(middle[:, step.of]))
-            ways = (there + summed(slope * away) for there, slope in zip(centre, slopes))
-            state = [both(jet.value, other) for jet, other in zip(jets, ways)]
-            bound, lost = self._least(cells, state, centre, slopes, (low, middle, high), step.of.stop)
+        middle, done, worth = 0.5 * low + 0.5 * high, np.zeros(len(low), dtype=bool), np.zeros(low.shape)
+        for cells, step, way in zip(self.cells, self.of.steps, ways(self.of, low, high, False)):
+            bound, lost = self._least(cells, way, (low, middle, high), step.of.stop)
             square = (middle[:, : step.of.stop] ** 2).sum(axis=1)
-            here = square + cells.bound(np.stack([0.5 * at.low + 0.5 * at.high for at in centre], axis=1))
+            here = square + cells.bound(np.stack([0.5 * at.low + 0.5 * at.high for at in way.centre], axis=1))
             above = here - self.goal > np.maximum(_PART * (here - bound), _MUCH * self.goal)
             above &= ~(worth > 0.0).any(axis=1)
             worth[above, : step.of.stop] = lost[above] + TINY
             done |= bound >= self.goal
         return done, worth
 
-    def _least(
-        self,
-        cells: Cells,
-        state: list[Interval],
-        centre: list[Interval],
-        slopes: list[Interval],
-        ends: tuple[Array, Array, Array],
-        stop: int,
-    ) -> tuple[Array, Array]:
+    def _least(self, cells: Cells, way: Way, ends: tuple[Array, Array, Array], stop: int) -> tuple[Array, Array]:
         """The least cost ``(N,)`` over boxes, and what each coordinate takes off that of the middles, nearly."""
         low, middle, high = (end[:, :stop] for end in ends)
         count, one = len(low), Interval.point(np.ones(stop))
-        own = [Interval(slope.low[:, :stop], slope.high[:, :stop]) for slope in slopes]
+        own = [Interval(slope.low[:, :stop], slope.high[:, :stop]) for slope in way.slopes]
         square = (middle * middle).sum(axis=1)
         near = np.where((low <= 0.0) & (high >= 0.0), 0.0, np.minimum(low * low, high * high)).sum(axis=1)
         best, lost = np.full(count, np.inf), np.zeros((count, stop))
-        box = [np.stack([getattr(x, end) for x in state], axis=1) for end in ("low", "high")]
+        box = [np.stack([getattr(x, end) for x in way.state], axis=1) for end in ("low", "high")]
         for piece in cells.pieces(*box):
             value, tilt = Interval.point(piece.value), Interval.point(np.zeros((count, stop)))
-            for i, (at, slope) in enumerate(zip(centre, own)):
+            for i, (at, slope) in enumerate(zip(way.centre, own)):
                 g = Interval.point(piece.slope[:, i])
                 value, tilt = value + g * (at - Interval.point(piece.at[:, i])), tilt + column(g) * slope
             falls = first_order(tilt, one, middle, low, high)

@@ -12,6 +12,7 @@ of a box and their slopes there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,11 +25,43 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class _Way:
-    """Of a step: its jets, and the slopes ``S`` of the states before it."""
+class Way:
+    """A step: its jets, slopes ``S`` of the states before and after it, and the states after it; also of middles."""
 
     jets: list[Jet]
     before: list[Interval]
+    slopes: list[Interval]
+    state: list[Interval]
+    centre: list[Interval]
+
+
+def ways(of: Coordinates, low: Array, high: Array, second: bool) -> Iterator[Way]:
+    """The steps of the runs of boxes, as far as they are asked for.
+
+    Args:
+        of: the ball.
+        low: ``(N, k)``.
+        high: ``(N, k)``.
+        second: whether the jets have Hessians.
+
+    Yields:
+        One step after the other.
+    """
+    y, (count, k), thin = Interval(low, high), low.shape, bool((low == high).all())
+    state = [Interval.point(np.zeros(count)) + Interval.point(value) for value in of.classifier.start]
+    slopes, middle = [Interval.point(np.zeros((count, k))) for _ in state], 0.5 * low + 0.5 * high
+    centre, away = state, y - Interval.point(middle)
+    for step, unit in zip(of.steps, of.units):
+        jets, before = unit.jets(state, _part(y, step.of), second), slopes
+        slopes = [_moved(jet, slopes, step.of) for jet in jets]
+        state = [jet.value for jet in jets]
+        if thin:
+            centre = state
+        else:
+            centre = unit.values(centre, Interval.point(middle[:, step.of]))
+            others = (there + summed(slope * away) for there, slope in zip(centre, slopes))
+            state = [both(one, other) for one, other in zip(state, others)]
+        yield Way(jets, before, slopes, state, centre)
 
 
 def unrolled(
@@ -43,35 +76,24 @@ def unrolled(
         high: ``(N, k)``.
         second: whether the Hessian is asked for.
     """
-    (w, bias), y, (count, k) = margin, Interval(low, high), low.shape
-    mean, last, zero = of.classifier.reduction == "mean", len(of.steps) - 1, Interval.point(np.zeros(count))
-    state = [zero + Interval.point(value) for value in of.classifier.start]
-    slopes, value, ways = [Interval.point(np.zeros((count, k))) for _ in state], zero + bias, list[_Way]()
-    thin, row = bool((low == high).all()), Interval(w.low[0], w.high[0])
-    middle = 0.5 * low + 0.5 * high
-    centre, away = state, y - Interval.point(middle)
-    for t, (step, unit) in enumerate(zip(of.steps, of.units)):
-        jets = unit.jets(state, part_of(y, step.of), second)
-        ways.append(_Way(jets, slopes))
-        slopes = [moved(jet, slopes, step.of) for jet in jets]
-        state = [jet.value for jet in jets]
-        if not thin:
-            own = middle[:, step.of]
-            centre = unit.values(centre, Interval.point(own))
-            ways_ = (there + summed(slope * away) for there, slope in zip(centre, slopes))
-            state = [both(one, other) for one, other in zip(state, ways_)]
-        if mean or t == last:
-            value = value + row * state[0]
-    slope, hessian = _backwards(of, row, ways, (count, k), mean, second)
+    (w, bias), count = margin, len(low)
+    mean, row, steps = (
+        of.classifier.reduction == "mean",
+        Interval(w.low[0], w.high[0]),
+        list(ways(of, low, high, second)),
+    )
+    value = Interval.point(np.zeros(count)) + bias
+    for way in steps if mean else steps[-1:]:
+        value = value + row * way.state[0]
+    slope, hessian = _backwards(of, row, steps, low.shape, mean, second)
     return value, slope, hessian
 
 
-def part_of(x: Interval, of: slice) -> Interval:
-    """Some columns."""
+def _part(x: Interval, of: slice) -> Interval:
     return Interval(x.low[:, of], x.high[:, of])
 
 
-def moved(jet: Jet, slopes: list[Interval], of: slice) -> Interval:
+def _moved(jet: Jet, slopes: list[Interval], of: slice) -> Interval:
     """Slopes of a next state by all coordinates."""
     n, size = len(slopes), len(slopes[0].low)
     out = column(_entry(jet.slope, 0, size)) * slopes[0]
@@ -87,7 +109,7 @@ def _entry(slope: Interval, i: int, size: int) -> Interval:
 
 
 def _backwards(
-    of: Coordinates, row: Interval, ways: list[_Way], shape: tuple[int, int], mean: bool, second: bool
+    of: Coordinates, row: Interval, ways: list[Way], shape: tuple[int, int], mean: bool, second: bool
 ) -> tuple[Interval, Interval | None]:
     (count, k), n, last = shape, of.classifier.states, len(ways) - 1
     zero = Interval.point(np.zeros(count))
@@ -125,7 +147,7 @@ def _add(hessian: Interval, bend: Interval, before: list[Interval], of: slice) -
     put(of, of, Interval(bend.low[:, n:, n:], bend.high[:, n:, n:]))
     if not of.start:
         return
-    own = [part_of(d, past) for d in before]
+    own = [_part(d, past) for d in before]
     for i in range(n):
         cross = crossed(Interval(bend.low[:, n:, i], bend.high[:, n:, i]), own[i])
         put(of, past, cross)

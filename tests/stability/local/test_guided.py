@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.single import gated
 from stability.local import balls, joint
 from stability.local.balls import largest_balls
 from stability.local.coordinates import coordinates
@@ -18,13 +19,12 @@ from stability.local.worst import Margin
 from stability.rules import local_cells
 from stability.rules.registry import RULES, propose
 from stability.solve.deadline import Deadline
-from tests.stability.local.test_own_prices import of_gates
 
 Array = np.ndarray
 
 
 def asked(kind: str, seed: int, steps: int = 6):
-    net, x = of_gates(kind, seed, "last")
+    net, x = gated(kind, seed, "last")
     x = x[:steps]
     label = int(net.logits(x).argmax())
     told = {"upper": None, "epsilon": None, "mask": None, "bounds": None, "budget": "total", "time_limit": None}
@@ -75,7 +75,7 @@ def proved():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(balls, "pays", lambda *_: False)
         patch.setattr(joint, "_HARD", 20_000)
-        net, x = of_gates("lstm", 5, "last")
+        net, x = gated("lstm", 5, "last")
         x = x[:2]
         label = int(net.logits(x).argmax())
         (claim,) = largest_balls(net, x[None], [label])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stability.gated.cell import GatedCell
-from stability.gated.equations import GATES
+from benchmarks.single import gated
 from stability.local.balls import largest_balls
 from stability.local.classifier import Classifier
 from stability.local.coordinates import Coordinates, coordinates
@@ -17,13 +16,6 @@ from stability.local.worst import Margin, nearest
 from stability.systems import DrivenSystem, LureSystem
 
 Array = np.ndarray
-
-
-def of_gates(kind: str, seed: int, reduction: str) -> tuple[Classifier, Array]:
-    rng, gates, features = np.random.default_rng(seed), len(GATES[kind]), 1 + seed % 2
-    parts = [rng.uniform(-1.5, 1.5, size) for size in ((gates, features), (gates, 1), gates, gates)]
-    head = rng.uniform(-1.5, 1.5, (3, 1)), rng.uniform(-0.5, 0.5, 3)
-    return Classifier(GatedCell(kind, *parts), *head, reduction), rng.normal(size=(6 // features, features))
 
 
 def of_tanh(seed: int) -> tuple[Classifier, Array]:
@@ -68,7 +60,7 @@ def unnamed(of: Coordinates) -> Touch:
 def test_boxes_with_an_input_of_another_class_are_not_done(kind, each, bounds, reduction):
     """The ball goes a little beyond the nearest such input; boxes without one are done, also where margins change."""
     rng = np.random.default_rng(0)
-    net, x = of_tanh(1) if kind == "tanh" else of_gates(kind, 5, reduction)
+    net, x = of_tanh(1) if kind == "tanh" else gated(kind, 5, reduction)
     label = int(net.logits(x).argmax())
     radius, worst = near(net, x, label, each, bounds)
     for part, crossed in ((1.0002, True), (0.98, False)):
@@ -95,7 +87,7 @@ def test_boxes_with_an_input_of_another_class_are_not_done(kind, each, bounds, r
 
 
 def test_a_ball_comes_to_an_end_though_the_worst_input_is_not_named():
-    net, x = of_gates("gru", 1, "last")
+    net, x = gated("gru", 1, "last")
     label = int(net.logits(x).argmax())
     (claim,) = largest_balls(net, x[None], [label])
     for part, ends in ((0.999, True), (1.001, False)):
@@ -105,7 +97,7 @@ def test_a_ball_comes_to_an_end_though_the_worst_input_is_not_named():
 
 def test_an_lstm_of_a_large_radius_has_the_true_one():
     """Its nearest run is one of several that are nearly as near; descents from a few places come to another."""
-    net, x = of_gates("lstm", 104, "mean")
+    net, x = gated("lstm", 104, "mean")
     label = int(net.logits(x).argmax())
     (claim,) = largest_balls(net, x[None], [label])
     assert claim.proof.kind == "local_hessians"
