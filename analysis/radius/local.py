@@ -191,7 +191,8 @@ def local_radius(
         The radii.
 
     Raises:
-        ConfigurationError: an option, bounds or labels that do not fit; a budget for each step in l_inf.
+        ConfigurationError: an option, bounds or labels that do not fit; a budget for each step in l_inf; a network
+            that holds a number beyond 1e60.
         DimensionError: a wrong shape.
         NonFiniteError: NaN or infinities.
         UnsupportedError: a model that is no classifier here, or for whose norm there is no certificate.
@@ -216,6 +217,8 @@ def local_radius(
     if isinstance(x, Tensor) and x.is_floating_point():
         x = x.detach().double().cpu()
     read = reading(model, x)
+    if read.subject.out_of_range is not None:
+        raise ConfigurationError(read.subject.out_of_range)
     network = ClassifierNetwork(read.subject)
     x, y = check_labelled(network, x, y.cpu() if isinstance(y, Tensor) else y)
     mask = _checked_mask(mask, x)

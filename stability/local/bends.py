@@ -31,7 +31,7 @@ from stability.local.ending import differences, length
 from stability.local.stages import Nominal, Stage
 from stability.local.taylor import Hessians, hessians, rest
 from stability.local.tube import appended, gain
-from stability.rigor.constants import EPS
+from stability.rigor.constants import EPS, LOST
 from stability.rigor.definite import gamma, prove_positive_definite
 
 Array = np.ndarray
@@ -191,7 +191,7 @@ def _after(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: A
     """``Q`` after a stage."""
     stage, H, square = of.stage, of.H, radius * radius
     B = stage.B[:, : H.units]
-    inner = [scaled(of.bends, square * square), scaled(bilinear(H, of.K, R), 4.0 * square), bilinear(H, R, R)]
+    inner = [scaled(scaled(of.bends, square), square), scaled(bilinear(H, of.K, R), 4.0 * square), bilinear(H, R, R)]
     parts = [conjugated(of.G, Q), *(conjugated(B, part) for part in inner)]
     theta = rest(stage, of.at.rows, of.at.offset, reach)
     whole = added([scaled(of.K, square), R], np.ones(len(R)))
@@ -207,7 +207,7 @@ def _after(of: Linear, radius: float, Q: Array, R: Array, reach: Array, moves: A
 def _above(R: Array, theta: Array, price: Array) -> Array:
     """A diagonal that is at least ``R``: proved, or by its rows' sums."""
     root = np.sqrt(np.maximum(theta * theta * price, 0.0))
-    root = np.maximum(root, 1e-9 * root.max(initial=0.0) + 1e-150)
+    root = np.maximum(root, 1e-9 * root.max(initial=0.0) + LOST)
     found = diagonal_above(R[None], root[None], np.ones((1, len(R))))[0] * (1.0 + 1e-9)
     difference = -R
     difference[range(len(R)), range(len(R))] += found

@@ -41,6 +41,11 @@ class Stages:
         """Size of the vector between two steps."""
         return self.head.shape[1]
 
+    @property
+    def is_affine(self) -> bool:
+        """Whether no channel bends what it reads: a ball is as large as its linearisation says."""
+        return not any(stage.bends for stage in self.stages)
+
 
 class _Writer:
     """Stages as they are written down: every value of the step has a name and a place in the vector."""

@@ -21,6 +21,8 @@ from stability.wire import subject
 Array = np.ndarray
 Recurrent = DrivenSystem | GatedCell | LayerStack
 REDUCTIONS = ("last", "mean")
+LARGEST = 1e60
+"""Of the numbers that a network holds: products of some of them stay within the range of floats."""
 
 
 @subject("classifier")
@@ -174,6 +176,24 @@ class Classifier(Subject):
         read = signals[-1] if self.reduction == "last" else signals.mean(axis=0)
         return read @ self.weight.T + self.bias
 
+    @property
+    def out_of_range(self) -> str | None:
+        """Why floats do not do for proofs about it, or ``None``: products of larger numbers leave their range.
+
+        Example:
+            >>> from stability.systems import LureSystem
+            >>> cell = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.5]], dt=1.0), "tanh", [[1e61]])
+            >>> Classifier(cell, [[1.0], [-1.0]]).out_of_range
+            'the network holds a number of the size 1e+61: nothing is proved of inputs to one beyond 1e+60'
+        """
+        size = largest_number(self)
+        if size <= LARGEST:
+            return None
+        return (
+            f"the network holds a number of the size {size:.3g}: "
+            f"nothing is proved of inputs to one beyond {LARGEST:.0e}"
+        )
+
     @classmethod
     def from_payload(cls, data: Mapping[str, Any]) -> Classifier:
         """Inverse of ``payload``."""
@@ -185,6 +205,18 @@ class Classifier(Subject):
         more = [name for name, there in (("start", self.start.any()), ("packed", self.packed)) if there]
         names = ("recurrent", "weight", "bias", "reduction", *more)
         return {name: getattr(self, name) for name in names}
+
+
+def largest_number(value: Any) -> float:
+    """The largest absolute value in an array, or in all that a subject keeps."""
+    if isinstance(value, Subject):
+        value = value.payload()
+    if isinstance(value, Mapping):
+        return max((largest_number(part) for part in value.values()), default=0.0)
+    if isinstance(value, (list, tuple)):
+        return max((largest_number(part) for part in value), default=0.0)
+    numbers = isinstance(value, (np.ndarray, float, int))
+    return float(np.abs(np.asarray(value, dtype=np.float64)).max(initial=0.0)) if numbers else 0.0
 
 
 def _unfolded(network: Any) -> Any:

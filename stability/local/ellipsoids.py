@@ -47,7 +47,7 @@ _FAR = 1e3
 """Where the search begins for an input at which no attack succeeded and every derivative is zero (dead ReLUs)."""
 _BATCH = 2**24
 """Bytes of ellipsoids and their costs at a time."""
-_STEPS_BACK = (2e-8, 1e-6, 1e-4, 1e-2, 0.1)
+_STEPS_BACK = (2e-8, 2e-7, 9e-7, 1e-4, 1e-2, 0.1)
 _LONG, _LONG_BACK = 200, (1e-4, 1e-2, 0.1)
 """Steps from which on a proof costs as much as some trials, and what roundings take of a radius is more."""
 _AFTER = 1.2
@@ -237,7 +237,8 @@ def _by_tubes(asked: Request) -> tuple[list[Claim | None], Array, Array]:
                 told_of = (ball, epsilon, min(float(far[i]), top), deadline, fine)
                 ball = _of_gates(one, shares[i] < _ENDED, *told_of) if gated else _larger(one, *told_of)
             for given in (ball, first) if ball is not first else (ball,):
-                told = (classifier, task.x[i], int(y[sample]), given, more, epsilon is None)
+                backs = _LONG_BACK if x.shape[1] > _LONG and not net.is_affine else (0.0, *_STEPS_BACK)
+                told = (classifier, task.x[i], int(y[sample]), given, more, backs if epsilon is None else (0.0,))
                 claims[sample] = claims[sample] or _accepted(*told)
         guesses[part] = far
     return claims, guesses, tops
@@ -315,13 +316,12 @@ def _decide(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -
 
 
 def _accepted(
-    classifier: Classifier, x: Array, label: int, ball: Ball, more: dict[str, Any], smaller: bool
+    classifier: Classifier, x: Array, label: int, ball: Ball, more: dict[str, Any], backs: tuple[float, ...]
 ) -> Claim | None:
-    """The claim that the rule accepts: of this radius, or of one a little smaller where that may be."""
-    backs = _LONG_BACK if smaller and len(x) > _LONG else (0.0, *_STEPS_BACK)
+    """The claim that the rule accepts: of this radius less one of some shares of it, tried in turn."""
     for back in backs if ball.radius > 0 else ():
         given = {"x": x, "label": label, "norm": "l2", "radius": ball.radius * (1.0 - back), **more}
         claim = accepted(classifier, "local_ellipsoids", {**given, **ball.data()})
-        if claim is not None or not smaller:
+        if claim is not None:
             return claim
     return None

@@ -11,7 +11,7 @@ import numpy as np
 
 from stability.local.stages import Stage
 from stability.local.tube import ROOM, Local
-from stability.rigor.constants import EPS
+from stability.rigor.constants import EPS, LOST
 from stability.rigor.definite import gamma
 
 Array = np.ndarray
@@ -23,10 +23,12 @@ def differences(head: Array, y: Array) -> Array:
 
 
 def length(w: Array, Y: Array) -> Array:
-    """Upper bounds of ``sqrt(w^T Y w)`` for ``Y >= 0`` and rows ``(..., k, n)``, roundings included."""
-    sizes = np.abs(w) @ np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0))[..., None]
+    """Upper bounds of ``sqrt(w^T Y w)`` for ``Y >= 0`` and rows ``(..., k, n)``, roundings and underflow included."""
+    size = np.abs(w)
+    sizes = size @ np.sqrt(np.maximum(np.einsum("...ii->...i", Y), 0.0))[..., None]
     inner = ((w @ Y) * w).sum(axis=-1)
-    return np.sqrt(np.maximum(inner + gamma(3 * w.shape[-1] + 8) * sizes[..., 0] ** 2, 0.0)) * (1 + 8 * EPS)
+    whole = np.sqrt(np.maximum(inner + gamma(3 * w.shape[-1] + 8) * sizes[..., 0] ** 2, 0.0)) * (1 + 8 * EPS)
+    return whole + LOST * (1.0 + size.sum(axis=-1))
 
 
 def moved(head: Array, y: Array, radius: Array | float, Y: Array, last: tuple[Stage, Array, Array, Local]) -> Array:

@@ -130,6 +130,7 @@ class Planes:
         half = 0.5 * steep  # its square, or four times what is curved, may leave the range of floats
         lowest = -half * above(half / np.where(inside, curved, 1.0))
         by_moves = np.where(inside, lowest, (curved * dv - steep) * dv)
+        by_moves = np.where(np.isfinite(curved) & np.isfinite(steep), by_moves, -np.inf)
         square = price * (v * v).sum(axis=0)
         sizes = square + np.abs(more) + (price * (2.0 * np.abs(v) * dv + dv * dv)).sum(axis=0)
         narrow = square + more + self.middle - self.of_states - self.slack - 256 * EPS * sizes

@@ -74,9 +74,9 @@ class Boxes:
             room = square - (whole - away) + 2.0 * gamma(a.shape[1] + 8) * (square + whole) + TINY
             with np.errstate(divide="ignore", invalid="ignore"):
                 reach = np.sqrt(np.maximum(room, 0.0) / weight) * (1.0 + 8 * EPS) + TINY
-            reach = np.where(weight > 0.0, reach, np.inf)
+            reach = np.where((weight > 0.0) & ~np.isnan(reach), reach, np.inf)
             low[:, part], high[:, part] = np.maximum(a, -reach), np.minimum(b, reach)
-            inside &= (room >= 0.0).all(axis=1)
+            inside &= ~(room < 0.0).any(axis=1)  # of NaN nothing is known
         return Boxes(low, high, self.sides).some(inside & (low <= high).all(axis=1))
 
     def halves(self, worth: Array, kinks: Array, per_unit: int) -> Boxes:

@@ -28,6 +28,8 @@ _WINDOWS, _OF_GATES = (0, 16), (16, 64)
 _COLUMNS = 1024
 """Symbols of inputs that are kept, at most: those of later steps."""
 _TRIALS, _NEAR, _ENOUGH = 12, 4e-3, 0.5
+_STRAIGHT = 1e-7
+"""As ``_NEAR``, of affine networks: one trial tells their radius."""
 _BACK = (0.0, 1e-6)
 
 
@@ -62,6 +64,7 @@ class Long:
         steps = len(about.x) if about.classifier.reduction == "mean" else 1
         self.margins = steps * (logits[about.label] - logits)
         self.margins[about.label] = np.inf
+        self.near = _STRAIGHT if self.net.is_affine else _NEAR
         self.windows = _OF_GATES if any(isinstance(layer, GatedCell) for layer in about.classifier.layers) else _WINDOWS
 
     def tried(self, radius: float, window: int) -> _Trial:
@@ -116,7 +119,7 @@ class Long:
                 break
             low, top = best, high
             for _ in range(_TRIALS):
-                if self.about.deadline.over or top <= low * (1.0 + _NEAR) or trial < 1e-12 * scale:
+                if self.about.deadline.over or top <= low * (1.0 + self.near) or trial < 1e-12 * scale:
                     break
                 found = self.tried(trial, width)
                 if found.slope > 0.0:  # no radius is proved beyond that of the linearisation, or little
@@ -127,17 +130,17 @@ class Long:
                 else:
                     top = min(top, trial)
                 root = found.root()
-                if low == trial and root <= trial * (1.0 + _NEAR):
+                if low == trial and root <= trial * (1.0 + self.near):
                     break
-                trial = _following(root, low, top)
+                trial = _following(root, low, top, self.near)
             trial = max(1.3 * best, 0.3 * min(high, 1e9 * scale))
         return best, window
 
 
-def _following(root: float, low: float, high: float) -> float:
+def _following(root: float, low: float, high: float, near: float) -> float:
     """The next radius: a little less than where none of the margin is left, kept between the two ends."""
-    nearer = root * (1.0 - 0.5 * _NEAR)
-    if low * (1.0 + 0.5 * _NEAR) < nearer < high:  # not, where it is not a number
+    nearer = root * (1.0 - 0.5 * near)
+    if low * (1.0 + 0.5 * near) < nearer < high:  # not, where it is not a number
         return nearer
     return 0.25 * high if not low > 0.0 else 0.5 * (low + high) if low > 0.25 * high else min(2.0 * low, high)
 

@@ -17,7 +17,8 @@ import numpy as np
 from stability.local.forms import Form, Tube, gamma
 from stability.local.leaves import entries
 from stability.local.parabolas import Quadratic
-from stability.rigor.constants import EPS, TINY
+from stability.rigor.constants import EPS, LOST, TINY
+from stability.rigor.intervals import length
 
 Array = np.ndarray
 
@@ -39,7 +40,7 @@ def beyond(x: Array, radius: float, low: Array, high: Array, each: bool = False)
     """
     away = np.maximum(np.maximum(low - x, x - high), 0.0)
     farthest = np.sqrt((away * away).sum(axis=1 if each else None)).max()
-    return bool(farthest * (1.0 - gamma(away.size)) - TINY > radius)
+    return bool(farthest * (1.0 - gamma(away.size)) - LOST > radius)
 
 
 @dataclass
@@ -79,7 +80,7 @@ class PieceTube(Tube):
         rest[:, index] = 0.0
         few = gamma(L.shape[1])
         middle = c - entry @ shift
-        size = sum(np.sqrt((entry[:, of] * entry[:, of]).sum(axis=1)) for of in self.shares)
+        size = sum(length(entry[:, of]) for of in self.shares)
         reach = self.ball * size + rest @ self.radius[: L.shape[1]] + err
         slack = few * (np.abs(c) + np.abs(entry) @ np.abs(shift) + reach) + TINY
         lower = np.maximum(whole.low, middle - reach - slack)
@@ -105,7 +106,7 @@ def priced(F: Quadratic, tube: PieceTube, prices: Array) -> Quadratic:
     # the offset is known to within a rounding: a ball as much larger holds all that lies in this one
     whole = 0.0
     for price, of in zip(prices, tube.shares, strict=True):
-        wrong = 2.0 * EPS * np.sqrt((shift[of] * shift[of]).sum()) + TINY
+        wrong = 2.0 * EPS * float(length(shift[of])) + TINY
         paid[of] = price
         whole += float(price) * (tube.ball + wrong) ** 2 * (1.0 + few) if of.stop > of.start else 0.0
     return replace(

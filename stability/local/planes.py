@@ -23,6 +23,7 @@ from stability.local.request import Request
 from stability.local.runs import margins, steps_of
 from stability.local.splitting import Splitting, worst_input
 from stability.local.trees import About, Outcome, Tree, tree_of
+from stability.rules.local_zonotopes import uncovered
 from stability.solve.deadline import Deadline
 
 Array = np.ndarray
@@ -43,6 +44,10 @@ _PARABOLAS = 3000
 
 _FURTHER = 1.05
 """Of the radius that zonotopes prove: where affine forms are tried beside them."""
+_LITTLE = 0.5
+"""Of the attacked radius: where less is proved by forms, zonotopes are tried, too."""
+_NOTHING = 1e-300
+"""A radius at which nothing but rounding errors is left of forms."""
 _FORMS = 30_000
 """Symbols of affine forms, with those that would be merged, up to which these are tried beside zonotopes."""
 _SPLITS = (100, 1_000_000)
@@ -225,7 +230,7 @@ def _bisected(
 
 def _by_planes(question: Question, upper: float) -> tuple[float, float, bool]:
     """The largest radius that planes alone prove, the least that did not hold, and whether the problem is small."""
-    value, _ = question.planes(1e-300)
+    value, _ = question.planes(_NOTHING)
     scale = float(np.abs(question.x).max()) + 1.0
     low, high, trial = 0.0, upper, min(upper, 1e-3 * scale)
     at_low, at_high, small = value, -np.inf, False
@@ -274,22 +279,45 @@ def proved(asked: Request) -> list[Claim | None]:
 
 
 def _answer(question: Question, upper: float, epsilon: float | None) -> Claim | None:
-    """The claim about one input: of a long sequence by zonotopes, or planes where these reach further."""
-    if is_long(question, _PARABOLAS) and (epsilon is None or upper > epsilon):
-        search = Long(question)
-        claim = search.decided(epsilon) if epsilon is not None else search.largest(upper)
+    """The claim about one input: of a long sequence by zonotopes, or planes where these reach further.
+
+    The rounding errors of forms grow with the absolute values of a network's matrices, and may grow where the network
+    contracts, those of zonotopes do not: they follow, too, where forms prove little.
+    """
+    if epsilon is not None and not upper > epsilon:
+        return None
+    if is_long(question, _PARABOLAS):
+        claim = _by_zonotopes(question, upper, epsilon)
         if is_long(question, _FORMS):
             return claim
         if claim is not None and (epsilon is not None or not question.holds(_FURTHER * (claim.value or 0.0), upper)):
             return claim
         return _by_forms(question, upper, epsilon) or claim
-    return _by_forms(question, upper, epsilon)
+    if epsilon is not None and not question.holds(epsilon, upper):
+        claim = _by_zonotopes(question, upper, epsilon)
+        return _by_forms(question, upper, epsilon) if claim is None and question.planes(_NOTHING)[0] > 0.0 else claim
+    claim = _by_forms(question, upper, epsilon)
+    if (claim is None or not (claim.value or 0.0) > _LITTLE * upper) and not question.deadline.over:
+        return _larger(_by_zonotopes(question, upper, epsilon), claim)
+    return claim
+
+
+def _larger(one: Claim | None, other: Claim | None) -> Claim | None:
+    return max((one, other), key=lambda claim: 0.0 if claim is None else claim.value or 0.0)
+
+
+def _by_zonotopes(question: Question, upper: float, epsilon: float | None) -> Claim | None:
+    """The claim by zonotopes, where there are any for such a network."""
+    if uncovered(question.classifier) is not None:
+        return None
+    search = Long(question)
+    return search.decided(epsilon) if epsilon is not None else search.largest(upper)
 
 
 def _by_forms(question: Question, upper: float, epsilon: float | None) -> Claim | None:
     """The claim by affine forms and parabolas."""
     if epsilon is not None:
-        tree = decide(question, epsilon) if upper > epsilon else None
+        tree = decide(question, epsilon)
         return None if tree is None else question.claim(epsilon, tree)
     # where every input gets the class, there is a largest radius all the same
     found = largest(question, min(upper, 1e6 * (1.0 + float(np.abs(question.x).max()))))

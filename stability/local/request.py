@@ -11,6 +11,7 @@ import numpy as np
 from stability.certificate import Claim
 from stability.errors import ConfigurationError, DimensionError
 from stability.local.classifier import Classifier
+from stability.rules.local_ball import WIDEST
 from stability.solve.deadline import Deadline
 from stability.systems.checks import as_choice
 
@@ -101,7 +102,7 @@ def request(
 
     Raises:
         ConfigurationError: an unknown budget, labels that are no classes, a radius that is not positive, bounds
-            that an input breaks.
+            that an input breaks, a network of numbers or an input of features beyond what proofs are made for.
         DimensionError: sizes that do not fit.
 
     Example:
@@ -112,7 +113,11 @@ def request(
         (array([0]), array([ 1.523, -1.523]))
     """
     as_choice("budget", budget, BUDGETS)
+    if classifier.out_of_range is not None:
+        raise ConfigurationError(classifier.out_of_range)
     data, labels = classifier.checked(x), np.asarray(y)
+    if data.shape[-1] > WIDEST:
+        raise ConfigurationError(f"a step has at most {WIDEST:,} features here, got {data.shape[-1]:,}")
     if data.ndim != 3 or labels.shape != data.shape[:1]:
         raise DimensionError("x and y", "(B, T, p) and (B,)", (data.shape, labels.shape))
     if len(labels) and not (labels.dtype.kind in "iu" and ((labels >= 0) & (labels < classifier.classes)).all()):

@@ -66,6 +66,11 @@ class Stage:
     slack: tuple[Array, Array, Array] | None
     fresh: bool
 
+    @property
+    def bends(self) -> bool:
+        """Whether it is not affine."""
+        return bool(self.B.any() and self.C.any())
+
     def nominal(self, y: Array) -> Nominal:
         """The stage on the nominal run, ``(..., k)``."""
         rows = y @ self.C.T + self.bias
@@ -107,6 +112,12 @@ class Activated(Stage):
     """Channels of one activation: of a ``DrivenSystem``."""
 
     name: str
+
+    @property
+    def bends(self) -> bool:
+        """See ``Stage``."""
+        least, most = activation(self.name).slope
+        return least < most and super().bends
 
     def values(self, rows: Array) -> tuple[Array, Array, Array]:
         """See ``Stage``."""

@@ -92,6 +92,7 @@ def tube(task: Task, run: list[Nominal], worth: list[Array], radius: Array) -> T
         local = local_slopes(stage, at, size, radius)
         of = products(stage, CY, local.m)
         T = multipliers(stage, Y, of, local.rho, W)
+        T = np.where((local.rho > 0.0) | np.isfinite(T), T, 1.0)  # of those that take no part any will do
         passed.append(Passed(stage, Y, of, local.rho, T))
         last = (stage, at.rows, Y, local)
         Y = next_ellipsoid(stage, Y, of, local.rho, T)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from stability.errors import ConfigurationError, DimensionError
-from stability.rigor.constants import EPS, TINY
+from stability.rigor.constants import EPS, LOST, TINY
 from stability.rigor.neighbours import above, below
 from stability.systems.activations import TANH_ULPS
 
@@ -134,7 +134,7 @@ def length(array: Array) -> Array:
         >>> bool(length(np.array([3e-200, 4e-200])) >= 5e-200), float(length(np.array([3.0, 4.0])))
         (True, 5.0)
     """
-    return np.sqrt((array * array).sum(axis=-1)) + 1e-150
+    return np.sqrt((array * array).sum(axis=-1)) + LOST
 
 
 def affine(matrix: Array, x: Interval, offset: Interval | None = None) -> Interval:

@@ -15,6 +15,10 @@ from stability.systems.parts import exactly
 
 LARGEST = 1e12
 """Of inputs, multipliers and radii: far beyond what is in use, far below what overflows."""
+FINEST = 1e60
+"""A radius is more than one part in so many: squares of squares of less leave the range of floats."""
+WIDEST = 10_000
+"""Features of a step: matrices with a row and a column for each are held."""
 
 
 class LocalBall(ProofData):
@@ -67,11 +71,14 @@ class LocalBall(ProofData):
             Refused: where it does not.
         """
         x, mask = self.x, self.mask
+        problem = subject.out_of_range
+        require(problem is None, problem or "")
+        require(x.ndim != 2 or x.shape[1] <= WIDEST, f"a step has at most {WIDEST:,} features in such a proof")
         norm = self.shown.replace("_", "")
         require(self.norm == norm, f"the norm of such a proof is {norm}")
         require(self.label < subject.classes, "the label is none of the network's classes")
         require(x.ndim == 2 and len(x) > 0 and x.shape[1] == subject.inputs, f"x must be (T, {subject.inputs}), T >= 1")
-        within = 0.0 < self.radius < LARGEST and float(np.abs(x).max(initial=0.0)) < LARGEST
+        within = 1.0 / FINEST < self.radius < LARGEST and float(np.abs(x).max(initial=0.0)) < LARGEST
         require(within, "the radius or the input is out of range")
         masked = mask is None or (mask.shape == x.shape and bool(np.isin(mask, (0.0, 1.0)).all()))
         require(masked, "mask must be zeros and ones, one for each entry of x")

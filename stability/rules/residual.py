@@ -26,7 +26,9 @@ import math
 import numpy as np
 
 from stability.certificate import Claim
+from stability.rigor.constants import LOST
 from stability.rigor.definite import up
+from stability.rigor.intervals import length
 from stability.rules.fields import AnyArray, Number, NumberOrNull, Parts, ProofData, Refused, Text, given, require
 from stability.rules.norm_gain import is_horizon, prove_above
 from stability.rules.registry import certifies
@@ -114,13 +116,13 @@ def residual_bound(network: ResidualStack, claims: list[Claim], head: Array | No
     if head is not None:
         size = norm_above(head)
         through = min(size * through, norm_above(head @ M) + _product_error(head, M))
-    total = below * (size + through * scale * own) * GROW
+    total = up(below * (size + through * scale * own) * GROW)
     return total if math.isfinite(total) else "the bound overflows"
 
 
 def _product_error(head: Array, M: Array) -> float:
     """Above the 2-norm of the rounding errors of ``head @ M``."""
-    return float(np.linalg.norm(np.abs(head)) * np.linalg.norm(np.abs(M))) * (len(M) + 4) * 2.3e-16
+    return float(length(head.ravel()) * length(M.ravel())) * (len(M) + 4) * 2.3e-16 + LOST
 
 
 def comparison(network: ResidualStack, norms: list[Norm]) -> tuple[Array, Array]:

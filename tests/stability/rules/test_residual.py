@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy.special import erf
 from stability import certify
 from stability.certificate import Claim
 from stability.errors import ConfigurationError, DimensionError
-from stability.gains.stack import stack_gain
+from stability.gains.stack import residual_gain, stack_gain
 from stability.rules.fields import Refused
 from stability.rules.registry import RULES, propose
 from stability.rules.residual import norm_above
@@ -214,3 +215,17 @@ def test_a_norm_that_is_computed_too_small_is_not_taken(short, monkeypatch):
         assert norm_above(M) >= exact
     monkeypatch.undo()
     assert exact <= norm_above(M) <= exact * (1 + 1e-9)
+
+
+def test_what_a_head_loses_by_underflow_counts():
+    """A head whose product with the mixing is zero in floats, behind scales that make much of what it is not."""
+    head, mixing = np.array([[1.917801972e-170, 1.68165126e-170]]), np.array([[1.75519639], [-2.00167489]])
+    mixing[1, 0] = -head[0, 0] * mixing[0, 0] / head[0, 1]
+    layer = DrivenSystem(LureSystem([[0.0]], [[1.0]], [[0.0]], dt=1.0), "tanh", [[1.0, 0.0]])
+    net = ResidualStack([layer], [[1.0], [0.0]], [mixing], scales=[[1e24, 1e24]])
+    claim = residual_gain(net, head=head, measure="l2", horizon=None, time_limit=None)
+    exact = [Fraction(float(h)) * Fraction(float(m)) for h, m in zip(head[0], mixing[:, 0])]
+    slope = Fraction(float(head[0, 0])) + sum(exact) * 10**24  # at rest, of the step itself
+    assert claim.value is not None
+    assert claim.value >= abs(float(slope))
+    assert verify_claim(net, claim).valid

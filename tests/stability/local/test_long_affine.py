@@ -1,0 +1,91 @@
+"""Affine networks of any length, expanding ones too, have the true radius; and l_inf where forms' roundings explode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stability.local.balls import largest_balls
+from stability.local.build import stages_of
+from stability.local.classifier import Classifier
+from stability.local.planes import Question
+from stability.solve.deadline import Deadline
+from stability.systems import DrivenSystem, LureSystem
+
+Array = np.ndarray
+
+
+def turning(size: float, name: str = "identity") -> Classifier:
+    """``h+ = phi(R h + E u)`` with a rotation of a given size."""
+    rng = np.random.default_rng(0)
+    R = size * np.array([[np.cos(0.8), -np.sin(0.8)], [np.sin(0.8), np.cos(0.8)]])
+    slope = (1.0, 1.0) if name == "identity" else (0.0, 1.0)
+    cell = DrivenSystem(LureSystem(np.zeros((2, 2)), np.eye(2), R, slope=slope, dt=1.0), name, rng.normal(size=(2, 2)))
+    return Classifier(cell, rng.normal(size=(3, 2)))
+
+
+def expanding(steps: int) -> tuple[Classifier, Array]:
+    rng = np.random.default_rng(13)
+    A = rng.normal(size=(5, 5))
+    A *= 1.05 / np.abs(np.linalg.eigvals(A)).max()
+    system = LureSystem(np.zeros((5, 5)), np.eye(5), A, slope=(1.0, 1.0), dt=1.0)
+    net = Classifier(DrivenSystem(system, "identity", rng.normal(size=(5, 8))), rng.normal(size=(3, 5)))
+    return net, rng.normal(size=(steps, 8))
+
+
+def true_radius(net: Classifier, x: Array, label: int, norm: str, budget: str) -> float:
+    """The distance to the nearest boundary of an affine network, by differences of its logits."""
+    eye = np.eye(x.size).reshape(x.size, *x.shape)
+    slopes = (net.logits(eye) - net.logits(np.zeros(x.shape))).T.reshape(net.classes, *x.shape)
+    steep, logits = slopes - slopes[label], net.logits(x)
+    if norm == "linf":
+        sizes = np.abs(steep).sum(axis=(1, 2))
+    elif budget == "total":
+        sizes = np.sqrt((steep**2).sum(axis=(1, 2)))
+    else:
+        sizes = np.sqrt((steep**2).sum(axis=2)).sum(axis=1)
+    return min((logits[label] - logits[k]) / sizes[k] for k in range(net.classes) if k != label)
+
+
+BALLS = [("linf", "total"), ("l2", "total"), ("l2", "step")]
+
+
+@pytest.mark.parametrize(("norm", "budget"), BALLS)
+@pytest.mark.parametrize("case", ["turning, 120 steps", "turning, 260 steps", "expanding, 60 steps"])
+def test_affine_networks_have_the_true_radius(case, norm, budget):
+    steps = int(case.split()[1])
+    net, x = (
+        expanding(steps) if "expanding" in case else (turning(0.98), np.random.default_rng(1).normal(size=(steps, 2)))
+    )
+    label = int(net.logits(x).argmax())
+    (claim,) = largest_balls(net, x[None], [label], norm=norm, budget=budget)
+    true = true_radius(net, x, label, norm, budget)
+    assert claim is not None
+    assert claim.value == pytest.approx(true, rel=1e-6)
+    assert claim.value <= true * (1.0 + 1e-9)
+
+
+def test_affine_is_what_does_not_bend():
+    assert stages_of(turning(0.9)).is_affine
+    assert not stages_of(turning(0.9, "tanh")).is_affine
+    A = 0.5 * np.eye(2)
+    idle = LureSystem(A, np.zeros((2, 1)), np.zeros((1, 2)), dt=1.0)
+    without = Classifier(DrivenSystem(idle, "tanh", np.ones((1, 1)), None, np.ones((2, 1))), np.eye(2))
+    assert stages_of(without).is_affine
+
+
+@pytest.mark.parametrize("epsilon", [None, 0.004])
+def test_zonotopes_follow_where_forms_prove_nothing(epsilon):
+    """Rounding errors of affine forms grow with absolute values; the network itself forgets."""
+    rng = np.random.default_rng(0)
+    R = 0.95 * np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2.0  # |R| grows 1.9 a step
+    cell = DrivenSystem(LureSystem(R, 0.04 * np.eye(4), np.eye(4), dt=1.0), "tanh", rng.normal(size=(4, 2)))
+    net, x = Classifier(cell, rng.normal(size=(3, 4)), 0.4 * np.arange(3)), 0.3 * rng.normal(size=(90, 2))
+    label = int(net.logits(x).argmax())
+    question = Question(net, x, label, None, None, Deadline.after(None), 0)
+    assert not question.planes(1e-300)[0] > 0.0  # else this shows nothing
+    (claim,) = largest_balls(net, x[None], [label], norm="linf", epsilon=epsilon)
+    assert claim is not None
+    assert claim.proof is not None
+    assert claim.proof.kind == "local_zonotopes"
+    assert (claim.value or 0.0) > 0.004 if epsilon is None else claim.value == epsilon

@@ -1,0 +1,177 @@
+"""Numbers at the ends of the range of floats: what overflows or underflows proves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from stability.analysis import local_radius
+from stability.errors import ConfigurationError
+from stability.gated.cell import GatedCell
+from stability.local.balls import largest_balls
+from stability.local.bends import bent_tube, linear_part
+from stability.local.build import stages_of
+from stability.local.classifier import LARGEST, Classifier
+from stability.local.coordinates import coordinates
+from stability.local.ending import length
+from stability.local.expansions import Planes
+from stability.local.lagrangians import Boxes
+from stability.local.pieces import PieceTube, beyond
+from stability.local.tube import nominal_run
+from stability.rules.local_ball import WIDEST
+from stability.rules.registry import RULES, accepted, propose
+from stability.systems import DrivenSystem, LureSystem
+
+Array = np.ndarray
+NONE = np.zeros((2, 2))
+
+
+def of_two(scale: float) -> Classifier:
+    """``h = tanh(x)``, one class for a positive sum of ``h`` and one for a negative one."""
+    cell = DrivenSystem(LureSystem(NONE, np.eye(2), NONE, dt=1.0), "tanh", np.eye(2))
+    return Classifier(cell, [[scale, scale], [-scale, -scale]])
+
+
+def of_one(E: Any, weight: Any, bias: Any = None, name: str = "tanh", b: float = 0.0, W: float = 0.0) -> Classifier:
+    return Classifier(DrivenSystem(LureSystem([[0.0]], [[1.0]], [[W]], dt=1.0), name, E, [b]), weight, bias)
+
+
+X = np.array([[1.0, 0.5]])
+TRUE = 1.5 / 2.0**0.5  # where the sum is zero, next to X
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-170, 1e-300])
+@pytest.mark.parametrize("budget", ["total", "step"])
+def test_heads_of_any_scale_have_no_radius_beyond_the_true_one(scale, budget):
+    net = of_two(scale)
+    (claim,) = largest_balls(net, X[None], [0], norm="l2", budget=budget)
+    radius = 0.0 if claim is None else claim.value or 0.0
+    assert radius <= TRUE
+    assert radius > 0.99 * TRUE or scale < 1e-100
+
+
+@pytest.mark.parametrize("radius", [1.1, 1e6])
+def test_forged_balls_under_a_head_that_underflows_are_refused(radius):
+    ball = {"x": X, "label": 0, "norm": "l2", "radius": radius}
+    for scale in (1e-160, 1e-170, 1e-300):
+        assert accepted(of_two(scale), "local_ellipsoids", {**ball, "T": np.full((1, 2), 1e7)}) is None
+        assert accepted(of_two(scale), "local_pieces", {**ball, "tree": {"classes": []}}) is None
+
+
+def test_lengths_and_reaches_do_not_underflow():
+    w, Y = np.array([[3e-170, 4e-170]]), np.eye(2)
+    assert length(w, Y)[0] >= 5e-170
+    assert length(np.array([[3.0, 4.0]]), Y)[0] == pytest.approx(5.0, rel=1e-12)
+    tube = PieceTube(x=np.zeros((1, 1)), ball=1.0)
+    u = tube.enter(-np.full(1, 1e20), np.full(1, 1e20))
+    y = tube.affine([(np.full((1, 1), 1e-170), None, u)], np.zeros(1))
+    assert y.high[0] >= 1e-170
+
+
+def test_boxes_near_the_edge_of_a_tiny_ball_are_not_left_out():
+    radius, at = 2.15e-162, 1.62e-162
+    assert not beyond(np.zeros((1, 1)), radius, np.array([[at]]), np.array([[radius]]))
+    assert beyond(np.zeros((1, 1)), 1e-3, np.array([[1.1e-3]]), np.ones((1, 1)))
+
+
+def test_what_bends_add_does_not_underflow_with_the_radius():
+    net = stages_of(of_one([[1.3e77]], [[1.0], [0.0]], b=0.66))
+    run = nominal_run(net, np.zeros((1, 1)))
+    one = [np.ones(len(at.out)) for at in run]
+    r = 1.2e-81
+    tube = bent_tube(net, linear_part(net, np.zeros((1, 1)), run, np.ones((1, 1)), one), r)
+    assert tube is not None
+    d = 1.3e77 * r
+    bent = np.tanh(0.66) - d * (1.0 - np.tanh(0.66) ** 2) - np.tanh(0.66 - d)  # what the tangent leaves
+    assert tube.Q[0, 0] ** 0.5 >= abs(bent)
+
+
+@np.errstate(all="ignore")  # as checks see them
+def test_boxes_of_which_nothing_is_known_are_kept():
+    """Squares of the ends overflow, and the weight of a coordinate underflows: the box may lie in the ball."""
+    of = coordinates(of_one([[1.0]], [[1.0], [-1.0]]), np.zeros((2, 1)), 1.0, "l2", None)
+    low, high = np.array([[1e155, -1.0]]), np.array([[2e155, 1.0]])
+    boxes = Boxes(low, high, (np.zeros((1, 0), dtype=int), np.zeros((1, 0), dtype=int)))
+    assert len(replace(boxes, low=1e-3 * low, high=1e-3 * high).within(of)) == 0  # by far outside, in floats
+
+    class Unknown(SimpleNamespace):
+        balls, radius, least = of.balls, 1.0, np.array([0.0, 1.0])
+
+    assert len(boxes.within(cast(Any, Unknown()))) == 1
+    assert len(replace(boxes, low=0.1 * low, high=0.5 * high).within(cast(Any, Unknown()))) == 1
+
+
+def test_planes_that_overflow_are_below_everything():
+    one, zero = np.ones((1, 1)), np.zeros(1)
+    near: Any = SimpleNamespace(worth=np.zeros((0, 1)), v=0.0 * one, r=one)
+    price, more = np.zeros((1, 1)), np.zeros(1)
+    bent = Planes(np.ones(1), one, zero, 0.0 * one, one, zero)
+    assert bent.least(near, price, more)[0][0] == pytest.approx(0.75, abs=1e-12)  # 1 + v + v^2
+    for curved in (np.inf, np.nan):
+        assert not replace(bent, curved=np.full((1, 1), curved)).least(near, price, more)[0][0] > -np.inf
+
+
+def test_cells_that_overflow_prove_nothing():
+    E = 1.2e154
+    radius, w = 0.8 / E, 1e4
+    f = lambda v: 0.5 * np.tanh(E * v - 1.1)  # noqa: E731
+    threshold = 0.5 * (f(-radius) + f(-radius + radius / 9))
+    none, three = np.zeros((3, 1)), np.zeros(3)
+    cell = GatedCell("gru", np.array([[0.0], [0.0], [E]]), none, np.array([0, 0, -1.1]), three)
+    net = Classifier(cell, [[w], [0.0]], [-w * threshold, 0.0])
+    assert net.logits(np.full((1, 1), -0.99 * radius)).argmax() == 1
+    told = {"x": np.zeros((1, 1)), "label": 0, "norm": "linf", "radius": radius, "reach": radius * 1.0000001}
+    cells = {"low": np.zeros((0, 1)), "high": np.zeros((0, 1)), "cut": np.zeros(0), "values": np.zeros(0)}
+    assert accepted(net, "local_cells", {**told, **cells, "slopes": np.zeros((0, 1))}) is None
+
+
+FORGED = {
+    "entries whose squares underflow": (
+        of_one([[1e-170]], [[0.0], [1e165]], [0.75, 0.0], "relu"),
+        {"x": np.zeros((1, 1)), "label": 0, "norm": "l2", "radius": 1e5, "tree": {"classes": []}},
+        "local_pieces",
+    ),
+    "inputs whose weights overflow": (
+        of_one([[1e160, 1e160]], [[1.0], [-1.0]], W=0.5),
+        {"x": np.array([[1e-5, 0], [1e-5, 1e-5]]), "label": 0, "norm": "l2", "radius": 1.0, "bounds": (-0.9, 0.90001)}
+        | {"points": np.zeros((1, 2)), "prices": np.zeros((1, 1)), "bends": np.zeros(1)},
+        "local_hessians",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_proofs_about_numbers_beyond_the_range_are_refused(name):
+    net, data, kind = FORGED[name]
+    holds, why = RULES[kind](net, propose(net, kind, data))
+    assert not holds
+    assert "beyond 1e+60" in why
+    with pytest.raises(ConfigurationError, match="beyond 1e\\+60"):
+        local_radius(net, data["x"][None], np.array([0]))
+
+
+@pytest.mark.parametrize("part", ["E", "W", "b", "head", "bias", "start"])
+def test_every_number_of_a_network_counts(part):
+    size = dict.fromkeys(("E", "W", "b", "head", "bias", "start"), 1.0) | {part: 2.0 * LARGEST}
+    own = of_one([[size["E"]]], [[size["head"]], [-1.0]], [0.0, size["bias"]], b=size["b"], W=size["W"])
+    net = Classifier(own.recurrent, own.weight, own.bias, start=[size["start"]])
+    assert "2e+60" in (net.out_of_range or "")
+    assert of_one([[LARGEST]], [[1.0], [-1.0]]).out_of_range is None
+
+
+def test_radii_and_steps_beyond_what_proofs_are_made_for_are_refused():
+    ball = {"x": np.ones((1, 1)), "label": 0, "norm": "linf", "tree": {"classes": []}}
+    net = of_one([[1.0]], [[1.0], [-1.0]])
+    assert accepted(net, "local_planes", {**ball, "radius": 0.1}) is not None
+    assert accepted(net, "local_planes", {**ball, "radius": 1e-61}) is None
+    wide = of_one(np.full((1, WIDEST + 1), 1e-6), [[1.0], [0.0]], [0.9, 0.0])
+    ball |= {"x": np.zeros((1, WIDEST + 1)), "radius": 1e-3}
+    holds, why = RULES["local_planes"](wide, propose(wide, "local_planes", ball))
+    assert not holds
+    assert "at most 10,000 features" in why
+    with pytest.raises(ConfigurationError, match="at most 10,000 features"):
+        largest_balls(wide, ball["x"][None], [0], norm="linf")
