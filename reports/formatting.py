@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -14,7 +13,6 @@ from scipy.special import stdtrit
 
 MISSING = "–"
 _REMAINDER = 1e-14  # of margins, differences of numbers near one: some sums of float64
-_ONE = re.compile(r"entries in \[(\S+), \1\]")
 WORDS = {
     "certified": "certified stable",
     "refuted": "refuted",
@@ -93,18 +91,6 @@ def margin_words(value: Any) -> str:
     """
     x = _real(value)
     return signed(value) + " (0 but for rounding)" * (x is not None and 0 < abs(x) <= _REMAINDER)
-
-
-def single_value(sentence: Any) -> str:
-    """A certificate's sentence as a page says it: a range whose ends are the same is one value.
-
-    The sentence itself is part of the certificate, and stays as the checker knows it.
-
-    Example:
-        >>> single_value("under the constant input of the proof (entries in [0.5, 0.5])")
-        'under the constant input of the proof (entries 0.5)'
-    """
-    return _ONE.sub(r"entries \1", str(sentence))
 
 
 def percent(value: Any) -> str:

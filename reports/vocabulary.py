@@ -8,8 +8,8 @@ from typing import Any
 from stability.statements import at_most
 
 from .boxes import in_box, interval
-from .formatting import bound, bound_at, number, rate, signed, single_value, time_to, time_unit, verdict_word
-from .names import claim_name
+from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word
+from .names import claim_name, single_value
 
 CRITERIA = {
     "theorem1a": "Theorem 1 (a) of the Lipschitz RNN paper: the linear part outweighs the recurrent weights",

@@ -9,7 +9,8 @@ from stability.statements import NO_SLOPES, at_least, at_most
 from stability.storage.artifacts import ARTIFACTS, STEPS, artifact
 
 from ..boxes import box_note
-from ..formatting import metric_word, single_value
+from ..formatting import metric_word
+from ..names import single_value
 from ..stored.collect import ModelRecord
 from ..stored.reasons import missing, model_advice
 from ..vocabulary import like_data, meaning, notes, reason, sentence, weaker

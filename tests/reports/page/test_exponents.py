@@ -14,7 +14,8 @@ import scipy.stats
 
 from stability.certificate import Certificate, Finding
 from stability.reports import render
-from stability.reports.formatting import number, signed, single_value
+from stability.reports.formatting import number, signed
+from stability.reports.names import single_value
 
 from .test_numbers import Tables
 
