@@ -106,12 +106,13 @@ def check_model(model: Any) -> nn.Module:
     """Refuse what is no module with finite parameters; returns ``model``.
 
     Raises:
-        ConfigurationError: no ``torch.nn.Module``.
+        ConfigurationError: no ``torch.nn.Module``, or a parameter that is sparse or without numbers.
         NonFiniteError: a parameter holds NaN or an infinity.
     """
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     for name, value in model.named_parameters():
+        check_dense(f"parameter {name} of {type(model).__name__}", value)
         if not torch.isfinite(value).all():
             raise NonFiniteError(f"parameter {name} of {type(model).__name__}")
     return model
@@ -130,6 +131,46 @@ def as_tensor(model: nn.Module, x: Any) -> Any:
     return torch.tensor(x, **kind)
 
 
+def check_dense(name: str, value: Tensor) -> None:
+    """Refuse a tensor without an entry at every place: sparse, nested, or on the meta device.
+
+    Raises:
+        ConfigurationError: when it is one.
+
+    >>> check_dense("x", torch.eye(2))
+    """
+    if value.is_meta:
+        raise ConfigurationError(f"{name} is on the meta device, which keeps no numbers: load them first")
+    if value.is_nested or value.layout is not torch.strided:
+        kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        raise ConfigurationError(f"{name} must be a dense tensor, got a {kind} one: convert it first")
+
+
+def check_real_sequences(x: Any) -> Tensor:
+    """Refuse what are no finite real sequences; returns ``x`` without a graph, of any precision, on any device.
+
+    Args:
+        x: ``(batch, time, features)``.
+
+    Raises:
+        ConfigurationError: no dense, real floating-point tensor.
+        DimensionError: not three axes, or an empty one.
+        NonFiniteError: NaN or an infinity inside.
+
+    >>> check_real_sequences(torch.zeros(2, 3, 1)).shape
+    torch.Size([2, 3, 1])
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise ConfigurationError(f"x must be a real floating-point tensor (batch, time, features), got {got}")
+    check_dense("x", x)
+    if x.dim() != 3 or 0 in x.shape:
+        raise DimensionError("x", "(batch, time, features)", tuple(x.shape), "no axis may be empty")
+    if not torch.isfinite(x).all():
+        raise NonFiniteError("x", "clean the data first")
+    return x.detach()
+
+
 def check_batch(model: nn.Module, x: Any) -> Tensor:
     """Refuse an input that the model cannot take; returns ``x`` without a graph.
 
@@ -138,20 +179,13 @@ def check_batch(model: nn.Module, x: Any) -> Tensor:
         x: ``(batch, time, features)``; an array of numpy is taken in the model's dtype.
 
     Raises:
-        ConfigurationError: no floating-point tensor, or one of another dtype or device than the model's.
+        ConfigurationError: no dense floating-point tensor, or one of another dtype or device than the model's.
         DimensionError: not three axes, or an empty one.
         NonFiniteError: NaN or an infinity inside.
     """
-    x = as_tensor(model, x)
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise ConfigurationError(f"x must be a floating-point tensor (batch, time, features), got {got}")
-    if x.dim() != 3 or 0 in x.shape:
-        raise DimensionError("x", "(batch, time, features)", tuple(x.shape), "no axis may be empty")
-    if not torch.isfinite(x).all():
-        raise NonFiniteError("x", "clean the data first")
+    x = check_real_sequences(as_tensor(model, x))
     check_kind(model, x)
-    return x.detach()
+    return x
 
 
 def check_kind(model: nn.Module, x: Tensor) -> None:
@@ -176,7 +210,7 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
         device: where they must live; ``None``: anywhere.
 
     Raises:
-        ConfigurationError: no integer tensor, or on another device.
+        ConfigurationError: no dense integer tensor, or on another device.
         DimensionError: another shape than ``(batch,)``.
     """
     if isinstance(y, np.ndarray) and y.dtype.kind in "iu":
@@ -184,6 +218,7 @@ def check_labels(y: Any, batch: int, device: torch.device | None = None) -> Tens
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         got = y.dtype if isinstance(y, Tensor) else type(y).__name__
         raise ConfigurationError(f"y must be an integer tensor of class labels (batch,), got {got}")
+    check_dense("y", y)
     if tuple(y.shape) != (batch,):
         raise DimensionError("y", (batch,), tuple(y.shape), "one label per sequence of x")
     if device is not None and y.device != device:

@@ -24,7 +24,7 @@ from ..models.gated import GRU, LSTM
 from ..models.network import SequenceModel
 from ..models.recurrent import RecurrentLayer
 from ..models.tensors import check_sequence, state_leaves
-from .guard import answer, as_tensor, check_model
+from .guard import answer, as_tensor, check_dense, check_model, check_real_sequences
 from .kernels.jacobians import jacobians_of
 
 GATE_LETTERS = {3: "rzn", 4: "ifgo"}  # the order of the blocks in torch.nn's weight_hh
@@ -198,6 +198,12 @@ def after_sequences(model: nn.Module, x: Any, part: str | None = None) -> tuple[
     Returns:
         The layer, what ``prepare`` returned, the drive of every step, and the state after the last.
 
+    Raises:
+        ConfigurationError: no model, or no dense real floating-point tensor.
+        DimensionError: a wrong shape.
+        NonFiniteError: weights or input that are not finite.
+        UnsupportedError: a model without exactly one recurrent layer.
+
     Example:
         >>> with torch.no_grad():
         ...     layer, _, drives, state = after_sequences(nn.GRU(2, 3, batch_first=True), torch.zeros(4, 5, 2))
@@ -205,7 +211,7 @@ def after_sequences(model: nn.Module, x: Any, part: str | None = None) -> tuple[
         (5, torch.Size([4, 3]))
     """
     layer = copy.deepcopy(only_layer(check_model(model), part)).double().eval()
-    x = check_sequence(layer_inputs(model, x, part).detach().double(), layer.input_size)
+    x = check_sequence(check_real_sequences(layer_inputs(model, x, part)).double(), layer.input_size)
     with torch.backends.cudnn.flags(enabled=False):
         prepared, state = layer.begin(x)
         drives = list(layer.drive(x, prepared).unbind(1))
@@ -271,6 +277,8 @@ def layer_inputs(model: nn.Module, x: Any, part: str | None = None) -> Any:
     path, module = _named(model, part)
     if not path:
         return x
+    if isinstance(x, Tensor):
+        check_dense("x", x)
     seen: list[Any] = []
     watch(model, module, seen.append, [x])
     if (

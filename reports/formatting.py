@@ -9,7 +9,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import zip_longest
 from typing import Any
 
+from scipy.special import stdtrit
+
 MISSING = "–"
+_REMAINDER = 1e-14  # of margins, differences of numbers near one: some sums of float64
 WORDS = {
     "certified": "certified stable",
     "refuted": "refuted",
@@ -77,6 +80,17 @@ def signed(value: Any) -> str:
     x = _real(value)
     text = number(value)
     return "+" + text if x is not None and x > 0 else text
+
+
+def margin_words(value: Any) -> str:
+    """The margin of a criterion; of one that is zero but for the rounding of some operations, that too.
+
+    Example:
+        >>> margin_words(-0.25), margin_words(-4.44e-16), margin_words(0)
+        ('−0.25', '−4.44×10⁻¹⁶ (0 but for rounding)', '0')
+    """
+    x = _real(value)
+    return signed(value) + " (0 but for rounding)" * (x is not None and 0 < abs(x) <= _REMAINDER)
 
 
 def percent(value: Any) -> str:
@@ -283,6 +297,20 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+
+
+def student(standard_error: float, n: int) -> float:
+    """Half of Student's 95 % interval of a mean of so many, two or more.
+
+    Args:
+        standard_error: of that mean, estimated from the same values.
+        n: how many.
+
+    Example:
+        >>> round(student(1.0, 4), 3), round(student(1.0, 1000), 3)
+        (3.182, 1.962)
+    """
+    return float(stdtrit(n - 1, 0.975)) * standard_error
 
 
 def time_unit(discrete: bool) -> str:

@@ -153,3 +153,18 @@ def claim_name(name: str, beside: Collection[str]) -> str:
     if name == "contraction" and "driven_contraction" in beside:
         return "contraction under every input"
     return name.replace("_", " ")
+
+
+_ONE = re.compile(r"entries in \[(\S+), \1\]")
+
+
+def single_value(sentence: Any) -> str:
+    """A certificate's sentence as a page says it: a range whose ends are the same is one value.
+
+    The sentence itself is part of the certificate, and stays as the checker knows it.
+
+    Example:
+        >>> single_value("under the constant input of the proof (entries in [0.5, 0.5])")
+        'under the constant input of the proof (entries 0.5)'
+    """
+    return _ONE.sub(r"entries \1", str(sentence))

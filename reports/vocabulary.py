@@ -9,7 +9,7 @@ from stability.statements import at_most
 
 from .boxes import in_box, interval
 from .formatting import bound, bound_at, number, rate, signed, time_to, time_unit, verdict_word
-from .names import claim_name
+from .names import claim_name, single_value
 
 CRITERIA = {
     "theorem1a": "Theorem 1 (a) of the Lipschitz RNN paper: the linear part outweighs the recurrent weights",
@@ -394,6 +394,7 @@ def weaker(summary: Mapping[str, Any] | None) -> Sequence[tuple[str, str, str]]:
     names = {str(c["name"]) for c in summary.get("claims", ())}
     names |= {"driven_contraction"} if summary.get("driven") else set()
     return tuple(
-        (claim_name(str(c["name"]), names), words.get(str(state(c)), verdict_word(c["verdict"])), str(c["statement"]))
+        (claim_name(str(c["name"]), names), words.get(str(state(c)), verdict_word(c["verdict"])), text)
         for c in summary.get("claims", ())
+        for text in [single_value(c["statement"])]
     )

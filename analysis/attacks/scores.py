@@ -15,7 +15,7 @@ from stability.errors import ConfigurationError, NonFiniteError
 from stability.systems.checks import as_choice
 
 from ..drawn import Curve
-from ..guard import check_batch, check_int, check_model, check_number, untouched
+from ..guard import check_batch, check_dense, check_int, check_model, check_number, untouched
 from ..intervals import check_confidence, student_half_width, wilson
 from ..results import Record
 from ..tasks import Task
@@ -112,6 +112,8 @@ def _student(scores: Tensor, confidence: float) -> tuple[float, float]:
 def _opened(model: Any, x: Any, y: Tensor, task: Task, bounds: Bounds) -> tuple[Tensor, Box, Tensor]:
     """Checked inputs, their bounds, and where they may change: nowhere in the padding."""
     x = check_batch(check_model(model), x)
+    if isinstance(y, Tensor):
+        check_dense("y", y)
     own = task.own_steps(y)
     mask = None if own is None else own[:, :, None]
     box, free = free_box(x, bounds, mask)

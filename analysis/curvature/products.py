@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from stability.errors import ConfigurationError, DimensionError, NonFiniteError, UnsupportedError
 
-from ..guard import as_tensor, check_int, check_kind, check_model, untouched
+from ..guard import as_tensor, check_dense, check_int, check_kind, check_model, untouched
 from ..kernels.swap import written_out
 from ..memory import kept_memory
 from .lanczos import Krylov, lanczos, lanczos_together, random_direction
@@ -109,7 +109,7 @@ def batches_of(x: Any, y: Any, batch_size: int | None) -> list[tuple[Tensor, Ten
 
     Raises:
         NonFiniteError: inputs that are not finite.
-        ConfigurationError: no tensors and no loader.
+        ConfigurationError: no dense tensors and no loader.
         DimensionError: different lengths, or no sample at all.
     """
     if y is None:
@@ -118,6 +118,8 @@ def batches_of(x: Any, y: Any, batch_size: int | None) -> list[tuple[Tensor, Ten
         return x
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise ConfigurationError(f"x and y must be tensors, got {type(x).__name__} and {type(y).__name__}")
+    check_dense("x", x)
+    check_dense("y", y)
     if x.dim() == 0 or y.dim() == 0 or len(x) != len(y) or 0 in x.shape:
         raise DimensionError("y", f"({len(x) if x.dim() else 0}, ...)", tuple(y.shape), "one target per sequence of x")
     if x.is_floating_point() and not torch.isfinite(x).all():

@@ -19,13 +19,13 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from stability.errors import DimensionError, NonFiniteError
+from stability.errors import NonFiniteError
 from stability.systems import LureSystem
 
 from ...models.tensors import check_sequence
 from ..campaign.steps import step
 from ..drawn import Curve
-from ..guard import check_int, check_model
+from ..guard import check_int, check_model, check_real_sequences
 from ..results import Record
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
 
@@ -110,7 +110,7 @@ def local_growth(model: nn.Module, x: Tensor, *, spectra: int = SPECTRA) -> Loca
         The numbers, per step.
 
     Raises:
-        ConfigurationError: a bad option.
+        ConfigurationError: a bad option or a bad tensor.
         DimensionError: a wrong shape.
         NonFiniteError: weights, input or states that are not finite.
         UnsupportedError: a model without exactly one recurrent layer.
@@ -123,9 +123,7 @@ def local_growth(model: nn.Module, x: Tensor, *, spectra: int = SPECTRA) -> Loca
     """
     layer = copy.deepcopy(only_layer(check_model(model))).double().eval()
     x, spectra = layer_inputs(model, x), check_int("spectra", spectra, 0)
-    if x.dim() != 3 or 0 in x.shape:
-        raise DimensionError("x", "(batch, time, features)", tuple(x.shape), "no axis may be empty")
-    x = check_sequence(x.detach().double(), layer.input_size)
+    x = check_sequence(check_real_sequences(x).double(), layer.input_size)
     batch, steps = x.shape[:2]
     places = np.unique(np.linspace(0, batch * steps - 1, min(spectra, batch * steps)).round().astype(int))
     stretch, growth, kept = [], [], []

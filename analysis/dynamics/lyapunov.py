@@ -5,6 +5,21 @@ Along a trajectory with one-step Jacobians :math:`J_t` an orthonormal frame is p
 Strelcyn 1980; Engelken, Wolf, Abbott 2023 for recurrent networks). The largest one is the mean rate at which
 neighbouring trajectories separate over the steps that count.
 
+Which directions the frame begins with is forgotten in the long run, and decides over a short one: a random direction
+first shrinks into those that last, and what it loses on its way looks like an exponent, for ``n`` directions of like
+rates up to :math:`\tfrac12 \log n` in all. So the frame begins with the leading right singular vectors of what all
+``T`` steps do together,
+
+.. math:: J_T \cdots J_1 = U \Sigma V^\mathsf{T}, \quad Q_0 = V_k, \quad
+    \lambda_i = \frac{1}{T - s} \sum_{t > s} \log |(R_t)_{ii}|,
+
+and without skipped steps, ``s = 0``, the exponents are :math:`\log(\sigma_i) / T`: the finite-time exponents of
+Goldhirsch, Sulem and Orszag ("Stability and Lyapunov stability of dynamical systems", Physica D 27, 1987). Steps that
+are normal matrices and commute, as of a RotRNN or an LRU, give :math:`\log |\mu_i|` of their eigenvalues after any
+number of steps; others may exceed it by their overshoot, as below. Directions that shrink beside the first by more than
+the rounding of float64 (:math:`10^{-16}` over all steps) are not told apart by the product; skipped steps and the long
+run do that.
+
 What a certificate says about them: from ``|d(k)| <= C rho^k |d(0)|`` for every two trajectories follows
 :math:`|J_{k} \cdots J_1| \le C \rho^k`, hence every exponent over ``k`` steps is at most
 :math:`\log \rho + \log(C) / k` (:func:`certified_bound`). ``log rho`` alone bounds the limit of long times only: a
@@ -15,6 +30,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +40,16 @@ import torch
 from torch import Tensor, nn
 
 from stability.certificate import Certificate, Claim, Verdict
-from stability.errors import ConfigurationError, DimensionError, NonFiniteError
+from stability.errors import ConfigurationError, NonFiniteError
+from stability.systems.checks import as_choice
 
 from ...models.deep import DeepNetwork
+from ...models.recurrent import RecurrentLayer
 from ...models.tensors import check_sequence
 from ..campaign.inputs import covers
 from ..campaign.steps import step
 from ..drawn import Curve
-from ..guard import check_int, check_model, check_number
+from ..guard import check_int, check_model, check_number, check_real_sequences
 from ..results import Record, plain_value
 from ..threads import threads_fitting
 from ..unroll import flat_state, layer_inputs, only_layer, step_jacobians
@@ -40,6 +58,8 @@ if TYPE_CHECKING:
     from ..campaign.work import Work
 
 _ROUNDING = 1e-12  # relative; of the few operations below
+_KEPT = 2**24  # entries of Jacobians that are kept for a second pass; more are computed again
+STARTS = ("fastest", "random")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +72,7 @@ class LyapunovSpectrum(Record):
         trajectories: ``(batch, k)``, each trajectory's own.
         running: ``(steps, k)``, the estimate after each counted step, mean over the trajectories.
         steps: steps that count.
-        skipped: steps before them, in which the frame turned towards its directions.
+        skipped: steps before them, in which the frame turned on without being counted.
         dt: time of a step for layers that integrate a differential equation; ``None`` for maps, whose steps have none.
         states: real dimension of the state.
     """
@@ -185,6 +205,7 @@ def lyapunov_exponents(
     k: int | None = None,
     *,
     skip: int | None = None,
+    start: str = "fastest",
     seed: int = 0,
     part: str | None = None,
 ) -> LyapunovSpectrum:
@@ -198,8 +219,11 @@ def lyapunov_exponents(
         x: ``(batch, time, features)``, what the model takes; one trajectory a sequence of what the layer reads, from
             the layer's own initial state. Short sequences show the transient from there, not the long run.
         k: how many exponents, the largest ones; ``None`` for all.
-        skip: steps at the beginning that do not count, while the frame finds its directions; by default a tenth.
-        seed: of the initial frame.
+        skip: steps at the beginning that do not count, the frame turning on through them; by default a tenth. With
+            none, the exponents are the logarithms of the singular values of all steps' product, by their number.
+        start: the initial frame: ``fastest``, the directions that grow most over all steps, or ``random``, whose
+            turning towards these counts as decay where steps are few; ``finite_time_exponents`` has the random one.
+        seed: of a random initial frame.
         part: the path of the layer, where the model holds several.
 
     Returns:
@@ -219,14 +243,9 @@ def lyapunov_exponents(
         ((3,), 45, 5)
     """
     layer = copy.deepcopy(only_layer(check_model(model), part)).double().eval()
-    x = layer_inputs(model, x, part)
-    if not isinstance(x, Tensor) or x.is_complex() or x.dim() != 3 or 0 in x.shape:
-        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise DimensionError("x", "(batch, time, features)", got, "no axis may be empty")
-    if not torch.isfinite(x).all():
-        raise NonFiniteError("x", "clean the data first")
-    x = check_sequence(x.detach().double(), layer.input_size)
+    x = check_sequence(check_real_sequences(layer_inputs(model, x, part)).double(), layer.input_size)
     batch, steps = x.shape[:2]
+    as_choice("start", start, STARTS)
     skip = steps // 10 if skip is None else check_int("skip", skip, 0)
     if skip >= steps:
         raise ConfigurationError(f"skip must be less than the {steps} time steps, got {skip}")
@@ -237,16 +256,44 @@ def lyapunov_exponents(
         if k > n:
             raise ConfigurationError(f"k must be at most {n}, the size of the state, got {k}")
         generator = torch.Generator().manual_seed(check_int("seed", seed, 0))
-        frame = torch.linalg.qr(torch.randn(batch, n, k, generator=generator, dtype=torch.float64))[0].to(x.device)
+        drives = layer.drive(x, prepared).unbind(1)
+        if start == "random":
+            drawn = torch.randn(batch, n, k, generator=generator, dtype=torch.float64)
+            frame, along = torch.linalg.qr(drawn)[0].to(x.device), _along(layer, drives, state, prepared)
+        else:
+            along = _along(layer, drives, state, prepared)
+            along = list(along) if steps * batch * n * n <= _KEPT else along
+            frame = _fastest(along)[:, :, :k]
+            along = along if isinstance(along, list) else _along(layer, drives, state, prepared)
         logs = []
-        for t, drive in enumerate(layer.drive(x, prepared).unbind(1)):
-            jacobians, state = step_jacobians(layer, drive, state, prepared)
-            if not (torch.isfinite(jacobians).all() and torch.isfinite(flat_state(state)).all()):
-                raise NonFiniteError(f"the state after {t + 1} steps", "the network diverges on this input")
+        for t, jacobians in enumerate(along):
             frame, triangle = torch.linalg.qr(jacobians @ frame)
             if t >= skip:
                 logs.append(triangle.diagonal(dim1=-2, dim2=-1).abs().log().cpu())
     return _spectrum(torch.stack(logs).numpy(), skip, layer.time_step, n)
+
+
+def _along(layer: RecurrentLayer, drives: Iterable[Tensor], state: Any, prepared: Any) -> Iterator[Tensor]:
+    """The Jacobians ``(batch, n, n)`` of one step after the other."""
+    for t, drive in enumerate(drives):
+        jacobians, state = step_jacobians(layer, drive, state, prepared)
+        if not (torch.isfinite(jacobians).all() and torch.isfinite(flat_state(state)).all()):
+            raise NonFiniteError(f"the state after {t + 1} steps", "the network diverges on this input")
+        yield jacobians
+
+
+def _fastest(along: Iterable[Tensor]) -> Tensor:
+    """Right singular vectors ``(batch, n, n)`` of the product of matrices, the columns by falling singular values."""
+
+    def scaled(matrix: Tensor) -> Tensor:  # the product of many would leave the range of float64
+        size = matrix.abs().amax(dim=(1, 2), keepdim=True)
+        return matrix / torch.where(size > 0, size, 1.0)
+
+    matrices = iter(along)
+    product = scaled(next(matrices))
+    for matrix in matrices:
+        product = scaled(scaled(matrix) @ product)
+    return torch.linalg.svd(product)[2].mT
 
 
 def _spectrum(logs: np.ndarray, skip: int, dt: float | None, states: int) -> LyapunovSpectrum:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 EXTENSIONS = ("repeat", "zero", "hold", "noise")
 LOSS = "random projection of the last state"  # where no targets are given
+NUMBERS = 2**27
+"""Entries of sequences, or of their hidden states, that are followed at most: 1 GiB in float64."""
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 
 
@@ -128,7 +130,7 @@ def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor
         ``(batch, factor * time, features)``, the first ``time`` steps as given.
 
     Raises:
-        ConfigurationError: an unknown way or a bad factor.
+        ConfigurationError: an unknown way, or a factor that is none or makes more than 2^27 numbers.
 
     Example:
         >>> extend(torch.tensor([[[1.0], [2.0]]]), 2, "hold").flatten().tolist()
@@ -137,6 +139,7 @@ def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor
     as_choice("extension", how, EXTENSIONS)
     if check_int("factor", factor) == 1:
         return x
+    check_followed(x, factor)
     if how == "repeat":
         return x.repeat(1, factor, 1)
     shape = (x.shape[0], (factor - 1) * x.shape[1], x.shape[2])
@@ -150,6 +153,31 @@ def extend(x: Tensor, factor: int, how: str = "repeat", seed: int = 0) -> Tensor
         spread = flat.std(0) if len(flat) > 1 else torch.zeros_like(flat[0])
         rest = flat.mean(0) + spread * torch.randn(shape, generator=generator, dtype=x.dtype).to(x.device)
     return torch.cat([x, rest], dim=1)
+
+
+def check_followed(x: Tensor, factor: int, model: nn.Module | None = None) -> None:
+    """Refuse, before memory is taken, sequences that would be made too long to be followed.
+
+    Args:
+        x: ``(batch, time, features)``.
+        factor: how many times as long.
+        model: whose hidden states are kept over all steps, too.
+
+    Raises:
+        ConfigurationError: more than 2^27 numbers, of the inputs or of the widest states.
+
+    Example:
+        >>> check_followed(torch.zeros(4, 10, 3), 1000)
+    """
+    names = ("hidden_size", "output_size", "input_size")
+    sizes = [getattr(m, name, 0) for m in (model.modules() if model is not None else ()) for name in names]
+    each = x.shape[0] * x.shape[1] * max(x.shape[2], *(size for size in sizes if isinstance(size, int)), 1)
+    if check_int("factor", factor) > 1 and factor * each > NUMBERS:
+        fits = f"a factor of at most {most}" if (most := NUMBERS // each) > 0 else "shorter sequences"
+        raise ConfigurationError(
+            f"sequences made {factor} times as long are {factor * each:.2g} numbers, in them or in the states they "
+            f"drive; the limit is 2^27: take {fits}, or fewer of them"
+        )
 
 
 def norm_drift(
@@ -188,7 +216,7 @@ def norm_drift(
         The norms.
 
     Raises:
-        ConfigurationError: bad options or a bad tensor.
+        ConfigurationError: bad options, a bad tensor, or more than 2^27 numbers in the sequences or their states.
         DimensionError: a wrong shape.
         NonFiniteError: weights, input or states that are not finite.
         UnsupportedError: a model without exactly one recurrent layer.
@@ -212,6 +240,7 @@ def norm_drift(
     if y is not None and len(y) != len(x):
         raise DimensionError("y", f"({len(x)}, ...)", tuple(y.shape), "one target per sequence of x")
     length = x.shape[1]
+    check_followed(x, factor, layer)
     longer = extend(x, factor, extension, seed)
     with untouched(layer):
         with torch.no_grad():

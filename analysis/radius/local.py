@@ -25,7 +25,7 @@ from ..attacks.each_step import check_budget
 from ..attacks.smallest import CLEAR, attack_radii, stored_bounds
 from ..attacks.threat import AttackResult, Bounds
 from ..drawn import Curve
-from ..guard import check_labelled, check_number
+from ..guard import check_dense, check_labelled, check_number
 from ..results import Record, plain_value
 
 Array = NDArray[np.float64]
@@ -213,6 +213,9 @@ def local_radius(
     epsilon = None if epsilon is None else check_number("epsilon", epsilon)
     time_limit = None if time_limit is None else check_number("time_limit", time_limit, strict=True)
     x, y = (torch.tensor(v) if isinstance(v, np.ndarray) else v for v in (x, y))
+    for name, value in (("x", x), ("y", y)):
+        if isinstance(value, Tensor):
+            check_dense(name, value)
     free = stored_bounds(bounds, x) if isinstance(x, Tensor) else bounds
     if isinstance(x, Tensor) and x.is_floating_point():
         x = x.detach().double().cpu()

@@ -18,7 +18,7 @@ from ...models.deep import DeepNetwork
 from ...models.factorizations import qr
 from ...models.recurrent import RecurrentLayer
 from ...models.tensors import check_sequence
-from ..guard import check_int, check_model
+from ..guard import as_tensor, check_dense, check_int, check_model, check_real_sequences
 from ..unroll import as_layer, flat_state, layer_inputs, push_frame, recurrent_layers
 
 SEQUENCES, STEPS = 8, 50
@@ -32,7 +32,9 @@ def finite_time_exponents(
 
     .. math:: \lambda_i = \frac{1}{T - s} \sum_{t > s} \log (R_t)_{ii}, \qquad Q_t R_t = J_t Q_{t-1}
 
-    In the dtype of the layer; ``lyapunov_exponents`` measures the same in float64, with errors and without a graph.
+    In the dtype of the layer, from a random frame, which needs no matrices; ``lyapunov_exponents(..., start="random")``
+    measures the same in float64, with errors and without a graph. Its own frame begins with the directions that grow
+    most: over few steps it finds the larger exponent, over many the same.
 
     Args:
         model: a recurrent layer, or a model that holds one (``torch.nn.RNN`` of one layer, ``LSTM``, ``GRU`` and
@@ -64,8 +66,7 @@ def finite_time_exponents(
         torch.Size([4, 4])
     """
     layer = _own_layer(check_model(model))
-    x = layer_inputs(model, x)
-    x = check_sequence(x, layer.input_size)
+    x = check_sequence(check_real_sequences(layer_inputs(model, x)), layer.input_size)
     batch, steps = x.shape[:2]
     skip = steps // 10 if skip is None else check_int("skip", skip, 0)
     if skip >= steps:
@@ -108,6 +109,7 @@ def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 
         A differentiable scalar, to be added to a training loss.
 
     Raises:
+        ConfigurationError: what is no dense tensor.
         UnsupportedError: a model without exactly one recurrent layer that runs forward; and what else
             ``finite_time_exponents`` raises.
 
@@ -118,6 +120,10 @@ def lyapunov_penalty(model: nn.Module, x: Tensor, target: float, *, seed: int = 
         >>> round(float(lyapunov_penalty(layer, torch.zeros(3, 20, 1), -1.5).detach()), 4)
         0.25
     """
+    x = as_tensor(check_model(model), x)
+    if not isinstance(x, Tensor):
+        raise ConfigurationError(f"x must be a tensor (batch, time, features), got {type(x).__name__}")
+    check_dense("x", x)
     return (finite_time_exponents(model, x[:SEQUENCES, :STEPS], seed=seed).mean() - target).square()
 
 

@@ -13,7 +13,7 @@ import typer
 
 from stability.errors import ConfigurationError
 
-from ..formatting import half_life, signed, table, time_to, verdict_word
+from ..formatting import half_life, margin_words, table, time_to, verdict_word
 from ..names import printable
 from ..opinions import NUMERIC, SHORT, opinion_cells, opinion_count
 from ..stored.reasons import advice, shell_name
@@ -355,7 +355,7 @@ def _evidence(summary: Mapping[str, Any]) -> str:
 
 def _findings(findings: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     """A line a criterion, its detail in full below where it is too long to stand beside."""
-    rows = [(mark(f)[0], str(f["criterion"]), signed(f["margin"])) for f in findings]
+    rows = [(mark(f)[0], str(f["criterion"]), margin_words(f["margin"])) for f in findings]
     grid = table(("", "criterion", "margin"), rows, right=(2,)).splitlines()
     first = max(map(len, grid)) + 4
     beside = max(len(str(f["detail"])) for f in findings) + first <= width

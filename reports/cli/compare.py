@@ -12,7 +12,7 @@ from stability.errors import ConfigurationError, StabilityError, UnsupportedErro
 from stability.storage.writing import write_text
 
 from ..boxes import box_note
-from ..formatting import count, number, signed, table, verdict_word
+from ..formatting import count, margin_words, number, signed, table, verdict_word
 from ..jsonable import jsonable, write_json
 from ..names import printable
 from ..stored.certificates import view
@@ -62,6 +62,7 @@ def compare(
     results.own(context, "compare.json", "norms.csv", "norm-drift.svg")
     from ...analysis import norm_drift
     from ...analysis.campaign.inputs import check_box
+    from ...analysis.dynamics.norms import check_followed
     from ...models.counting import free_parameters
 
     box = None if input_box is None else check_box(input_box)
@@ -70,6 +71,8 @@ def compare(
     subjects = [open_with_task(m, data, compute, required=False, answers=False) for m in models]
     _refuse_both_ways(subjects)
     x, inputs, seen = _inputs(subjects, samples, steps, compute.seed)
+    for s in subjects:  # before the certificates, which take their time
+        check_followed(x, factor, s.model)
     names = _names(models)
     rows, drifts, failed = [], [], {}
     for name, subject in zip(names, subjects):
@@ -112,6 +115,8 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
     """The sequences that every model sees, in words, and their task: of the first known one, or white noise."""
     import torch
 
+    from ...analysis.dynamics.norms import NUMBERS
+
     sizes = {s.name: getattr(s.model, "input_size", None) for s in subjects}
     if len(set(sizes.values()) - {None}) > 1:
         listed = ", ".join(f"{k} takes {v}" for k, v in sizes.items())
@@ -130,6 +135,11 @@ def _inputs(subjects: list[Any], samples: int, steps: int, seed: int) -> tuple[A
     if silent:
         raise ConfigurationError(f"{silent[0]} does not say what inputs it takes: name a task with --task, or {OWN}")
     (size,) = {n for n in sizes.values() if n is not None}
+    if samples * steps * size > NUMBERS:
+        raise ConfigurationError(
+            f"{samples} sequences of {steps} steps and {size} features are {samples * steps * size:.2g} numbers, the "
+            "limit is 2^27: take fewer --samples or --steps"
+        )
     x = torch.randn(samples, steps, size, generator=torch.Generator().manual_seed(seed))
     return x, f"{samples} sequences of white noise, {steps} steps", None
 
@@ -259,7 +269,7 @@ def _claims(rows: list[dict[str, Any]]) -> list[str]:
 def _cell(finding: dict[str, Any] | None) -> str:
     if finding is None:
         return "does not apply"
-    return f"{mark(finding)[0]} {signed(finding['margin'])}"
+    return f"{mark(finding)[0]} {margin_words(finding['margin'])}"
 
 
 def _write(out: Path, document: dict[str, Any], drifts: list[Any]) -> str:

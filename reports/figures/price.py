@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from ..formatting import number, percent
 from ..names import printable, shorten
 from ..stored.collect import ModelRecord
-from .small import MUTED, Axis, Plot, color_of
+from .labels import WIDE, box_of, placed
+from .small import Axis, Plot, color_of
 
 Interval = tuple[float, float, float]
-_PLACES = (
-    (7.0, 3.5, "start"), (-7.0, 3.5, "end"), (7.0, -7.0, "start"), (7.0, 13.0, "start"), (-7.0, -7.0, "end"),
-    (-7.0, 13.0, "end"), (7.0, -17.0, "start"), (-7.0, -17.0, "end"), (7.0, 23.0, "start"), (-7.0, 23.0, "end"),
-)  # fmt: skip
-_HIGH, _WIDE = 11.0, 6.3  # of a line of letters, and of one letter
+ASIDE = "no proof"  # above the column of those without
 
 
 def price(
@@ -26,6 +23,8 @@ def price(
     width: float = 640.0,
 ) -> str | None:
     """The figure: certified models by their halving time, all others in a column at the right.
+
+    Every point has its name: beside it, at the end of a line, or, where there is no room, with its numbers beneath.
 
     Args:
         models: the records.
@@ -51,16 +50,17 @@ def price(
     y = Axis(max(0.0, min(ends) - pad), min(1.0, max(ends) + pad), title="accuracy", percent=True)
     plot = Plot("What stability costs", x, y, width=width, height=0.5 * width)
     plot.upright(border, dash="2 3")
-    plot.say(right, y.high, "no proof", anchor="middle", shift=(0.0, 9.0))
+    plot.say(right, y.high, ASIDE, anchor="middle", shift=(0.0, 9.0))
     places = {m.name: (max(halved[m.name], low / 1.5) if m.name in halved else right) for m in known}
     loose = [m for m in known if m.name not in halved]
     for k, m in enumerate(loose):  # side by side, so that they are told apart
         places[m.name] = right * (x.high / right) ** (0.7 * (2 * k + 1 - len(loose)) / max(1, len(loose)))
-    taken: list[tuple[float, float, float, float]] = []
-    points = {m.name: tuple(plot.at(places[m.name], accuracies[m.name][0])) for m in known}
-    taken += [(a - 4, b - 4, a + 4, b + 4) for a, b in points.values()]
+    points = {m.name: plot.at(places[m.name], accuracies[m.name][0]) for m in known}
     edge, _ = plot.at(border, y.low)
-    taken.append((edge - 2, 0.0, edge + 2, plot.height))
+    (left, top), (end, bottom) = plot.at(x.low, y.high), plot.at(x.high, y.low)
+    middle, _ = plot.at(right, y.high)
+    taken = [(a - 4, b - 4, a + 4, b + 4) for a, b in points.values()]
+    taken += [(edge - 2, 0.0, edge + 2, plot.height), box_of(ASIDE, middle - 0.5 * WIDE * len(ASIDE), top + 9.0)]
     strokes = [
         (at - 1, plot.at(places[m.name], above)[1], at + 1, plot.at(places[m.name], below)[1])
         for m in known
@@ -73,24 +73,16 @@ def price(
         mark = "measured"
         plot.line([at, at], [below, above], color, mark, width=1.2, opacity=0.6)
         plot.dots([at], [value], color, mark, size=7.0 if m.name in halved else 5.0)
-        _label(plot, shorten(printable(m.title), 22), points[m.name], (at, value), color, taken, strokes)
+    named = {m.name: shorten(printable(m.title), 22) for m in known}
+    labels = placed([(named[m.name], points[m.name]) for m in known], (left, top, end, bottom), taken, strokes)
+    for m, label in zip(known, labels, strict=True):
+        color = color_of(m.place - 1)
+        if label is not None:
+            plot.label(named[m.name], label.box, label.leader, color, "measured")
+            continue
+        when = f"after {number(halved[m.name], 4)} {unit}" if m.name in halved else ASIDE
+        plot.beneath(f"{named[m.name]}: {percent(accuracies[m.name][0])}, {when}", color, "measured")
     return plot.svg(_finding(known, accuracies, halved, unit))
-
-
-def _label(
-    plot: Plot, text: str, point: tuple[float, ...], at: tuple[float, float], color: str,
-    taken: list[tuple[float, float, float, float]], strokes: list[tuple[float, float, float, float]],
-) -> None:  # fmt: skip
-    """The name beside its point where it lies on nothing else, if need be on strokes; with no such place, none."""
-    wide = _WIDE * len(text)
-    for lines, (dx, dy, anchor) in ((lines, place) for lines in (strokes, []) for place in _PLACES):
-        left = point[0] + dx - (wide if anchor == "end" else 0.0)
-        box = (left, point[1] + dy - _HIGH + 2, left + wide, point[1] + dy + 2)
-        free = all(box[2] <= b[0] or b[2] <= box[0] or box[3] <= b[1] or b[3] <= box[1] for b in taken + lines)
-        if free and left >= plot.left and box[2] <= plot.width:
-            taken.append(box)
-            plot.say(*at, text, color if color == MUTED else "var(--ink)", "measured", anchor=anchor, shift=(dx, dy))
-            return
 
 
 def _finding(

@@ -21,6 +21,7 @@ INK, MUTED, RULE, GOOD, BAD = "var(--ink)", "var(--muted)", "var(--rule)", "var(
 DOTTED, DASHED = "1.2 2.2", "4 2.5"
 _LETTER, _BOLD = 5.2, 6.9  # width of one at 10 units, and of one of a title, about
 _WORDS, _NARROW, _SAMPLE = 6.2, 5.6, 13.0  # of a letter in words, and in the row of names; of the line before a name
+_LINE = 14.0  # height of a line beneath
 ROW = 17.0
 """Height of the row of names."""
 
@@ -148,6 +149,7 @@ class Plot:
     height: float = 190.0
     row: bool = False
     _marks: list[tuple[str, ET.Element]] = field(default_factory=list, repr=False)
+    _lines: int = field(default=0, repr=False)
     _named: float = field(default=4.0, repr=False)
 
     def __post_init__(self) -> None:
@@ -281,6 +283,35 @@ class Plot:
         _text(holder, a + shift[0], b + shift[1], words, **{"fill": color, "font-size": "10px", "text-anchor": anchor})
         self._marks.append((mark, holder))
 
+    def label(
+        self,
+        words: str,
+        box: tuple[float, float, float, float],
+        leader: tuple[tuple[float, float], tuple[float, float]] | None,
+        color: str,
+        mark: str = "",
+    ) -> None:
+        """Words in a box of the drawing's own units, see ``labels``, with a line to what they name where it is away."""
+        holder = ET.Element("g")
+        if leader is not None:
+            (a, b), (c, d) = leader
+            look = {"d": f"M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}", "fill": "none", "stroke": color}
+            ET.SubElement(holder, "path", look | {"stroke-width": "0.8", "class": "leader"})
+        _text(holder, box[0], box[3] - 2, words, **{"fill": "var(--ink)", "font-size": "10px"})
+        self._marks.append((mark, holder))
+
+    def beneath(self, words: str, color: str, mark: str = "") -> None:
+        """Words under the whole drawing, two in a row, behind a dot of the colour of what they name."""
+        holder, half = ET.Element("g"), 0.5 * self.width
+        x = 8.0 + half * (self._lines % 2)
+        y = self.height + 12.0 + _LINE * (self._lines // 2)
+        look = {"d": f"M{x:.1f} {y - 3.4:.1f}h0", "stroke": color, "stroke-width": "5", "stroke-linecap": "round"}
+        ET.SubElement(holder, "path", {"fill": "none", **look})
+        short = shorten(words, int((half - 18) / _WORDS))
+        _text(holder, x + 6, y, short, **{"fill": "var(--ink)", "font-size": "10px"})
+        self._marks.append((mark, holder))
+        self._lines += 1
+
     def name(self, words: str, color: str = "", mark: str = "", *, dash: str = "") -> None:
         """Words in the row under the title, behind a piece of the line that they name where it has a colour.
 
@@ -320,7 +351,8 @@ class Plot:
             >>> Plot("a < b", Axis(0, 1), Axis(0, 1)).svg("nothing")[:58]
             '<svg viewBox="0 0 300 190" role="img" aria-label="nothing"'
         """
-        view = f"0 0 {self.width:g} {self.height:g}"
+        under = 6.0 + _LINE * -(-self._lines // 2) if self._lines else 0.0
+        view = f"0 0 {self.width:g} {self.height + under:g}"
         left, top, right, bottom = self._frame
         axes = (left, top, right, bottom, self.x.low, self.x.high, self.x.log, self.y.low, self.y.high, self.y.log)
         root = ET.Element("svg", {"viewBox": view, "role": "img", "aria-label": printable(description)})

@@ -19,6 +19,7 @@ from ..formatting import (
     percent,
     rate,
     signed,
+    student,
     time_to,
     time_unit,
     verdict_sign,
@@ -32,6 +33,7 @@ from .performance import score
 from .protocol import protocol
 
 ORDER = ("certified", "inconclusive", "replayed", "refuted", "invalid", "stale")
+_ROUNDING = 1e-9  # relative; of exponents
 TONES = {"certified": "good", "refuted": "bad", "replayed": "seen", "invalid": "bad", "stale": "bad"}
 
 
@@ -115,9 +117,22 @@ def _bound(model: ModelRecord) -> str:
 
 
 def _exponent(model: ModelRecord) -> str:
-    largest, frame = model.documents.get("exponents", {}).get("largest"), model.frames.get("lyapunov")
+    """The mean over the sequences, or over the trainings where there are several, with half its 95 % interval."""
+    told, frame = model.documents.get("exponents", {}), model.frames.get("lyapunov")
+    largest, n = told.get("largest"), told.get("trajectories")
+    over = model.trainings.curve("lyapunov") if model.trainings.several else None
+    if over is not None:
+        mean, low, high = (float(over[name].iloc[0]) for name in ("mean", "low", "high"))
+        return f"{signed(mean)} ± {_half(mean, 0.5 * (high - low))}"
     error = frame["standard_error"].iloc[0] if frame is not None and "standard_error" in frame else math.nan
-    return signed(largest) + (f" ± {number(float(error), 2)}" if largest is not None and pd.notna(error) else "")
+    if not (_real(largest) and _real(n) and n >= 2 and pd.notna(error)):
+        return signed(largest)
+    return f"{signed(largest)} ± {_half(largest, student(float(error), int(n)))}"
+
+
+def _half(value: float, half: float) -> str:
+    """Half an interval; what rounding leaves of none is none: the steps of a linear network do not depend on data."""
+    return number(half if half > _ROUNDING * (1.0 + abs(value)) else 0.0, 2)
 
 
 def _radius(models: Sequence[ModelRecord]) -> float | None:
@@ -165,7 +180,7 @@ def answer(report: Report) -> tuple[Table, ...]:
         text("certified rate", _rate, PROVED),
         Column("distance at most half after", _halved, mark=PROVED),
         Column(f"bound after {steps}", _bound, mark=PROVED),
-        Column("exponent along the data", _exponent, mark=MEASURED),
+        Column("mean exponent along the data (95 %)", _exponent, mark=MEASURED),
         Column(f"{' or '.join(labels) or 'accuracy'} (95 %)", _accuracy, mark=MEASURED),
     ]
     if size is not None:

@@ -10,6 +10,7 @@ from stability.storage.artifacts import ARTIFACTS, STEPS, artifact
 
 from ..boxes import box_note
 from ..formatting import metric_word
+from ..names import single_value
 from ..stored.collect import ModelRecord
 from ..stored.reasons import missing, model_advice
 from ..vocabulary import like_data, meaning, notes, reason, sentence, weaker
@@ -56,7 +57,7 @@ def block(model: ModelRecord, total: int) -> dict[str, Any]:
         "open": total <= OPEN,
         "mark": mark,
         "sentence": model.refused or sentence(model.certificate, model.is_discrete),
-        "statement": None if model.certificate is None else model.certificate["statement"],
+        "statement": None if model.certificate is None else single_value(model.certificate["statement"]),
         "reason": reason(model.certificate) if model.state in ("certified", "inconclusive") else "",
         "notes": notes(model.certificate, box_note(model.analysis)),
         "assumptions": assumptions(model),

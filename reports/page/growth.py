@@ -12,6 +12,7 @@ from .layout import NAMED, Panel, Table, draw, field, tabulate, text
 from .marks import HEURISTIC, MEASURED, PROVED
 from .protocol import protocol
 
+MOST = "sequence over which it grows most, from the first step on; steepest step"
 SEQUENCES = (
     "Test sequences over their steps, that of the largest mean at the top (numbers count from 0). Red: the direction "
     "that grows fastest has grown in this step, by up to 10 %, up to 35 %, and more; green: it has shrunk, by up to "
@@ -62,7 +63,7 @@ def unstable(model: ModelRecord) -> list[tuple[str, str]]:
     if "growing" in told:
         found.append(("steps in which the fastest direction grows", percent(told["growing"])))
     if worst := _worst(model):
-        found.append(("test sequence with the largest mean exponent", worst))
+        found.append(("test sequence over which the direction that its first step stretches most grows most", worst))
     return found
 
 
@@ -89,7 +90,7 @@ def growths(report: Report) -> tuple[Table, ...]:
             field("by at most", "growth", "largest", number),
             field("steps in which the fastest direction grows", "growth", "growing", percent),
             field("sequences over which it has grown", "growth", "grown", percent),
-            text("largest mean exponent, its sequence and steepest step", lambda m: _worst(m) or "–", MEASURED),
+            text(MOST, lambda m: _worst(m) or "–", MEASURED),
         ),
         [m for m in report.models if m.documents.get("growth")],
         "every step forgets everything",

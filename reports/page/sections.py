@@ -8,7 +8,7 @@ from typing import Any
 from ..boxes import in_box
 from ..figures import crowd
 from ..figures import panels as figures
-from ..formatting import count, duration, metric, metric_word, number, percent, signed
+from ..formatting import count, duration, margin_words, metric, metric_word, number, percent, signed
 from ..stored.collect import ModelRecord, Report
 from ..stored.reasons import reasons_for
 from ..stored.trainings import Trainings
@@ -46,7 +46,7 @@ def _margin_cell(finding: Mapping[str, Any] | None, trainings: Trainings) -> Cel
     if finding is None:
         return Cell("–", "quiet")
     words, tone = mark(finding)
-    value = "" if finding["margin"] is None else f" {signed(finding['margin'])}"
+    value = "" if finding["margin"] is None else f" {margin_words(finding['margin'])}"
     unproving = finding["criterion"] in UNSOUND and finding["margin"] is not None
     behind = BEHIND in str(finding.get("detail"))
     spread = trainings.number("margin", str(finding["criterion"])) if trainings.several else None
@@ -162,7 +162,7 @@ def _dynamics(report: Report) -> Section | None:
             field("at last", "drift", "end", number),
             field("slope of log ‖h‖", "drift", "slope", signed),
             field("doublings", "drift", "drift_index", number),
-            field("largest exponent", "exponents", "largest", signed),
+            field("largest exponent, mean over sequences", "exponents", "largest", signed),
             field("certified bound, log ρ + log(C) / steps", "exponents", "bound", signed, PROVED),
             field("steps counted", "exponents", "steps", count),
         ),
@@ -181,7 +181,10 @@ def _dynamics(report: Report) -> Section | None:
         "neighbouring states separate or come together. Doublings: log2 of the largest over the "
         "smallest mean norm after the first quarter; 0 is a constant norm. The certified bound is that of "
         "the counted steps, log ρ + log(C) / steps with the certified rate ρ and overshoot C, the least over all "
-        "certified pairs: no exponent of so many steps can lie above it."
+        "certified pairs: no exponent of so many steps can lie above it. Exponents are means over the counted steps "
+        "and over the sequences, of the directions that grow most over a whole sequence; growth below them is that of "
+        "one sequence and of the direction that its first step stretches most, no step left out: it may be above 0 "
+        "where the mean exponent is below."
         + f" Drawings of exponents end at {number(crowd.LOWEST)} a step; lower ones lie on their edge."
         * low,
         tables,

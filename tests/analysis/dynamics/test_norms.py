@@ -187,6 +187,13 @@ def test_bad_input():
     for options in ({"factor": 0}, {"factor": 1.5}, {"extension": "mirror"}, {"y": torch.zeros(1)}):
         with pytest.raises(ConfigurationError):
             norm_drift(layer, x, **options)
+    wide = ElmanRNN(2, 300)  # whose states are larger than its inputs
+    for model, extension in ((layer, "repeat"), (layer, "hold"), (wide, "zero")):
+        with pytest.raises(ConfigurationError, match="take a factor of at most"):
+            norm_drift(model, x, factor=2**25 if model is layer else 2**18, extension=extension)
+    with pytest.raises(ConfigurationError, match="take a factor of at most"):
+        extend(x, 10**12)
+    assert extend(x, 2**10).shape[1] == 2**12
     with pytest.raises(NonFiniteError):
         norm_drift(layer, torch.full((1, 4, 2), float("inf")))
     wild = ElmanRNN(1, 2, activation="relu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +23,31 @@ def models(tmp_path: Path) -> list[str]:
         "lstm": LSTM(2, 4),
     }
     return [str(save(SequenceModel(layer, 2), tmp_path / f"{name}.safetensors")) for name, layer in layers.items()]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--factor", "1000000000"],
+            "sequences made 1000000000 times as long .* the limit is 2\\^27: take a factor of",
+        ),
+        (["--samples", "1000000000"], "1000000000 sequences of 100 steps .* the limit is 2\\^27: take fewer --samples"),
+        (["--factor", "9" * 18, "--extension", "zero", "--samples", "2"], "the limit is 2\\^27"),
+    ],
+)
+def test_sizes_are_refused_in_one_line_before_memory_is_taken(
+    models: list[str],
+    options: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stability.reports.cli.compare._margins", lambda *_: pytest.fail("certified first"))
+    assert cli.run(["compare", *models, *options]) == 2
+    error = capsys.readouterr().err
+    assert re.search(said, error.replace("\n", " "))
+    assert "Error" not in error
 
 
 def test_theory_and_bounds_stand_beside_the_norms(

@@ -101,8 +101,8 @@ def order(folder: Path, known: Any) -> list[str]:
 def dynamics(folder: Path) -> list[list[str]]:
     drifts, exponents = files(folder, "drift.json"), files(folder, "exponents.json")
     header = [
-        "model", "mean ‖h‖ at first", "at last", "slope of log ‖h‖", "doublings", "largest exponent",
-        "certified bound, log ρ + log(C) / steps", "steps counted",
+        "model", "mean ‖h‖ at first", "at last", "slope of log ‖h‖", "doublings",
+        "largest exponent, mean over sequences", "certified bound, log ρ + log(C) / steps", "steps counted",
     ]  # fmt: skip
     body = [
         [
@@ -118,7 +118,7 @@ def dynamics(folder: Path) -> list[list[str]]:
 def growth(folder: Path) -> list[list[str]]:
     header = [
         "model", "steps that stretch some difference", "by at most", "steps in which the fastest direction grows",
-        "sequences over which it has grown", "largest mean exponent, its sequence and steepest step",
+        "sequences over which it has grown", "sequence over which it grows most, from the first step on; steepest step",
     ]  # fmt: skip
     there = files(folder, "growth.json")
     body = []
@@ -279,8 +279,8 @@ def answers(folder: Path) -> list[list[str]]:
     reports = {m.title: m for m in collect(folder).models}
     header = [
         "model", "answer", "certified rate", "distance at most half after", "bound after 98 steps, the trained length",
-        "exponent along the data", "held-out accuracy or accuracy on good.npz (95 %)", "attacked, ‖δ‖₂ ≤ 0.1 (95 %)",
-        "certified there", "proof",
+        "mean exponent along the data (95 %)", "held-out accuracy or accuracy on good.npz (95 %)",
+        "attacked, ‖δ‖₂ ≤ 0.1 (95 %)", "certified there", "proof",
     ]  # fmt: skip
     words = {"certified": "✓ certified stable", "inconclusive": "? inconclusive", "refuted": "✗ refuted"}
     body = []

@@ -1,0 +1,126 @@
+"""The front door of measurements: what is no dense, real, finite sequence is refused by name, whoever is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from stability.analysis import (
+    apgd,
+    attack_scores,
+    attack_sweep,
+    certified_radius,
+    deepfool,
+    fgsm,
+    finite_time_exponents,
+    hessian_summary,
+    local_radius,
+    lyapunov_exponents,
+    lyapunov_penalty,
+    make_task,
+    measured_recovery,
+    noise_scores,
+    noise_sweep,
+    norm_drift,
+    parameter_noise_sweep,
+    pgd,
+    rounding_distance,
+    spectral_density,
+)
+from stability.analysis.dynamics.growth import local_growth
+from stability.analysis.dynamics.pairs import pair_distances
+from stability.errors import ConfigurationError, NonFiniteError, StabilityError
+from stability.models import ElmanRNN, SequenceModel
+
+Call = Callable[[nn.Module, Any, Any], object]
+DYNAMICS: dict[str, Call] = {
+    "lyapunov": lambda m, x, _: lyapunov_exponents(m, x),
+    "differentiable": lambda m, x, _: finite_time_exponents(m, x),
+    "penalty": lambda m, x, _: lyapunov_penalty(m, x, -1.0),
+    "growth": lambda m, x, _: local_growth(m, x),
+    "norms": lambda m, x, _: norm_drift(m, x),
+    "recovery": lambda m, x, _: measured_recovery(m, x),
+    "pairs": lambda m, x, _: pair_distances(m, x, steps=3),
+    "rounding": lambda m, x, _: rounding_distance(m, x),
+}
+LABELLED: dict[str, Call] = {
+    "pgd": lambda m, x, y: pgd(m, x, y, epsilon=0.1),
+    "apgd": lambda m, x, y: apgd(m, x, y, epsilon=0.1),
+    "fgsm": lambda m, x, y: fgsm(m, x, y, epsilon=0.1),
+    "deepfool": lambda m, x, y: deepfool(m, x, y),
+    "sweep": lambda m, x, y: attack_sweep(m, x, y, epsilons=[0.0, 0.1]),
+    "noise": lambda m, x, y: noise_sweep(m, x, y, levels=[0.0, 0.1]),
+    "weights": lambda m, x, y: parameter_noise_sweep(m, x, y, levels=[0.0, 0.1]),
+    "hessian": lambda m, x, y: hessian_summary(m, x, y, loss=cross_entropy),
+    "density": lambda m, x, y: spectral_density(m, x, y, loss=cross_entropy),
+    "certified": lambda m, x, y: certified_radius(m, x, y),
+    "local": lambda m, x, y: local_radius(m, x, y, epsilon=0.01),
+    "scores": lambda m, x, y: attack_scores(m, x, y, task=TASK, epsilons=[0.0, 0.1]),
+    "noise scores": lambda m, x, y: noise_scores(m, x, y, task=TASK, levels=[0.0, 0.1]),
+}
+TASK = make_task("digits", size=7, limit=10, test_limit=4)
+ABSENT: dict[str, Callable[[Tensor], Tensor]] = {
+    "sparse": Tensor.to_sparse,
+    "meta": lambda t: t.to("meta"),
+    "nested": lambda t: torch.nested.nested_tensor([t[0], t[1]]),
+}
+
+
+def model() -> SequenceModel:
+    torch.manual_seed(0)
+    return SequenceModel(ElmanRNN(2, 4), 3)
+
+
+def data() -> tuple[Tensor, Tensor]:
+    return torch.rand(4, 6, 2, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 0])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("way", ABSENT)
+@pytest.mark.parametrize("name", [*DYNAMICS, *LABELLED])
+def test_a_tensor_without_an_entry_at_every_place_is_named(name: str, way: str) -> None:
+    x, y = data()
+    call = {**DYNAMICS, **LABELLED}[name]
+    with pytest.raises(ConfigurationError, match=f"^x (must be a dense tensor, got a|is on the) {way}"):
+        call(model(), ABSENT[way](x), y)
+    inner = nn.Sequential(nn.Linear(2, 2), nn.GRU(2, 3, batch_first=True))
+    if name in DYNAMICS:
+        with pytest.raises(ConfigurationError, match=f"^x .*{way}"):
+            call(inner, ABSENT[way](x), y)
+
+
+@pytest.mark.parametrize("way", ["sparse", "meta"])
+@pytest.mark.parametrize("name", LABELLED)
+def test_labels_without_numbers_are_named(name: str, way: str) -> None:
+    x, y = data()
+    with pytest.raises(ConfigurationError, match="^y (must be a dense tensor|is on the meta device)"):
+        LABELLED[name](model(), x, ABSENT[way](y))
+
+
+@pytest.mark.parametrize("name", [*DYNAMICS, *LABELLED])
+def test_a_model_whose_weights_were_not_loaded_is_refused(name: str) -> None:
+    x, y = data()
+    with pytest.raises(ConfigurationError, match=r"weight\w* (of ElmanRNN |of SequenceModel )?is on the meta device"):
+        {**DYNAMICS, **LABELLED}[name](model().to("meta"), x, y)
+
+
+@pytest.mark.parametrize("name", DYNAMICS)
+def test_sequences_that_are_not_real_or_not_finite_are_refused_as_such(name: str) -> None:
+    x, y = data()
+    call, net = DYNAMICS[name], model()
+    for other in (x.to(torch.complex64), x > 0.5, x.long()):
+        with pytest.raises(ConfigurationError, match="must be a real floating-point tensor .* got torch"):
+            call(net, other, y)
+    for other in (x.tolist(), None, "x"):
+        with pytest.raises(StabilityError):
+            call(net, other, y)
+    one = x.clone()
+    one[2, 3, 1] = float("inf")
+    for bad in (one, torch.full_like(x, float("nan")), torch.full_like(x, -float("inf"))):
+        with pytest.raises(NonFiniteError, match="^x .*clean the data"):
+            call(net, bad, y)
