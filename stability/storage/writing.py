@@ -96,6 +96,22 @@ def reserve(path: str | Path) -> Path:
     return path
 
 
+def standing(path: str | Path) -> os.stat_result | None:
+    """What stands where a file is to be written, at the end of all links.
+
+    Args:
+        path: where the file is to go.
+
+    Returns:
+        Its status; ``None`` where nothing stands there, and for open descriptors, which are written on.
+
+    Raises:
+        FileFormatError: a place that cannot be written to.
+    """
+    with _place(Path(path)) as (descriptor, _, status):
+        return status if descriptor is None else None
+
+
 def write_text(path: str | Path, text: str) -> Path:
     """``write_bytes`` of a text in UTF-8; what that cannot hold (names that are none) becomes an escape."""
     return write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
