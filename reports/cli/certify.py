@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -123,8 +124,7 @@ def certify(
     asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": _rate(rate), "tol": tol}
     asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
 
-    def allow(place: Path) -> None:
-        writable(place, [p for n in models for p in reads(n, data, input_box_from)], overwrite=overwrite)
+    allow = functools.partial(writable, read=reads(models, data, input_box_from), overwrite=overwrite)
 
     def about(name: str) -> dict[str, Any]:
         there(name)
@@ -144,16 +144,13 @@ def certify(
         _alone(cross_check)
         raise typer.Exit(certify_each(models, answers_of, gate, out, output, allow))
     (model,) = models
-    if out is not None:
-        allow(out)
+    allow(out)
     asked = about(model)
     box = asked["input_box"]
     output.status("loading ...")
     parts, known = read(model, box)
     if parts and not known:
-        places = {} if out is None else {p: out.with_name(f"{out.stem}.{p}{out.suffix}") for p in parts}
-        for place in places.values():
-            allow(place)
+        places = _places(parts, out, allow)
         _by_parts(model, _each_part(parts, asked, output), places, output)
     subject = open_subject(model, continuous=continuous, cell=cell)
     output.note(_warning(model, subject, asked))
@@ -229,6 +226,14 @@ def _part_lines(answers: Mapping[str, Any], about: str = ABOUT_PARTS) -> list[st
     return [f"  {line}" for line in grid.splitlines()] + [
         textwrap.fill(about, 98, initial_indent="  ", subsequent_indent="  ")
     ]
+
+
+def _places(parts: Iterable[str], out: Path | None, allow: Callable[[Path], None]) -> dict[str, Path]:
+    """Where the certificates of parts go, none of them where it may not."""
+    places = {} if out is None else {path: out.with_name(f"{out.stem}.{path}{out.suffix}") for path in parts}
+    for place in places.values():
+        allow(place)
+    return places
 
 
 def _by_parts(model: str, answers: Mapping[str, Any], places: Mapping[str, Path], output: Output) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +16,28 @@ from stability.storage.writing import reserve, standing
 MARKER = b'"format": "stability-certificate"'
 
 
-def reads(model: str, data: Any = None, box: str | None = None) -> list[Path]:
-    """The files and folders that a command reads for a model, as far as the command line names them.
+def reads(models: Sequence[str], data: Any = None, box: str | None = None) -> list[Path]:
+    """The files and folders that a command reads, as far as the command line names them.
 
     Args:
-        model: in any of its forms.
+        models: in any of their forms.
         data: ``DataOptions``.
         box: the word of ``--input-box-from``.
 
     Returns:
         Paths that exist. A run folder stands for all that lies in it, ``FILE.py:factory`` for its file.
     """
-    names = [model, model.rpartition("#")[0], box, *(str(v) for v in (getattr(data, "file", None),) if v is not None)]
+    own = getattr(data, "file", None)
+    names = [*models, *(name.rpartition("#")[0] for name in models), box, None if own is None else str(own)]
     names += [split(name)[0] for name in names if name and of_file(split(name)[0])]
     return [Path(name) for name in names if name and "\0" not in name and os.path.exists(name)]
 
 
-def writable(out: Path, read: Iterable[Path], *, overwrite: bool = False) -> None:
+def writable(out: Path | None, read: Iterable[Path], *, overwrite: bool = False) -> None:
     """Refuse a place for a certificate, before the work, where something would be lost.
 
     Args:
-        out: where it is to go; a certificate of this toolkit and an empty file there are replaced.
+        out: where it is to go, if anywhere; a certificate of this toolkit and an empty file there are replaced.
         read: what the command reads, see ``reads``: no link of any kind to it is written to.
         overwrite: whether any other file may be replaced.
 
@@ -44,6 +45,8 @@ def writable(out: Path, read: Iterable[Path], *, overwrite: bool = False) -> Non
         ConfigurationError: it would replace what is read, or a file that is no certificate.
         FileFormatError: nothing can be written there.
     """
+    if out is None:
+        return
     reserve(out)
     status, kept = standing(out), False
     if status is None or not stat.S_ISREG(status.st_mode):

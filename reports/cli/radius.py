@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from stability.errors import ConfigurationError, DimensionError
@@ -21,6 +22,8 @@ from .options import Compute, DataOptions, Output, Results, Samples, choice, no_
 from .sources import open_model
 
 if TYPE_CHECKING:
+    from stability.local.keeping import Kept
+
     from ...analysis.radius.local import LocalRadius
 
 BY = "radius"
@@ -51,7 +54,12 @@ def radius(
     ] = None,
     time_limit: Annotated[float | None, no_default("Seconds a sample, attacks not included.", "--time-limit")] = None,
     proofs: Annotated[
-        Path | None, no_default("Folder for the proofs; `stability verify DIR` checks them.", "--proofs")
+        Path | None,
+        no_default(
+            "Folder for the proofs; `stability verify DIR` checks them. Those of the same network that are there stay, "
+            "unless as much is proved about the same input.",
+            "--proofs",
+        ),
     ] = None,
     samples: Samples = 100,
     data: DataOptions,
@@ -70,10 +78,10 @@ def radius(
     told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
     told |= {"mask": None if mask is None else open_mask(mask, tuple(x.shape[1:]))}
     told |= {"time_limit": time_limit, "seed": compute.seed, "progress": _progress(output)}
-    keep = None if proofs is None else _keeper(context, proofs, read.subject, len(x), results.overwrite)
-    result = local_radius(read, x, y, keep=keep, **told)
+    kept = None if proofs is None else _kept(context, proofs, read.subject, x, told, results.overwrite)
+    result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
     output.status()
-    text = _text(result, proofs)
+    text = _text(result) + ("" if kept is None else _about(kept, proofs))
     document = result.to_dict()
     if results.out is not None:
         write_json(results.out / "radius.json", document)
@@ -121,25 +129,35 @@ def _progress(output: Output) -> Callable[[str, int, int], None]:
     return show
 
 
-def _keeper(context: typer.Context, path: Path, subject: Any, count: int, overwrite: bool) -> Callable[[int, Any], Any]:
-    """Own the folder of the proofs, write the network there, and give what writes a sample's proof."""
-    from stability.local.files import NETWORK_FILE, sample_file, write_network, write_sample
+def _kept(context: typer.Context, path: Path, subject: Any, x: Any, told: Mapping[str, Any], overwrite: bool) -> Kept:
+    """Own the folder of the proofs, and make sure that none in it is lost."""
+    from stability.local.files import NETWORK_FILE, sample_file
+    from stability.local.keeping import Kept, Question
 
-    names = [NETWORK_FILE, *map(sample_file, range(count))]
     if path.is_dir():
-        refuse(path, names, BY, overwrite)
+        refuse(path, [NETWORK_FILE, *map(sample_file, range(len(x)))], BY, overwrite)
     folder: Folder = context.with_resource(claim(path, BY))
-    folder.remove(list(folder.own(BY)))  # proofs of another run would be taken for those of this one
-    folder.reserve(names, BY, overwrite=overwrite)
-    digest = write_network(folder, subject)
-    return lambda index, proved: write_sample(folder, digest, index, proved)
+    asked = Question(np.asarray(x), *(told[name] for name in ("norm", "budget", "mask")))
+    return Kept(folder, BY, subject, asked, overwrite=overwrite)
 
 
-def _text(result: LocalRadius, proofs: Path | None) -> str:
+def _about(kept: Kept, proofs: Any) -> str:
+    """What became of the proofs, in lines."""
+    count, older = kept.count(), kept.count() - len(kept.made)
+    lines = ["", "", f"{count} proofs in {proofs}: `stability verify {proofs}` checks them"]
+    if older:
+        lines.append(f"{older} of them are of earlier runs, about the same network")
+    if kept.stayed:
+        lines.append(
+            f"{len(kept.stayed)} of these stay, since this run proves less about them; --overwrite replaces them"
+        )
+    return "\n".join(lines)
+
+
+def _text(result: LocalRadius) -> str:
     """The answer in lines: what all samples come to, then sample by sample."""
     said = result.to_dict()
     n, correct = said["n"], said["correct"]
-    proved = sum(claim is not None for claim in result.claims)
     over = "of every step" if result.budget == "step" else "over the whole sequence"
     lines = [f"{n} inputs, {correct} classified correctly; {result.norm} radii {over}"]
     if result.masked is not None:
@@ -169,8 +187,6 @@ def _text(result: LocalRadius, proofs: Path | None) -> str:
     lines += ["", table(("input", "class", "certified", "attacked", ""), rows, right=(0, 1, 2, 3))]
     if n > SHOWN:
         lines.append(f"and {n - SHOWN} more: --json and --out give all")
-    if proofs is not None:
-        lines += ["", f"{proved} proofs in {proofs}: `stability verify {proofs}` checks them"]
     return "\n".join(lines)
 
 
