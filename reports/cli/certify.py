@@ -21,7 +21,7 @@ from ..stored.reasons import advice, shell_name
 from ..vocabulary import CRITERIA, mark, meaning, notes, reason, sentence, state, weaker
 from .gate import Gate, certify_each
 from .input_boxes import box_of, words_of
-from .options import DataOptions, Output, Seed, choice, no_default
+from .options import DataOptions, Output, Seed, check_seconds, choice, no_default
 
 CRITERION = (
     "auto", "theorem1a", "theorem1b", "schur", "circle", "kyp", "multiplier", "linear", "interval", "pairwise",
@@ -121,6 +121,7 @@ def certify(
 
     if not all(0.0 < value < float("inf") for value in recovery):
         raise typer.BadParameter("SIZE and TOL must be positive numbers", param_hint="--recovery")
+    time_limit = check_seconds(time_limit, least=">=")
     asked: dict[str, Any] = {"criterion": criterion, "solver": solver, "rate": _rate(rate), "tol": tol}
     asked |= {"time_limit": time_limit, "refute": refute, "seed": seed, "criteria": criteria}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,12 +14,13 @@ import typer
 from stability.errors import ConfigurationError, DimensionError
 from stability.storage.folder import Folder, claim, refuse
 from stability.storage.writing import write_text
+from stability.systems.checks import as_choice
 
 from ..formatting import at_least, number, table
 from ..jsonable import write_json
 from .console import time_left
 from .data import check_device, open_with_task
-from .options import Compute, DataOptions, Output, Results, Samples, choice, no_default, with_default
+from .options import Compute, DataOptions, Output, Results, Samples, check_seconds, choice, no_default, with_default
 from .sources import open_model
 
 if TYPE_CHECKING:
@@ -68,16 +70,21 @@ def radius(
     output: Output,
 ) -> None:
     """Per input: a radius within which no perturbation changes the class, proved, and one where an attack succeeds."""
+    from .masks import open_mask
+
+    told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
+    told |= {"time_limit": check_seconds(time_limit), "seed": compute.seed, "progress": _progress(output)}
+    _refuse_misfits(norm, budget, epsilon, bounds)
+    if mask is not None:
+        open_mask(mask)
     results.own(context, "radius.json", "radius.csv")
     read, x, y = _opened(model, data, compute, samples)
     if results.out is not None and proofs is not None and results.out.resolve() == proofs.resolve():
         raise ConfigurationError("--out and --proofs name the same folder: the proofs need one of their own")
     from ...analysis.radius.local import local_radius
-    from .masks import open_mask
 
-    told: dict[str, Any] = {"norm": norm, "budget": budget, "epsilon": epsilon, "bounds": bounds}
-    told |= {"mask": None if mask is None else open_mask(mask, tuple(x.shape[1:]))}
-    told |= {"time_limit": time_limit, "seed": compute.seed, "progress": _progress(output)}
+    _refuse_outside(x, bounds)
+    told["mask"] = None if mask is None else open_mask(mask, tuple(x.shape[1:]))
     kept = None if proofs is None else _kept(context, proofs, read.subject, x, told, results.overwrite)
     result = local_radius(read, x, y, keep=None if kept is None else kept.write, **told)
     output.status()
@@ -117,6 +124,39 @@ def _opened(name: str, data: DataOptions, compute: Compute, samples: int) -> tup
         hint = f"the data have {rows.shape[2]} features a step, {name} takes {read.subject.inputs}"
         raise DimensionError("x", f"(n, time, {read.subject.inputs})", rows.shape, hint)
     return read, rows, labels
+
+
+def _refuse_misfits(norm: str, budget: str, epsilon: float | None, bounds: tuple[float, float] | None) -> None:
+    """Refuse options before a model or data are loaded.
+
+    Raises:
+        ConfigurationError: in the words of the command line.
+    """
+    as_choice("--norm", norm, ("l2", "linf"))
+    as_choice("--budget", budget, ("total", "step"))
+    if (norm, budget) == ("linf", "step"):
+        raise ConfigurationError("--budget step is for --norm l2: both budgets are one in l_inf")
+    if epsilon is not None and not 0 <= epsilon < math.inf:
+        raise ConfigurationError(f"--epsilon must be a finite number >= 0, got {epsilon:g}")
+    if bounds is not None and not -math.inf < bounds[0] <= bounds[1] < math.inf:
+        raise ConfigurationError(f"--bounds needs finite numbers, LOW <= HIGH, got {bounds[0]:g} {bounds[1]:g}")
+
+
+def _refuse_outside(x: Any, bounds: tuple[float, float] | None) -> None:
+    """Refuse bounds that the data leave, as their own numbers are stored.
+
+    Raises:
+        ConfigurationError: with the range of the data.
+    """
+    x = np.asarray(x)
+    if bounds is None or not x.size or not np.isfinite(x).all():
+        return
+    low, high = (x.dtype.type(end) for end in bounds)
+    if x.min() < low or x.max() > high:
+        raise ConfigurationError(
+            f"the data span [{x.min():.4g}, {x.max():.4g}] and leave --bounds {bounds[0]:g} {bounds[1]:g}: state the "
+            "range that inputs are clipped to, or leave it out"
+        )
 
 
 def _progress(output: Output) -> Callable[[str, int, int], None]:
